@@ -24,10 +24,10 @@ class BuildPy(build_py):
     def _make_kernels(self, package: Path) -> None:
         # Of this tree, which is not installed; it needs nothing but Python there.
         sys.path.insert(0, str(HERE))
-        from raysm.workloads.similarity.kernels import prebuilt
+        from raysm.workloads.similarity.kernels import build
 
-        folder = package / prebuilt.FOLDER.relative_to(HERE / "raysm")
-        for machine, count in prebuilt.make(folder).items():
+        folder = package / build.FOLDER.relative_to(HERE / "raysm")
+        for machine, count in build.make(folder).items():
             self.announce(f"kernels for {machine}: {count or 'no compiler'}", level=2)
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from raysm.workloads.similarity.engines.plain import PlainEngine
 from tests import fuzz
-from tests.support.adversarial import KINDS
 
 
 class OneBitOff(PlainEngine):
@@ -41,14 +40,16 @@ def of_one(engine):
 def test_a_moment_of_it_compares_all_engines_layouts_and_modes_and_finds_nothing(capsys):
     assert fuzz.main(["--seed", "20", "--problems", "12", "--workers", "0"]) == 0
     text = capsys.readouterr().out
-    for name in ("float32 NumPy", "float16 CUDA, emulated", "sparse, made dense", "tasks, chosen", "shards", "another"):
+    for name in (
+        "float64 NumPy",
+        "float16 CUDA, emulated",
+        "sparse any, segments of 1",
+        "tasks, chosen",
+        "shards",
+        "another",
+    ):
         assert name in text
     assert "0 wrong (seed 20)" in text
-
-
-def test_several_processes_share_the_problems(capsys):
-    assert fuzz.main(["--seed", "70", "--problems", "4", "--workers", "2"]) == 0
-    assert "of 4 problems" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("engine", [OneBitOff(), Broken()])
@@ -85,15 +86,3 @@ def test_a_process_that_dies_of_a_problem_is_found_with_its_seed(begun):
     text = begun.communicate(timeout=120)[0]
     assert "the process died, exit code -9" in text
     assert begun.returncode == 1
-
-
-def test_each_mode_of_a_wrong_engine_is_counted():
-    counts = fuzz.Counts()
-    for seed in range(20, 26):
-        counts.add(fuzz.compared(seed, of_one(OneBitOff())))
-    assert all(counts.wrong["mode", mode] for mode in ("topk", "threshold", "full"))
-    assert counts.wrong["engine", "tasks, chosen"] == 0
-
-
-def test_there_are_34_kinds_of_rows():
-    assert len(KINDS) == 34

@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 
 import raysm
-from raysm.workloads.similarity.kernels import prebuilt
-from raysm.workloads.similarity.kernels.instructions import ARM, X86, this_machine
-from raysm.workloads.similarity.kernels.recipes import all_recipes
+from raysm.workloads.similarity.kernels import build
+from raysm.workloads.similarity.kernels.recipes import ARM, X86, all_recipes, this_machine
 from tests.support.homes import serving
 
 ROOT = Path(__file__).parents[1]
@@ -128,18 +127,18 @@ def installed(wheel, tmp_path_factory):
 def test_the_wheel_has_the_kernels_of_every_machine_that_there_is_a_compiler_for(contents):
     for machine in (X86, ARM):
         made = [name for name in contents if name.startswith(f"{LIBRARIES}{machine}-")]
-        wanted = len(list(all_recipes(machine))) if prebuilt.compiler_for(machine) else 0
+        wanted = len(list(all_recipes(machine))) if build.compiler_for(machine) else 0
         assert len(made) == wanted
-    assert f"{LIBRARIES}{prebuilt.INDEX}" in contents
+    assert f"{LIBRARIES}{build.INDEX}" in contents
 
 
 def test_an_installed_wheel_needs_no_compiler(installed, tmp_path):
     """Which engine its similarity takes is what a machine with a compiler would take."""
-    if prebuilt.compiler_for(this_machine()) is None:
+    if build.compiler_for(this_machine()) is None:
         pytest.skip("no C compiler made the wheel")
     code = (
-        "from raysm.workloads.similarity.kernels import prebuilt, recipes, instructions\n"
-        "for recipe in recipes.all_recipes(instructions.this_machine()): assert prebuilt.find(recipe), recipe\n"
+        "from raysm.workloads.similarity.kernels import build, recipes\n"
+        "for recipe in recipes.all_recipes(recipes.this_machine()): assert build.find(recipe), recipe\n"
         "from raysm.contract.packages import library\n"
         "import io, zipfile\n"
         "print(sum(name.endswith('.so') for name in zipfile.ZipFile(io.BytesIO(library())).namelist()))\n"
@@ -167,5 +166,5 @@ def test_the_demo_runs_where_nothing_but_the_wheel_is_installed(installed, tmp_p
     assert list(empty.iterdir()) == []
     engines = json.loads((tmp_path / "out" / "manifest.json").read_text())["engines"]
     assert engines
-    assert prebuilt.compiler_for(this_machine()) is None or not any("no C compiler" in name for name in engines)
+    assert build.compiler_for(this_machine()) is None or not any("no C compiler" in name for name in engines)
     assert not list(tmp_path.glob("raysm-kernels-*"))

@@ -335,7 +335,7 @@ SIMILARITY = (
         metavar="NAME,NAME",
         action=_Names,
     ),
-    Flag("--parts", "workload.parts", "files of the result, each written by one instance (default: automatic)"),
+    Flag("--parts", "workload.parts", "files of the result, each written by one instance (default: 1)"),
     Flag("--block-rows", "workload.block_rows", "rows of one task (default: automatic)", metavar="ROWS"),
 )
 

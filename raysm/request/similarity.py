@@ -34,7 +34,7 @@ class Similarity(Workload):
     label: ClassVar[str] = "the similarity"
     keeps: ClassVar[str] = "the similarities"
     channels: ClassVar[tuple[str, ...]] = (MATRIX,)
-    input_check: ClassVar[str | None] = "raysm.workloads.similarity.reading.first_look:check_inputs"
+    input_check: ClassVar[str | None] = "raysm.workloads.similarity.reading.files:check_inputs"
     packages: ClassVar[tuple[str, ...]] = ("numpy", "pyarrow")
     extra: ClassVar[str | None] = "local"
     # Modules that its tasks import.
@@ -68,8 +68,8 @@ class Similarity(Workload):
     exclude_columns: tuple[str, ...] | None = None
     """Columns that are not features."""
     parts: int | None = None
-    """Files of the result, each some rows in order, merged and written by an instance; 1 is one file on the head; None
-    is one too, or of top-k one for each instance where the head would take longer than the computing."""
+    """Files of the result, each some rows in order, merged and written by an instance; None is one file, which the head
+    merges and writes."""
     block_rows: int | None = field(default=None, metadata=decides(result=False))
     """Rows of one task; None lets raysm choose. The result does not depend on it."""
 

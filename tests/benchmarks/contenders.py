@@ -267,7 +267,8 @@ def raysm_run(folder, engine):
 
     from raysm.request import Similarity
     from raysm.workloads.similarity.reading.source import Place, Source
-    from raysm.workloads.similarity.run import Choices, Folders, run
+    from raysm.workloads.similarity.run import run
+    from raysm.workloads.similarity.runs import Folders
 
     def go(path, job):
         work = Path(tempfile.mkdtemp(dir=path.parent))
@@ -281,7 +282,7 @@ def raysm_run(folder, engine):
                 # As a training job has them: what is finished is kept for the next head, where that is worth it.
                 folders=Folders(result=work / "result", records=work / "records"),
                 emit_event=lambda event: None,
-                choices=Choices(engine=engine),
+                engine=engine,
             )
             whole_s = time.perf_counter() - begin
             phases = manifest.phases_s
@@ -307,7 +308,7 @@ def raysm_run(folder, engine):
 def gathering_run(path, job):
     """Merge simulated parts of top-k, and write the result: what the head does, without tasks."""
     from raysm.workloads.blocks import RowBlock, row_blocks
-    from raysm.workloads.similarity.arithmetic.topk_accumulator import TopKAccumulator
+    from raysm.workloads.similarity.arithmetic.keys import TopKAccumulator
     from raysm.workloads.similarity.output import write_neighbors
 
     keys, target = np.load(path, mmap_mode="r"), path.with_name("gathered")

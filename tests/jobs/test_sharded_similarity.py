@@ -13,7 +13,7 @@ import scipy.sparse
 from raysm.contract.result import Manifest
 from raysm.request import Cluster, Input, Similarity
 from raysm.workloads.similarity.layouts.pair_queue import MAX_LEAVING
-from raysm.workloads.similarity.tasks.engine_cache import KEPT_BYTES
+from raysm.workloads.similarity.tasks.context import KEPT_BYTES
 from tests.support.jobs import completed, script_request
 
 pytestmark = pytest.mark.timeout(1200)
@@ -41,7 +41,8 @@ from raysm.workloads.nodes import cluster_nodes
 from raysm.workloads.similarity.reading.columns import Selection
 from raysm.workloads.similarity.reading.source import Source
 from raysm.workloads.similarity.tasks.parts import peak_memory_bytes
-from raysm.workloads.similarity.run import Folders, run
+from raysm.workloads.similarity.run import run
+from raysm.workloads.similarity.runs import Folders
 
 ray.init(address="auto", log_to_driver=False)
 HOSTS = ["algo-1", "algo-2", "algo-3"]

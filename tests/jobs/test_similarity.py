@@ -12,7 +12,7 @@ import pytest
 from raysm.contract.events import Metric, Progress, parse
 from raysm.contract.result import Manifest
 from raysm.request import Cluster, Input, InstanceGroup, JobRequest, Similarity
-from raysm.workloads.similarity.tasks.engine_cache import ENGINE_BYTES
+from raysm.workloads.similarity.tasks.context import ENGINE_BYTES
 from tests.support import reference
 from tests.support.jobs import ENDS_S, completed, started
 from tests.support.leftovers import leaving_nothing
@@ -66,14 +66,10 @@ def test_the_manifest_says_what_was_computed_from_what(digits_by_process):
     assert all(seconds >= 0 for seconds in manifest.phases_s.values())
 
 
-def test_the_job_says_how_far_it_is(digits_by_process):
+def test_the_job_says_how_far_it_is_and_how_much_memory_each_instance_took(digits_by_process):
     log, _ = digits_by_process
     last = [event for event in log.events(Progress) if event.phase == "similarity"][-1]
     assert (last.done, last.total, last.unit) == (1797, 1797, "rows")
-
-
-def test_every_instance_says_how_much_memory_it_took(digits_by_process):
-    log, _ = digits_by_process
     peaks = {event.host: event.value for event in log.events(Metric) if event.name == "peak_memory_bytes"}
     assert set(peaks) == {"algo-1", "algo-2"}
     assert all(value > 0 for value in peaks.values())

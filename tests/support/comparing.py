@@ -12,12 +12,12 @@ import numpy as np
 
 from raysm.errors import InvalidRequest
 from raysm.workloads.similarity.arithmetic.keys import decode
-from raysm.workloads.similarity.arithmetic.products import Tile
-from raysm.workloads.similarity.arithmetic.score import least_score
-from raysm.workloads.similarity.engines import Best, Frame, choose
+from raysm.workloads.similarity.arithmetic.score import Tile, least_score
+from raysm.workloads.similarity.engines.choice import choose
 from raysm.workloads.similarity.engines.compiled import CompiledEngine, kind_name
 from raysm.workloads.similarity.engines.cuda import CudaEngine
 from raysm.workloads.similarity.engines.plain import PlainEngine
+from raysm.workloads.similarity.engines.protocol import Best, Frame
 from raysm.workloads.similarity.engines.sparse import SparseEngine
 from raysm.workloads.similarity.kernels.build import Unavailable
 from raysm.workloads.similarity.kernels.recipes import FLOATS, INTEGERS, SPARSE_FOR
@@ -47,7 +47,7 @@ class Comparison:
 
 def dense_engines(columns):
     """Return all engines that this machine has for dense rows, by name; the GPU's computes on the CPU here."""
-    found = {"float32 NumPy": PlainEngine()}
+    found = {"float64 NumPy": PlainEngine()}
     for element, instructions in PRODUCTS:
         for mixed in (False, True):
             try:
@@ -62,12 +62,14 @@ def dense_engines(columns):
 
 def sparse_engines(columns):
     """Return all engines that this machine has for sparse rows, by name."""
-    found = {"sparse, made dense": SparseEngine(compiled=False)}
+    found = {}
     for instructions in SPARSE_FOR:
         for rows in (1, 7, 12_000):
-            engine = SparseEngine(segment_rows=rows, instructions=(instructions,))
-            if "NumPy" not in engine.name:
-                found[f"sparse {instructions.name}, segments of {rows}"] = engine
+            try:
+                engine = SparseEngine(columns, segment_rows=rows, instructions=(instructions,))
+            except Unavailable:
+                continue
+            found[f"sparse {instructions.name}, segments of {rows}"] = engine
     return found
 
 
@@ -130,7 +132,7 @@ def task_comparisons(problem, layout, expected):
     """Yield what the tasks answer, by the engine that one of them would choose, or that is asked for."""
     same = problem.queries is None
     rng = np.random.default_rng([problem.seed, 2])
-    words = ("NumPy", "sparse") if problem.sparse else [word for word in WORDS if available(word, problem.columns)]
+    words = ("sparse",) if problem.sparse else [word for word in WORDS if available(word, problem.columns)]
     # Of shards there is nothing but tasks: they are asked more often.
     asked = [None, *rng.permutation(words)[: 4 if problem.sharded else 1].tolist()]
     for engine in asked:

@@ -5,8 +5,7 @@ import pytest
 from raysm.workloads.similarity.engines.compiled import CompiledEngine
 from raysm.workloads.similarity.engines.plain import PlainEngine
 from raysm.workloads.similarity.kernels.build import Unavailable
-from raysm.workloads.similarity.kernels.instructions import this_machine
-from raysm.workloads.similarity.kernels.recipes import FLOATS, INTEGERS
+from raysm.workloads.similarity.kernels.recipes import FLOATS, INTEGERS, this_machine
 
 MADE = {
     f"{bits} {instructions.name}{' mixed' * mixed}": (bits, instructions, mixed)

@@ -5,10 +5,9 @@ from dataclasses import replace
 import numpy as np
 
 from raysm.workloads.similarity.arithmetic.keys import encode
-from raysm.workloads.similarity.arithmetic.products import Tile
-from raysm.workloads.similarity.arithmetic.score import prepare, scaled
+from raysm.workloads.similarity.arithmetic.score import Tile, prepare, scaled
 from raysm.workloads.similarity.arithmetic.tight_clusters import find_clusters, unit_rows
-from raysm.workloads.similarity.engines import Best, Frame, unit_sum
+from raysm.workloads.similarity.engines.protocol import Best, Frame, unit_sum
 from tests.support.reference import neighbors, pairs, score_rows
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from raysm.workloads.similarity.engines import Best, Frame, bounds
-from raysm.workloads.similarity.kernels import prebuilt
-from raysm.workloads.similarity.kernels.instructions import ARM
-from raysm.workloads.similarity.kernels.recipes import DENSE, dense
+from raysm.workloads.similarity.engines import bounds
+from raysm.workloads.similarity.engines.protocol import Best, Frame
+from raysm.workloads.similarity.kernels import build
+from raysm.workloads.similarity.kernels.recipes import ARM, DENSE, dense
 
 DRIVER = Path(__file__).with_name("arm_driver.c")
 SECONDS = 120
@@ -21,7 +21,7 @@ SECONDS = 120
 
 def why_not():
     """Return why nothing can be emulated here, or None if it can."""
-    if prebuilt.compiler_for(ARM) is None:
+    if build.compiler_for(ARM) is None:
         return "no compiler for aarch64: install gcc-aarch64-linux-gnu and libc6-dev-arm64-cross"
     if emulator() is None:
         return "no emulator of aarch64: install qemu-user-static"
@@ -60,7 +60,7 @@ def program(bits, instructions, folder):
     path = Path(folder) / f"driver-{bits}"
     options = [option for option in dense(bits, instructions).options if option not in ("-shared", "-fPIC")]
     command = [
-        prebuilt.compiler_for(ARM),
+        build.compiler_for(ARM),
         *options,
         "-static",
         f"-I{DENSE.parent}",

@@ -4,7 +4,7 @@ import random
 from collections import Counter
 
 from raysm.workloads.blocks import LATER
-from raysm.workloads.similarity.arithmetic.row_order import Run
+from raysm.workloads.similarity.arithmetic.tiling import RowRun
 from raysm.workloads.similarity.layouts.rotation import cut
 from raysm.workloads.similarity.layouts.shards import Shard
 
@@ -13,7 +13,7 @@ def shares(rows, chunk_rows=750):
     """Return the chunks of instances algo-1, algo-2 …, of so many rows each."""
     found, start = {}, 0
     for number, count in enumerate(rows, start=1):
-        shard = Shard(host=f"algo-{number}", runs=(Run(start, 0, count),) if count else (), bytes=0)
+        shard = Shard(host=f"algo-{number}", runs=(RowRun(start, 0, count),) if count else (), bytes=0)
         found[shard.host] = cut(shard, chunk_rows, origin=start)
         start += count
     return found

@@ -12,7 +12,7 @@ from raysm.workloads.blocks import RowBlock
 from raysm.workloads.similarity.modes.mode import OwnedRange
 from raysm.workloads.similarity.reading.source import Place, Source
 from raysm.workloads.similarity.runs import Folders, Run
-from raysm.workloads.similarity.tasks.context import Context, RowShape, Whole
+from raysm.workloads.similarity.tasks.context import Context, RowShape
 from raysm.workloads.similarity.tasks.parts import prepared_part
 from raysm.workloads.similarity.tasks.preparing import prepare_block, prepared
 
@@ -32,7 +32,6 @@ def shape_of(source: Source, dtype=None) -> RowShape:
         rows=matrix.rows,
         columns=matrix.columns,
         dtype=matrix.dtype if dtype is None else dtype,
-        placement=Whole(matrix.rows, matrix.columns),
     )
 
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from raysm.workloads.blocks import RowBlock
 from raysm.workloads.similarity.arithmetic import tiling
-from raysm.workloads.similarity.arithmetic.row_order import RowOrder, Run, consecutive
 from raysm.workloads.similarity.arithmetic.score import least_score
+from raysm.workloads.similarity.arithmetic.tiling import RowOrder, RowRun, consecutive
 from raysm.workloads.similarity.layouts.pair_queue import compare_pair, portion
 from raysm.workloads.similarity.layouts.rotation import Side, block_pairs, cut, rotate, rotate_queries
 from raysm.workloads.similarity.layouts.shards import Shard, join, report
@@ -23,8 +23,8 @@ from raysm.workloads.similarity.modes.threshold import Threshold
 from raysm.workloads.similarity.modes.topk import TopK
 from raysm.workloads.similarity.reading.columns import agreed
 from raysm.workloads.similarity.reading.source import Place, Source
-from raysm.workloads.similarity.tasks.context import Context, RowShape, Shares, Whole
-from raysm.workloads.similarity.tasks.parts import FreeTile, prepared_part
+from raysm.workloads.similarity.tasks.context import Context, RowShape
+from raysm.workloads.similarity.tasks.parts import TileTask, prepared_part
 from raysm.workloads.similarity.tasks.preparing import prepare_block, prepared
 from tests.support.problems import save
 
@@ -54,7 +54,6 @@ class WholeOperand:
             rows=self.rows,
             columns=self.columns,
             dtype=dtype,
-            placement=Whole(self.rows, self.columns),
             sparse=self.problem.sparse,
         )
 
@@ -66,7 +65,7 @@ class WholeOperand:
 
     def side(self, brings, hosts):
         """Return the rows in chunks that lie on all of these instances."""
-        shards = [Shard(host=host, runs=(Run(0, 0, self.rows),), bytes=0) for host in hosts]
+        shards = [Shard(host=host, runs=(RowRun(0, 0, self.rows),), bytes=0) for host in hosts]
         return Side(brings=brings, shares=self._chunks(shards), everywhere=True)
 
     def _chunks(self, shards):
@@ -90,7 +89,7 @@ class SpreadOperand(WholeOperand):
             self.sources[host] = Source(channel=channel, selection=problem.selection, place=place, sharded=True)
         expected = agreed([source.features() for source in self.sources.values()], expected)
         self.sources = {host: replace(source, expected=expected) for host, source in self.sources.items()}
-        self.index = join([report(source) for source in self.sources.values()], HOSTS, channel)
+        self.index = join([report(source) for source in self.sources.values()], HOSTS, Source(channel=channel))
         self.rows, self.columns, self.dtype = self.index.rows, self.index.columns, self.index.dtype
         ends = np.cumsum([0, *(shard.rows for shard in self.index.shards)]).tolist()
         self.starts = {shard.host: start for shard, start in zip(self.index.shards, ends, strict=False)}
@@ -100,7 +99,7 @@ class SpreadOperand(WholeOperand):
         }
         self.order = RowOrder.of(
             [
-                Run(run.start, self.starts[shard.host] + run.offset, run.rows)
+                RowRun(run.start, self.starts[shard.host] + run.offset, run.rows)
                 for shard in self.index.shards
                 for run in shard.runs
             ]
@@ -108,7 +107,7 @@ class SpreadOperand(WholeOperand):
 
     def shape(self, dtype, host):
         """Return what tasks of an instance are told before the rows are prepared."""
-        return replace(super().shape(dtype, host), placement=Shares(self.ranges))
+        return replace(super().shape(dtype, host), ranges=self.ranges)
 
     def prepared(self, dtype):
         """Return, by instance, the rows ready to be compared: each prepares its own."""
@@ -229,8 +228,8 @@ class Replicated(Solver):
         """Return the tiles."""
         step, rows, columns = self.problem.block_rows, self.operands[-1].rows, self.operands[0].rows
         if self.context.self_join:
-            return [FreeTile(tile, True) for tile in tiling.triangle(columns, step)]
-        return [FreeTile(tile, False) for tile in tiling.rectangle(rows, columns, min(rows, step), step)]
+            return [TileTask(tile, True) for tile in tiling.triangle(columns, step)]
+        return [TileTask(tile, False) for tile in tiling.rectangle(rows, columns, min(rows, step), step)]
 
     def compare(self, contexts, mode, task):
         """Do one task."""

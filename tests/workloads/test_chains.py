@@ -21,7 +21,7 @@ from raysm.workloads.file_names import data_files, input_files
 from raysm.workloads.parquet import write_parquet
 from raysm.workloads.runner import write_manifest
 from raysm.workloads.similarity.output import write_ids
-from raysm.workloads.similarity.reading import first_look
+from raysm.workloads.similarity.reading import files
 from raysm.workloads.similarity.reading.columns import Selection
 from raysm.workloads.similarity.reading.matrix import open_matrix
 from raysm.workloads.sweep.runner import table_of
@@ -170,7 +170,7 @@ SIMILARITIES = {
 def test_a_similarity_reads_every_result(tmp_path, result):
     folder = left_by(result, tmp_path / "matrix")
     workload = raysm.Similarity(top_k=1, **SIMILARITIES.get(result, {}))
-    first_look.check_inputs(workload, {"matrix": folder})
+    files.check_inputs(workload, {"matrix": folder})
     matrix = open_matrix(folder, tmp_path / "scratch", Selection.of(workload))
     rows = 2 if result is pairs else ROWS
     columns = {neighbors: K, sharded_neighbors: K, pairs: 1, batch: 1, sweep: 2, grid: 1}.get(result, ROWS)

@@ -15,11 +15,12 @@ from raysm.bootstrap.log import emit_event
 from raysm.contract.store import remove_unfinished
 from raysm.request.similarity import MATRIX, QUERIES, Similarity
 from raysm.workloads.runner import Runner, leave, leave_on_sigterm
-from raysm.workloads.similarity.engines import compile_ahead
-from raysm.workloads.similarity.reading import digests
+from raysm.workloads.similarity.engines.choice import compile_ahead
+from raysm.workloads.similarity.reading import files
 from raysm.workloads.similarity.reading.columns import Selection
 from raysm.workloads.similarity.reading.source import Source
-from raysm.workloads.similarity.run import Folders, run
+from raysm.workloads.similarity.run import run
+from raysm.workloads.similarity.runs import Folders
 
 __all__ = ["SimilarityRunner", "folders_here"]
 
@@ -40,7 +41,7 @@ class SimilarityRunner(Runner[Similarity]):
     def prepare(self) -> None:
         """Compile, and begin to digest what lies here whole: it takes seconds, and none needs the cluster."""
         for name in {MATRIX, QUERIES} & set(self.request.inputs) - self._spread():
-            digests.begin(Source(channel=name).here().channel)
+            files.begin_digest(Source(channel=name).here().channel)
         compile_ahead()
 
     def run(self, address: str) -> None:

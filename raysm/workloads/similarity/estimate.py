@@ -1,4 +1,4 @@
-"""How long a similarity takes: rates that are measured on this machine, times the work.
+"""Estimate the time of a similarity: rates that are measured on this machine, times the work.
 
 ``estimate`` starts one process for each core (``python -m raysm.workloads.similarity.estimate``), as a job would. Each
 measures how fast a core prepares rows and compares pairs of the matrix itself. With N rows on S slots:
@@ -32,12 +32,9 @@ from raysm.workloads.similarity.reading.columns import Selection
 from raysm.workloads.similarity.reading.matrix import Matrix, open_matrix
 from raysm.workloads.similarity.reading.source import Place, Source
 from raysm.workloads.similarity.sizing import DENSE, SPARSE, Sizing
-from raysm.workloads.similarity.tasks.context import Context, RowShape, Whole
-from raysm.workloads.similarity.tasks.engine_cache import engine_cache_of
-from raysm.workloads.similarity.tasks.parts import FreeTile, prepared_part
+from raysm.workloads.similarity.tasks.context import Context, RowShape, engine_cache_of
+from raysm.workloads.similarity.tasks.parts import TileTask, prepared_part
 from raysm.workloads.similarity.tasks.preparing import compares_elements, prepare_block, prepared
-
-__all__ = ["Estimate", "Question", "Rates", "estimate", "measure", "predict"]
 
 MAX_ROWS = 4096
 """Rows of a block that is measured."""
@@ -49,24 +46,22 @@ START_S = 0.85
 """From the formed cluster to the first task, and from the last file to the end: measured on two cores."""
 
 NETWORK_BYTES_S = 1.25e9
-"""Of one instance, each way: 10 Gbit/s, which the types from 4xlarge on have as their baseline or above
+"""Network of one instance, each way: 10 Gbit/s, which the types from 4xlarge on have as their baseline or above
 (https://docs.aws.amazon.com/ec2/latest/instancetypes/co.html)."""
 
 DISK_BYTES_S = 250e6
-"""Of one instance: gp2, all that SageMaker offers beside instances' own disks, takes no more
+"""Disk of one instance: gp2, all that SageMaker offers beside instances' own disks, takes no more
 (https://docs.aws.amazon.com/ebs/latest/userguide/general-purpose.html)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Question:
-    """What is to be measured."""
+    """One measurement."""
 
     path: str
-    """The matrix."""
     scratch: str
     """Folder for what has to be converted."""
     workload: Similarity
-    """What is asked for."""
     rows: int
     """Rows of a block; the matrix has twice as many at least."""
     min_s: float = MIN_S
@@ -75,24 +70,19 @@ class Question:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rates:
-    """What one core does in a second."""
+    """The work that one core does in a second."""
 
     engine: str
-    """What was computed with."""
     rows: float
-    """Rows that it prepares."""
     pairs: float
-    """Pairs that it compares."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Estimate:
-    """What is expected, in seconds after the cluster is formed."""
+    """The expected times, in seconds after the cluster is formed."""
 
     engine: str
-    """What was measured with."""
     slots: int
-    """Cores that are counted on."""
     tasks: int
     """Pieces of the work: no more cores than these compute."""
     phases_s: dict[str, float]
@@ -100,7 +90,7 @@ class Estimate:
     parts: int = 1
     """Files that the result will be, beside the manifest."""
     coming_bytes: float = 0.0
-    """Of rows that come to each instance from the others."""
+    """Bytes of rows that come to each instance from the others."""
 
     @property
     def total_s(self) -> float:
@@ -161,16 +151,15 @@ def predict(
         matrix=matrix,
         self_join=True,
         slots=slots,
-        instances=instances,
         block_rows=workload.block_rows,
-        ranges=workload.parts,
     )
     strips = mode.in_strips and not shared_out
     busy = min(slots, sizing.tasks)
     similarity_s = rows**2 / (1 if strips else 2) / rates.pairs / busy
     written = rows * (12 * workload.top_k + 8) if workload.top_k else 0
     full_bytes = rows**2 * np.dtype(workload.dtype).itemsize if mode.in_strips else 0
-    writers = min(sizing.chosen_ranges, instances)
+    parts = workload.parts or 1
+    writers = min(parts, instances)
     # On the half ring of n instances, the rows of half of the others come to each.
     coming_bytes = matrix.nbytes * (instances // 2) / instances if shared_out else 0.0
     return Estimate(
@@ -183,7 +172,7 @@ def predict(
             "similarity": max(similarity_s, full_bytes / DISK_BYTES_S / writers, coming_bytes / NETWORK_BYTES_S),
             "gathering": written / DISK_BYTES_S / writers,
         },
-        parts=sizing.chosen_ranges,
+        parts=parts,
         coming_bytes=coming_bytes,
     )
 
@@ -198,18 +187,17 @@ def measure(question: Question) -> Rates:
         rows=matrix.rows,
         columns=matrix.columns,
         dtype=matrix.dtype,
-        placement=Whole(matrix.rows, matrix.columns),
+        ranges={place.host: RowBlock(0, matrix.rows)},
         sparse=compares_elements(matrix),
     )
     # The two blocks stand for the whole matrix: the other rows are not read.
     block = RowBlock(0, 2 * question.rows)
     prepare_s = _seconds(lambda: prepare_block(shape, block), question.min_s)
     part = prepared_part(prepare_block, shape, block)
-    # The placement is still that of the whole file, which it is compared with when the file is opened.
     context = Context(matrix=prepared(replace(shape, rows=block.rows), [(block, part)]))
     cache = engine_cache_of(context)
     above, beside = RowBlock(0, question.rows), RowBlock(question.rows, block.rows)
-    task = FreeTile(TileBlock(above, beside), self_join=not mode.in_strips)
+    task = TileTask(TileBlock(above, beside), self_join=not mode.in_strips)
     # As for most of a run, lower bounds of the rows are known: those that both blocks find among themselves.
     task = replace(task, hint=mode.probed_hint(context, above, beside))
     tile_s = _seconds(lambda: mode.compare(context, task), question.min_s)

@@ -22,19 +22,6 @@ from raysm.workloads.parquet import write_parquet
 from raysm.workloads.similarity.arithmetic.keys import decode
 from raysm.workloads.similarity.reading.ids import Ids, as_array, take
 
-__all__ = [
-    "NEIGHBORS",
-    "PAIRS",
-    "PAIRS_GROUP",
-    "SIMILARITY",
-    "PairChunk",
-    "pair_bytes",
-    "write_ids",
-    "write_ids_beside",
-    "write_neighbors",
-    "write_pairs",
-]
-
 NEIGHBORS, PAIRS, SIMILARITY = "neighbors", "pairs", "similarity"
 """Names of the result: of its one file, without a suffix, or of the folder of its parts."""
 

@@ -1,8 +1,8 @@
 """The similarity of all rows, on the head, from the channels to the manifest.
 
-1. ``layouts.load`` has every instance map its files, or convert them once, and then knows where the rows lie.
-2. ``modes.mode_of`` returns the mode; it refuses what rows like these cannot give.
-3. ``gpus.choose_engine`` says whether GPUs compute; on the CPU, each process probes which engine is the fastest.
+1. ``load`` has every instance map its files, or convert them once, and returns the ``Layout``: where the rows lie.
+2. ``mode_of`` returns the mode; it refuses what rows like these cannot give.
+3. ``choose_engine`` says whether GPUs compute; on the CPU, each process probes which engine is the fastest.
 4. ``Layout.prepare`` has the norms and the centre of all rows computed where they lie: the ``Context``.
 5. ``Sizing`` says how large tiles are, ``Layout.cut`` cuts all pairs into tasks and says which of them run where.
 6. ``compare`` dispatches them: a task reads its rows, makes them ready, and has an engine compare them.
@@ -14,52 +14,40 @@ The answer depends on the rows and the request alone.
 
 import platform
 import resource
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import ray
+from ray.exceptions import RayError
 
 import raysm
 from raysm.bootstrap.log import remark
 from raysm.contract.events import Metric, State
 from raysm.contract.result import Manifest, ResultFile
-from raysm.errors import InvalidInput
+from raysm.errors import InvalidInput, InvalidRequest
 from raysm.request.codec import to_json
 from raysm.request.similarity import Similarity
 from raysm.workloads.blocks import instances, task_slots
-from raysm.workloads.report import EmitEvent
 from raysm.workloads.runner import Beginning
-from raysm.workloads.similarity import gpus
-from raysm.workloads.similarity.engines import CUDA
-from raysm.workloads.similarity.layouts import Layout, compare, load
-from raysm.workloads.similarity.modes import Mode, mode_of
-from raysm.workloads.similarity.owners.collector import Collector
+from raysm.workloads.nodes import Node, ask_every_node, cluster_nodes
+from raysm.workloads.report import EmitEvent
+from raysm.workloads.similarity.engines.choice import CUDA, is_cuda, why_no_cuda
+from raysm.workloads.similarity.layouts.layout import Layout, compare, load
+from raysm.workloads.similarity.modes import mode_of
+from raysm.workloads.similarity.modes.mode import Mode
+from raysm.workloads.similarity.owners import Collector
 from raysm.workloads.similarity.reading.matrix import Described, describe
 from raysm.workloads.similarity.reading.source import Source
 from raysm.workloads.similarity.runs import Folders, Report, Run
 from raysm.workloads.similarity.sizing import DENSE, GPU, SPARSE, Sizing
 from raysm.workloads.similarity.tasks.parts import peak_memory_bytes
 
-__all__ = ["Choices", "Folders", "run"]
-
 MAX_ROWS = 1 << 32
 """Indices travel as 32 bits; N * N scores of more rows are beyond any cluster."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Choices:
-    """Choices that the machines make otherwise; none of them changes the answer."""
-
-    engine: str | None = None
-    """A word of the name of the engine that is to compute, or ``cuda``; None takes the GPUs, where there are any that
-    can be used for this, or else lets a probe choose."""
-    ranges: int | None = None
-    """Ranges of rows, each of which an instance owns and writes; 1 leaves the result to the head; None takes what costs
-    least."""
 
 
 def run(
@@ -70,8 +58,7 @@ def run(
     folders: Folders,
     emit_event: EmitEvent,
     queries: Source | None = None,
-    # Frozen, so that all calls may have the same one.
-    choices: Choices = Choices(),
+    engine: str | None = None,
 ) -> Manifest:
     """Compute the similarity on the connected Ray cluster and leave the result in ``folders.result``.
 
@@ -82,7 +69,8 @@ def run(
         folders: Where the head writes.
         emit_event: Where events go.
         queries: Rows that look for neighbors in the matrix; None: its own rows do.
-        choices: What the machines would decide.
+        engine: A word of the name of the engine that is to compute, or ``cuda``; None takes the GPUs where they can be
+            used for this, or else lets a probe choose.
 
     Returns:
         The manifest, which is also written, as the last file.
@@ -104,10 +92,10 @@ def run(
     _check(mode, layout)
     with report.phase("prepare"):
         sparse = layout.compares_elements()
-        against = gpus.reason_against(mode, layout, sparse=sparse)
-        engine = gpus.choose_engine(choices.engine, against, layout.matrix.columns, report)
+        against = reason_against(mode, layout, sparse=sparse)
+        engine = choose_engine(engine, against, layout.matrix.columns, report)
     # By what was chosen: GPUs compute also where the user did not ask for them.
-    footprint = GPU if CUDA.is_meant_by(engine) else SPARSE if sparse else DENSE
+    footprint = GPU if is_cuda(engine) else SPARSE if sparse else DENSE
     sizing = Sizing(
         limits=mode.limits,
         footprint=footprint,
@@ -116,11 +104,10 @@ def run(
         self_join=layout.self_join,
         # Where GPUs compute, they alone are slots: tiles cut for the cores beside them would be too many and too small.
         slots=task_slots(num_gpus=footprint.task.get("num_gpus", 0)),
-        instances=instances(),
         block_rows=workload.block_rows,
-        ranges=choices.ranges if workload.parts is None else workload.parts,
+        parts=workload.parts or 1,
     )
-    if not mode.is_worth_keeping(layout.matrix, sizing.slots, min(sizing.chosen_ranges, sizing.instances)):
+    if not mode.is_worth_keeping(layout.matrix, sizing.slots, min(sizing.parts, instances())):
         folders = replace(folders, lasting=False)
     with report.phase("prepare"):
         context, digests = layout.prepare(report, sparse=sparse, engine=engine, operand_rows=sizing.operand_rows)
@@ -174,12 +161,12 @@ def _computed(run: Run, mode: Mode, layout: Layout, sizing: Sizing, report: Repo
             dispatch.tasks,
             dispatch.row_order,
             record,
-            sizing.range_count(record),
+            sizing.parts,
             in_strips=dispatch.in_strips,
         )
     ) as collector:
         if collector.note:
-            gpus.say(report, collector.note)
+            say(report, collector.note)
         files = None
         # Again, where an instance was lost with what it had taken in.
         while files is None:
@@ -230,3 +217,86 @@ def _manifest(run: Run, layout: Layout, report: Report, job: str, files: tuple[R
         phases_s=report.phases_s,
         measures={**_measures(report), **Beginning.measures()},
     )
+
+
+# ---- GPUs: all of the cluster's compute, and they alone, or none ---------------------------------------------------
+
+ASK_S = 300.0
+"""Seconds for an instance to say whether its GPU can be used: it imports torch and starts CUDA."""
+
+
+def choose_engine(
+    forced: str | None,
+    against: str,
+    columns: int,
+    report: Report,
+    nodes: Sequence[Node] | None = None,
+    ask: Callable[[Sequence[Node], int], list[str]] | None = None,
+) -> str | None:
+    """Return what ``Context.engine`` is to be: GPUs where they can be used, and they alone.
+
+    A GPU compares as many pairs a second as some hundred cores, so cores beside it would only make the end ragged.
+
+    Args:
+        forced: A word of the engine's name; None uses GPUs where there are any that can be used.
+        against: Why GPUs do not compute what is asked for, or "".
+        columns: Columns of the matrix.
+        report: Takes notes of the choice.
+        nodes: The instances that are there; None asks Ray.
+        ask: Returns why the GPU of each node cannot be used for that many columns, or ""; None asks each.
+
+    Raises:
+        InvalidRequest: GPUs are asked for, and cannot be used.
+    """
+    is_forced = is_cuda(forced)
+    # An engine of the CPU is asked for: GPUs are left alone, though there may be some.
+    if forced is not None and not is_forced:
+        return forced
+    alive = cluster_nodes() if nodes is None else nodes
+    able = [node for node in alive if node.gpus]
+    if not able:
+        if is_forced:
+            raise InvalidRequest(f"the engine {CUDA!r} is asked for, and no instance has a GPU")
+        return None
+    # The instances are asked last, and only where nothing else speaks against it: each imports torch to answer.
+    if not against:
+        answers = zip(able, (ask or _ask)(able, columns), strict=True)
+        against = "; ".join(f"on {_host(node)}, {answer}" for node, answer in answers if answer)
+    if against:
+        if is_forced:
+            raise InvalidRequest(f"the engine {CUDA!r} is asked for, and cannot be used: {against}")
+        say(report, f"warning: the GPUs are not used, the CPUs compute instead: {against}")
+        return None
+    # A head that only coordinates is idle anyhow, and not named.
+    idle = sorted(_host(node) for node in alive if node.cpus and not node.gpus)
+    if idle:
+        say(report, f"the GPUs alone compute, not the instances that have none: {', '.join(idle)}")
+    return CUDA
+
+
+def reason_against(mode: Mode, layout: Layout, *, sparse: bool) -> str:
+    """Return why GPUs do not compute what is asked for, or ""."""
+    by_elements = "sparse rows are compared by the columns that they share" if sparse else ""
+    return mode.without_gpus or by_elements or layout.without_gpus
+
+
+def _ask(nodes: Sequence[Node], columns: int) -> list[str]:
+    answers = []
+    # Each with a GPU of its own: Ray hides them from a task that asks for none.
+    for reference in ask_every_node(why_no_cuda, columns, nodes=nodes, num_gpus=1, max_retries=1).values():
+        try:
+            answers.append(ray.get(reference, timeout=ASK_S))
+        # A time limit that passed is one too. GPUs are but faster: silence must not fail a job that CPUs can do.
+        except RayError as error:
+            answers.append(f"nothing is heard of it ({type(error).__name__})")
+    return answers
+
+
+def say(report: Report, text: str) -> None:
+    """Log how it is computed, and note it for the manifest."""
+    remark(text)
+    report.notes.append(text)
+
+
+def _host(node: Node) -> str:
+    return node.host or "an instance"

@@ -8,59 +8,52 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 import raysm
 from raysm.contract.events import State
 from raysm.request.codec import to_json
 from raysm.request.similarity import Similarity
 from raysm.workloads.blocks import Record
-from raysm.workloads.record import BlockRecord
 from raysm.workloads.report import EmitEvent, ProgressThrottle
-from raysm.workloads.similarity.reading.ids import Ids, gather
+from raysm.workloads.record import BlockRecord
+from raysm.workloads.similarity.reading.ids import Ids
 from raysm.workloads.similarity.reading.matrix import Described
 from raysm.workloads.similarity.tasks.context import Context
 from raysm.workloads.similarity.tasks.parts import Part, decode_part, encode_part
 
-__all__ = ["Folders", "Report", "Run"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Folders:
-    """Where the head writes."""
+    """The folders that the head writes to."""
 
     result: Path
-    """The result and its manifest."""
     records: Path
-    """Finished blocks."""
     lasting: bool = True
-    """Whether ``records`` outlives this head, as the checkpoints do, and what is in it is worth that: else only what
-    has no room in memory is there."""
+    """True if ``records`` outlives this head, as checkpoints do, and it pays: else it has only the pieces without
+    room in memory."""
     on_instance: Callable[[], "Folders"] | None = None
     """Returns the folders of the instance that calls it; None: they are these, wherever it is called."""
 
 
 @dataclass(kw_only=True, slots=True)
 class Report:
-    """What was seen of a run so far; parts are added to it."""
+    """Measures and notes of a run so far."""
 
     emit_event: EmitEvent
-    """Where events go."""
     phases_s: dict[str, float] = field(default_factory=dict)
-    """Seconds of each phase."""
     peaks: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     """Largest memory of a task, by instance."""
     # Several, where instances differ: each process probes for itself what is the fastest.
     engines: set[str] = field(default_factory=set)
-    """What was computed with."""
     notes: list[str] = field(default_factory=list)
-    """What the manifest is to say of how it was computed."""
+    """Notes for the manifest."""
     sent_bytes: dict[str, int] = field(default_factory=dict)
     """Rows of a sharded matrix that each instance sent to others."""
     task_seconds: float = 0.0
-    """Seconds of all tasks together."""
     blocks: int = 0
     """Tasks, those of an earlier run among them."""
     blocks_found: int = 0
-    """Tasks of an earlier run."""
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -95,12 +88,10 @@ class Report:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """What is asked for, and where: all that is known once the rows are prepared."""
+    """A request with its folders and its prepared rows."""
 
     workload: Similarity
-    """What is asked for."""
     folders: Folders
-    """Where the head writes."""
     matrix: Described
     """The rows among which neighbors are looked for."""
     other_queries: Described | None
@@ -108,7 +99,6 @@ class Run:
     digests: Mapping[str, str]
     """SHA-256 of each channel's files."""
     context: Context
-    """What tasks are told."""
 
     @property
     def queries(self) -> Described:
@@ -117,7 +107,7 @@ class Run:
 
     @property
     def self_join(self) -> bool:
-        """Whether the rows look for neighbors among themselves."""
+        """True if the rows look for neighbors among themselves."""
         return self.other_queries is None
 
     def record(self, kind: str) -> BlockRecord[Part]:
@@ -129,5 +119,10 @@ class Run:
         return BlockRecord(self.folders.records, depends_on, encode=encode_part, decode=decode_part)
 
     def ids(self) -> Ids | None:
-        """Return what rows and neighbors are called, where a column names them; it is read when all is computed."""
-        return gather(self.matrix, self.other_queries)
+        """Bring the ids of the rows to this process, once all is computed; None where no column was named."""
+        if self.matrix.ids is None or self.queries.ids is None:
+            return None
+        neighbors = pa.concat_arrays(list(self.matrix.id_batches()))
+        if self.other_queries is None:
+            return Ids(neighbors=neighbors)
+        return Ids(neighbors=neighbors, queries=pa.concat_arrays(list(self.other_queries.id_batches())))

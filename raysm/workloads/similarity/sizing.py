@@ -1,4 +1,4 @@
-"""How large tiles are, and whether instances own the result.
+"""Sizes of tiles.
 
 Memory bounds a tile: an operand takes at most ``OPERAND_BYTES`` and what a task hands back at most ``PART_BYTES``.
 Within that, rows are cut so that each slot has about ``TILES_A_SLOT`` tasks. A restarted job keeps the sizes of its
@@ -25,8 +25,6 @@ from raysm.workloads.record import BlockRecord
 from raysm.workloads.similarity.arithmetic import tiling
 from raysm.workloads.similarity.reading.matrix import Described
 
-__all__ = ["DENSE", "GPU", "PART_BYTES", "SPARSE", "Footprint", "PartLimits", "Sizing"]
-
 OPERAND_BYTES = 64 << 20
 """Largest operand of a tile, with the copy of its rows that a matrix that cannot be mapped needs."""
 
@@ -39,22 +37,13 @@ PART_BYTES = 32 << 20
 TILE_TASKS = 1 << 10
 """Up to this many tiles, each is a task. Of more, a task of top-k does several: the head merges each task's part."""
 
-PRODUCT_S = 5.5e-12
-"""What one element of a pair costs a slot: measured on a core with AMX."""
-
-PART_S = 2e-3
-"""What a task costs the head: measured on two cores, dispatching (0.5 to 1.3 ms) and recording (0.6 ms)."""
-
-OWNERS_START_S = 5.0
-"""What instances that own the result cost beside it: their processes start, and the result is several files."""
-
-SIZES, RANGE_COUNT = "block-rows", "ranges"
-"""Files in the record's folder with the sizes that the first run chose."""
+SIZES = "block-rows"
+"""File in the record's folder with the sizes that the first run chose."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Footprint:
-    """What a task takes, by what computes it."""
+    """The memory that a task takes, by the kind of engine."""
 
     max_rows: Callable[[Described], int]
     """Returns the most rows of one operand."""
@@ -63,7 +52,7 @@ class Footprint:
     open_ended_rows: int | None = None
     """Most rows of a tile whose result may be of any size; None: as many as of others."""
     joins: bool = False
-    """Whether one task may do several tiles."""
+    """True if a task may do several tiles, where the mode's parts allow it."""
     task: Mapping[str, Any] = field(default_factory=dict)
     """Options of ``map_blocks`` for each task."""
 
@@ -101,14 +90,14 @@ GPU = Footprint(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PartLimits:
-    """What a mode's parts allow, and what they cost."""
+    """Limits of a mode's parts."""
 
     rows: int | None = None
     """Most rows, and as many columns, of a part; None: as many as an operand may have."""
-    merge_row_s: float = 0.0
-    """Seconds that merging a row of a part takes; 0: parts are not merged as they come."""
+    joins: bool = False
+    """True if a task may do several tiles, because their parts are merged into one."""
     open_ended: bool = False
-    """Whether the size of a part is unknown before the tile is computed."""
+    """True if the size of a part is unknown before the tile is computed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,23 +105,17 @@ class Sizing:
     """All that sizes follow from."""
 
     limits: PartLimits
-    """The mode's."""
     footprint: Footprint
-    """What computes."""
     queries: Described
-    """The rows that look for neighbors."""
     matrix: Described
-    """The rows among which they look."""
     self_join: bool
-    """Whether both are the same rows, so that each pair is compared once."""
+    """True if both are the same rows, so that each pair is compared once."""
     slots: int
     """Tasks that the cluster runs at once."""
-    instances: int = 1
-    """Instances that compute."""
     block_rows: int | None = None
     """Rows of a block that the user asked for."""
-    ranges: int | None = None
-    """Ranges of rows that the user asked for, each owned by an instance; None chooses."""
+    parts: int = 1
+    """Ranges of rows that have an owner, and a file of the result, each."""
 
     @property
     def operand_rows(self) -> int:
@@ -146,7 +129,7 @@ class Sizing:
     def max_block_rows(self) -> int:
         """The most rows of a task; a larger one than ``operand_rows`` does several tiles and hands back one part."""
         most = self.operand_rows
-        if not (self.limits.rows and self.limits.merge_row_s and self.footprint.joins):
+        if not (self.limits.rows and self.limits.joins and self.footprint.joins):
             return most
         tasks = max(TILE_TASKS, tiling.TILES_A_SLOT * self.slots)
         enough = math.ceil(max(self.queries.rows, self.matrix.rows) / math.sqrt(2 * tasks))
@@ -196,43 +179,20 @@ class Sizing:
 
     @property
     def pairs(self) -> float:
-        """How many pairs are compared."""
+        """Number of pairs to compare."""
         return self.queries.rows * self.matrix.rows / (2 if self.self_join else 1)
 
-    @property
-    def chosen_ranges(self) -> int:
-        """How many ranges of rows have an owner of their own; 1 is the head, with one file."""
-        if self.ranges is not None:
-            return max(1, min(self.ranges, self.queries.rows))
-        if not self.limits.merge_row_s or self.instances < 2:
-            return 1
-        rows = self.queries.rows / math.sqrt(2 * self.tasks) if self.self_join else self.queries.rows / self.tasks
-        merging_s = self.tasks * (PART_S + (2 if self.self_join else 1) * rows * self.limits.merge_row_s)
-        computing_s = self.pairs * self.matrix.columns * PRODUCT_S / self.slots
-        return self.instances if merging_s > computing_s + OWNERS_START_S else 1
-
-    def range_count(self, record: BlockRecord[Any]) -> int:
-        """Return the same; the choice of an earlier run of the job holds."""
-        # Of modes whose parts are not merged as they come, nothing is chosen.
-        if not self.limits.merge_row_s:
-            return self.chosen_ranges
-        return _kept(record, (self.chosen_ranges,), self.queries.rows, RANGE_COUNT)[0]
-
     def _kept(self, record: BlockRecord[Any], sizes: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the sizes that an earlier run of the job chose, or keep ``sizes`` for the next."""
         # What the user asked for is part of what the record depends on, and need not be kept beside it.
         if self.block_rows:
             return sizes
-        return _kept(record, sizes, max(self.max_block_rows, self.limits.rows or 0), SIZES)
-
-
-def _kept(record: BlockRecord[Any], sizes: tuple[int, ...], most: int, name: str) -> tuple[int, ...]:
-    """Return the sizes that an earlier run of the job chose, or keep ``sizes`` for the next."""
-    path = record.folder / name
-    # A torn file is left by a run that ended while it wrote it: nothing was recorded under its sizes yet.
-    with suppress(OSError, ValueError):
-        kept = tuple(int(text) for text in path.read_text(encoding="ascii").split())
-        # A larger one than a task may have does not hold, whatever an earlier run chose.
-        if len(kept) == len(sizes) and all(1 <= size <= most for size in kept):
-            return kept
-    put(path, " ".join(map(str, sizes)) + "\n")
-    return sizes
+        path, most = record.folder / SIZES, max(self.max_block_rows, self.limits.rows or 0)
+        # A torn file is left by a run that ended while it wrote it: nothing was recorded under its sizes yet.
+        with suppress(OSError, ValueError):
+            kept = tuple(int(text) for text in path.read_text(encoding="ascii").split())
+            # A larger one than a task may have does not hold, whatever an earlier run chose.
+            if len(kept) == len(sizes) and all(1 <= size <= most for size in kept):
+                return kept
+        put(path, " ".join(map(str, sizes)) + "\n")
+        return sizes

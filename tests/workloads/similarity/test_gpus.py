@@ -1,22 +1,18 @@
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
 from raysm.errors import InvalidRequest
 from raysm.workloads.blocks import RowBlock, TileBlock
 from raysm.workloads.nodes import Node
-from raysm.workloads.similarity import gpus
-from raysm.workloads.similarity.arithmetic.keys import encode
+from raysm.workloads.similarity import run
+from raysm.workloads.similarity.arithmetic.keys import TopKAccumulator, encode
 from raysm.workloads.similarity.arithmetic.tiling import triangle
-from raysm.workloads.similarity.arithmetic.topk_accumulator import TopKAccumulator
 from raysm.workloads.similarity.engines.cuda import CudaEngine
-from raysm.workloads.similarity.modes.full import Full
 from raysm.workloads.similarity.modes.threshold import threshold_tile
 from raysm.workloads.similarity.modes.topk import TileBounds, TopK
 from raysm.workloads.similarity.runs import Report
-from raysm.workloads.similarity.tasks.engine_cache import engine_cache_of
-from raysm.workloads.similarity.tasks.parts import FreeTile
+from raysm.workloads.similarity.tasks.context import engine_cache_of
+from raysm.workloads.similarity.tasks.parts import TileTask
 from tests.support.dense_rows import kinds_of_rows
 from tests.support.reference import neighbors, pairs
 from tests.support.similarity import context_of, saved
@@ -32,7 +28,7 @@ def report():
 
 
 def choose(report, forced, nodes, ask=None, against=""):
-    return gpus.choose_engine(forced, against, 8, report, nodes, ask)
+    return run.choose_engine(forced, against, 8, report, nodes, ask)
 
 
 def answering(**answers):
@@ -58,33 +54,11 @@ def test_gpus_that_cannot_be_used_are_a_warning_and_the_cpus_compute(report, cap
     assert "warning" in capsys.readouterr().err
 
 
-def test_what_gpus_do_not_compute_is_said(report):
-    assert choose(report, None, [node("algo-1", 1)], answering(), against="it is sparse") is None
-    assert report.notes == ["warning: the GPUs are not used, the CPUs compute instead: it is sparse"]
-
-
-def test_a_mode_and_a_layout_say_why_gpus_do_not_compute():
-    whole, shards = SimpleNamespace(without_gpus=""), SimpleNamespace(without_gpus="where they lie")
-    assert gpus.reason_against(TopK(2), whole, sparse=False) == ""
-    assert "written as fast by CPUs" in gpus.reason_against(Full("float32"), whole, sparse=False)
-    assert "columns that they share" in gpus.reason_against(TopK(2), whole, sparse=True)
-    assert "where they lie" in gpus.reason_against(TopK(2), shards, sparse=False)
-
-
 def test_gpus_that_are_asked_for_and_not_there_are_an_error(report):
     with pytest.raises(InvalidRequest, match="no instance has a GPU"):
         choose(report, "cuda", [node("algo-1")])
     with pytest.raises(InvalidRequest, match="on algo-1, the driver is too old"):
         choose(report, "cuda", [node("algo-1", 1)], answering(algo_1="the driver is too old"))
-
-
-def test_an_engine_of_the_cpu_that_is_asked_for_is_taken_though_there_are_gpus(report):
-    assert choose(report, "float32", [node("algo-1", 1)]) == "float32"
-
-
-def test_an_instance_says_why_its_gpu_cannot_be_used():
-    # The tests' machine has no GPU; a matrix this wide has no proven bound on any.
-    assert gpus.why_not_here(1 << 30)
 
 
 def test_tasks_of_a_gpu_answer_as_those_of_a_cpu_do(tmp_path):
@@ -95,7 +69,7 @@ def test_tasks_of_a_gpu_answer_as_those_of_a_cpu_do(tmp_path):
     for tile in triangle(len(rows), 60):
         known = accumulator.lower_bounds
         told = TileBounds(known[tile.rows.start : tile.rows.stop], known[tile.columns.start : tile.columns.stop])
-        part = TopK(4).compare(context, FreeTile(tile, True, told))
+        part = TopK(4).compare(context, TileTask(tile, True, told))
         accumulator.merge(tile.rows, part["counts"], part["keys"])
         if "column_counts" in part:
             accumulator.merge(tile.columns, part["column_counts"], part["column_keys"])

@@ -11,8 +11,6 @@ from raysm.contract.result import IDS, QUERY_IDS
 from raysm.workloads.blocks import RowBlock
 from raysm.workloads.similarity.arithmetic.keys import encode
 from raysm.workloads.similarity.output import (
-    PAIR_BYTES,
-    pair_bytes,
     write_ids_beside,
     write_neighbors,
     write_pairs,
@@ -49,14 +47,6 @@ def test_neighbors_are_one_row_for_each_row_with_lists_of_k(tmp_path):
     )
 
 
-def test_names_stand_beside_rows_and_neighbors(tmp_path):
-    write_neighbors(tmp_path / "neighbors.parquet", RowBlock(0, 50), keys, 4, ids=NAMED)
-    table = pq.read_table(tmp_path / "neighbors.parquet")
-    assert table.column_names == ["row", "id", "neighbors", "neighbor_ids", "similarities"]
-    assert table["id"].to_pylist() == NAMED.rows.to_pylist()
-    assert table["neighbor_ids"].to_pylist() == NUMBERS.tolist()
-
-
 @pytest.mark.parametrize("cuts", [[0, 300], [0, 1, 2, 150, 300], [0, 0, 100, 300, 300]])
 def test_the_bytes_of_pairs_do_not_depend_on_how_they_came(tmp_path, cuts):
     rows = np.sort(np.random.default_rng(2).integers(0, 50, 300))
@@ -67,16 +57,6 @@ def test_the_bytes_of_pairs_do_not_depend_on_how_they_came(tmp_path, cuts):
     table = pq.read_table(tmp_path / "pairs.parquet")
     for name, column in zip(("row", "neighbor", "similarity"), columns, strict=True):
         np.testing.assert_array_equal(table[name].to_numpy(), column)
-
-
-def test_no_pairs_are_a_file_too(tmp_path):
-    file = write_pairs(tmp_path / "pairs.parquet", [])
-    assert (file.shape, pq.read_table(tmp_path / "pairs.parquet").num_rows) == ((0,), 0)
-
-
-def test_a_pair_takes_as_many_bytes_more_as_its_names():
-    assert pair_bytes(None) == PAIR_BYTES
-    assert pair_bytes(NAMED) == PAIR_BYTES + NAMED.row_bytes + NAMED.neighbor_bytes
 
 
 def test_names_of_the_full_matrix_lie_in_files_beside_it(tmp_path):

@@ -4,7 +4,8 @@ import scipy.sparse
 
 from raysm.request import Similarity
 from raysm.workloads.similarity.reading.source import Place, Source
-from raysm.workloads.similarity.run import Folders, run
+from raysm.workloads.similarity.run import run
+from raysm.workloads.similarity.runs import Folders
 from tests.support.reference import neighbors, pairs, score_rows
 
 
@@ -53,15 +54,6 @@ def test_a_sparse_matrix_is_compared_by_its_elements(ray_here, tmp_path):
     assert [(i, j, np.float32(s)) for i, j, s in zip(*found, strict=True)] == pairs(rows, 0.4)
     go(source, tmp_path / "full", full=True, block_rows=100)
     assert np.array_equal(np.load(tmp_path / "full" / "result" / "similarity.npy"), score_rows(rows, range(330)))
-
-
-def test_sparse_queries_look_into_a_sparse_matrix(ray_here, tmp_path):
-    queries, matrix = made(40, 900, 0.01), made(200, 900, 0.01, seed=1)
-    go(saved(tmp_path / "matrix", all=matrix), tmp_path, saved(tmp_path / "queries", all=queries), top_k=5)
-    found = pq.read_table(tmp_path / "result" / "neighbors.parquet")["neighbors"].to_pylist()
-    for i, query in enumerate(queries.toarray()):
-        scores = score_rows(np.concatenate([query[None], matrix.toarray()]), [0])[0, 1:]
-        assert found[i] == np.lexsort((np.arange(200), -scores))[:5].tolist()
 
 
 def test_ranges_of_sparse_rows_hold_the_rows_of_their_full_matrix(ray_here, tmp_path):

@@ -44,11 +44,6 @@ def test_operands_and_parts_have_their_bytes_at_most(mode, columns):
         assert sizing.max_block_rows * 16 * mode.k <= PART_BYTES
 
 
-@pytest.mark.parametrize(("rows", "slots"), [(20_000, 2), (60_000, 8), (10**6, 512)])
-def test_each_slot_has_several_tiles(rows, slots):
-    assert sizing_of(rows, slots).tasks >= 8 * slots
-
-
 def test_of_very_many_rows_a_task_does_several_tiles():
     sizing = sizing_of(10**7, 512)
     assert sizing.max_block_rows > sizing.operand_rows
@@ -56,15 +51,6 @@ def test_of_very_many_rows_a_task_does_several_tiles():
     for footprint in (SPARSE, GPU):
         other = sizing_of(10**7, 512, footprint=footprint)
         assert other.max_block_rows == other.operand_rows
-
-
-def test_queries_are_cut_first_and_the_matrix_where_they_are_few(record):
-    rows, columns = sizing_of(50_000, 4, queries=40_000).rectangle_rows(record)
-    assert rows < 40_000
-    few = sizing_of(50_000, 4, queries=10)
-    rows, columns = few._rectangle_rows()
-    assert rows >= 10
-    assert columns < 50_000
 
 
 def test_block_rows_that_are_asked_for_hold_unless_a_task_cannot_have_so_many(record):
@@ -78,26 +64,3 @@ def test_a_later_run_on_another_cluster_keeps_the_sizes_of_the_first(record):
     assert sizing_of(50_000, 64).triangle_rows(record) == first
     (record.folder / "block-rows").write_text("torn")
     assert sizing_of(50_000, 64).triangle_rows(record) < first
-
-
-@pytest.mark.parametrize(
-    ("rows", "instances", "more", "expected"),
-    [
-        (1797, 2, {}, 1),
-        (10**6, 8, {}, 1),
-        # The head would merge for longer than 512 instances compute.
-        (10**7, 512, {}, 512),
-        (10**7, 512, {"ranges": 1}, 1),
-        (1797, 2, {"ranges": 3}, 3),
-        (2, 2, {"ranges": 3}, 2),
-        (10**7, 512, {"mode": Threshold(np.float32(0.5))}, 1),
-        (10**7, 1, {}, 1),
-    ],
-)
-def test_instances_own_the_result_where_the_head_would_take_longer_than_the_computing(rows, instances, more, expected):
-    assert sizing_of(rows, 8 * instances, instances=instances, **more).chosen_ranges == expected
-
-
-def test_a_later_run_has_as_many_ranges_as_the_first(record):
-    assert sizing_of(1000, ranges=3).range_count(record) == 3
-    assert sizing_of(1000, 1024, instances=128).range_count(record) == 3

@@ -1,12 +1,19 @@
 """Answers as *keys*: unsigned integers whose order is the answers' order.
 
 The score, descending, in the high 32 bits, the neighbor's index in the low.
+
+An owner merges the parts of top-k into a ``TopKAccumulator``, the best k of every row on disk. It holds four bytes of
+each row, the lower bound that the next tiles are told, and at any moment the keys of one block of rows.
 """
+
+import tempfile
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["EMPTY_KEY", "INDEX_BITS", "decode", "encode"]
+from raysm.workloads.blocks import RowBlock
+from raysm.workloads.disk import full_disk_is_no_room
 
 EMPTY_KEY = np.uint64(2**64 - 1)
 """The key that comes after every other."""
@@ -38,3 +45,81 @@ def decode(keys: NDArray[np.uint64]) -> tuple[NDArray[np.float32], NDArray[np.in
     if empty.any():
         scores[empty] = -np.inf
     return scores, (keys & INDEX_BITS).astype(np.int64)
+
+
+class TopKAccumulator:
+    """The best k of each row so far."""
+
+    def __init__(self, folder: Path, rows: int, k: int) -> None:
+        """Start without any neighbor, in a file without a name in ``folder``."""
+        self.k = k
+        self.lower_bounds = np.full(rows, -np.inf, dtype=np.float32)
+        """lower_bounds[rows]: the score of the k-th best, -inf of rows that have fewer."""
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        # Without a name nothing is left of it, however the process ends.
+        self._file = tempfile.TemporaryFile(dir=folder, buffering=0)
+        self._file.truncate(rows * k * 8)
+
+    def merge(self, block: RowBlock, counts: NDArray[np.uint32], keys: NDArray[np.uint64]) -> None:
+        """Take in ``counts[block.rows]`` keys of each row, given one row after the other, each row's sorted.
+
+        Raises:
+            NoRoom: The disk became full.
+        """
+        rows = np.flatnonzero(counts)
+        if not len(rows):
+            return
+        # Rows before the first new key, and behind the last, need no disk.
+        first, last = int(rows[0]), int(rows[-1]) + 1
+        best = self.read(block.start + first, block.start + last)
+        join(best, counts[first:last], keys)
+        self.lower_bounds[block.start + first : block.start + last] = decode(best[:, -1])[0]
+        with full_disk_is_no_room(self._folder / "best"):
+            # Inverted: a hole of the sparse file then reads as ``EMPTY_KEY``.
+            self._write(block.start + first, ~best)
+
+    def read(self, start: int, stop: int) -> NDArray[np.uint64]:
+        """Return keys[stop - start, k]."""
+        inverted = np.empty((stop - start, self.k), dtype=np.uint64)
+        data = inverted.data.cast("B")
+        self._file.seek(start * self.k * 8)
+        # Unbuffered, one call may move less than all: Linux moves no more than 2 GiB.
+        while data:
+            data = data[self._file.readinto(data) :]
+        return np.invert(inverted, out=inverted)
+
+    def close(self) -> None:
+        """Close the file, which is gone then."""
+        self._file.close()
+
+    def _write(self, start: int, inverted: NDArray[np.uint64]) -> None:
+        data = inverted.data.cast("B")
+        self._file.seek(start * self.k * 8)
+        while data:
+            data = data[self._file.write(data) :]
+
+
+def join(best: NDArray[np.uint64], counts: NDArray[np.uint32], keys: NDArray[np.uint64]) -> None:
+    """Merge into ``best[n, k]`` the ``counts[n]`` keys of each row, given one row after the other, each row sorted."""
+    rows = np.flatnonzero(counts)
+    most = int(counts.max(initial=0))
+    new = np.full((len(rows), most), EMPTY_KEY, dtype=np.uint64)
+    new[np.arange(most) < counts[rows, None]] = keys
+    merged = np.concatenate([best[rows], new], axis=1)
+    merged.sort(axis=1)
+    best[rows] = merged[:, : best.shape[1]]
+
+
+def zero_row_keys(rows: NDArray[np.int64], k: int, *, same: bool) -> NDArray[np.uint64]:
+    """Return keys[n, k] of zero rows: they answer the lowest indices with score 0, whatever the others are.
+
+    Args:
+        rows: Their numbers.
+        k: How many.
+        same: They are rows of the matrix that they look into: a row is never its own neighbor.
+    """
+    lowest = np.broadcast_to(np.arange(k), (len(rows), k))
+    # From a row's own number on, each is the next one.
+    others = lowest + (lowest >= rows[:, None]) if same else lowest
+    return encode(np.zeros(others.shape, dtype=np.float32), others)

@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 
 from raysm.workloads.similarity.arithmetic.score import Rows
 
-__all__ = ["MOST_COLUMNS", "SAMPLED", "SparseRows", "SparseTile", "sparse_pays"]
-
 MOST_COLUMNS = 1 << 31
 """Columns are numbered by int32."""
 
@@ -31,7 +29,6 @@ class SparseRows:
     data: NDArray[Any]
     """data: elements, of any real type, none of them zero."""
     columns: int
-    """D."""
 
     @classmethod
     def of(cls, begins: NDArray[Any], indices: NDArray[Any], data: NDArray[Any], columns: int) -> "SparseRows":
@@ -124,10 +121,9 @@ class SparseRows:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SparseTile:
-    """Consecutive sparse rows with what belongs to them: what ``products.Tile`` is of dense ones."""
+    """Consecutive sparse rows with what belongs to them: as ``Tile`` has dense ones."""
 
     start: int
-    """Place of the first row."""
     rows: SparseRows
     """rows[n, D], scaled."""
     norms: NDArray[np.float64]

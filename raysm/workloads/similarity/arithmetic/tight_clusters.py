@@ -1,4 +1,4 @@
-"""Where many rows stand close together: centres about which their differences are as large as those of other rows.
+"""Tight clusters of rows: centres about which their differences are as large as those of other rows.
 
 They are found by some rows of the matrix, spread evenly, are the same for all tasks, and decide the speed alone. About
 the mean of all rows, what a product of integers loses is more than the scores of a tight cluster differ by, and every
@@ -11,9 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from raysm.workloads.similarity.arithmetic.products import Tile
-
-__all__ = ["NEAREST_ELEMENTS", "SAMPLE_ROWS", "TightClusters", "find_clusters", "sample_stride", "unit_rows"]
+from raysm.workloads.similarity.arithmetic.score import Tile
 
 SAMPLE_ROWS = 1024
 """Most rows that are looked at. A cluster that has few of them is a small share of the matrix, and costs little as it
@@ -23,7 +21,7 @@ SAMPLE_BYTES = 8 << 20
 """Most that they take as float32: all of them come to the head."""
 
 LEAST_ROWS = 4
-"""Of a cluster, among those that are looked at."""
+"""Fewest rows of a cluster, among those that are looked at."""
 
 MOST_CLUSTERS = 64
 """Every row is compared with all centres: of more, even that would show."""
@@ -37,7 +35,7 @@ WHOLE = 1.25
 """A cluster is whole at a scale if within twice that distance there are at most so many times the rows."""
 
 NEAREST_ELEMENTS = 1 << 17
-"""Of the rows that are compared with all centres at once: copies of them in float64 stay in the second-level cache."""
+"""Elements of the rows that are compared with all centres at once: their copies stay in the second-level cache."""
 
 LEAST_PAIRS = 1 / 256
 """Share of all pairs that are of one cluster, below which their scores cost less than what tells them apart."""

@@ -1,4 +1,4 @@
-"""Which tasks there are: every pair of rows in exactly one of them, in tiles of the same size. Pure.
+"""Cut all pairs of rows into tiles of one size, each pair in exactly one of them; numbers and places of rows.
 
 The similarity is symmetric, so of ``n`` blocks of rows only the tiles (I, J) with I <= J are dealt: each serves the
 rows of both. A tile on the diagonal holds half the pairs of the others, so with tiles as the unit of work a deal has
@@ -9,14 +9,81 @@ The number of blocks is a compromise: a tile costs as much as its pairs, plus wh
 quantising, keys that travel), so few large ones are better; but all slots have to be busy to the end. ``blocks_for``
 takes, from those that give each slot ``TILES_A_SLOT``, or as many as are asked for, or somewhat more, the number that
 leaves the least idle time.
+
+**Numbers and places.** Tasks know rows by their *places*: of a matrix that lies whole everywhere these are the numbers
+of the rows, of a sharded one the rows of the first instance come first, then those of the second. So the rows of an
+instance are one range, and within it the numbers rise. Results know rows by their numbers.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from raysm.workloads.blocks import RowBlock, TileBlock, row_blocks
 
-__all__ = ["area", "blocks_for", "cut", "rectangle", "rounds_in_halves", "row_cuts", "triangle"]
+
+@dataclass(frozen=True, slots=True)
+class RowRun:
+    """Rows that are consecutive in both orders."""
+
+    start: int
+    """The first one's number in the matrix."""
+    offset: int
+    """Its place: how many rows of whatever they are part of (all, an instance's, a chunk's) come before."""
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowOrder:
+    """All rows of one matrix."""
+
+    runs: tuple[RowRun, ...]
+    """All rows, by their numbers, rising."""
+
+    @classmethod
+    def identity(cls, rows: int) -> "RowOrder":
+        """Return the order of rows that lie as they are numbered."""
+        return cls((RowRun(0, 0, rows),))
+
+    @classmethod
+    def of(cls, runs: Sequence[RowRun]) -> "RowOrder":
+        """Return the order that these runs, in any order, make."""
+        return cls(tuple(sorted(runs, key=lambda run: run.start)))
+
+    def between(self, start: int, stop: int) -> Iterator[RowRun]:
+        """Yield the parts of the runs that hold the rows numbered start to stop."""
+        for run in self.runs:
+            low, high = max(start, run.start), min(stop, run.start + run.rows)
+            if low < high:
+                yield RowRun(low, run.offset + low - run.start, high - low)
+
+
+def consecutive(numbers: NDArray[np.int64]) -> Iterator[RowRun]:
+    """Yield rising numbers of rows in runs of consecutive ones; offsets count from the first of all."""
+    if not len(numbers):
+        return
+    edges = np.concatenate([[0], np.flatnonzero(np.diff(numbers) != 1) + 1, [len(numbers)]]).tolist()
+    for first, stop in zip(edges, edges[1:], strict=False):
+        yield RowRun(int(numbers[first]), first, stop - first)
+
+
+def rectangles(rows: NDArray[np.int64], columns: NDArray[np.int64]) -> Iterator[tuple[TileBlock, slice, slice]]:
+    """Yield the rectangles of a matrix that rising numbers of rows and columns are, and where in their tile each is."""
+    beside = list(consecutive(columns))
+    for above in consecutive(rows):
+        for right in beside:
+            block = TileBlock(
+                RowBlock(above.start, above.start + above.rows), RowBlock(right.start, right.start + right.rows)
+            )
+            yield (
+                block,
+                slice(above.offset, above.offset + above.rows),
+                slice(right.offset, right.offset + right.rows),
+            )
+
 
 TILES_A_SLOT = 8
 """Fewer whole tiles than this for each slot are not dealt, unless they would become too small."""
@@ -76,6 +143,14 @@ def cut(tile: TileBlock, block_rows: int) -> Iterator[TileBlock]:
         yield from (TileBlock(rows, columns) for columns in above[at + 1 :])
 
 
+def shifted(tile: TileBlock, rows: int, columns: int) -> TileBlock:
+    """Return the tile that lies so many rows and columns further on."""
+    return TileBlock(
+        RowBlock(tile.rows.start + rows, tile.rows.stop + rows),
+        RowBlock(tile.columns.start + columns, tile.columns.stop + columns),
+    )
+
+
 def row_cuts(block: RowBlock, rows: int) -> list[RowBlock]:
     """Cut a block of rows into blocks of at most ``rows``."""
     return [RowBlock(block.start + one.start, block.start + one.stop) for one in row_blocks(block.rows, rows)]
@@ -90,9 +165,3 @@ def rectangle(rows: int, columns: int, block_rows: int, block_columns: int) -> I
     for beside in row_blocks(columns, block_columns):
         for rows_above in above:
             yield TileBlock(rows_above, beside)
-
-
-def area(tile: TileBlock) -> float:
-    """Return the work of a tile: its pairs, of a tile on the diagonal half of its entries."""
-    entries = tile.rows.rows * tile.columns.rows
-    return entries if tile.rows != tile.columns else entries / 2

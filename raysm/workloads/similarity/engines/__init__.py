@@ -1,4 +1,4 @@
-"""What compares tiles of rows: the protocol, and the choice between its engines.
+"""Engines that compare tiles of rows, and the choice between them.
 
 Whatever the machine has, the answers are the same, bit for bit; ``Engine.name`` says in the manifest what computed:
 
@@ -9,17 +9,10 @@ int16 AVX-512             Intel Skylake servers
 int16 AVX2                every other x86-64 of the last ten years
 int8 NEON dot             ARM from Graviton2 on (m6g and later), rows of at least 8 elements
 float32 AVX-512, ...      where a probe finds it faster than integers, or ``float32`` is asked for
-float32 NumPy (reason)    no C compiler, no folder of this user alone, or a NumPy that sums in another order
+float64 NumPy (reason)    no C compiler, no folder of this user alone, or a NumPy that sums in another order
 sparse ...                CSR rows, see ``sparse``
 float16 CUDA (GPU)        the GPUs of the cluster, for top-k and thresholds of dense rows, see ``cuda``
 ========================  ====================================================================================
 
-" mixed" after the name: rows are multiplied by one orthogonal matrix first, which spreads large elements. The NumPy
-engine needs no compiler; where more than a few of a tile's products cannot be told apart in float32 (rows that are
-nearly all alike), it decides the tile in float64, which costs several times the time but never the answer.
+" mixed" after the name: rows are multiplied by one orthogonal matrix first, which spreads large elements.
 """
-
-from raysm.workloads.similarity.engines.choice import CUDA, choose, compile_ahead
-from raysm.workloads.similarity.engines.protocol import Best, Engine, Frame, Pairs, PreparedTile, unit_sum
-
-__all__ = ["CUDA", "Best", "Engine", "Frame", "Pairs", "PreparedTile", "choose", "compile_ahead", "unit_sum"]

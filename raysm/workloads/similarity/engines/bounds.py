@@ -77,8 +77,6 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MOST_COLUMNS", "device_growth", "growth", "largest_integer", "signs", "slop"]
-
 MOST_COLUMNS = 1 << 20
 """Columns up to which what is said above holds."""
 

@@ -1,8 +1,8 @@
-"""Which engine computes: the fastest that this machine has, unless one is asked for.
+"""Choose the engine: the fastest that this machine has, unless one is asked for.
 
 An engine of the CPU is one file, with a function that makes it or says why it cannot, and one line in ``FAMILIES``.
-A short probe on a sample of the rows finds the fastest one. GPUs are asked for by name (``CUDA``), because only some
-instances have any.
+A short probe on a sample of the rows finds the fastest one. GPUs are asked for by name, because only some instances
+have any.
 """
 
 import time
@@ -13,68 +13,41 @@ from typing import Any
 import numpy as np
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.similarity.arithmetic.products import Tile
+from raysm.workloads.similarity.arithmetic.score import Tile
 from raysm.workloads.similarity.arithmetic.sparse_rows import SparseTile
 from raysm.workloads.similarity.engines.compiled import CompiledEngine, kind_name
 from raysm.workloads.similarity.engines.plain import PlainEngine
 from raysm.workloads.similarity.engines.protocol import Best, Engine, Frame
-from raysm.workloads.similarity.engines.sparse import sparse_engine
+from raysm.workloads.similarity.engines.sparse import SparseEngine
 from raysm.workloads.similarity.kernels.build import Unavailable, library
-from raysm.workloads.similarity.kernels.instructions import InstructionSet, this_machine
-from raysm.workloads.similarity.kernels.recipes import FLOATS, INTEGERS, dense
+from raysm.workloads.similarity.kernels.recipes import FLOATS, INTEGERS, InstructionSet, dense, this_machine
 
-__all__ = ["Accelerator", "CUDA", "FAMILIES", "Rows", "choose", "compile_ahead", "floats", "integers"]
+CUDA = "cuda"
+"""The whole word that asks for the engine of GPUs: were a part of it enough, ``a`` would mean them."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Accelerator:
-    """How an engine that needs a device is asked for, and had."""
+def is_cuda(word: str | None) -> bool:
+    """Return whether ``word`` asks for the GPUs; None asks for no engine."""
+    return word is not None and word.lower() == CUDA
 
-    name: str
-    """The whole word that asks for it: were a part of it enough, ``a`` would mean the GPUs."""
-    make: Callable[[int], Engine[Tile]]
-    """Returns the engine for rows of so many columns; raises ``Unavailable`` or ``ImportError``."""
 
-    def is_meant_by(self, word: str | None) -> bool:
-        """Return whether ``word`` asks for this engine; None asks for none."""
-        return word is not None and word.lower() == self.name
-
-    def engine(self, columns: int) -> Engine[Tile]:
-        """Return the engine of this process's device.
-
-        Raises:
-            InvalidRequest: It cannot be had here; the message says why.
-        """
-        try:
-            return self.make(columns)
-        except ImportError as error:
-            raise InvalidRequest(
-                f"the engine {self.name!r} needs {error.name or 'torch'}, which is missing here"
-            ) from error
-        except Unavailable as error:
-            raise InvalidRequest(f"the engine {self.name!r} cannot be had here: {error}") from error
-
-    def why_not_here(self, columns: int) -> str:
-        """Return why this process's device cannot compare rows of that many columns, or ""."""
-        try:
-            # Made only to see whether it can be: what a device lacks shows nowhere else.
-            self.make(columns)
-        except ImportError as error:
-            return f"{error.name or 'torch'} is missing"
-        except Unavailable as error:
-            return str(error)
-        return ""
+def why_no_cuda(columns: int) -> str:
+    """Return why this process's GPU cannot compare rows of that many columns, or ""."""
+    try:
+        # Made only to see whether it can be: what a device lacks shows nowhere else.
+        _cuda(columns)
+    except Unavailable as error:
+        return str(error)
+    return ""
 
 
 def _cuda(columns: int) -> Engine[Tile]:
-    # Here, not above: torch is imported for no other engine, and need not be there for those.
-    from raysm.workloads.similarity.engines.cuda import cuda_engine
-
+    try:
+        # Here, not above: torch is imported for no other engine, and need not be there for those.
+        from raysm.workloads.similarity.engines.cuda import cuda_engine
+    except ImportError as error:
+        raise Unavailable(f"{error.name or 'torch'} is missing") from error
     return cuda_engine(columns)
-
-
-CUDA = Accelerator(name="cuda", make=_cuda)
-"""The engine of GPUs."""
 
 
 PROBE_ROWS = 512
@@ -91,12 +64,10 @@ Candidates = tuple[tuple[int, InstructionSet], ...]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rows:
-    """What an engine is to be made for."""
+    """The rows, and the name, that an engine is made for."""
 
     sample: Tile
-    """Some rows of the matrix."""
     frame: Frame
-    """The matrix's."""
     name: str | None = None
     """A word of the engine's name that is asked for; None is any."""
     reasons: list[str] = field(default_factory=list)
@@ -148,9 +119,18 @@ def choose(
         InvalidRequest: No engine of this machine has that word in its name.
     """
     if isinstance(sample, SparseTile):
-        return sparse_engine(forced)
-    if CUDA.is_meant_by(forced):
-        return CUDA.engine(sample.rows.shape[1])
+        try:
+            sparse = SparseEngine(sample.rows.columns)
+        except Unavailable as error:
+            raise InvalidRequest(f"sparse rows cannot be compared by their elements here: {error}") from error
+        if forced is not None and forced.lower() not in sparse.name:
+            raise InvalidRequest(f"no engine for sparse rows is called {forced!r}; this machine has {sparse.name!r}")
+        return sparse
+    if is_cuda(forced):
+        try:
+            return _cuda(sample.rows.shape[1])
+        except Unavailable as error:
+            raise InvalidRequest(f"the engine {CUDA!r} cannot be had here: {error}") from error
     rows = Rows(sample=sample.part(0, PROBE_ROWS), frame=frame, name=forced)
     offered = [family(rows) for family in (FAMILIES if families is None else families)]
     engines = [engine for engine in offered if engine is not None]

@@ -16,24 +16,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raysm.workloads.similarity.arithmetic.products import Tile
-from raysm.workloads.similarity.arithmetic.score import Rows, pair_scores
+from raysm.workloads.similarity.arithmetic.score import Rows, Tile, pair_scores
 from raysm.workloads.similarity.engines import bounds
 from raysm.workloads.similarity.engines.protocol import Best, Frame, Pairs, PreparedTile
 from raysm.workloads.similarity.kernels.build import Unavailable, library
-from raysm.workloads.similarity.kernels.instructions import InstructionSet
-from raysm.workloads.similarity.kernels.recipes import dense
-
-__all__ = ["CompiledEngine", "kind_name"]
+from raysm.workloads.similarity.kernels.recipes import InstructionSet, dense
 
 ELEMENTS = {8: "int8", 16: "int16", 32: "float32"}
 
 LENGTHS = (*range(1, 33), *range(33, 301, 13), 1000, 1023, 4097)
-"""Of rows whose scores must be NumPy's before the kernels are used."""
+"""Lengths of rows whose scores must be NumPy's before the kernels are used."""
 
 
 TWO_TYPES = -2
-"""What the kernels return where the rows of two sides are of different types."""
+"""The kernels return this if the rows of two sides are of different types."""
 
 LINE = 16
 """Integers of 32 bits in a cache line."""
@@ -79,14 +75,14 @@ class _PairList(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """What the structure points to, kept alive."""
+    """A structure, and the arrays that it points to, kept alive."""
 
     structure: _Side
     arrays: tuple[NDArray[Any], ...]
     errors: NDArray[np.float32]
     """errors[n]: how far each row's cheap form is from the row over its norm, at most."""
     places: int
-    """How many tight clusters the rows may be in."""
+    """Number of tight clusters that the rows may be in."""
 
 
 @functools.cache

@@ -1,9 +1,16 @@
-"""The engine of a GPU: float16 products, a filter, exact scores and the merging of keys, all on the GPU.
+"""The engine of a GPU: float16 products, a filter, exact scores and the merging of keys, all in torch.
 
-One product of two *panels* (pieces of tiles, see ``cuda_panels``) says of every pair the most that its score can be, by
-the bound in ``bounds``. A pair that reaches the limit of its row or of its column is scored by the definition, in
-float64, and merged into the best of both. A product with too many survivors is gone through by strips, limits rising in
-between: that takes time, and no more memory.
+A tile is cut into *panels* of one size. A panel is made from the host's rows when it is needed, and again if it had to
+make room meanwhile, so tiles and the matrix may be larger than the GPU's memory. One product of two panels gives the
+most that the score of each pair can be, by the bound in ``bounds``. A pair that reaches the limit of its row or of its
+column is scored by the definition, in float64, and merged into the best of both. A product with too many survivors is
+halved until its parts have few enough; limits rise from one part to the next.
+
+**Scores** have the same bits as ``arithmetic.score`` gives on a CPU. ``row_sums`` adds in NumPy's order, spelled out as
+elementwise operations of whole columns. IEEE rounds each of them to nearest, with denormals, on CUDA as on a CPU. No
+product can be fused with a sum, since each operation is a kernel of its own that writes its rounded result. (Nothing
+here may be given to ``torch.compile``, to ``addcmul`` or to a divisor that is a Python number: these may round in
+another way.) ``CudaEngine`` compares the device's scores with NumPy's before it is used.
 
 **Memory on the GPU**, of ``free`` bytes that it has when the engine is made:
 
@@ -14,8 +21,8 @@ between: that takes time, and no more memory.
   + rows of pairs in float64, while scored        free / 16
   + the best of a tile's rows and columns         3 * 8 k (n + m)
 
-and at most 256 MiB while a panel is made. Everything is torch, so it runs on a CPU too, where its tests compare it with
-the other engines, index for index.
+and at most 256 MiB while a panel is made. The same code runs on a CPU, where its tests compare it with the other
+engines, index for index.
 """
 
 import functools
@@ -23,7 +30,6 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -31,44 +37,246 @@ import torch
 from numpy.typing import NDArray
 
 from raysm.workloads.similarity.arithmetic import score
-from raysm.workloads.similarity.arithmetic.products import Tile
+from raysm.workloads.similarity.arithmetic.score import Rows, Tile
 from raysm.workloads.similarity.engines import bounds
-from raysm.workloads.similarity.engines.cuda_panels import (
-    Panel,
-    decoded,
-    encoded,
-    from_host,
-    make_panel,
-    pair_scores,
-    panel_bytes,
-    rounded_down,
-    to_host,
-)
+from raysm.workloads.similarity.engines.plain import PlainEngine
 from raysm.workloads.similarity.engines.protocol import Best, Frame, Pairs, PreparedTile
 from raysm.workloads.similarity.kernels.build import Unavailable
-
-__all__ = ["CudaEngine", "cuda_engine"]
 
 MAX_PANEL_ROWS, MIN_PANEL_ROWS = 1 << 14, 32
 """Larger products would not be faster."""
 
 STRIP_ROWS, STRIP_COLUMNS = 64, 256
-"""An overflowed product is gone through by strips of so many columns, each of at least so many rows."""
+"""An overflowed product is not halved further than this."""
 
 SURVIVORS = 1 << 20
-"""A product is overflowed if more pairs than this pass the filter; so many are scored before limits are raised."""
+"""A product is overflowed if more pairs than this pass the filter, or more than ``MAX_SURVIVING`` of it."""
 
 MAX_SURVIVING = 1 / 8
-"""So it is if more than this fraction of it does."""
 
 MIN_FREE = 1 << 30
 """A GPU with less memory free is not used."""
 
 LEAST = -65504.0
-"""Of float16. No product comes near it: ``bounds`` keeps them below 2**14."""
+"""The least finite float16. No product comes near it: ``bounds`` keeps them below 2**14."""
 
 LENGTHS = (1, 7, 8, 9, 127, 128, 129, 136, 300, 768, 1021)
-"""Of rows whose scores must be NumPy's before a GPU is used."""
+"""Lengths of rows whose scores must be NumPy's before a GPU is used."""
+
+EXTRA, ALIGNED = 6, 8
+"""Columns of a panel beside the rows' own, see ``bounds``; tensor cores want a multiple of 8 columns."""
+
+LARGEST_EXPONENT = 12
+"""Rows that are nearly all alike are multiplied by at most two to this."""
+
+WIDE_BYTES = 256 << 20
+"""Most memory of the float64 rows while a panel is made."""
+
+PIECE = 2.0**-11
+"""Weight of the second piece of a number."""
+
+LANES, LEAF = 8, 128
+"""Running sums of a row, and elements up to which NumPy does not halve a row."""
+
+LAST_KEY = 2**63 - 1
+"""The key that comes after every other, less 2**63."""
+
+TOP = np.uint64(1 << 63)
+
+# ---- keys: torch cannot sort unsigned numbers of 64 bits, so they are int64, less 2**63, in the same order ----------
+
+
+def encoded(scores: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
+    """Return keys that rise as scores fall, then as indices rise; scores float32 without NaN or negative zero."""
+    bits = scores.view(torch.int32).to(torch.int64)
+    # The wider type carries the sign along: only the lower 32 bits are the score's.
+    falling = torch.where(bits < 0, bits & 0xFFFFFFFF, ~bits & 0x7FFFFFFF)
+    return (falling - 2**31) * 2**32 + indices
+
+
+def decoded(keys: torch.Tensor) -> torch.Tensor:
+    """Return the scores of keys, float32; -inf of ``LAST_KEY``."""
+    falling = (keys >> 32) + 2**31
+    bits = torch.where(falling >= 2**31, falling - 2**32, ~falling & 0x7FFFFFFF)
+    return torch.where(keys == LAST_KEY, -torch.inf, bits.to(torch.int32).view(torch.float32))
+
+
+def from_host(keys: NDArray[np.uint64], device: torch.device) -> torch.Tensor:
+    """Return a copy of keys on the device."""
+    return torch.from_numpy((keys ^ TOP).view(np.int64)).to(device)
+
+
+def to_host(keys: torch.Tensor) -> NDArray[np.uint64]:
+    """Return keys as the host has them."""
+    signed: NDArray[np.int64] = keys.cpu().numpy()
+    return signed.view(np.uint64) ^ TOP
+
+
+# ---- scores by the definition -------------------------------------------------------------------------------------
+
+
+def pair_scores(
+    left: torch.Tensor, right: torch.Tensor, left_norms: torch.Tensor, right_norms: torch.Tensor
+) -> torch.Tensor:
+    """Return scores[n], float32, of the pairs (left[i], right[i]), rows[n, D] of any float type, norms[n] float64."""
+    dots = row_sums(left.to(torch.float64) * right.to(torch.float64))
+    norms = left_norms * right_norms
+    zero = norms == 0
+    quotients = torch.where(zero, 0.0, dots / torch.where(zero, 1.0, norms))
+    # As in the definition: a negative zero becomes the other, which keys can order.
+    return quotients.to(torch.float32) + 0.0
+
+
+def row_sums(values: torch.Tensor) -> torch.Tensor:
+    """Return the sums over the last axis, added in the order in which NumPy adds a contiguous row.
+
+    NumPy halves rows of more than ``LEAF`` elements at a multiple of ``LANES``, and adds shorter ones in ``LANES``
+    running sums.
+    """
+    length = values.shape[-1]
+    if length > LEAF:
+        half = length // 2 - length // 2 % LANES
+        if 2 * half == length:
+            # Halves of one length are summed by the same kernels.
+            halves = row_sums(values.view(*values.shape[:-1], 2, half))
+            return halves[..., 0] + halves[..., 1]
+        return row_sums(values[..., :half]) + row_sums(values[..., half:])
+    if length < LANES:
+        total, rest = values[..., 0], 1
+    else:
+        lanes, rest = values[..., :LANES], length - length % LANES
+        for at in range(LANES, rest, LANES):
+            lanes = lanes + values[..., at : at + LANES]
+        pairs = lanes[..., 0::2] + lanes[..., 1::2]
+        fours = pairs[..., 0::2] + pairs[..., 1::2]
+        total = fours[..., 0] + fours[..., 1]
+    for at in range(rest, length):
+        total = total + values[..., at]
+    return total
+
+
+# ---- panels -------------------------------------------------------------------------------------------------------
+
+
+def rounded_up(values: torch.Tensor) -> torch.Tensor:
+    """Return float16 numbers that are not below these, of float64: the margin is twice what rounding takes."""
+    return (values + values.abs() * 2.0**-10 + 2.0**-24).to(torch.float16)
+
+
+def rounded_down(values: torch.Tensor) -> torch.Tensor:
+    """Return float16 numbers that are not above these, of float64."""
+    return -rounded_up(-values)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Panel:
+    """Some rows of a tile, on the device."""
+
+    start: int
+    """Number of the first row in the matrix."""
+    rows: torch.Tensor
+    """rows[n, D], as the host has them; integers as the float type that holds them as float64 would."""
+    norms: torch.Tensor
+    """norms[n], float64."""
+    cheap: torch.Tensor
+    """cheap[n, W], float16: rows less the centre, scaled, with the columns of a left side; W is a multiple of 8."""
+    error: torch.Tensor
+    """error[n], float64: e_i in units of the scale."""
+    length: torch.Tensor
+    """length[n], float64: w_i in units of the scale."""
+    spare: torch.Tensor
+    """spare[n], float64: spare_i, not scaled."""
+    scale: float
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self.rows)
+
+    def right(self) -> torch.Tensor:
+        """Return a copy of ``cheap`` with the columns of a right side."""
+        # Error and length change places, and the pieces of beta with the scale: one product then sums all of them.
+        order = torch.tensor([1, 0, 4, 5, 2, 3], device=self.cheap.device) + self.rows.shape[1]
+        right = self.cheap.clone()
+        right[:, self.rows.shape[1] : self.rows.shape[1] + EXTRA] = self.cheap[:, order]
+        return right
+
+    @property
+    def nbytes(self) -> int:
+        """Memory on the device."""
+        return int(self.rows.nbytes + self.cheap.nbytes) + 40 * len(self)
+
+
+def panel_bytes(count: int, rows: Rows) -> int:
+    """Return about the memory of a panel of so many such rows."""
+    columns: int = rows.shape[1]
+    return count * (columns * (_float_type(rows.dtype).itemsize + 2) + 2 * (EXTRA + ALIGNED) + 40)
+
+
+def _float_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    if dtype.kind == "f" and dtype.itemsize in (2, 4, 8):
+        # Torch takes numbers in this machine's byte order alone.
+        return dtype.newbyteorder("=")
+    # Both hold the integers exactly as far as float64 does, which is how the definition takes them.
+    return np.dtype(np.float32 if dtype.itemsize <= 2 else np.float64)
+
+
+def make_panel(tile: Tile, frame: Frame, device: torch.device) -> Panel:
+    """Bring some rows of the host to the device, and make them ready for products, by ``bounds``."""
+    # A copy: mapped rows are read-only, and torch warns of a tensor that would share them.
+    rows = torch.from_numpy(np.array(tile.rows, dtype=_float_type(tile.rows.dtype))).to(device)
+    norms = torch.from_numpy(np.array(tile.norms, dtype=np.float64)).to(device)
+    n, columns = rows.shape
+    wide = torch.float64
+    centre = torch.from_numpy(np.array(frame.centre, dtype=np.float64)).to(device)
+    slop, growth = bounds.slop(columns, frame.centre), bounds.device_growth(columns)
+    inverse = torch.where(norms == 0, 0.0, 1.0 / torch.where(norms == 0, 1.0, norms))[:, None]
+    step = max(1, WIDE_BYTES // (32 * columns))
+    steps = [slice(start, min(start + step, n)) for start in range(0, n, step)]
+
+    def moved(some: slice) -> torch.Tensor:
+        return rows[some].to(wide) * inverse[some] - centre
+
+    # First how long the rows are, which decides the scale; then what float16 makes of them.
+    lengths = torch.cat([torch.linalg.vector_norm(moved(some), dim=1) for some in steps])
+    shift = torch.cat([moved(some) @ centre for some in steps])
+    largest = float(torch.maximum(lengths.max(), shift.abs().max()))
+    exponent = LARGEST_EXPONENT if largest == 0 else -int(np.frexp(largest)[1])
+    scale = 2.0 ** max(-LARGEST_EXPONENT, min(LARGEST_EXPONENT, exponent))
+    width = -(-(columns + EXTRA) // ALIGNED) * ALIGNED
+    cheap = torch.zeros((n, width), dtype=torch.float16, device=device)
+    lost = torch.empty(n, dtype=wide, device=device)
+    for some in steps:
+        exact = moved(some) * scale
+        rounded = exact.to(torch.float16)
+        cheap[some, :columns] = rounded
+        exact -= rounded
+        lost[some] = torch.linalg.vector_norm(exact, dim=1) * (1 + 2.0**-30) / scale
+    length = (lengths + lost) * (1 + 2.0**-30) + slop
+    error = (lost + slop + 2 * growth * length) * (1 + 4 * growth)
+    beta = shift + 2 * growth * shift.abs() + slop
+    cheap[:, columns] = rounded_up(error * scale)
+    cheap[:, columns + 1] = rounded_up(length * scale)
+    first = (beta * scale).to(torch.float16)
+    # Only the second piece is rounded up: it takes in what the first one lost, either way.
+    second = rounded_up((beta * scale - first) / PIECE)
+    cheap[:, columns + 2], cheap[:, columns + 3] = first, second
+    cheap[:, columns + 4], cheap[:, columns + 5] = scale, PIECE * scale
+    # Read back, as they were rounded: that is what products see.
+    tall = cheap[:, columns : columns + EXTRA].to(wide)
+    pieces = (tall[:, 2] + tall[:, 3] * PIECE) / scale
+    return Panel(
+        start=tile.start,
+        rows=rows,
+        norms=norms,
+        cheap=cheap,
+        error=tall[:, 0].clone(),
+        length=tall[:, 1].clone(),
+        spare=pieces - shift + 2 * growth * pieces.abs() + 2 * slop,
+        scale=scale,
+    )
+
+
+# ---- the engine ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,113 +286,76 @@ class Cut:
     frame: Frame
     parts: tuple[Tile, ...]
 
-    def rows_of(self, at: int) -> slice:
-        """Return which rows of the tile a panel has."""
-        start = sum(map(len, self.parts[:at]))
-        return slice(start, start + len(self.parts[at]))
+    @property
+    def squared(self) -> float:
+        """c.c of the frame's centre."""
+        return float(self.frame.centre @ self.frame.centre)
 
 
-@dataclass(slots=True)
-class DeviceBest:
-    """The best of a tile's rows, on the device."""
-
-    keys: torch.Tensor
-    """keys[n, k], less 2**63."""
-    bounds: torch.Tensor
-    """bounds[n], float32: scores that each row's k-th best is known to reach."""
-    unseeded: list[bool]
-    """Of each panel: whether rows may have no limit yet."""
-    unserved: torch.Tensor
-    """unserved[n]: these rows look for no neighbors."""
-
-    @classmethod
-    def of(cls, best: Best, cut: Cut, device: torch.device) -> "DeviceBest":
-        """Bring the best of a tile, in the panels of ``cut``, to the device."""
-        starts = np.cumsum([0, *map(len, cut.parts)]).tolist()
-        # A copy: seed raises these in place, and on a CPU the tensor would be the caller's own array.
-        bounds = torch.from_numpy(np.array(best.lower_bounds)).to(device)
-        return cls(
-            keys=from_host(best.keys, device),
-            bounds=bounds,
-            unseeded=[bool((best.lower_bounds[a:b] == -np.inf).any()) for a, b in pairwise(starts)],
-            unserved=bounds == torch.inf,
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class PanelBest:
-    """A panel's part of a ``DeviceBest``."""
+    """The best of a panel's rows, on the device: keys[n, k], less 2**63, and bounds[n], as ``Best`` has them."""
 
-    best_of_tile: DeviceBest
-    """Of the whole tile."""
-    at: int
-    """Which panel."""
-    some: slice
-    """Its rows of the tile."""
+    def __init__(self, best: Best, rows: slice, device: torch.device) -> None:
+        """Bring some rows of a tile's best to the device."""
+        lower_bounds = best.lower_bounds[rows]
+        self.keys = from_host(best.keys[rows], device)
+        # A copy: seed raises these in place, and on a CPU the tensor would be the caller's own array.
+        self.bounds = torch.from_numpy(np.array(lower_bounds)).to(device)
+        self._unserved = self.bounds == torch.inf
+        self._unseeded = bool((lower_bounds == -np.inf).any())
 
     def limits(self, panel: Panel, other: Panel, squared: float, first: int = 0) -> torch.Tensor:
         """Return limits[n], float16, that the panel's products with the other one, from ``first`` on, have to reach.
 
-        Who has a score t has a quotient of t less half a step at least; half a step is below 2**-23 t + 2**-149.
+        A row with the score t has a quotient of t less half a step at least; half a step is below 2**-23 t + 2**-149.
         """
-        keys = self.best_of_tile.keys[self.some]
-        kth = decoded(keys[:, -1])
-        least = torch.maximum(kth, self.best_of_tile.bounds[self.some]).to(torch.float64)
+        kth = decoded(self.keys[:, -1])
+        least = torch.maximum(kth, self.bounds).to(torch.float64)
         scaled = (least - least.abs() * 2.0**-23 - 2.0**-149 - squared) * (panel.scale * other.scale)
         # No score is above 1, see ``bounds``: behind k neighbors with 1, none with a higher index enters.
-        behind = (keys[:, -1] & 0xFFFFFFFF) < other.start + first
-        closed = self.best_of_tile.unserved[self.some] | ((kth >= 1) & behind)
+        behind = (self.keys[:, -1] & 0xFFFFFFFF) < other.start + first
+        closed = self._unserved | ((kth >= 1) & behind)
         # The least finite number: the row itself, which stands at -inf in the product, is never let in.
         limits = rounded_down(torch.where(least.isinf(), -torch.inf, scaled)).clamp_(min=LEAST)
         return torch.where(closed, torch.inf, limits)
 
     def seed(self, near: torch.Tensor, panel: Panel, other: Panel, squared: float) -> None:
         """Learn from a product near[n, m] what the k-th best score of each row reaches at least."""
-        k = self.best_of_tile.keys.shape[1]
-        if not self.best_of_tile.unseeded[self.at] or near.shape[1] <= k:
+        k = self.keys.shape[1]
+        if not self._unseeded or near.shape[1] <= k:
             return
-        unit = panel.scale * other.scale
         kth = torch.topk(near, k, dim=1).values[:, -1].to(torch.float64)
         cross = 3 * (panel.error * other.length.max() + panel.length * other.error.max())
         kth = kth - kth.abs() * 2.0**-10 - 2.0**-24 - cross
-        least = kth / unit - panel.spare - other.spare.max() + squared
+        least = kth / (panel.scale * other.scale) - panel.spare - other.spare.max() + squared
         least = (least - least.abs() * 2.0**-22 - 2.0**-140).to(torch.float32)
-        bounds = self.best_of_tile.bounds[self.some]
-        torch.maximum(bounds, torch.where(least.isnan(), -torch.inf, least), out=bounds)
-        self.best_of_tile.unseeded[self.at] = False
+        torch.maximum(self.bounds, torch.where(least.isnan(), -torch.inf, least), out=self.bounds)
+        self._unseeded = False
 
     def take(self, rows: torch.Tensor, scores: torch.Tensor, numbers: torch.Tensor) -> None:
         """Merge scored pairs: rows of the panel, and the numbers of their neighbors."""
-        keys, bounds = self.best_of_tile.keys[self.some], self.best_of_tile.bounds[self.some]
         new = encoded(scores, numbers)
-        better = (new < keys[rows, -1]) & (scores >= bounds[rows])
+        better = (new < self.keys[rows, -1]) & (scores >= self.bounds[rows])
         rows, new = rows[better], new[better]
         if not len(rows):
             return
-        k = keys.shape[1]
-        counts = torch.bincount(rows, minlength=len(keys))
+        k = self.keys.shape[1]
+        counts = torch.bincount(rows, minlength=len(self.keys))
         some = counts.nonzero()[:, 0]
-        everyone = torch.cat([new, keys[some].flatten()])
+        everyone = torch.cat([new, self.keys[some].flatten()])
         whose = torch.cat([rows, some.repeat_interleave(k)])
         # By row, then by key: two stable sorts. Each row's then lie together, its k best first.
         order = torch.argsort(everyone, stable=True)
         order = order[torch.argsort(whose[order], stable=True)]
         each = counts[some] + k
         starts = each.cumsum(0) - each
-        keys[some] = everyone[order[starts[:, None] + torch.arange(k, device=order.device)]]
+        self.keys[some] = everyone[order[starts[:, None] + torch.arange(k, device=order.device)]]
 
 
 class CudaEngine:
     """float16 products of a GPU, decided by ``bounds``, and scores in float64 there."""
 
-    def __init__(
-        self,
-        device: str,
-        columns: int,
-        *,
-        free_bytes: int | None = None,
-        survivors: int = SURVIVORS,
-    ) -> None:
+    def __init__(self, device: str, columns: int, *, free_bytes: int | None = None, survivors: int = SURVIVORS) -> None:
         """Take the device, and compare its scores and products with NumPy's.
 
         Args:
@@ -224,7 +395,11 @@ class CudaEngine:
         self._panel_rows = max(MIN_PANEL_ROWS, min(MAX_PANEL_ROWS, most))
         self._panels: OrderedDict[tuple[Cut, int], Panel] = OrderedDict()
         """The latest ones, up to ``_room`` bytes and never fewer than two."""
-        _check_device(self._device, min(columns, 1 << 16))
+        # Two calls: each is remembered by its lengths, so the many are checked once, whatever matrices come.
+        columns = min(columns, 1 << 16)
+        _check_scores(self._device, LENGTHS)
+        _check_scores(self._device, (columns,))
+        _check_products(self._device, columns)
 
     def prepare(self, tile: Tile, frame: Frame) -> PreparedTile[Tile]:
         """Cut the tile into panels; they are brought to the device when they are compared."""
@@ -233,19 +408,14 @@ class CudaEngine:
         parts = tuple(tile.part(start, start + rows) for start in range(0, len(tile), rows))
         return PreparedTile(tile=tile, prepared=Cut(frame, parts), nbytes=0)
 
-    @property
-    def held_bytes(self) -> int:
-        """Memory of the panels on the device."""
-        return sum(panel.nbytes for panel in self._panels.values())
-
     def _panel(self, cut: Cut, at: int) -> Panel:
         """Return one panel of a tile; what was asked for longest ago makes room for it."""
         panel = self._panels.pop((cut, at), None)
         if panel is None:
             tile = cut.parts[at]
-            need = panel_bytes(len(tile), tile.rows)
+            most = self._room - panel_bytes(len(tile), tile.rows)
             # All but the one that was asked for last: it is the other side of the product that comes.
-            while len(self._panels) > 1 and self.held_bytes + need > self._room:
+            while len(self._panels) > 1 and sum(panel.nbytes for panel in self._panels.values()) > most:
                 self._panels.popitem(last=False)
             panel = make_panel(tile, cut.frame, self._device)
         self._panels[cut, at] = panel
@@ -265,26 +435,26 @@ class CudaEngine:
         if diagonal and (left.tile.start, len(left)) != (right.tile.start, len(right)):
             raise ValueError("two tiles share one Best, but are not the same rows")
         above, beside = left.prepared, left.prepared if diagonal else right.prepared
-        mine = DeviceBest.of(best_left, above, self._device)
+        mine = self._bests(above, best_left)
         # One object: what one side has learned of a row is a limit for the other.
-        theirs = mine if diagonal else None
-        if best_right is not None and not diagonal:
-            theirs = DeviceBest.of(best_right, beside, self._device)
+        theirs = mine if diagonal else [] if best_right is None else self._bests(beside, best_right)
         for i, j in _order(above, beside, diagonal):
             # Of a panel with itself each row is served once.
-            other = None if theirs is None or (diagonal and i == j) else PanelBest(theirs, j, beside.rows_of(j))
-            self._serve(
-                self._panel(above, i), self._panel(beside, j), PanelBest(mine, i, above.rows_of(i)), other, above, same
-            )
-        best_left.keys[...] = to_host(mine.keys)
-        if best_right is not None and theirs is not None and not diagonal:
-            best_right.keys[...] = to_host(theirs.keys)
+            other = None if not theirs or (diagonal and i == j) else theirs[j]
+            self._serve(self._panel(above, i), self._panel(beside, j), mine[i], other, above.squared, same)
+        for best, found in ((best_left, mine), (best_right, [] if diagonal else theirs)):
+            if best is not None and found:
+                best.keys[...] = to_host(torch.cat([panel.keys for panel in found]))
+
+    def _bests(self, cut: Cut, best: Best) -> list[PanelBest]:
+        ends = np.cumsum([0, *map(len, cut.parts)]).tolist()
+        return [PanelBest(best, slice(*edges), self._device) for edges in zip(ends, ends[1:], strict=False)]
 
     def _serve(
-        self, above: Panel, beside: Panel, mine: PanelBest, theirs: PanelBest | None, cut: Cut, same: bool
+        self, above: Panel, beside: Panel, mine: PanelBest, theirs: PanelBest | None, squared: float, same: bool
     ) -> None:
-        """Compare two panels, and give their rows, and their columns, who is among their best."""
-        near, squared = self._product(above, beside, same), _squared(cut.frame)
+        """Compare two panels, and merge the pairs that may be among the best of their rows, and of their columns."""
+        near = self._product(above, beside, same)
         mine.seed(near, above, beside, squared)
         if theirs is not None:
             theirs.seed(near.T, beside, above, squared)
@@ -296,7 +466,7 @@ class CudaEngine:
                 mask |= part >= theirs.limits(beside, above, squared, rows.start)[None, columns]
             return mask
 
-        for i, j in self._survivors(near, chosen):
+        for i, j in self._survivors(chosen, slice(0, len(above)), slice(0, len(beside))):
             scores = self._scores_at(above, beside, i, j)
             mine.take(i, scores, j + beside.start)
             if theirs is not None:
@@ -307,7 +477,7 @@ class CudaEngine:
         above, beside = left.prepared, right.prepared
         least = float(threshold)
         # More than half a step of float32, as in PanelBest.limits.
-        least -= abs(least) * 2.0**-23 + 2.0**-149 + _squared(above.frame)
+        least -= abs(least) * 2.0**-23 + 2.0**-149 + above.squared
         found: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]] = []
         for at, beside_at in _order(above, beside, False):
             up, side = above.parts[at], beside.parts[beside_at]
@@ -337,27 +507,15 @@ class CudaEngine:
             shift = above.start + rows.start - beside.start - columns.start
             return mask.triu_(shift + 1) if same else mask
 
-        for i, j in self._survivors(near, chosen):
+        for i, j in self._survivors(chosen, slice(0, len(above)), slice(0, len(beside))):
             scores = self._scores_at(above, beside, i, j)
             enough = scores >= float(threshold)
             rows, columns = i[enough] + above.start, j[enough] + beside.start
             yield rows.cpu().numpy(), columns.cpu().numpy(), scores[enough].cpu().numpy()
 
     def scores(self, left: Tile, right: Tile, out: NDArray[Any]) -> None:
-        """See ``Engine.scores``."""
-        frame = Frame.plain(left.rows.shape[1])
-        above, beside = self.prepare(left, frame).prepared, self.prepare(right, frame).prepared
-        for i in range(len(above.parts)):
-            for j in range(len(beside.parts)):
-                up, side = self._panel(above, i), self._panel(beside, j)
-                at, first = up.start - left.start, side.start - right.start
-                columns = torch.arange(len(side), device=self._device)
-                step = max(1, SURVIVORS // len(side))
-                for start in range(0, len(up), step):
-                    rows = torch.arange(start, min(start + step, len(up)), device=self._device)
-                    pairs = rows.repeat_interleave(len(side)), columns.repeat(len(rows))
-                    some = self._scores_at(up, side, *pairs).cpu().numpy().reshape(len(rows), len(side))
-                    out[at + start : at + start + len(rows), first : first + len(side)] = some
+        """See ``Engine.scores``; full matrices are left to CPUs, which write them as fast."""
+        PlainEngine().scores(left, right, out)
 
     def _product(self, above: Panel, beside: Panel, same: bool) -> torch.Tensor:
         """Return near[n, m] of two panels: in units of their scales, the most that each pair's score can be."""
@@ -370,33 +528,30 @@ class CudaEngine:
         return near
 
     def _survivors(
-        self, near: torch.Tensor, chosen: Callable[[slice, slice], torch.Tensor]
+        self, chosen: Callable[[slice, slice], torch.Tensor], rows: slice, columns: slice
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Yield rows and columns of those that ``chosen(rows, columns)`` marks; where they are many, some at a time."""
-        rows, columns = near.shape
-        mask = chosen(slice(0, rows), slice(0, columns))
-        count = int(mask.sum())
-        if count <= min(self._survivors_at_once, MAX_SURVIVING * mask.numel()):
+        mask = chosen(rows, columns)
+        height, width = mask.shape
+        is_strip = width <= STRIP_COLUMNS
+        count, most = int(mask.sum()), self._survivors_at_once
+        if count <= (most if is_strip else min(most, MAX_SURVIVING * mask.numel())) or (
+            is_strip and height <= STRIP_ROWS
+        ):
             if count:
                 i, j = mask.nonzero().unbind(1)
-                yield i, j
+                yield i + rows.start, j + columns.start
             return
-        # It is half as large as the product, and each strip makes its own.
+        # It is half as large as the product, and each half makes its own, after the limits have risen.
         del mask
-        for left in range(0, columns, STRIP_COLUMNS):
-            strip = slice(left, min(left + STRIP_COLUMNS, columns))
-            ends = np.cumsum(chosen(slice(0, rows), strip).sum(dim=1).cpu().numpy())
-            start = 0
-            while start < rows:
-                before = ends[start - 1] if start else 0
-                stop = int(np.searchsorted(ends, before + self._survivors_at_once, side="right"))
-                # Some rows at least, however full they are, or it would not go on.
-                stop = max(stop, min(start + STRIP_ROWS, rows))
-                # Limits rose since they were counted: fewer are left.
-                i, j = chosen(slice(start, stop), strip).nonzero().unbind(1)
-                if len(i):
-                    yield i + start, j + left
-                start = stop
+        if is_strip:
+            middle = rows.start + height // 2
+            parts = [(slice(rows.start, middle), columns), (slice(middle, rows.stop), columns)]
+        else:
+            middle = columns.start + width // 2
+            parts = [(rows, slice(columns.start, middle)), (rows, slice(middle, columns.stop))]
+        for part in parts:
+            yield from self._survivors(chosen, *part)
 
     def _scores_at(self, above: Panel, beside: Panel, i: torch.Tensor, j: torch.Tensor) -> torch.Tensor:
         """Return scores[n] of pairs of rows of two panels, by the definition."""
@@ -420,8 +575,15 @@ def _order(above: Cut, beside: Cut, diagonal: bool) -> Iterator[tuple[int, int]]
             yield i, j
 
 
-def _squared(frame: Frame) -> float:
-    return float(frame.centre @ frame.centre)
+def _multiply(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> None:
+    """Write the products of all rows of two float16 matrices: summed in float32, rounded to float16 once."""
+    if left.device.type == "cuda":
+        torch.mm(left, right.T, out=out)
+    else:
+        out.copy_(left.to(torch.float32) @ right.T.to(torch.float32))
+
+
+# ---- the device ---------------------------------------------------------------------------------------------------
 
 
 def cuda_engine(columns: int) -> CudaEngine:
@@ -439,29 +601,8 @@ def cuda_engine(columns: int) -> CudaEngine:
         raise Unavailable(f"CUDA fails: {str(error).splitlines()[0]}") from error
 
 
-def _check_device(device: torch.device, columns: int) -> None:
-    """Check all that rows of that many columns need.
-
-    Raises:
-        Unavailable: The device computes otherwise.
-    """
-    # Two calls: each is remembered by its lengths, so the many are checked once, whatever matrices come.
-    _check_scores(device, LENGTHS)
-    _check_scores(device, (columns,))
-    _check_products(device, columns)
-
-
 def _device_name(device: torch.device) -> str:
-    """Return what the device is called."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "a CPU"
-
-
-def _multiply(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> None:
-    """Write the products of all rows of two float16 matrices: summed in float32, rounded to float16 once."""
-    if left.device.type == "cuda":
-        torch.mm(left, right.T, out=out)
-    else:
-        out.copy_(left.to(torch.float32) @ right.T.to(torch.float32))
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""What an engine is: it compares two tiles of rows, fast, and answers as ``score`` defines.
+"""The protocol of engines: an engine compares two tiles of rows, fast, and answers as ``score`` defines.
 
 An engine finds by cheap products who may be among the answers, with a proven bound on their error, and scores those
 by the definition. So every engine gives the same answers, bit for bit.
@@ -11,27 +11,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysm.workloads.similarity.arithmetic.keys import EMPTY_KEY, decode
-from raysm.workloads.similarity.arithmetic.products import Tile
+from raysm.workloads.similarity.arithmetic.score import Tile
 from raysm.workloads.similarity.arithmetic.sparse_rows import SparseTile
 from raysm.workloads.similarity.arithmetic.tight_clusters import TightClusters
 
-__all__ = ["Best", "Engine", "Frame", "Pairs", "PreparedTile", "unit_sum"]
-
-
 T = TypeVar("T", Tile, SparseTile)
-"""What an engine compares: tiles of dense rows, or of sparse ones."""
+"""Tiles that an engine compares: of dense rows, or of sparse ones."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Frame:
-    """What all tiles of a matrix are seen in; the same for all tasks. It decides the speed, never the answer."""
+    """The origin about which all tiles of a matrix are multiplied. It decides the speed, never the answer."""
 
     centre: NDArray[np.float64]
     """centre[D]: about the mean of all rows divided by their norms; zeros are allowed."""
     integral: bool = False
     """All elements of the matrix are integers."""
     clusters: TightClusters | None = None
-    """Where many rows stand close together; None where they do not, or it is unknown."""
+    """Clusters of rows that stand close together; None if there are none, or it is unknown."""
 
     @classmethod
     def plain(cls, columns: int) -> "Frame":
@@ -57,9 +54,7 @@ class PreparedTile(Generic[T]):
     """A tile, made ready for products once, and used in many. Only the engine that made it can use it."""
 
     tile: T
-    """The rows."""
     prepared: Any
-    """The engine's own."""
     nbytes: int
     """Memory of ``prepared``."""
 
@@ -115,7 +110,7 @@ class Engine(Protocol[T]):
 
     @property
     def name(self) -> str:
-        """What it computes with, as the manifest says it."""
+        """Its name in the manifest: the type and the instructions that it computes with."""
         ...
 
     def prepare(self, tile: T, frame: Frame) -> PreparedTile[T]:

@@ -2,7 +2,7 @@
 
 **Candidates.** y = float32(x / n) with elements of less than 2**-62 made 2**-62, so that no product of two vanishes and
 a touched sum never looks untouched. With u = 2**-24 and m the most elements of any row, ||y - x^|| <= u*(1 + 2**-20) +
-sqrt(m) * 2**-62, and of a row's products with another at most m are not zero. So the argument of ``products`` holds
+sqrt(m) * 2**-62, and of a row's products with another at most m are not zero. So the argument of ``score`` holds
 with m in the place of D, since adding zeros rounds nothing: 2*u and a little from the elements, g(m, u) * (1 + u)**2
 from the sum in any order, u from the score, together below g(m + 8, u) = ``float32_bound(m)`` (sqrt(m) * 2**-61 is far
 below the 2*u that are left). Pairs that share no column have the score 0 and are never summed: of those, only the
@@ -15,6 +15,8 @@ for each D). Self-products, for the norms, likewise.
 **Memory** of a side with z elements: 24*z bytes, and 4*D for each segment; of a comparison 20 bytes a row of a segment.
 """
 
+import ctypes
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -22,96 +24,144 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from raysm.errors import InvalidRequest
-from raysm.workloads.similarity.arithmetic.products import Tile, below, float32_bound
-from raysm.workloads.similarity.arithmetic.score import EXTREME, Norms, prepare
+from raysm.workloads.similarity.arithmetic.score import EXTREME, Norms, below, float32_bound, prepare
 from raysm.workloads.similarity.arithmetic.sparse_rows import SparseRows, SparseTile
-from raysm.workloads.similarity.engines.plain import PlainEngine
 from raysm.workloads.similarity.engines.protocol import Best, Frame, Pairs, PreparedTile
-from raysm.workloads.similarity.engines.sparse_library import (
-    ColumnsStructure,
-    RowsStructure,
-    address,
-    described_best,
-    described_rows,
-    sparse_library,
-    sums_as_numpy,
-    sums_of_squares,
-)
-from raysm.workloads.similarity.kernels.instructions import InstructionSet
-from raysm.workloads.similarity.kernels.recipes import SPARSE_FOR
+from raysm.workloads.similarity.kernels.build import Unavailable, library
+from raysm.workloads.similarity.kernels.recipes import SPARSE_FOR, InstructionSet, sparse
 
-__all__ = [
-    "SparseEngine",
-    "dense_tiles",
-    "pairs_densely",
-    "scores_densely",
-    "sparse_engine",
-    "sparse_norms",
-    "topk_densely",
-]
+LONGEST_CHECKED = 1 << 22
+"""Columns of the longest rows that are made dense to see that both sums agree."""
 
-DENSE_BYTES = 32 << 20
-"""Most of one tile that is made dense, as float32."""
-
-DENSE_ROWS = 2048
-"""Most rows of it."""
+Array = ctypes.c_void_p
+Integer = ctypes.c_int64
 
 
-def dense_tiles(tile: SparseTile) -> Iterator[Tile]:
-    """Cut a tile of sparse rows into tiles of dense ones, one at a time."""
-    rows = tile.rows
-    step = max(1, min(DENSE_ROWS, DENSE_BYTES // (4 * rows.columns)))
-    for start in range(0, len(rows), step):
-        norms = tile.norms[start : start + step]
-        yield Tile(start=tile.start + start, rows=rows[start : start + step].dense(), norms=norms)
+# As sparse.c declares them, field by field: ctypes reads no header, and nothing would notice another order.
+class RowsStructure(ctypes.Structure):
+    """Rows of a side: how many, the number of the first, the columns, and where their arrays lie."""
+
+    _fields_ = [(name, Integer) for name in ("count", "start", "columns")] + [
+        (name, Array) for name in ("begins", "indices", "unit", "data", "norms")
+    ]
 
 
-def topk_densely(left: SparseTile, right: SparseTile, best_left: Best, best_right: Best | None, same: bool) -> None:
-    """See ``Engine.topk``."""
-    plain, frame = PlainEngine(), Frame.plain(left.rows.shape[1])
-    once = best_right is best_left
-    for above in dense_tiles(left):
-        mine = _part(best_left, above, left)
-        first = plain.prepare(above, frame)
-        if once:
-            plain.topk(first, first, mine, mine, same=same)
-        for beside in dense_tiles(right):
-            # Each two parts once, as no pair may be offered to a Best twice.
-            if once and beside.start <= above.start:
-                continue
-            theirs = None if best_right is None else _part(best_right, beside, right)
-            # Prepared again for each part above: kept, the parts would be the whole tile made dense.
-            plain.topk(first, plain.prepare(beside, frame), mine, theirs, same=same)
+class ColumnsStructure(ctypes.Structure):
+    """For each column where its postings begin, and the postings: who has it, and how much."""
+
+    _fields_ = [(name, Array) for name in ("first", "postings")]
 
 
-def _part(best: Best, part: Tile, whole: SparseTile) -> Best:
-    some = slice(part.start - whole.start, part.start - whole.start + len(part))
-    # Views: what is found for a part is written into the whole.
-    return Best(best.keys[some], best.lower_bounds[some])
+class BestStructure(ctypes.Structure):
+    """The best of some rows."""
+
+    _fields_ = [
+        ("k", Integer),
+        *((name, Array) for name in ("keys", "lower_bounds", "least")),
+        ("bound", ctypes.c_double),
+    ]
 
 
-def pairs_densely(
-    left: SparseTile, right: SparseTile, threshold: np.float32, same: bool
-) -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.float32]]]:
-    """Yield rows, counted from the tile's first, with neighbors and scores, see ``Engine.pairs``."""
-    plain, frame = PlainEngine(), Frame.plain(left.rows.shape[1])
-    for above in dense_tiles(left):
-        first = plain.prepare(above, frame)
-        for beside in dense_tiles(right):
-            pairs = plain.pairs(first, plain.prepare(beside, frame), threshold, same=same)
-            rows = np.repeat(np.arange(len(above)) + above.start - left.start, np.diff(pairs.offsets))
-            yield rows, pairs.neighbors, pairs.similarities
+ROWS, COLUMNS, BEST = (ctypes.POINTER(structure) for structure in (RowsStructure, ColumnsStructure, BestStructure))
+
+FUNCTIONS: dict[str, list[Any]] = {
+    "sparse_columns": [ROWS, Array, Array],
+    "sparse_squares": [ROWS, Array],
+    "sparse_topk": [ROWS, ROWS, COLUMNS, BEST, BEST, Array, ctypes.c_int],
+    "sparse_pairs": [ROWS, ROWS, COLUMNS, Integer, ctypes.c_float, ctypes.c_float, Integer, Array, Array, Array],
+    "sparse_scores": [ROWS, ROWS, COLUMNS, Integer, Integer, Array],
+}
+"""All return an int64 that is negative where there was no memory."""
 
 
-def scores_densely(left: SparseTile, right: SparseTile) -> Iterator[tuple[int, int, NDArray[np.float32]]]:
-    """Yield scores[n, m] with the row and the column, counted from the tiles' first, at which they begin."""
-    plain = PlainEngine()
-    for above in dense_tiles(left):
-        for beside in dense_tiles(right):
-            out = np.empty((len(above), len(beside)), dtype=np.float32)
-            plain.scores(above, beside, out)
-            yield above.start - left.start, beside.start - right.start, out
+def _checked(result: int, function: Any, _: Any) -> int:
+    if result < 0:
+        raise MemoryError(f"{function.__name__}: no memory")
+    return result
+
+
+@functools.cache
+def _loaded(candidates: tuple[InstructionSet, ...]) -> Any:
+    reason = Unavailable("no instructions")
+    for instructions in candidates:
+        try:
+            functions = library(sparse(instructions))
+            break
+        except Unavailable as error:
+            # The last reason is that of the library that asks for least.
+            reason = error
+    else:
+        raise reason
+    for name, arguments in FUNCTIONS.items():
+        function = getattr(functions, name)
+        function.argtypes, function.restype, function.errcheck = arguments, Integer, _checked
+    return functions
+
+
+def sparse_library(columns: int, candidates: tuple[InstructionSet, ...] = SPARSE_FOR) -> Any:
+    """Return the compiled ``sparse.c``, for rows of that many columns.
+
+    Raises:
+        Unavailable: This machine cannot have it, or it sums in another order than NumPy.
+    """
+    functions = _loaded(candidates)
+    if not sums_as_numpy(functions, columns):
+        raise Unavailable(f"NumPy {np.__version__} sums rows of {columns} elements in another order")
+    return functions
+
+
+def address(array: NDArray[Any]) -> int:
+    """Return where a contiguous array lies; it has to outlive whatever is told."""
+    assert array.flags.c_contiguous
+    return int(array.ctypes.data)
+
+
+def described_rows(
+    rows: SparseRows, data: NDArray[np.float64], norms: NDArray[np.float64], unit: NDArray[np.float32], start: int
+) -> tuple[RowsStructure, tuple[NDArray[Any], ...]]:
+    """Describe rows; return the structure, and what has to live as long as it does.
+
+    Args:
+        rows: The rows; only where their elements lie is read.
+        data: Their elements, as float64.
+        norms: Their norms, one a row.
+        unit: Their elements divided by the norms, as float32.
+        start: Number of the first row.
+    """
+    arrays = (rows.begins, np.ascontiguousarray(rows.indices), unit, data, norms)
+    return RowsStructure(len(rows), start, rows.columns, *(address(array) for array in arrays)), arrays
+
+
+def described_best(best: Best, rows: slice, bound: float) -> tuple[BestStructure, tuple[NDArray[Any], ...]]:
+    """Describe the best of some rows of a side; return the structure, and what has to live as long as it does."""
+    keys, lower_bounds = best.keys[rows], best.lower_bounds[rows]
+    least = np.empty(len(lower_bounds), dtype=np.float32)
+    described = BestStructure(keys.shape[1], address(keys), address(lower_bounds), address(least), bound)
+    return described, (keys, lower_bounds, least)
+
+
+@functools.lru_cache(maxsize=16)
+def sums_as_numpy(library: Any, columns: int) -> bool:
+    """Return whether the library sums rows of that many columns as NumPy does."""
+    # Of very long rows, one as long as can be held: they are halved in the same way.
+    length = columns if columns <= LONGEST_CHECKED else LONGEST_CHECKED + columns % 128
+    rng = np.random.default_rng(length)
+    for share in (1.0, 0.1):
+        # Elements of very different sizes: sums in another order then round to another number.
+        rows = rng.standard_normal((2, length)) * np.exp2(rng.integers(-20, 20, (2, length)))
+        rows *= rng.random((2, length)) < share
+        sparse = SparseRows.of(np.arange(3) * length, np.tile(np.arange(length), 2), rows.ravel(), length)
+        if not np.array_equal(np.sqrt(sums_of_squares(library, sparse)), prepare(rows).norms):
+            return False
+    return True
+
+
+def sums_of_squares(library: Any, rows: SparseRows) -> NDArray[np.float64]:
+    """Return each row's sum of squares, added in the order that the definition adds a row's D products in."""
+    squares = np.zeros(len(rows))
+    described, _kept = described_rows(rows, rows.data.astype(np.float64), squares, np.empty(0, dtype=np.float32), 0)
+    library.sparse_squares(described, address(squares))
+    return squares
 
 
 SEGMENT_ROWS = 12_000
@@ -119,9 +169,6 @@ SEGMENT_ROWS = 12_000
 
 OUTPUT_ENTRIES = 1 << 22
 """Scores, or pairs, that one call hands back."""
-
-COMPILED = "float32 sparse"
-"""Name of the engine where it is compiled."""
 
 SMALLEST = np.float32(2.0**-62)
 
@@ -153,39 +200,36 @@ class _Segment:
 class _Prepared:
     segments: list[_Segment]
     most: int
-    """Elements of the fullest row."""
 
 
 class SparseEngine:
-    """Sums over shared columns, in float32; for tiles whose rows are ``SparseRows``.
+    """Sums over shared columns, in float32; for tiles whose rows are ``SparseRows``."""
 
-    On a machine that cannot compile ``sparse.c``, it makes the rows dense, a few at a time, for another engine.
-    """
+    name = "float32 sparse"
 
     def __init__(
         self,
+        columns: int,
         *,
-        compiled: bool = True,
         segment_rows: int = SEGMENT_ROWS,
         instructions: tuple[InstructionSet, ...] = SPARSE_FOR,
     ) -> None:
-        """Take the compiled ``sparse.c``, or do without it.
+        """Load the compiled ``sparse.c``.
 
         Args:
-            compiled: Whether to take it.
+            columns: Columns of the matrix.
             segment_rows: About so many right rows are summed at a time.
             instructions: What it may be compiled for; the first that this machine has is taken.
+
+        Raises:
+            Unavailable: This machine cannot have it.
         """
         self._segment_rows = segment_rows
-        library, why = sparse_library(instructions) if compiled else (None, "")
-        self._library: Any = library
-        self.name = COMPILED if library is not None else f"{PlainEngine(why).name}, sparse rows made dense"
+        self._library = sparse_library(columns, instructions)
 
     def prepare(self, tile: SparseTile, frame: Frame) -> PreparedTile[SparseTile]:
         """Divide the rows by their norms, and list for each column who has it."""
         rows = tile.rows
-        if self._library is None or not sums_as_numpy(self._library, rows.columns):
-            return PreparedTile(tile=tile, prepared=None, nbytes=0)
         # Each segment lists all D columns: so many segments at most that the lists take 32 bytes an element.
         pieces = max(1, min(-(-len(rows) // self._segment_rows), 8 * len(rows.own().indices) // rows.columns))
         cuts = np.linspace(0, len(rows), pieces + 1).astype(np.int64).tolist()
@@ -225,9 +269,6 @@ class SparseEngine:
         same: bool,
     ) -> None:
         """See ``Engine.topk``."""
-        if left.prepared is None or right.prepared is None:
-            topk_densely(left.tile, right.tile, best_left, best_right, same)
-            return
         # No two rows share more columns than the emptier of them has.
         bound = float32_bound(min(left.prepared.most, right.prepared.most))
         once = best_right is best_left
@@ -255,9 +296,7 @@ class SparseEngine:
         self, left: PreparedTile[SparseTile], right: PreparedTile[SparseTile], threshold: np.float32, *, same: bool
     ) -> Pairs:
         """See ``Engine.pairs``."""
-        if left.prepared is None or right.prepared is None:
-            parts: list[PairColumns] = list(pairs_densely(left.tile, right.tile, threshold, same))
-        elif threshold > 0:
+        if threshold > 0:
             parts = list(self._pairs(left, right, threshold))
         else:
             # Pairs that share no column are among the answers.
@@ -308,8 +347,7 @@ class SparseEngine:
         plain = Frame.plain(left.rows.shape[1])
         first = self.prepare(left, plain)
         second = first if right is left else self.prepare(right, plain)
-        parts = scores_densely(left, right) if first.prepared is None else self._scores(first, second)
-        for i, j, scores in parts:
+        for i, j, scores in self._scores(first, second):
             out[i : i + len(scores), j : j + scores.shape[1]] = scores
 
     def _scores(
@@ -325,36 +363,9 @@ class SparseEngine:
                     yield above.start + start, beside.start, out
 
 
-def sparse_engine(forced: str | None = None) -> SparseEngine:
-    """Return the engine for sparse rows.
-
-    Args:
-        forced: A word of its name, as ``sparse``, or ``NumPy`` for the one that needs no compiler.
-
-    Raises:
-        InvalidRequest: No engine of this machine has that word in its name.
-    """
-    engines = [SparseEngine(), SparseEngine(compiled=False)]
-    chosen = next((engine for engine in engines if forced is None or forced.lower() in engine.name.lower()), None)
-    if chosen is None:
-        names = " and ".join(repr(engine.name) for engine in engines)
-        raise InvalidRequest(f"no engine for sparse rows is called {forced!r}; this machine has {names}")
-    return chosen
-
-
 def sparse_norms(rows: SparseRows) -> Norms:
     """Compute what ``score.prepare`` computes of the same rows made dense, from their elements alone."""
-    library, _ = sparse_library()
-    if library is None or not sums_as_numpy(library, rows.columns):
-        parts = [prepare(tile.rows) for tile in dense_tiles(SparseTile(start=0, rows=rows, norms=np.empty(0)))]
-        starts = np.cumsum([0, *(len(part.norms) for part in parts)])
-        bad = [int(at) + part.first_bad for at, part in zip(starts, parts, strict=False) if part.first_bad is not None]
-        return Norms(
-            norms=np.concatenate([part.norms for part in parts]),
-            exponents=np.concatenate([part.exponents for part in parts]),
-            integral=all(part.integral for part in parts),
-            first_bad=bad[0] if bad else None,
-        )
+    library = sparse_library(rows.columns)
     own = rows.own()
     exponents = _exponents(own) if own.dtype == np.float64 else np.zeros(len(own), dtype=np.int16)
     squares = sums_of_squares(library, own.scaled(exponents))

@@ -1,5 +1,1 @@
-"""Where the rows lie, and so which instance compares which of them."""
-
-from raysm.workloads.similarity.layouts.layout import Layout, compare, load
-
-__all__ = ["Layout", "compare", "load"]
+"""The layout of the rows over the instances, and the tasks that follow from it."""

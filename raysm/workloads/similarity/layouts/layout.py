@@ -1,4 +1,4 @@
-"""Where the rows of both channels lie; how all pairs are cut into tasks, dispatched, and their parts taken in."""
+"""Cut all pairs of rows into tasks, dispatch them where the rows lie, and take their parts in."""
 
 import functools
 import math
@@ -6,30 +6,26 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from raysm.workloads.blocks import LATER, RowBlock, TileBlock, map_blocks
-from raysm.workloads.record import BlockRecord
 from raysm.workloads.report import ProgressThrottle
-from raysm.workloads.similarity.arithmetic.row_order import RowOrder
-from raysm.workloads.similarity.arithmetic.tiling import TILES_A_SLOT
+from raysm.workloads.record import BlockRecord
+from raysm.workloads.similarity.arithmetic.tiling import TILES_A_SLOT, RowOrder, shifted
 from raysm.workloads.similarity.layouts.pair_queue import MAX_LEAVING, PairQueue, compare_pair
 from raysm.workloads.similarity.layouts.rotation import Side, Transfer, block_pairs, rotate, rotate_queries
-from raysm.workloads.similarity.layouts.sharded_rows import ShardedRows, send_chunk, with_features
-from raysm.workloads.similarity.layouts.whole_rows import WholeRows, load_everywhere
-from raysm.workloads.similarity.modes import Mode
-from raysm.workloads.similarity.owners.collector import Collector
+from raysm.workloads.similarity.layouts.rows import ShardedRows, WholeRows, load_everywhere, send_chunk, with_features
+from raysm.workloads.similarity.modes.mode import Mode
+from raysm.workloads.similarity.owners import Collector
 from raysm.workloads.similarity.reading.matrix import Described
 from raysm.workloads.similarity.reading.source import Source
 from raysm.workloads.similarity.runs import Report
 from raysm.workloads.similarity.sizing import Sizing
 from raysm.workloads.similarity.tasks.context import Context
-from raysm.workloads.similarity.tasks.parts import Comparing, FreeTile, Part, TileTask, measured
+from raysm.workloads.similarity.tasks.parts import Comparing, Part, TileTask, measured
 from raysm.workloads.similarity.tasks.preparing import prepared
-
-__all__ = ["Dispatch", "Layout", "TileQueue", "chunk_limits", "compare", "load"]
 
 LoadedRows: TypeAlias = WholeRows | ShardedRows
 
@@ -60,7 +56,7 @@ def load(matrix: Source, queries: Source | None = None) -> "Layout":
 # No slots, unlike elsewhere: ``cached_property`` needs the ``__dict__``, which being frozen does not close.
 @dataclass(frozen=True)
 class Layout:
-    """Where the rows lie."""
+    """The rows of both channels, and where they lie."""
 
     rows: LoadedRows
     """The rows among which neighbors are looked for."""
@@ -74,12 +70,12 @@ class Layout:
 
     @property
     def self_join(self) -> bool:
-        """Whether the rows look for neighbors among themselves."""
+        """True if the rows look for neighbors among themselves."""
         return self.other_queries is None
 
     @property
     def is_sharded(self) -> bool:
-        """Whether any channel is: tasks then have to go where its rows are."""
+        """True if a channel is sharded: tasks then have to go where its rows are."""
         return any(isinstance(rows, ShardedRows) for rows in self.operands)
 
     @property
@@ -142,9 +138,7 @@ class Layout:
 
     def cut(self, mode: Mode, sizing: Sizing, record: BlockRecord[Any], context: Context) -> "Dispatch":
         """Cut all pairs into tasks, and say which of them run where."""
-        if self.is_sharded:
-            return _Pairs(self, sizing, context)
-        return _Tiles(mode.tiles(sizing, record), self.operands[-1].order, sizing, in_strips=mode.in_strips)
+        return _pairs(self, sizing, context) if self.is_sharded else _tiles(self, sizing, mode, record)
 
     def transfers(self, query_rows: int, matrix_rows: int) -> Mapping[str, list[Transfer]]:
         """Return what comes to each instance, and what it is compared with there, in chunks of so many rows."""
@@ -209,59 +203,72 @@ def compare(
     report.sent_bytes.update(dispatch.sent_bytes(queue))
 
 
-class Dispatch(Protocol):
-    """How the pairs were cut into tasks, and how those are dispatched."""
+@dataclass(frozen=True, kw_only=True)
+class Dispatch:
+    """The tasks of all pairs, and the way in which they are dispatched."""
 
-    tasks: list[TileTask]
-    """All of them."""
+    tasks: Sequence[TileTask]
     row_order: RowOrder
-    """Of the rows that look for neighbors."""
-    in_strips: bool
-    """Whether each task has all columns, and the tasks' rows follow each other."""
-
-    def queue(self, collector: Collector) -> Any:
-        """Start to dispatch: each task is told what the collector knows then."""
-        ...
-
-    def function(self, comparing: Comparing, context: Context) -> Callable[..., Part]:
-        """Return what is called for each task, where it runs."""
-        ...
-
-    def options(self, queue: Any) -> Mapping[str, Any]:
-        """Return the options of ``map_blocks``."""
-        ...
-
-    def sent_bytes(self, queue: Any) -> Mapping[str, int]:
-        """Return how many bytes of rows each instance sent to others."""
-        ...
+    """Numbers and places of the rows that look for neighbors."""
+    in_strips: bool = False
+    """True if each task has all columns, and the tasks' rows follow each other."""
+    queue: Callable[[Collector], Any]
+    """Starts to dispatch: each task is told what the collector knows then."""
+    function: Callable[[Comparing, Context], Callable[..., Part]]
+    """Returns the function that is called for each task, where it runs."""
+    options: Callable[[Any], Mapping[str, Any]]
+    """Returns the options of ``map_blocks`` for a queue."""
+    sent_bytes: Callable[[Any], Mapping[str, int]]
+    """Returns how many bytes of rows each instance sent to others."""
 
 
-class _Tiles:
-    """Tiles of rows that every instance has, for whichever slot is free."""
+def _tiles(layout: Layout, sizing: Sizing, mode: Mode, record: BlockRecord[Any]) -> Dispatch:
+    """Dispatch tiles of rows that every instance has, to whichever slot is free."""
+    tasks = mode.tiles(sizing, record)
+    return Dispatch(
+        tasks=tasks,
+        row_order=layout.operands[-1].order,
+        in_strips=mode.in_strips,
+        queue=partial(TileQueue, tasks),
+        function=lambda comparing, context: partial(measured, comparing.compare, context),
+        options=lambda queue: sizing.footprint.task,
+        sent_bytes=lambda queue: {},
+    )
 
-    def __init__(self, tasks: list[FreeTile], row_order: RowOrder, sizing: Sizing, *, in_strips: bool) -> None:
-        self._tiles = tasks
-        self.tasks: list[TileTask] = [*tasks]
-        self.row_order, self.in_strips = row_order, in_strips
-        self._options = sizing.footprint.task
 
-    def queue(self, collector: Collector) -> "TileQueue":
-        return TileQueue(self._tiles, collector)
+def _pairs(layout: Layout, sizing: Sizing, context: Context) -> Dispatch:
+    """Dispatch pairs of chunks, each to the instance that has at least one of them."""
+    rows, window = chunk_limits(layout, sizing)
+    transfers = layout.transfers(*rows)
+    # Only one of the two ever travels: of what every instance has, nothing does.
+    moving = {transfer.brings for there in transfers.values() for transfer in there if not transfer.at_home}
+    sender = (layout.other_queries or layout.rows) if "queries" in moving else layout.rows
 
-    def function(self, comparing: Comparing, context: Context) -> Callable[..., Part]:
-        return partial(measured, comparing.compare, context)
+    def queue(collector: Collector) -> PairQueue:
+        return PairQueue(
+            transfers,
+            layout.slots,
+            # The common type: what travels was read from files of the sender's own types, and meets those of others.
+            partial(send_chunk, sender.source, context.matrix.dtype),
+            window=window,
+            recorded=collector.recorded.__contains__,
+            informed=collector.informed,
+        )
 
-    def options(self, queue: Any) -> Mapping[str, Any]:
-        return self._options
-
-    def sent_bytes(self, queue: Any) -> Mapping[str, int]:
-        return {}
+    return Dispatch(
+        tasks=[pair for there in transfers.values() for transfer in there for pair in block_pairs(transfer)],
+        row_order=layout.operands[-1].order,
+        queue=queue,
+        function=lambda comparing, context: partial(compare_pair, comparing, context),
+        options=lambda queue: {"in_flight": queue.in_flight},
+        sent_bytes=lambda queue: sender.sent_bytes(queue.sent),
+    )
 
 
 class TileQueue(Iterator[Any]):
     """Tiles in their order; pieces of one that was given up come next."""
 
-    def __init__(self, tasks: Sequence[FreeTile], collector: Collector) -> None:
+    def __init__(self, tasks: Sequence[TileTask], collector: Collector) -> None:
         """Start with all of them."""
         self._collector = collector
         self._waiting = deque(tasks)
@@ -276,61 +283,15 @@ class TileQueue(Iterator[Any]):
             return LATER
         raise StopIteration
 
-    def finished(self, task: FreeTile, pieces: Sequence[TileBlock]) -> Sequence[FreeTile]:
+    def finished(self, task: TileTask, pieces: Sequence[TileBlock]) -> Sequence[TileTask]:
         """Say that a task has its part; return the tasks of the pieces."""
         self._unfinished -= 1
+        rows, columns = task.tile.rows.start, task.tile.columns.start
         # Without the hint, which is old by now: each gets a new one when it is dispatched.
-        again = [replace(task, tile=_moved(piece, task.tile), hint=None) for piece in pieces]
+        again = [replace(task, tile=shifted(piece, rows, columns), hint=None) for piece in pieces]
         # ``extendleft`` alone would turn their order round.
         self._waiting.extendleft(reversed(again))
         return again
-
-
-def _moved(piece: TileBlock, tile: TileBlock) -> TileBlock:
-    rows, columns = tile.rows.start, tile.columns.start
-    return TileBlock(
-        RowBlock(rows + piece.rows.start, rows + piece.rows.stop),
-        RowBlock(columns + piece.columns.start, columns + piece.columns.stop),
-    )
-
-
-class _Pairs:
-    """Pairs of chunks, each for the instance that has at least one of them."""
-
-    in_strips = False
-
-    def __init__(self, layout: Layout, sizing: Sizing, context: Context) -> None:
-        rows, self._window = chunk_limits(layout, sizing)
-        self._slots = layout.slots
-        self._transfers = layout.transfers(*rows)
-        self.tasks: list[TileTask] = [
-            pair for there in self._transfers.values() for transfer in there for pair in block_pairs(transfer)
-        ]
-        self.row_order = layout.operands[-1].order
-        # Only one of the two ever travels: of what every instance has, nothing does.
-        moving = {transfer.brings for there in self._transfers.values() for transfer in there if not transfer.at_home}
-        self._moving = (layout.other_queries or layout.rows) if "queries" in moving else layout.rows
-        # The common type: what travels was read from files of the sender's own types, and meets those of others.
-        self._dtype = context.matrix.dtype
-
-    def queue(self, collector: Collector) -> PairQueue:
-        return PairQueue(
-            self._transfers,
-            self._slots,
-            partial(send_chunk, self._moving.source, self._dtype),
-            window=self._window,
-            recorded=collector.recorded.__contains__,
-            informed=collector.informed,
-        )
-
-    def function(self, comparing: Comparing, context: Context) -> Callable[..., Part]:
-        return partial(compare_pair, comparing, context)
-
-    def options(self, queue: PairQueue) -> Mapping[str, Any]:
-        return {"in_flight": queue.in_flight}
-
-    def sent_bytes(self, queue: PairQueue) -> Mapping[str, int]:
-        return self._moving.sent_bytes(queue.sent)
 
 
 def chunk_limits(layout: Layout, sizing: Sizing) -> tuple[tuple[int, int], int]:
@@ -340,26 +301,24 @@ def chunk_limits(layout: Layout, sizing: Sizing) -> tuple[tuple[int, int], int]:
     travel at a time in half of the smallest object store.
     """
     query_share, matrix_share = layout.operands[-1].largest_share, layout.operands[0].largest_share
-    slots, wanted = max(layout.slots.values()), max(3, 2 * max(layout.slots.values()))
-    most, least = sizing.max_block_rows, sizing.footprint.min_rows
-    # Where one side lies whole everywhere, the other stays.
+    wanted = max(3, 2 * max(layout.slots.values()))
     each = [rows.row_bytes for rows in layout.operands]
+    # Where one side lies whole everywhere, the other stays.
     row_bytes = max(each) if min(each) else 0.0
-    store_bytes = min(rows.store_bytes for rows in layout.operands)
-    room_bytes = store_bytes / 2 / (1 + MAX_LEAVING)
+    room_bytes = min(rows.store_bytes for rows in layout.operands) / 2 / (1 + MAX_LEAVING)
     if sizing.block_rows:
         query_rows = matrix_rows = min(sizing.block_rows, sizing.operand_rows)
     else:
+        most, least = sizing.max_block_rows, sizing.footprint.min_rows
         if row_bytes:
             most = max(1, int(min(most, room_bytes / wanted / row_bytes, CHUNK_BYTES / row_bytes)))
         if sizing.self_join:
             fewest = min(MIN_CHUNKS * len(layout.slots), BALANCED_CHUNKS)
             most = min(most, math.ceil(layout.matrix.rows / fewest))
-        pairs = sizing.pairs / (TILES_A_SLOT * sum(layout.slots.values()) or slots)
+        pairs = sizing.pairs / (TILES_A_SLOT * max(1, sum(layout.slots.values())))
         query_rows = min(most, query_share, max(least, math.ceil(math.sqrt(pairs))))
         # What one side cannot have, since no instance has as many of them, the other one makes up for.
         matrix_rows = min(most, matrix_share, max(least, math.ceil(pairs / query_rows)))
-        query_rows = min(most, query_share, max(least, math.ceil(pairs / matrix_rows)))
     rows = _equal(query_share, query_rows), _equal(matrix_share, matrix_rows)
     if not row_bytes or math.isinf(room_bytes):
         return rows, wanted

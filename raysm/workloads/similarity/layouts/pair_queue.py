@@ -20,14 +20,12 @@ import numpy as np
 
 from raysm.errors import InvalidInput
 from raysm.workloads.blocks import LATER, TileBlock
+from raysm.workloads.similarity.arithmetic.tiling import shifted
 from raysm.workloads.similarity.layouts.rotation import BlockPair, RowChunk, Transfer, block_pairs
 from raysm.workloads.similarity.reading.matrix import Matrix
 from raysm.workloads.similarity.reading.source import Source
-from raysm.workloads.similarity.tasks.context import Context
-from raysm.workloads.similarity.tasks.engine_cache import engine_cache_of
+from raysm.workloads.similarity.tasks.context import Context, engine_cache_of
 from raysm.workloads.similarity.tasks.parts import Comparing, Part, measured
-
-__all__ = ["MAX_LEAVING", "PairQueue", "compare_pair", "portion"]
 
 MAX_LEAVING = 2
 """Chunks of an instance that are away at a time, for each that comes to it: instances do not keep exactly in step."""
@@ -46,11 +44,10 @@ class _Arrival:
 
 @dataclass(slots=True)
 class _HostQueue:
-    """What one instance has to do."""
+    """The work of one instance."""
 
     slots: int
     limit: int
-    """Most unfinished pairs."""
     transfers: deque[Transfer]
     arrivals: list[_Arrival] = field(default_factory=list)
     unfinished: int = 0
@@ -117,7 +114,8 @@ class PairQueue(Iterator[Any]):
         queue, arrival = self._hosts[task.host], self._handed_out.pop(str(task))
         queue.unfinished -= 1
         arrival.unfinished -= 1
-        again = [replace(task, piece=piece, inputs=(), hint=None) for piece in pieces]
+        rows, columns = task.tile.rows.start, task.tile.columns.start
+        again = [replace(task, tile=shifted(piece, rows, columns), inputs=(), hint=None) for piece in pieces]
         # Next, while the rows that they need are here.
         arrival.waiting.extendleft(again)
         if not arrival.waiting and not arrival.unfinished:

@@ -1,4 +1,4 @@
-"""Which rows travel where, and in what order: pure functions of the instances' shares.
+"""The rotation of sharded rows: which chunks travel to which instance, in which order. Pure functions.
 
 A share is cut into *chunks* of consecutive rows. Every unordered pair of chunks, and each with itself, is compared
 once, on an instance that has at least one of the two. A foreign chunk that comes to an instance is a *transfer*, and is
@@ -26,10 +26,9 @@ from numpy.typing import NDArray
 from raysm.contract.names import natural
 from raysm.workloads.blocks import RowBlock, TileBlock
 from raysm.workloads.nodes import PlacedBlock
-from raysm.workloads.similarity.arithmetic.row_order import Run
+from raysm.workloads.similarity.arithmetic.tiling import RowRun, shifted
 from raysm.workloads.similarity.layouts.shards import Shard
-
-__all__ = ["BlockPair", "RowChunk", "Side", "Transfer", "block_pairs", "cut", "rotate", "rotate_queries"]
+from raysm.workloads.similarity.tasks.parts import TileTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +36,11 @@ class RowChunk:
     """Consecutive rows of one instance: what is sent at once, and one side of a task."""
 
     host: str
-    """The instance that has them."""
     start: int
     """The first, among the instance's own rows."""
     stop: int
-    """The one after the last."""
-    runs: tuple[Run, ...]
-    """Where they are in the matrix, rising; offsets count from the chunk's first row."""
+    runs: tuple[RowRun, ...]
+    """Their numbers in the matrix, rising; offsets count from the chunk's first row."""
     origin: int = 0
     """The place of the instance's own first row."""
 
@@ -54,12 +51,12 @@ class RowChunk:
 
     @property
     def rows(self) -> int:
-        """How many there are."""
+        """Number of rows."""
         return self.stop - self.start
 
     @property
     def in_order(self) -> bool:
-        """Whether the places of its rows are their numbers."""
+        """True if the places of its rows are their numbers."""
         return len(self.runs) == 1 and self.runs[0].start == self.range.start
 
     def numbers(self) -> NDArray[np.int64]:
@@ -81,7 +78,7 @@ class RowChunk:
 
 
 Brings = Literal["either", "queries", "matrix"]
-"""Of which rows a chunk that travels is: of a self-join both are the same."""
+"""The channel of a chunk that travels; in a self-join both are the same rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,38 +86,29 @@ class Transfer:
     """A chunk, and the chunks of one instance that it is compared with there."""
 
     host: str
-    """Where."""
     chunk: RowChunk
-    """What comes; one of the instance's own is at home already."""
+    """The chunk that comes; one of the instance's own is at home already."""
     partners: tuple[RowChunk, ...]
     """With what; itself among them where it is compared with itself."""
     brings: Brings = "either"
-    """Of which rows the one that comes is."""
+    """The channel of the chunk that comes."""
 
     @property
     def at_home(self) -> bool:
-        """Whether nothing has to be sent."""
+        """True if nothing has to be sent."""
         return self.chunk.host == self.host
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class BlockPair(PlacedBlock):
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class BlockPair(TileTask, PlacedBlock):
     """Two chunks, or one and itself, of which the host has at least one: what one task compares."""
 
     host: str
-    """Where."""
     left: RowChunk
     """The rows of the tile: queries; of a self-join, the one of the two that comes first in place."""
     right: RowChunk
-    """Its columns."""
-    self_join: bool = True
-    """Both are rows of one matrix."""
-    piece: TileBlock | None = None
-    """The part of the tile that is meant, in rows of the two chunks; None is all of it."""
     inputs: tuple[Any, ...] = ()
     """The rows of the one that is not the host's, as an object of Ray."""
-    hint: Any = None
-    """What the task is told that does not change its answer."""
 
     @property
     def remote(self) -> RowChunk | None:
@@ -133,31 +121,13 @@ class BlockPair(PlacedBlock):
         return () if self.remote is None else (self.remote.host,)
 
     @property
-    def tile(self) -> TileBlock:
-        """The places of the rows that are meant."""
-        rows, columns = self.left.range, self.right.range
-        if self.piece is None:
-            return TileBlock(rows, columns)
-        above, beside = self.piece.rows, self.piece.columns
-        return TileBlock(
-            RowBlock(rows.start + above.start, rows.start + above.stop),
-            RowBlock(columns.start + beside.start, columns.start + beside.stop),
-        )
-
-    @property
     def mirrored(self) -> bool:
-        """Whether the tile serves its columns too."""
+        """True if the tile serves its columns too."""
         return self.self_join and self.left != self.right
 
     @property
-    def area(self) -> float:
-        """Pairs of rows; of one chunk and itself each unordered one is counted once, and a row with itself by half."""
-        entries = self.tile.rows.rows * self.tile.columns.rows
-        return entries / 2 if self.self_join and not self.mirrored else entries
-
-    @property
     def in_order(self) -> bool:
-        """Whether the places of its rows and columns are their numbers."""
+        """True if the places of its rows and columns are their numbers."""
         return self.left.in_order and self.right.in_order
 
     def row_numbers(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -169,8 +139,10 @@ class BlockPair(PlacedBlock):
         return self.right.numbers_of(places)
 
     def __str__(self) -> str:
-        """Return the name that messages and records know it by: it says which rows, not where they lie."""
-        return f"{self.left} with {self.right}" + (f": {self.piece}" if self.piece is not None else "")
+        # By the rows' numbers alone, and a piece by where it lies in the pair: a record does not say where rows lie.
+        piece = shifted(self.tile, -self.left.range.start, -self.right.range.start)
+        is_whole = (piece.rows.rows, piece.columns.rows) == (self.left.rows, self.right.rows)
+        return f"{self.left} with {self.right}" + ("" if is_whole else f": {piece}")
 
 
 def block_pairs(transfer: Transfer) -> Iterator[BlockPair]:
@@ -181,7 +153,13 @@ def block_pairs(transfer: Transfer) -> Iterator[BlockPair]:
             left, right = sorted((transfer.chunk, own), key=lambda chunk: (natural(chunk.host), chunk.start))
         else:
             left, right = (transfer.chunk, own) if transfer.brings == "queries" else (own, transfer.chunk)
-        yield BlockPair(transfer.host, left, right, self_join=transfer.brings == "either")
+        yield BlockPair(
+            tile=TileBlock(left.range, right.range),
+            self_join=transfer.brings == "either",
+            host=transfer.host,
+            left=left,
+            right=right,
+        )
 
 
 def cut(shard: Shard, chunk_rows: int, origin: int = 0) -> tuple[RowChunk, ...]:
@@ -238,13 +216,11 @@ class Side:
     """The queries, or the matrix, in chunks."""
 
     brings: Brings
-    """Which."""
     shares: Mapping[str, Sequence[RowChunk]]
-    """By instance; of rows that every instance has, each is all of them."""
+    """The chunks of each instance; if every instance has all rows, each has all chunks."""
     everywhere: bool
-    """Whether every instance has all of them."""
+    """True if every instance has all of them."""
     bytes: float = 0.0
-    """What all of them would be to send."""
 
 
 def rotate_queries(queries: Side, matrix: Side) -> dict[str, list[Transfer]]:

@@ -1,4 +1,4 @@
-"""Which instance has which rows: each reports its files, and the head joins the reports into one index.
+"""The index of sharded rows: each instance reports its files, and the head joins the reports.
 
 The order of the matrix's rows is the natural order of all files' names over all instances, as if every file lay in one
 folder. So the rows of an instance are several *runs* of consecutive rows, between which lie those of the others.
@@ -7,8 +7,9 @@ folder. So the rows of an instance are several *runs* of consecutive rows, betwe
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,12 @@ import pyarrow.parquet as pq
 
 from raysm.contract.names import natural
 from raysm.errors import InstanceLost, InvalidInput
-from raysm.workloads.similarity.arithmetic.row_order import Run
+from raysm.workloads.blocks import map_blocks
+from raysm.workloads.nodes import PlacedBlock
+from raysm.workloads.similarity.arithmetic.tiling import RowRun
 from raysm.workloads.similarity.reading.columns import Features
-from raysm.workloads.similarity.reading.ids import plain_bytes, word
+from raysm.workloads.similarity.reading.ids import word
 from raysm.workloads.similarity.reading.source import Source
-
-__all__ = ["Shard", "ShardFile", "ShardIndex", "ShardReport", "features_here", "join", "report"]
 
 NUMBERED = re.compile(r"(?<!\d)(\d+)-of-(\d+)(?!\d)")
 """``part-00003-of-00010.npy``: a name that says how many there are."""
@@ -33,35 +34,24 @@ class ShardFile:
     """One file of the matrix, as the instance that has it reports it."""
 
     name: str
-    """Path inside the channel's folder."""
     rows: int
-    """Number of rows."""
     columns: int
-    """Number of columns."""
     dtype: np.dtype[Any]
-    """Type of its elements."""
     ids: pa.DataType | None = None
     """Type of its id column, where one was asked for."""
-    id_groups: int = 0
-    """Pieces in which the instance keeps that column."""
-    id_bytes: int = 0
-    """Size of its ids."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardReport:
-    """What one instance has."""
+    """The files of one instance."""
 
     host: str
-    """Its name."""
     files: tuple[ShardFile, ...]
     """In natural order; none where it got no share."""
     sparse: bool = False
-    """All of its files are CSR."""
     bytes: int = 0
     """Size of its rows, as they are sent."""
     elements: int = 0
-    """How many it stores."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,18 +59,16 @@ class Shard:
     """The rows of one instance."""
 
     host: str
-    """Its name."""
-    runs: tuple[Run, ...]
-    """All its rows, rising."""
+    runs: tuple[RowRun, ...]
     bytes: int
     """Size of its rows, as they are sent."""
 
     @property
     def rows(self) -> int:
-        """How many there are."""
+        """Number of rows."""
         return self.runs[-1].offset + self.runs[-1].rows if self.runs else 0
 
-    def portion(self, start: int, stop: int) -> tuple[Run, ...]:
+    def portion(self, start: int, stop: int) -> tuple[RowRun, ...]:
         """Return the runs of its own rows start to stop; offsets count from ``start``."""
         first = bisect_right(self.runs, start, key=lambda run: run.offset) - 1
         runs = []
@@ -88,38 +76,55 @@ class Shard:
             low, high = max(start, run.offset), min(stop, run.offset + run.rows)
             if low >= high:
                 break
-            runs.append(Run(run.start + low - run.offset, low - start, high - low))
+            runs.append(RowRun(run.start + low - run.offset, low - start, high - low))
         return tuple(runs)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ShardIndex:
-    """The whole matrix."""
+@dataclass(frozen=True, slots=True)
+class HostFile(PlacedBlock):
+    """A file of the matrix, and the instance that has it."""
 
+    host: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"the ids of {self.name}, on {self.host}"
+
+
+# Not frozen: the protocol of described rows has attributes that may be set.
+@dataclass(kw_only=True, slots=True)
+class ShardIndex:
+    """All files of a sharded matrix, as the head knows them: like a ``Matrix``, without the rows themselves."""
+
+    source: Source
     rows: int
-    """N."""
     columns: int
-    """D."""
     dtype: np.dtype[Any]
-    """The files' common type."""
     sparse: bool
-    """All files are CSR."""
+    """True if all files are CSR."""
     elements: int
-    """How many are stored."""
+    """Number of elements that are stored."""
     ids: pa.DataType | None
     """Type of the id column, where one was asked for."""
-    names: tuple[str, ...]
+    names: list[str]
     """The files, in order."""
-    starts: tuple[int, ...]
+    starts: list[int]
     """starts[files]: number of each file's first row."""
-    hosts: tuple[str, ...]
+    hosts: list[str]
     """hosts[files]: the instance that has each."""
-    id_groups: tuple[int, ...]
-    """id_groups[files]: pieces of each one's id column."""
-    id_bytes: int
-    """Size of all ids."""
     shards: tuple[Shard, ...]
     """One for each instance, also for those that have no file."""
+
+    def id_batches(self) -> Iterator[pa.Array]:
+        """Yield the ids in the order of the rows.
+
+        Raises:
+            InstanceLost: An instance that has some went away for good.
+        """
+        files = [HostFile(host, name) for name, host in zip(self.names, self.hosts, strict=True)]
+        # In any order: the caller holds all ids anyhow.
+        ids = dict(map_blocks(partial(_ids, self.source), files, num_cpus=0))
+        yield from (ids[file] for file in files)
 
     def number(self, shard: Shard, row: int) -> int:
         """Return the number in the matrix of a row of one instance."""
@@ -147,22 +152,20 @@ def report(source: Source) -> ShardReport:
     except InvalidInput as error:
         # The name of a file alone would not tell: every instance has a folder of that path.
         raise InvalidInput(f"on {place.host}: {error}") from error
-    of_ids = [pq.read_metadata(file) for file in matrix.id_files] or [None] * len(matrix.names)
     files = tuple(
-        ShardFile(
-            name=name,
-            rows=rows,
-            columns=matrix.columns,
-            dtype=dtype,
-            ids=matrix.ids,
-            id_groups=0 if ids is None else ids.num_row_groups,
-            id_bytes=0 if ids is None else plain_bytes(ids),
-        )
-        for (name, rows, dtype), ids in zip(matrix.files, of_ids, strict=True)
+        ShardFile(name=name, rows=rows, columns=matrix.columns, dtype=dtype, ids=matrix.ids)
+        for name, rows, dtype in matrix.files
     )
     return ShardReport(
         host=place.host, files=files, sparse=matrix.sparse, bytes=matrix.nbytes, elements=matrix.elements
     )
+
+
+def _ids(source: Source, file: HostFile) -> pa.Array:
+    own = source.open()
+    # Not ``read_table``, which imports Arrow's data sets.
+    with pq.ParquetFile(own.id_files[own.names.index(file.name)]) as opened:
+        return opened.read()["id"].combine_chunks()
 
 
 def features_here(source: Source) -> Features | None:
@@ -177,19 +180,20 @@ def features_here(source: Source) -> Features | None:
         raise InvalidInput(f"on {source.here().host}: {error}") from error
 
 
-def join(reports: Sequence[ShardReport], hosts: Sequence[str], channel: str) -> ShardIndex:
+def join(reports: Sequence[ShardReport], hosts: Sequence[str], source: Source) -> ShardIndex:
     """Join the reports of all instances.
 
     Args:
         reports: One for each instance that is there.
         hosts: The instances among which the service shared the files out.
-        channel: Its name, for messages.
+        source: The channel.
 
     Raises:
         InstanceLost: An instance has not reported: its rows would be missing.
         InvalidInput: There is no file; a file lies on two instances; one is missing by the others' names; or the
             files' widths or id columns differ.
     """
+    channel = source.channel
     # First of all: to the checks below, the files of an instance that is gone would look like a fault of the input.
     if missing := sorted(set(hosts) - {one.host for one in reports}, key=natural):
         raise InstanceLost(
@@ -215,6 +219,7 @@ def join(reports: Sequence[ShardReport], hosts: Sequence[str], channel: str) -> 
     owners = [places[name][0] for name in names]
     runs = _runs([files[name].rows for name in names], starts, owners)
     return ShardIndex(
+        source=source,
         rows=starts[-1],
         columns=files[names[0]].columns,
         dtype=np.result_type(*(file.dtype for file in files.values())),
@@ -222,11 +227,9 @@ def join(reports: Sequence[ShardReport], hosts: Sequence[str], channel: str) -> 
         sparse=all(one.sparse for one in reports if one.files),
         elements=sum(one.elements for one in reports),
         ids=files[names[0]].ids,
-        names=tuple(names),
-        starts=tuple(starts[:-1]),
-        hosts=tuple(owners),
-        id_groups=tuple(files[name].id_groups for name in names),
-        id_bytes=sum(file.id_bytes for file in files.values()),
+        names=names,
+        starts=starts[:-1],
+        hosts=owners,
         shards=tuple(
             Shard(host=one.host, runs=tuple(runs[one.host]), bytes=one.bytes)
             for one in sorted(reports, key=lambda one: natural(one.host))
@@ -234,17 +237,17 @@ def join(reports: Sequence[ShardReport], hosts: Sequence[str], channel: str) -> 
     )
 
 
-def _runs(rows: Sequence[int], starts: Sequence[int], owners: Sequence[str]) -> Mapping[str, list[Run]]:
-    runs: dict[str, list[Run]] = defaultdict(list)
+def _runs(rows: Sequence[int], starts: Sequence[int], owners: Sequence[str]) -> Mapping[str, list[RowRun]]:
+    runs: dict[str, list[RowRun]] = defaultdict(list)
     # Not strict: there is one start more than files, which says where the last one ends.
     for count, start, host in zip(rows, starts, owners, strict=False):
         own = runs[host]
         offset = own[-1].offset + own[-1].rows if own else 0
         if own and own[-1].start + own[-1].rows == start:
-            own[-1] = Run(own[-1].start, own[-1].offset, own[-1].rows + count)
+            own[-1] = RowRun(own[-1].start, own[-1].offset, own[-1].rows + count)
         # No run without rows: it would end the loop of ``portion`` before those behind it.
         elif count:
-            own.append(Run(start, offset, count))
+            own.append(RowRun(start, offset, count))
     return runs
 
 

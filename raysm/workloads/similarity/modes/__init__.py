@@ -1,4 +1,4 @@
-"""What a user may ask for: the k most similar rows of each, the pairs above a threshold, or all scores.
+"""Modes: the k most similar rows of each row, the pairs above a threshold, or all scores.
 
 Each mode is one class, which says all that others have to know of it; to add one is to write its file and a line here.
 """
@@ -8,8 +8,6 @@ from raysm.workloads.similarity.modes.full import Full
 from raysm.workloads.similarity.modes.mode import Mode
 from raysm.workloads.similarity.modes.threshold import Threshold
 from raysm.workloads.similarity.modes.topk import TopK
-
-__all__ = ["MODES", "Mode", "mode_of"]
 
 MODES: list[type[Mode]] = [TopK, Threshold, Full]
 """A request is given to the first that says that it is asked for."""

@@ -33,26 +33,23 @@ from raysm.workloads.disk import Stream
 from raysm.workloads.gather import ArrayFile, PrefixDigest
 from raysm.workloads.record import BlockRecord
 from raysm.workloads.similarity import output
-from raysm.workloads.similarity.arithmetic.row_order import rectangles
+from raysm.workloads.similarity.arithmetic.tiling import rectangles
 from raysm.workloads.similarity.modes.mode import Mode, OwnedRange, Piece, RangeMerger, Ranges, numbers_of
 from raysm.workloads.similarity.reading.arrays import header
 from raysm.workloads.similarity.reading.ids import Ids
 from raysm.workloads.similarity.reading.matrix import Described
 from raysm.workloads.similarity.sizing import PartLimits, Sizing
-from raysm.workloads.similarity.tasks.context import Context
-from raysm.workloads.similarity.tasks.engine_cache import engine_cache_of
-from raysm.workloads.similarity.tasks.parts import FreeTile, Part, TileTask
-
-__all__ = ["Full", "full_tile"]
+from raysm.workloads.similarity.tasks.context import Context, engine_cache_of
+from raysm.workloads.similarity.tasks.parts import Part, TileTask
 
 TILE_SIDE = 2048
 """Most rows and columns of a tile: 4 bytes for each of its entries travel."""
 
 SCORE_S = 8e-11
-"""What one element of a pair costs a slot: measured on two cores with AVX-512, of 128 to 512 columns."""
+"""Seconds of a slot for one element of a pair: measured on two cores with AVX-512, of 128 to 512 columns."""
 
 KEPT_BYTE_S = 8e-9
-"""What a byte of a part that is kept costs until it is back: it is written once more now, and once more when the
+"""Seconds that a byte of a kept part costs until it is back: it is written once more now, and once more when the
 service brings it. A general-purpose volume (gp2), all that SageMaker has beside instances' own disks, takes 250 MB/s at
 most: https://docs.aws.amazon.com/ebs/latest/userguide/general-purpose.html."""
 
@@ -70,7 +67,7 @@ class Full(Mode):
     for_later: ClassVar[bool] = True
 
     dtype: Literal["float32", "float16"]
-    """Of the scores; float16 is the float32 score, rounded."""
+    """Type of the scores; float16 is the float32 score, rounded."""
 
     @classmethod
     def asked_by(cls, workload: Similarity) -> Self | None:
@@ -87,20 +84,20 @@ class Full(Mode):
         score_s = matrix.elements / matrix.rows * SCORE_S / slots
         return score_s > np.dtype(self.dtype).itemsize * KEPT_BYTE_S / writers
 
-    def tiles(self, sizing: Sizing, record: BlockRecord[Any]) -> list[FreeTile]:
+    def tiles(self, sizing: Sizing, record: BlockRecord[Any]) -> list[TileTask]:
         """Return strips of whole rows, top down; of several ranges one after the other of each in turn.
 
         Each pair is computed in both of its rows' strips.
         """
         most = sizing.strip_rows(record, sizing.matrix.rows * np.dtype(self.dtype).itemsize)
         columns = RowBlock(0, sizing.matrix.rows)
-        ranges = Ranges.even(sizing.queries.rows, sizing.chosen_ranges)
+        ranges = Ranges.even(sizing.queries.rows, sizing.parts)
         starts = [
             (start - rows.start, start, rows.stop) for rows in ranges for start in range(rows.start, rows.stop, most)
         ]
         cuts = [RowBlock(start, min(start + most, stop)) for _, start, stop in sorted(starts)]
         # Never as a self-join: a strip serves its own rows alone.
-        return [FreeTile(TileBlock(cut, columns), self_join=False) for cut in cuts]
+        return [TileTask(TileBlock(cut, columns), self_join=False) for cut in cuts]
 
     def compare(self, context: Context, task: TileTask) -> dict[str, NDArray[Any]]:
         """Return ``scores[rows, columns]``."""

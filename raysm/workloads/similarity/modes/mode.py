@@ -14,17 +14,15 @@ from raysm.request.similarity import Similarity
 from raysm.workloads.blocks import RowBlock, TileBlock
 from raysm.workloads.record import BlockRecord
 from raysm.workloads.similarity.arithmetic import tiling
-from raysm.workloads.similarity.arithmetic.row_order import Run
+from raysm.workloads.similarity.arithmetic.tiling import RowRun
 from raysm.workloads.similarity.reading.ids import Ids
 from raysm.workloads.similarity.reading.matrix import Described
 from raysm.workloads.similarity.sizing import PartLimits, Sizing
 from raysm.workloads.similarity.tasks.context import Context
-from raysm.workloads.similarity.tasks.parts import FreeTile, Part, TileTask
-
-__all__ = ["AskBounds", "Mode", "OwnedRange", "Piece", "RangeMerger", "Ranges", "numbers_of", "served_numbers"]
+from raysm.workloads.similarity.tasks.parts import Part, TileTask
 
 Piece: TypeAlias = Mapping[str, NDArray[Any]]
-"""What one owner gets of a tile: arrays by name, in which rows have their numbers in the matrix."""
+"""An owner's share of a tile: arrays by name, in which rows have their numbers in the matrix."""
 
 AskBounds: TypeAlias = Callable[[NDArray[np.int64]], NDArray[np.float32]]
 """Returns lower_bounds[n] of the scores of rows with these numbers, which rise, as far as their owners know them."""
@@ -80,15 +78,13 @@ class OwnedRange:
     """One range of the result: which rows, and what their owner has to know to write them."""
 
     rows: RowBlock
-    """The numbers of its rows."""
     columns: int
     """Rows among which these look for neighbors."""
     self_join: bool
-    """Whether those are the same rows."""
     zero_rows: NDArray[np.int64]
     """Numbers of all zero rows that look for neighbors, rising: no task looks for theirs."""
     in_strips: bool = False
-    """Whether each piece has all columns of its rows."""
+    """True if each piece has all columns of its rows."""
     part: str = ""
     """Name of its file among several, ``part-00003-of-00008``; empty if the result is one file."""
 
@@ -110,16 +106,16 @@ class RangeMerger(ABC):
     """One range of the result, while its tiles are computed. It is closed however the work ends."""
 
     keeps_pieces: ClassVar[bool] = False
-    """Whether ``write`` reads the pieces from the record, so that each has to be recorded."""
+    """True if ``write`` reads the pieces from the record, so that each has to be recorded."""
 
     result_bytes: int = 0
-    """What its file takes, about; 0 where only the pieces tell."""
+    """Approximate size of its file; 0 where only the pieces tell."""
     scratch_bytes: int = 0
-    """What it takes in the scratch folder."""
+    """Bytes that it needs in the scratch folder."""
     recorded_bytes: int = 0
     """The least that its recorded pieces take."""
 
-    def bounds(self, runs: Sequence[Run]) -> NDArray[np.float32]:
+    def bounds(self, runs: Sequence[RowRun]) -> NDArray[np.float32]:
         """Return the lower bounds of the scores of some of its rows, one run after the other."""
         raise NotImplementedError(f"{type(self).__name__} knows no bounds")
 
@@ -139,11 +135,10 @@ class Mode(ABC):
     """One thing that may be asked for. It travels to the tasks and the owners."""
 
     name: ClassVar[str]
-    """What its parts are recorded under."""
     without_gpus: ClassVar[str] = ""
     """Why GPUs do not compute it, in one phrase; empty where they do."""
     in_strips: ClassVar[bool] = False
-    """Where every instance has all rows, tasks compute strips of whole rows, each pair twice, and not the triangle."""
+    """If every instance has all rows, tasks compute strips of whole rows, each pair twice, and not the triangle."""
     for_later: ClassVar[bool] = False
     """Recorded pieces leave the page cache at once, because together they are as large as the result."""
 
@@ -155,13 +150,13 @@ class Mode(ABC):
     @property
     @abstractmethod
     def limits(self) -> PartLimits:
-        """What its parts allow."""
+        """Limits of its parts."""
 
     def check(self, queries: Described, matrix: Described, *, self_join: bool) -> None:  # noqa: B027
         """Raise ``InvalidInput`` where rows like these cannot give what is asked for; most modes take any."""
 
     def is_worth_keeping(self, matrix: Described, slots: int, writers: int = 1) -> bool:
-        """Whether another run has a part sooner from its record than by computing it: most parts are small.
+        """Return whether another run reads a part sooner from its record than it computes it: most parts are small.
 
         Args:
             matrix: The rows among which neighbors are looked for.
@@ -170,13 +165,13 @@ class Mode(ABC):
         """
         return True
 
-    def tiles(self, sizing: Sizing, record: BlockRecord[Any]) -> list[FreeTile]:
+    def tiles(self, sizing: Sizing, record: BlockRecord[Any]) -> list[TileTask]:
         """Return the tiles of rows that every instance has, in the order in which they are to be dispatched."""
         if sizing.self_join:
             cuts = tiling.triangle(sizing.matrix.rows, sizing.triangle_rows(record))
         else:
             cuts = tiling.rectangle(sizing.queries.rows, sizing.matrix.rows, *sizing.rectangle_rows(record))
-        return [FreeTile(cut, sizing.self_join) for cut in cuts]
+        return [TileTask(cut, sizing.self_join) for cut in cuts]
 
     def ranges(self, rows: int, count: int, *, self_join: bool) -> Ranges:
         """Cut the rows for about as much work of each owner: by the rows and the count alone, on any cluster."""

@@ -24,15 +24,12 @@ from raysm.workloads.record import BlockRecord
 from raysm.workloads.similarity import output
 from raysm.workloads.similarity.arithmetic import tiling
 from raysm.workloads.similarity.arithmetic.score import least_score
-from raysm.workloads.similarity.engines import Pairs
+from raysm.workloads.similarity.engines.protocol import Pairs
 from raysm.workloads.similarity.modes.mode import Mode, OwnedRange, Piece, RangeMerger, Ranges, served_numbers
 from raysm.workloads.similarity.reading.ids import Ids
 from raysm.workloads.similarity.sizing import PART_BYTES, PartLimits
-from raysm.workloads.similarity.tasks.context import Context
-from raysm.workloads.similarity.tasks.engine_cache import engine_cache_of
+from raysm.workloads.similarity.tasks.context import Context, engine_cache_of
 from raysm.workloads.similarity.tasks.parts import Part, TileTask
-
-__all__ = ["MAX_PAIRS", "Threshold", "merged_pairs", "pieces", "threshold_tile"]
 
 MAX_PAIRS = PART_BYTES // 8
 """Pairs of one part: a neighbor and a score are 8 bytes."""
@@ -48,7 +45,6 @@ class Threshold(Mode):
     name: ClassVar[str] = "threshold"
 
     least: np.float32
-    """The lowest score."""
 
     @classmethod
     def asked_by(cls, workload: Similarity) -> Self | None:
@@ -111,7 +107,7 @@ def threshold_tile(context: Context, threshold: np.float32, tile: TileBlock) -> 
     are more than ``MAX_PAIRS``, of a tile that can be cut into ``pieces``.
     """
     cache = engine_cache_of(context)
-    # A piece of one column may still hold more: given up again, it would come back the same for ever.
+    # A piece of one column may still hold more: given up again, it would come back the same without an end.
     can_be_cut = tile.rows.rows * tile.columns.rows > MAX_PAIRS and tile.columns.rows > 1
     # Held here: every line needs all of them, and the cache drops the oldest where they are large.
     right = [cache.operand(panel) for panel in tiling.row_cuts(tile.columns, PANEL_ROWS)]

@@ -24,10 +24,16 @@ from raysm.workloads.blocks import RowBlock, TileBlock
 from raysm.workloads.record import BlockRecord
 from raysm.workloads.similarity import output
 from raysm.workloads.similarity.arithmetic import tiling
-from raysm.workloads.similarity.arithmetic.keys import EMPTY_KEY, INDEX_BITS, decode, encode
-from raysm.workloads.similarity.arithmetic.row_order import Run, consecutive
-from raysm.workloads.similarity.arithmetic.topk_accumulator import TopKAccumulator, zero_row_keys
-from raysm.workloads.similarity.engines import Best
+from raysm.workloads.similarity.arithmetic.keys import (
+    EMPTY_KEY,
+    INDEX_BITS,
+    TopKAccumulator,
+    decode,
+    encode,
+    zero_row_keys,
+)
+from raysm.workloads.similarity.arithmetic.tiling import RowRun, consecutive
+from raysm.workloads.similarity.engines.protocol import Best
 from raysm.workloads.similarity.modes.mode import (
     AskBounds,
     Mode,
@@ -40,17 +46,8 @@ from raysm.workloads.similarity.modes.mode import (
 from raysm.workloads.similarity.reading.ids import Ids
 from raysm.workloads.similarity.reading.matrix import Described
 from raysm.workloads.similarity.sizing import PART_BYTES, PartLimits
-from raysm.workloads.similarity.tasks.context import Context
-from raysm.workloads.similarity.tasks.engine_cache import EngineCache, engine_cache_of
-from raysm.workloads.similarity.tasks.parts import FreeTile, Part, TileTask
-
-__all__ = ["TileBounds", "TopK"]
-
-ROW_S, KEY_S = 0.15e-6, 0.02e-6
-"""What merging a row of a part costs, and each of its k keys.
-
-Measured on two cores with AMX, merged and recorded: with k = 10, a row costs 0.13 us where 0.2 of its keys reach the
-lower bounds, 0.57 us where all do; with k = 100, 1.1 and 3.8 us."""
+from raysm.workloads.similarity.tasks.context import Context, EngineCache, engine_cache_of
+from raysm.workloads.similarity.tasks.parts import Part, TileTask
 
 Side: TypeAlias = tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint64]]
 """numbers[n] of rows, rising; counts[n] of their keys; and the keys."""
@@ -74,7 +71,6 @@ class TopK(Mode):
     name: ClassVar[str] = "topk"
 
     k: int
-    """How many."""
 
     @classmethod
     def asked_by(cls, workload: Similarity) -> Self | None:
@@ -84,7 +80,7 @@ class TopK(Mode):
     @property
     def limits(self) -> PartLimits:
         """A part holds k keys, of 8 bytes each, of its rows and of as many columns."""
-        return PartLimits(rows=max(1, PART_BYTES // (16 * self.k)), merge_row_s=ROW_S + KEY_S * self.k)
+        return PartLimits(rows=max(1, PART_BYTES // (16 * self.k)), joins=True)
 
     def check(self, queries: Described, matrix: Described, *, self_join: bool) -> None:
         """Raise ``InvalidInput`` where there are not so many neighbors."""
@@ -103,14 +99,13 @@ class TopK(Mode):
         rows, columns = (
             ask(numbers) if len(numbers) else np.empty(0, dtype=np.float32) for numbers in served_numbers(task)
         )
-        # Both layouts' tasks are dataclasses with that field; the protocol says only that it can be read.
-        return replace(task, hint=TileBounds(rows, columns))  # type: ignore[type-var]
+        return replace(task, hint=TileBounds(rows, columns))
 
     def probed_hint(self, context: Context, above: RowBlock, beside: RowBlock) -> TileBounds:
         """Return the bounds that both blocks have of the rows among themselves."""
         bounds = []
         for block in (above, beside):
-            found = self.compare(context, FreeTile(TileBlock(block, block), self_join=True))
+            found = self.compare(context, TileTask(TileBlock(block, block), self_join=True))
             ends, scores = np.cumsum(found["counts"], dtype=np.int64), decode(found["keys"])[0]
             # The last of a row that has k is its k-th best.
             full = found["counts"] >= self.k
@@ -228,7 +223,7 @@ class _Merger(RangeMerger):
         self.scratch_bytes = self.recorded_bytes = rows * k * 8
         self._accumulator = TopKAccumulator(scratch, rows, k)
 
-    def bounds(self, runs: Sequence[Run]) -> NDArray[np.float32]:
+    def bounds(self, runs: Sequence[RowRun]) -> NDArray[np.float32]:
         """Return the score of the k-th best of each, -inf of rows that have fewer."""
         bounds, first = self._accumulator.lower_bounds, self._owned.rows.start
         # Joined, and so copied: the bounds rise while Ray sends them.

@@ -4,13 +4,13 @@ An ``.npz`` has one dense array, or the arrays of a SciPy CSR matrix; they are e
 mapped.
 """
 
-import ast
 import contextlib
+import io
 import math
-import mmap
 import shutil
 import struct
 import sys
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -23,25 +23,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysm.errors import InvalidInput
-from raysm.workloads.disk import MapPages, map_file
+from raysm.workloads.disk import map_file
 from raysm.workloads.similarity.arithmetic.sparse_rows import MOST_COLUMNS
 
-__all__ = [
-    "ArrayLayout",
-    "HEADER_BYTES",
-    "RowWriter",
-    "Unmappable",
-    "archive_shape",
-    "extract_archive",
-    "header",
-    "is_sparse_archive",
-    "map_array",
-    "read_header",
-    "read_layout",
-    "write_array",
-]
 
-MAGIC = b"\x93NUMPY\x01\x00"
+@dataclass(frozen=True, slots=True)
+class ArrayLayout:
+    """The layout of the elements of a ``.npy``."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    fortran: bool
+    """True if the first index runs fastest."""
+    offset: int
+
 
 HEADER_BYTES = 128
 """Every header that ``header`` makes has this size, so that it can be written last."""
@@ -51,76 +46,46 @@ MAX_HEADER_BYTES = 64 << 10
 REAL_KINDS = "fiub"
 """float, int, unsigned, bool."""
 
+READ_HEADER = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+"""Readers by version; NumPy writes the third version for structures alone, whose names are not Latin-1."""
+
 
 def header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
     """Return the 128 bytes before the data of a C-ordered array."""
     text = repr({"descr": dtype.str, "fortran_order": False, "shape": shape})
-    length = HEADER_BYTES - len(MAGIC) - 2
-    return MAGIC + struct.pack("<H", length) + text.ljust(length - 1).encode("latin1") + b"\n"
+    length = HEADER_BYTES - 10
+    return np.lib.format.magic(1, 0) + struct.pack("<H", length) + text.ljust(length - 1).encode("latin1") + b"\n"
 
 
-def read_header(stream: BinaryIO, where: str) -> tuple[tuple[int, ...], np.dtype[Any], bool]:
-    """Read a header; return shape, type and whether the order is Fortran's, and leave the stream at the data.
+def read_header(stream: BinaryIO, where: str) -> ArrayLayout:
+    """Read what the header of a ``.npy`` says, from the stream's beginning.
 
     Raises:
         InvalidInput: It is no ``.npy``, or the type is not one of real numbers.
     """
-    magic = stream.read(8)
-    if len(magic) < 8 or magic[:6] != MAGIC[:6] or magic[6] not in (1, 2, 3):
-        raise InvalidInput(
-            f"{where} is not a .npy file: it does not begin with the .npy signature; write it with numpy.save"
-        )
-    size = 2 if magic[6] == 1 else 4
-    prefix = stream.read(size)
-    length = int.from_bytes(prefix, "little")
-    # Before it is read: four bytes of length can claim 4 GiB.
-    if len(prefix) < size or length > MAX_HEADER_BYTES:
-        raise InvalidInput(f"{where} is not a complete .npy file: its header is truncated; write it again")
+    # A few bytes can claim a header of 4 GiB, which NumPy would make room for: it reads from this piece instead.
+    beginning = io.BytesIO(stream.read(MAX_HEADER_BYTES))
     try:
-        fields = ast.literal_eval(stream.read(length).decode("utf-8" if magic[6] == 3 else "latin1"))
-        shape, order, descr = fields["shape"], fields["fortran_order"], fields["descr"]
-        dtype = np.dtype(descr) if isinstance(descr, str) else np.dtype([tuple(field) for field in descr])
-    # The last two are what Python's parser raises of a text that is nested too deeply.
-    except (ValueError, SyntaxError, KeyError, TypeError, MemoryError, RecursionError) as error:
-        raise InvalidInput(f"{where} is not a valid .npy file: its header cannot be read ({error})") from error
+        read = READ_HEADER[np.lib.format.read_magic(beginning)]
+        shape, fortran, dtype = read(beginning, max_header_size=MAX_HEADER_BYTES)
+    # The last three are what Python's parser raises of a text that is nested too deeply, or ends too early.
+    except (ValueError, KeyError, TypeError, MemoryError, RecursionError, SyntaxError, tokenize.TokenError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise InvalidInput(f"{where} is not a valid .npy file ({reason}); write it with numpy.save") from error
     if dtype.hasobject:
         raise InvalidInput(f"{where} holds Python objects, which raysm never unpickles; save numbers (float32, say)")
     if dtype.kind not in REAL_KINDS or dtype.itemsize > 8:
         raise InvalidInput(f"{where} holds {dtype}; a matrix is of float16/32/64, integers or bool")
-    _check_layout(where, shape, order, dtype.itemsize)
-    return shape, dtype, order
-
-
-def _check_layout(where: str, shape: Any, order: Any, itemsize: int) -> None:
-    if not isinstance(shape, tuple) or not all(type(length) is int and length >= 0 for length in shape):
-        raise InvalidInput(
-            f"{where} is not a valid .npy file: its shape is {shape!r}, not a tuple of non-negative integers"
-        )
-    # An axis of no length makes no other one addressable.
     # Not NumPy's prod, whose integers wrap: 2**32 times 2**32 would be 0.
-    if math.prod(max(1, length) for length in shape) * itemsize > sys.maxsize:
-        raise InvalidInput(f"{where} has the shape {shape}, more than any memory can hold; write it again")
-    # The text 'False' would count as true, and the matrix would be read transposed.
-    if not isinstance(order, bool):
-        raise InvalidInput(f"{where} is not a valid .npy file: 'fortran_order' is {order!r}, neither True nor False")
+    if any(type(length) is not int or length < 0 for length in shape) or (
+        math.prod(max(1, length) for length in shape) * dtype.itemsize > sys.maxsize
+    ):
+        raise InvalidInput(f"{where} has the shape {shape}, which no array can have; write it again")
+    return ArrayLayout(shape, dtype, fortran, beginning.tell())
 
 
 class Unmappable(InvalidInput):
     """The file system of an array maps no files."""
-
-
-@dataclass(frozen=True, slots=True)
-class ArrayLayout:
-    """Where the elements of a ``.npy`` lie."""
-
-    shape: tuple[int, ...]
-    """Its lengths."""
-    dtype: np.dtype[Any]
-    """Of its elements."""
-    fortran: bool
-    """Whether the first index runs fastest."""
-    offset: int
-    """Bytes before the first element."""
 
 
 def read_layout(path: Path, dimensions: int = 2) -> ArrayLayout:
@@ -130,20 +95,20 @@ def read_layout(path: Path, dimensions: int = 2) -> ArrayLayout:
         InvalidInput: It is truncated, or has another number of dimensions.
     """
     with path.open("rb") as stream:
-        shape, dtype, fortran = read_header(stream, path.name)
-        offset = stream.tell()
+        layout = read_header(stream, path.name)
+    shape, dtype = layout.shape, layout.dtype
     if len(shape) != dimensions:
         raise InvalidInput(f"{path.name} has the shape {shape}; expected {dimensions} dimensions (rows, columns)")
     size = math.prod(shape) * dtype.itemsize
-    available = path.stat().st_size - offset
+    available = path.stat().st_size - layout.offset
     if available < size:
         raise InvalidInput(
             f"{path.name} is truncated: {shape} of {dtype} need {size} bytes, it has {available}; write it again"
         )
-    return ArrayLayout(shape, dtype, fortran, offset)
+    return layout
 
 
-def map_array(path: Path, dimensions: int = 2, map_pages: MapPages = mmap.mmap) -> NDArray[Any]:
+def map_array(path: Path, dimensions: int = 2) -> NDArray[Any]:
     """Map a ``.npy`` into memory, read-only.
 
     Raises:
@@ -155,7 +120,7 @@ def map_array(path: Path, dimensions: int = 2, map_pages: MapPages = mmap.mmap) 
         # The system maps no file of no bytes, nor a part of none.
         return np.empty(layout.shape, layout.dtype)
     with path.open("rb") as file:
-        mapped = map_file(file.fileno(), map_pages)
+        mapped = map_file(file.fileno())
     if mapped is None:
         raise Unmappable(f"{path} is on a file system that cannot map files into memory; use the input mode File")
     # Not numpy.memmap, which runs Python code for each slice of it, and knows no other mapping than a shared one.
@@ -261,22 +226,25 @@ def archive_shape(path: Path) -> tuple[int, ...]:
         with _archive(path) as archive:
             return _sparse_shape(archive, path)
     with _archive(path) as archive, archive.open(_dense_member(archive, path)) as stream:
-        return read_header(cast(BinaryIO, stream), path.name)[0]
+        return read_header(cast(BinaryIO, stream), path.name).shape
 
 
 def _sparse_shape(archive: zipfile.ZipFile, path: Path) -> tuple[int, ...]:
     with archive.open("shape.npy") as stream:
-        dimensions, dtype, _ = read_header(cast(BinaryIO, stream), path.name)
-        # One byte more than it should have: else a longer member would pass by its beginning.
-        data = stream.read(2 * dtype.itemsize + 1)
-    whole = dimensions == (2,) and len(data) == 2 * dtype.itemsize and dtype.kind in "iu"
-    values = np.frombuffer(data, dtype=dtype).tolist() if whole else []
-    if not whole or min(values) < 0:
-        shown = values or f"an array of {dtype} of the shape {dimensions}"
-        raise InvalidInput(f"{path.name}: a CSR matrix has two dimensions, its shape member says {shown}")
-    if values[1] > MOST_COLUMNS:
-        raise InvalidInput(f"{path.name} has {values[1]} columns; a CSR matrix has at most {MOST_COLUMNS}")
-    return values[0], values[1]
+        content = stream.read(MAX_HEADER_BYTES)
+    layout = read_header(io.BytesIO(content), path.name)
+    data = content[layout.offset :]
+    if layout.shape != (2,) or len(data) != 2 * layout.dtype.itemsize or layout.dtype.kind not in "iu":
+        raise InvalidInput(
+            f"{path.name}: a CSR matrix has two dimensions, its shape member holds {layout.dtype} of the shape "
+            f"{layout.shape}"
+        )
+    rows, columns = np.frombuffer(data, dtype=layout.dtype).tolist()
+    if rows < 0 or not 0 <= columns <= MOST_COLUMNS:
+        raise InvalidInput(
+            f"{path.name} has the shape ({rows}, {columns}); a CSR matrix has at most {MOST_COLUMNS} columns"
+        )
+    return rows, columns
 
 
 def extract_archive(path: Path, folder: Path) -> None:
@@ -308,27 +276,19 @@ def _extract_member(archive: zipfile.ZipFile, name: str, target: Path, path: Pat
 
 
 def _check_sparse(folder: Path, path: Path, rows: int, columns: int) -> None:
-    # A wrong index would read or write outside the arrays: look at each once, here.
+    """Look at each index once: a wrong one would read or write outside the arrays."""
     data, indices, indptr = (map_array(folder / f"{name}.npy", 1) for name in SPARSE_MEMBERS)
+    wrong = f"{path.name} is not a valid CSR matrix"
     if len(indptr) != rows + 1 or len(data) != len(indices) or indptr.dtype.kind != "i" or indices.dtype.kind != "i":
-        raise InvalidInput(
-            f"{path.name} is not a valid CSR matrix: its arrays do not fit its shape ({rows}, {columns})"
-        )
-    if indptr[0] != 0 or indptr[-1] != len(indices) or not _all(indptr[1:], indptr[:-1]):
-        raise InvalidInput(
-            f"{path.name} is not a valid CSR matrix: indptr does not rise from 0 to the number of elements"
-        )
+        raise InvalidInput(f"{wrong}: its arrays do not fit its shape ({rows}, {columns})")
     # Some at a time: what is mapped may be larger than the memory.
     step = CHUNK_BYTES // 8
+    # Compared, not subtracted: the difference of two int64 may wrap.
+    later, earlier = indptr[1:], indptr[:-1]
+    rises = all(np.all(later[start : start + step] >= earlier[start : start + step]) for start in range(0, rows, step))
+    if indptr[0] != 0 or indptr[-1] != len(indices) or not rises:
+        raise InvalidInput(f"{wrong}: indptr does not rise from 0 to the number of elements")
     for start in range(0, len(indices), step):
         part = indices[start : start + step]
         if part.min() < 0 or part.max() >= columns:
-            raise InvalidInput(f"{path.name} is not a valid CSR matrix: a column index is outside 0 to {columns - 1}")
-
-
-def _all(later: NDArray[Any], earlier: NDArray[Any]) -> bool:
-    step = CHUNK_BYTES // 8
-    return all(
-        bool(np.all(later[start : start + step] >= earlier[start : start + step]))
-        for start in range(0, len(later), step)
-    )
+            raise InvalidInput(f"{wrong}: a column index is outside 0 to {columns - 1}")

@@ -1,4 +1,4 @@
-"""Which columns of a table are features, which name the rows, and which are left out."""
+"""The columns of a table: features, ids of the rows, and columns that are left out."""
 
 import re
 from collections import Counter
@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from raysm.contract.names import natural
 from raysm.errors import InvalidInput, option
 from raysm.request.similarity import MATRIX, Similarity
-
-__all__ = ["Features", "Selection", "agreed", "is_row_index", "listed"]
 
 SHOWN = 8
 """Names that a message lists."""
@@ -26,13 +24,11 @@ class Selection:
     """The user's choice of columns."""
 
     ids: tuple[str, ...] = ()
-    """Columns that name the rows."""
     columns: tuple[str, ...] | None = None
     """The features; None takes every other column."""
     exclude: tuple[str, ...] = ()
-    """Columns that are neither."""
     may_lack_excluded: bool = False
-    """Whether a table may lack an excluded column: queries need not have the matrix's labels."""
+    """True if a table may lack an excluded column: queries need not have the matrix's labels."""
 
     @classmethod
     def of(cls, workload: Similarity, channel: str = MATRIX) -> "Selection":
@@ -72,14 +68,15 @@ class Selection:
                 raise InvalidInput(f"{file} has {counts[name]} columns {name!r}; rename all but one of them")
 
 
+NO_SELECTION = Selection()
+
+
 @dataclass(frozen=True, slots=True)
 class Features:
     """The features of one table."""
 
     file: str
-    """Name of the table."""
     names: tuple[str, ...]
-    """The features' columns, in order."""
     list_column: str | None = None
     """The one of them whose values are lists or tensors."""
     left_out: tuple[str, ...] = ()
@@ -87,7 +84,7 @@ class Features:
 
     @property
     def is_one_list(self) -> bool:
-        """Whether a single list column holds the whole row, so that the elements have no names."""
+        """True if a single list column holds the whole row, so that the elements have no names."""
         return len(self.names) == 1 and self.list_column is not None
 
     def order(self, expected: "Features") -> list[int] | None:

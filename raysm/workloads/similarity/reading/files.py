@@ -1,43 +1,35 @@
-"""The files of a channel, and what their headers say, before any row is read.
+"""The files of a channel: names, headers, the check before a job is sent, and digests.
 
 A folder's files are one matrix in the natural order of their names (``part-2`` before ``part-10``), the same on every
 instance.
 """
 
+import hashlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from raysm.contract.names import natural
 from raysm.errors import InvalidInput, option
+from raysm.request.similarity import MATRIX, QUERIES, Similarity
 from raysm.workloads.file_names import data_files
-from raysm.workloads.similarity.reading import tables
-from raysm.workloads.similarity.reading.arrays import archive_shape, read_layout
-from raysm.workloads.similarity.reading.columns import Features, Selection, agreed, listed
+from raysm.workloads.similarity.reading.arrays import archive_shape, map_array, read_layout
+from raysm.workloads.similarity.reading.columns import NO_SELECTION, Features, Selection, agreed, listed
 from raysm.workloads.similarity.reading.ids import word
-
-__all__ = [
-    "ARRAYS",
-    "SUFFIXES",
-    "Shape",
-    "check_ids",
-    "features",
-    "matrix_files",
-    "peek",
-    "refuse_names",
-    "suffix",
-    "table",
-]
+from raysm.workloads.similarity.reading.tables import Table, describe_table, read_table
 
 SUFFIXES = (".npy", ".npz", ".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
-"""How the names of files end that can be read."""
+"""Suffixes of the files that can be read."""
 
 ARRAYS = (".npy", ".npz")
-"""Those whose columns have no names."""
-
-NO_SELECTION = Selection()
+"""Suffixes of the files whose columns have no names."""
 
 
 def suffix(path: Path) -> str | None:
@@ -69,24 +61,23 @@ def matrix_files(path: Path) -> list[tuple[str, Path]]:
     return files
 
 
-def table(file: Path, selection: Selection = NO_SELECTION) -> tables.Table | None:
+def table(file: Path, selection: Selection = NO_SELECTION) -> Table | None:
     """Return what the beginning of a table says; None for an array, whose columns have no names.
 
     Raises:
         InvalidInput: It cannot be read, or ``selection`` names columns of an array.
     """
-    kind = suffix(file)
-    if kind in ARRAYS:
+    if suffix(file) in ARRAYS:
         refuse_names(file, selection)
         return None
-    return tables.parquet_table(file, selection) if kind == ".parquet" else tables.csv_table(file, selection)
+    return describe_table(file, selection)
 
 
 def features(files: list[tuple[str, Path]], selection: Selection = NO_SELECTION) -> Features | None:
     """Return the features of the first file with named features, else of the first with a list column, else None."""
     a_list = None
     for name, file in files:
-        found = None if suffix(file) in ARRAYS else table(file, selection)
+        found = None if suffix(file) in ARRAYS else describe_table(file, selection)
         if found is not None and found.features is not None:
             named = replace(found.features, file=name)
             if not named.is_one_list:
@@ -96,14 +87,13 @@ def features(files: list[tuple[str, Path]], selection: Selection = NO_SELECTION)
 
 
 class Shape(NamedTuple):
-    """What the headers of a matrix say."""
+    """The shape of a matrix, from its headers."""
 
     rows: int | None
     """Number of rows; None if only reading all files tells."""
     columns: int | None
     """Number of columns; None if only reading tells."""
     features: Features | None
-    """The features that all files have."""
 
 
 def peek(path: Path, selection: Selection = NO_SELECTION, expected: Features | None = None) -> Shape:
@@ -178,3 +168,140 @@ def check_ids(files: list[tuple[str, Path]], selection: Selection) -> None:
                 f"{word(first)}; write all files with one type (ids of a CSV are text)"
             )
         first = kind
+
+
+# ---- the check before a job is sent ---------------------------------------------------------------------------------
+
+FIRST_BYTES = 1 << 20
+"""Bytes of an array that are read."""
+
+FIRST_FILES = 8
+"""Files whose rows are read, in the order of the matrix: each table costs some hundredths of a second."""
+
+
+def check_inputs(workload: Similarity, inputs: Mapping[str, Path | None]) -> None:
+    """Check the matrix and the queries, where they are on this machine, by their headers and first rows.
+
+    It reads at most some megabytes of a few files. The job reports what this check does not see.
+
+    Args:
+        workload: The request.
+        inputs: By channel: the file or folder; None for what is elsewhere.
+
+    Raises:
+        InvalidInput: The message names the file, what is wrong with it, and what to do.
+    """
+    matrix, queries, selection = inputs.get(MATRIX), inputs.get(QUERIES), Selection.of(workload)
+    shape = Shape(None, None, None) if matrix is None else peek(matrix, selection)
+    of_queries = Selection.of(workload, QUERIES)
+    width = None if queries is None else peek(queries, of_queries, shape.features).columns
+    rows, columns = shape.rows, shape.columns
+    # Whether there are queries says the channel's name alone: of those that lie elsewhere the path is None.
+    _check_neighbors(workload.top_k, rows, matrix, with_queries=QUERIES in inputs)
+    if None not in (columns, width) and columns != width:
+        raise InvalidInput(f"{queries} has {width} columns, {matrix} has {columns}; both need the same columns")
+    for path, chosen in ((matrix, selection), (queries, of_queries)):
+        if path is None:
+            continue
+        counted = _check_rows(path, chosen)
+        # The header of a CSV does not tell the number of rows.
+        if path is matrix and rows is None:
+            _check_neighbors(workload.top_k, counted, matrix, with_queries=QUERIES in inputs)
+
+
+def _check_neighbors(k: int | None, rows: int | None, matrix: Path | None, *, with_queries: bool) -> None:
+    if k is None or rows is None:
+        return
+    if with_queries and k > rows:
+        raise InvalidInput(f"{k:,} neighbors of each row: {matrix} has {rows:,} rows; ask for at most as many")
+    if not with_queries and k > rows - 1:
+        raise InvalidInput(f"{k:,} neighbors of each row: {matrix} has {rows:,} rows, so at most {rows - 1:,} others")
+
+
+def _check_rows(path: Path, selection: Selection) -> int | None:
+    """Look at the first rows; return how many there are, None where not all of them were read."""
+    files = matrix_files(path)
+    first = [(name, *_first_rows(file, selection)) for name, file in files[:FIRST_FILES]]
+    # A file without rows may lie beside others that have some.
+    if len(files) <= FIRST_FILES and all(rows is not None and not len(rows) for _, rows, _ in first):
+        raise InvalidInput(f"{path.name} has no rows below its header; there is nothing to compute")
+    for name, rows, _ in first:
+        # Integers hold no NaN, and an archive would have to be unpacked.
+        if rows is None or rows.dtype.kind != "f":
+            continue
+        bad = ~np.isfinite(rows).all(axis=1)
+        if bad.any():
+            row = int(np.argmax(bad))
+            raise InvalidInput(
+                f"row {row} of {name} (counted from 0) holds NaN or infinity, the first such row; replace it"
+            )
+    is_whole = len(files) <= FIRST_FILES and all(whole for *_, whole in first)
+    return sum(len(rows) for _, rows, _ in first if rows is not None) if is_whole else None
+
+
+def _first_rows(file: Path, selection: Selection) -> tuple[NDArray[Any] | None, bool]:
+    """Return the first rows[n, D] of a file, None of an archive, which would be unpacked; and whether those are all."""
+    kind = suffix(file)
+    if kind == ".npz":
+        return None, False
+    if kind == ".npy":
+        array = map_array(file)
+        first = array[: max(1, FIRST_BYTES // (array.itemsize * array.shape[1]))]
+        return first, len(first) == len(array)
+    batches = read_table(file, selection)
+    batch = next(batches, None)
+    if batch is None:
+        return np.empty((0, 0)), True
+    return batch.rows, next(batches, None) is None
+
+
+# ---- digests: the manifest names them, and finished blocks are recorded under them ---------------------------------
+
+_begun: dict[Path, "Future[str]"] = {}
+"""Digests of this process that nothing has asked for yet."""
+
+
+def begin_digest(path: Path) -> None:
+    """Start to compute the digest of a file or folder, for the ``digest`` that will ask for it."""
+    _begun[path] = in_thread(lambda: join_digests(file_digests(path)))
+
+
+def digest(path: Path) -> "Future[str]":
+    """Return what will be the SHA-256 of a file, or of a folder as ``join_digests`` makes it."""
+    # Once: by the next time, the file may be another one.
+    return _begun.pop(path, None) or in_thread(lambda: join_digests(file_digests(path)))
+
+
+def file_digests(path: Path) -> list[tuple[str, str]]:
+    """Return (name, SHA-256) of each of a channel's files, in their order."""
+    sums = []
+    for name, file in matrix_files(path):
+        with file.open("rb") as stream:
+            sums.append((name, hashlib.file_digest(stream, "sha256").hexdigest()))
+    return sums
+
+
+def join_digests(sums: Sequence[tuple[str, str]]) -> str:
+    """Return the digest of a matrix: that of its only file, or of the lines ``<sha256>  <name>`` of all in their order.
+
+    It does not depend on where the files lie.
+    """
+    if len(sums) == 1:
+        return sums[0][1]
+    return hashlib.sha256("".join(f"{value}  {name}\n" for name, value in sums).encode()).hexdigest()
+
+
+def in_thread(make: Callable[[], str]) -> "Future[str]":
+    """Return what will be the value of ``make()``, which is called in a thread."""
+    future: Future[str] = Future()
+
+    def call() -> None:
+        try:
+            future.set_result(make())
+        except BaseException as error:
+            # Any error: without it, a caller would wait without an end.
+            future.set_exception(error)
+
+    # A thread of a pool would keep a process that has nothing more to do until all is read.
+    threading.Thread(target=call, name="digest", daemon=True).start()
+    return future

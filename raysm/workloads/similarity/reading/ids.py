@@ -7,7 +7,7 @@ while the pieces are joined.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,38 +15,10 @@ from numpy.typing import NDArray
 
 from raysm.errors import InvalidInput
 
-__all__ = [
-    "IdSource",
-    "Ids",
-    "as_array",
-    "check_missing",
-    "convert",
-    "converted_type",
-    "gather",
-    "joined",
-    "joined_type",
-    "plain_bytes",
-    "take",
-    "word",
-]
-
-
-class IdSource(Protocol):
-    """A matrix whose rows may have ids."""
-
-    @property
-    def ids(self) -> pa.DataType | None:
-        """Type of the ids, as ``converted_type`` has it; None where no column was named."""
-        ...
-
-    def id_batches(self) -> Any:
-        """Yield the ids in the order of the rows."""
-        ...
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ids:
-    """What the rows and the neighbors of a result are called."""
+    """The ids of the rows and of the neighbors of a result."""
 
     neighbors: pa.Array
     """neighbors[N]: of the rows among which others look."""
@@ -146,17 +118,6 @@ def check_missing(file: str, column: str, metadata: Any) -> None:
         )
 
 
-def gather(matrix: IdSource, queries: IdSource | None = None) -> Ids | None:
-    """Bring the ids of the matrix, and of other queries, to this process; None where no column was named."""
-    if matrix.ids is None or (queries is not None and queries.ids is None):
-        return None
-    return Ids(neighbors=_joined(matrix), queries=None if queries is None else _joined(queries))
-
-
-def _joined(source: IdSource) -> pa.Array:
-    return pa.concat_arrays(list(source.id_batches()))
-
-
 def take(ids: pa.Array, numbers: NDArray[np.int64]) -> pa.Array:
     """Return the ids of rows by their numbers[n]."""
     return ids.take(as_array(numbers))
@@ -165,11 +126,6 @@ def take(ids: pa.Array, numbers: NDArray[np.int64]) -> pa.Array:
 def as_array(values: NDArray[Any]) -> pa.Array:
     """Return numbers[n] as an Arrow array: ``pa.array`` would first import pandas where it is installed."""
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
-
-
-def plain_bytes(metadata: Any) -> int:
-    """Return the size of the values of a Parquet file that has no dictionaries, before they were compressed."""
-    return sum(metadata.row_group(at).total_byte_size for at in range(metadata.num_row_groups))
 
 
 def _mean_bytes(ids: pa.Array) -> float:

@@ -1,9 +1,15 @@
 """The rows of a channel, as one matrix, mapped from this instance's own disk.
 
 ``Matrix`` reads rows without ever holding all of them. C-ordered ``.npy`` files are mapped where they lie, everything
-else where ``conversion`` put it.
+else is converted to arrays in a scratch folder of the instance, once.
 """
 
+import errno
+import hashlib
+import itertools
+import json
+import shutil
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,28 +20,129 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from raysm.errors import InvalidInput
+from raysm.errors import InvalidInput, NoRoom
 from raysm.workloads.similarity.arithmetic.score import Rows
 from raysm.workloads.similarity.arithmetic.sparse_rows import SparseRows
-from raysm.workloads.similarity.reading.arrays import Unmappable, map_array
-from raysm.workloads.similarity.reading.columns import Features, Selection, listed
-from raysm.workloads.similarity.reading.conversion import (
-    DATA,
-    ID_ROWS,
-    IDS,
-    INDICES,
-    INDPTR,
-    ROWS,
-    SHAPE,
-    MapArray,
-    converted,
+from raysm.workloads.similarity.reading import tables
+from raysm.workloads.similarity.reading.arrays import RowWriter, Unmappable, extract_archive, map_array, write_array
+from raysm.workloads.similarity.reading.columns import NO_SELECTION, Features, Selection, listed
+from raysm.workloads.similarity.reading.files import (
+    ARRAYS,
+    check_ids,
+    features,
+    matrix_files,
+    refuse_names,
+    suffix,
 )
-from raysm.workloads.similarity.reading.files import ARRAYS, check_ids, features, matrix_files, refuse_names, suffix
-from raysm.workloads.similarity.reading.ids import plain_bytes
 
-__all__ = ["Described", "Matrix", "describe", "open_matrix"]
+CHUNK_BYTES = 16 << 20
 
-NO_SELECTION = Selection()
+ID_ROWS = 1 << 17
+"""Ids of one batch, and of one row group of the files that keep them."""
+
+ROWS, IDS, DATA, INDICES, INDPTR, SHAPE = (
+    "rows.npy",
+    "ids.parquet",
+    "data.npy",
+    "indices.npy",
+    "indptr.npy",
+    "shape.npy",
+)
+"""The files of a converted one: its rows, or the three arrays of CSR with their shape; and the ids where it has any."""
+
+
+def converted(file: Path, scratch: Path, selection: Selection, expected: Features | None = None) -> Path:
+    """Return the folder with the file's arrays, made now unless it is there.
+
+    Several tasks of an instance may do so at the same time: each writes beside, the first renames.
+
+    Args:
+        file: A file of the channel.
+        scratch: Folder of what was converted.
+        selection: The user's choice of columns.
+        expected: Features in the order in which the rows have them; None is the file's own order.
+    """
+    stat = file.resolve().stat()
+    # A file that changed is another one: what was made of it before is not taken for it.
+    chosen = [selection.ids, selection.columns, selection.exclude, expected and expected.names]
+    identity = json.dumps([str(file), stat.st_size, stat.st_mtime_ns, chosen])
+    folder = scratch / hashlib.sha256(identity.encode()).hexdigest()[:32]
+    if folder.exists():
+        return folder
+    scratch.mkdir(parents=True, exist_ok=True)
+    # In the same folder: no rename leads from one file system to another.
+    beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=scratch))
+    try:
+        _convert(file, beside, selection, expected)
+        beside.rename(folder)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise NoRoom(f"the disk of {scratch} became full while {file.name} was converted to rows") from error
+        # Where it is there, another task was first.
+        if not folder.exists():
+            raise
+    finally:
+        # Where all went well it has another name by now.
+        shutil.rmtree(beside, ignore_errors=True)
+    return folder
+
+
+def _convert(file: Path, folder: Path, selection: Selection, expected: Features | None) -> None:
+    kind = suffix(file)
+    if kind == ".npy":
+        try:
+            _straighten(map_array(file), folder / ROWS)
+        except Unmappable:
+            shutil.copyfile(file, folder / ROWS)
+            _straighten_in_place(folder / ROWS, 2)
+    elif kind == ".npz":
+        refuse_names(file, selection)
+        extract_archive(file, folder)
+        for name in (ROWS, DATA, INDICES, INDPTR):
+            if (folder / name).exists():
+                _straighten_in_place(folder / name, 2 if name == ROWS else 1)
+    else:
+        table = tables.describe_table(file, selection)
+        _write_table(file, table, tables.read_table(file, selection, expected), folder)
+
+
+def _straighten_in_place(path: Path, dimensions: int) -> None:
+    array = map_array(path, dimensions)
+    if array.flags.c_contiguous and array.dtype.isnative:
+        return
+    # Beside it: the array is mapped from this file while it is written.
+    straight = path.with_suffix(".straight")
+    _straighten(array, straight)
+    straight.replace(path)
+
+
+def _straighten(array: NDArray[Any], target: Path) -> None:
+    """Write a Fortran-ordered or byte-swapped array in C order."""
+    write_array(target, array, max(1, CHUNK_BYTES * len(array) // max(1, array.nbytes)))
+
+
+def _write_table(file: Path, table: tables.Table, batches: Iterator[tables.Batch], folder: Path) -> None:
+    # A table without rows is no fault where others have some: engines that write in parts leave empty ones.
+    first = next(batches, None)
+    columns, dtype = (table.columns, table.dtype) if first is None else (first.rows.shape[1], first.rows.dtype)
+    if columns is None:
+        raise InvalidInput(
+            f"{file.name} has no rows, and so no list tells the number of columns; remove it from the input"
+        )
+    ids = None
+    if table.ids is not None:
+        # Without a dictionary its size is that of the values.
+        ids = pq.ParquetWriter(folder / IDS, pa.schema([("id", table.ids)]), use_dictionary=False)
+    try:
+        with RowWriter(folder / ROWS, columns, dtype) as writer:
+            for batch in itertools.chain([] if first is None else [first], batches):
+                writer.write(batch.rows)
+                if ids is not None:
+                    # By batches, which Arrow joins to row groups; by tables each would be one, of a few thousand rows.
+                    ids.write_batch(pa.record_batch([batch.ids], schema=ids.schema), ID_ROWS)
+    finally:
+        if ids is not None:
+            ids.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +220,7 @@ class _Sparse:
 
 
 class Described(Protocol):
-    """What is known of a matrix without its rows."""
+    """A matrix without its rows: a ``Matrix`` here, or a ``ShardIndex`` of sharded files."""
 
     rows: int
     columns: int
@@ -123,26 +230,17 @@ class Described(Protocol):
     @property
     def ids(self) -> pa.DataType | None:
         """Type of the ids; None where no id column was named."""
-        ...
-
-    @property
-    def id_bytes(self) -> int:
-        """Size of all ids, as a result has them."""
-        ...
 
     @property
     def elements(self) -> int:
-        """How many are stored: of dense rows all."""
-        ...
+        """Number of elements that are stored: N * D, of CSR files only those that they have."""
 
     @property
     def sparse(self) -> bool:
-        """Whether all of it is CSR."""
-        ...
+        """True if all files are CSR."""
 
     def id_batches(self) -> Iterator[pa.Array]:
         """Yield the ids in the order of the rows."""
-        ...
 
 
 def describe(matrix: Described, selection: Selection, features: Features | None) -> str:
@@ -203,7 +301,7 @@ class Matrix:
 
     @property
     def sparse(self) -> bool:
-        """Whether all parts are CSR."""
+        """True if all parts are CSR."""
         return all(part.sparse for part in self._parts)
 
     @property
@@ -230,11 +328,6 @@ class Matrix:
         """Type of the ids; None where no id column was named."""
         # One for all: check_ids has refused files of different types.
         return pq.read_schema(self.id_files[0]).field(0).type if self.id_files else None
-
-    @property
-    def id_bytes(self) -> int:
-        """Size of all ids, as a result has them: neither is compressed."""
-        return sum(plain_bytes(pq.read_metadata(file)) for file in self.id_files)
 
     def id_batches(self) -> Iterator[pa.Array]:
         """Yield the ids in the order of the rows."""
@@ -284,7 +377,6 @@ def open_matrix(
     path: Path,
     scratch: Path,
     selection: Selection = NO_SELECTION,
-    mapped: MapArray = map_array,
     *,
     expected: Features | None = None,
     is_share: bool = False,
@@ -295,7 +387,6 @@ def open_matrix(
         path: A file, or a folder of files.
         scratch: Folder for what is brought, on a disk whose files can be mapped.
         selection: The user's choice of columns.
-        mapped: Maps a file of the channel.
         expected: Features in the order in which the rows have them; None is that of the first file with names.
         is_share: It is one instance's share of a matrix, which may have no rows: those of others make one.
 
@@ -311,11 +402,11 @@ def open_matrix(
     for _, file in files:
         if suffix(file) == ".npy":
             refuse_names(file, selection)
-            array = _mapped_as_it_is(file, mapped)
+            array = _mapped_as_it_is(file)
             if array is not None:
                 parts.append(_Dense(array))
                 continue
-        folder = converted(file, scratch, selection, expected, mapped)
+        folder = converted(file, scratch, selection, expected)
         parts.append(_open_converted(folder))
         if selection.ids:
             id_files.append(folder / IDS)
@@ -325,10 +416,10 @@ def open_matrix(
     return matrix
 
 
-def _mapped_as_it_is(file: Path, mapped: MapArray) -> NDArray[Any] | None:
+def _mapped_as_it_is(file: Path) -> NDArray[Any] | None:
     """Return the array of a ``.npy`` where it can be used as it lies there; else None."""
     try:
-        array = mapped(file)
+        array = map_array(file)
     except Unmappable:
         return None
     # In Fortran's order a row lies all over the file; and no kernel reads another byte order.

@@ -1,4 +1,4 @@
-"""Where a task finds the rows of a channel on its own instance, and maps them."""
+"""The source of a channel's rows: each task finds and maps them on its own instance."""
 
 import functools
 from dataclasses import dataclass
@@ -6,25 +6,19 @@ from pathlib import Path
 
 from raysm.bootstrap import environment
 from raysm.workloads.file_names import data_files
-from raysm.workloads.similarity.reading.columns import Features, Selection
+from raysm.workloads.similarity.reading.columns import NO_SELECTION, Features, Selection
 from raysm.workloads.similarity.reading.files import features, matrix_files
 from raysm.workloads.similarity.reading.matrix import Matrix, open_matrix
-
-__all__ = ["Place", "Source"]
-
-NO_SELECTION = Selection()
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one instance has the matrix, and room of its own."""
+    """The folders of one instance."""
 
     channel: Path
-    """The file, or folder of files."""
     scratch: Path
     """Folder for what has to be converted."""
     host: str
-    """The instance's name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,15 +26,13 @@ class Source:
     """The matrix, as every task finds it on its own instance."""
 
     channel: str
-    """Name of the channel."""
     selection: Selection = NO_SELECTION
-    """The user's choice of columns."""
     expected: Features | None = None
     """Features in the order in which all files have them; None is that of the first file with names."""
     sharded: bool = False
     """Each instance has its share of the files alone."""
     place: Place | None = None
-    """Where it lies; None asks the instance's own environment, which is what jobs do."""
+    """Its folders; None asks the instance's own environment, as jobs do."""
 
     def here(self) -> Place:
         """Return where this instance has it."""

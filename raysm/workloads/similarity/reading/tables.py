@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 
 from raysm.errors import InvalidInput, option
 from raysm.workloads.similarity.reading import ids as row_ids
-from raysm.workloads.similarity.reading.columns import Features, Selection, is_row_index, listed
-
-__all__ = ["Batch", "Table", "csv_table", "parquet_table", "read_csv", "read_parquet"]
+from raysm.workloads.similarity.reading.columns import NO_SELECTION, Features, Selection, is_row_index, listed
 
 BATCH_BYTES = 16 << 20
 """Size of one batch of a Parquet file."""
@@ -35,8 +33,6 @@ MAX_LINE_CHARACTERS = 16 << 20
 MAX_LIST = 1 << 24
 """Numbers in one list of a Parquet file: a small compressed file can hold one list of many gigabytes."""
 
-NO_SELECTION = Selection()
-
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -50,16 +46,14 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-    """What the beginning of a table, or its metadata, says."""
+    """The description of a table, from its beginning or its metadata."""
 
     rows: int | None
     """Number of rows; None if only reading the whole file tells."""
     columns: int | None
     """Number of columns of the matrix; None if only reading tells."""
     names: tuple[str, ...]
-    """All columns of the file."""
     dtype: np.dtype[Any]
-    """Type of the matrix."""
     positions: tuple[int, ...]
     """Indices of the features in ``names``."""
     features: Features | None
@@ -82,6 +76,30 @@ class Table:
         """
         order = None if self.features is None or expected is None else self.features.order(expected)
         return list(self.positions) if order is None else [self.positions[at] for at in order]
+
+
+def describe_table(path: Path, selection: Selection = NO_SELECTION) -> Table:
+    """Read what the beginning of a CSV or TSV says, or the metadata of a Parquet file.
+
+    Raises:
+        InvalidInput: The file cannot be read, or does not have the columns that ``selection`` names.
+    """
+    return (_parquet_table if path.name.lower().endswith(".parquet") else _csv_table)(path, selection)
+
+
+def read_table(path: Path, selection: Selection = NO_SELECTION, expected: Features | None = None) -> Iterator[Batch]:
+    """Stream the rows of a table.
+
+    Args:
+        path: The file: a CSV or TSV (``.gz`` too), whose rows are float64 and whose ids are text, or Parquet.
+        selection: The user's choice of columns.
+        expected: Features in the order in which the rows have them; None is the file's own order.
+
+    Raises:
+        InvalidInput: A value is missing or not a number, a line or a list has another length than the first, or the
+            file is truncated.
+    """
+    return (_read_parquet if path.name.lower().endswith(".parquet") else _read_csv)(path, selection, expected)
 
 
 def _id_or_exclude(column: str) -> str:
@@ -165,14 +183,10 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def csv_table(path: Path, selection: Selection = NO_SELECTION) -> Table:
+def _csv_table(path: Path, selection: Selection) -> Table:
     """Read the first line of a CSV or TSV: it is a header unless all its fields are numbers.
 
     A first line of exactly 0,1,…,D-1, D > 1, is a header too: pandas' ``to_csv(index=False)`` of an array writes it.
-
-    Raises:
-        InvalidInput: The file is empty or not text, has too many columns, lacks a column that ``selection`` names, or
-            has a column that looks like a row index.
     """
     try:
         with _text(path) as stream:
@@ -227,18 +241,8 @@ def _chosen(names: Sequence[str], selection: Selection, index: Sequence[str]) ->
     return tuple(i for i, name in enumerate(names) if name not in others)
 
 
-def read_csv(path: Path, selection: Selection = NO_SELECTION, expected: Features | None = None) -> Iterator[Batch]:
-    """Stream a CSV or TSV (``.gz`` too) as float64 rows; ids are kept as text.
-
-    Args:
-        path: The file.
-        selection: The user's choice of columns.
-        expected: Features in the order in which the rows have them; None is the file's own order.
-
-    Raises:
-        InvalidInput: A field is missing or not a number, or a line has another number of fields.
-    """
-    table = csv_table(path, selection)
+def _read_csv(path: Path, selection: Selection, expected: Features | None) -> Iterator[Batch]:
+    table = _csv_table(path, selection)
     positions = table.ordered(expected)
     ids = [table.names.index(name) for name in selection.ids]
     # Numbers for names: column_types goes by names, and two columns may have the same.
@@ -322,15 +326,11 @@ def _csv_error(path: Path, table: Table, selection: Selection) -> InvalidInput |
 # ---- Parquet ----------------------------------------------------------------------------------------------------
 
 
-def parquet_table(path: Path, selection: Selection = NO_SELECTION) -> Table:
+def _parquet_table(path: Path, selection: Selection) -> Table:
     """Read a Parquet file's metadata.
 
     The features are numeric columns, or one column of lists or tensors of numbers. Both together are features only if
     ``selection`` names them. The columns in which pandas keeps a frame's index are not features.
-
-    Raises:
-        InvalidInput: The file is truncated, lacks a column that ``selection`` names, or has a column that is not
-            numeric or looks like a row index.
     """
     try:
         # The limit is of every list in the metadata, the one of the columns among them.
@@ -445,23 +445,17 @@ def _width(path: Path, field: pa.Field, metadata: Any, scalars: int) -> int | No
     return None if size is None else size + scalars
 
 
-def read_parquet(path: Path, selection: Selection = NO_SELECTION, expected: Features | None = None) -> Iterator[Batch]:
-    """Stream a Parquet file's rows, one part of a row group after the other.
-
-    Args:
-        path: The file.
-        selection: The user's choice of columns.
-        expected: Features in the order in which the rows have them; None is the file's own order.
-
-    Raises:
-        InvalidInput: A value is null, a list has another length than the first, or the file is truncated.
-    """
-    table = parquet_table(path, selection)
+def _read_parquet(path: Path, selection: Selection, expected: Features | None) -> Iterator[Batch]:
+    table = _parquet_table(path, selection)
     positions = table.ordered(expected)
     ids = [table.names.index(name) for name in selection.ids]
     used = sorted({*positions, *ids})
     # Arrow takes names for paths, in which a dot separates levels: then all columns are read.
-    some = None if len(used) == len(table.names) or any("." in n for n in table.names) else [*_names(table, used)]
+    some = (
+        None
+        if len(used) == len(table.names) or any("." in n for n in table.names)
+        else [*dict.fromkeys(table.names[i] for i in used)]
+    )
     at = {position: i for i, position in enumerate(used if some else range(len(table.names)))}
     done, length = 0, None
     try:
@@ -489,11 +483,6 @@ def read_parquet(path: Path, selection: Selection = NO_SELECTION, expected: Feat
                 done += batch.num_rows
     except (pa.ArrowException, OSError) as error:
         raise InvalidInput(f"{path.name} cannot be read as Parquet: {error}") from error
-
-
-def _names(table: Table, positions: Sequence[int]) -> dict[str, None]:
-    """Return names of columns, each once."""
-    return dict.fromkeys(table.names[i] for i in positions)
 
 
 def _batch_rows(table: Table, metadata: Any) -> int:

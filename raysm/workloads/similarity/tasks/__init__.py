@@ -1,1 +1,1 @@
-"""What every task is told, what its process keeps from one task to the next, and what it hands back."""
+"""Tasks: their context, the state that a process keeps between them, and the parts that they return."""

@@ -1,30 +1,29 @@
-"""What every task of the similarity is told once, and how it reads the rows that it compares.
+"""The context of all tasks of a similarity, and the rows and operands that a process keeps between them.
 
 A process can read the rows that its instance has, and those of one chunk that came from another instance. Tasks know
-rows by their places (see ``arithmetic.row_order``). Before the rows are prepared there is a ``RowShape``, afterwards a
-``Context``.
+rows by their places (see ``arithmetic.tiling``). Before the rows are prepared there is a ``RowShape``, afterwards a
+``Context``. Of two tasks that come one after the other, one side of the tile is mostly the same: making its rows ready
+again would cost a tenth of comparing them, so ``EngineCache`` keeps it. ``sizing`` says what all of it takes.
 """
 
 import functools
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from raysm.errors import InvalidInput
 from raysm.workloads.blocks import RowBlock
-from raysm.workloads.similarity.arithmetic.products import Tile
-from raysm.workloads.similarity.arithmetic.score import Rows, scaled
+from raysm.workloads.similarity.arithmetic.score import Rows, Tile, scaled
 from raysm.workloads.similarity.arithmetic.sparse_rows import SparseRows, SparseTile
 from raysm.workloads.similarity.arithmetic.tight_clusters import TightClusters
-from raysm.workloads.similarity.engines import Frame
+from raysm.workloads.similarity.engines.choice import choose
+from raysm.workloads.similarity.engines.protocol import Engine, Frame, PreparedTile
 from raysm.workloads.similarity.reading.matrix import Matrix
 from raysm.workloads.similarity.reading.source import Place, Source
-
-__all__ = ["Context", "Operand", "Placement", "ResidentRows", "RowShape", "Shares", "Whole", "tile_rows"]
 
 
 class ResidentRows:
@@ -41,7 +40,7 @@ class ResidentRows:
         self._remote = [] if rows is None else [(start, rows)]
 
     def holds(self, block: RowBlock) -> bool:
-        """Whether these rows can be read."""
+        """Return whether these rows can be read."""
         return self._find(block.start, block.stop) is not None
 
     def some(self, rows: int) -> RowBlock | None:
@@ -91,71 +90,17 @@ def tile_rows(columns: int, most: int = MAX_TILE_ROWS) -> int:
     return max(1, min(most, TILE_BYTES // (4 * columns)))
 
 
-class Placement(Protocol):
-    """Which rows each instance has."""
-
-    def rows_on(self, host: str) -> RowBlock:
-        """Return the places of an instance's own rows; an empty range where it has none."""
-        ...
-
-    def check(self, matrix: Matrix | None, host: str) -> None:
-        """Raise ``InvalidInput`` where an instance has other rows than the head knows of."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """Every instance has all rows (FullyReplicated)."""
-
-    rows: int
-    columns: int
-
-    def rows_on(self, host: str) -> RowBlock:
-        """Return all rows."""
-        return RowBlock(0, self.rows)
-
-    def check(self, matrix: Matrix | None, host: str) -> None:
-        """Raise ``InvalidInput`` where this instance's matrix has another shape than the head's."""
-        shape = (0, 0) if matrix is None else (matrix.rows, matrix.columns)
-        if shape != (self.rows, self.columns):
-            raise InvalidInput(
-                f"the matrix on {host} has the shape {shape}, on the head ({self.rows}, {self.columns}); every "
-                "instance needs the whole matrix (FullyReplicated)"
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class Shares:
-    """Each instance has its own share of the rows (ShardedByS3Key)."""
-
-    ranges: Mapping[str, RowBlock]
-    """By instance, the places of its rows."""
-
-    def rows_on(self, host: str) -> RowBlock:
-        """Return the places of its share."""
-        return self.ranges.get(host, RowBlock(0, 0))
-
-    def check(self, matrix: Matrix | None, host: str) -> None:
-        """Raise ``InvalidInput`` where this instance has another number of rows than it reported."""
-        rows, reported = 0 if matrix is None else matrix.rows, self.rows_on(host).rows
-        if rows != reported:
-            raise InvalidInput(f"{host} has {rows} rows, and had {reported}: its files changed while the job ran")
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowShape:
-    """What is known of the rows of one channel before any of them is read."""
+    """The rows of one channel, before any of them is read."""
 
     source: Source
-    """Where the rows are."""
     rows: int
-    """N."""
     columns: int
-    """D."""
     dtype: np.dtype[Any]
     """Type that the rows are read as: that of all rows that they are compared with."""
-    placement: Placement
-    """Which of them each instance has."""
+    ranges: Mapping[str, RowBlock] | None = None
+    """The places of each instance's own rows (ShardedByS3Key); None: every instance has all rows (FullyReplicated)."""
     sparse: bool = False
     """Rows are read, and compared, by their elements: the files are CSR, and sparse enough."""
 
@@ -166,11 +111,20 @@ class RowShape:
             InvalidInput: The instance has not the rows that the head knows of.
         """
         place = self.source.here()
-        there = self.placement.rows_on(place.host)
-        own = self.source.open(place) if there.rows or self.source.has_files() else None
-        self.placement.check(own, place.host)
+        here = RowBlock(0, self.rows) if self.ranges is None else self.ranges.get(place.host, RowBlock(0, 0))
+        own = self.source.open(place) if here.rows or self.source.has_files() else None
+        shape = (0, 0) if own is None else (own.rows, own.columns)
+        if self.ranges is None and shape != (self.rows, self.columns):
+            raise InvalidInput(
+                f"the matrix on {place.host} has the shape {shape}, on the head ({self.rows}, {self.columns}); every "
+                "instance needs the whole matrix (FullyReplicated)"
+            )
+        if shape[0] != here.rows:
+            raise InvalidInput(
+                f"{place.host} has {shape[0]} rows, and had {here.rows}: its files changed while the job ran"
+            )
         # The place is part of what decides: a process of a test may be several instances, one after the other.
-        return _resident(self.source, place, there.start, self.dtype, empty=not there.rows)
+        return _resident(self.source, place, here.start, self.dtype, empty=not here.rows)
 
     def prepared(self, norms: NDArray[np.float64], exponents: NDArray[np.int16], **facts: Any) -> "Operand":
         """Return the same rows with what was learned of them."""
@@ -195,11 +149,10 @@ class Operand(RowShape):
     exponents: NDArray[np.int16]
     """exponents[N], see ``score``; empty where all are 0."""
     integral: bool = False
-    """All elements are integers."""
     centre: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     """centre[D] about which engines may quantise, see ``Frame``; empty is the origin."""
     clusters: TightClusters | None = None
-    """Where many rows stand close together, see ``Frame``."""
+    """Tight clusters of rows, see ``Frame``."""
 
     def tile(self, start: int, stop: int) -> Tile | SparseTile:
         """Read the rows at places start to stop."""
@@ -216,7 +169,7 @@ class Operand(RowShape):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Context:
-    """What is the same for all tasks of one run; shipped once."""
+    """The facts that are the same for all tasks of one run; Ray ships them once."""
 
     matrix: Operand
     """The rows among which neighbors are looked for."""
@@ -236,7 +189,7 @@ class Context:
 
     @property
     def self_join(self) -> bool:
-        """Whether the rows look for neighbors among themselves."""
+        """True if the rows look for neighbors among themselves."""
         return self.other_queries is None
 
     @property
@@ -262,3 +215,81 @@ class Context:
             if some is not None:
                 return operand.tile(some.start, some.stop)
         raise InvalidInput(f"{self.host} has no rows to compare; its files changed while the job ran")
+
+
+KEPT_BYTES = 64 << 20
+"""Operands are kept up to this; never fewer than the two of one tile."""
+
+ENGINE_BYTES = 104 << 20
+"""Most that the engine of NumPy takes: about a dozen arrays of 8 MiB."""
+
+SAMPLE_ROWS = 512
+"""Rows that the engine is chosen by."""
+
+
+class EngineCache:
+    """The engine of this process, and the operands that it holds."""
+
+    def __init__(self, context: Context) -> None:
+        """Choose the engine by some rows of the context."""
+        self.context = context
+        self._frame: Frame = context.frame()
+        self.engine: Engine[Any] = choose(context.sample(SAMPLE_ROWS), self._frame, context.engine)
+        self._operands: dict[tuple[bool, RowBlock], PreparedTile[Any]] = {}
+
+    def tile(self, cut: RowBlock, *, queries: bool = False) -> Tile | SparseTile:
+        """Read rows of the matrix, or of the one whose rows look for neighbors."""
+        rows = self.context.queries if queries else self.context.matrix
+        return rows.tile(cut.start, cut.stop)
+
+    def operand(self, cut: RowBlock, *, queries: bool = False) -> PreparedTile[Any]:
+        """Return those rows, ready for products: the ones that were made last need not be made again."""
+        key = queries and not self.context.self_join, cut
+        operand = self._operands.pop(key, None)
+        if operand is None:
+            tile = self.tile(cut, queries=queries)
+            self._make_room(tile)
+            operand = self.engine.prepare(tile, self._frame)
+        # Put back last: what was used longest ago is the first to go.
+        self._operands[key] = operand
+        return operand
+
+    def _make_room(self, tile: Tile | SparseTile) -> None:
+        """Drop the oldest operands before there is one more; the latest stays, because it is of the same tile."""
+        most = max((operand.nbytes / len(operand) for operand in self._operands.values()), default=0.0)
+        while len(self._operands) > 1 and self.held_bytes + len(tile) * most + _copied_bytes(tile) > KEPT_BYTES:
+            del self._operands[next(iter(self._operands))]
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory of all operands that are held now."""
+        return sum(operand.nbytes + _copied_bytes(operand.tile) for operand in self._operands.values())
+
+    def drop_what_left(self) -> None:
+        """Drop operands whose rows cannot be read here any more: they would keep a remote chunk in memory."""
+        resident = {True: self.context.queries.open(), False: self.context.matrix.open()}
+        self._operands = {key: operand for key, operand in self._operands.items() if resident[key[0]].holds(key[1])}
+
+
+def _copied_bytes(tile: Tile | SparseTile) -> int:
+    # Rows that own their memory are a copy; the others are views of the mapped file.
+    return tile.rows.nbytes if isinstance(tile, SparseTile) or tile.rows.base is None else 0
+
+
+_caches: dict[str, EngineCache] = {}
+"""The one of this process, by its context's token."""
+
+
+def engine_cache_of(context: Context) -> EngineCache:
+    """Return this process's cache for the context: the one of its last task, or a new one instead."""
+    if context.token not in _caches:
+        # Nothing of another context is used again: it would only take memory.
+        _caches.clear()
+        _caches[context.token] = EngineCache(context)
+    return _caches[context.token]
+
+
+def engine_name(context: Context) -> str:
+    """Return the name of the engine that computed for the context in this process; empty where none did."""
+    cache = _caches.get(context.token)
+    return "" if cache is None else cache.engine.name

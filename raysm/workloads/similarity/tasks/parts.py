@@ -13,107 +13,57 @@ from numpy.typing import NDArray
 
 from raysm.workloads.blocks import TileBlock
 from raysm.workloads.record import Buffers
-from raysm.workloads.similarity.tasks.context import Context, RowShape
-from raysm.workloads.similarity.tasks.engine_cache import engine_name
-
-__all__ = [
-    "Comparing",
-    "FreeTile",
-    "Part",
-    "TileTask",
-    "decode_part",
-    "encode_part",
-    "measured",
-    "peak_memory_bytes",
-    "prepared_part",
-]
-
-
-class TileTask(Protocol):
-    """A tile, as a mode sees it wherever the rows lie. ``str`` of it names it in messages and in the record."""
-
-    @property
-    def tile(self) -> TileBlock:
-        """Places of the queries' rows, and of the matrix's."""
-        ...
-
-    @property
-    def mirrored(self) -> bool:
-        """Whether the tile serves its columns too: of a self-join, all tiles but those on the diagonal do."""
-        ...
-
-    @property
-    def area(self) -> float:
-        """The work: its pairs, of a block with itself each unordered one, and a row with itself by half."""
-        ...
-
-    @property
-    def hint(self) -> Any:
-        """What the mode knew when the task was dispatched; none of it changes the answer."""
-        ...
-
-    @property
-    def in_order(self) -> bool:
-        """Whether the places of its rows and columns are their numbers, so that nothing has to be renumbered."""
-        ...
-
-    def row_numbers(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the numbers in the matrix of queries by their places."""
-        ...
-
-    def column_numbers(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the numbers of rows of the matrix by their places."""
-        ...
-
-
-class Comparing(Protocol):
-    """What tasks call: a mode, or the handover of what a mode finds to the owners of its rows."""
-
-    def compare(self, context: Context, task: TileTask) -> Mapping[str, NDArray[Any]]:
-        """Do one task, where the rows of its tile can be read; return what the head takes in."""
-        ...
+from raysm.workloads.similarity.tasks.context import Context, RowShape, engine_name
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FreeTile:
-    """A tile that any instance can compute: the rows lie whole everywhere, so their places are their numbers."""
+class TileTask:
+    """A tile that any instance can compute: the rows lie whole everywhere, so their places are their numbers.
+
+    ``str`` of it names it in messages and in the record: not with the hint, because another run is told other bounds.
+    """
 
     tile: TileBlock
-    """Which pairs."""
+    """Places of the queries' rows, and of the matrix's."""
     self_join: bool
-    """The rows are those of one matrix."""
+    """True if both are rows of one matrix."""
     hint: Any = None
-    """See ``TileTask``."""
+    """Knowledge of the mode when the task was dispatched; it changes the time, never the answer."""
 
     @property
     def mirrored(self) -> bool:
-        """Whether the tile serves its columns too."""
+        """True if the tile serves its columns too: in a self-join, all tiles but those on the diagonal do."""
         return self.self_join and self.tile.rows != self.tile.columns
 
     @property
     def area(self) -> float:
-        """The work, see ``TileTask``."""
+        """The work: its pairs, of a block with itself each unordered one, and a row with itself by half."""
         entries = self.tile.rows.rows * self.tile.columns.rows
-        # Of a block with itself every pair stands there twice.
         return entries / 2 if self.self_join and not self.mirrored else entries
 
     @property
     def in_order(self) -> bool:
-        """Always: every instance has all rows."""
+        """True if the places of its rows and columns are their numbers, so that nothing has to be renumbered."""
         return True
 
     def row_numbers(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the places."""
+        """Return the numbers in the matrix of queries by their places."""
         return places
 
     def column_numbers(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the places."""
+        """Return the numbers of rows of the matrix by their places."""
         return places
 
     def __str__(self) -> str:
-        """Return the tile's name: records and messages know it by that."""
-        # Without the hint: another run is told other bounds, and has to find the part all the same.
         return str(self.tile)
+
+
+class Comparing(Protocol):
+    """The interface that tasks call: a mode, or ``Handover``, which hands a mode's findings to the owners."""
+
+    def compare(self, context: Context, task: TileTask) -> Mapping[str, NDArray[Any]]:
+        """Do one task, where the rows of its tile can be read; return what the head takes in."""
+        ...
 
 
 ALIGNMENT = 64
@@ -124,13 +74,12 @@ class Part:
     """The result of one block: of one task, or of many that are merged."""
 
     arrays: Mapping[str, NDArray[Any]]
-    """By name."""
     peaks: Mapping[str, int]
-    """By instance that computed it, the most memory that a task's process ever held, mapped pages among it."""
+    """The most memory that a task's process ever held on each instance, with mapped pages."""
     seconds: float
-    """How long it took, all tasks together."""
+    """Seconds of all its tasks together."""
     engines: tuple[str, ...] = ()
-    """What it was computed with; none where no engine was needed."""
+    """Names of the engines that computed it; none where no engine was needed."""
 
 
 def measured(function: Callable[[Context, Any], Mapping[str, NDArray[Any]]], context: Context, block: Any) -> Part:

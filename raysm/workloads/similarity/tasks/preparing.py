@@ -1,4 +1,4 @@
-"""What has to be known of every row before two are compared: norms, what cannot be used, the rows' centre and clusters.
+"""Prepare the rows before any two are compared: norms, rows that cannot be used, the centre and clusters of all rows.
 
 The rows are prepared in share-nothing blocks, which are cut into steps whose size depends on the number of columns
 alone: each step's contribution to the centre is computed in one order, and the head adds them in the order of the
@@ -15,17 +15,15 @@ from numpy.typing import NDArray
 
 from raysm.errors import InvalidInput
 from raysm.workloads.blocks import RowBlock, row_blocks
-from raysm.workloads.similarity.arithmetic.products import Tile
-from raysm.workloads.similarity.arithmetic.score import Norms, Rows, prepare, scaled
+from raysm.workloads.similarity.arithmetic.score import Norms, Rows, Tile, prepare, scaled
 from raysm.workloads.similarity.arithmetic.sparse_rows import SAMPLED, sparse_pays
 from raysm.workloads.similarity.arithmetic.tight_clusters import find_clusters, sample_stride, unit_rows
-from raysm.workloads.similarity.engines import unit_sum
-from raysm.workloads.similarity.engines.sparse import sparse_norms
+from raysm.workloads.similarity.engines.protocol import unit_sum
+from raysm.workloads.similarity.engines.sparse import sparse_library, sparse_norms
+from raysm.workloads.similarity.kernels.build import Unavailable
 from raysm.workloads.similarity.reading.matrix import Matrix
 from raysm.workloads.similarity.tasks.context import Operand, RowShape, tile_rows
 from raysm.workloads.similarity.tasks.parts import Part
-
-__all__ = ["by_elements", "compares_elements", "prepare_block", "prepare_blocks", "prepared"]
 
 BLOCK_ROWS = 1 << 20
 """Most rows of one task."""
@@ -50,7 +48,14 @@ def by_elements(matrix: Matrix, rows: int) -> bool:
         rows: How many the whole matrix has.
     """
     some = max(1, min(matrix.rows, SAMPLED * matrix.rows // max(1, matrix.elements)))
-    return sparse_pays(matrix.read_sparse(0, some), rows)
+    if not sparse_pays(matrix.read_sparse(0, some), rows):
+        return False
+    try:
+        sparse_library(matrix.columns)
+    except Unavailable:
+        # Without a compiled library the rows are made dense, a tile at a time, for the other engines.
+        return False
+    return True
 
 
 def prepare_blocks(shape: RowShape, slots: int) -> list[RowBlock]:

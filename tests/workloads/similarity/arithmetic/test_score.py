@@ -1,12 +1,9 @@
-import itertools
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from raysm.workloads.similarity.arithmetic.score import least_score, pair_scores, prepare, scaled
-from tests.support.adversarial import TYPES
 from tests.support.dense_rows import kinds_of_rows
 from tests.support.reference import score_rows
 
@@ -69,35 +66,7 @@ def test_the_largest_finite_rows_are_no_infinity():
         assert np.isfinite(found.norms).all()
 
 
-def test_integers_are_recognised_also_as_floats():
-    assert prepare(np.ones((2, 2), dtype=np.int8)).integral
-    assert prepare(np.array([[1.0, -3.0], [0.0, 2.0]])).integral
-    assert not prepare(np.array([[1.0, -3.0], [0.5, 2.0]])).integral
-
-
-@pytest.mark.parametrize("threshold", [0.9, 0.1, 1 / 3, -0.9, 1, -1, 0, 1e-50, -1e-50, 0.5, 2.0**-149, 0.1 + 2.0**-40])
-def test_a_score_reaches_a_threshold_as_a_number_or_not_at_all(threshold):
-    least = least_score(threshold)
-    assert least.dtype == np.float32
-    assert float(least) >= threshold > float(np.nextafter(least, np.float32(-2)))
-
-
 @given(threshold=st.floats(-1, 1))
 def test_no_float32_lies_between_a_threshold_and_the_least_score_that_reaches_it(threshold):
     least = least_score(threshold)
     assert float(np.nextafter(least, np.float32(-2))) < threshold <= float(least)
-
-
-@pytest.mark.parametrize("types", list(itertools.combinations(TYPES, 2)), ids="-".join)
-def test_the_common_type_of_two_matrices_holds_what_float64_holds_of_both(types):
-    common = np.result_type(*types)
-    for dtype in map(np.dtype, types):
-        if dtype.kind == "f":
-            edges = [np.finfo(dtype).max, np.finfo(dtype).smallest_subnormal, 1 + np.finfo(dtype).eps, -0.0]
-        elif dtype.kind == "b":
-            edges = [False, True]
-        else:
-            most = np.iinfo(dtype).max
-            edges = [np.iinfo(dtype).min, most, most - 1, most // 2 + 2, min(most, 2**53 + 1)]
-        numbers = np.array(edges, dtype=dtype)
-        assert np.array_equal(numbers.astype(common).astype(np.float64), numbers.astype(np.float64))

@@ -6,7 +6,7 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raysm.workloads.similarity.arithmetic.sparse_rows import MOST_COLUMNS, SparseRows, SparseTile, sparse_pays
+from raysm.workloads.similarity.arithmetic.sparse_rows import SparseRows, sparse_pays
 
 
 def rows_of(matrix):
@@ -41,13 +41,6 @@ def test_whatever_stands_in_the_file_columns_rise_each_once_and_no_zero_is_kept(
         assert (np.diff(rows.indices[start:stop]) > 0).all()
 
 
-def test_rows_that_are_in_this_form_already_are_not_copied():
-    matrix = random_rows()
-    rows = rows_of(matrix)
-    assert np.shares_memory(rows.data, matrix.data)
-    assert np.shares_memory(rows[3:9].data, matrix.data)
-
-
 def test_cutting_and_joining_gives_the_same_rows_back():
     matrix = random_rows()
     rows = rows_of(matrix)
@@ -55,16 +48,6 @@ def test_cutting_and_joining_gives_the_same_rows_back():
     np.testing.assert_array_equal(joined.dense(), matrix.toarray().astype(np.float64))
     assert joined.dtype == np.float64
     assert (rows.shape, len(rows[5:9])) == ((40, 30), 4)
-
-
-def test_a_cut_counts_and_owns_its_own_elements_alone():
-    matrix = random_rows()
-    some = rows_of(matrix)[10:20]
-    own = some.own()
-    np.testing.assert_array_equal(own.counts, np.diff(matrix.indptr)[10:20])
-    assert len(own.data) == own.counts.sum()
-    assert own.nbytes == some.nbytes == 11 * 8 + len(own.data) * 8
-    np.testing.assert_array_equal(own.dense(), matrix[10:20].toarray())
 
 
 def test_rows_are_scaled_by_their_own_powers_of_two():
@@ -76,20 +59,9 @@ def test_rows_are_scaled_by_their_own_powers_of_two():
     assert rows.scaled(np.zeros(40, dtype=np.int16)) is rows
 
 
-def test_a_tile_has_as_many_rows_as_it_holds():
-    rows = rows_of(random_rows())
-    assert len(SparseTile(start=5, rows=rows[5:9], norms=np.ones(4))) == 4
-
-
 @pytest.mark.parametrize(("share", "pays"), [(0.0005, True), (0.2, False)])
 def test_elements_are_worth_it_where_rows_share_few_columns(share, pays):
     rows = rows_of(random_rows(rows=2000, columns=5000, share=share))
     assert sparse_pays(rows, 2000) is pays
     # A sample of them, in proportion, says the same.
     assert sparse_pays(rows[:500], 2000) is pays
-
-
-def test_nothing_is_worth_it_that_cannot_be_numbered_or_is_not_there():
-    rows = rows_of(random_rows())
-    assert not sparse_pays(rows[:0], 40)
-    assert not sparse_pays(SparseRows(rows.begins, rows.indices, rows.data, MOST_COLUMNS), 40)

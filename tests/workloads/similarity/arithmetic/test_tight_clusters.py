@@ -1,13 +1,8 @@
 import numpy as np
 import pytest
 
-from raysm.workloads.similarity.arithmetic.products import Tile
-from raysm.workloads.similarity.arithmetic.score import prepare
 from raysm.workloads.similarity.arithmetic.tight_clusters import (
-    NEAREST_ELEMENTS,
-    SAMPLE_ROWS,
     find_clusters,
-    sample_stride,
     unit_rows,
 )
 from tests.support.dense_rows import tight_rows, tiles
@@ -57,13 +52,6 @@ def test_where_no_cluster_pays_there_is_none(kind):
     assert clusters_of(rows) is None
 
 
-def test_rows_that_are_nearly_alike_have_clusters_at_their_own_scale():
-    rows, _ = tight_rows(500, 64, 2, 1e-3)
-    clusters = clusters_of(1 + np.float32(0.01) * rows)
-    assert len(clusters) == 2
-    assert (clusters.radii < 1e-4).all()
-
-
 def test_a_row_has_the_place_of_the_nearest_centre_or_none():
     rows, places = tight_rows(300, 80, 3, 1e-3)
     clusters = clusters_of(rows)
@@ -75,32 +63,3 @@ def test_a_row_has_the_place_of_the_nearest_centre_or_none():
     assert (found[:300] >= 0).all()
     assert np.count_nonzero(found[300:340] < 0) > 30
     assert found[340:].tolist() == [-1, -1]
-
-
-@pytest.mark.parametrize("factor", [1e-25, 1, 1e25])
-def test_rows_have_the_same_place_whatever_their_type_and_size_and_how_many_there_are(factor):
-    few = tight_rows(300, 80, 3, 1e-3)[0]
-    clusters, centre = clusters_of(few), unit_rows(tiles(few)[0]).mean(axis=0, dtype=np.float64)
-    # More than are compared at once.
-    rows = np.tile(few, (2 * NEAREST_ELEMENTS // few.size, 1))
-    expected = np.tile(clusters.nearest(tiles(few.astype(np.float64))[0], centre), len(rows) // 300)
-    assert np.array_equal(clusters.nearest(tiles((rows * factor).astype(np.float32))[0], centre), expected)
-
-
-def test_rows_of_any_type_and_size_have_the_same_units():
-    rows = np.random.default_rng(5).standard_normal((9, 12))
-    expected = unit_rows(tiles(rows)[0])
-    np.testing.assert_allclose(np.linalg.norm(expected, axis=1), 1, rtol=1e-6)
-    for factor in (1e-200, 1e200):
-        huge = Tile(start=0, rows=rows * factor, norms=prepare(rows).norms * factor)
-        np.testing.assert_allclose(unit_rows(huge), expected, rtol=1e-6)
-    assert unit_rows(tiles((rows * 5).astype(np.int8))[0]).dtype == np.float32
-
-
-@pytest.mark.parametrize(
-    ("rows", "columns"), [(1, 5), (1024, 768), (1025, 768), (10**6, 768), (10**4, 10**6), (5, 10**8)]
-)
-def test_those_that_are_looked_at_are_few_and_take_little(rows, columns):
-    looked_at = len(range(0, rows, sample_stride(rows, columns)))
-    assert 1 <= looked_at <= SAMPLE_ROWS
-    assert looked_at == 1 or looked_at * columns * 4 <= 8 << 20

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raysm.workloads.similarity.arithmetic.tiling import area, blocks_for, cut, rectangle, rounds_in_halves, triangle
+from raysm.workloads.similarity.arithmetic.tiling import blocks_for, rectangle, rounds_in_halves, triangle
 
 
 def finished(blocks, slots):
@@ -32,19 +32,6 @@ def test_every_unordered_pair_is_in_exactly_one_tile(rows, block_rows):
     assert np.array_equal(met, np.triu(np.ones_like(met), 1))
 
 
-@given(rows=st.integers(1, 60), block_rows=st.integers(1, 30), on_a_side=st.integers(1, 8))
-@settings(deadline=None)
-def test_groups_of_tiles_hold_the_tiles_of_the_triangle(rows, block_rows, on_a_side):
-    groups = triangle(rows, block_rows * on_a_side)
-    found = [tile for group in groups for tile in cut(group, block_rows)]
-    assert sorted(map(str, found)) == sorted(map(str, triangle(rows, block_rows)))
-
-
-def test_the_diagonal_comes_first():
-    tiles = list(triangle(50, 10))
-    assert [tile.rows == tile.columns for tile in tiles] == [True] * 5 + [False] * 10
-
-
 @given(
     rows=st.integers(1, 40), columns=st.integers(1, 40), block_rows=st.integers(1, 50), block_columns=st.integers(1, 50)
 )
@@ -68,16 +55,7 @@ def test_slots_have_equal_work_to_the_end(slots):
     assert rounds_in_halves(blocks, slots) * slots <= 1.04 * blocks**2
 
 
-def test_two_slots_are_dealt_few_large_tiles():
-    assert blocks_for(2, 50_000, 256, 20_000) == 8
-    assert max(finished(8, 2)) == min(finished(8, 2))
-
-
 def test_blocks_are_neither_smaller_nor_larger_than_is_allowed():
     assert blocks_for(1000, 2000, 256, 20_000) == 7
     assert blocks_for(4, 100, 256, 20_000) == 1
     assert blocks_for(2, 1_000_000, 256, 10_000) >= 100
-
-
-def test_a_deal_adds_up_to_half_of_all_entries():
-    assert sum(map(area, triangle(1000, 100))) == 1000 * 1000 / 2

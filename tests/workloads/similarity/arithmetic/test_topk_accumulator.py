@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 from raysm.workloads.blocks import RowBlock
-from raysm.workloads.similarity.arithmetic.keys import EMPTY_KEY, decode, encode
-from raysm.workloads.similarity.arithmetic.topk_accumulator import TopKAccumulator, zero_row_keys
+from raysm.workloads.similarity.arithmetic.keys import EMPTY_KEY, TopKAccumulator, decode, encode, zero_row_keys
 
 
 @pytest.fixture
@@ -16,20 +15,6 @@ def accumulator(tmp_path):
 def keys_of(*pairs):
     scores, indices = zip(*pairs, strict=True)
     return encode(np.array(scores, dtype=np.float32), np.array(indices))
-
-
-def test_nobody_is_known_at_the_beginning(accumulator):
-    assert (accumulator.read(0, 100) == EMPTY_KEY).all()
-    assert (accumulator.lower_bounds == -np.inf).all()
-
-
-def test_the_best_of_all_parts_stay_each_row_for_itself(accumulator):
-    accumulator.merge(RowBlock(10, 13), np.array([2, 0, 1]), keys_of((0.9, 5), (0.5, 6), (0.1, 7)))
-    accumulator.merge(RowBlock(10, 13), np.array([3, 1, 0]), keys_of((0.9, 4), (0.7, 1), (0.2, 2), (0.3, 3)))
-    scores, indices = decode(accumulator.read(10, 13))
-    assert indices[0].tolist() == [4, 5, 1]
-    assert scores[1:, 0].tolist() == [np.float32(0.3), np.float32(0.1)]
-    assert (accumulator.read(13, 100) == EMPTY_KEY).all()
 
 
 def test_the_floor_of_a_row_is_its_worst_once_it_has_k(accumulator):

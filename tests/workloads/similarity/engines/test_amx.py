@@ -5,11 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from raysm.workloads.similarity.engines import Best
 from raysm.workloads.similarity.engines.compiled import CompiledEngine
 from raysm.workloads.similarity.engines.plain import PlainEngine
+from raysm.workloads.similarity.engines.protocol import Best
 from raysm.workloads.similarity.kernels.build import Unavailable
-from raysm.workloads.similarity.kernels.instructions import AMX, VNNI
+from raysm.workloads.similarity.kernels.recipes import AMX, VNNI
 from tests.support.dense_rows import centred, tiles
 
 

@@ -1,15 +1,16 @@
+import sys
 from functools import partial
 
 import numpy as np
 import pytest
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.similarity.arithmetic.products import Tile
-from raysm.workloads.similarity.engines import Frame, choose, unit_sum
-from raysm.workloads.similarity.engines.choice import floats, integers
+from raysm.workloads.similarity.arithmetic.score import Tile
+from raysm.workloads.similarity.engines.choice import choose, floats, integers, is_cuda, why_no_cuda
 from raysm.workloads.similarity.engines.compiled import CompiledEngine
+from raysm.workloads.similarity.engines.protocol import Frame, unit_sum
 from raysm.workloads.similarity.kernels.build import Unavailable
-from raysm.workloads.similarity.kernels.instructions import AVX2, InstructionSet, cpu_flags
+from raysm.workloads.similarity.kernels.recipes import AVX2, InstructionSet, cpu_flags
 
 
 def sample(rows):
@@ -36,17 +37,13 @@ def next_best():
 
 
 def test_the_engine_that_is_asked_for_is_taken():
-    assert chosen(normal(), "NumPy").name == "float32 NumPy"
+    assert chosen(normal(), "NumPy").name == "float64 NumPy"
     assert chosen(normal(), "float32").name.startswith("float32")
 
 
 def test_an_engine_that_is_not_there_is_refused_by_name():
-    with pytest.raises(InvalidRequest, match="'abacus'; it has 'float32 NumPy"):
+    with pytest.raises(InvalidRequest, match="'abacus'; it has 'float64 NumPy"):
         chosen(normal(), "abacus")
-
-
-def test_few_rows_are_no_reason_to_probe():
-    assert chosen(normal(2)).name == chosen(normal(3)).name
 
 
 def test_rows_with_large_elements_are_mixed():
@@ -60,12 +57,6 @@ def test_rows_with_large_elements_are_mixed():
 
 def test_rows_too_long_for_integers_are_multiplied_as_floats():
     assert "int8" not in chosen(normal(2, 100_000)).name
-
-
-def test_a_processor_that_lacks_an_instruction_is_named_with_it():
-    lacking = InstructionSet("none", ("no_such_flag",))
-    with pytest.raises(Unavailable, match="the processor lacks no_such_flag"):
-        CompiledEngine(32, lacking, 8, mixed=False)
 
 
 def test_instructions_that_the_kernel_refuses_are_left_for_the_next():
@@ -88,3 +79,14 @@ def test_instructions_that_do_not_pay_for_short_rows_are_left_for_the_next():
     long = InstructionSet("for long rows", AVX2.flags, least_columns=65)
     assert chosen(normal(), "int", candidates=((16, long), (16, AVX2))).name == next_best()
     assert chosen(normal(columns=65), "int", candidates=((16, long), (16, AVX2))).name == "int16 for long rows"
+
+
+def test_a_gpu_is_asked_for_by_its_whole_name_and_says_what_it_lacks(monkeypatch):
+    assert [is_cuda(word) for word in ("cuda", "CUDA", "a", "cud", None)] == [True, True, False, False, False]
+    # No bound is proven for rows this long.
+    assert "may be too far off" in why_no_cuda(1 << 30) or "finds no GPU" in why_no_cuda(1 << 30)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, "raysm.workloads.similarity.engines.cuda", raising=False)
+    assert why_no_cuda(4) == "torch is missing"
+    with pytest.raises(InvalidRequest, match="the engine 'cuda' cannot be had here: torch is missing"):
+        chosen(normal(), "CUDA")

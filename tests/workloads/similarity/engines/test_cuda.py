@@ -8,12 +8,15 @@ from hypothesis import strategies as st
 
 from raysm.workloads.similarity.arithmetic.keys import EMPTY_KEY, decode, encode
 from raysm.workloads.similarity.arithmetic.score import prepare
-from raysm.workloads.similarity.engines import Best, Frame, cuda_panels
-from raysm.workloads.similarity.engines.cuda import CudaEngine, cuda_engine
-from raysm.workloads.similarity.engines.cuda_panels import make_panel, panel_bytes, rounded_down, rounded_up
+from raysm.workloads.similarity.engines import cuda
+from raysm.workloads.similarity.engines.cuda import (
+    CudaEngine,
+    make_panel,
+)
 from raysm.workloads.similarity.engines.plain import PlainEngine
+from raysm.workloads.similarity.engines.protocol import Best, Frame
 from raysm.workloads.similarity.kernels.build import Unavailable
-from tests.support.dense_rows import assert_pairs, assert_scores, best_of, centred, expected_keys, kinds_of_rows, tiles
+from tests.support.dense_rows import assert_pairs, best_of, centred, expected_keys, kinds_of_rows, tiles
 from tests.support.reference import score_rows
 from tests.support.similarity import adversarial
 
@@ -55,28 +58,6 @@ def test_pairs_and_scores_are_those_of_float64(kind):
     engine = engine_of(rows.shape[1])
     for threshold in (0.3, 0.9):
         assert_pairs(engine, centred(rows), rows, [0, 70, 170], threshold)
-    assert_scores(engine, rows, 70)
-
-
-def test_queries_find_their_neighbors_in_another_matrix():
-    rng = np.random.default_rng(5)
-    queries, corpus = rng.standard_normal((37, 19)).astype(np.float32), rng.standard_normal((203, 19))
-    corpus[100] = queries[3]
-    corpus = corpus.astype(np.float32)
-    engine, frame = engine_of(19), centred(corpus)
-    scores = score_rows(np.concatenate([queries, corpus]), range(37))[:, 37:]
-    expected = encode(scores, np.broadcast_to(np.arange(203), scores.shape))
-    expected.sort(axis=1)
-    left = engine.prepare(tiles(queries)[0], frame)
-    best = Best.empty(left.tile.norms, 9)
-    for tile in tiles(corpus, [0, 64, 203]):
-        engine.topk(left, engine.prepare(tile, frame), best, None, same=False)
-    assert np.array_equal(best.keys, expected[:, :9])
-    some = engine.pairs(left, engine.prepare(tiles(corpus)[0], frame), np.float32(0.4), same=False)
-    i, j = np.nonzero(scores >= np.float32(0.4))
-    assert np.array_equal(np.repeat(np.arange(37), np.diff(some.offsets)), i)
-    assert np.array_equal(some.neighbors, j)
-    assert np.array_equal(some.similarities, scores[i, j])
 
 
 def test_floors_drop_only_who_is_below_them():
@@ -141,36 +122,11 @@ def test_rows_that_are_too_long_for_the_bound_are_refused():
         engine_of(1 << 20)
 
 
-def test_a_machine_without_a_gpu_says_so():
-    if torch.cuda.is_available():
-        pytest.skip("this machine has a GPU")
-    with pytest.raises(Unavailable, match="finds no GPU"):
-        cuda_engine(8)
-
-
-def test_the_latest_panels_are_held_and_one_that_made_room_is_made_again():
-    rows = KINDS["float32"][:96]
-    engine = engine_of(rows.shape[1])
-    cut = engine.prepare(tiles(rows)[0], Frame.plain(rows.shape[1])).prepared
-    assert [len(part) for part in cut.parts] == [32] * 3
-    engine._room = 2 * panel_bytes(32, rows)
-    first = engine._panel(cut, 0)
-    assert engine._panel(cut, 1) is engine._panel(cut, 1)
-    assert engine._panel(cut, 0) is first
-    engine._panel(cut, 2)
-    # The one that was used longest ago had to go.
-    assert [at for _, at in engine._panels] == [0, 2]
-    # Two stay, whatever the room is.
-    engine._room = 0
-    engine._panel(cut, 1)
-    assert len(engine._panels) == 2
-
-
 @pytest.mark.parametrize("columns", [1, 7, 8, 9, 127, 128, 129, 136, 300, 768, 1021, 5000])
 def test_sums_of_every_length_are_numpys_to_the_last_bit(columns):
     rng = np.random.default_rng(columns)
     values = rng.standard_normal((50, columns)) * np.exp(rng.standard_normal((50, columns)) * 10)
-    assert np.array_equal(cuda_panels.row_sums(torch.from_numpy(values)).numpy(), values.sum(axis=-1) + 0.0)
+    assert np.array_equal(cuda.row_sums(torch.from_numpy(values)).numpy(), values.sum(axis=-1) + 0.0)
 
 
 def test_keys_on_a_device_are_the_hosts_and_in_their_order():
@@ -178,21 +134,13 @@ def test_keys_on_a_device_are_the_hosts_and_in_their_order():
     scores = np.concatenate([rng.uniform(-1, 1, 200), [0, 1, -1, 2.0**-149, -(2.0**-149)]]).astype(np.float32)
     indices = rng.integers(0, 2**32, len(scores))
     keys = encode(scores, indices)
-    found = cuda_panels.encoded(torch.from_numpy(scores), torch.from_numpy(indices))
-    assert np.array_equal(cuda_panels.to_host(found), keys)
-    assert np.array_equal(cuda_panels.to_host(found.sort().values), np.sort(keys))
-    assert np.array_equal(cuda_panels.decoded(found).numpy(), scores)
-    nobody = cuda_panels.from_host(np.array([EMPTY_KEY]), CPU)
-    assert nobody.item() == cuda_panels.LAST_KEY
-    assert cuda_panels.decoded(nobody).item() == -np.inf
-
-
-@pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int64, np.float16, ">f4"])
-def test_rows_of_every_type_lie_on_the_device_with_their_values(dtype):
-    rows = np.arange(1, 41).reshape(8, 5).astype(dtype)
-    panel = make_panel(tiles(rows)[0], Frame.plain(rows.shape[1]), CPU)
-    assert np.array_equal(panel.rows.double().numpy(), rows.astype(np.float64))
-    assert panel.nbytes <= panel_bytes(8, rows) + 40 * 8
+    found = cuda.encoded(torch.from_numpy(scores), torch.from_numpy(indices))
+    assert np.array_equal(cuda.to_host(found), keys)
+    assert np.array_equal(cuda.to_host(found.sort().values), np.sort(keys))
+    assert np.array_equal(cuda.decoded(found).numpy(), scores)
+    nobody = cuda.from_host(np.array([EMPTY_KEY]), CPU)
+    assert nobody.item() == cuda.LAST_KEY
+    assert cuda.decoded(nobody).item() == -np.inf
 
 
 @pytest.mark.parametrize("noise", [1.0, 0.01, 1e-3])
@@ -207,11 +155,3 @@ def test_the_product_says_the_most_that_a_score_can_be_and_hardly_more(noise):
     spread = np.std((unit - frame.centre) @ (unit - frame.centre).T)
     assert 0 <= excess.min()
     assert excess.max() < 0.05 * spread
-
-
-def test_numbers_are_rounded_up_and_down_to_float16():
-    values = torch.from_numpy(np.random.default_rng(0).standard_normal(1000) * 10.0 ** np.arange(-9, 1).repeat(100))
-    up, down = rounded_up(values).double(), rounded_down(values).double()
-    assert (down <= values).all()
-    assert (values <= up).all()
-    assert (up - down <= values.abs() * 2.0**-8 + 2.0**-22).all()

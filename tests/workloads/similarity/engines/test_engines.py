@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from raysm.workloads.similarity.arithmetic.keys import EMPTY_KEY, decode, encode
 from raysm.workloads.similarity.arithmetic.score import prepare
-from raysm.workloads.similarity.engines import Best, Frame
 from raysm.workloads.similarity.engines.plain import PlainEngine
+from raysm.workloads.similarity.engines.protocol import Best, Frame
 from tests.support.dense_engines import ENGINES, MADE, engine_of
 from tests.support.dense_rows import assert_pairs, assert_scores, best_of, centred, expected_keys, kinds_of_rows, tiles
 from tests.support.reference import score_rows, scores_between
@@ -128,16 +128,6 @@ def test_no_adversarial_row_breaks_the_bound(name, rows, data):
         assert np.array_equal(best.keys[some], expected[some])
 
 
-@pytest.mark.parametrize("name", [name for name in MADE if "mixed" not in name])
-def test_what_products_lose_stays_below_what_was_measured(name):
-    rng = np.random.default_rng(1)
-    rows = rng.standard_normal((60, 200)) * np.exp(rng.standard_normal(200))
-    engine = engine_of(name, 200)
-    for mixed in (engine, engine_of(f"{name} mixed", 200)):
-        lost = mixed.lost(mixed.prepare(tiles(rows)[0], centred(rows)))
-        assert 0 < lost.max() < (1e-4 if name.startswith("32") else 0.05)
-
-
 def scored(engine, rows, frame, k=10):
     cuts = [len(rows) * at // 3 for at in range(4)]
     before = engine.scored
@@ -160,14 +150,6 @@ def test_only_few_pairs_are_scored_whatever_the_rows_are(name):
     ]:
         # All other rows are 2,999: what is nearly all alike, or all equal, must not come near that.
         assert scored(engine, rows.astype(np.float32), centred(rows)) < most
-
-
-def test_two_tiles_share_a_best_only_if_they_are_the_same():
-    engine = engine_of("32 AVX2", 25)
-    left, right = (engine.prepare(tile, Frame.plain(25)) for tile in tiles(KINDS["float32"], [0, 85, 170]))
-    best = Best.empty(left.tile.norms, 3)
-    with pytest.raises(ValueError, match="not the same rows"):
-        engine.topk(left, right, best, best, same=True)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])

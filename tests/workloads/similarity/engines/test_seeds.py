@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from raysm.workloads.similarity.arithmetic.keys import decode
-from raysm.workloads.similarity.engines import Best
 from raysm.workloads.similarity.engines.plain import PlainEngine
+from raysm.workloads.similarity.engines.protocol import Best
 from tests.support.dense_engines import MADE, engine_of
 from tests.support.dense_rows import best_of, centred, clustered_frame, tight_rows, tiles
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raysm.workloads.similarity.arithmetic.keys import decode
-from raysm.workloads.similarity.engines import Best, Frame
 from raysm.workloads.similarity.engines.plain import PlainEngine
+from raysm.workloads.similarity.engines.protocol import Best, Frame
 from tests.support.dense_engines import ENGINES, MADE, engine_of
 from tests.support.dense_rows import assert_pairs, best_of, clustered_frame, expected_keys, tight_rows, tiles
 from tests.support.reference import scores_between
@@ -118,12 +118,3 @@ def test_few_of_them_are_scored_that_do_not_reach_a_threshold(name, count):
     assert_pairs(about_one_centre, Frame(centre=frame.centre), rows, cuts, threshold)
     assert clustered.scored < 4 * (0.001 * n * n / 2)
     assert about_one_centre.scored > 0.9 * n * n / 2 / count
-
-
-def test_a_side_takes_twice_the_memory():
-    rows, _ = tight_rows(200, 64, 2, 1e-3)
-    frame = clustered_frame(rows)
-    for bits in (16, 32):
-        engine = engine_of(f"{bits} AVX2", 64)
-        plain, clustered = (engine.prepare(tiles(rows)[0], one).nbytes for one in (Frame(centre=frame.centre), frame))
-        assert 2 * plain <= clustered < 2 * plain + 16 * len(rows)

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from raysm.workloads.similarity.arithmetic.products import Tile
-from raysm.workloads.similarity.arithmetic.score import prepare
+from raysm.workloads.similarity.arithmetic.score import Tile, prepare
 from raysm.workloads.similarity.engines.plain import PlainEngine
 from raysm.workloads.similarity.engines.protocol import Best, Frame
-from raysm.workloads.similarity.kernels.instructions import DOT, NEON
+from raysm.workloads.similarity.kernels.recipes import DOT, NEON
 from tests.support import emulated
 from tests.support.dense_rows import centred, clustered_frame, tight_rows
 

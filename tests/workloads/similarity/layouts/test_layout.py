@@ -7,17 +7,11 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from raysm.contract.events import Progress
-from raysm.errors import BlockFailed
-from raysm.workloads.blocks import RowBlock, TileBlock
-from raysm.workloads.record import BlockRecord
-from raysm.workloads.similarity.layouts.layout import Layout, TileQueue, chunk_limits, compare
-from raysm.workloads.similarity.layouts.whole_rows import WholeRows
+from raysm.workloads.similarity.layouts.layout import Layout, chunk_limits
+from raysm.workloads.similarity.layouts.rows import WholeRows
 from raysm.workloads.similarity.modes.topk import TopK
 from raysm.workloads.similarity.reading.source import Place, Source
-from raysm.workloads.similarity.runs import Report
 from raysm.workloads.similarity.sizing import DENSE, Sizing
-from raysm.workloads.similarity.tasks.parts import FreeTile, Part, decode_part, encode_part
 from tests.support.similarity import saved
 
 
@@ -33,13 +27,6 @@ def loaded(tmp_path):
         return WholeRows(source, source.open())
 
     return load
-
-
-def test_of_a_matrix_alone_its_own_rows_look_for_neighbors(loaded):
-    layout = Layout(loaded(np.eye(3, dtype=np.float32), "matrix"))
-    assert layout.self_join
-    assert layout.queries is layout.matrix
-    assert len(layout.operands) == 1
 
 
 @pytest.mark.parametrize(
@@ -93,95 +80,3 @@ def test_the_chunks_that_are_there_at_a_time_take_half_of_the_smallest_store(slo
     assert window >= 2
     if window > 2:
         assert 3 * window * rows * 4 * 768 <= store_bytes / 2 * 1.01
-
-
-def test_few_rows_are_cut_for_all_slots_to_be_busy():
-    (rows, _), _ = limits_of(40_000, 4, 4, 5e9)
-    chunks = 40_000 / rows
-    assert chunks**2 / 2 >= 8 * 16
-
-
-ROWS = 100
-BLOCKS = [RowBlock(start, start + 50) for start in (0, 50)]
-TASKS = [
-    FreeTile(TileBlock(above, beside), True) for above in BLOCKS for beside in BLOCKS if above.start <= beside.start
-]
-
-
-def part_of(task):
-    if task.tile.columns.rows == 50 and task.mirrored:
-        return Part(arrays={}, peaks={"algo-1": 7}, seconds=0.5, engines=("given up",))
-    return Part(arrays={}, peaks={"algo-1": 5}, seconds=0.25, engines=("an engine",))
-
-
-def fail(task):
-    raise KeyError(str(task))
-
-
-class Kept:
-    """Keeps the names of what it took; a tile of two blocks is given up for two halves."""
-
-    comparing = None
-
-    def __init__(self, recorded=None):
-        self.taken, self.recorded = [], recorded
-
-    def informed(self, task):
-        return task
-
-    def take(self, task, part):
-        self.taken.append(str(task.tile))
-        if part.engines != ("given up",):
-            return ()
-        return [TileBlock(RowBlock(0, 50), RowBlock(start, start + 25)) for start in (0, 25)]
-
-
-class Tiles:
-    def __init__(self, function=part_of):
-        self.tasks, self._function = TASKS, function
-
-    def queue(self, collector):
-        return TileQueue(self.tasks, collector)
-
-    def function(self, comparing, context):
-        return self._function
-
-    def options(self, queue):
-        return {"in_flight": 2, "retries": 0}
-
-    def sent_bytes(self, queue):
-        return {"algo-1": 3}
-
-
-def compared(collector, dispatch=None):
-    """Return the report, and the rows that progress counted."""
-    events = []
-    report = Report(emit_event=events.append)
-    compare(dispatch or Tiles(), collector, None, ROWS, report)
-    return report, [event.done for event in events if isinstance(event, Progress)]
-
-
-def test_every_tile_is_taken_and_one_that_is_given_up_comes_again_in_pieces(ray_here):
-    collector = Kept()
-    report, done = compared(collector)
-    halves = [str(TileBlock(BLOCKS[0], RowBlock(start, start + 25))) for start in (50, 75)]
-    assert sorted(collector.taken) == sorted([*(str(task.tile) for task in TASKS), *halves])
-    assert (done[0], done[-1]) == (0, ROWS)
-    assert done == sorted(done)
-    assert (report.peaks, report.task_seconds) == ({"algo-1": 7}, 4 * 0.25 + 0.5)
-    assert (report.blocks, report.blocks_found) == (3, 0)
-    assert report.sent_bytes == {"algo-1": 3}
-
-
-def test_what_an_earlier_run_recorded_is_read_instead(ray_here, tmp_path):
-    record = BlockRecord(tmp_path, {}, encode=encode_part, decode=decode_part)
-    record.save(TASKS[0], Part(arrays={}, peaks={}, seconds=9.0, engines=("earlier",)))
-    report, done = compared(Kept(recorded=record))
-    assert (report.blocks, report.blocks_found, done[-1]) == (3, 1, ROWS)
-    assert "earlier" in report.engines
-    assert all(task in record for task in TASKS)
-
-
-def test_a_task_that_fails_ends_it_with_its_name(ray_here):
-    with pytest.raises(BlockFailed, match=r"^rows \d+ to \d+, columns \d+ to \d+ failed: "):
-        compared(Kept(), Tiles(fail))

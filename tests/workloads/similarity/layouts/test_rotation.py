@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from raysm.workloads.similarity.arithmetic.row_order import Run
+from raysm.workloads.similarity.arithmetic.tiling import RowRun
 from raysm.workloads.similarity.layouts.rotation import Side, block_pairs, cut, rotate, rotate_queries
 from raysm.workloads.similarity.layouts.shards import Shard
 from tests.support.shards import sent_rows, shares
@@ -47,10 +47,10 @@ def test_own_rows_meet_themselves_before_others_come():
 
 
 def test_chunks_are_cut_evenly_and_named_by_their_rows_alone():
-    shard = Shard(host="algo-1", runs=(Run(0, 0, 10_000),), bytes=0)
+    shard = Shard(host="algo-1", runs=(RowRun(0, 0, 10_000),), bytes=0)
     assert [chunk.rows for chunk in cut(shard, 4000)] == [3333, 3333, 3334]
     assert cut(Shard(host="algo-2", runs=(), bytes=0), 4000) == ()
-    one, other = (Shard(host=host, runs=(Run(5, 0, 4), Run(20, 4, 6)), bytes=0) for host in ("algo-1", "algo-2"))
+    one, other = (Shard(host=host, runs=(RowRun(5, 0, 4), RowRun(20, 4, 6)), bytes=0) for host in ("algo-1", "algo-2"))
     (first,), (second,) = (cut(shard, 10) for shard in (one, other))
     assert str(first) == str(second)
     assert first.numbers().tolist() == [5, 6, 7, 8, 20, 21, 22, 23, 24, 25]
@@ -68,7 +68,7 @@ def spread(brings, rows, row_bytes=1.0):
 
 
 def whole(brings, rows):
-    chunks = {host: cut(Shard(host=host, runs=(Run(0, 0, rows),), bytes=0), 1000) for host in HOSTS}
+    chunks = {host: cut(Shard(host=host, runs=(RowRun(0, 0, rows),), bytes=0), 1000) for host in HOSTS}
     return Side(brings=brings, shares=chunks, everywhere=True)
 
 

@@ -3,7 +3,7 @@ import pyarrow as pa
 import pytest
 
 from raysm.errors import InstanceLost, InvalidInput
-from raysm.workloads.similarity.layouts.shards import Run, ShardFile, ShardReport, join, report
+from raysm.workloads.similarity.layouts.shards import RowRun, ShardFile, ShardReport, join, report
 from raysm.workloads.similarity.reading.source import Place, Source
 
 
@@ -17,7 +17,7 @@ def reports(**files):
 
 def joined(**files):
     found = reports(**files)
-    return join(found, [one.host for one in found], "matrix")
+    return join(found, [one.host for one in found], Source(channel="matrix"))
 
 
 def test_rows_are_in_the_natural_order_of_all_names_and_neighbours_on_one_instance_are_one_run():
@@ -26,28 +26,9 @@ def test_rows_are_in_the_natural_order_of_all_names_and_neighbours_on_one_instan
         algo_2=[a_file("part-10", 7)],
         algo_3=[],
     )
-    assert (index.rows, index.columns, index.names) == (18, 4, ("part-2", "part-3", "part-10", "part-11"))
+    assert (index.rows, index.columns, index.names) == (18, 4, ["part-2", "part-3", "part-10", "part-11"])
     runs = {shard.host: shard.runs for shard in index.shards}
-    assert runs == {"algo-1": (Run(0, 0, 9), Run(16, 9, 2)), "algo-2": (Run(9, 0, 7),), "algo-3": ()}
-
-
-def test_a_portion_of_a_shard_knows_where_its_rows_are_in_the_matrix():
-    shard = joined(algo_1=[a_file("1", 5), a_file("3", 4)], algo_2=[a_file("2", 10)]).shards[0]
-    assert shard.portion(3, 7) == (Run(3, 0, 2), Run(15, 2, 2))
-    assert shard.portion(5, 9) == (Run(15, 0, 4),)
-
-
-def test_files_without_rows_make_no_run():
-    assert [len(shard.runs) for shard in joined(algo_1=[a_file("1", 0), a_file("2", 3)]).shards] == [1]
-
-
-def test_the_type_is_the_files_common_one():
-    assert joined(algo_1=[a_file("1", 1, dtype="int64")], algo_2=[a_file("2", 1)]).dtype == np.float64
-
-
-def test_a_row_is_told_by_its_file_and_its_instance():
-    index = joined(algo_1=[a_file("1", 5)], algo_2=[a_file("2", 10)])
-    assert index.file_of(7) == "2 on algo-2, row 2 of it"
+    assert runs == {"algo-1": (RowRun(0, 0, 9), RowRun(16, 9, 2)), "algo-2": (RowRun(9, 0, 7),), "algo-3": ()}
 
 
 @pytest.mark.parametrize(
@@ -69,13 +50,9 @@ def test_what_makes_no_matrix_is_said_by_name(files, said):
         joined(**files)
 
 
-def test_files_that_count_from_one_are_all_there():
-    assert joined(algo_1=[a_file("1-of-2", 1)], algo_2=[a_file("2-of-2", 1)]).rows == 2
-
-
 def test_an_instance_that_reports_nothing_is_missed():
     with pytest.raises(InstanceLost, match="algo-3 did not report"):
-        join(reports(algo_1=[a_file("a", 1)], algo_2=[]), ["algo-1", "algo-2", "algo-3"], "matrix")
+        join(reports(algo_1=[a_file("a", 1)], algo_2=[]), ["algo-1", "algo-2", "algo-3"], Source(channel="matrix"))
 
 
 def test_an_instance_reports_what_it_has(tmp_path):

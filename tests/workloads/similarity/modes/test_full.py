@@ -1,17 +1,15 @@
 """All scores of a tile, and the file that strips and tiles of them are written into."""
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from raysm.contract.store import UNFINISHED
 from raysm.workloads.blocks import RowBlock, TileBlock, row_blocks
 from raysm.workloads.similarity.arithmetic.tiling import row_cuts, triangle
 from raysm.workloads.similarity.modes.full import Full, full_tile
 from raysm.workloads.similarity.modes.mode import Ranges
-from raysm.workloads.similarity.tasks.parts import FreeTile
+from raysm.workloads.similarity.tasks.parts import TileTask
 from tests.support.dense_rows import kinds_of_rows
 from tests.support.reference import score_rows
 from tests.support.similarity import context_of, owned_ranges, saved
@@ -47,9 +45,9 @@ def written(folder, ranges, *, in_strips):
     context = context_of(saved(KINDS["float32"], folder))
     if in_strips:
         cuts = [rows for block in ranges for rows in row_cuts(block, 25)]
-        tasks = [FreeTile(TileBlock(rows, RowBlock(0, 90)), False) for rows in cuts]
+        tasks = [TileTask(TileBlock(rows, RowBlock(0, 90)), False) for rows in cuts]
     else:
-        tasks = [FreeTile(tile, True) for tile in triangle(90, 40)]
+        tasks = [TileTask(tile, True) for tile in triangle(90, 40)]
     owned = owned_ranges(ranges, 90, in_strips=in_strips)
     mergers = [MODE.merger(one, folder, folder, None) for one in owned]
     for task in tasks:
@@ -74,47 +72,6 @@ def test_files_have_every_score_and_the_same_bytes_whichever_way_they_were_writt
     assert np.array_equal(scores, score_rows(KINDS["float32"], range(90)))
 
 
-@pytest.mark.parametrize("in_strips", [True, False])
-def test_a_file_grows_beside_its_place_and_is_gone_if_it_is_not_whole(tmp_path, in_strips):
-    (owned,) = owned_ranges(Ranges.even(90, 1), 90, in_strips=in_strips)
-    merger = MODE.merger(replace(owned, part=""), tmp_path, tmp_path, None)
-    (growing,) = tmp_path.iterdir()
-    assert UNFINISHED.fullmatch(growing.name)
-    merger.close()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_queries_make_strips_of_their_own_number():
-    sizing = SimpleNamespace(
-        matrix=SimpleNamespace(rows=7),
-        queries=SimpleNamespace(rows=5),
-        chosen_ranges=1,
-        strip_rows=lambda record, row_bytes: row_bytes // 14,
-    )
-    strips = MODE.tiles(sizing, None)
-    assert [(task.tile.rows.start, task.tile.rows.stop) for task in strips] == [(0, 2), (2, 4), (4, 5)]
-    assert {(task.tile.columns.start, task.tile.columns.stop) for task in strips} == {(0, 7)}
-    assert not any(task.mirrored for task in strips)
-
-
-def test_strips_of_owned_rows_come_range_by_range_in_turn_and_never_have_rows_of_two():
-    sizing = SimpleNamespace(
-        matrix=SimpleNamespace(rows=12),
-        queries=SimpleNamespace(rows=12),
-        chosen_ranges=3,
-        strip_rows=lambda record, row_bytes: 3,
-    )
-    strips = MODE.tiles(sizing, None)
-    assert [(task.tile.rows.start, task.tile.rows.stop) for task in strips] == [
-        (0, 3),
-        (4, 7),
-        (8, 11),
-        (3, 4),
-        (7, 8),
-        (11, 12),
-    ]
-
-
 def described(columns, rows=1000):
     return SimpleNamespace(rows=rows, columns=columns, elements=rows * columns)
 
@@ -133,13 +90,3 @@ def described(columns, rows=1000):
 )
 def test_a_part_is_kept_where_it_takes_longer_to_compute_than_to_be_brought_back(columns, dtype, slots, kept):
     assert Full(dtype).is_worth_keeping(described(columns), slots) is kept
-
-
-def test_where_instances_keep_parts_each_on_its_own_disk_more_is_worth_keeping():
-    assert not MODE.is_worth_keeping(described(128), 2, writers=1)
-    assert MODE.is_worth_keeping(described(128), 2, writers=8)
-
-
-def test_of_sparse_rows_the_elements_that_they_have_count_and_not_their_columns():
-    rows = SimpleNamespace(rows=1000, columns=50_000, elements=1000 * 50)
-    assert not MODE.is_worth_keeping(rows, 2)

@@ -9,12 +9,13 @@ import pytest
 from raysm.contract.result import ResultFile
 from raysm.request import Similarity
 from raysm.workloads.similarity import modes
-from raysm.workloads.similarity.modes import Mode, mode_of
+from raysm.workloads.similarity.modes import mode_of
 from raysm.workloads.similarity.modes.full import Full, full_tile
-from raysm.workloads.similarity.modes.mode import RangeMerger
+from raysm.workloads.similarity.modes.mode import Mode, RangeMerger
 from raysm.workloads.similarity.modes.threshold import Threshold
 from raysm.workloads.similarity.modes.topk import TopK
-from raysm.workloads.similarity.run import Folders, run
+from raysm.workloads.similarity.run import run
+from raysm.workloads.similarity.runs import Folders
 from raysm.workloads.similarity.sizing import PartLimits
 from tests.support.dense_rows import kinds_of_rows
 from tests.support.reference import score_rows

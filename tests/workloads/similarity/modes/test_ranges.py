@@ -16,10 +16,6 @@ def test_every_row_is_in_one_range_and_no_range_is_empty(cut, rows, count):
     assert all(block.rows for block in blocks)
 
 
-def test_even_ranges_have_about_as_many_rows():
-    assert {block.rows for block in Ranges.even(1000, 7)} == {142, 143}
-
-
 def test_falling_ranges_have_about_as_many_pairs_with_later_rows():
     pairs = [sum(10_000 - 1 - row for row in range(block.start, block.stop)) for block in Ranges.falling(10_000, 8)]
     assert max(pairs) < 1.01 * min(pairs)

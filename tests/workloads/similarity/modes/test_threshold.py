@@ -5,12 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from raysm.request import Similarity
 from raysm.workloads.blocks import RowBlock, TileBlock
 from raysm.workloads.similarity.arithmetic.tiling import triangle
 from raysm.workloads.similarity.modes.full import full_tile
-from raysm.workloads.similarity.modes.threshold import MAX_PAIRS, Threshold, pieces, threshold_tile
-from raysm.workloads.similarity.tasks.parts import FreeTile
+from raysm.workloads.similarity.modes.threshold import MAX_PAIRS, pieces, threshold_tile
 from tests.support.dense_rows import kinds_of_rows
 from tests.support.reference import pairs, score_rows, scores_between
 from tests.support.similarity import context_of, saved, two_matrices
@@ -40,12 +38,6 @@ def test_the_pairs_are_those_of_float64(name, threshold, tmp_path):
         assert sorted(found_pairs(context, threshold, side)) == pairs(rows, np.float32(threshold))
 
 
-def test_a_pair_that_is_exactly_at_the_threshold_is_kept(tmp_path):
-    rows = np.array([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]])
-    context = context_of(saved(rows, tmp_path))
-    assert [(i, j) for i, j, _ in found_pairs(context, 0.6, 3)] == [(0, 1), (1, 2)]
-
-
 def test_a_tile_of_several_panels_has_its_pairs_in_order(tmp_path):
     rows = np.random.default_rng(0).standard_normal((5000, 8)).astype(np.float32)
     context = context_of(saved(rows, tmp_path))
@@ -66,14 +58,6 @@ def test_an_overflowed_tile_is_given_up_and_its_pieces_hold_all_pairs(tmp_path):
     assert max(found) <= MAX_PAIRS
 
 
-def test_the_pairs_of_two_matrices_are_all_that_are_similar_enough(tmp_path):
-    rows = KINDS["near ties"]
-    context = two_matrices(rows[:30], rows[10:], tmp_path)
-    scores = score_rows(rows, range(30))[:, 10:]
-    expected = [(int(i), int(j), scores[i, j]) for i, j in np.argwhere(scores >= np.float32(0.3))]
-    assert pairs_of(context, 0.3, TileBlock(RowBlock(0, 30), RowBlock(0, 80))) == expected
-
-
 @pytest.mark.parametrize(
     "types", [("float64", "float32"), ("int8", "float64"), ("float16", "int64"), ("uint64", "int8")]
 )
@@ -89,19 +73,3 @@ def test_queries_of_another_type_are_compared_as_exactly_by_every_engine(engine,
     expected = [(int(i), int(j), scores[i, j]) for i, j in np.argwhere(scores >= least)]
     assert pairs_of(context, least, tile) == expected
     assert np.array_equal(full_tile(context, "float32", tile), scores)
-
-
-def test_no_pair_that_does_not_reach_the_threshold_as_a_number_is_one():
-    assert Threshold.asked_by(Similarity(top_k=3)) is None
-    mode = Threshold.asked_by(Similarity(threshold=0.9))
-    # The float32 next to 0.9 lies below it.
-    assert float(np.float32(0.9)) < 0.9 <= float(mode.least)
-
-
-def test_a_part_names_each_row_that_has_pairs_once(tmp_path):
-    rows = np.random.default_rng(0).standard_normal((40, 3)).astype(np.float32)
-    task = FreeTile(TileBlock(RowBlock(0, 40), RowBlock(0, 40)), True)
-    part = Threshold(np.float32(0.5)).compare(context_of(saved(rows, tmp_path)), task)
-    numbers = np.repeat(part["rows"], part["counts"]).tolist()
-    assert list(zip(numbers, part["neighbors"].tolist(), part["similarities"], strict=True)) == pairs(rows, 0.5)
-    assert len(set(part["rows"].tolist())) == len(part["rows"])

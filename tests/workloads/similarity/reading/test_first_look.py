@@ -3,14 +3,12 @@
 import gzip
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from raysm.client.submit import prepare
 from raysm.errors import InvalidInput
 from raysm.request import Cluster, Input, Local, Similarity
-from raysm.workloads.similarity.reading.first_look import FIRST_FILES, check_inputs
+from raysm.workloads.similarity.reading.files import FIRST_FILES, check_inputs
 from tests.support.sagemaker import fake_aws
 
 
@@ -95,14 +93,6 @@ def test_the_first_lines_of_a_csv_are_read(refusal, tmp_path, text, message):
                 raise InvalidInput(said)
 
 
-def test_a_folder_may_have_a_csv_without_rows_beside_others(refusal, tmp_path):
-    (tmp_path / "m").mkdir()
-    (tmp_path / "m" / "0.csv").write_text("a,b\n")
-    assert "m has no rows" in refusal(matrix=tmp_path / "m")
-    (tmp_path / "m" / "1.csv").write_text("a,b\n1,2\n3,4\n")
-    assert refusal(matrix=tmp_path / "m") is None
-
-
 @pytest.mark.parametrize("dtype", ["<f8", ">f4", "<f2"])
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_nan_in_the_first_rows_of_an_array_is_refused(refusal, tmp_path, dtype, order):
@@ -110,13 +100,6 @@ def test_nan_in_the_first_rows_of_an_array_is_refused(refusal, tmp_path, dtype, 
     rows[3, 2] = np.nan
     np.save(tmp_path / "m.npy", rows)
     assert "row 3 of m.npy" in refusal(matrix=tmp_path / "m.npy")
-
-
-def test_nan_and_missing_values_in_the_first_rows_of_a_parquet_file_are_refused(refusal, tmp_path):
-    pq.write_table(pa.table({"x": [1.0, float("nan")]}), tmp_path / "m.parquet")
-    assert "row 1 of m.parquet" in refusal(matrix=tmp_path / "m.parquet")
-    pq.write_table(pa.table({"x": [1.0, None]}), tmp_path / "m.parquet")
-    assert "column 'x', row 1: the value is missing" in refusal(matrix=tmp_path / "m.parquet")
 
 
 def test_integers_archives_and_what_comes_late_are_left_to_the_job(refusal, tmp_path):
@@ -127,19 +110,6 @@ def test_integers_archives_and_what_comes_late_are_left_to_the_job(refusal, tmp_
     np.savez(tmp_path / "a.npz", late[:3])
     for name in ("i.npy", "late.npy", "a.npz"):
         assert refusal(matrix=tmp_path / name) is None
-
-
-def test_what_lies_elsewhere_is_not_looked_at():
-    check_inputs(Similarity(top_k=10), {"matrix": None})
-    check_inputs(Similarity(top_k=10), {"matrix": None, "queries": None})
-
-
-def test_queries_of_another_width_are_refused_with_both_paths(tmp_path):
-    for name, columns in (("matrix", 3), ("queries", 4)):
-        np.save(tmp_path / f"{name}.npy", np.ones((5, columns)))
-    inputs = {name: tmp_path / f"{name}.npy" for name in ("matrix", "queries")}
-    with pytest.raises(InvalidInput, match=r"queries.npy has 4 columns, .*matrix.npy has 3"):
-        check_inputs(Similarity(top_k=1), inputs)
 
 
 def test_queries_may_lack_a_column_that_is_excluded_from_the_matrix(refusal, tmp_path):

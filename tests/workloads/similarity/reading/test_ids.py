@@ -16,19 +16,27 @@ from raysm.workloads.similarity.arithmetic.keys import encode
 from raysm.workloads.similarity.output import NEIGHBORS, PAIRS, write_ids, write_neighbors, write_pairs
 from raysm.workloads.similarity.reading.columns import Selection
 from raysm.workloads.similarity.reading.files import peek
-from raysm.workloads.similarity.reading.ids import gather
+from raysm.workloads.similarity.reading.ids import Ids
 from raysm.workloads.similarity.reading.matrix import open_matrix
 
 ITEM = Selection(ids=("item",))
 ROWS = 5
+KINDS = [
+    pa.int8(),
+    pa.uint64(),
+    pa.float16(),
+    pa.string(),
+    pa.dictionary(pa.int32(), pa.string()),
+    pa.binary(),
+    pa.binary(3),
+    pa.timestamp("ns", "Europe/Berlin"),
+    pa.duration("s"),
+    pa.bool_(),
+    pa.date32(),
+    pa.decimal128(9, 2),
+    pa.dictionary(pa.int32(), pa.uint64()),
+]
 NEIGHBORS_OF = np.array([[1, 4], [2, 0], [0, 3], [4, 1], [3, 2]])
-WIDTHS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
-FLOATS = [pa.float16(), pa.float32(), pa.float64()]
-TEXTS = [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())]
-BYTES = [pa.binary(), pa.large_binary(), pa.binary(3)]
-TIMES = [pa.timestamp("us"), pa.timestamp("ns", "Europe/Berlin"), pa.time64("us"), pa.duration("s")]
-OTHERS = [pa.bool_(), pa.date32(), pa.decimal128(9, 2), pa.decimal256(50, 2), pa.dictionary(pa.int32(), pa.uint64())]
-KINDS = [*WIDTHS, *FLOATS, *TEXTS, *BYTES, *TIMES, *OTHERS]
 
 
 def values_of(kind):
@@ -59,10 +67,14 @@ def a_table(ids, folder, name="m.parquet"):
     return path
 
 
+def ids_in(matrix):
+    return pa.concat_arrays(list(matrix.id_batches()))
+
+
 def ids_of(path, folder):
     peek(path, ITEM)
     matrix = open_matrix(path, folder / "scratch", ITEM)
-    return gather(matrix)
+    return Ids(neighbors=ids_in(matrix))
 
 
 def keys(start, stop):
@@ -85,19 +97,6 @@ def test_ids_of_any_type_stand_beside_rows_and_neighbors(tmp_path, kind):
     assert found["neighbor_id"].to_pylist() == [expected[2], expected[4]]
     write_ids(tmp_path / "ids.parquet", ids.neighbors)
     assert pq.read_table(tmp_path / "ids.parquet")["id"].to_pylist() == expected
-
-
-def test_uuids_stay_uuids(tmp_path):
-    if not hasattr(pa, "uuid"):
-        pytest.skip("this pyarrow reads them as bytes")
-    storage = pa.array([bytes([i] * 16) for i in range(ROWS)], pa.binary(16))
-    ids = ids_of(a_table(pa.ExtensionArray.from_storage(pa.uuid(), storage), tmp_path), tmp_path)
-    write_neighbors(tmp_path / NEIGHBORS, RowBlock(0, ROWS), keys, 2, ids=ids)
-    found = pq.read_table(tmp_path / NEIGHBORS)
-    assert found.schema.field("id").type == pa.uuid()
-    assert found["neighbor_ids"].combine_chunks().flatten().to_pylist() == [
-        ids.rows[i].as_py() for i in NEIGHBORS_OF.ravel().tolist()
-    ]
 
 
 @pytest.mark.parametrize(
@@ -125,29 +124,6 @@ def test_missing_ids_are_refused_by_the_files_footer_alone(tmp_path):
         peek(path, ITEM)
 
 
-def test_missing_ids_of_a_file_without_statistics_are_refused_when_it_is_read(tmp_path):
-    path = tmp_path / "m.parquet"
-    table = pa.table({"x": [1.0, 2.0], "item": ["a", None]})
-    pq.write_table(table, path, write_statistics=False)
-    peek(path, ITEM)
-    with pytest.raises(InvalidInput, match="column 'item', row 1: the value is missing"):
-        open_matrix(path, tmp_path / "scratch", ITEM)
-
-
-def test_files_whose_ids_differ_in_type_are_refused_by_their_beginnings_alone(tmp_path):
-    for part, ids in enumerate((pa.array([1, 2]), pa.array(["a", "b"]))):
-        a_table(ids, tmp_path, f"m/{part}.parquet")
-    with pytest.raises(InvalidInput, match=r"the ids \('item'\) of 1.parquet are text, those of 0.parquet are int64"):
-        peek(tmp_path / "m", ITEM)
-
-
-def test_text_is_text_whatever_kind_of_it_a_file_has(tmp_path):
-    for part, kind in enumerate((pa.string(), pa.large_string(), pa.dictionary(pa.int8(), pa.string()))):
-        a_table(pa.array([f"{part}a", f"{part}b"]).cast(kind), tmp_path, f"m/{part}.parquet")
-    (tmp_path / "m" / "3.csv").write_text("x,item\n1,3a\n")
-    assert ids_of(tmp_path / "m", tmp_path).rows.to_pylist() == ["0a", "0b", "1a", "1b", "2a", "2b", "3a"]
-
-
 def test_the_bytes_do_not_depend_on_the_pieces_in_which_ids_come(tmp_path):
     """A sharded matrix has its ids in other pieces than a replicated one, nullable or not."""
     digests = set()
@@ -165,19 +141,12 @@ def test_the_bytes_do_not_depend_on_the_pieces_in_which_ids_come(tmp_path):
 def test_queries_have_their_own_ids_and_their_neighbors_those_of_the_matrix(tmp_path):
     matrix = open_matrix(a_table(pa.array([f"m{i}" for i in range(ROWS)]), tmp_path / "m"), tmp_path / "scratch", ITEM)
     queries = open_matrix(a_table(pa.array([7, 8]), tmp_path / "q"), tmp_path / "scratch", ITEM)
-    write_neighbors(tmp_path / NEIGHBORS, RowBlock(0, 2), keys, 2, ids=gather(matrix, queries))
+    write_neighbors(
+        tmp_path / NEIGHBORS, RowBlock(0, 2), keys, 2, ids=Ids(neighbors=ids_in(matrix), queries=ids_in(queries))
+    )
     found = pq.read_table(tmp_path / NEIGHBORS)
     assert found["id"].to_pylist() == [7, 8]
     assert found["neighbor_ids"].to_pylist() == [["m1", "m4"], ["m2", "m0"]]
-
-
-def test_queries_without_the_column_are_refused_by_their_file_alone(tmp_path):
-    np.save(tmp_path / "q.npy", np.ones((2, 1)))
-    with pytest.raises(InvalidInput, match="columns of q.npy have no names, so there is no column 'item'"):
-        peek(tmp_path / "q.npy", ITEM)
-    (tmp_path / "q.csv").write_text("x,name\n1,a\n")
-    with pytest.raises(InvalidInput, match="q.csv has no column 'item'; its columns are 'x', 'na"):
-        peek(tmp_path / "q.csv", ITEM)
 
 
 def test_what_a_task_s_process_imports_ahead_leaves_out_what_only_ids_need():

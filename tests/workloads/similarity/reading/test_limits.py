@@ -20,7 +20,7 @@ import resource, sys
 from pathlib import Path
 from raysm.errors import InvalidInput
 from raysm.request import Similarity
-from raysm.workloads.similarity.reading.first_look import check_inputs
+from raysm.workloads.similarity.reading.files import check_inputs
 
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:

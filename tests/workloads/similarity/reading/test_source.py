@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from raysm.errors import InvalidInput
 from raysm.workloads.similarity.reading.source import Place, Source
 
 
@@ -40,17 +39,3 @@ def test_an_instance_may_have_got_no_file_of_a_sharded_channel(tmp_path, name, h
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(b"x")
     assert placed(folder, tmp_path, sharded=True).has_files() is has
-
-
-def test_a_share_that_lies_behind_a_link_is_one(tmp_path):
-    for name in ("disk", "matrix"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "disk" / "a.npy").write_bytes(b"x")
-    (tmp_path / "matrix" / "share").symlink_to(tmp_path / "disk")
-    assert placed(tmp_path / "matrix", tmp_path, sharded=True).has_files()
-
-
-def test_what_is_no_matrix_is_refused_when_it_is_opened(tmp_path):
-    (tmp_path / "m.npy").write_bytes(b"no matrix")
-    with pytest.raises(InvalidInput, match="m.npy"):
-        placed(tmp_path / "m.npy", tmp_path).open()

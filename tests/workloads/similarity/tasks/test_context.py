@@ -5,42 +5,30 @@ from raysm.errors import InvalidInput
 from raysm.workloads.blocks import RowBlock
 from raysm.workloads.similarity.layouts.shards import report
 from raysm.workloads.similarity.reading.source import Place, Source
-from raysm.workloads.similarity.tasks.context import RowShape, Shares, Whole, tile_rows
-from tests.support.similarity import context_of, saved, two_matrices
+from raysm.workloads.similarity.tasks.context import RowShape
+from tests.support.similarity import saved
 
 
-def test_long_rows_make_small_tiles():
-    assert tile_rows(1) == 4096
-    assert tile_rows(1 << 20) == 8
-    assert tile_rows(1 << 30) == 1
-
-
-def shape(source, rows, placement):
-    return RowShape(source=source, rows=rows, columns=2, dtype=np.dtype(np.float64), placement=placement)
+def shape(source, rows, ranges=None):
+    return RowShape(source=source, rows=rows, columns=2, dtype=np.dtype(np.float64), ranges=ranges)
 
 
 def test_an_instance_with_another_matrix_is_named(tmp_path):
     source = saved(np.ones((5, 2)), tmp_path)
     with pytest.raises(InvalidInput, match=r"the matrix on algo-1 has the shape \(5, 2\), on the head \(6, 2\)"):
-        shape(source, 6, Whole(6, 2)).open()
+        shape(source, 6).open()
 
 
 def test_an_instance_whose_share_has_changed_is_named(tmp_path):
     source = saved(np.ones((5, 2)), tmp_path)
     with pytest.raises(InvalidInput, match="algo-1 has 5 rows, and had 4: its files changed while the job ran"):
-        shape(source, 9, Shares({"algo-1": RowBlock(3, 7)})).open()
+        shape(source, 9, {"algo-1": RowBlock(3, 7)}).open()
 
 
 def test_rows_of_a_share_are_known_by_their_places(tmp_path):
     source = saved(np.arange(10.0).reshape(5, 2), tmp_path)
-    resident = shape(source, 9, Shares({"algo-2": RowBlock(0, 4), "algo-1": RowBlock(4, 9)})).open()
+    resident = shape(source, 9, {"algo-2": RowBlock(0, 4), "algo-1": RowBlock(4, 9)}).open()
     assert resident.read(5, 7).tolist() == [[2, 3], [4, 5]]
-
-
-def test_an_instance_without_files_has_no_rows(tmp_path):
-    (tmp_path / "empty").mkdir()
-    source = Source(channel="matrix", sharded=True, place=Place(tmp_path / "empty", tmp_path, "algo-3"))
-    assert shape(source, 9, Shares({"algo-1": RowBlock(0, 9)})).open().some(10) is None
 
 
 def test_an_instance_whose_files_have_no_rows_reports_them_and_has_none_to_read(tmp_path):
@@ -48,10 +36,4 @@ def test_an_instance_whose_files_have_no_rows_reports_them_and_has_none_to_read(
     np.save(tmp_path / "share" / "part-3.npy", np.empty((0, 2)))
     source = Source(channel="matrix", sharded=True, place=Place(tmp_path / "share", tmp_path, "algo-3"))
     assert [(file.name, file.rows, file.columns) for file in report(source).files] == [("part-3.npy", 0, 2)]
-    assert shape(source, 9, Shares({"algo-1": RowBlock(0, 9)})).open().some(10) is None
-
-
-def test_the_rows_that_look_for_neighbors_are_the_matrix_own_where_there_are_no_others(tmp_path):
-    alone, two = context_of(saved(np.eye(3), tmp_path)), two_matrices(np.eye(2), np.ones((4, 2)), tmp_path)
-    assert (alone.self_join, alone.queries.rows) == (True, 3)
-    assert (two.self_join, two.queries.rows, two.matrix.rows) == (False, 2, 4)
+    assert shape(source, 9, {"algo-1": RowBlock(0, 9)}).open().some(10) is None

@@ -1,27 +1,16 @@
 """Parts come back from a record as they were, and say who computed them with what."""
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from raysm.workloads.blocks import RowBlock, TileBlock
-from raysm.workloads.similarity.modes.full import Full
 from raysm.workloads.similarity.tasks.parts import (
-    FreeTile,
     Part,
     decode_part,
     encode_part,
-    measured,
-    peak_memory_bytes,
-    prepared_part,
 )
-from raysm.workloads.similarity.tasks.preparing import prepare_block
-from tests.support.dense_rows import kinds_of_rows
-from tests.support.similarity import context_of, saved, shape_of
 
-ROWS = kinds_of_rows(rows=20)["float32"]
 ANY_ARRAY = arrays.arrays(
     st.sampled_from([np.uint64, np.float32, np.int8, np.bool_]), arrays.array_shapes(min_dims=0, max_dims=3, min_side=0)
 )
@@ -54,25 +43,3 @@ def test_arrays_begin_on_boundaries_where_they_can_be_mapped():
 def test_a_strided_array_is_kept_in_its_own_order():
     turned = np.arange(12, dtype=np.float32).reshape(3, 4).T
     np.testing.assert_array_equal(through_bytes(Part(arrays={"a": turned}, peaks={}, seconds=0.0)).arrays["a"], turned)
-
-
-def test_comparing_names_the_engine_and_the_instance(tmp_path):
-    context = context_of(saved(ROWS, tmp_path))
-    whole = RowBlock(0, 20)
-    part = measured(Full("float32").compare, context, FreeTile(TileBlock(whole, whole), True))
-    assert part.arrays["scores"].shape == (20, 20)
-    assert list(part.peaks) == ["algo-1"]
-    assert len(part.engines) == 1
-    assert part.seconds > 0
-
-
-def test_preparing_needs_no_engine(tmp_path):
-    shape = shape_of(saved(ROWS, tmp_path))
-    part = prepared_part(prepare_block, shape, RowBlock(0, 20))
-    assert part.engines == ()
-    assert part.peaks["algo-1"] <= peak_memory_bytes()
-
-
-def test_an_error_of_a_task_is_its_own(tmp_path):
-    with pytest.raises(ZeroDivisionError):
-        prepared_part(lambda shape, block: 1 / 0, shape_of(saved(ROWS, tmp_path)), RowBlock(0, 20))

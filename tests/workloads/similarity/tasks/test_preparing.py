@@ -7,7 +7,7 @@ from raysm.workloads.blocks import RowBlock
 from raysm.workloads.similarity.reading.source import Place, Source
 from raysm.workloads.similarity.tasks.context import Context, tile_rows
 from raysm.workloads.similarity.tasks.parts import prepared_part
-from raysm.workloads.similarity.tasks.preparing import compares_elements, prepare_block, prepare_blocks, prepared
+from raysm.workloads.similarity.tasks.preparing import compares_elements, prepare_block, prepared
 from tests.support.dense_rows import tight_rows
 from tests.support.similarity import saved, shape_of
 
@@ -16,16 +16,6 @@ COLUMNS = 8192
 
 def ready(shape, blocks):
     return prepared(shape, [(block, prepared_part(prepare_block, shape, block)) for block in blocks])
-
-
-def test_blocks_are_of_whole_steps_and_cover_every_row(tmp_path):
-    shape = shape_of(saved(np.zeros((5000, COLUMNS), dtype=np.int8), tmp_path))
-    step = tile_rows(2 * COLUMNS)
-    blocks = prepare_blocks(shape, slots=3)
-    assert [block.start for block in blocks[1:]] == [block.stop for block in blocks[:-1]]
-    assert (blocks[0].start, blocks[-1].stop) == (0, 5000)
-    assert [block.rows % step for block in blocks[:-1]] == [0] * (len(blocks) - 1)
-    assert len(blocks) == 3
 
 
 def test_the_centre_is_the_same_to_the_last_bit_however_the_rows_are_cut_and_in_any_order(tmp_path):
@@ -52,24 +42,12 @@ def test_the_clusters_are_the_same_to_the_last_bit_however_the_rows_are_cut(tmp_
     assert Context(matrix=whole).frame().clusters is whole.clusters
 
 
-def test_most_rows_have_no_clusters(tmp_path):
-    rows = np.random.default_rng(0).standard_normal((300, 20))
-    assert ready(shape_of(saved(rows, tmp_path)), [RowBlock(0, 300)]).clusters is None
-
-
 def test_the_first_row_that_cannot_be_used_is_named_whoever_finds_another(tmp_path):
     rows = np.ones((100, 3))
     rows[[40, 90]] = np.nan
     shape = shape_of(saved(rows, tmp_path))
     with pytest.raises(InvalidInput, match="row 40 of the matrix"):
         ready(shape, [RowBlock(50, 100), RowBlock(0, 50)])
-
-
-def test_exponents_are_kept_only_where_a_row_has_one(tmp_path):
-    usual, huge = np.ones((4, 2)), np.full((4, 2), 1e200)
-    for rows, kept in ((usual, 0), (huge, 4)):
-        shape = shape_of(saved(rows, tmp_path / str(kept)))
-        assert len(ready(shape, [RowBlock(0, 4)]).exponents) == kept
 
 
 @pytest.mark.parametrize(("density", "by_elements"), [(0.0005, True), (0.5, False)])

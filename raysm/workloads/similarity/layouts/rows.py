@@ -1,42 +1,39 @@
-"""The rows of a channel whose files are spread over the instances: described, prepared, and cut into chunks there.
+"""The rows of a channel: whole on every instance (FullyReplicated), or sharded over them (ShardedByS3Key).
 
-A row that travels is ``columns * itemsize`` bytes, or what its elements take where it is sparse; the run's measures say
-what each instance really sent. Beside it travel the norms of all rows, 8 bytes each, once to every instance, and the
-results to their owners.
+Whole rows are loaded everywhere at once, and prepared by any free slot. Sharded rows are described, prepared, and cut
+into chunks where they lie. A row that travels is ``columns * itemsize`` bytes, or what its elements take where it is
+sparse; the run's measures say what each instance really sent. Beside it travel the norms of all rows, 8 bytes each,
+once to every instance, and the results to their owners.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import ray
 from numpy.typing import NDArray
 
 from raysm.bootstrap import environment
 from raysm.contract.names import LABEL_HOST, natural
 from raysm.errors import InstanceLost, InvalidInput, InvalidRequest
-from raysm.workloads.blocks import RowBlock, map_blocks
+from raysm.workloads.blocks import RowBlock, map_blocks, task_slots
 from raysm.workloads.nodes import PlacedBlock, answers, ask_every_node, cluster_nodes
-from raysm.workloads.similarity.arithmetic.row_order import RowOrder, Run
+from raysm.workloads.similarity.arithmetic.tiling import RowOrder, RowRun
+from raysm.workloads.similarity.engines.choice import compile_ahead
 from raysm.workloads.similarity.layouts.pair_queue import portion
 from raysm.workloads.similarity.layouts.rotation import RowChunk, cut
-from raysm.workloads.similarity.layouts.shards import ShardIndex, features_here, join, report
-from raysm.workloads.similarity.reading import digests
+from raysm.workloads.similarity.layouts.shards import Shard, ShardIndex, features_here, join, report
 from raysm.workloads.similarity.reading.columns import Features, agreed
-from raysm.workloads.similarity.reading.digests import file_digests, joined
-from raysm.workloads.similarity.reading.matrix import Described
+from raysm.workloads.similarity.reading.files import digest, file_digests, in_thread, join_digests
+from raysm.workloads.similarity.reading.matrix import Described, Matrix
 from raysm.workloads.similarity.reading.source import Source
 from raysm.workloads.similarity.tasks import preparing
-from raysm.workloads.similarity.tasks.context import RowShape, Shares
+from raysm.workloads.similarity.tasks.context import RowShape
 from raysm.workloads.similarity.tasks.parts import Part, prepared_part
-
-__all__ = ["ShardedRows", "SpreadMatrix", "send_chunk", "with_features"]
 
 BLOCKS_A_SLOT = 2
 """Tasks that prepare rows, for each slot."""
@@ -61,64 +58,10 @@ class HostRows(PlacedBlock):
     """Rows by their places, and the instance that has them."""
 
     host: str
-    """Its name."""
     rows: RowBlock
-    """Their places."""
 
     def __str__(self) -> str:
-        """Return the block's name in messages."""
         return f"{self.rows} by their places, on {self.host}"
-
-
-@dataclass(frozen=True, slots=True)
-class IdPiece(PlacedBlock):
-    """A piece of the id column of one file: a row group of its instance's own file of ids."""
-
-    host: str
-    """The instance that has it."""
-    name: str
-    """The file of the matrix."""
-    group: int
-    """Which of its pieces."""
-
-    def __str__(self) -> str:
-        """Return its name in messages."""
-        return f"piece {self.group} of the ids of {self.name}, on {self.host}"
-
-
-class SpreadMatrix:
-    """What the head knows of rows that lie on the instances: as of a ``Matrix``, but for the rows themselves."""
-
-    def __init__(self, index: ShardIndex, source: Source, dtype: np.dtype[Any] | None = None) -> None:
-        """Describe what the instances reported, read as ``dtype``; None is the files' own type."""
-        self.rows, self.columns, self.sparse = index.rows, index.columns, index.sparse
-        self.dtype = index.dtype if dtype is None else dtype
-        self.elements = index.elements
-        self.names = list(index.names)
-        self.ids, self.id_bytes = index.ids, index.id_bytes
-        self._index, self._source = index, source
-
-    @property
-    def id_pieces(self) -> list[IdPiece]:
-        """The pieces of the id column, in the order of the rows."""
-        files = zip(self._index.names, self._index.hosts, self._index.id_groups, strict=True)
-        return [IdPiece(host, name, group) for name, host, groups in files for group in range(groups)]
-
-    def id_batches(self) -> Iterator[pa.Array]:
-        """Yield the ids in the order of the rows.
-
-        Raises:
-            InstanceLost: An instance that has some went away for good.
-        """
-        # In any order: the caller holds all ids anyhow.
-        ids = dict(map_blocks(partial(_ids, self._source), self.id_pieces, num_cpus=0))
-        yield from (ids[piece] for piece in self.id_pieces)
-
-
-def _ids(source: Source, piece: IdPiece) -> pa.Array:
-    own = source.open()
-    with pq.ParquetFile(own.id_files[own.names.index(piece.name)]) as file:
-        return file.read_row_group(piece.group).column(0).combine_chunks()
 
 
 def send_chunk(source: Source, dtype: np.dtype[Any], chunk: RowChunk) -> Any:
@@ -145,7 +88,7 @@ def _digest_of(index: ShardIndex, waiting: list[Any]) -> str:
             f"{', '.join(sorted(silent, key=natural))} went away while its files were digested; start the job again, "
             "with all its instances"
         )
-    return joined([(name, sums[name]) for name in index.names])
+    return join_digests([(name, sums[name]) for name in index.names])
 
 
 def _digests(source: Source) -> list[tuple[str, str]]:
@@ -158,8 +101,8 @@ class ShardedRows:
 
     Attributes:
         source: The channel.
-        index: Where the rows are.
-        described: What the head knows of them.
+        index: The files of all instances.
+        described: The same, as ``WholeRows`` call it.
         slots: Tasks that each instance runs at once.
         store_bytes: What the smallest of their object stores holds.
     """
@@ -175,8 +118,7 @@ class ShardedRows:
         self.source = source
         # By what the service said, not by who joined: the rows of an instance that is missing in Ray are nowhere else.
         hosts = [host.name for host in environment.read().hosts]
-        self.index: ShardIndex = join(answers(ask_every_node(report, source).values()), hosts, source.channel)
-        self.described = SpreadMatrix(self.index, source)
+        self.described = self.index = join(answers(ask_every_node(report, source).values()), hosts, source)
         nodes = {node.host: node for node in cluster_nodes()}
         self.slots: Mapping[str, int] = {shard.host: nodes[shard.host].cpus for shard in self.index.shards}
         for shard in self.index.shards:
@@ -195,7 +137,7 @@ class ShardedRows:
         """Their numbers and places: those of the first instance come first, then those of the second."""
         return RowOrder.of(
             [
-                Run(run.start, self._starts[shard.host] + run.offset, run.rows)
+                RowRun(run.start, self._starts[shard.host] + run.offset, run.rows)
                 for shard in self.index.shards
                 for run in shard.runs
             ]
@@ -203,7 +145,7 @@ class ShardedRows:
 
     def as_type(self, dtype: np.dtype[Any]) -> Described:
         """Return what is known of the rows, read as ``dtype``."""
-        return SpreadMatrix(self.index, self.source, dtype)
+        return replace(self.index, dtype=dtype)
 
     def compares_elements(self) -> bool:
         """Return whether rows are compared by their elements: what the instance with the most rows says."""
@@ -220,9 +162,7 @@ class ShardedRows:
             rows=self.index.rows,
             columns=self.index.columns,
             dtype=dtype,
-            placement=Shares(
-                {shard.host: self._range(shard.host, 0, shard.rows) for shard in self.index.shards},
-            ),
+            ranges={shard.host: self._range(shard.host, 0, shard.rows) for shard in self.index.shards},
             sparse=sparse,
         )
 
@@ -233,7 +173,7 @@ class ShardedRows:
         """Return what will be the digest of the files: that of the same ones in one folder."""
         # Asked now, so that the instances begin; the thread only waits for them.
         waiting = list(ask_every_node(_digests, self.source).values())
-        return digests.in_thread(lambda: _digest_of(self.index, waiting))
+        return in_thread(lambda: _digest_of(self.index, waiting))
 
     def prepared_parts(self, shape: RowShape, name: str) -> Iterator[tuple[RowBlock, Part]]:
         """Prepare all rows where they lie.
@@ -292,3 +232,87 @@ def _sparse_pays(source: Source, rows: int, block: HostRows) -> bool:
 
 def _prepare(shape: RowShape, block: HostRows) -> dict[str, NDArray[Any]]:
     return preparing.prepare_block(shape, block.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class WholeRows:
+    """The rows of a channel, as every instance has them."""
+
+    source: Source
+    described: Matrix
+
+    slots: ClassVar[Mapping[str, int]] = {}
+    row_bytes: ClassVar[float] = 0.0
+    store_bytes: ClassVar[float] = math.inf
+
+    @property
+    def largest_share(self) -> int:
+        """All of them."""
+        return self.described.rows
+
+    @property
+    def order(self) -> RowOrder:
+        """Their places are their numbers."""
+        return RowOrder.identity(self.described.rows)
+
+    def as_type(self, dtype: np.dtype[Any]) -> Described:
+        """Return the rows, read as ``dtype``."""
+        return self.described.as_type(dtype)
+
+    def compares_elements(self) -> bool:
+        """Return whether rows like these are compared by the columns that they share."""
+        return preparing.compares_elements(self.described)
+
+    def shape(self, dtype: np.dtype[Any], *, sparse: bool) -> RowShape:
+        """Return what tasks are told before anything is prepared."""
+        rows, columns = self.described.rows, self.described.columns
+        return RowShape(source=self.source, rows=rows, columns=columns, dtype=dtype, sparse=sparse)
+
+    def digest(self) -> "Future[str]":
+        """Return what will be the digest of the files; it may have been started while the cluster formed."""
+        return digest(self.source.here().channel)
+
+    def prepared_parts(self, shape: RowShape, name: str) -> Iterator[tuple[RowBlock, Part]]:
+        """Prepare blocks of rows on whichever instance is free."""
+        blocks = preparing.prepare_blocks(shape, task_slots())
+        yield from map_blocks(partial(prepared_part, preparing.prepare_block, shape), blocks)
+
+    def chunks(self, hosts: Mapping[str, int], chunk_rows: int) -> dict[str, tuple[RowChunk, ...]]:
+        """Return all rows for each of those instances, in the chunks in which every instance has them."""
+        runs = (RowRun(0, 0, self.described.rows),)
+        return {host: cut(Shard(host=host, runs=runs, bytes=0), chunk_rows) for host in hosts}
+
+    def sent_bytes(self, sent_rows: Mapping[str, int]) -> dict[str, int]:
+        """Return nothing: no instance sends what every other has."""
+        return {}
+
+
+def load_everywhere(sources: Sequence[Source]) -> list[WholeRows]:
+    """Map the matrices here, while every other instance does the same.
+
+    Raises:
+        InvalidInput: An instance cannot use its files; the message says which, where, and why.
+    """
+    if not sources:
+        return []
+    own_id = ray.get_runtime_context().get_node_id()
+    # One without a CPU computes nothing, and needs no rows.
+    others = [node for node in cluster_nodes() if node.node_id != own_id and node.cpus]
+    # Begun before the head maps its own: all instances convert at the same time.
+    # For what has to be converted: it stays in the instance's scratch, where every task's process then maps it.
+    loading = ask_every_node(_load_there, list(sources), nodes=others, num_cpus=1)
+    opened = [WholeRows(source, source.open()) for source in sources]
+    # An instance that went away has no answer; the next task there converts what it needs.
+    answers(loading.values())
+    return opened
+
+
+def _load_there(sources: Sequence[Source]) -> None:
+    # Now, so that no task waits for the compiler.
+    compile_ahead()
+    for source in sources:
+        try:
+            source.open()
+        except InvalidInput as error:
+            # Every instance has a file of that path: only the host says which of them is torn or another.
+            raise InvalidInput(f"on {source.here().host}: {error}") from error

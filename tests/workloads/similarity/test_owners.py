@@ -3,31 +3,25 @@
 import os
 import time
 from contextlib import closing, suppress
-from dataclasses import replace
 
 import numpy as np
 import psutil
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import scipy.sparse
 
 from raysm.contract.events import Progress
 from raysm.contract.result import Manifest
 from raysm.errors import BlockFailed
 from raysm.request import Similarity
 from raysm.workloads.blocks import RowBlock, TileBlock
-from raysm.workloads.report import ProgressThrottle
-from raysm.workloads.similarity.arithmetic import tiling
-from raysm.workloads.similarity.arithmetic.row_order import RowOrder
+from raysm.workloads.similarity.arithmetic.tiling import RowOrder
 from raysm.workloads.similarity.modes.mode import RangeMerger
-from raysm.workloads.similarity.modes.threshold import Threshold
 from raysm.workloads.similarity.modes.topk import TopK
-from raysm.workloads.similarity.owners.collector import DONE, MAX_RESTARTS, Collector
-from raysm.workloads.similarity.reading.columns import Selection
+from raysm.workloads.similarity.owners import MAX_RESTARTS, Collector
 from raysm.workloads.similarity.reading.source import Place, Source
-from raysm.workloads.similarity.run import Choices, Folders, run
-from raysm.workloads.similarity.tasks.parts import FreeTile
+from raysm.workloads.similarity.run import run
+from raysm.workloads.similarity.runs import Folders
+from raysm.workloads.similarity.tasks.parts import TileTask
 from tests.support.dense_rows import kinds_of_rows
 from tests.support.reference import neighbors, pairs, score_rows
 from tests.support.similarity import queries_of, run_of, saved
@@ -49,13 +43,12 @@ def go(folder, ranges, emit_event=lambda event: None, **more):
 
 def go_on(folder, ranges, emit_event=lambda event: None, *, source, queries=None, lasting=True, **workload):
     return run(
-        Similarity(**workload),
+        Similarity(parts=ranges, **workload),
         job="job",
         source=source,
         folders=Folders(result=folder / "result", records=folder / "records", lasting=lasting),
         emit_event=emit_event,
         queries=queries,
-        choices=Choices(ranges=ranges),
     )
 
 
@@ -144,41 +137,17 @@ def test_ranges_hold_the_neighbors_of_float64_row_by_row_and_the_content_of_the_
     assert sorted(file.name for file in (tmp_path / "result").iterdir()) == ["manifest.json", "neighbors"]
 
 
-def test_queries_are_owned_as_rows_are(ray_here, tmp_path):
-    queries = queries_of(np.concatenate([ROWS[:40], np.zeros((1, ROWS.shape[1]), dtype=ROWS.dtype)]), tmp_path)
-    # Into two unequal ones.
-    for ranges in (1, 2):
-        go(tmp_path / str(ranges), ranges, queries=queries, top_k=9, block_rows=17)
-    many = pq.read_table(tmp_path / "2" / "result" / "neighbors")
-    assert many == pq.read_table(tmp_path / "1" / "result" / "neighbors.parquet")
-    assert many.num_rows == 41
-
-
-def test_rows_that_are_compared_by_their_elements_are_owned_as_dense_ones_are(ray_here, tmp_path):
-    folder = tmp_path / "matrix"
-    folder.mkdir()
-    rng = np.random.default_rng(0)
-    # In two files; a row in a few dozen has no element at all.
-    for name, rows in (("part-1", 200), ("part-2", 130)):
-        scipy.sparse.save_npz(folder / f"{name}.npz", scipy.sparse.random(rows, 900, 0.004, "csr", random_state=rng))
-    source = Source(channel="matrix", place=Place(folder, tmp_path / "scratch", "algo-1"))
-    one, many = contents(tmp_path, source, 2, top_k=6, block_rows=70)
-    assert many == one
-    assert Manifest.read(tmp_path / "many" / "result").engines == ("float32 sparse",)
-
-
 # Of one instance their places are their numbers: tests/jobs/test_sharded_similarity.py has three.
-@pytest.mark.parametrize("asked", [False, True])
-def test_rows_that_are_shared_out_are_owned_as_whole_ones_are(base, tmp_path, asked):
+def test_rows_that_are_shared_out_are_owned_as_whole_ones_are(base, tmp_path):
     folder = tmp_path / "matrix"
     folder.mkdir()
     for at, rows in enumerate(np.split(ROWS, [70, 250, 251])):
         np.save(folder / f"part-{at + 8}.npy", rows)
     source = Source(channel="matrix", sharded=True, place=Place(folder, tmp_path / "scratch", "algo-1"))
-    queries = queries_of(ROWS[:90], tmp_path) if asked else None
+    queries = queries_of(ROWS[:90], tmp_path)
     one, many = contents(tmp_path, source, 2, queries, top_k=6, block_rows=60)
     assert many == one
-    assert many.num_rows == (90 if asked else 600)
+    assert many.num_rows == 90
 
 
 def test_a_head_that_ends_leaves_no_owner_and_the_next_finds_what_they_recorded(ray_here, tmp_path):
@@ -191,9 +160,8 @@ def test_a_head_that_ends_leaves_no_owner_and_the_next_finds_what_they_recorded(
     recorded = files_below(tmp_path / "records")
     after = {}
     manifest = go(
-        tmp_path, None, at_rows(600, lambda: after.update(files_below(tmp_path / "records"))), top_k=7, block_rows=60
+        tmp_path, 2, at_rows(600, lambda: after.update(files_below(tmp_path / "records"))), top_k=7, block_rows=60
     )
-    # Also how many ranges there are holds, whatever the model says.
     assert len(manifest.files) == 2
     assert manifest.measures["blocks"] == 55
     assert manifest.measures["blocks_found"] >= 14
@@ -276,55 +244,6 @@ def test_a_restarted_head_computes_no_strip_that_an_owner_recorded(ray_here, tmp
     assert np.array_equal(all_scores(tmp_path, manifest), score_rows(source.open().read(0, 300), range(300)))
 
 
-def test_names_of_rows_stand_beside_the_parts_of_the_full_matrix(ray_here, tmp_path):
-    names = pa.array([f"row {row}" for row in range(60)])
-    pq.write_table(pa.table({"name": names, "x": ROWS[:60, 0], "y": ROWS[:60, 1]}), tmp_path / "matrix.parquet")
-    place = Place(tmp_path / "matrix.parquet", tmp_path / "scratch", "algo-1")
-    source = Source(channel="matrix", selection=Selection(ids=("name",)), place=place)
-    manifest = go_on(tmp_path, 2, source=source, full=True, id_column="name")
-    assert [file.name for file in manifest.files][2:] == ["ids.parquet"]
-    assert pq.read_table(tmp_path / "result" / "ids.parquet")["id"].to_pylist() == names.to_pylist()
-
-
-def test_of_a_tile_that_was_given_up_the_pieces_are_computed(ray_here, tmp_path):
-    run_, mode, task = run_of(ROWS, tmp_path, threshold=0.5), Threshold(np.float32(0.5)), FreeTile(WHOLE, True)
-    with closing(Collector(mode, run_, [task], RowOrder.identity(600), run_.record("threshold"))) as collector:
-        (piece,) = collector.take(task, replace(DONE, arrays={"overflowed": np.array([9])}))
-        assert piece == WHOLE
-        assert not collector.holds(task)
-
-
-@pytest.mark.parametrize("count", [1, 2])
-def test_a_tile_is_held_once_all_owners_of_its_rows_have_its_pieces(ray_here, tmp_path, count):
-    run_, mode = run_of(ROWS, tmp_path, top_k=3), TopK(3)
-    tasks = [FreeTile(tile, True) for tile in tiling.triangle(600, 300)]
-    with closing(Collector(mode, run_, tasks, RowOrder.identity(600), run_.record("topk"), count)) as collector:
-        throttle = ProgressThrottle("gather", 600, "rows", lambda event: None)
-        for task in tasks:
-            assert not collector.holds(task)
-            found = collector.comparing.compare(run_.context, collector.informed(task))
-            assert (found == {}) == (count > 1)
-            collector.take(task, replace(DONE, arrays=found))
-            assert collector.holds(task)
-        assert task in collector.recorded
-        files = collector.gather(throttle)
-        assert [file.shape for file in files] == [(600 // count, 3)] * count
-    # Another run finds all of it.
-    with closing(Collector(mode, run_, tasks, RowOrder.identity(600), run_.record("topk"), count)) as collector:
-        assert all(map(collector.holds, tasks))
-
-
-def test_a_task_is_told_what_its_rows_reach_already(ray_here, tmp_path):
-    run_, mode, task = run_of(ROWS, tmp_path, top_k=3), TopK(3), FreeTile(WHOLE, True)
-    with closing(Collector(mode, run_, [task], RowOrder.identity(600), run_.record("topk"))) as collector:
-        before = collector.informed(task)
-        assert (before.hint.row_bounds == -np.inf).all()
-        collector.take(task, replace(DONE, arrays=mode.compare(run_.context, before)))
-        np.testing.assert_array_equal(collector.informed(task).hint.row_bounds, neighbors(ROWS, 3)[1][:, -1])
-        # A copy: a task that is still to start reads what it was told.
-        assert (before.hint.row_bounds == -np.inf).all()
-
-
 # Each time Ray starts it again costs the start of a process.
 @pytest.mark.long
 def test_an_owner_that_ends_whenever_it_takes_something_in_is_given_up(ray_here, tmp_path):
@@ -342,7 +261,7 @@ def test_an_owner_that_ends_whenever_it_takes_something_in_is_given_up(ray_here,
         def merger(self, owned, folder, scratch, record):
             return Deadly()
 
-    run_, task = run_of(ROWS, tmp_path, top_k=3), FreeTile(WHOLE, True)
+    run_, task = run_of(ROWS, tmp_path, top_k=3), TileTask(WHOLE, True)
     with closing(Collector(Deadening(3), run_, [task], RowOrder.identity(600), run_.record("topk"), 2)) as collector:
         with pytest.raises(BlockFailed, match=f"failed {MAX_RESTARTS + 1} times"):
             collector.comparing.compare(run_.context, task)

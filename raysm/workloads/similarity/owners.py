@@ -1,18 +1,23 @@
-"""The head's side of the result: it starts the owners, notes which tiles are done, and asks for the files.
+"""The owners of the result: each merges the pieces of one range of rows, and writes the range's file.
 
-With one range the head is its owner: parts come to it and are merged there. With several, each belongs to an actor of
-Ray on an instance. Tasks then hand each piece to its owner directly, through Ray's object store, and the head hears
-only which tiles are done.
+With one range the head is its owner: parts come to it and are merged there. Each of several ranges belongs to an actor
+of Ray on an instance. Tasks then hand each piece to its owner directly, through Ray's object store, and the
+``Collector`` on the head hears only which tiles are done.
 
-**A lost instance** takes along the ranges that it owned. Ray starts their owners again elsewhere, empty; tasks that
-hand something over wait until then. When all tasks are done, each owner is told which tiles it must hold. If one lacks
-any, the tiles that have rows of its range are computed again: about twice their share of all tiles. Owners that have
-the pieces drop them.
+**A lost owner.** Where its process or instance is lost, Ray starts it again on another one, with nothing but what it
+recorded among the checkpoints. Callers wait meanwhile. When all tasks are done, each owner is told which tiles it must
+hold. If one lacks any, the tiles that have rows of its range are computed again: about twice their share of all tiles.
+Owners that have the pieces drop them.
+
+**Memory**: what its merger holds, and a piece at a time; others wait in Ray's object store, or on the disk that this
+spills to. Calls are threads: an actor tells a range's bounds while it merges a piece.
 """
 
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,34 +27,176 @@ from ray.exceptions import RayActorError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raysm.contract.result import ResultFile
-from raysm.errors import BlockFailed, RaysmError
+from raysm.errors import BlockFailed, NoRoom, RaysmError
 from raysm.workloads.blocks import RowBlock, TileBlock
+from raysm.workloads.gather import check_room
 from raysm.workloads.nodes import cluster_nodes, inputs_of
-from raysm.workloads.record import BlockRecord
 from raysm.workloads.report import ProgressThrottle
-from raysm.workloads.similarity.arithmetic.row_order import RowOrder, consecutive
-from raysm.workloads.similarity.modes import Mode
-from raysm.workloads.similarity.modes.mode import OwnedRange, Piece, Ranges
-from raysm.workloads.similarity.owners.owner import Owner, OwnerOrder, folders_here
-from raysm.workloads.similarity.runs import Run
+from raysm.workloads.record import BlockRecord, occupied_bytes
+from raysm.workloads.similarity.arithmetic.tiling import RowOrder, RowRun, consecutive
+from raysm.workloads.similarity.modes.mode import Mode, OwnedRange, Piece, RangeMerger, Ranges
+from raysm.workloads.similarity.reading.ids import Ids
+from raysm.workloads.similarity.reading.source import Source
+from raysm.workloads.similarity.runs import Folders, Run
 from raysm.workloads.similarity.tasks.context import Context
-from raysm.workloads.similarity.tasks.parts import Comparing, Part, TileTask
+from raysm.workloads.similarity.tasks.parts import Comparing, Part, TileTask, decode_part, encode_part
 
-__all__ = ["DONE", "MAX_RESTARTS", "Collector", "Handover"]
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OwnerOrder:
+    """All that an owner is told when it starts, wherever that is."""
+
+    owned: OwnedRange
+    merger: Callable[[OwnedRange, Path, Path, BlockRecord[Part]], RangeMerger]
+    """Starts to merge the range; given it, the folders of the result and of the scratch, and the record."""
+    on_instance: int = 1
+    """Ranges that its instance owns: they share its disks."""
+    source: Source
+    """The matrix: it knows this instance's scratch."""
+    folders: Callable[[], Folders]
+    """Returns where this instance writes."""
+    depends_on: Mapping[str, Any]
+    for_later: bool = False
+    """See ``Mode.for_later``."""
+
+
+class Owner:
+    """One range, on the instance where this runs."""
+
+    def __init__(self, order: OwnerOrder) -> None:
+        """Open nothing yet: an error here would end an actor for good, and no caller would learn of it."""
+        self._order = order
+        self._lock = threading.Lock()
+        self._merger: RangeMerger | None = None
+        self._record: BlockRecord[Part] | None = None
+        self._held: set[str] = set()
+
+    def hold(self, names: Sequence[str]) -> list[bool]:
+        """Return which of these tiles' pieces are here, after taking in what an earlier owner recorded of them.
+
+        Raises:
+            NoRoom: The disk cannot hold the range, or became full.
+        """
+        with self._lock:
+            merger = self._opened()
+            # One after the other: of a large range the pieces together are many times what the merger holds.
+            for name in names:
+                recorded = self._recorded(name)
+                if self._record is not None and name not in self._held and recorded in self._record:
+                    self._merge(merger, name, self._record.load(recorded).arrays)
+            return [name in self._held for name in names]
+
+    def bounds(self, runs: Sequence[RowRun]) -> NDArray[np.float32]:
+        """Return the lower bounds of these rows' scores that are known by now."""
+        merger = self._merger
+        if merger is None:
+            with self._lock:
+                merger = self._opened()
+        # Without the lock: a bound only rises, and both the old and the new one are true.
+        return merger.bounds(runs)
+
+    def take(self, name: str, piece: Piece) -> None:
+        """Take in a tile's piece; one that comes again, from a task that was tried again, is dropped.
+
+        Raises:
+            NoRoom: The disk became full.
+        """
+        with self._lock:
+            merger = self._opened()
+            if name in self._held:
+                return
+            # Recorded first: tasks may drop what does not reach the bounds that this piece raises.
+            if self._record is not None:
+                self._record.save(self._recorded(name), Part(arrays=piece, peaks={}, seconds=0.0))
+            self._merge(merger, name, piece)
+
+    def write(
+        self, names: Sequence[str], ids: Ids | None, on_rows: Callable[[int], None] = lambda rows: None
+    ) -> ResultFile | None:
+        """Write the range; None: it lacks the piece of one of these tiles, because the owner was started again.
+
+        Raises:
+            NoRoom: The disk became full.
+        """
+        with self._lock:
+            merger = self._opened()
+            return merger.write(ids, on_rows) if self._held.issuperset(names) else None
+
+    def end(self) -> None:
+        """Remove what was recorded, which is in the result, and close what is open."""
+        # Other owners of this instance have theirs in the same folder, and are as done with it.
+        if self._record is not None:
+            self._record.remove()
+        self.close()
+
+    def close(self) -> None:
+        """Close what is open."""
+        with self._lock:
+            if self._merger is not None:
+                self._merger.close()
+
+    def _merge(self, merger: RangeMerger, name: str, piece: Piece) -> None:
+        try:
+            merger.take(self._recorded(name), piece)
+        except BaseException:
+            # Some of it may be merged, and cannot be taken out again; the next try brings all of it. So this owner
+            # forgets everything, as one that is started again does.
+            self._held.clear()
+            self._merger = None
+            merger.close()
+            raise
+        self._held.add(name)
+
+    def _recorded(self, name: str) -> str:
+        # With the range: a run with other ranges must not take this piece for all of its own.
+        return f"{name}, of {self._order.owned.rows}"
+
+    def _opened(self) -> RangeMerger:
+        if self._merger is not None:
+            return self._merger
+        order, folders, place = self._order, self._order.folders(), self._order.source.here()
+        record: BlockRecord[Part] = BlockRecord(
+            folders.records, order.depends_on, encode=encode_part, decode=decode_part, for_later=order.for_later
+        )
+        merger = order.merger(order.owned, folders.result, place.scratch, record)
+        is_kept = folders.lasting or merger.keeps_pieces
+        needs = [(folders.result, merger.result_bytes), (place.scratch, merger.scratch_bytes)]
+        try:
+            # For all ranges of this instance at once: each alone would be promised the room that only one of them gets.
+            on_disks = [(folder, size * order.on_instance) for folder, size in needs]
+            if is_kept:
+                # What lies among the records already is not written again.
+                on_disks.append((folders.records, merger.recorded_bytes - occupied_bytes(folders.records)))
+            check_room(on_disks, where=place.host)
+        except NoRoom:
+            merger.close()
+            raise
+        self._record = record if is_kept else None
+        self._merger = merger
+        return merger
+
+
+def folders_here(folders: Folders) -> Folders:
+    """Return the folders of this instance."""
+    if folders.on_instance is None:
+        return folders
+    # The head decides once whether anything lasts: instances that decide for themselves would record apart.
+    return replace(folders.on_instance(), lasting=folders.lasting)
+
 
 MAX_RESTARTS = 8
-"""How often Ray starts an owner again. More often it ends by its own doing: if an instance is short of memory, say, Ray
-ends owners before tasks, and the range would be computed again for ever."""
+"""Ray starts an owner again this often. An owner that ends more often ends by its own doing: if an instance is short of
+memory, say, Ray ends owners before tasks, and the range would be computed again without an end."""
 
 CALLS = 16
 """Calls that an owner answers at a time: one merges, the others tell bounds or wait with what they bring."""
 
 DONE = Part(arrays={}, peaks={}, seconds=0.0)
-"""What the head knows of a tile whose pieces were found where they belong."""
+"""The part of a tile whose pieces the owners have already."""
 
 
 class Collector:
-    """Which owner has the pieces of which tile."""
+    """The head's record of which owner has the pieces of which tile."""
 
     def __init__(
         self,
@@ -110,8 +257,8 @@ class Collector:
                 for _, piece in self._mode.split(task, part.arrays, self._ranges):
                     self._owners[0].take(str(task), piece)
             # Without the rows that came for it: as long as a task refers to them they stay in the object store.
-            inputs = {"inputs": ()} if inputs_of(task) else {}
-            self._done[str(task)] = replace(task, hint=None, **inputs)  # type: ignore[type-var]
+            inputs: dict[str, Any] = {"inputs": ()} if inputs_of(task) else {}
+            self._done[str(task)] = replace(task, hint=None, **inputs)
         return again
 
     def holds(self, task: TileTask) -> bool:
@@ -142,9 +289,7 @@ class Collector:
                     throttle.add(rows.rows)
         files = [file for file in written if file is not None]
         if len(files) < len(self._ranges):
-            for at, file in enumerate(written):
-                if file is None:
-                    self._look_for(tasks, only=at)
+            self._look_for(tasks)
             return None
         return (*files, *self._mode.write_beside(self._run.folders.result, ids))
 
@@ -162,23 +307,22 @@ class Collector:
                 # it. What it still does is harmless: what it wrote is whole, or has no name.
                 ray.kill(owner)
 
-    def _ask(self, method: str, arguments: Sequence[tuple[Any, ...]], only: int | None = None) -> list[Any]:
-        """Call a method of each owner, or of one, with its own arguments, all at the same time; return the answers."""
-        numbers = range(len(self._owners)) if only is None else [only]
+    def _ask(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """Call a method of each owner with its own arguments, all at the same time; return the answers."""
         if self.is_local:
-            return [getattr(self._owners[at], method)(*arguments[at]) for at in numbers]
-        return _answers([getattr(self._owners[at], method).remote(*arguments[at]) for at in numbers])
+            return [getattr(self._owners[0], method)(*arguments[0])]
+        return _answers(
+            [getattr(owner, method).remote(*some) for owner, some in zip(self._owners, arguments, strict=True)]
+        )
 
-    def _look_for(self, tasks: Sequence[TileTask], only: int | None = None) -> None:
-        """Ask the owners, or one of them, which of these tiles' pieces they have."""
+    def _look_for(self, tasks: Sequence[TileTask]) -> None:
+        """Ask the owners which of these tiles' pieces they have."""
         names = self._names(tasks)
         self._asked.update(map(str, tasks))
-        answers = self._ask("hold", [(some,) for some in names], only)
-        numbers = range(len(self._owners)) if only is None else [only]
         missing = {
             name
-            for at, some in zip(numbers, answers, strict=True)
-            for name, is_there in zip(names[at], some, strict=True)
+            for some, answers in zip(names, self._ask("hold", [(some,) for some in names]), strict=True)
+            for name, is_there in zip(some, answers, strict=True)
             if not is_there
         }
         for task in tasks:
@@ -211,7 +355,7 @@ class Collector:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What the owners have, as ``map_blocks`` asks a record."""
+    """The owners' pieces, in the form of a record for ``map_blocks``."""
 
     collector: Collector
 
@@ -282,9 +426,7 @@ class Handover:
     """Compares as its mode does, and hands each owner its piece of what was found. It travels to the tasks."""
 
     mode: Mode
-    """What is asked for."""
     ranges: Ranges
-    """Which rows each owner has."""
     owners: Sequence[Any]
     """The actors, one for each range: a handle stays good when Ray starts its actor again."""
 
