@@ -31,8 +31,8 @@ from raysm.errors import BlockFailed, NoRoom, RaysmError
 from raysm.workloads.blocks import RowBlock, TileBlock
 from raysm.workloads.gather import check_room
 from raysm.workloads.nodes import cluster_nodes, inputs_of
-from raysm.workloads.report import ProgressThrottle
 from raysm.workloads.record import BlockRecord, occupied_bytes
+from raysm.workloads.report import ProgressThrottle
 from raysm.workloads.similarity.arithmetic.tiling import RowOrder, RowRun, consecutive
 from raysm.workloads.similarity.modes.mode import Mode, OwnedRange, Piece, RangeMerger, Ranges
 from raysm.workloads.similarity.reading.ids import Ids

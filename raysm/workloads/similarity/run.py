@@ -32,9 +32,9 @@ from raysm.errors import InvalidInput, InvalidRequest
 from raysm.request.codec import to_json
 from raysm.request.similarity import Similarity
 from raysm.workloads.blocks import instances, task_slots
-from raysm.workloads.runner import Beginning
 from raysm.workloads.nodes import Node, ask_every_node, cluster_nodes
 from raysm.workloads.report import EmitEvent
+from raysm.workloads.runner import Beginning
 from raysm.workloads.similarity.engines.choice import CUDA, is_cuda, why_no_cuda
 from raysm.workloads.similarity.layouts.layout import Layout, compare, load
 from raysm.workloads.similarity.modes import mode_of

@@ -15,8 +15,8 @@ from raysm.contract.events import State
 from raysm.request.codec import to_json
 from raysm.request.similarity import Similarity
 from raysm.workloads.blocks import Record
-from raysm.workloads.report import EmitEvent, ProgressThrottle
 from raysm.workloads.record import BlockRecord
+from raysm.workloads.report import EmitEvent, ProgressThrottle
 from raysm.workloads.similarity.reading.ids import Ids
 from raysm.workloads.similarity.reading.matrix import Described
 from raysm.workloads.similarity.tasks.context import Context

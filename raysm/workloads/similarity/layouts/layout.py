@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from raysm.workloads.blocks import LATER, RowBlock, TileBlock, map_blocks
-from raysm.workloads.report import ProgressThrottle
 from raysm.workloads.record import BlockRecord
+from raysm.workloads.report import ProgressThrottle
 from raysm.workloads.similarity.arithmetic.tiling import TILES_A_SLOT, RowOrder, shifted
 from raysm.workloads.similarity.layouts.pair_queue import MAX_LEAVING, PairQueue, compare_pair
 from raysm.workloads.similarity.layouts.rotation import Side, Transfer, block_pairs, rotate, rotate_queries
