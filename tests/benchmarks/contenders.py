@@ -266,7 +266,7 @@ def raysm_run(folder, engine):
     import pyarrow.parquet as pq
 
     from raysm.request import Similarity
-    from raysm.workloads.similarity.reading.source import Place, Source
+    from raysm.workloads.similarity.reading.matrix import Place, Source
     from raysm.workloads.similarity.run import run
     from raysm.workloads.similarity.runs import Folders
 

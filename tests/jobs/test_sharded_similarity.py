@@ -12,7 +12,7 @@ import scipy.sparse
 
 from raysm.contract.result import Manifest
 from raysm.request import Cluster, Input, Similarity
-from raysm.workloads.similarity.layouts.pair_queue import MAX_LEAVING
+from raysm.workloads.similarity.layouts.rotation import MAX_LEAVING
 from raysm.workloads.similarity.tasks.context import KEPT_BYTES
 from tests.support.jobs import completed, script_request
 
@@ -39,7 +39,7 @@ from raysm.request import Similarity
 from raysm.bootstrap.log import emit_event
 from raysm.workloads.nodes import cluster_nodes
 from raysm.workloads.similarity.reading.columns import Selection
-from raysm.workloads.similarity.reading.source import Source
+from raysm.workloads.similarity.reading.matrix import Source
 from raysm.workloads.similarity.tasks.parts import peak_memory_bytes
 from raysm.workloads.similarity.run import run
 from raysm.workloads.similarity.runs import Folders

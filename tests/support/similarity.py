@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as arrays
 from raysm.request import Similarity
 from raysm.workloads.blocks import RowBlock
 from raysm.workloads.similarity.modes.mode import OwnedRange
-from raysm.workloads.similarity.reading.source import Place, Source
+from raysm.workloads.similarity.reading.matrix import Place, Source
 from raysm.workloads.similarity.runs import Folders, Run
 from raysm.workloads.similarity.tasks.context import Context, RowShape
 from raysm.workloads.similarity.tasks.parts import prepared_part

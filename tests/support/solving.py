@@ -14,15 +14,22 @@ from raysm.workloads.blocks import RowBlock
 from raysm.workloads.similarity.arithmetic import tiling
 from raysm.workloads.similarity.arithmetic.score import least_score
 from raysm.workloads.similarity.arithmetic.tiling import RowOrder, RowRun, consecutive
-from raysm.workloads.similarity.layouts.pair_queue import compare_pair, portion
-from raysm.workloads.similarity.layouts.rotation import Side, block_pairs, cut, rotate, rotate_queries
+from raysm.workloads.similarity.layouts.rotation import (
+    Side,
+    block_pairs,
+    compare_pair,
+    cut,
+    portion,
+    rotate,
+    rotate_queries,
+)
 from raysm.workloads.similarity.layouts.shards import Shard, join, report
 from raysm.workloads.similarity.modes.full import Full
 from raysm.workloads.similarity.modes.mode import OwnedRange
 from raysm.workloads.similarity.modes.threshold import Threshold
 from raysm.workloads.similarity.modes.topk import TopK
 from raysm.workloads.similarity.reading.columns import agreed
-from raysm.workloads.similarity.reading.source import Place, Source
+from raysm.workloads.similarity.reading.matrix import Place, Source
 from raysm.workloads.similarity.tasks.context import Context, RowShape
 from raysm.workloads.similarity.tasks.parts import TileTask, prepared_part
 from raysm.workloads.similarity.tasks.preparing import prepare_block, prepared

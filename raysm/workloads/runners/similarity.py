@@ -18,7 +18,7 @@ from raysm.workloads.runner import Runner, leave, leave_on_sigterm
 from raysm.workloads.similarity.engines.choice import compile_ahead
 from raysm.workloads.similarity.reading import files
 from raysm.workloads.similarity.reading.columns import Selection
-from raysm.workloads.similarity.reading.source import Source
+from raysm.workloads.similarity.reading.matrix import Source
 from raysm.workloads.similarity.run import run
 from raysm.workloads.similarity.runs import Folders
 

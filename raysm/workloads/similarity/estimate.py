@@ -29,8 +29,7 @@ from raysm.request.similarity import Similarity
 from raysm.workloads.blocks import RowBlock, TileBlock
 from raysm.workloads.similarity.modes import mode_of
 from raysm.workloads.similarity.reading.columns import Selection
-from raysm.workloads.similarity.reading.matrix import Matrix, open_matrix
-from raysm.workloads.similarity.reading.source import Place, Source
+from raysm.workloads.similarity.reading.matrix import Matrix, Place, Source, open_matrix
 from raysm.workloads.similarity.sizing import DENSE, SPARSE, Sizing
 from raysm.workloads.similarity.tasks.context import Context, RowShape, engine_cache_of
 from raysm.workloads.similarity.tasks.parts import TileTask, prepared_part

@@ -36,7 +36,7 @@ from raysm.workloads.report import ProgressThrottle
 from raysm.workloads.similarity.arithmetic.tiling import RowOrder, RowRun, consecutive
 from raysm.workloads.similarity.modes.mode import Mode, OwnedRange, Piece, RangeMerger, Ranges
 from raysm.workloads.similarity.reading.ids import Ids
-from raysm.workloads.similarity.reading.source import Source
+from raysm.workloads.similarity.reading.matrix import Source
 from raysm.workloads.similarity.runs import Folders, Run
 from raysm.workloads.similarity.tasks.context import Context
 from raysm.workloads.similarity.tasks.parts import Comparing, Part, TileTask, decode_part, encode_part

@@ -40,8 +40,7 @@ from raysm.workloads.similarity.layouts.layout import Layout, compare, load
 from raysm.workloads.similarity.modes import mode_of
 from raysm.workloads.similarity.modes.mode import Mode
 from raysm.workloads.similarity.owners import Collector
-from raysm.workloads.similarity.reading.matrix import Described, describe
-from raysm.workloads.similarity.reading.source import Source
+from raysm.workloads.similarity.reading.matrix import Described, Source, describe
 from raysm.workloads.similarity.runs import Folders, Report, Run
 from raysm.workloads.similarity.sizing import DENSE, GPU, SPARSE, Sizing
 from raysm.workloads.similarity.tasks.parts import peak_memory_bytes

@@ -18,7 +18,7 @@ from raysm.workloads.similarity.arithmetic.tiling import RowOrder
 from raysm.workloads.similarity.modes.mode import RangeMerger
 from raysm.workloads.similarity.modes.topk import TopK
 from raysm.workloads.similarity.owners import MAX_RESTARTS, Collector
-from raysm.workloads.similarity.reading.source import Place, Source
+from raysm.workloads.similarity.reading.matrix import Place, Source
 from raysm.workloads.similarity.run import run
 from raysm.workloads.similarity.runs import Folders
 from raysm.workloads.similarity.tasks.parts import TileTask

@@ -12,7 +12,7 @@ from raysm.errors import InvalidInput
 from raysm.request import Similarity
 from raysm.workloads.similarity.reading.columns import Selection
 from raysm.workloads.similarity.reading.files import digest
-from raysm.workloads.similarity.reading.source import Place, Source
+from raysm.workloads.similarity.reading.matrix import Place, Source
 from raysm.workloads.similarity.run import run
 from raysm.workloads.similarity.runs import Folders
 from tests.support.dense_rows import kinds_of_rows

@@ -3,7 +3,7 @@ import pyarrow.parquet as pq
 import scipy.sparse
 
 from raysm.request import Similarity
-from raysm.workloads.similarity.reading.source import Place, Source
+from raysm.workloads.similarity.reading.matrix import Place, Source
 from raysm.workloads.similarity.run import run
 from raysm.workloads.similarity.runs import Folders
 from tests.support.reference import neighbors, pairs, score_rows

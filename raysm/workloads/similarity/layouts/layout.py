@@ -14,13 +14,20 @@ from raysm.workloads.blocks import LATER, RowBlock, TileBlock, map_blocks
 from raysm.workloads.record import BlockRecord
 from raysm.workloads.report import ProgressThrottle
 from raysm.workloads.similarity.arithmetic.tiling import TILES_A_SLOT, RowOrder, shifted
-from raysm.workloads.similarity.layouts.pair_queue import MAX_LEAVING, PairQueue, compare_pair
-from raysm.workloads.similarity.layouts.rotation import Side, Transfer, block_pairs, rotate, rotate_queries
+from raysm.workloads.similarity.layouts.rotation import (
+    MAX_LEAVING,
+    PairQueue,
+    Side,
+    Transfer,
+    block_pairs,
+    compare_pair,
+    rotate,
+    rotate_queries,
+)
 from raysm.workloads.similarity.layouts.rows import ShardedRows, WholeRows, load_everywhere, send_chunk, with_features
 from raysm.workloads.similarity.modes.mode import Mode
 from raysm.workloads.similarity.owners import Collector
-from raysm.workloads.similarity.reading.matrix import Described
-from raysm.workloads.similarity.reading.source import Source
+from raysm.workloads.similarity.reading.matrix import Described, Source
 from raysm.workloads.similarity.runs import Report
 from raysm.workloads.similarity.sizing import Sizing
 from raysm.workloads.similarity.tasks.context import Context

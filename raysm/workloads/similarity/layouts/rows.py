@@ -24,13 +24,11 @@ from raysm.workloads.blocks import RowBlock, map_blocks, task_slots
 from raysm.workloads.nodes import PlacedBlock, answers, ask_every_node, cluster_nodes
 from raysm.workloads.similarity.arithmetic.tiling import RowOrder, RowRun
 from raysm.workloads.similarity.engines.choice import compile_ahead
-from raysm.workloads.similarity.layouts.pair_queue import portion
-from raysm.workloads.similarity.layouts.rotation import RowChunk, cut
+from raysm.workloads.similarity.layouts.rotation import RowChunk, cut, portion
 from raysm.workloads.similarity.layouts.shards import Shard, ShardIndex, features_here, join, report
 from raysm.workloads.similarity.reading.columns import Features, agreed
 from raysm.workloads.similarity.reading.files import digest, file_digests, in_thread, join_digests
-from raysm.workloads.similarity.reading.matrix import Described, Matrix
-from raysm.workloads.similarity.reading.source import Source
+from raysm.workloads.similarity.reading.matrix import Described, Matrix, Source
 from raysm.workloads.similarity.tasks import preparing
 from raysm.workloads.similarity.tasks.context import RowShape
 from raysm.workloads.similarity.tasks.parts import Part, prepared_part

@@ -23,7 +23,7 @@ from raysm.workloads.nodes import PlacedBlock
 from raysm.workloads.similarity.arithmetic.tiling import RowRun
 from raysm.workloads.similarity.reading.columns import Features
 from raysm.workloads.similarity.reading.ids import word
-from raysm.workloads.similarity.reading.source import Source
+from raysm.workloads.similarity.reading.matrix import Source
 
 NUMBERED = re.compile(r"(?<!\d)(\d+)-of-(\d+)(?!\d)")
 """``part-00003-of-00010.npy``: a name that says how many there are."""

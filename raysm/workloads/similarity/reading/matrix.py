@@ -1,10 +1,12 @@
 """The rows of a channel, as one matrix, mapped from this instance's own disk.
 
 ``Matrix`` reads rows without ever holding all of them. C-ordered ``.npy`` files are mapped where they lie, everything
-else is converted to arrays in a scratch folder of the instance, once.
+else is converted to arrays in a scratch folder of the instance, once. A ``Source`` travels to the tasks, and each finds
+and maps the matrix on its own instance.
 """
 
 import errno
+import functools
 import hashlib
 import itertools
 import json
@@ -20,20 +22,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from raysm.bootstrap import environment
 from raysm.errors import InvalidInput, NoRoom
+from raysm.workloads.file_names import data_files
 from raysm.workloads.similarity.arithmetic.score import Rows
 from raysm.workloads.similarity.arithmetic.sparse_rows import SparseRows
 from raysm.workloads.similarity.reading import tables
 from raysm.workloads.similarity.reading.arrays import RowWriter, Unmappable, extract_archive, map_array, write_array
 from raysm.workloads.similarity.reading.columns import NO_SELECTION, Features, Selection, listed
-from raysm.workloads.similarity.reading.files import (
-    ARRAYS,
-    check_ids,
-    features,
-    matrix_files,
-    refuse_names,
-    suffix,
-)
+from raysm.workloads.similarity.reading.files import ARRAYS, check_ids, features, matrix_files, refuse_names, suffix
 
 CHUNK_BYTES = 16 << 20
 
@@ -432,3 +429,55 @@ def _open_converted(folder: Path) -> _Dense | _Sparse:
     rows, columns = map_array(folder / SHAPE, 1).tolist()
     data, indices, indptr = (map_array(folder / name, 1) for name in (DATA, INDICES, INDPTR))
     return _Sparse(data, indices, indptr, (rows, columns))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The folders of one instance."""
+
+    channel: Path
+    scratch: Path
+    """Folder for what has to be converted."""
+    host: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Source:
+    """The matrix, as every task finds it on its own instance."""
+
+    channel: str
+    selection: Selection = NO_SELECTION
+    expected: Features | None = None
+    """Features in the order in which all files have them; None is that of the first file with names."""
+    sharded: bool = False
+    """Each instance has its share of the files alone."""
+    place: Place | None = None
+    """Its folders; None asks the instance's own environment, as jobs do."""
+
+    def here(self) -> Place:
+        """Return where this instance has it."""
+        if self.place is not None:
+            return self.place
+        instance = environment.read()
+        paths = instance.paths
+        return Place(paths.channel(self.channel), paths.scratch / self.channel, instance.current_host)
+
+    def open(self, place: Place | None = None) -> Matrix:
+        """Map the matrix of this instance, at ``place`` where that is known already; a process maps it once."""
+        return _open(place or self.here(), self.selection, self.expected, is_share=self.sharded)
+
+    def features(self) -> Features | None:
+        """Return the features of this instance's files, as ``files.features`` does; None if they have no names."""
+        return features(matrix_files(self.here().channel), self.selection) if self.has_files() else None
+
+    def has_files(self) -> bool:
+        """Return whether this instance has any: of a sharded channel, some may have got none."""
+        folder = self.here().channel
+        # Not by matrix_files, to which a folder without files is an error.
+        return bool(data_files(folder))
+
+
+# Two: the matrix, and the queries that look into it.
+@functools.lru_cache(maxsize=2)
+def _open(place: Place, selection: Selection, expected: Features | None, *, is_share: bool) -> Matrix:
+    return open_matrix(place.channel, place.scratch, selection, expected=expected, is_share=is_share)

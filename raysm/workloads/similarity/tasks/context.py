@@ -22,8 +22,7 @@ from raysm.workloads.similarity.arithmetic.sparse_rows import SparseRows, Sparse
 from raysm.workloads.similarity.arithmetic.tight_clusters import TightClusters
 from raysm.workloads.similarity.engines.choice import choose
 from raysm.workloads.similarity.engines.protocol import Engine, Frame, PreparedTile
-from raysm.workloads.similarity.reading.matrix import Matrix
-from raysm.workloads.similarity.reading.source import Place, Source
+from raysm.workloads.similarity.reading.matrix import Matrix, Place, Source
 
 
 class ResidentRows:

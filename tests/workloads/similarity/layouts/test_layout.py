@@ -10,7 +10,7 @@ import scipy.sparse
 from raysm.workloads.similarity.layouts.layout import Layout, chunk_limits
 from raysm.workloads.similarity.layouts.rows import WholeRows
 from raysm.workloads.similarity.modes.topk import TopK
-from raysm.workloads.similarity.reading.source import Place, Source
+from raysm.workloads.similarity.reading.matrix import Place, Source
 from raysm.workloads.similarity.sizing import DENSE, Sizing
 from tests.support.similarity import saved
 

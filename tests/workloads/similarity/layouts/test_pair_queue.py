@@ -3,8 +3,7 @@
 import pytest
 
 from raysm.workloads.blocks import LATER, RowBlock, TileBlock
-from raysm.workloads.similarity.layouts.pair_queue import MAX_LEAVING, PairQueue
-from raysm.workloads.similarity.layouts.rotation import block_pairs, rotate
+from raysm.workloads.similarity.layouts.rotation import MAX_LEAVING, PairQueue, block_pairs, rotate
 from tests.support.shards import Store, drained, sent_rows, shares
 
 ROWS = [([9000] * 3, [2] * 3), ([4000, 9000, 0, 7000], [1, 4, 2, 2]), ([5000] * 6, [2] * 6), ([900], [3])]

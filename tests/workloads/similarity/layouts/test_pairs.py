@@ -7,7 +7,7 @@ import pytest
 
 from raysm.errors import InvalidInput
 from raysm.workloads.similarity.arithmetic.keys import decode
-from raysm.workloads.similarity.layouts.pair_queue import portion
+from raysm.workloads.similarity.layouts.rotation import portion
 from raysm.workloads.similarity.reading.columns import Selection
 from tests.support import reference
 from tests.support.dense_rows import kinds_of_rows

@@ -7,7 +7,7 @@ import pytest
 
 from raysm.errors import InstanceLost, InvalidInput
 from raysm.workloads.similarity.layouts.rows import ShardedRows
-from raysm.workloads.similarity.reading.source import Source
+from raysm.workloads.similarity.reading.matrix import Source
 from raysm.workloads.similarity.tasks.preparing import prepared
 
 ROWS = np.random.default_rng(0).standard_normal((50, 4)).astype(np.float32)

@@ -4,7 +4,7 @@ import pytest
 
 from raysm.errors import InstanceLost, InvalidInput
 from raysm.workloads.similarity.layouts.shards import RowRun, ShardFile, ShardReport, join, report
-from raysm.workloads.similarity.reading.source import Place, Source
+from raysm.workloads.similarity.reading.matrix import Place, Source
 
 
 def a_file(name, rows, columns=4, dtype="float32", ids=None):

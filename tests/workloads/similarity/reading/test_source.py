@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from raysm.workloads.similarity.reading.source import Place, Source
+from raysm.workloads.similarity.reading.matrix import Place, Source
 
 
 def placed(path, folder, **more):

@@ -4,7 +4,7 @@ import pytest
 from raysm.errors import InvalidInput
 from raysm.workloads.blocks import RowBlock
 from raysm.workloads.similarity.layouts.shards import report
-from raysm.workloads.similarity.reading.source import Place, Source
+from raysm.workloads.similarity.reading.matrix import Place, Source
 from raysm.workloads.similarity.tasks.context import RowShape
 from tests.support.similarity import saved
 

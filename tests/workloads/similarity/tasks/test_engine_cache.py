@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from raysm.workloads.blocks import RowBlock
 from raysm.workloads.similarity.tasks.context import engine_cache_of
-from raysm.workloads.similarity.reading.source import Place, Source
+from raysm.workloads.similarity.reading.matrix import Place, Source
 from raysm.workloads.similarity.tasks.parts import peak_memory_bytes
 from raysm.workloads.similarity.arithmetic.tiling import triangle
 from raysm.workloads.similarity.modes.topk import TileBounds, TopK

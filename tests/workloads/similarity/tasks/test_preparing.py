@@ -4,7 +4,7 @@ import scipy.sparse
 
 from raysm.errors import InvalidInput
 from raysm.workloads.blocks import RowBlock
-from raysm.workloads.similarity.reading.source import Place, Source
+from raysm.workloads.similarity.reading.matrix import Place, Source
 from raysm.workloads.similarity.tasks.context import Context, tile_rows
 from raysm.workloads.similarity.tasks.parts import prepared_part
 from raysm.workloads.similarity.tasks.preparing import compares_elements, prepare_block, prepared
