@@ -80,14 +80,6 @@ def test_the_bytes_do_not_depend_on_the_blocks(ray_here, tmp_path, workload):
     assert len(set(found)) == 1
 
 
-def test_threshold_leaves_the_pairs_in_order(ray_here, tmp_path):
-    go(saved(ROWS, tmp_path), tmp_path, threshold=0.5, block_rows=100)
-    table = pq.read_table(tmp_path / "result" / "pairs.parquet")
-    assert table.schema.names == ["row", "neighbor", "similarity"]
-    found = zip(*(table[name].to_pylist() for name in table.schema.names), strict=True)
-    assert [(i, j, np.float32(s)) for i, j, s in found] == pairs(ROWS, 0.5)
-
-
 def test_a_similarity_below_the_threshold_is_not_reported_even_if_it_is_the_nearest_float32(ray_here, tmp_path):
     # 0.9 lies between two float32: the nearest of them is the similarity of the first two rows, and less than 0.9.
     rows = np.array([[1.0, 0.0], [0.9, math.sqrt(1 - 0.9**2)], [0.9000001, math.sqrt(1 - 0.9000001**2)]])
@@ -155,11 +147,6 @@ def test_queries_of_another_type_than_the_matrix_are_compared_as_exactly(ray_her
     assert np.array_equal(np.stack([table["row"], table["neighbor"]], axis=1), expected)
     # What is read as another type is still the files' own.
     assert [manifest.inputs[name]["dtype"] for name in ("queries", "matrix")] == [queries_type, matrix_type]
-
-
-def test_queries_of_another_width_are_refused(ray_here, tmp_path):
-    with pytest.raises(InvalidInput, match="the queries have 2 columns, the matrix has 24; both need the same"):
-        go(saved(ROWS, tmp_path), tmp_path, queries=queries_of(np.ones((3, 2)), tmp_path), top_k=1)
 
 
 def with_ids(rows, ids, folder, channel="matrix"):

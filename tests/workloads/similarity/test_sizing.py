@@ -53,12 +53,6 @@ def test_of_very_many_rows_a_task_does_several_tiles():
         assert other.max_block_rows == other.operand_rows
 
 
-def test_block_rows_that_are_asked_for_hold_unless_a_task_cannot_have_so_many(record):
-    assert sizing_of(10**5, block_rows=100).triangle_rows(record) == 100
-    assert sizing_of(10**5, block_rows=10**5).triangle_rows(record) == sizing_of(10**5).operand_rows
-    assert sizing_of(10**5, block_rows=100).strip_rows(record, 4 * 10**5) == 83
-
-
 def test_a_later_run_on_another_cluster_keeps_the_sizes_of_the_first(record):
     first = sizing_of(50_000, 2).triangle_rows(record)
     assert sizing_of(50_000, 64).triangle_rows(record) == first

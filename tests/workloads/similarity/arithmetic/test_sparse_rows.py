@@ -50,15 +50,6 @@ def test_cutting_and_joining_gives_the_same_rows_back():
     assert (rows.shape, len(rows[5:9])) == ((40, 30), 4)
 
 
-def test_rows_are_scaled_by_their_own_powers_of_two():
-    matrix = random_rows()
-    rows, exponents = rows_of(matrix), np.arange(40, dtype=np.int16) % 5 - 2
-    expected = np.ldexp(matrix.toarray(), -exponents[:, None].astype(np.int32))
-    np.testing.assert_array_equal(rows.scaled(exponents).dense(), expected)
-    np.testing.assert_array_equal(rows[9:20].scaled(exponents[9:20]).dense(), expected[9:20])
-    assert rows.scaled(np.zeros(40, dtype=np.int16)) is rows
-
-
 @pytest.mark.parametrize(("share", "pays"), [(0.0005, True), (0.2, False)])
 def test_elements_are_worth_it_where_rows_share_few_columns(share, pays):
     rows = rows_of(random_rows(rows=2000, columns=5000, share=share))

@@ -27,15 +27,6 @@ def test_every_cluster_is_found_whole_however_tight_it_is(count, noise):
     assert (clusters.radii < 5 * noise).all()
 
 
-def test_a_tight_cluster_within_a_loose_one_is_found_by_itself():
-    rows, places = tight_rows(400, 100, 2, 1e-4)
-    loose = rows[places == 1]
-    loose += np.random.default_rng(1).normal(0, 0.02, loose.shape).astype(np.float32) + rows[places == 0][0] - loose[0]
-    rows[places == 1] = loose
-    clusters = clusters_of(np.concatenate([rows, np.random.default_rng(2).standard_normal(rows.shape)]))
-    assert clusters.radii[0] < 1e-3 < 0.01 < clusters.radii[1]
-
-
 @pytest.mark.parametrize("kind", ["gaussian", "loose clusters", "nearly alike", "all equal", "zeros", "few", "pairs"])
 def test_where_no_cluster_pays_there_is_none(kind):
     rng = np.random.default_rng(3)

@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raysm.workloads.similarity.arithmetic.keys import decode
-from raysm.workloads.similarity.engines.plain import PlainEngine
-from raysm.workloads.similarity.engines.protocol import Best, Frame
+from raysm.workloads.similarity.engines.protocol import Frame
 from tests.support.dense_engines import ENGINES, MADE, engine_of
-from tests.support.dense_rows import assert_pairs, best_of, clustered_frame, expected_keys, tight_rows, tiles
+from tests.support.dense_rows import assert_pairs, best_of, clustered_frame, expected_keys, tight_rows
 from tests.support.reference import scores_between
 
 
@@ -35,21 +34,6 @@ def test_their_neighbors_are_those_of_float64(name, noise):
         assert np.array_equal(best_of(engine, frame, rows, 9, cuts)[some], expected[some])
         lower_bounds = decode(expected[:, -1])[0]
         assert np.array_equal(best_of(engine, frame, rows, 9, cuts, lower_bounds)[some], expected[some])
-
-
-@pytest.mark.parametrize("name", MADE)
-@pytest.mark.parametrize("dtype", [np.float16, np.float64])
-def test_queries_find_them_in_another_matrix(name, dtype):
-    rows, _ = tight_rows(260, 50, 2, 2e-3)
-    rows = rows.astype(dtype)
-    engine, frame = engine_of(name, 50), clustered_frame(rows[60:])
-    queries, corpus = tiles(rows[:60])[0], tiles(rows[60:])[0]
-    left, right = engine.prepare(queries, frame), engine.prepare(corpus, frame)
-    best, expected = Best.empty(queries.norms, 8), Best.empty(queries.norms, 8)
-    engine.topk(left, right, best, None, same=False)
-    plain = PlainEngine()
-    plain.topk(plain.prepare(queries, frame), plain.prepare(corpus, frame), expected, None, same=False)
-    assert np.array_equal(best.keys, expected.keys)
 
 
 @pytest.mark.parametrize("name", MADE)
@@ -103,18 +87,3 @@ def test_their_pairs_above_a_threshold_are_those_of_float64(name, noise, share):
     rows, frame, _ = problem(noise)
     for cuts in ([0, 230], [0, 33, 150, 230]):
         assert_pairs(engine_of(name, 70), frame, rows, cuts, threshold_of(rows, share))
-
-
-@pytest.mark.parametrize("name", MADE)
-@pytest.mark.parametrize("count", [2, 50])
-def test_few_of_them_are_scored_that_do_not_reach_a_threshold(name, count):
-    n, columns = 500, 128
-    rows, _ = tight_rows(n, columns, count, 1e-3)
-    frame, threshold = clustered_frame(rows), threshold_of(rows, 0.001)
-    clustered, about_one_centre = engine_of(name, columns), engine_of(name, columns)
-    cuts = [0, n // 3, 2 * n // 3, n]
-    assert_pairs(clustered, frame, rows, cuts, threshold)
-    # What it was before, and is without the clusters' centres: every pair of a cluster.
-    assert_pairs(about_one_centre, Frame(centre=frame.centre), rows, cuts, threshold)
-    assert clustered.scored < 4 * (0.001 * n * n / 2)
-    assert about_one_centre.scored > 0.9 * n * n / 2 / count

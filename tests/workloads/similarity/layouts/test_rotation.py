@@ -57,12 +57,6 @@ def test_chunks_are_cut_evenly_and_named_by_their_rows_alone():
     assert not first.in_order
 
 
-def test_a_pair_says_who_else_has_to_be_there():
-    (coming,) = [transfer for transfer in rotate(shares([300, 300, 300]))["algo-1"] if not transfer.at_home]
-    (pair,) = block_pairs(coming)
-    assert (pair.host, pair.needs) == ("algo-1", ("algo-2",))
-
-
 def spread(brings, rows, row_bytes=1.0):
     return Side(brings=brings, shares=shares(rows), everywhere=False, bytes=row_bytes * sum(rows))
 

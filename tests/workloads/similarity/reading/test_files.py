@@ -1,7 +1,5 @@
 """Which files of a channel are the matrix, in which order, and what their headers tell."""
 
-import gzip
-
 import numpy as np
 import pytest
 
@@ -36,10 +34,3 @@ def test_files_behind_a_link_to_a_folder_are_taken_in_their_order(tmp_path):
     (tmp_path / "matrix" / "d").symlink_to(tmp_path / "disk")
     assert [name for name, _ in matrix_files(tmp_path / "matrix")] == ["d/a.npy", "d/b.npy", "e.npy"]
     assert peek(tmp_path / "matrix")[:2] == (7, 3)
-
-
-def test_rows_that_only_reading_would_count_are_not_told(tmp_path):
-    save(tmp_path, a=np.ones((2, 3)))
-    with gzip.open(tmp_path / "b.csv.gz", "wt") as file:
-        file.write("x,y,z\n1,2,3\n")
-    assert peek(tmp_path)[:2] == (None, 3)

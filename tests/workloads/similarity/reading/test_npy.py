@@ -15,8 +15,6 @@ from raysm.workloads.similarity.reading.arrays import (
     write_array,
 )
 
-TYPES = ["f2", "f4", "f8", "i1", "u2", "i8", "?", ">f4"]
-
 
 def test_an_array_without_elements_is_there_though_nothing_can_be_mapped(tmp_path):
     np.save(tmp_path / "m.npy", np.empty((0, 3), np.float32))
@@ -27,16 +25,6 @@ def with_header(text, version=1, data=b""):
     encoded = text.encode("utf-8" if version == 3 else "latin1")
     size = struct.pack("<H" if version == 1 else "<I", len(encoded))
     return b"\x93NUMPY" + bytes([version, 0]) + size + encoded + data
-
-
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_what_numpy_writes_is_mapped_as_it_is(tmp_path, dtype, order):
-    matrix = np.asarray(np.arange(12).reshape(3, 4) % 2, dtype=dtype, order=order)
-    np.save(tmp_path / "m.npy", matrix)
-    mapped = map_array(tmp_path / "m.npy")
-    np.testing.assert_array_equal(mapped, matrix)
-    assert (mapped.dtype, type(mapped), mapped.flags.writeable) == (matrix.dtype, np.ndarray, False)
 
 
 @pytest.mark.parametrize("version", [(1, 0), (2, 0)])
