@@ -65,7 +65,6 @@ def limits_of(rows, instances, slots, store_bytes, block_rows=None, columns=768)
         matrix=described,
         self_join=True,
         slots=slots * instances,
-        instances=instances,
         block_rows=block_rows,
     )
     return chunk_limits(layout, sizing)
