@@ -1,6 +1,7 @@
 """Plots: the curves that they have, and the files that they are saved as."""
 
 import sys
+import time
 
 import pytest
 
@@ -11,7 +12,7 @@ from raysm.contract.result import Manifest
 from raysm.errors import InvalidRequest, MissingDependency
 from raysm.request import Script
 from raysm.testing import Answer, FakeSageMaker
-from raysm.views.plots import plot_curves, plot_jobs, plot_sweep
+from raysm.views.plots import Chart, check_plotting, plot_sweep
 
 
 @pytest.fixture
@@ -31,44 +32,45 @@ def falling(name="loss", steps=5):
     return [Metric(name=name, value=1 / (step + 1), step=step) for step in range(steps)]
 
 
+def parts(plot):
+    spec = plot.chart.to_dict()
+    return spec.get("concat", [spec])
+
+
 def curves(plot):
     found = {}
-    for row in next(iter(plot.chart.to_dict()["datasets"].values())):
-        found.setdefault(row["name"], []).append((row["x"], row["y"]))
+    for part in parts(plot):
+        for row in part["data"]["values"]:
+            found.setdefault(row["name"], []).append((row["t"], row["v"]))
     return found
 
 
-def axis(plot, name="x"):
-    return plot.chart.to_dict()["encoding"][name]["title"]
-
-
-def test_the_metrics_that_were_named_are_drawn_by_step(train):
+def test_each_metric_has_a_chart_and_all_have_one_time_axis_that_begins_with_the_job(train):
     job = train(*falling(), *falling("val/loss"), Metric(name="peak_memory_bytes", value=1e9, host="algo-1"))
-    assert curves(job.plot("loss")) == {"loss": [(step, 1 / (step + 1)) for step in range(5)]}
-    assert (axis(job.plot("loss")), axis(job.plot("loss"), "y")) == ("step", "loss")
-    assert list(curves(job.plot())) == ["loss", "val/loss"]
+    begin_s = job.describe().started.timestamp()
+    shown = curves(job.plot("loss"))["loss"]
+    assert [value for _, value in shown] == [1 / (step + 1) for step in range(5)]
+    assert all(0 <= t <= time.time() - begin_s + 1 for t, _ in shown)
+    both = job.plot()
+    assert list(curves(both)) == ["loss", "val/loss"]
+    assert both.chart.to_dict()["resolve"]["scale"]["x"] == "shared"
+    assert both.chart.to_dict()["params"][0]["views"] == ["view0", "view1"]
     assert list(curves(job.plot("val/*"))) == ["val/loss"]
 
 
-def test_several_jobs_are_told_apart_by_their_names(train):
-    one, other = train(*falling()), train(*falling())
-    assert list(curves(plot_jobs([one, other], "loss"))) == [one.name, other.name]
+def test_a_tooltip_has_value_step_clock_time_and_seconds_since_the_start(train):
+    (part,) = parts(train(*falling()).plot("loss"))
+    assert [item["field"] for item in part["encoding"]["tooltip"]] == ["name", "v", "t", "clock", "step"]
 
 
-def test_values_without_steps_are_drawn_by_time(train):
-    job = train(*(Metric(name="rate", value=value, time_s=1000 + 60 * value) for value in range(10)))
-    assert (axis(job.plot("rate")), curves(job.plot("rate"))["rate"][-1]) == ("minutes", (9.0, 9.0))
+@pytest.mark.parametrize(("log", "values"), [(False, [None, -2.0, 1.0]), (True, [None, None, 1.0])])
+def test_what_has_no_place_on_the_axis_is_a_gap(log, values):
+    chart = Chart(title="loss", curves={"loss": [(0, 1.0, float("nan")), (1, 2.0, -2.0), (2, 3.0, 1.0)]})
+    assert [row["v"] for row in chart.rows(0.0, log=log)] == values
 
 
-def test_steps_are_sorted_and_what_has_no_place_on_the_axis_is_a_gap():
-    curve = [(2, 0.0, 1.0), (0, 1.0, float("nan")), (1, 2.0, -2.0)]
-    assert curves(plot_curves({"job": {"loss": curve}}, ["loss"]))["loss"] == [(0, None), (1, -2.0), (2, 1.0)]
-    assert curves(plot_curves({"job": {"loss": curve}}, ["loss"], log=True))["loss"] == [(0, None), (1, None), (2, 1.0)]
-
-
-def test_many_long_curves_stay_within_what_altair_takes():
-    curve = [(step, float(step), float(step % 7)) for step in range(3000)]
-    plot = plot_curves({f"job-{number}": {"loss": curve} for number in range(60)}, [])
+def test_long_curves_stay_within_what_altair_takes(train):
+    plot = train(*(each for number in range(30) for each in falling(f"m{number}", 300))).plot()
     assert sum(map(len, curves(plot).values())) <= 4500
 
 
@@ -76,6 +78,13 @@ def test_a_metric_that_no_job_has_is_refused_and_no_metric_at_all_is_an_empty_ch
     with pytest.raises(InvalidRequest, match=r"no metric is named los; there are accuracy, loss"):
         train(*falling(), *falling("accuracy")).plot("los")
     assert train().plot("loss").svg.startswith("<svg")
+
+
+def test_a_chart_can_be_read_on_dark_and_light_and_what_a_metric_is_called_is_text(train):
+    svg = train(*falling("<script>alert(1)</script>"), *falling()).plot().svg
+    assert "<script" not in svg
+    assert 'fill="white"' not in svg
+    assert "#808080" in svg
 
 
 def test_a_notebook_shows_it_and_it_is_saved_by_its_suffix(train, tmp_path):
@@ -92,7 +101,7 @@ def test_a_notebook_shows_it_and_it_is_saved_by_its_suffix(train, tmp_path):
 def test_without_altair_the_install_line_is_printed(monkeypatch):
     monkeypatch.setitem(sys.modules, "altair", None)
     with pytest.raises(MissingDependency, match=r"altair, .*pip install 'raysm\[notebook\]'"):
-        plot_curves({}, [])
+        check_plotting()
 
 
 MANIFEST = Manifest(job="job", workload={}, inputs={}, files=(), versions={}, instances=(), phases_s={})

@@ -388,18 +388,18 @@ class Job:
         """
         return pkgutil.resolve_name("raysm.views.dashboard.dashboard:open_dashboard")(self, timeout=timeout)
 
-    def plot(self, *names: str, log: bool = False, size: tuple[int, int] = (640, 260)) -> Any:
-        """Return a chart of metrics, which a notebook shows; ``.save("loss.png")`` writes it.
+    def plot(self, *names: str, log: bool = False, size: tuple[int, int] = (640, 200)) -> Any:
+        """Return charts of metrics on one time axis, which a notebook shows; ``.save("loss.png")`` writes it.
 
         Args:
             names: ``"loss"``, or patterns, ``"val/*"``; none is all of the job's own.
             log: True makes the y axis logarithmic.
-            size: Width and height in pixels.
+            size: Width and height of a chart in pixels.
 
         Raises:
             InvalidRequest: There are metrics, but none of such a name.
         """
-        return pkgutil.resolve_name("raysm.views.plots:plot_jobs")([self], *names, log=log, size=size)
+        return pkgutil.resolve_name("raysm.views.plots:plot_job")(self, *names, log=log, size=size)
 
     def watch(self) -> Any:
         """Show a live card of the job below the cell of a notebook until it has ended; later cells run meanwhile.

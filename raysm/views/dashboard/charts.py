@@ -7,22 +7,24 @@ of ``RELIED_ON`` in the page of the installed Ray.
 
 import asyncio
 import bisect
+import functools
 import html
 import json
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import parse_qs
 
+from raysm.client.experiments.experiment import Curve
 from raysm.contract.events import Metric
 from raysm.contract.names import natural
 from raysm.contract.store import put
 from raysm.views.dashboard.node_usage import NODE_COUNT
 from raysm.views.dashboard.server import Answer
-from raysm.views.plots import check_plotting
+from raysm.views.plots import Chart, check_plotting, time_charts
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -88,10 +90,15 @@ SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class Timeline:
-    """The values of each metric by time; of a long job the older ones are further apart."""
+    """The values of each metric by time; of a long job the older ones are further apart.
+
+    Attributes:
+        start_s: When the job started, in seconds since the epoch: the first value, or what was set.
+    """
 
     def __init__(self, metrics: Iterable[Metric] = ()) -> None:
         """Begin with some metrics."""
+        self.start_s = math.inf
         self._points: dict[str, dict[str, Points]] = {}
         for metric in metrics:
             self.add(metric)
@@ -99,6 +106,7 @@ class Timeline:
     def add(self, metric: Metric) -> None:
         """Add a value in the order of time: lines of the log arrive later than what Ray's nodes report."""
         points = self._points.setdefault(metric.name, {}).setdefault(metric.host, [])
+        self.start_s = min(self.start_s, metric.time_s)
         bisect.insort(points, (metric.time_s, metric.value))
         if len(points) > MAX_POINTS:
             points[: MAX_POINTS // 2] = points[: MAX_POINTS // 2 : 2]
@@ -117,22 +125,22 @@ class Timeline:
         return self._points.get(name, {}).items()
 
 
-def board(timeline: Timeline, since_s: float) -> list[dict[str, Any]]:
+def board(timeline: Timeline, since_s: float) -> list[Chart]:
     """Return all charts of the Metrics tab: the workload's own metrics, then those of the instances."""
     names = [name for name in timeline.names if name not in (*TITLES, *WITHOUT_CHART) and _has_curve(timeline, name)]
     charts = [_chart(timeline, name, name, "", since_s) for name in names]
     charts += [_chart(timeline, name, title, unit, since_s) for name, (title, unit) in TITLES.items()]
-    return [chart for chart in charts if chart["points"]]
+    return [chart for chart in charts if chart.curves]
 
 
-def overview(timeline: Timeline, panel: str, since_s: float) -> list[dict[str, Any]]:
+def overview(timeline: Timeline, panel: str, since_s: float) -> list[Chart]:
     """Return a chart of the Overview, by the number of its panel in Ray's Grafana board."""
     if panel == "24":
         return [_chart(timeline, NODE_COUNT, "Node count", "", since_s)]
     if panel == "41":
         by_name = {shown: timeline.series(name, since_s) for name, shown in UTILIZATION.items()}
         curves = {shown: _aggregate(by_host, _mean) for shown, by_host in by_name.items() if by_host}
-        return [_as_chart("Cluster utilization", "%", curves, from_zero=True)]
+        return [Chart(title="Cluster utilization", unit="%", curves=_with_steps(curves), from_zero=True)]
     return []
 
 
@@ -141,27 +149,18 @@ def _has_curve(timeline: Timeline, name: str) -> bool:
     return any(not host or len(points) > 1 for host, points in timeline.series(name).items())
 
 
-def _chart(timeline: Timeline, name: str, title: str, unit: str, since_s: float) -> dict[str, Any]:
+def _chart(timeline: Timeline, name: str, title: str, unit: str, since_s: float) -> Chart:
     by_host = timeline.series(name, since_s)
     # The workload's own metrics have no host.
     curves = {host or title: points for host, points in sorted(by_host.items(), key=lambda item: natural(item[0]))}
     if len(curves) > MAX_CURVES:
-        curves = {
-            "highest": _aggregate(by_host, max),
-            "mean": _aggregate(by_host, _mean),
-            "lowest": _aggregate(by_host, min),
-        }
-    return _as_chart(title, unit, curves, from_zero=name in TITLES)
+        kinds: dict[str, Callable[[list[float]], float]] = {"highest": max, "mean": _mean, "lowest": min}
+        curves = {kind: _aggregate(by_host, combine) for kind, combine in kinds.items()}
+    return Chart(title=title, unit=unit, curves=_with_steps(curves), from_zero=name in TITLES)
 
 
-def _as_chart(title: str, unit: str, curves: Mapping[str, Points], *, from_zero: bool) -> dict[str, Any]:
-    # JSON has no NaN: a diverged loss is a gap.
-    points = [
-        {"t": round(time_s * 1000), "v": value if math.isfinite(value) else None, "name": name}
-        for name, curve in curves.items()
-        for time_s, value in curve
-    ]
-    return {"title": title, "unit": unit, "zero": from_zero, "names": list(curves), "points": points}
+def _with_steps(curves: Mapping[str, Points]) -> dict[str, Curve]:
+    return {name: [(None, time_s, value) for time_s, value in points] for name, points in curves.items()}
 
 
 def _mean(values: list[float]) -> float:
@@ -231,14 +230,41 @@ def charts_site(name: str, timeline: Timeline, cache: Path) -> Answer:
             return None
         if "data" in query:
             charts = overview(timeline, query.get("panelId", ""), begin_s) if is_solo else board(timeline, begin_s)
-            first_ms = min((point["t"] for chart in charts for point in chart["points"]), default=now_s * 1000)
-            # One axis for all charts: a loss and the CPU can be compared.
-            return web.json_response({"begin": max(first_ms, begin_s * 1000), "end": now_s * 1000, "charts": charts})
+            width, columns = (
+                _number(query.get(name, ""), default) for name, default in (("width", 600), ("columns", 1))
+            )
+            # Altair takes two seconds to be imported.
+            text = await asyncio.to_thread(_spec, charts, min(timeline.start_s, now_s), width, columns, is_solo=is_solo)
+            return web.Response(text=text, content_type="application/json")
         above = "../" * path.removeprefix(f"{HOST}/").count("/")
         page = _page(name, query.get("theme", "light"), f"{above}vega.js", is_solo=is_solo)
         return web.Response(text=page, content_type="text/html")
 
     return answer
+
+
+def _number(text: str, default: int) -> int:
+    return min(int(text), 4000) if text.isdecimal() and len(text) < 6 else default
+
+
+def _spec(charts: Sequence[Chart], start_s: float, width: int, columns: int, *, is_solo: bool) -> str:
+    """Return the charts as Vega-Lite's JSON."""
+    # Altair checks every point, so the points come in afterwards.
+    shapes = tuple((chart.title, chart.unit, chart.from_zero, tuple(chart.curves)) for chart in charts)
+    spec = dict(json.loads(_empty_spec(shapes, start_s, width, 240 if is_solo else 160, columns)))
+    for chart, one in zip(charts, spec.get("concat", [spec]), strict=False):
+        one["data"] = {"name": one["data"]["name"], "values": chart.rows(start_s)}
+    return json.dumps(spec)
+
+
+@functools.lru_cache(maxsize=16)
+def _empty_spec(shapes: tuple[Any, ...], start_s: float, width: int, height: int, columns: int) -> str:
+    check_plotting()
+    charts = [
+        Chart(title=title, unit=unit, from_zero=zero, curves={name: [] for name in names})
+        for title, unit, zero, names in shapes
+    ]
+    return str(time_charts(charts, start_s, width=width, height=height, columns=columns).to_json(indent=None))
 
 
 def _library(cache: Path) -> str:
@@ -254,10 +280,8 @@ def _library(cache: Path) -> str:
 
 
 def _page(title: str, theme: str, library: str, *, is_solo: bool) -> str:
-    background, text, line = ("#1c2025", "#dcdcdc", "#3a3f46") if theme == "dark" else ("#fff", "#222", "#ddd")
+    background, text = ("#1c2025", "#dcdcdc") if theme == "dark" else ("#fff", "#222")
     links = "" if is_solo else "".join(f'<a href="#" data-from="{begin}">{shown}</a>' for shown, begin in RANGES)
-    # The height of the frames in Ray's Overview.
-    settings = {"height": 240 if is_solo else 190, "text": text, "line": line, "solo": is_solo}
     try:
         check_plotting()
         note = "No values yet: the first come within seconds."
@@ -265,9 +289,9 @@ def _page(title: str, theme: str, library: str, *, is_solo: bool) -> str:
         note = str(error)
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>'
-        f"<style>{STYLE % {'background': background, 'text': text, 'line': line}}</style></head><body>"
+        f"<style>{STYLE % {'background': background, 'text': text}}</style></head><body>"
         f"<nav>{links}</nav><main class={'solo' if is_solo else 'board'}><p>{html.escape(note)}</p></main>"
-        f'<script src="{library}"></script><script>const settings = {json.dumps(settings)};{SCRIPT}</script>'
+        f'<script src="{library}"></script><script>{SCRIPT}</script>'
         "</body></html>"
     )
 
@@ -276,12 +300,7 @@ RANGES = (("5 min", "now-5m"), ("30 min", "now-30m"), ("3 h", "now-3h"), ("all",
 
 STYLE = """
 body { margin: 0; background: %(background)s; color: %(text)s; font: 13px system-ui, sans-serif; }
-main { display: grid; gap: 12px; padding: 12px; grid-template-columns: repeat(auto-fill, minmax(420px, 1fr)); }
-main.solo { display: block; padding: 8px 16px; }
-figure { margin: 0; padding: 8px; border: 1px solid %(line)s; border-radius: 4px; }
-.solo figure { border: 0; padding: 0; }
-figcaption { font-weight: 500; margin-bottom: 4px; }
-figure div { width: 100%%; }
+main { padding: 12px; }
 nav { padding: 0 12px; } nav:has(a) { padding-top: 12px; }
 nav a { color: inherit; margin-right: 12px; text-decoration: none; opacity: 0.65; }
 nav a.now { font-weight: 600; opacity: 1; }
@@ -292,59 +311,31 @@ p { opacity: 0.7; }
 # interpreter of expressions (ast) needs no eval, which the page's policy forbids.
 SCRIPT = """
 const main = document.querySelector("main"), links = [...document.querySelectorAll("nav a")];
-const query = new URLSearchParams(location.search), shown = new Map();
-const colors = ["#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8a7a00", "#7a5fd0"];
-const axis = {labelColor: settings.text, titleColor: settings.text, domainColor: settings.line,
-              tickColor: settings.line, gridColor: settings.line};
-const spec = (chart, begin, end) => ({
-  $schema: "https://vega.github.io/schema/vega-lite/v6.json", width: "container", height: settings.height,
-  background: "transparent", autosize: {type: "fit", contains: "padding"},
-  params: [{name: "begin", value: begin}, {name: "end", value: end}],
-  data: {name: "points", values: chart.points},
-  mark: {type: "line", clip: true, point: {opacity: 0, size: 80}},
-  encoding: {
-    x: {field: "t", type: "temporal", title: null, axis: {tickCount: 5, grid: false},
-        scale: {domainMin: {expr: "begin"}, domainMax: {expr: "end"}}},
-    y: {field: "v", type: "quantitative", title: chart.unit || null, scale: {zero: chart.zero},
-        axis: {format: "~s", tickCount: 4}},
-    color: {field: "name", type: "nominal", title: null, scale: {domain: chart.names, range: colors},
-            legend: chart.names.length > 1 || chart.names[0] !== chart.title ? {orient: "bottom"} : null},
-    tooltip: [{field: "name", title: chart.title}, {field: "t", type: "temporal", format: "%H:%M:%S", title: "time"},
-              {field: "v", type: "quantitative", format: ".5~s", title: chart.unit || "value"}],
-  },
-  config: {axis, legend: {labelColor: settings.text}, view: {stroke: null}, font: "system-ui, sans-serif"},
-});
-async function draw(answer) {
-  const titles = answer.charts.map(chart => chart.title);
-  if (titles.join("\\n") !== [...shown.keys()].join("\\n")) {
-    shown.forEach(entry => entry.finalize());
-    shown.clear();
-    main.replaceChildren();
-    for (const chart of answer.charts) {
-      const figure = document.createElement("figure"), caption = document.createElement("figcaption");
-      const place = document.createElement("div");
-      caption.textContent = chart.title;
-      figure.append(...(settings.solo ? [place] : [caption, place]));
-      main.append(figure);
-      const options = {actions: false, ast: true, renderer: "svg"};
-      shown.set(chart.title, await vegaEmbed(place, spec(chart, answer.begin, answer.end), options));
-    }
+const query = new URLSearchParams(location.search);
+let shown = "", view = null;
+const parts = spec => spec.concat || [spec];
+async function draw(spec) {
+  const shape = JSON.stringify(spec, (key, value) => key === "values" ? undefined : value);
+  if (shape !== shown) {
+    if (view) view.finalize();
+    view = (await vegaEmbed(main, spec, {actions: false, ast: true, renderer: "svg"})).view;
+    shown = shape;
     return;
   }
-  for (const chart of answer.charts) {
-    const view = shown.get(chart.title).view;
-    await view.signal("begin", answer.begin).signal("end", answer.end).data("points", chart.points).runAsync();
-  }
+  parts(spec).forEach(part => view.data(part.data.name, part.data.values));
+  await view.runAsync();
 }
 let drawing = Promise.resolve();
 function show() {
-  const asked = new URLSearchParams(query);
+  const asked = new URLSearchParams(query), columns = main.clientWidth > 900 ? 2 : 1;
   asked.set("data", "1");
+  asked.set("columns", columns);
+  asked.set("width", Math.max(200, Math.floor((main.clientWidth - 40) / columns) - 70));
   drawing = drawing.then(async () => {
     const answer = await fetch("?" + asked);
     if (!answer.ok) return;
-    const content = await answer.json();
-    if (content.charts.some(chart => chart.points.length)) await draw(content);
+    const spec = await answer.json();
+    if (parts(spec).some(part => part.data.values.length)) await draw(spec);
   }).catch(error => console.warn(error));
 }
 const mark = () => links.forEach(link => link.classList.toggle("now", link.dataset.from === query.get("from")));
@@ -357,4 +348,5 @@ links.forEach(link => link.addEventListener("click", event => {
 mark();
 show();
 setInterval(show, 5000);
+addEventListener("resize", show);
 """

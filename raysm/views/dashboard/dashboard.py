@@ -154,6 +154,8 @@ def open_dashboard(
             f"{job.name} has ended ({job.status}), and Ray's dashboard with it; raysm logs {job.name} and "
             f"raysm metrics {job.name} show what it left"
         )
+    if started := job.describe().started:
+        watch.timeline.start_s = min(watch.timeline.start_s, started.timestamp())
     way = partial(_way, job, watch, tunnel or partial(way_to, say=say))
     # The token is read here: the server's event loop must not wait for the service.
     site = partial(dashboard_site, job.name, watch, way, token_of(job), job.service.home / "dashboard")
