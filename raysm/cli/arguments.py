@@ -9,8 +9,7 @@ from raysm import __version__
 from raysm.cli.examples import EXAMPLES
 from raysm.cli.grid_arguments import add_grid
 from raysm.cli.job_arguments import add_config, add_entering, add_jobs, add_sending, add_sessions
-from raysm.cli.machine_arguments import add_demo, add_doctor, add_local
-from raysm.cli.market_arguments import add_prices, add_quotas
+from raysm.cli.machine_arguments import add_demo, add_doctor, add_local, add_prices, add_quotas
 from raysm.cli.parser import Parser
 
 __all__ = ["FAMILIES", "Arguments", "build_parser", "parse"]

@@ -1,8 +1,11 @@
 """``raysm doctor``: check what a job needs, here or on AWS, print IAM policies, and send a small job with ``--run``.
 
-The checks are in ``raysm.client.doctor`` for AWS and in ``raysm.cli.this_machine`` for jobs on this machine.
+The checks are in ``raysm.client.doctor`` for AWS and in ``raysm.cli.doctor`` for jobs on this machine.
 """
 
+import importlib
+import importlib.metadata
+import importlib.util
 import json
 import sys
 import time
@@ -18,22 +21,140 @@ from raysm.cli.config import NO_ROLE, read_settings
 from raysm.cli.display import Display, Times
 from raysm.cli.report import brought, print_result
 from raysm.cli.sending import follow, prepared, send
-from raysm.cli.this_machine import local_checks
 from raysm.client.account.permissions import ROLE, USER, policy
 from raysm.client.costs.bill import most_expensive
 from raysm.client.doctor import probe
-from raysm.client.doctor.case import Case, Finding, State, intent_of
+from raysm.client.doctor.case import Case, Finding, Intent, State, bad, good, intent_of, one_suffices
 from raysm.client.doctor.checks import examine
 from raysm.client.doctor.rights import names_of
 from raysm.client.service import Service
 from raysm.client.settings import Settings
 from raysm.client.submit import prepare
+from raysm.client.targets import endpoint
 from raysm.contract.home import home, scenario_file
+from raysm.contract.names import LOCAL_REGION
 from raysm.errors import InvalidRequest
+from raysm.local.scenario import Capacity, Market, Scenario
+from raysm.local.scenario import read as read_scenario
 from raysm.request import AWS, Cluster, Limits, Script, Target
 from raysm.request.cluster import LOCAL_TYPE
+from raysm.request.targets import INSTANCE_KINDS
 
-__all__ = ["BAD", "GOOD", "POLICIES", "UNKNOWN", "case_of", "run", "status"]
+__all__ = [
+    "BAD",
+    "GOOD",
+    "POLICIES",
+    "UNKNOWN",
+    "case_of",
+    "local_checks",
+    "look_at_market",
+    "run",
+    "status",
+    "train_check",
+]
+
+
+LOCAL_PACKAGES = ("ray", "pyarrow", "numpy", "moto")
+
+
+def local_checks() -> Iterator[Finding]:
+    """Look at what jobs on this machine need."""
+    from raysm.local.instances import missing_for
+
+    for name in LOCAL_PACKAGES:
+        is_there = importlib.util.find_spec(name) is not None
+        lacks = bad("not installed", "python3 -m pip install 'raysm[local]'")
+        yield replace(good(importlib.metadata.version(name)) if is_there else lacks, name=name)
+    yield train_check()
+    record = endpoint.answering(home())
+    yield replace(good(record.url if record else f"starts when needed (home {home()})"), name="server")
+    for kind in INSTANCE_KINDS:
+        missing = missing_for(kind)
+        can = good(f"instances of kind {kind} can run")
+        yield replace(can if missing is None else bad(missing, "", needed=False), name=kind)
+
+
+def train_check(load: Callable[[], object] = lambda: importlib.import_module("ray.train")) -> Finding:
+    """Check that Ray Train can be imported: it needs torch, pandas and others, which the extra ``train`` brings.
+
+    Args:
+        load: Imports it.
+    """
+    try:
+        load()
+    except ImportError as error:
+        text = f"cannot be imported, trainings will fail: {error.__cause__ or error}"  # the cause names the package
+        return replace(bad(text, "python3 -m pip install 'raysm[train]'", needed=False), name="ray.train")
+    return replace(good("can be imported"), name="ray.train")
+
+
+REMEDY = "take fewer instances, another type or a region that has them, or change the scenario"
+
+
+def look_at_market(scenario: Scenario, intent: Intent) -> Iterator[Finding]:
+    """Yield of each region, and each type, what the scenario says: price, quota, capacity; nothing where it says none.
+
+    Args:
+        scenario: Of the home.
+        intent: The job; where it names instance types, what it wants is compared.
+    """
+    # Of the type of no instance there is neither price nor quota: it is this machine's.
+    choices = [{name: count for name, count in choice.items() if name != LOCAL_TYPE} for choice in intent.choices]
+    is_named = any(choices)
+    common = "elsewhere" if scenario.regions else "everywhere"
+    home = LOCAL_REGION if LOCAL_REGION in scenario.regions else common
+    for region, settings in {**scenario.regions, common: scenario}.items():
+        if (settings.market, settings.capacity) == (Market(), Capacity()):
+            continue
+        named = {
+            *settings.market.usd_per_hour,
+            *settings.market.quotas,
+            *settings.market.spot_quotas,
+            *settings.capacity.instances,
+        }
+        # What a job does not want is left out: a market may have hundreds of types.
+        ways = [
+            [_of_type(region, settings, name, count, is_spot=intent.limits.spot) for name, count in choice.items()]
+            for choice in (choices if is_named else [dict.fromkeys(sorted(named), 0)])
+        ]
+        for finding in one_suffices(ways):
+            # A job goes to its home's region; of the others a grid takes those that have room.
+            yield replace(finding, name="market", needed=finding.needed and region == home)
+        chances = "; ".join(_chances(settings.capacity))
+        if chances:
+            # That of a job which could never start stands in its way; all else may happen to it.
+            is_closed = settings.capacity.insufficient >= 1 and is_named
+            text = f"{region}: {chances}"
+            yield replace(bad(text, REMEDY) if is_closed else good(text), name="market", needed=region == home)
+
+
+def _of_type(region: str, settings: Scenario, name: str, count: int, *, is_spot: bool) -> Finding:
+    price, capacity = settings.market.usd_per_hour.get(name), settings.capacity.instances.get(name)
+    quotas = {"": settings.market.quotas.get(name), "spot ": settings.market.spot_quotas.get(name)}
+    says = [
+        "no price" if price is None else f"{price:g} USD/h",
+        *(f"{market}quota {quota}" for market, quota in quotas.items() if quota is not None),
+        "any number of instances" if capacity is None else f"{capacity} instances",
+    ]
+    text = f"{region}: {name}, {', '.join(says)}"
+    quota = quotas["spot " if is_spot else ""]
+    limits: Mapping[str, int | None] = {"quota": quota, "instances there are": capacity}
+    short = [what for what, limit in limits.items() if limit is not None and limit < count]
+    return bad(f"{text}; the job takes {count}", REMEDY) if short else good(text)
+
+
+def _chances(capacity: Capacity) -> Iterator[str]:
+    if capacity.insufficient:
+        yield f"{capacity.insufficient:.0%} of the jobs get no instances"
+    if capacity.interruptions_per_hour:
+        yield f"a job on spot capacity is interrupted {capacity.interruptions_per_hour:g} times an hour"
+    for words in capacity.interrupted_at:
+        yield f"a job on spot capacity is interrupted at the line {words!r}"
+    if capacity.internal_errors:
+        yield f"{capacity.internal_errors:.0%} of the attempts are broken off"
+    if capacity.start_delay_s:
+        yield f"instances begin after {capacity.start_delay_s:g} s"
+
 
 GOOD, BAD, UNKNOWN = 0, 1, 3
 """Exit codes: all is well; something is wrong; nothing is known to be wrong, but some checks could not look."""
@@ -127,11 +248,7 @@ def case_of(settings: Settings, options: Mapping[str, Any], connect: Callable[[T
 
 def _here(options: Mapping[str, Any]) -> Iterator[Finding]:
     yield from local_checks()
-    # Imported here, since checks on AWS do not need the embedded SageMaker.
-    from raysm.cli.scenario_market import look_at_market
-    from raysm.local import scenario
-
-    yield from look_at_market(scenario.read(scenario_file(home())), intent_of(options))
+    yield from look_at_market(read_scenario(scenario_file(home())), intent_of(options))
 
 
 def _print(finding: Finding, console: Console) -> None:

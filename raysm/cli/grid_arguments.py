@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from raysm.cli.market_arguments import names
+from raysm.cli.machine_arguments import names
 from raysm.cli.options import COMMON, add_flags, add_target
 from raysm.cli.parser import add_command
 from raysm.grid.batch_job.controller_job import DEFINITION

@@ -12,11 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
-from raysm.cli.config import read_settings
+from raysm.cli.config import read_settings, service_to_read
 from raysm.cli.console import Console
 from raysm.cli.sending import cluster, options_of
 from raysm.client.logs.rendering import sentence
-from raysm.client.service import Service, connect
+from raysm.client.service import Service
 from raysm.client.session.connected import detached, rows
 from raysm.client.session.handle import Session
 from raysm.client.session.starting import sessions
@@ -42,7 +42,7 @@ def run(arguments: Arguments, console: Console, service: Service | None = None) 
         service: Where sessions are; None is what the arguments name.
     """
     if arguments.command == "exec":
-        return _exec(arguments, service or _service(arguments))
+        return _exec(arguments, service or service_to_read(arguments))
     verbs: dict[str, Callable[[Arguments, Console, Service | None], None]] = {
         "start": _start,
         "list": _list,
@@ -52,11 +52,6 @@ def run(arguments: Arguments, console: Console, service: Service | None = None) 
     }
     verbs[arguments.verb](arguments, console, service)
     return 0
-
-
-def _service(arguments: Arguments) -> Service:
-    # To look at sessions needs no role of its own: the caller's credentials do it.
-    return connect(read_settings(arguments).target(role="arn:aws:iam::000000000000:role/unused"))
 
 
 def _start(arguments: Arguments, console: Console, service: Service | None) -> None:
@@ -112,7 +107,7 @@ def _print_row(console: Console, label: str, text: str) -> None:
 
 
 def _list(arguments: Arguments, console: Console, service: Service | None) -> None:
-    every = list(sessions(service or _service(arguments)))
+    every = list(sessions(service or service_to_read(arguments)))
     if arguments.json:
         print(json.dumps([asdict(session) | {"created": session.created.isoformat()} for session in every], indent=1))
         return
@@ -126,7 +121,7 @@ def _list(arguments: Arguments, console: Console, service: Service | None) -> No
 
 
 def _opened(arguments: Arguments, service: Service | None) -> Session:
-    return Session.attach(arguments.name, service or _service(arguments))
+    return Session.attach(arguments.name, service or service_to_read(arguments))
 
 
 def _keep(arguments: Arguments, console: Console, service: Service | None) -> None:

@@ -36,11 +36,6 @@ def test_a_similarity_is_asked_for_as_the_readme_says(request_of):
     assert asked.inputs["matrix"].uri.startswith("file:///")
 
 
-def test_a_matrix_may_be_spread_over_the_instances(request_of):
-    asked = request_of("similarity", "m.npy", "--top-k", "2", "--instances", "2", "--sharded")
-    assert asked.inputs["matrix"].distribution == "ShardedByS3Key"
-
-
 @pytest.mark.parametrize("kept", [["--top-k", "2"], ["--threshold", "0.5"], ["--full"]], ids=lambda kept: kept[0])
 def test_queries_may_look_into_a_matrix_that_is_spread_and_may_be_spread_themselves(request_of, kept):
     argv = ("similarity", "m.npy", *kept, "--queries", "m.npy", "--sharded", "--instances", "2")
@@ -50,11 +45,6 @@ def test_queries_may_look_into_a_matrix_that_is_spread_and_may_be_spread_themsel
     }
     both = request_of(*argv, "--set", "inputs.queries.distribution=ShardedByS3Key")
     assert both.inputs["queries"].distribution == "ShardedByS3Key"
-
-
-def test_queries_are_a_channel_of_their_own(request_of):
-    asked = request_of("similarity", "m.npy", "--top-k", "3", "--queries", "m.npy")
-    assert sorted(asked.inputs) == ["matrix", "queries"]
 
 
 def test_columns_are_chosen_by_repeated_flags_and_by_commas(request_of, tmp_path):
@@ -92,12 +82,6 @@ def test_a_training_is_asked_for_as_the_readme_says(request_of):
     assert (asked.workload.workers_per_instance, asked.workload.max_restarts, asked.workload.spawns) == (4, 3, False)
     assert asked.inputs["train"].uri == "s3://b/x"
     assert asked.limits.max_restarts == 0
-
-
-def test_every_job_has_a_name_of_its_own_made_from_that_of_its_task(request_of):
-    first, second = request_of("run", "a.py", "--name", "mine"), request_of("run", "a.py", "--name", "mine", "--", "x")
-    assert first.name != second.name
-    assert first.name.startswith("mine-")
 
 
 @pytest.mark.parametrize(

@@ -50,11 +50,6 @@ def test_a_flag_chooses_its_option_and_no_other(argv, key, value):
     assert chosen("run", "a.py", *argv) == {key: value}
 
 
-def test_what_nobody_gives_is_not_chosen():
-    assert chosen("run", "a.py") == {}
-    assert chosen("similarity", "m.npy", "--top-k", "3") == {("workload", "top_k"): 3}
-
-
 def test_a_flag_of_another_command_by_the_same_name_chooses_nothing():
     assert chosen("metrics", "JOB", "--name", "loss") == {}
     assert chosen("run", "a.py", "--name", "mine") == {("name",): "mine"}
@@ -206,15 +201,6 @@ def test_who_is_behind_a_vpc_kms_and_tag_policies_works_from_the_command_line(fo
     assert {"Key": "team", "Value": "a"} in call["Tags"]
 
 
-def test_a_processing_job_can_be_asked_for_in_a_file_and_by_a_flag(folder):
-    project(folder, "kind = 'processing'\n" + BEHIND_POLICIES)
-    call = call_of("run", "a.py")
-    assert call["NetworkConfig"]["VpcConfig"]["Subnets"] == ["subnet-0a1b2c3d"]
-    assert call["ProcessingOutputConfig"]["KmsKeyId"] == "output-key"
-    assert call["Environment"] == {"OMP_NUM_THREADS": "1"}
-    assert "TrainingJobName" in call_of("run", "a.py", "--set", "kind=training")
-
-
 @pytest.mark.parametrize(
     "argv",
     [
@@ -239,13 +225,6 @@ def test_a_printed_request_given_back_is_the_same_plan(folder, argv, monkeypatch
             first.plan.request, first.request.name
         )
         assert again.request.workload.kind == first.request.workload.kind
-
-
-def test_local_data_is_printed_by_its_path_and_uploaded_when_it_is_given_back(folder):
-    chosen = settings("similarity", "m.npy", "--top-k", "2")
-    printed = as_request(prepared(chosen), chosen)
-    assert printed["inputs"]["matrix"]["uri"] == str(folder / "m.npy")
-    assert (printed["on"], printed["local"]["instance_kind"], printed["name"]) == ("local", "process", "similarity")
 
 
 def test_flags_beside_a_request_win(folder):
@@ -290,17 +269,6 @@ def test_another_project_file_can_be_named_and_one_that_is_not_there_is_refused(
     assert project_file(parse(["run", "a.py"])) == folder / "raysm.toml"
     with pytest.raises(InvalidRequest, match=r"no\.toml cannot be read"):
         settings("run", "a.py", "--project-file", "no.toml")
-
-
-def test_a_profile_without_a_project_file_is_refused():
-    with pytest.raises(InvalidRequest, match=r"--config-profile p: there is no raysm\.toml in"):
-        settings("run", "a.py", "--config-profile", "p")
-
-
-def test_the_count_of_a_project_is_taken_where_no_flag_says_another(folder):
-    project(folder, "[local]\ninstances = 2\n")
-    assert prepared(settings("run", "a.py")).request.cluster.count == 2
-    assert prepared(settings("run", "a.py", "--instances", "1")).request.cluster.count == 1
 
 
 SWEEP = [
@@ -389,20 +357,6 @@ def test_what_is_shown_is_a_project_file_that_says_the_same(with_profile):
     assert after == before | chosen | {"environment.A": "b\x7fé\n"}
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (True, "true"),
-        (1.5, "1.5"),
-        ('a"b', '"a\\"b"'),
-        ([1, "b"], '[1, "b"]'),
-        ({"a b": {"c": [2]}, "d": None}, '{ "a b" = { "c" = [2] } }'),
-    ],
-)
-def test_values_are_written_as_toml_writes_them(value, text):
-    assert config.toml(value) == text
-
-
 def test_programs_read_the_same_as_json(with_profile, capsys):
     shown("--json", "--on", "aws")
     answer = json.loads(capsys.readouterr().out)
@@ -412,20 +366,3 @@ def test_programs_read_the_same_as_json(with_profile, capsys):
     assert answer["options"]["on"] == {"value": "aws", "from": "--on"}
     assert "aws.region" in answer["options"]
     assert "local.image" not in answer["options"]
-
-
-def test_without_a_project_file_all_is_as_built_in(with_profile):
-    (with_profile / "raysm.toml").unlink()
-    assert shown()[0] == "# project file: none (raysm.toml, here or above)"
-    origins = {origin for _, (_, origin) in effective(read_settings(parse(["config"])))}
-    assert origins == {"default"}
-
-
-def test_a_request_is_looked_at_with_its_workload(with_profile):
-    (with_profile / "r.toml").write_text('[workload]\nkind = "script"\nscript = "a.py"\n')
-    assert f'workload.script = "{with_profile / "a.py"}"' in "\n".join(shown("--request", "r.toml"))
-
-
-def test_a_port_is_shown_where_somebody_chose_it():
-    assert not any(line.startswith("ports") for line in shown())
-    assert any(line.startswith("ports.gcs = 7000") for line in shown("--set", "ports.gcs=7000"))

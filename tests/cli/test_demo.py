@@ -30,34 +30,6 @@ def test_the_data_that_raysm_carries_are_those_of_the_examples_with_their_licenc
     assert carried == {path.name: path.read_bytes() for path in EXAMPLES.iterdir()}
 
 
-def test_the_digits_are_pictures_of_64_pixels_with_a_label_each():
-    digits = demo.Digits()
-    assert len(digits.pixels) == len(digits.labels) == 1797
-    assert {len(pixels) for pixels in digits.pixels} == {64}
-    assert set(digits.labels) == set(range(10))
-
-
-def test_a_row_of_the_table_says_what_it_is_and_what_its_neighbors_are():
-    lines = printed(demo.neighbors_table(NEIGHBORS, [7, 3, 7])).splitlines()
-    assert lines[0].split() == ["row", "is", "a", "most", "similar", "other", "rows"]
-    assert lines[1].split("  ")[-2:] == ["2 (a 7, 0.9877)", "1 (a 3, 0.5000)"]
-    assert len(lines) == 3
-
-
-def test_only_the_first_rows_are_shown():
-    assert len(printed(demo.neighbors_table(NEIGHBORS * 10, [7, 3, 7], rows=4)).splitlines()) == 5
-
-
-def test_the_share_counts_rows_whose_nearest_neighbor_is_the_same_digit():
-    assert demo.same_digit_percent(NEIGHBORS, [7, 3, 7]) == 50
-
-
-def test_a_picture_has_ink_where_the_pixels_have_and_is_as_wide_as_high():
-    dark, light = [16] * 64, [0] * 64
-    lines = demo.picture([dark, light])
-    assert lines == ["█" * 16 + "   " + " " * 16] * 8
-
-
 def test_an_output_that_cannot_be_is_refused_before_anything_starts(tmp_path):
     (tmp_path / "file").write_text("mine")
     text = io.StringIO()

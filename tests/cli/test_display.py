@@ -9,7 +9,7 @@ from rich.console import Console
 
 from raysm.cli.display import Display, Times
 from raysm.client.job.description import Description, Status
-from raysm.contract.events import Metric, Progress, State, line
+from raysm.contract.events import Progress, State, line
 from raysm.contract.job_api import TRAINING
 from raysm.request import AWS, Local
 
@@ -50,13 +50,6 @@ def test_the_parts_add_up_to_the_whole_and_waiting_for_cores_is_apart_from_formi
         "storing and bringing the result": 5,
     }
     assert sum(parts.values()) == whole_s
-
-
-def test_on_aws_a_job_waits_for_instances():
-    times = Times(
-        started_s=0, sent_s=1, formed_s=9, ended_s=10, is_billed=True, described=described(("Starting", 1, 5))
-    )
-    assert "waiting for instances" in times.parts({})[1]
 
 
 @pytest.mark.parametrize(("formed_s", "done_s"), [(None, None), (500.0, 400.0), (1.0, None)])
@@ -130,20 +123,3 @@ def test_on_a_terminal_a_phase_is_a_bar():
     assert "similarity" in text
     assert "1000/1000" in text
     assert "500 rows/s" in text
-
-
-def test_the_display_knows_which_lines_of_the_log_it_has_shown_with_a_label_or_without():
-    with Display(Console(file=io.StringIO())) as display:
-        display.line("algo-1", "[rank 0] Traceback (most recent call last):")
-        display.line("algo-2", "something else")
-        display.line("algo-1", "ValueError: no  ")
-        assert display.has_shown(["Traceback (most recent call last):", "ValueError: no"])
-        assert not display.has_shown(["Traceback (most recent call last):", "KeyError: 3"])
-
-
-def test_metrics_are_not_for_the_eyes():
-    assert shown(line(Metric(name="peak_memory_bytes", value=1.0))) == ""
-
-
-def test_a_phase_without_anything_to_do_is_done():
-    assert "100% (0 of 0 rows)" in shown(line(Progress(phase="gather", done=0, total=0, unit="rows")))

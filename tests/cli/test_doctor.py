@@ -1,4 +1,4 @@
-"""``raysm doctor``: what it prints, its exit codes, one job of a file, and the policies."""
+"""The command ``raysm doctor``."""
 
 import io
 import json
@@ -11,13 +11,100 @@ from rich.console import Console
 
 from raysm.cli.arguments import parse
 from raysm.cli.config import read_settings
-from raysm.cli.doctor import BAD, GOOD, POLICIES, UNKNOWN, case_of, run, status
-from raysm.client.doctor.case import State, bad, good, unknown
+from raysm.cli.doctor import (
+    BAD,
+    GOOD,
+    POLICIES,
+    UNKNOWN,
+    case_of,
+    local_checks,
+    look_at_market,
+    run,
+    status,
+    train_check,
+)
+from raysm.client.doctor.case import Intent, State, bad, good, unknown
 from raysm.client.targets.endpoint import ensure
+from raysm.contract.names import LOCAL_REGION
 from raysm.errors import InvalidRequest
+from raysm.local.scenario import parse as parse_scenario
+from raysm.request import Cluster, Limits
 from tests.support import aws_account, sagemaker
 from tests.support.homes import in_home
 from tests.support.sagemaker import REGION
+
+
+def test_this_machine_has_what_local_jobs_need():
+    findings = {finding.name: finding for finding in local_checks()}
+    assert findings["ray"].state is State.GOOD
+    assert {"server", "namespace", "docker"} <= set(findings)
+    assert all(finding.state is State.GOOD or not finding.needed for finding in findings.values())
+
+
+def test_a_ray_train_that_cannot_be_imported_is_said_with_what_to_install():
+    def load():
+        raise ImportError("Can't import ray.train") from ModuleNotFoundError("No module named 'pandas'")
+
+    finding = train_check(load)
+    assert (finding.state, finding.needed) == (State.BAD, False)
+    assert "No module named 'pandas'" in finding.text
+    assert finding.remedy == "python3 -m pip install 'raysm[train]'"
+
+
+SCENARIO = parse_scenario("""
+[market]
+usd_per_hour = { "ml.g5.xlarge" = 1.5 }
+[regions.eu-west-1.market]
+usd_per_hour = { "ml.g5.xlarge" = 1.6 }
+quotas = { "ml.g5.xlarge" = 4 }
+spot_quotas = { "ml.g5.xlarge" = 1 }
+[regions.us-west-2.capacity]
+instances = { "ml.g5.xlarge" = 2 }
+interruptions_per_hour = 0.5
+[regions.us-east-1.capacity]
+insufficient = 1.0
+""")
+
+
+def wanting(count, instance_type="ml.g5.xlarge", **limits):
+    return Intent(cluster=Cluster(instance_type, count=count), limits=Limits(**limits))
+
+
+def found(intent):
+    return {finding.text: finding.state for finding in look_at_market(SCENARIO, intent)}
+
+
+def test_without_a_job_each_type_of_each_region_is_told_and_nothing_is_bad():
+    assert found(Intent()) == dict.fromkeys(
+        [
+            "eu-west-1: ml.g5.xlarge, 1.6 USD/h, quota 4, spot quota 1, any number of instances",
+            "us-west-2: ml.g5.xlarge, 1.5 USD/h, 2 instances",
+            "us-west-2: a job on spot capacity is interrupted 0.5 times an hour",
+            "us-east-1: ml.g5.xlarge, 1.5 USD/h, any number of instances",
+            "us-east-1: 100% of the jobs get no instances",
+            "elsewhere: ml.g5.xlarge, 1.5 USD/h, any number of instances",
+        ],
+        State.GOOD,
+    )
+
+
+@pytest.mark.parametrize(
+    ("intent", "regions"),
+    [
+        (wanting(2), ["us-east-1"]),
+        (wanting(3), ["us-west-2", "us-east-1"]),
+        (wanting(5), ["eu-west-1", "us-west-2", "us-east-1"]),
+        (wanting(2, spot=True), ["eu-west-1", "us-east-1"]),
+    ],
+    ids=["fits", "capacity", "quota", "spot quota"],
+)
+def test_where_a_job_cannot_have_its_instances_that_is_bad_with_a_remedy(intent, regions):
+    lacking = [finding for finding in look_at_market(SCENARIO, intent) if finding.state is State.BAD]
+    assert [finding.text.partition(":")[0] for finding in lacking] == regions
+    assert all("another type or a region" in finding.remedy for finding in lacking)
+    # In the way of a job stands what its own region lacks; a grid has the others.
+    assert {finding.text.partition(":")[0] for finding in lacking if finding.needed} <= {LOCAL_REGION}
+
 
 ROLE = "arn:aws:iam::123456789012:role/jobs"
 IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/raysm:cpu"
@@ -49,11 +136,6 @@ def test_the_flags_of_a_job_say_what_is_looked_at():
     assert intent.kind == "processing"
 
 
-def test_without_a_role_there_is_a_case_and_no_role_of_it():
-    assert case().role is None
-    assert case("--role", ROLE).role == ROLE
-
-
 def test_a_file_names_exactly_one_job(tmp_path):
     (tmp_path / "train.py").touch()
     request = {
@@ -69,10 +151,6 @@ def test_a_file_names_exactly_one_job(tmp_path):
     plan = whole.plan()
     assert plan.request["EnableManagedSpotTraining"]
     assert plan.request["RoleArn"] == ROLE
-
-
-def test_without_a_workload_no_plan_is_made():
-    assert case("--role", ROLE).plan is None
 
 
 @pytest.mark.parametrize("whose", sorted(POLICIES))
@@ -112,13 +190,6 @@ def test_an_endpoint_that_is_left_in_the_shell_is_found_and_all_else_is_looked_a
     assert findings["bucket"][0]["remedy"] == "aws s3 mb s3://b --region eu-west-1"
     # moto has no quotas of SageMaker: what answers is no list of them.
     assert findings["quota"][0]["state"] == State.UNKNOWN
-
-
-def test_an_endpoint_that_is_no_url_is_said_so(home):
-    code, findings = doctor(home, "nonsense")
-    assert code == BAD
-    assert "AWS_ENDPOINT_URL" in findings["endpoint"][0]["remedy"]
-    assert findings["bucket"][0]["state"] == State.UNKNOWN
 
 
 def test_a_home_with_a_scenario_is_told_what_its_market_has(tmp_path):

@@ -12,8 +12,7 @@ from rich.console import Console
 
 from raysm.cli import entering
 from raysm.cli.arguments import parse
-from raysm.client.job.records import task_of
-from raysm.errors import InvalidRequest, JobNotFound
+from raysm.errors import InvalidRequest
 from tests.support.echo import ECHO, exchange
 from tests.support.sagemaker_server import SOON_S, Server, port_of
 
@@ -64,25 +63,6 @@ def test_a_job_that_does_not_train_is_not_entered(remote, job, command):
     verb, *words = command
     with pytest.raises(InvalidRequest, match=f"{job.name} is .*: it can be entered while it is Training"):
         entered(remote, verb, job.name, *words)
-
-
-@pytest.mark.parametrize("command", [("tunnel", "8265"), ("shell",)])
-def test_a_job_that_runs_is_entered_by_its_short_name_too(remote, job, command):
-    verb, *words = command
-    with pytest.raises(InvalidRequest, match=f"{job.name} is .*: it can be entered while it is Training"):
-        entered(remote, verb, task_of(job.name), *words)
-
-
-@pytest.mark.parametrize("command", [("tunnel", "8265"), ("shell",)])
-def test_a_job_that_is_not_there_is_named(remote, command):
-    verb, *words = command
-    with pytest.raises(JobNotFound, match="nobody"):
-        entered(remote, verb, "nobody", *words)
-
-
-def test_a_port_that_cannot_be_is_said(remote, job):
-    with pytest.raises(InvalidRequest, match="port must be a number from 1 to 65535, got 0"):
-        entered(remote, "tunnel", job.name, "0")
 
 
 def test_an_instance_that_the_job_does_not_have_is_said_by_both(remote, job):

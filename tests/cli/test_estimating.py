@@ -72,32 +72,6 @@ def test_an_estimate_for_a_type_counts_its_cores_and_says_whose_they_are(lines_o
     assert "10 x 0.816 USD/h (on demand in us-east-1, as of 2026-09)" in money
 
 
-def test_an_estimate_without_a_type_says_that_the_cores_are_this_machines(lines_of):
-    _, result, cores = lines_of(600, "--instances", "2")
-    assert "this machine's, which its 2 instances share" in cores
-    assert cores.endswith("--instance-type estimates for another")
-    assert result == "result   one file, merged by the head"
-
-
-def test_an_estimate_says_who_merges_and_in_how_many_files_it_comes(lines_of, tmp_path, capsys):
-    options = ("--instance-type", "ml.c5.4xlarge", "--instances", "4", "--parts", "3")
-    assert (
-        lines_of(600, *options)[1]
-        == "result   3 files, each of a range of rows that an instance owns, merges and writes"
-    )
-    argv = ["similarity", str(tmp_path / "m.npy"), "--top-k", "3", "--estimate", "--json", *options]
-    estimating.run(parse(argv), Console(), modelled)
-    found = json.loads(capsys.readouterr().out)
-    assert found["parts"] == 3
-
-
-def test_an_estimate_of_rows_that_are_shared_out_says_what_travels(lines_of):
-    options = ("--instance-type", "ml.c5.4xlarge", "--instances", "4")
-    assert not [line for line in lines_of(6000, *options) if line.startswith("rows")]
-    (said,) = [line for line in lines_of(6000, "--sharded", *options) if line.startswith("rows")]
-    assert said == "rows     0.00 GB of rows come to each instance"
-
-
 def test_an_estimate_says_which_price_is_missing_and_that_gpus_were_not_measured(lines_of):
     *_, cores, money = lines_of(600, "--instance-type", "ml.p5en.48xlarge")
     assert "192 vCPUs of ml.p5en.48xlarge" in cores

@@ -1,11 +1,99 @@
 """The arguments of the commands that send jobs, and of those about jobs and sessions."""
 
+import argparse
+import dataclasses
 import pkgutil
+import shlex
+import typing
+from datetime import timedelta
 
 import pytest
 
 from raysm.cli.arguments import parse
-from raysm.cli.job_arguments import OF_ONE_JOB
+from raysm.cli.examples import EXAMPLES
+from raysm.cli.options import COMMON, SCRIPT, SIMILARITY, TARGET, TRAIN, add_entered
+from raysm.client.options import SubmitKeywords
+from raysm.client.settings import OWN, TARGETS, hint_of, schema
+from raysm.request import JobRequest, Security
+
+pytestmark = pytest.mark.smoke
+
+EVERY = (*COMMON, *TARGET, *SCRIPT, *TRAIN, *SIMILARITY)
+
+
+def test_every_flag_chooses_an_option_that_exists():
+    for flag in EVERY:
+        # Options of the workload are checked when the parser is built: it takes their types.
+        if flag.key[0] == "target":
+            assert any(flag.key[-1] in typing.get_type_hints(kind) for kind in TARGETS.values()), flag
+        elif flag.key[0] != "workload":
+            assert hint_of(flag.key) is not None, flag
+
+
+def test_every_keyword_of_submit_is_an_option_of_files_and_of_the_command_line():
+    keywords = set(typing.get_type_hints(SubmitKeywords))
+    assert set(schema(workload=True)) - set(TARGETS) == keywords | {"workload"}
+    assert keywords - {field.name for field in dataclasses.fields(JobRequest)} - {"on"} == set(OWN)
+
+
+# What the policies of companies demand: VPC, keys, isolation, tags, a bucket's prefix, a warm pool's time.
+DEMANDED = {
+    *(field.name for field in dataclasses.fields(Security)),
+    *("tags", "environment", "hyperparameters", "kind", "output_uri", "checkpoint_uri", "volume_gb", "keep_alive_s"),
+}
+
+
+def test_what_accounts_demand_of_a_job_has_a_flag_each():
+    assert {flag.key[-1] for flag in COMMON} >= DEMANDED
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--instance", "algo-2", "--region", "eu-west-1"], {"instance": "algo-2", "region": "eu-west-1"}),
+        (["--on", "algo-2"], {"instance": "algo-2", "on": None}),
+        (["--on", "aws", "--on", "algo-12"], {"instance": "algo-12", "on": "aws"}),
+    ],
+)
+def test_an_instance_may_be_named_where_the_place_is(words, expected):
+    parser = argparse.ArgumentParser()
+    add_entered(parser)
+    assert expected.items() <= vars(parser.parse_args(words)).items()
+
+
+def test_a_word_that_is_neither_a_place_nor_an_instance_is_refused(capsys):
+    parser = argparse.ArgumentParser()
+    add_entered(parser)
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--on", "algo2"])
+    assert "--on: 'algo2' is neither local nor aws nor an instance, algo-2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("text", "days"), [("7d", 7.0), ("12h", 0.5), ("36m", 0.025)])
+def test_an_age_is_a_number_with_its_unit(text, days):
+    assert parse(["local", "clean", "--older-than", text]).older_than == timedelta(days=days)
+
+
+@pytest.mark.parametrize("text", ["7", "d", "-7d", "1_0d", "7w", ""])
+def test_what_is_no_age_is_refused_with_what_is(text, capsys):
+    with pytest.raises(SystemExit):
+        parse(["local", "clean", f"--older-than={text}"])
+    assert f"{text!r} is not an age; write 7d, 12h or 30m" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [
+        pytest.param(command, line, id=line)
+        for command, text in EXAMPLES.items()
+        for line in text.splitlines()
+        if not line.startswith("# ")
+    ],
+)
+def test_an_example_is_of_its_command_and_taken_as_it_stands(command, line):
+    words = shlex.split(line)
+    assert words[: len(command.split())] == command.split()
+    assert parse(words[1:]).command == words[1]
 
 
 @pytest.mark.parametrize(
@@ -35,19 +123,6 @@ def test_a_request_brings_what_is_needed(command):
     arguments = parse([command, "--request", "job.json"])
     assert arguments.sends_job
     assert callable(pkgutil.resolve_name(arguments.run))
-
-
-def test_config_takes_the_options_and_sends_nothing():
-    arguments = parse(["config", "--instances", "3", "--set", "limits.spot=true"])
-    assert (arguments.instances, arguments.set, arguments.sends_job) == (3, ["limits.spot=true"], False)
-
-
-@pytest.mark.parametrize("name", OF_ONE_JOB)
-def test_each_command_about_one_job_names_it(name):
-    arguments = parse([name, "digits-1", "--json"])
-    assert (arguments.command, arguments.job, arguments.json) == (name, "digits-1", True)
-    assert callable(pkgutil.resolve_name(arguments.run))
-    assert not arguments.sends_job
 
 
 @pytest.mark.parametrize(

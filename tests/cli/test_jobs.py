@@ -45,11 +45,6 @@ def test_one_that_runs_goes_before_one_that_was_sent_later_and_has_ended(remote,
     assert capsys.readouterr().err == ""
 
 
-def test_of_a_name_that_no_job_has_the_nearest_is_named_as_before(remote, jobs):
-    with pytest.raises(JobNotFound, match=r"there is no job 'digit' .*; did you mean "):
-        find_to_read("digit", remote.service)
-
-
 class Written(io.StringIO):
     """Remembers what was written, and calls when a certain text has been."""
 
@@ -127,18 +122,6 @@ def test_a_job_that_runs_is_known_by_its_short_name_too(remote, job, command, ca
     assert remote.sagemaker.stopped == ([job.name] if command == "stop" else [])
 
 
-def test_the_result_of_a_job_is_asked_for_by_its_short_name_too(remote, job):
-    with pytest.raises(NotDone, match=f"{job.name} is still InProgress"):
-        printed(remote, "result", task_of(job.name), "--no-wait")
-
-
-@pytest.mark.parametrize("command", ["status", "logs", "metrics", "result"])
-def test_a_job_that_has_ended_is_read_by_its_short_name_too(remote, job, command, capsys):
-    remote.sagemaker.end(job.name, "Completed")
-    printed(remote, command, task_of(job.name))
-    assert f"is {job.name}, the last job of that name" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("command", ["stop", "token"])
 def test_what_is_for_running_jobs_takes_none_that_has_ended_by_its_short_name(remote, job, command):
     remote.sagemaker.end(job.name, "Completed")
@@ -155,17 +138,6 @@ def test_of_two_jobs_of_one_name_none_is_stopped_or_opened_by_chance(remote, job
 
 
 # result
-
-
-@pytest.mark.parametrize("flags", [["--no-wait"], ["--timeout", "0"]])
-def test_the_result_of_a_job_that_runs_is_not_waited_for_where_that_is_asked(remote, job, flags):
-    with pytest.raises(NotDone, match=rf"{job.name} is still InProgress; raysm logs -f {job.name} shows"):
-        printed(remote, "result", job.name, *flags)
-
-
-def test_the_result_of_a_job_that_has_ended_needs_no_waiting(remote, job):
-    remote.sagemaker.end(job.name, "Completed")
-    assert printed(remote, "result", job.name, "--no-wait").startswith("completed")
 
 
 def test_a_timeout_ends_the_waiting_and_not_the_job(remote, job, capsys):

@@ -11,7 +11,6 @@ from rich.console import Console
 
 from raysm.cli import jobs, local_server
 from raysm.cli.arguments import parse
-from raysm.cli.local_server import _down
 from raysm.contract.home import VARIABLE, ServerRecord
 from raysm.errors import InvalidRequest, JobNotFound
 from tests.support.homes import serving
@@ -72,13 +71,6 @@ def test_who_follows_a_job_whose_server_is_told_to_end_ends_too_and_starts_no_ot
     # Its last look may have come before the end of the server, but after that of the job.
     assert errors == "" or "was ended, and its jobs with it" in errors
     assert ServerRecord.read(server.home) is None
-    assert server.process.wait(90) == 0
-
-
-def test_down_without_active_jobs_needs_no_force(server):
-    server.train("done", "exit 0")
-    server.ended("done")
-    assert "True" in command("local", "down")
     assert server.process.wait(90) == 0
 
 
@@ -183,20 +175,6 @@ def test_clean_keeps_the_latest_and_a_dry_run_keeps_all(server, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_jobs_says_when_there_are_more(server, capsys):
-    for name in ("a", "b"):
-        server.train(name, "exit 0")
-        server.ended(name)
-    assert "b" in command("jobs", "--limit", "1")
-    assert "raysm jobs --limit 2" in capsys.readouterr().err
-
-
-def test_down_returns_when_the_server_has_ended_by_itself(tmp_path):
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait(90)
-    assert _down(tmp_path, ServerRecord(pid=ended.pid, port=1, started_s=0.0, version="1"))
-
-
 def test_up_keeps_a_scenario_for_the_home_until_it_is_taken_down(tmp_path, monkeypatch):
     home = tmp_path / "home"
     monkeypatch.setenv(VARIABLE, str(home))
@@ -217,34 +195,6 @@ def test_up_keeps_a_scenario_for_the_home_until_it_is_taken_down(tmp_path, monke
             command("local", "up", "--scenario", str(other))
         command("local", "down")
         assert not (home / "scenario.toml").exists()
-
-
-def test_down_waits_for_the_process_and_not_for_its_lock_alone(tmp_path, monkeypatch):
-    monkeypatch.setenv("RAYSM_HOME", str(tmp_path))
-    slow = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.3), sys.exit(3)))\n"
-    slow += "print('ready', flush=True); signal.pause()"
-    with subprocess.Popen([sys.executable, "-c", slow], stdout=subprocess.PIPE) as server:
-        assert server.stdout.readline() == b"ready\n"
-        assert _down(tmp_path, ServerRecord(pid=server.pid, port=1, started_s=0.0, version="1"))
-        assert server.poll() == 3
-
-
-ENDING = """
-import fcntl, sys, time
-lock = open(sys.argv[1] + "/server.lock", "w")
-fcntl.flock(lock, fcntl.LOCK_EX)
-print("ready", flush=True)
-time.sleep(0.5)
-open(sys.argv[1] + "/saved", "w").close()
-"""
-
-
-def test_down_waits_for_a_server_that_is_already_ending_and_still_saves(tmp_path, monkeypatch):
-    monkeypatch.setenv("RAYSM_HOME", str(tmp_path))
-    with subprocess.Popen([sys.executable, "-c", ENDING, str(tmp_path)], stdout=subprocess.PIPE) as server:
-        assert server.stdout.readline() == b"ready\n"
-        command("local", "down")
-        assert (tmp_path / "saved").exists()
 
 
 def test_what_is_no_jobs_name_is_the_name_of_no_job(server):

@@ -249,30 +249,3 @@ def test_a_job_that_nobody_knows_is_said_so(command):
     assert code == 1
     assert "there is no job 'no-such-job'" in said
     assert "raysm jobs" in said
-
-
-def test_the_doctor_says_what_this_machine_has(command):
-    found = {check["name"]: check for check in json.loads(command("doctor", "--json")[1])}
-    assert found["ray"]["state"] == "good"
-    assert found["server"]["state"] == "good"
-
-
-def test_options_that_exclude_each_other_are_refused_by_name_without_a_process(capsys):
-    with pytest.raises(SystemExit) as raised:
-        main(["similarity", "m.npy", "--top-k", "3", "--full"])
-    assert raised.value.code == 2
-    assert "--full" in capsys.readouterr().err
-
-
-def test_a_file_that_is_not_there_is_2_and_one_line(tmp_path, capsys):
-    assert main(["similarity", str(tmp_path / "nowhere.npy"), "--top-k", "3"]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("raysm: ")
-    assert "nowhere.npy" in said
-    assert "Traceback" not in said
-
-
-def test_the_options_that_apply_are_printed_with_0(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert main(["config", "--project", "mine"]) == 0
-    assert 'project = "mine"' in capsys.readouterr().out

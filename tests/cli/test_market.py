@@ -1,11 +1,50 @@
-"""Prices and quotas of an embedded SageMaker that plays a scenario are the scenario's, on the command line too."""
+"""The commands ``raysm prices`` and ``raysm quotas``."""
 
 import json
 
 import pytest
 
 from raysm.cli.main import main
+from raysm.cli.market import fitting, in_use_here, table_of
+from raysm.client.costs.prices import PriceTable, RegionPrices
+from raysm.grid.place import Place, Quota
+from raysm.grid.store import path_of
 from tests.support.embedded_grids import embedded
+from tests.support.grids import Bench
+from tests.support.homes import in_home
+
+TABLE = PriceTable.of(
+    [
+        RegionPrices(region="us-east-1", as_of="2026-09", version="a", usd={"ml.g5.xlarge": 1.4, "ml.m5.large": 0.1}),
+        RegionPrices(region="eu-west-1", as_of="2026-10", version="b", usd={"ml.g5.xlarge": 1.2}),
+    ]
+)
+
+
+def test_of_one_type_the_cheapest_region_comes_first():
+    assert [region for region, _, _ in table_of(TABLE, "ml.g5.xlarge", [])] == ["eu-west-1", "us-east-1"]
+
+
+def test_every_line_has_its_date_and_version_and_what_is_old_says_so(capsys):
+    assert main(["prices", "ml.m5.xlarge"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("us-east-1        ml.m5.xlarge     0.2300 USD/h  as of 2025, version raysm-2025, ")
+    assert line.endswith("days old: raysm prices --refresh")
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["ml.none.large"], "no price of ml.none.large in any region is at hand; bring it: raysm prices --refresh"),
+        (["ml.g5.2large"], "no price of ml.g5.2large (did you mean ml.g5.2xlarge?) in any region is at hand"),
+        (["--regions", "sa-east-1"], "no price of any type in sa-east-1"),
+        (["--refresh"], "--refresh needs the regions whose prices to fetch"),
+    ],
+)
+def test_what_is_not_known_is_said_with_the_way_to_it(argv, message, capsys):
+    assert main(["prices", *argv]) == 2
+    assert message in capsys.readouterr().err
+
 
 SCENARIO = """
 [regions.us-east-1.market]
@@ -59,3 +98,43 @@ class TestWhereAScenarioIsPlayed:
     def test_lists_of_aws_are_not_brought_for_it(self, capsys):
         assert main(["prices", "--refresh", "--regions", "us-east-1"]) != 0
         assert "drop --refresh" in capsys.readouterr().err
+
+
+G5 = Place(region="us-east-1", instance_type="ml.g5.xlarge")
+SPOT = Place(region="us-east-1", instance_type="ml.g5.xlarge", spot=True)
+P5 = Place(region="eu-west-1", instance_type="ml.p5.48xlarge")
+QUOTAS = {G5: Quota(limit=40), SPOT: Quota(limit=0), P5: Quota(limit=2)}
+PRICES = PriceTable.of([RegionPrices(region="us-east-1", as_of="2026-11-01", version="v1", usd={"ml.g5.xlarge": 1.4})])
+
+
+def test_what_is_zero_is_left_out_unless_its_type_is_asked_for():
+    assert [each.place for each in fitting(QUOTAS, {}, PRICES)] == [P5, G5]
+    assert [each.place for each in fitting(QUOTAS, {}, PRICES, is_asked=True)] == [P5, G5, SPOT]
+
+
+def test_each_has_its_limit_what_is_in_use_and_its_price_with_its_date():
+    unknown, known = fitting(QUOTAS, {G5: 7}, PRICES)
+    assert known.as_dict() == {
+        "region": "us-east-1", "instance_type": "ml.g5.xlarge", "spot": False, "limit": 40, "in_use_by_grids": 7,
+        "usd_per_hour": 1.4, "as_of": "2026-11-01", "version": "v1",
+    }  # fmt: skip
+    assert (unknown.in_use, unknown.as_dict()["usd_per_hour"]) == (0, None)
+
+
+def test_what_grids_of_this_machine_have_open_is_in_use(tmp_path):
+    with in_home(tmp_path):
+        path_of("g").parent.mkdir(parents=True)
+        bench = Bench(path_of("g").parent, rows=3)
+        assert in_use_here() == {}
+        bench.step()
+        assert sum(in_use_here().values()) == bench.store.open_count() > 0
+        bench.store.close()
+
+
+def test_a_target_without_an_answer_is_an_error_and_no_empty_table(tmp_path, capsys):
+    role = ["--on", "aws", "--role", "arn:aws:iam::123456789012:role/r", "--profile", "none-such"]
+    with in_home(tmp_path):
+        assert main(["quotas", "ml.g5.xlarge", "--regions", "us-east-1", *role]) != 0
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert "none-such" in error

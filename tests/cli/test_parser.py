@@ -57,36 +57,10 @@ def test_it_says_so_in_the_users_own_words_before_it_proposes_an_option(parser, 
     )
 
 
-def test_a_script_that_is_not_there_is_not_made_up(parser, capsys):
-    assert "; the arguments of a script go behind --" in said(parser, capsys, "run", "--colour", "red", "--n", "4")[0]
-
-
-def test_of_a_misspelt_command_the_nearest_is_named(parser, capsys):
-    assert said(parser, capsys, "shaw")[0].endswith("invalid choice: 'shaw'; did you mean 'show'?")
-    assert "choose from" in said(parser, capsys, "zzzzzz")[0]
-
-
 @pytest.mark.parametrize(("option", "kind"), [("--coats", "a whole number"), ("--litres", "a number")])
 def test_what_is_no_number_is_refused_in_words_of_people(parser, capsys, option, kind):
     refusal, _ = said(parser, capsys, "show", "--colour", "red", option, "two")
     assert refusal == f"paint show: argument {option}: expected {kind}, got 'two'"
-
-
-def test_what_is_missing_is_said_in_two_lines(parser, capsys):
-    assert said(parser, capsys, "show")[0] == "paint show: the following arguments are required: --colour"
-
-
-def test_what_is_found_wrong_later_is_said_as_the_commands_own(parser, capsys):
-    arguments = parser.parse_args(["show", "--colour", "red"])
-    with pytest.raises(SystemExit):
-        arguments.refuse("red is sold out")
-    assert capsys.readouterr().err.startswith("paint show: red is sold out\npaint show --help")
-
-
-def test_the_description_of_a_command_is_its_help_as_a_sentence(parser, capsys):
-    with pytest.raises(SystemExit):
-        parser.parse_args(["show", "--help"])
-    assert "Paint a wall." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -104,15 +78,6 @@ def test_of_a_letter_the_option_is_named_that_others_call_so(parser, capsys, typ
     assert refusal == f"paint show: there is no option {typed.partition('=')[0]}; did you mean {meant}?"
 
 
-def test_a_letter_that_may_be_the_scripts_is_put_behind_the_dashes(parser, capsys):
-    refusal, _ = said(parser, capsys, "run", "wall.py", "-c", "4")
-    assert refusal.endswith("if it is the script's: paint run wall.py -- -c 4; or did you mean --colour?")
-
-
 def test_letters_that_are_options_and_numbers_below_0_are_left_alone(parser):
     arguments = parser.parse_args(["show", "-v", "--colour", "red", "--coats", "-2", "--litres", "-.5"])
     assert (arguments.verbose, arguments.coats, arguments.litres) == (True, -2, -0.5)
-
-
-def test_a_letter_in_the_place_of_a_value_is_a_value_that_is_missing(parser, capsys):
-    assert said(parser, capsys, "show", "--colour", "-r")[0].endswith("argument --colour: expected one argument")

@@ -2,7 +2,6 @@
 
 import io
 import json
-import re
 
 import pytest
 from rich.console import Console
@@ -66,12 +65,6 @@ def test_each_file_has_its_size_with_units_and_the_time_is_said_once(tmp_path, m
     ]
 
 
-def test_a_path_is_said_as_it_is_shortest_from_here(tmp_path, monkeypatch):
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    assert said(result_of(tmp_path / "out", NEIGHBORS))[0].startswith("result   ../out/neighbors.parquet: ")
-
-
 def test_files_that_a_script_left_are_one_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     files = [left(name, 500) for name in ("a", "b", "c", "sub/d", "e")]
@@ -91,11 +84,6 @@ def test_files_that_a_script_left_are_one_line(tmp_path, monkeypatch):
 def test_a_job_that_kept_nothing_is_told_how_to_keep_something(workload, keeps):
     expected = f"completed in 15.0 s (preparing and sending 15.0 s); nothing was kept: a job keeps {keeps}"
     assert said(None, workload=workload, times=Times(started_s=100.0, sent_s=115.0, ended_s=115.0)) == [expected]
-
-
-@pytest.mark.parametrize(("value", "text"), [(None, "completed: None"), (0, "completed: 0"), ("x", "completed: 'x'")])
-def test_the_value_of_a_function_is_shown_whatever_it_is(value, text):
-    assert said(value, workload="function") == [text]
 
 
 def test_as_json_it_is_the_folder_and_the_manifest(tmp_path, capsys):
@@ -156,14 +144,6 @@ def test_metrics_as_json_are_all_unless_fewer_are_asked_for(remote, trained, cap
     assert names == [{"loss", "val/loss", "cpu_percent"}, {"cpu_percent"}, {"loss"}]
 
 
-def test_a_wide_table_is_never_cut(remote, job):
-    told = [events.Metric(name=f"a-rather-long-name-{at}", value=at, step=1) for at in range(20)]
-    tell(remote, job, *told)
-    assert re.findall(r"a-rather-long-name-\d+", printed(remote, "metrics", job.name).splitlines()[0]) == [
-        metric.name for metric in told
-    ]
-
-
 def test_of_a_script_without_metrics_it_is_said_how_one_is_reported(remote, job):
     said = printed(remote, "metrics", job.name)
     assert said.startswith("no metrics yet: ")
@@ -173,11 +153,3 @@ def test_of_a_script_without_metrics_it_is_said_how_one_is_reported(remote, job)
     assert printed(remote, "metrics", job.name).startswith(
         f"no metrics but those of the instances (raysm metrics --telemetry {job.name}): "
     )
-
-
-def test_without_telemetry_it_is_said_which_jobs_have_it(remote, job):
-    said = printed(remote, "metrics", "--telemetry", job.name)
-    assert said.startswith(f"no metrics of the instances of {job.name} yet: in a training each instance tells")
-    assert "every other job only its peak memory" in said
-    remote.sagemaker.end(job.name, "Completed")
-    assert f"of {job.name}: " in printed(remote, "metrics", "--telemetry", job.name)

@@ -8,9 +8,8 @@ from rich.console import Console
 
 from raysm.cli.arguments import parse
 from raysm.cli.config import read_settings
-from raysm.cli.sending import cluster, crowding, facts, prepared, run
+from raysm.cli.sending import crowding, facts, prepared, run
 from raysm.errors import InvalidRequest, RaysmError
-from raysm.request import Cluster
 
 
 @pytest.fixture(autouse=True)
@@ -60,18 +59,6 @@ def test_a_wheel_that_travels_is_asked_for_once(folder):
     assert requirements("--wheel", wheel, "--requirement", "own==1") == ("own==1",)
 
 
-def test_wheels_of_the_project_file_are_asked_for_too(folder):
-    (folder / "raysm.toml").write_text('wheels = ["own-1-py3-none-any.whl"]\n')
-    assert requirements() == ("own==1",)
-
-
-def test_instances_are_those_that_are_asked_for():
-    assert cluster(read_settings(parse(["run", "a.py"]))) == Cluster()
-    assert cluster(read_settings(parse(["run", "a.py", "--instances", "3"]))) == Cluster(count=3)
-    with pytest.raises(InvalidRequest, match=r"--on aws needs --instance-type, ml\.c5\.4xlarge"):
-        cluster(read_settings(parse(["run", "a.py", "--on", "aws", "--instances", "3"])))
-
-
 def test_more_instances_than_this_machine_carries_are_warned_of():
     def warned(count, cores):
         return crowding(prepared(read_settings(parse(["run", "a.py", "--instances", str(count)]))), cores)
@@ -110,13 +97,6 @@ def script(tmp_path):
     path = tmp_path / "a.py"
     path.write_text("print('hello')\n")
     return str(path)
-
-
-def test_a_dry_run_prints_the_call_and_what_would_be_done(script, capsys):
-    sent("run", script, "--dry-run")
-    shown = capsys.readouterr()
-    assert resources(json.loads(shown.out))["InstanceCount"] == 1
-    assert all(line.startswith("would ") for line in shown.err.splitlines() if not line.startswith("raysm:"))
 
 
 def test_with_json_it_prints_the_request_which_may_be_given_back(script, tmp_path, capsys):

@@ -7,12 +7,9 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-import raysm
 from raysm.cli.arguments import parse
 from raysm.cli.tuning import _follow, run, run_about
-from raysm.client.sweep_result import TrialTable
 from raysm.errors import InvalidRequest, ServiceError
-from raysm.request.codec import to_json
 from tests.support.tuning import SageMaker, scripted_tuning, summary
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -84,21 +81,6 @@ def test_what_the_service_cannot_do_is_refused_before_anything_is_sent(script, a
         ran(script, "--dry-run", *argv)
 
 
-def test_a_request_that_is_no_sweep_is_said_to_be_none(script, tmp_path):
-    request = tmp_path / "job.json"
-    request.write_text(
-        json.dumps({"workload": to_json(raysm.Similarity(top_k=3)), "inputs": {"matrix": {"uri": "s3://m"}}})
-    )
-    with pytest.raises(InvalidRequest):
-        run(parse(["tune", "--request", str(request), "--dry-run"]), Console(file=io.StringIO()))
-
-
-def test_a_sweeps_own_limit_of_trials_at_a_time_is_no_flag_here(script, capsys):
-    with pytest.raises(SystemExit):
-        parse(["tune", script, "--space", "a=choice:1", "--metric", "m", "--mode", "min", "--concurrency", "2"])
-    assert "there is no option --concurrency" in capsys.readouterr().err
-
-
 def test_following_prints_each_trial_as_it_ends():
     out = io.StringIO()
     pages = [[summary(0, value=0.5), summary(1, "Failed", FailureReason="AlgorithmError: typo\nTraceback")]]
@@ -130,20 +112,6 @@ def test_what_is_asked_of_jobs_alone_is_refused_with_the_way_to_those_of_its_tri
     arguments = SimpleNamespace(command="logs")
     with pytest.raises(InvalidRequest, match="tuned is a tuning job, and raysm logs is of jobs: raysm status tuned"):
         run_about(arguments, SimpleNamespace(name="tuned"), Console(file=io.StringIO()))
-
-
-def test_the_status_says_which_direction_is_the_best():
-    described = {"HyperParameterTuningJobStatus": "Completed", "BestTrainingJob": {"TrainingJobName": "tuned-003"}}
-    tuning = SimpleNamespace(
-        name="tuned",
-        metric="accuracy",
-        mode="max",
-        trials=TrialTable([], "accuracy", "max"),
-        describe=lambda: described,
-    )
-    out = io.StringIO()
-    run_about(SimpleNamespace(command="status", json=False), tuning, Console(file=out, width=200))
-    assert "best     tuned-003, highest accuracy; raysm result tuned" in out.getvalue()
 
 
 def test_status_and_stop_print_the_tuning_job_as_json(capsys):

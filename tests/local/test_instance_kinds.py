@@ -3,7 +3,7 @@
 import pytest
 
 from raysm.cli.arguments import parse
-from raysm.cli.this_machine import local_checks
+from raysm.cli.doctor import local_checks
 from raysm.client.doctor.case import State
 from raysm.client.plan import plan
 from raysm.errors import InvalidRequest

@@ -82,11 +82,6 @@ def test_it_is_closed_alone_and_gone_with_its_session(session, server):
         assert asked(second.url)[0] == 502
 
 
-def test_a_notebook_shows_a_link_and_a_terminal_the_address(jupyter):
-    assert f'href="{jupyter.url}"' in jupyter._repr_html_()
-    assert repr(jupyter) == f"<JupyterLab of the session digits: {jupyter.url}>"
-
-
 def test_where_it_does_not_start_nothing_stays_open():
     def refuse(base):
         raise InvalidRequest("no JupyterLab")

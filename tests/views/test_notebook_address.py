@@ -16,14 +16,6 @@ def test_without_a_notebooks_server_it_is_seen_where_it_is():
     assert (shown.url, shown.in_frame) == ("http://127.0.0.1:8000/secret/", True)
 
 
-def test_below_a_hub_it_is_seen_through_it():
-    assert seen({"JUPYTERHUB_SERVICE_PREFIX": "/user/me/"}).url == "/user/me/proxy/8000/secret/"
-
-
-def test_in_studio_it_is_seen_through_it():
-    assert seen({"SAGEMAKER_APP_TYPE": "JupyterLab"}).url == "/jupyterlab/default/proxy/8000/secret/"
-
-
 def test_a_jupyter_server_of_this_machine_passes_it_on():
     servers = (Server(pid=7, base_url="/other/"), Server(pid=8, base_url="/base/"))
     assert seen({"JPY_PARENT_PID": "8"}, servers=servers).url == "/base/proxy/8000/secret/"

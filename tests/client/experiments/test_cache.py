@@ -22,14 +22,6 @@ def kept(cache):
     return sorted(row.name for row in cache.rows().values())
 
 
-def test_without_a_file_nothing_is_kept_and_none_is_made(cache):
-    assert cache.rows() == {}
-    assert cache.curves("arn:1", ["loss"]) == {}
-    cache.keep([])
-    cache.forget(["arn:1"])
-    assert not cache._path.exists()
-
-
 def test_what_is_kept_comes_back_in_another_process(cache):
     cache.keep([read(FULL, loss=[(0, 1.0, 2.0), (None, 2.0, 0.5)])])
     again = Cache(cache._path)
@@ -45,12 +37,6 @@ def test_the_trials_of_a_sweep_are_kept_apart_and_forgotten_with_it(cache):
     assert cache.trials() == {"arn:1": trials}
     cache.forget(["arn:1"])
     assert cache.trials() == {}
-
-
-def test_a_job_that_is_kept_again_is_there_once(cache):
-    cache.keep([read(row())])
-    cache.keep([read(FULL)])
-    assert cache.rows() == {"arn:1": FULL}
 
 
 def test_what_was_removed_is_forgotten_with_its_curves(cache):
@@ -79,14 +65,6 @@ def test_a_file_of_another_version_is_made_anew(cache):
     assert cache.rows() == {}
     cache.keep([read(FULL)])
     assert kept(cache) == ["digits-1"]
-
-
-def test_a_row_that_cannot_be_read_is_no_reason_to_fail(cache):
-    cache.keep([read(FULL)])
-    with sqlite3.connect(cache._path) as file:
-        file.execute("update jobs set row = '{\"name\": 1}'")
-    file.close()
-    assert cache.rows() == {}
 
 
 def test_where_nothing_can_be_written_nothing_is_kept(tmp_path):

@@ -1,22 +1,112 @@
-"""One job as a row of the table."""
+"""Rows of the table of jobs: values, curves, summaries and trials."""
 
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from raysm.client.experiments.experiment import Experiment, Summary
+from raysm.client.experiments.experiment import (
+    MAX_POINTS,
+    Experiment,
+    curves_of,
+    goal_of,
+    summary_of,
+    thinned,
+    trial_rows,
+)
+from raysm.client.job.description import Status
+from raysm.contract.events import Metric, Trial
 from tests.support.experiments import FULL, row
+
+
+def metric(value, step=None, **fields):
+    return Metric(**({"name": "loss", "value": value, "step": step, "time_s": 1.0} | fields))
+
+
+def test_each_name_has_a_curve_and_instances_have_none():
+    curves = curves_of(
+        [metric(3.0, 0), metric(9.0, name="rate"), metric(2.0, 1), metric(5.0, host="algo-1", name="cpu")]
+    )
+    assert curves == {"loss": [(0, 1.0, 3.0), (1, 1.0, 2.0)], "rate": [(None, 1.0, 9.0)]}
+
+
+def test_of_a_step_that_was_done_again_the_last_value_counts():
+    assert curves_of([metric(3.0, 0), metric(2.0, 1), metric(1.5, 1)])["loss"] == [(0, 1.0, 3.0), (1, 1.0, 1.5)]
+
+
+def test_without_steps_the_time_tells_values_apart():
+    assert len(curves_of([metric(3.0, time_s=1.0), metric(3.0, time_s=2.0), metric(3.0, time_s=2.0)])["loss"]) == 2
+
+
+def test_a_value_that_is_nan_is_neither_the_lowest_nor_the_highest():
+    nan = float("nan")
+    summary = summary_of([(0, 1.0, nan), (1, 2.0, 3.0), (2, 3.0, nan), (3, 4.0, 1.0)])
+    assert (summary.lowest, summary.highest, summary.count) == (1.0, 3.0, 4)
+    assert summary_of([(0, 1.0, nan)]).lowest != summary_of([(0, 1.0, nan)]).lowest
+    curve = [(step, 1.0, nan if step % 2 == 0 else float(step)) for step in range(10 * MAX_POINTS)]
+    curve[301] = (301, 1.0, -5.0)
+    assert min(value for _, _, value in thinned(curve) if value == value) == -5.0
+
+
+@pytest.mark.parametrize(
+    ("name", "goal"),
+    [
+        ("loss", "min"),
+        ("val/loss", "min"),
+        ("val_loss", "min"),
+        ("rmse", "min"),
+        ("eval_mae", "min"),
+        ("epoch_s", "min"),
+        ("accuracy", "max"),
+        ("val_acc", "max"),
+        ("f1", "max"),
+        ("test/auc", "max"),
+        ("rows_per_s", "max"),
+        ("lr", None),
+        ("temperature", None),
+        ("epoch", None),
+        ("loss_score", None),
+    ],
+)
+def test_whether_lower_is_better_is_said_by_the_name_or_not_at_all(name, goal):
+    assert goal_of(name) == goal
+
+
+@given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=2000))
+def test_in_few_points_a_curve_keeps_its_ends_and_its_extremes(values):
+    curve = [(step, float(step), value) for step, value in enumerate(values)]
+    fewer = thinned(curve)
+    assert len(fewer) <= MAX_POINTS
+    assert fewer == sorted(fewer)
+    assert {curve[0], curve[-1]} <= set(fewer)
+    assert (min(values), max(values)) == (min(value for *_, value in fewer), max(value for *_, value in fewer))
+
+
+def trial(number, status="done", **fields):
+    return Trial(number=number, status=status, time_s=1_800_000_100.0, **fields)
+
+
+def test_a_trial_has_its_parameters_its_metrics_and_its_time():
+    told = [trial(0, "running", params={"lr": 0.1})]
+    told += [trial(0, params={"lr": 0.1}, metrics={"loss": 0.5}, value=0.5, reports=9, seconds=40.0)]
+    (only,) = trial_rows(FULL, told)
+    assert (only.name, only.trial, only.status, only.project) == ("digits-1/0", 0, Status.COMPLETED, "digits")
+    assert (only.value("lr"), only.value("loss"), only.metrics["loss"].count) == (0.1, 0.5, 9)
+    assert (only.duration_s, only.started_s) == (40.0, 1_800_000_060.0)
+
+
+def test_one_that_was_not_told_to_end_runs_as_long_as_its_job():
+    told = [trial(0, "running")]
+    (running,) = trial_rows(row(status=Status.IN_PROGRESS), told)
+    assert (running.status, running.duration_s) == (Status.IN_PROGRESS, None)
+    (interrupted,) = trial_rows(row(status=Status.FAILED, ended_s=1_800_000_160.0), told)
+    assert (interrupted.status, interrupted.ended_s) == (Status.STOPPED, 1_800_000_160.0)
 
 
 def test_it_comes_back_from_json_as_it_was():
     assert Experiment.of_json(FULL.as_json()) == FULL
     assert Experiment.of_json(row().as_json()) == row()
-
-
-def test_it_took_from_the_start_of_its_instances_to_its_end():
-    assert FULL.duration_s == 100
-    assert row(created_s=1.0).duration_s is None
-    assert row(started_s=5.0, ended_s=4.0).duration_s == 0
 
 
 @pytest.mark.parametrize(
@@ -38,11 +128,6 @@ def test_it_took_from_the_start_of_its_instances_to_its_end():
 )
 def test_a_column_is_a_fact_a_parameter_or_a_metric(column, value):
     assert FULL.value(column) == value
-
-
-def test_a_metric_with_a_colon_in_its_name_is_found():
-    job = row(metrics={"val:loss": Summary(last=1.0, lowest=1.0, highest=3.0, count=2)})
-    assert (job.value("val:loss"), job.value("val:loss:max")) == (1.0, 3.0)
 
 
 def test_for_others_it_is_json_with_times_that_people_read_and_an_unknown_cost_as_null():

@@ -84,19 +84,6 @@ def test_of_a_thousand_jobs_that_ended_nothing_is_asked_but_the_list(fake, run):
     assert len(again) == 1001
 
 
-def test_a_new_job_is_read_and_the_others_are_not(fake, run):
-    run(), run()
-    names(fake)
-    fake.asked = 0
-    newest = run()
-    sent = fake.asked
-    assert names(fake)[0] == newest
-    of_new = fake.asked - sent
-    names(fake)
-    assert fake.asked == sent + of_new
-    assert 0 < of_new <= 6
-
-
 def trial(number, status, **fields):
     return line(Trial(number=number, status=status, params={"x": number}, **fields))
 
@@ -170,26 +157,12 @@ def test_they_are_chosen_by_project_task_status_and_name(fake, run):
     assert names(fake, project="digits", limit=1) == [failed]
 
 
-def test_what_was_sent_before_is_not_even_read(fake, run):
-    run()
-    fake.asked = 0
-    later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(minutes=1)
-    assert names(fake, since=later) == []
-    assert fake.asked == 0
-    assert len(names(fake, since=later - datetime.timedelta(hours=1))) == 1
-
-
 def test_jobs_of_both_kinds_are_listed_the_latest_first(remote, script):
     made = [
         submit(Script(str(script)), cluster=M5, on=remote.service, kind=kind).name
         for kind in ("training", "processing", "training")
     ]
     assert names(remote.service) == made[::-1]
-
-
-def test_a_limit_below_1_is_refused(fake):
-    with pytest.raises(InvalidRequest, match="limit must be at least 1, got 0"):
-        experiments(fake, Choice(limit=0))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import pytest
 from raysm.client.costs.bill import bill_of, usd_so_far
 from raysm.client.experiments.listing import read_job
 from raysm.client.job.description import Status, read
-from raysm.client.source.function import Function
 from raysm.client.submit import submit
 from raysm.contract.events import Metric, line
 from raysm.contract.job_api import PROCESSING, TRAINING
@@ -62,18 +61,6 @@ def test_a_row_has_parameters_metrics_times_and_what_it_cost(american, script):
     assert len(row.code) == 64
 
 
-def test_what_differs_in_its_arguments_alone_has_the_same_code(local):
-    def train(lr):
-        return lr
-
-    rows = [
-        read_job(local.service, TRAINING, submit(Function(train, lr=lr), on=local.service).name).row
-        for lr in (0.1, 0.2)
-    ]
-    assert [row.parameters for row in rows] == [{"lr": 0.1}, {"lr": 0.2}]
-    assert rows[0].code == rows[1].code != ""
-
-
 def test_a_job_that_runs_is_not_final_and_costs_what_it_has_cost_so_far(american, script):
     job = submit(Script(str(script)), cluster=M5X, on=american.service)
     answer = american.sagemaker.jobs[job.name]["answer"]
@@ -89,18 +76,6 @@ def test_a_job_that_runs_is_not_final_and_costs_what_it_has_cost_so_far(american
 def test_a_cost_that_is_not_known_is_none_and_never_0(remote, job):
     remote.sagemaker.end(job.name, "Completed", BillableTimeInSeconds=100, TrainingStartTime=now())
     assert read_job(remote.service, TRAINING, job.name).row.cost_usd is None
-
-
-def test_on_this_machine_nothing_costs_anything(local, script):
-    job = submit(Script(str(script)), on=local.service)
-    row = read_job(local.service, TRAINING, job.name).row
-    assert (row.is_billed, row.cost_usd) == (False, None)
-
-
-def test_of_a_job_that_failed_it_says_why(remote, job):
-    remote.sagemaker.end(job.name, "Failed", FailureReason="AlgorithmError: ValueError: no such layer, exit code: 1")
-    row = read_job(remote.service, TRAINING, job.name).row
-    assert (row.status, row.message) == (Status.FAILED, "ValueError: no such layer")
 
 
 def test_a_job_of_others_has_what_the_service_tells(remote):

@@ -29,16 +29,6 @@ def test_it_has_state_instances_cost_and_when_it_ends(text):
     assert text in session_card("digits", state())
 
 
-def test_it_says_how_to_do_the_same_in_code():
-    card = session_card("digits", state())
-    assert "raysm.Session.attach(&#x27;digits&#x27;)" in card
-    assert "%raysm connect digits" in card
-
-
-def test_a_session_that_ends_says_why():
-    assert "closing: its budget is spent" in session_card("digits", state(closing="its budget is spent"))
-
-
 def test_the_dashboard_is_linked_where_it_is_shown():
     assert "<a " not in session_card("digits", state())
     assert 'href="/proxy/1/x/"' in session_card("digits", state(), "/proxy/1/x/")
@@ -49,7 +39,3 @@ def test_whatever_it_says_is_text():
     assert "<script" not in card
     assert "&lt;script&gt;" in card
     assert set(re.findall(r"</?([a-z]+)", card)) <= {"div", "span", "b", "br", "a", "details", "summary", "pre"}
-
-
-def test_it_is_the_same_bytes_in_every_notebook():
-    assert not re.search(r"<style|<script|<link|<img|url\(|class=|id=", session_card("digits", state()))

@@ -1,7 +1,6 @@
 """``job.watch()``: a card that is drawn again as the job goes on."""
 
 import datetime
-import threading
 import time
 
 import pytest
@@ -11,7 +10,6 @@ from raysm.client.submit import submit
 from raysm.contract.events import Metric, line
 from raysm.errors import InvalidRequest
 from raysm.request import Limits, Script
-from raysm.testing import Answer, FakeSageMaker
 from raysm.views.card.watch import MIN_PAUSE_S, Watch, watch
 from tests.support.client_jobs import EXCEEDED, M5, NOW_MS
 from tests.support.running_job import job, remote
@@ -75,25 +73,6 @@ def test_there_are_at_most_two_cards_a_second(remote, job):
     assert all(pause >= MIN_PAUSE_S * 0.9 for pause in pauses)
 
 
-def test_nothing_is_drawn_where_nothing_has_changed(remote, job):
-    screen = Screen()
-    looks = threading.Semaphore(0)
-    watching = Watch(job, screen, clock=lambda: looks.release() or 1_800_000_000.0)
-    for _ in range(4):
-        assert looks.acquire(timeout=WITHIN_S)
-    watching.stop()
-    # The service says the same each time; a clock that stands lets no card become stale.
-    assert len(screen.cards) == 1
-    remote.sagemaker.end(job.name, "Completed")
-
-
-def test_it_can_be_stopped_and_the_job_goes_on(remote, job):
-    watching = Watch(job, Screen())
-    watching.stop()
-    assert watching.wait(0)
-    assert remote.sagemaker.stopped == []
-
-
 def test_a_service_that_is_away_is_said_and_borne(remote, job):
     screen = Screen()
     away = remote.fail("describe_training_job", refusal("ThrottlingException", "slow down"))
@@ -103,16 +82,6 @@ def test_a_service_that_is_away_is_said_and_borne(remote, job):
     remote.sagemaker.end(job.name, "Completed")
     assert watching.wait(WITHIN_S)
     assert "cannot be asked" not in screen.cards[-1]
-
-
-def test_a_job_that_has_ended_has_one_card(tmp_path):
-    (tmp_path / "train.py").touch()
-    fake = FakeSageMaker(tmp_path / "home")
-    fake.answer("script", Answer(lines=["hello", line(Metric(name="loss", value=0.25))]))
-    screen = Screen()
-    watching = watch(submit(Script(str(tmp_path / "train.py")), on=fake), screen)
-    assert watching.wait(WITHIN_S)
-    assert all(text in screen.cards[-1] for text in ("algo-1 | hello", "0.25", "Completed"))
 
 
 def test_outside_of_a_notebook_it_says_what_does_the_same(job):
