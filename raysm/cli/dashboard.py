@@ -1,4 +1,4 @@
-"""The commands that serve a page until Ctrl-C: ``raysm dashboard`` and ``raysm ui``."""
+"""The commands that stay open: ``raysm dashboard``, ``ui``, ``tunnel`` and ``shell``."""
 
 import json
 import threading
@@ -13,13 +13,16 @@ from rich.text import Text
 from raysm.cli.arguments import Arguments
 from raysm.cli.config import service_to_read
 from raysm.cli.jobs import find_to_read
+from raysm.client.job.handle import Job
+from raysm.client.job.listing import find_job
 from raysm.client.service import Service
+from raysm.client.tunnel.opening import run_command
 from raysm.contract.store import put
 from raysm.errors import RaysmError
 from raysm.views.dashboard.dashboard import open_dashboard
-from raysm.views.experiments.mlflow import MlflowStore, check_mlflow, open_mlflow, records
 
-__all__ = ["run", "run_ui"]
+__all__ = ["run", "run_entering", "run_ui"]
+
 
 PAGE = """<!doctype html><meta charset="utf-8"><title>raysm</title>
 <meta http-equiv="refresh" content="0; url={url}"><a href="{url}">the page</a>
@@ -62,6 +65,9 @@ def run_ui(
     wait: Callable[[], object] | None = None,
 ) -> None:
     """Copy all jobs into a local MLflow store, and show MLflow's pages until Ctrl-C; arguments as of ``run``."""
+    # Imported here, because tunnel and shell need no grids and no tables.
+    from raysm.views.experiments.mlflow import MlflowStore, check_mlflow, open_mlflow, records
+
     check_mlflow()
     service = service or service_to_read(arguments)
     store = MlflowStore(service.home / "mlflow")
@@ -119,3 +125,33 @@ def _open(url: str, page: Path, browse: Browse) -> None:
     # A file that only its owner can read: every user of the machine sees the arguments of a browser.
     put(page, PAGE.format(url=url), mode=0o600)
     browse(page.as_uri())
+
+
+LOOK_S = 5.0
+"""How often to see whether the job still runs: a tunnel into one that has ended leads nowhere."""
+
+
+def run_entering(arguments: Arguments, console: Console, service: Service | None = None) -> int:
+    """Do what ``arguments.command`` says; return the exit code: of a shell that of the remote command."""
+    service = service or service_to_read(arguments)
+    job = find_job(arguments.job, service)
+    if arguments.command == "shell":
+        # Its code is the command's own, as ssh has it.
+        return run_command(job.chain, arguments.script_args, on=arguments.instance)
+    _tunnel(arguments, job, console)
+    return 0
+
+
+def _tunnel(arguments: Arguments, job: Job, console: Console) -> None:
+    with job.tunnel(arguments.port, on=arguments.instance, local_port=arguments.local) as tunnel:
+        if arguments.json:
+            # At once: whoever started the command waits for this line, and the command goes on.
+            print(json.dumps({"job": job.name, "address": tunnel.address, "port": tunnel.port}), flush=True)
+        else:
+            where = arguments.instance or "the head"
+            console.print(
+                f"{tunnel.address} leads to port {arguments.port} of {where}; Ctrl-C ends it", highlight=False
+            )
+        pause = threading.Event()
+        while not job.done():
+            pause.wait(LOOK_S)

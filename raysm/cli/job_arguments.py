@@ -28,7 +28,7 @@ __all__ = ["add_config", "add_entering", "add_jobs", "add_sending", "add_session
 SENDING = "raysm.cli.sending:run"
 JOBS = "raysm.cli.jobs:run"
 SESSIONS = "raysm.cli.sessions:run"
-ENTERING = "raysm.cli.entering:run"
+ENTERING = "raysm.cli.dashboard:run_entering"
 
 KEPT = 3
 """The first flags of the similarity: exactly one of them says what is kept."""

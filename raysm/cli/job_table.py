@@ -16,8 +16,7 @@ from raysm.client.job.listing import Listed
 from raysm.client.job.listing import jobs as list_jobs
 from raysm.client.service import Service
 from raysm.errors import InvalidRequest
-from raysm.views.experiments.columns import check_columns, differing, metric_columns, parameter_columns, shown
-from raysm.views.experiments.table import Jobs, jobs
+from raysm.views.experiments.table import Jobs, check_columns, differing, jobs, metric_columns, parameter_columns, shown
 
 __all__ = ["print_jobs"]
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from raysm.contract.web_relay import open_relay, relay
-from raysm.views.dashboard.server import Answer, LocalServer
-from raysm.views.notebook_address import Seen, seen_from_notebook
+from raysm.views.dashboard.server import Answer, LocalServer, Seen, seen_from_notebook
 
 if TYPE_CHECKING:
     from aiohttp import web

@@ -2,7 +2,11 @@
 
 import io
 import json
+import os
+import socket
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -12,8 +16,10 @@ from rich.console import Console
 from raysm.cli import dashboard
 from raysm.cli.arguments import parse
 from raysm.contract.events import State, line
-from raysm.errors import JobNotFound
+from raysm.errors import InvalidRequest, JobNotFound
 from tests.support.client_jobs import NOW_MS
+from tests.support.echo import ECHO, exchange
+from tests.support.sagemaker_server import SOON_S, Server, port_of
 
 
 @pytest.fixture
@@ -70,3 +76,59 @@ def test_ctrl_c_ends_the_showing(remote, running):
 def test_a_name_that_there_is_not_is_refused_with_the_nearest(remote, running):
     with pytest.raises(JobNotFound, match=f"did you mean {running.name}"):
         shown(remote, f"{running.name}1", "--no-open")
+
+
+LET_IN = {"RemoteDebugConfig": {"EnableRemoteDebug": True}}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    running = Server(tmp_path_factory.mktemp("home"), "--stop-grace-s", "2")
+    try:
+        running.make_bucket()
+        yield running
+        running.end()
+    finally:
+        running.kill()
+
+
+def test_a_tunnel_is_told_and_ends_with_its_job(server):
+    server.train("echo", ECHO, **LET_IN)
+    port = port_of(server, "echo")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        local = free.getsockname()[1]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "raysm", "tunnel", "echo", str(port), "--local", str(local), "--json"],
+        env={**os.environ, "RAYSM_HOME": str(server.home)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        told = json.loads(process.stdout.readline())
+        assert told == {"job": "echo", "address": f"127.0.0.1:{local}", "port": local}
+        assert exchange(("127.0.0.1", local), b"abc") == b"abc"
+        server.sm.stop_training_job(TrainingJobName="echo")
+        assert process.wait(SOON_S) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def entered(remote, *argv):
+    return dashboard.run_entering(parse(argv), Console(file=io.StringIO()), remote.service)
+
+
+@pytest.mark.parametrize("command", [("tunnel", "8265"), ("shell",)])
+def test_a_job_that_does_not_train_is_not_entered(remote, job, command):
+    verb, *words = command
+    with pytest.raises(InvalidRequest, match=f"{job.name} is .*: it can be entered while it is Training"):
+        entered(remote, verb, job.name, *words)
+
+
+def test_an_instance_that_the_job_does_not_have_is_said_by_both(remote, job):
+    remote.sagemaker.jobs[job.name]["answer"]["SecondaryStatus"] = "Training"
+    for verb, *words in (("tunnel", "8265"), ("shell",)):
+        with pytest.raises(InvalidRequest, match="there is no instance 'algo-9'"):
+            entered(remote, verb, job.name, *words, "--instance", "algo-9")

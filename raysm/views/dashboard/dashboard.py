@@ -16,11 +16,9 @@ from raysm.client.logs.stream import JobStream
 from raysm.client.tunnel.dashboard import Place, Say, place_told, tell, waiting_for, way_to
 from raysm.contract.events import Metric, parse
 from raysm.errors import InvalidRequest, NotDone, RaysmError
-from raysm.views.dashboard.charts import PRELOAD, Timeline, charts_site
-from raysm.views.dashboard.node_usage import NODES, samples_of
-from raysm.views.dashboard.server import Answer, LocalServer, check_aiohttp
+from raysm.views.dashboard.charts import NODES, PRELOAD, Timeline, charts_site, samples_of
+from raysm.views.dashboard.server import Answer, LocalServer, check_aiohttp, seen_from_notebook
 from raysm.views.dashboard.upstream import Route, Upstream, Way
-from raysm.views.notebook_address import seen_from_notebook
 
 if TYPE_CHECKING:
     from aiohttp import web

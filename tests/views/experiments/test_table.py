@@ -15,15 +15,16 @@ from raysm.contract.events import Metric, Trial, line
 from raysm.errors import InvalidRequest, MissingDependency
 from raysm.request import Script
 from raysm.testing import Answer, FakeSageMaker
-from raysm.views.experiments.columns import (
+from raysm.views.experiments.table import (
+    Jobs,
     check_columns,
     format_seconds,
+    jobs,
     metric_columns,
     order,
     parameter_columns,
     shown,
 )
-from raysm.views.experiments.table import Jobs, jobs
 from tests.support.experiments import FULL, row
 
 
