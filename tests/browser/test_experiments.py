@@ -72,6 +72,10 @@ def test_mlflow_shows_curves_of_several_runs_in_one_chart(looked, run, table, tm
         for row in rows:
             expect(page.get_by_text(row.name).first).to_be_visible()
         expect(page.locator(".js-plotly-plot .scatterlayer .js-line")).not_to_have_count(0)
+        # Its assistant takes a quarter of the page, where it is open.
+        close = page.get_by_role("button", name="Close")
+        if close.count():
+            close.first.click()
         picture(page, "mlflow", later_s=3)
         page.get_by_text(rows[0].name).first.click()
         expect(page.get_by_text(f"raysm logs {rows[0].name}").first).to_be_visible()

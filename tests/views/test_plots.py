@@ -1,7 +1,6 @@
 """Plots: the curves that they have, and the files that they are saved as."""
 
 import sys
-import time
 
 import pytest
 
@@ -47,10 +46,9 @@ def curves(plot):
 
 def test_each_metric_has_a_chart_and_all_have_one_time_axis_that_begins_with_the_job(train):
     job = train(*falling(), *falling("val/loss"), Metric(name="peak_memory_bytes", value=1e9, host="algo-1"))
-    begin_s = job.describe().started.timestamp()
     shown = curves(job.plot("loss"))["loss"]
     assert [value for _, value in shown] == [1 / (step + 1) for step in range(5)]
-    assert all(0 <= t <= time.time() - begin_s + 1 for t, _ in shown)
+    assert shown[0][0] == 0 <= shown[-1][0] < 60
     both = job.plot()
     assert list(curves(both)) == ["loss", "val/loss"]
     assert both.chart.to_dict()["resolve"]["scale"]["x"] == "shared"
