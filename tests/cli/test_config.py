@@ -3,7 +3,6 @@
 import io
 import json
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -50,11 +49,6 @@ def test_a_flag_chooses_its_option_and_no_other(argv, key, value):
     assert chosen("run", "a.py", *argv) == {key: value}
 
 
-def test_a_flag_of_another_command_by_the_same_name_chooses_nothing():
-    assert chosen("metrics", "JOB", "--name", "loss") == {}
-    assert chosen("run", "a.py", "--name", "mine") == {("name",): "mine"}
-
-
 def test_a_flag_of_both_targets_is_the_chosen_ones():
     assert chosen("run", "a.py", "--image", "x") == {("local", "image"): "x"}
     assert chosen("run", "a.py", "--image", "x", on="aws") == {("aws", "image"): "x"}
@@ -94,12 +88,6 @@ def test_what_a_flag_cannot_say_is_refused_by_its_name(argv, message):
 )
 def test_every_option_can_be_set_by_its_path(text, key, value):
     assert chosen("run", "a.py", "--set", text) == {key: value}
-
-
-def test_the_origin_of_a_flags_value_is_the_flag():
-    layer = flag_layer(parse(["run", "a.py", "--env", "A=1", "--set", "kind=processing", "--spot"]), "local")
-    origins = [layer.origin(key) for key in (("environment", "A"), ("kind",), ("limits", "spot"))]
-    assert origins == ["--env", "--set", "--spot"]
 
 
 def test_a_job_in_a_vpc_with_keys_and_tags_can_be_sent_by_flags_alone():
@@ -293,15 +281,6 @@ def test_a_sweep_of_a_script_is_asked_for_by_flags(folder):
     assert (workload.search, workload.gpus, workload.args) == ("random", 0.5, ("--epochs", "3"))
 
 
-def test_a_printed_sweep_given_back_is_the_same_workload(folder):
-    settings = read_settings(parse([*SWEEP, "--stop", "median"]))
-    ready = prepared(settings)
-    (folder / "job.json").write_text(json.dumps(as_request(ready, settings)))
-    again = prepared(read_settings(parse(["submit", "--request", "job.json"])))
-    # As of every script, its path is absolute in what is printed.
-    assert replace(again.request.workload, script="a.py") == ready.request.workload
-
-
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
@@ -314,12 +293,6 @@ def test_a_printed_sweep_given_back_is_the_same_workload(folder):
 def test_a_space_with_a_slip_is_refused(folder, argv, said):
     with pytest.raises(InvalidRequest, match=said):
         read_settings(parse(["sweep", "a.py", *argv, "--metric", "loss", "--mode", "min"])).workload()
-
-
-def test_a_sweep_without_space_or_metric_says_what_it_needs(folder, capsys):
-    with pytest.raises(SystemExit):
-        parse(["sweep", "a.py", "--metric", "loss", "--mode", "min"])
-    assert "a sweep needs --space NAME=RANGE, --metric NAME and --mode min or --mode max" in capsys.readouterr().err
 
 
 @pytest.fixture
@@ -355,14 +328,3 @@ def test_what_is_shown_is_a_project_file_that_says_the_same(with_profile):
     after = {key: value for key, (value, _) in effective(read_settings(parse(["config"])))}
     chosen = {"limits.max_runtime_s": 60, "metrics": [{"name": "loss", "regex": "loss=(.*)"}]}
     assert after == before | chosen | {"environment.A": "b\x7fé\n"}
-
-
-def test_programs_read_the_same_as_json(with_profile, capsys):
-    shown("--json", "--on", "aws")
-    answer = json.loads(capsys.readouterr().out)
-    assert answer["file"] == str(with_profile / "raysm.toml")
-    assert answer["profile"] is None
-    assert answer["options"]["cluster.count"] == {"value": 2, "from": "raysm.toml:2"}
-    assert answer["options"]["on"] == {"value": "aws", "from": "--on"}
-    assert "aws.region" in answer["options"]
-    assert "local.image" not in answer["options"]

@@ -37,10 +37,6 @@ def printed(**how):
     return console.file.getvalue()
 
 
-def test_people_read_lines_as_they_are():
-    assert printed(as_json=False) == f"[red]row-1[/red]\n{'x' * 200}\n"
-
-
 def test_programs_read_json_that_no_console_has_touched(capsys):
     assert printed(as_json=True) == ""
     assert json.loads(capsys.readouterr().out) == Counted().as_dict()
@@ -118,14 +114,6 @@ def test_a_second_ctrl_c_does_not_wait_for_a_line_that_cannot_be_written():
         interrupts.take(signal.SIGINT, None)
         with pytest.raises(KeyboardInterrupt):
             interrupts.take(signal.SIGINT, None)
-
-
-def test_what_came_while_it_was_held_comes_once():
-    interrupts = Interrupts()
-    with pytest.raises(KeyboardInterrupt), interrupts.held():
-        interrupts.take(signal.SIGTERM, None)
-    with interrupts.held():
-        pass
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGINT"])

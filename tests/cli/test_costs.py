@@ -10,7 +10,7 @@ from raysm.cli import jobs
 from raysm.cli.arguments import parse
 from raysm.client.submit import submit
 from raysm.request import Cluster, Script
-from tests.support.sagemaker import fake_aws, fake_local
+from tests.support.sagemaker import fake_aws
 
 
 @pytest.fixture
@@ -60,12 +60,3 @@ def test_where_no_price_is_at_hand_it_is_unknown_and_the_seconds_are_told(remote
     assert printed(remote, "status", job.name)[-1] == (
         "  money   unknown: 2 x ml.m5.large, each billed for 100 s at an unknown price"
     )
-
-
-def test_on_this_machine_nobody_is_billed(tmp_path):
-    with fake_local(tmp_path / "home") as fake:
-        (tmp_path / "train.py").touch()
-        job = submit(Script(str(tmp_path / "train.py")), on=fake.service)
-        fake.sagemaker.end(job.name, "Completed", BillableTimeInSeconds=100)
-        assert job.cost() is None
-        assert not any("money" in line for line in printed(fake, "status", job.name))

@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-import pkgutil
 import shlex
 import typing
 from datetime import timedelta
@@ -61,14 +60,6 @@ def test_an_instance_may_be_named_where_the_place_is(words, expected):
     assert expected.items() <= vars(parser.parse_args(words)).items()
 
 
-def test_a_word_that_is_neither_a_place_nor_an_instance_is_refused(capsys):
-    parser = argparse.ArgumentParser()
-    add_entered(parser)
-    with pytest.raises(SystemExit):
-        parser.parse_args(["--on", "algo2"])
-    assert "--on: 'algo2' is neither local nor aws nor an instance, algo-2" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(("text", "days"), [("7d", 7.0), ("12h", 0.5), ("36m", 0.025)])
 def test_an_age_is_a_number_with_its_unit(text, days):
     assert parse(["local", "clean", "--older-than", text]).older_than == timedelta(days=days)
@@ -116,13 +107,6 @@ def test_a_missing_argument_is_reported_by_the_command(words, lacks, capsys):
         parse(words)
     assert ended.value.code == 2
     assert capsys.readouterr().err == f"raysm {words[0]}: {lacks}\nraysm {words[0]} --help lists what it takes\n"
-
-
-@pytest.mark.parametrize("command", ["similarity", "run", "train", "sweep", "tune", "submit"])
-def test_a_request_brings_what_is_needed(command):
-    arguments = parse([command, "--request", "job.json"])
-    assert arguments.sends_job
-    assert callable(pkgutil.resolve_name(arguments.run))
 
 
 @pytest.mark.parametrize(

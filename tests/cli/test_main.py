@@ -242,10 +242,3 @@ def test_a_script_that_was_left_to_itself_is_found_again_by_its_name_and_heard_f
     metrics = json.loads(command("metrics", name, "--json")[1])
     assert "peak_memory_bytes" in {metric["name"] for metric in metrics}
     assert not list(tmp_path.iterdir())
-
-
-def test_a_job_that_nobody_knows_is_said_so(command):
-    code, _, said = command("status", "no-such-job")
-    assert code == 1
-    assert "there is no job 'no-such-job'" in said
-    assert "raysm jobs" in said

@@ -30,12 +30,6 @@ def said(parser, capsys, *argv):
     return capsys.readouterr().err.splitlines()
 
 
-def test_of_a_misspelt_option_the_nearest_is_named_and_not_the_one_that_is_missing(parser, capsys):
-    refusal, remedy = said(parser, capsys, "show", "--color", "red")
-    assert refusal == "paint show: there is no option --color; did you mean --colour?"
-    assert remedy == "paint show --help lists what it takes"
-
-
 def test_a_command_that_runs_a_script_says_where_the_scripts_own_arguments_go(parser, capsys):
     refusal, _ = said(parser, capsys, "run", "--epochs=10")
     assert "there is no option --epochs; the arguments of a script go behind --" in refusal
@@ -55,12 +49,6 @@ def test_it_says_so_in_the_users_own_words_before_it_proposes_an_option(parser, 
         refusal
         == f"paint run: there is no option {argv[argv.index('--n') :][:3]}; if it is the script's: paint run {moved}"
     )
-
-
-@pytest.mark.parametrize(("option", "kind"), [("--coats", "a whole number"), ("--litres", "a number")])
-def test_what_is_no_number_is_refused_in_words_of_people(parser, capsys, option, kind):
-    refusal, _ = said(parser, capsys, "show", "--colour", "red", option, "two")
-    assert refusal == f"paint show: argument {option}: expected {kind}, got 'two'"
 
 
 @pytest.mark.parametrize(

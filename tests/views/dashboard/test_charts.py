@@ -210,17 +210,3 @@ def test_of_several_gpus_the_mean_work_and_the_fullest_memory_count():
 def test_a_node_that_is_gone_is_not_counted():
     gone = {**NODE, "raylet": {**NODE["raylet"], "state": "DEAD"}}
     assert values(listed(gone)) == {("", "nodes"): 0.0}
-
-
-def test_a_node_that_has_told_nothing_yet_is_counted_all_the_same():
-    new = {"raylet": {"nodeId": "0123456789", "state": "ALIVE"}}
-    assert values(listed(new)) == {("", "nodes"): 1.0}
-
-
-def test_a_node_of_others_goes_by_its_host_name():
-    other = {**NODE, "raylet": {"nodeId": "ab", "state": "ALIVE"}}
-    assert ("machine", "cpu_percent") in values(listed(other))
-
-
-def test_every_value_has_the_time_at_which_it_was_asked_for():
-    assert {sample.time_s for sample in samples_of(NODES, 100.0)} == {100.0}

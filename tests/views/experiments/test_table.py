@@ -18,9 +18,7 @@ from raysm.testing import Answer, FakeSageMaker
 from raysm.views.experiments.table import (
     Jobs,
     check_columns,
-    format_seconds,
     jobs,
-    metric_columns,
     order,
     parameter_columns,
     shown,
@@ -135,20 +133,6 @@ def test_a_notebook_shows_a_table_in_which_what_jobs_say_is_text(fake):
     assert {"0.5", "unknown", "0.25 USD", "1 min 40 s"} <= set(shown.cells)
 
 
-def test_many_jobs_are_cut_and_it_is_said(fake):
-    table = Jobs([row(name=f"job-{number}") for number in range(60)], fake)
-    assert "and 10 more: to_frame() has all" in table._repr_html_()
-    assert repr(table).endswith("and 10 more: to_frame() has all")
-
-
-def test_a_terminal_shows_a_line_for_each(fake):
-    assert repr(Jobs([FULL], fake)).splitlines() == [
-        "<1 jobs>",
-        "  digits-1  Completed  1 min 40 s  lr=0.1 fast=True model=resnet loss 0.5",
-    ]
-    assert repr(Jobs([], fake)) == "<no jobs>"
-
-
 def summary(value):
     return Summary(last=value, lowest=value, highest=value, count=1)
 
@@ -156,16 +140,6 @@ def summary(value):
 def test_parameters_that_differ_come_first():
     rows = [row(parameters={"seed": 1, "lr": 0.1}), row(parameters={"seed": 1, "lr": 0.2, "depth": 3})]
     assert parameter_columns(rows) == ["lr", "depth", "seed"]
-
-
-def test_metrics_that_most_jobs_have_come_first():
-    rows = [row(metrics={"auc": summary(1)}), row(metrics={"loss": summary(1)}), row(metrics={"loss": summary(2)})]
-    assert metric_columns(rows) == ["loss", "auc"]
-
-
-@pytest.mark.parametrize("column", ["lr", "loss", "loss:best", "loss:min", "status", "cost_usd"])
-def test_a_column_that_a_job_has_is_taken(column):
-    check_columns([FULL], [column])
 
 
 @pytest.mark.parametrize(
@@ -203,11 +177,6 @@ def test_jobs_whose_loss_became_nan_come_last_and_the_others_keep_their_order():
     assert [each.name for each in order(rows, "-loss")] == ["c", "b", "a", "lost", "gone"]
 
 
-def test_texts_and_numbers_of_one_column_have_an_order():
-    rows = [row(name=str(value), parameters={"depth": value}) for value in ("auto", 3, True, 2.5)]
-    assert [each.name for each in order(rows, "depth")] == ["True", "2.5", "3", "auto"]
-
-
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
@@ -232,10 +201,3 @@ def test_values_are_written_for_people():
         "True",
     ]
     assert shown(row(code="a" * 64), "code") == "a" * 8
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(None, ""), (0.4, "0 s"), (59, "59 s"), (61, "1 min 1 s"), (7325, "2 h 2 min")]
-)
-def test_a_duration_is_written_for_people(seconds, text):
-    assert format_seconds(seconds) == text
