@@ -409,10 +409,12 @@ async function draw(spec) {
 }
 let drawing = Promise.resolve();
 function show() {
-  const asked = new URLSearchParams(query), columns = main.clientWidth > 900 ? 2 : 1;
+  // Not of main: Vega-Embed makes it as wide as its content.
+  const room = document.documentElement.clientWidth - 24, columns = room > 900 ? 2 : 1;
+  const asked = new URLSearchParams(query);
   asked.set("data", "1");
   asked.set("columns", columns);
-  asked.set("width", Math.max(200, Math.floor((main.clientWidth - 40) / columns) - 70));
+  asked.set("width", Math.max(200, Math.floor((room - 16) / columns) - 70));
   drawing = drawing.then(async () => {
     const answer = await fetch("?" + asked);
     if (!answer.ok) return;
