@@ -210,15 +210,16 @@ class _Shell(InteractiveShell):  # type: ignore[misc]
 class Namespace:
     """Names and their values, and the cells that run among them."""
 
-    def __init__(self, display: Display = lambda bundle: None) -> None:
+    def __init__(self, display: Display = lambda bundle: None, folder: Path | None = None) -> None:
         """Begin with an empty namespace.
 
         Args:
             display: Sends what cells show, from the thread that shows it.
+            folder: For IPython's files; None is the system's for temporary ones.
         """
         self._module = types.ModuleType("__main__")
-        folder = tempfile.mkdtemp(prefix="raysm-ipython-")
-        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        own = tempfile.mkdtemp(prefix="raysm-ipython-", dir=folder)
+        self._remove = weakref.finalize(self, shutil.rmtree, own, ignore_errors=True)
         # IPython advises on the keys of a terminal when a cell raises SystemExit.
         warnings.filterwarnings("ignore", "To exit: use")
         main = sys.modules["__main__"]
@@ -226,7 +227,7 @@ class Namespace:
             self._shell = _Shell(
                 display,
                 user_module=self._module,
-                ipython_dir=folder,
+                ipython_dir=own,
                 config=Config(HistoryManager={"enabled": False}, HistoryAccessor={"enabled": False}),
             )
         finally:
@@ -263,8 +264,9 @@ class Namespace:
             sys.modules["__main__"], sys.argv[:] = main, argv
 
     def close(self) -> None:
-        """Close the event loop of cells that await."""
+        """Close the event loop of cells that await, and remove the files."""
         self._shell.close()
+        self._remove()
 
     def do(self, request: CallRequest, body: Any) -> Outcome:
         """Run a cell, or put values in, or bring them out, as ``request`` says.

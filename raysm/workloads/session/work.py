@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import IO, Any
 
+from raysm.bootstrap.environment import base_paths
 from raysm.contract.parcels import SMALL_BYTES, Piece, load, size_of
 from raysm.contract.session import CallRequest, Outcome
 from raysm.request.codec import from_json
@@ -197,7 +198,9 @@ class NamespaceProcess:
         from raysm.workloads.session.shell import Namespace, show_figures_inline
 
         show_figures_inline()
-        self._host, self._namespace = host, Namespace(self._show)
+        scratch = base_paths().scratch
+        # Ray kills this process at the end, which removes nothing; the job's own folder is removed.
+        self._host, self._namespace = host, Namespace(self._show, scratch if scratch.is_dir() else None)
         self._printed: Printed | None = None
         # In whatever folder Ray's processes have here: the folder of the calls is the head's alone.
         self._standing = Standing(".", ActorLine(forwarder).send)

@@ -36,7 +36,7 @@ def test_values_go_in_and_out_by_their_names():
     namespace = Namespace()
     namespace.do(CallRequest(kind=PUSH, name="push"), pickle.dumps((dict, (), {"a": 1, "b": [2]})))
     pulled = namespace.do(CallRequest(kind=PULL, name="pull"), json.dumps(["b", "a"]).encode())
-    assert pickle.loads(pulled.pickled) == {"b": [2], "a": 1}
+    assert pickle.loads(b"".join(pulled.pickled)) == {"b": [2], "a": 1}
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import threading
 import pytest
 from ray.exceptions import UnserializableException
 
+from raysm.contract.parcels import load
 from raysm.errors import InvalidRequest
 from raysm.workloads.session.outcomes import death_of, failed, interrupted, outcome_of, refused
 
@@ -26,7 +27,7 @@ class Twofold(Exception):
 
 def test_a_value_travels_pickled():
     outcome = outcome_of(lambda: [1, 2], name="f")
-    assert (outcome.error, pickle.loads(outcome.pickled)) == (None, [1, 2])
+    assert (outcome.error, load(b"".join(outcome.pickled))) == (None, [1, 2])
 
 
 def test_an_exception_travels_itself_with_its_place():
