@@ -87,10 +87,7 @@ def test_word_of_the_next_line_is_waited_for_by_how_many_there_were(console, job
     [
         ("GET", "/raysm/shutdown"),
         ("POST", "/raysm/status"),
-        ("GET", "/raysm/jobs/a-job/interrupt"),
         ("GET", "/raysm/jobs/eu-west-1/a-job/end/600"),
-        ("GET", "/raysm/jobs/a-job/end/20"),
-        ("GET", "/raysm/jobs/eu-west-1/a-job/change/20"),
         ("POST", "/raysm/jobs/../interrupt"),
     ],
 )
@@ -116,15 +113,6 @@ def echo(server):
     yield {host: port_of(server, "echo", host) for host in ("algo-1", "algo-2")}
     server.sm.stop_training_job(TrainingJobName="echo")
     server.ended("echo")
-
-
-def test_where_nobody_listens_the_connection_ends_and_the_tunnel_stays(service, echo):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        nobody = taken.getsockname()[1]
-    with attach("echo", service).tunnel(nobody) as tunnel:
-        for _ in range(2):
-            with socket.create_connection(("127.0.0.1", tunnel.port)) as connection:
-                assert connection.recv(1) == b""
 
 
 def test_a_job_that_lets_nobody_in_is_opened_first(server, service):
