@@ -1,11 +1,11 @@
-"""What AWS's framework images run if a job names no entry point: the script that a hyperparameter names.
+"""Play AWS's framework images for a job without an entry point: run the script that a hyperparameter names.
 
 ::
 
     python3 framework_image.py /opt/ml
 
-A program of the standard library alone, which an instance runs by its path. It reads ``hyperparameters.json`` and the
-other configuration files, and runs the script with arguments (``--epochs 3``) and ``SM_*`` variables. After a
+An instance runs this program by its path, so it imports only the standard library. It reads ``hyperparameters.json`` and
+the other configuration files, and runs the script with arguments (``--epochs 3``) and ``SM_*`` variables. After a
 failure it writes ``output/failure``. Names and rules are those of sagemaker-training-toolkit
 (https://github.com/aws/sagemaker-training-toolkit), so that a job that the SageMaker SDK sends for a PyTorch image runs
 here.
@@ -24,20 +24,18 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-__all__ = ["PROGRAM", "SUBMITTED", "arguments_of", "decoded", "main", "variables_of"]
-
 PROGRAM = "sagemaker_program"
 SUBMITTED = "sagemaker_submit_directory"
-"""Hyperparameters of the toolkit; the variables of the same names in capitals count where they are missing."""
+"""Hyperparameters of the toolkit; without them, the variables of the same names in capitals count."""
 BASE = "/opt/ml"
 TAIL_LINES = 20
-"""Of what the script wrote to stderr, those that stand in the failure file: the service shows 1024 characters of it."""
+"""Last lines of stderr in the failure file, of which the service shows 1024 characters."""
 
 
 def main(base: str) -> int:
     """Run the script of the instance whose ``/opt/ml`` is ``base``; return its exit code."""
     root = Path(base)
-    variables = os.environ  # noqa: TID251  a program of its own, which imports nothing of raysm
+    variables = os.environ  # noqa: TID251  this program imports nothing of raysm
     hyperparameters = decoded(_read(root / "input/config/hyperparameters.json"))
     program = hyperparameters.get(PROGRAM) or variables.get(PROGRAM.upper())
     submitted = hyperparameters.get(SUBMITTED) or variables.get(SUBMITTED.upper())
@@ -53,7 +51,7 @@ def main(base: str) -> int:
 
 
 def decoded(hyperparameters: Mapping[str, str]) -> dict[str, Any]:
-    """Return the hyperparameters with the JSON inside their texts read, where there is JSON: SDKs before 3 write it."""
+    """Return the hyperparameters with texts decoded that are JSON, as SDKs before version 3 write them."""
     values: dict[str, Any] = {}
     for name, text in hyperparameters.items():
         try:
@@ -64,7 +62,7 @@ def decoded(hyperparameters: Mapping[str, str]) -> dict[str, Any]:
 
 
 def arguments_of(hyperparameters: Mapping[str, Any]) -> list[str]:
-    """Return the script's arguments, by their names; the toolkit's own are left out."""
+    """Return the script's arguments by name, without the toolkit's own."""
     words: list[str] = []
     for name, value in sorted(hyperparameters.items()):
         if not name.startswith("sagemaker_"):
@@ -106,9 +104,9 @@ def variables_of(root: Path, hyperparameters: Mapping[str, Any], program: str, w
 
 
 def _bring(root: Path, submitted: str) -> Path:
-    """Put the user's code where the toolkit puts it, ``/opt/ml/code``; return that folder."""
+    """Copy the user's code to ``/opt/ml/code``, as the toolkit does; return that folder."""
     code = root / "code"
-    # What lay in S3 the service here has brought as a channel, since an instance has no way to its S3.
+    # The embedded server brings code from S3 as a channel, because an instance cannot reach its S3.
     place = root / "input/data" / SUBMITTED if submitted.startswith("s3://") else _seen(root, submitted or str(code))
     if not place.is_dir():
         raise FileNotFoundError(f"{SUBMITTED}={submitted!r} is no folder here, and no s3:// URI")
@@ -116,7 +114,7 @@ def _bring(root: Path, submitted: str) -> Path:
         shutil.copytree(place, code, dirs_exist_ok=True)
         for archive in [path for path in code.iterdir() if path.is_file() and tarfile.is_tarfile(path)]:
             with tarfile.open(archive) as content:
-                # Named by "filter=", Python 3.11.3 and earlier would take it for an error.
+                # Python 3.11.3 and earlier do not know the argument "filter".
                 content.extraction_filter = getattr(tarfile, "data_filter", None)
                 content.extractall(code)
             archive.unlink()
@@ -124,7 +122,7 @@ def _bring(root: Path, submitted: str) -> Path:
 
 
 def _seen(root: Path, path: str) -> Path:
-    """Return where a path of the instance lies: instances that are processes have ``/opt/ml`` elsewhere."""
+    """Return the path below ``root``, because instances of kind process have ``/opt/ml`` elsewhere."""
     return root / Path(path).relative_to(BASE) if Path(path).is_relative_to(BASE) else Path(path)
 
 
@@ -141,11 +139,11 @@ def _install(code: Path) -> None:
 
 
 def _run(root: Path, command: list[str], code: Path, variables: Mapping[str, str]) -> int:
-    """Run the script to its end; on a failure the end of what it said goes to where the service looks."""
+    """Run the script to its end; after a failure write the end of its stderr to the failure file."""
     process = subprocess.Popen(
         command,
         cwd=code,
-        # Metrics are read from the lines as they are printed.
+        # Unbuffered, because metrics are read from the lines.
         env={"PYTHONUNBUFFERED": "1", "PYTHONPATH": str(code), **variables},
         stderr=subprocess.PIPE,
         text=True,
@@ -155,7 +153,7 @@ def _run(root: Path, command: list[str], code: Path, variables: Mapping[str, str
     def pass_on(number: int, frame: FrameType | None) -> None:
         process.send_signal(number)
 
-    # A stop reaches this process alone, the first one of the instance.
+    # A stop signals only this process, the first one of the instance.
     signal.signal(signal.SIGTERM, pass_on)
     tail: collections.deque[str] = collections.deque(maxlen=TAIL_LINES)
     assert process.stderr is not None
@@ -172,7 +170,7 @@ def _run(root: Path, command: list[str], code: Path, variables: Mapping[str, str
 def _fail(root: Path, reason: str, status: int) -> int:
     (root / "output/failure").write_text(reason)
     sys.stderr.write(f"{reason}\n")
-    # Of one that was killed by a signal, as shells have it.
+    # For a killed script, as shells do.
     return status if status > 0 else 128 - status
 
 

@@ -1,4 +1,4 @@
-"""What a region of the scenario sells: prices, quotas and instances.
+"""The prices, quotas and instances of the scenario's regions.
 
 Two limits apply, as on AWS: a quota refuses the request; missing capacity fails the job when it is to start.
 moto answers neither the price list nor the quotas of SageMaker, so both are answered here, in the form that

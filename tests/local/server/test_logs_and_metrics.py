@@ -23,7 +23,7 @@ DEFINITIONS = {
 
 @pytest.fixture(scope="module")
 def logged(server):
-    """A job of two instances with 300 lines each, and its logs client."""
+    """A job of two instances, and the logs client."""
     began_s = time.time()
     server.train("logged", "i=0; while [ $i -lt 3 ]; do echo line $i; i=$((i+1)); done", count=2)
     server.ended("logged")
