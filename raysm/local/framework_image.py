@@ -4,8 +4,8 @@
 
     python3 framework_image.py /opt/ml
 
-An instance runs this program by its path, so it imports only the standard library. It reads ``hyperparameters.json`` and
-the other configuration files, and runs the script with arguments (``--epochs 3``) and ``SM_*`` variables. After a
+An instance runs this program by its path, so it imports only the standard library. It reads ``hyperparameters.json``
+and the other configuration files, and runs the script with arguments (``--epochs 3``) and ``SM_*`` variables. After a
 failure it writes ``output/failure``. Names and rules are those of sagemaker-training-toolkit
 (https://github.com/aws/sagemaker-training-toolkit), so that a job that the SageMaker SDK sends for a PyTorch image runs
 here.
