@@ -100,13 +100,6 @@ def test_an_instance_that_is_gone_does_not_come_back_with_its_channels(tmp_path)
     assert not bases[HOSTS[1]].exists()
 
 
-def test_a_link_is_resolved_and_keeps_its_own_name(tmp_path):
-    (tmp_path / "real").write_text("x")
-    (tmp_path / "name.npy").symlink_to("real")
-    found = resolved(tmp_path / "name.npy", 1)
-    assert found["algo-1"] == [Entry(PurePosixPath("input/data/c/name.npy"), tmp_path / "real", True)]
-
-
 def test_20_objects_are_dealt_to_3_hosts_as_7_7_and_6(tmp_path):
     found = sharded(folder_of(tmp_path / "data", 20))
     assert [len(found[host]) for host in HOSTS] == [7, 7, 6]
@@ -146,11 +139,6 @@ def test_a_uri_that_names_a_path(uri, path):
 def test_a_uri_that_names_no_path_of_this_machine_is_refused(uri, message):
     with pytest.raises(InvalidRequest, match=message):
         local_path("c", uri)
-
-
-def test_a_path_that_is_missing_is_refused_with_its_name(tmp_path):
-    with pytest.raises(InvalidInput, match="channel 'c': .*/nothing does not exist"):
-        resolved(tmp_path / "nothing")
 
 
 @pytest.mark.parametrize("distribution", ["FullyReplicated", "ShardedByS3Key"])

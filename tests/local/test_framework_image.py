@@ -9,7 +9,7 @@ import tarfile
 import pytest
 
 from raysm.local import framework_image
-from raysm.local.framework_image import SUBMITTED, arguments_of, decoded, variables_of
+from raysm.local.framework_image import SUBMITTED, variables_of
 
 SHOW = "import json, os, sys; print(json.dumps([sys.argv[1:], os.getcwd(), os.environ['SM_MODEL_DIR']]))"
 
@@ -74,19 +74,6 @@ def test_a_program_that_is_not_there_is_named(root):
     done = run(root, **{**names, "sagemaker_program": "other.py"})
     assert done.returncode == 1
     assert "sagemaker_program='other.py' is not among the code: ['train.py']" in (root / "output/failure").read_text()
-
-
-def test_json_inside_of_texts_is_read():
-    assert decoded({"a": '"train.py"', "b": "3", "c": "plain", "d": "[1, 2]"}) == {
-        "a": "train.py",
-        "b": 3,
-        "c": "plain",
-        "d": [1, 2],
-    }
-
-
-def test_what_is_the_toolkits_own_or_the_services_is_no_argument():
-    assert arguments_of({"sagemaker_program": "t", "lr": 0.1}) == ["--lr", "0.1"]
 
 
 def test_the_variables_are_those_of_the_toolkit(root):

@@ -35,12 +35,6 @@ def test_what_a_file_says_wrongly_is_named_with_its_place(text, words):
     assert words in str(refused.value)
 
 
-def test_a_file_that_is_no_text_is_refused_by_its_name(tmp_path):
-    (tmp_path / "s.toml").write_bytes(b"\xff")
-    with pytest.raises(InvalidRequest, match=r"s\.toml cannot be read"):
-        scenario.read(tmp_path / "s.toml")
-
-
 def test_what_is_switched_is_told_by_table_and_name():
     assert list(Scenario(seed=1).switched()) == []
     assert list(Scenario(container=Container(init=False, hostname="x")).switched()) == [
@@ -87,35 +81,15 @@ def test_a_region_has_what_it_says_and_else_what_all_have():
     assert (read.speed, read.of("us-east-1")) == (60.0, read)
 
 
-def test_what_a_region_switches_is_told_with_its_name():
-    told = dict(scenario.parse(BY_REGION).switched())
-    assert told["regions.eu-west-1.capacity.start_delay_s"] == 30.0
-    assert told["capacity.start_delay_s"] == 240.0
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("[regions.eu-west-1.logs]\nssm_streams = true", "a region has the tables api, capacity, market, simulated"),
         ("[regions.eu-west-1.capacity]\nstart = 1", "regions.eu-west-1.capacity: unknown key 'start'"),
-        ("[regions]\neu-west-1 = 3", "a region has the tables"),
         ("[api]\nrates = {ListTrainingJobs = 0}", "api.rates.ListTrainingJobs is above 0"),
         ("[capacity]\ninterruptions_per_hour = -1", "interruptions_per_hour is 0 or more, got -1"),
         ("[capacity]\ninterrupted_at = ['step 1', '']", "interrupted_at has an empty text"),
-        ("[market]\nspot_saving = 62", "market.spot_saving is a share from 0 to 1, got 62"),
         ("[market]\nquotas = {'ml.m5.large' = -1}", "market.quotas.ml.m5.large is 0 or more, got -1"),
-        ("[simulated]\nfailed = 2", "simulated.failed is a share from 0 to 1"),
-    ],
-    ids=[
-        "a table of the server",
-        "a key",
-        "no table",
-        "no rate",
-        "negative",
-        "no words",
-        "saving",
-        "quota",
-        "share",
     ],
 )
 def test_what_a_region_or_a_number_cannot_be_is_refused(text, words):

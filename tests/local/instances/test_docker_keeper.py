@@ -93,10 +93,3 @@ def test_a_signal_is_passed_on_by_the_daemon(kept):
 def test_what_docker_refuses_is_told_in_its_words(kept, words, message):
     (kept.folder / "refuse").write_text(words)
     assert kept.start() == {"event": "error", "message": message}
-
-
-def test_a_machine_without_docker_is_an_error_of_the_start(kept):
-    kept.ask(op="start", docker=["/no/such/docker"], create=["create"], name="one", network="net")
-    answer = kept.answer()
-    assert answer["event"] == "error"
-    assert "/no/such/docker" in answer["message"]
