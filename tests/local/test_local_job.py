@@ -18,8 +18,8 @@ from raysm.local.channels import SMALL_BYTES
 from raysm.local.checkpoints import FolderStore
 from raysm.local.job_spec import Channel, Checkpoints, JobSpec, Patience, number_hosts
 from raysm.local.local_job import Exits, LocalJob
-from raysm.local.scenario import Capacity, Scenario
 from raysm.local.scenario import Checkpoints as CheckpointSwitches
+from raysm.local.scenario import Scenario
 from tests.support.leftovers import assert_nothing_left
 from tests.support.sagemaker_server import wait_until
 
@@ -86,7 +86,6 @@ def test_a_job_that_was_stopped_is_stopped_whatever_its_exits(paths):
 
 BOTH = ["process", pytest.param("namespace", marks=pytest.mark.namespace)]
 SOON_S = 120.0
-ABSENT = Scenario(capacity=Capacity(absent=("algo-2",)))
 
 PRELUDE = """
 import json, os, pathlib, signal, sys, time
