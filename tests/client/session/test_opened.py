@@ -34,7 +34,7 @@ def opened(server, tmp_path):
 
 def asked(opened, function, *args):
     request = CallRequest(kind=CALL, name="f", python=Versions.here().pickles)
-    return opened.call(request, cloudpickle.dumps((function, args, {})))
+    return opened.call(request, [cloudpickle.dumps((function, args, {}))])
 
 
 def test_the_way_is_a_tunnel_to_the_head_and_closed_with_it(server, tmp_path):
