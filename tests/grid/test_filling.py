@@ -242,11 +242,6 @@ def test_a_rows_manifest_is_read_as_one_and_shared_as_all_rows_are():
     }
 
 
-def test_a_row_that_runs_longer_than_all_may_wait_has_the_wait_that_follows_from_its_time():
-    job = template(limits=Limits(spot=True, max_runtime_s=60, max_wait_s=100)).job(task(max_runtime_s=500), SPOT, 1)
-    assert (job.options["limits"].max_runtime_s, job.options["limits"].max_wait_s) == (500, None)
-
-
 def test_a_template_that_takes_no_column_of_the_rows_is_refused_and_what_every_row_has_is_known():
     template("{lr}", *(f"{{{name}}}" for name in GIVEN)).check(["lr"], "drives.csv")
     with pytest.raises(InvalidRequest, match=r"drives.csv has no column 'rl'; did you mean \{lr\}"):
@@ -272,8 +267,3 @@ def test_rows_that_would_be_processing_jobs_are_refused_before_anything_is_sent(
 def test_what_cannot_be_a_job_is_refused_with_its_row(parameters, message):
     with pytest.raises(InvalidRequest, match=message):
         template("{lr}").job(task(parameters=parameters), HERE, 1)
-
-
-def test_alternatives_are_the_grids_to_choose_and_never_a_jobs_own_beside_its_place():
-    shared = template(cluster=Cluster("ml.p4d.24xlarge", volume_gb=100, alternatives=("ml.g5.xlarge",)))
-    assert shared.job(task(), HERE, 2).options["cluster"] == Cluster("ml.g5.xlarge", count=2, volume_gb=100)

@@ -91,8 +91,8 @@ def used(limiter, rate, hours, began=0.0, burst=1.0, look_s=0.25):
     return service.answered / (rate * hours * 3600), service.refused / (service.answered + service.refused)
 
 
-@pytest.mark.parametrize("burst", [1, 5, 20])
-@pytest.mark.parametrize("rate", [0.2, 0.35, 0.5, 0.9])
+@pytest.mark.parametrize("burst", [1, 20])
+@pytest.mark.parametrize("rate", [0.2, 0.9])
 def test_of_what_the_service_allows_nine_tenths_are_used_and_few_calls_are_refused(limiter, rate, burst):
     # From the first call on, with all that has to be learned; and then for long.
     share, refused = used(limiter, rate, hours=1 / 3, burst=burst)

@@ -7,9 +7,6 @@ import pytest
 from raysm.client.costs.prices import PriceTable, RegionPrices
 from raysm.grid.place import Market, Offer, Outlook, Place, Quota
 from raysm.grid.placement import (
-    SPOT_FACTOR,
-    SPOT_RANGE,
-    WAIT_S,
     Cheapest,
     Estimates,
     Forecast,
@@ -95,11 +92,6 @@ def test_a_short_wait_for_a_far_cheaper_place_is_worth_it():
     assert choice.again_s == NOW + 60
 
 
-def test_rows_spill_over_once_the_quota_of_the_best_place_is_in_use():
-    market = Market(quotas={place(EAST): Quota(limit=1)}, in_use={place(EAST): 1})
-    assert choose([offer(EAST, 1.0), offer(WEST, 1.1)], market=market).offer.place.region == WEST
-
-
 @pytest.mark.parametrize(
     ("task", "why"),
     [
@@ -128,15 +120,6 @@ def test_a_type_that_is_cheaper_for_the_work_is_found_by_trying():
     assert chosen[0] == G5
     assert chosen.count(P4) >= 9
     assert chosen[-3:] == [P4] * 3
-
-
-def test_spot_counts_by_what_it_was_billed_for():
-    offers = [offer(EAST, 1.0), offer(EAST, 1.0, spot=True)]
-    assert choose(offers).offer.place.spot
-    experience = Estimates()
-    for _ in range(3):
-        experience.learn(Task(key="a"), ended(spot=True, training_s=3600.0, billable_s=3600.0, started_s=7200.0))
-    assert not choose(offers, estimates=experience).offer.place.spot
 
 
 def test_whatever_happens_a_choice_is_a_place_that_takes_the_row_or_a_moment_or_reasons():
@@ -205,16 +188,6 @@ def learned(*attempts, task=None):
     return experience
 
 
-def test_nothing_is_known_at_first_but_what_the_row_and_people_say():
-    experience = Estimates()
-    assert experience.seconds(Task(key="a"), G5) is None
-    assert experience.seconds(Task(key="a", expected_s=30), G5) == 30
-    assert experience.wait_s(Place(region="us-east-1", instance_type=G5)) == WAIT_S
-    spot = Place(region="us-east-1", instance_type=G5, spot=True)
-    assert experience.billed_factor(spot) == SPOT_FACTOR
-    assert experience.billed_range(spot) == SPOT_RANGE
-
-
 def test_a_type_takes_the_median_of_its_done_rows_and_one_that_hung_does_not_decide():
     experience = learned(ended(training_s=90), ended(training_s=110), ended(training_s=9_000))
     assert experience.seconds(Task(key="b"), G5) == 110
@@ -265,14 +238,6 @@ def bench(tmp_path):
     while bench.store.open_count() < 3:
         bench.step()
     return bench
-
-
-def test_the_pace_of_a_place_is_the_median_of_its_jobs_by_the_work_of_their_rows(bench):
-    hour, two = Task(key="a"), Task(key="b", expected_s=7200)
-    pace = forecast_of(
-        [(PACE_EAST, 3600, hour), (PACE_EAST, 7200, two), (PACE_EAST, 36_000, hour), (PACE_WEST, 1800, hour)]
-    )
-    assert pace.outlook(bench.store, bench.clock.now).takes_s == {PACE_EAST: 1.0, PACE_WEST: 0.5}
 
 
 def test_open_jobs_end_by_the_pace_of_their_place(bench):

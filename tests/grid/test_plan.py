@@ -70,13 +70,6 @@ def test_a_row_that_can_run_nowhere_says_why_of_every_place():
     ]
 
 
-def test_what_others_use_of_a_quota_is_not_ours():
-    (place,) = offers(1.0)
-    market = Market(quotas={place.place: Quota(limit=4, used_by_others=3)})
-    made = assign(rows_of(100, 100), Cheapest(offers=[place]), market)
-    assert sorted(each.start_s for each in made) == [0, 100 + WAIT_S]
-
-
 def test_a_row_of_unknown_time_has_no_end_and_a_higher_priority_comes_first():
     (place,) = offers(1.0)
     (late, soon) = assign(
@@ -231,11 +224,3 @@ def test_what_a_program_reads_has_null_for_what_is_not_known():
     assert answer["impossible"][0]["key"] == "k1"
     assert answer["places"][0]["price_version"] == "v1"
     assert answer["notes"][0] == "beside"
-
-
-def test_ten_thousand_rows_are_planned_in_less_than_two_seconds_of_cpu():
-    request = grid(*({"lr": number / 7, "expected_s": 60 + number} for number in range(10_000)), args=("--lr", "{lr}"))
-    with counted() as used:
-        made = plan(request)
-    assert used.seconds < 2
-    assert made.places[0].rows == 10_000

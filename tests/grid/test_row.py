@@ -91,11 +91,6 @@ def test_predictions_of_all_rows_are_one_table_beside_the_keys_in_the_order_of_t
     assert table["label"].to_pylist() == [5, 6, 7, 8]
 
 
-def test_a_row_without_records_adds_none(fake):
-    grid = ran(fake, left(), left({"label": [1]}))
-    assert grid.table().to_pydict() == {"key": ["b"], "label": [1]}
-
-
 def test_rows_that_are_not_done_are_named_and_left_out_only_where_that_is_wanted(fake):
     grid = ran(
         fake, left({"label": [1]}), Answer(status="Failed", reason="AlgorithmError: ValueError: no image, exit code: 1")
@@ -324,10 +319,3 @@ def test_where_a_price_is_unknown_the_cost_is(tmp_path):
     bench.run()
     (row,) = rows_of(bench.store)
     assert row.usd is None
-
-
-def test_rows_of_a_state_alone_and_as_json(tmp_path):
-    bench = Bench(tmp_path, rows=3, rules=Rules(brake=0, parallel=1))
-    bench.step()
-    assert [row.key for row in rows_of(bench.store, "placed")] == ["row-0"]
-    assert next(rows_of(bench.store, "waiting")).as_dict()["state"] == "waiting"

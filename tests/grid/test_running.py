@@ -242,21 +242,6 @@ def test_rows_of_a_query_are_written_back_to_their_database(bench, tmp_path):
     assert rows == [("a", "done", pytest.approx(1.0)), ("b", "done", pytest.approx(1.0))]
 
 
-def test_the_daily_query_sends_each_key_once_however_often_it_runs(bench, tmp_path):
-    path = tmp_path / "campaigns.db"
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        connection.execute("CREATE TABLE drives (campaign TEXT, lr REAL)")
-        for day in range(10):
-            connection.execute("INSERT INTO drives VALUES (?, 0.1)", (f"day-{day}",))
-            connection.commit()
-            running = bench.open(bench.request(Query("SELECT campaign AS key, lr FROM drives", on=path)))
-            assert running.added == 1
-            bench.run(running)
-            assert running.store.states() == {"done": day + 1}
-            running.close()
-    assert len(bench.sent) == len(set(bench.sent)) == 10
-
-
 def test_the_time_that_a_step_takes_is_a_part_of_the_wait_for_the_next_one(bench):
     running = bench.open(bench.request(ROWS))
     waits, slept, taken_s = [], [], iter([2.0, 100.0])

@@ -85,13 +85,6 @@ def test_who_takes_a_while_to_call_sets_out_for_the_next_one_so_much_earlier():
     limiter.close()
 
 
-def test_each_region_is_given_what_is_its_own_in_its_order_and_what_is_in_none_is_left(outside):
-    outside.regions |= {"s": object()}
-    given = {}
-    outside.side_by_side(["r1", "s1", "x1", "r2"], lambda item: item[0], given.__setitem__)
-    assert given == {"r": ["r1", "r2"], "s": ["s1"]}
-
-
 SENT_ATTEMPT = Attempt(
     task="a", number=1, name="g-abcdef-01234567-a1", region="us-east-1", instance_type="ml.m5.large", count=1
 )
@@ -184,14 +177,6 @@ def test_the_same_name_is_sent_again_the_later_the_oftener(tmp_path):
         pauses.append(attempt.calls)
     assert {each.name for each in one.store.attempts()} == {attempt.name}
     assert 5 < pauses[-1] < 15
-
-
-def test_once_it_is_taken_no_doubt_is_left(tmp_path):
-    one = refusing_bench(tmp_path, LOST)
-    one.regions["us-east-1"].behaviour.refusal = None
-    one.run()
-    (attempt,) = one.store.attempts()
-    assert (attempt.ending, attempt.is_doubtful) == ("OK", False)
 
 
 def test_a_refusal_that_follows_a_lost_answer_is_watched(tmp_path):

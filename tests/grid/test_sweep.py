@@ -12,7 +12,7 @@ from raysm.grid.filling import with_rate
 from raysm.grid.limiter import Rate
 from raysm.grid.row import rows_of
 from raysm.grid.snapshot import rate_unit, snapshot
-from raysm.grid.sweep import PATIENCE, PAUSE_S, Sweep, keep_last_rate
+from raysm.grid.sweep import PATIENCE, PAUSE_S, keep_last_rate
 from raysm.grid.task import Attempt, AttemptState, Rules, Task
 from tests.support.grid_world import Behaviour, changed
 from tests.support.grids import TYPE, Bench
@@ -70,14 +70,6 @@ def test_without_a_metric_nobody_is_asked(tmp_path):
     bench.run()
     assert bench.regions["us"].calls["metrics"] == 0
     assert snapshot(bench.store, bench.clock.now).rate_unit == ""
-
-
-def test_jobs_that_say_nothing_or_are_over_have_no_rate(tmp_path):
-    bench = bench_of(tmp_path, speed=None)
-    until_running(bench)
-    assert snapshot(bench.store, bench.clock.now).rate is None
-    bench.run()
-    assert snapshot(bench.store, bench.clock.now).rate is None
 
 
 def test_what_a_job_did_that_was_never_looked_at_while_it_ran_is_the_highest_rate(tmp_path):
@@ -213,18 +205,6 @@ def test_list_is_read_no_further_than_to_the_oldest_job_that_is_open(tmp_path):
     region = bench.regions["r"]
     # Each of 4 hundreds is over before the next is sent: one page shows all that is open, whatever lies behind it.
     assert region.calls["list"] <= 1.5 * (bench.clock.now - 1_800_000_000) / 10 + 4
-
-
-def test_the_first_sweep_of_a_process_looks_further_back(tmp_path):
-    bench = Bench(tmp_path, rows=210, regions={"r": Behaviour(start_s=1, run_s=60)}, rules=Rules(brake=0, parallel=210))
-    while len(bench.store.open_attempts()) < 210:
-        bench.step()
-    name = bench.store.open_attempts()[0].name
-    # An older copy of the store, which does not know the first job any more.
-    bench.store.database.connection.execute("DELETE FROM attempt WHERE name = ?", (name,))
-    bench.controller._sweeps["r"] = Sweep("r", bench.store, bench.controller._outside)
-    bench.step()
-    assert [row[0] for row in bench.store.database.connection.execute("SELECT name FROM stray")] == [name]
 
 
 def test_what_was_answered_before_a_region_fell_silent_is_kept(tmp_path):

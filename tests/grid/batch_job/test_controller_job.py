@@ -73,12 +73,6 @@ def test_a_definition_without_a_role_is_refused_where_jobs_are_billed(laptop):
         definition_of(ControllerJob(job_queue="controllers", image=IMAGE), laptop.service)
 
 
-def test_a_definition_of_several_containers_is_refused(laptop):
-    laptop.batch.definitions.append({"jobDefinitionName": "many", "revision": 1, "ecsProperties": {}})
-    with pytest.raises(InvalidRequest, match="has no containerProperties: a controller is one container"):
-        definition_of(ControllerJob(job_queue="controllers", job_definition="many:1"), laptop.service)
-
-
 def test_of_an_image_a_definition_is_registered_once(laptop):
     job = ControllerJob(job_queue="controllers", job_definition="own", image=IMAGE, job_role=ROLE, execution_role=ROLE)
     made = definition_of(job, laptop.service).made(laptop.service)

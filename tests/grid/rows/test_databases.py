@@ -3,9 +3,7 @@
 import importlib.util
 import os
 import sqlite3
-import subprocess
 import sys
-import textwrap
 import types
 from urllib.parse import parse_qs, urlsplit
 
@@ -62,56 +60,11 @@ def test_what_a_grid_remembers_runs_the_query_again_and_sees_what_came_since(cam
     assert len(source_again(remembered).read(9).rows) == 4
 
 
-def test_a_database_that_is_not_remembered_has_to_be_given_again(campaigns):
-    with sqlite3.connect(campaigns) as connection:
-        remembered = source_of(Query("SELECT campaign AS key FROM drives", on=connection)).description
-        with pytest.raises(InvalidRequest, match="name it by env:NAME"):
-            source_again(remembered)
-        assert len(source_again(remembered, on=connection).read(9).rows) == 3
-    connection.close()
-
-
 def test_no_password_is_shown_or_remembered():
     query = Query("SELECT 1", on="postgresql://me:hunter2@db/x")
     assert "hunter2" not in repr(query)
     assert "hunter2" not in repr(source_of(query))
     assert source_of(query).description["on"] is None
-
-
-HUNDRED_THOUSAND = """
-    def _most_megabytes():
-        # Not getrusage's: that begins with what the process had been before it became this program.
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
-    import sys, time
-    from pathlib import Path
-    from raysm.grid.rows.columns import tasks_of
-    from raysm.grid.rows.databases import Query
-    from raysm.grid.rows.source import source_of
-    begin = time.process_time()
-    text = "SELECT 'c' || n AS key, region, uri AS input_data, lr FROM drives WHERE n >= :n"
-    query = Query(text, on=sys.argv[1], params={"n": 0})
-    tasks = tasks_of(source_of(query).read(100_000))
-    print(len(tasks), time.process_time() - begin, _most_megabytes())
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the most memory of a process is read from /proc")
-def test_a_hundred_thousand_rows_take_less_than_five_seconds_and_200_mb(tmp_path):
-    path = tmp_path / "many.db"
-    with sqlite3.connect(path) as connection:
-        connection.execute("CREATE TABLE drives (n INTEGER, region TEXT, uri TEXT, lr REAL)")
-        rows = ((n, "eu-central-1", f"s3://bucket-eu-central-1/campaigns/{n}/images", n / 7) for n in range(100_000))
-        connection.executemany("INSERT INTO drives VALUES (?, ?, ?, ?)", rows)
-    connection.close()
-    # Apart, since the most memory of a process never becomes less.
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(HUNDRED_THOUSAND), str(path)], capture_output=True, text=True, check=True
-    )
-    number, seconds, megabytes = map(float, done.stdout.split())
-    assert number == 100_000
-    assert seconds < 5
-    assert megabytes < 200
 
 
 SINCE = "SELECT a FROM t WHERE day >= :since AND (b = :b OR c >= :since)"
@@ -205,12 +158,6 @@ def test_values_are_those_that_the_statement_takes():
         statement.check({"since": 1})
     with pytest.raises(InvalidRequest, match=r"takes no :c; it takes :since, :b"):
         statement.check(VALUES | {"c": 1})
-
-
-def test_a_style_that_there_is_not_is_refused_and_a_statement_of_raysms_own_may_write():
-    with pytest.raises(InvalidRequest, match="paramstyle is 'own'"):
-        Statement(text="SELECT 1").bound("own", {})
-    assert Statement.written("UPDATE t SET a = :a").bound("qmark", {"a": 1}) == ("UPDATE t SET a = ?", (1,))
 
 
 def has(module):
@@ -339,11 +286,6 @@ def path(tmp_path):
 
 def select(database, text, most=9, **params):
     return database.select(Statement(text=text), params, most)
-
-
-def test_a_statement_that_writes_after_all_is_refused_by_the_file(path):
-    with pytest.raises(InvalidRequest, match="refuses the query: attempt to write a readonly database"):
-        select(database_of(path), "WITH x AS (SELECT 1) INSERT INTO t SELECT * FROM x")
 
 
 def test_a_file_that_is_not_there_is_not_made(tmp_path):
@@ -484,13 +426,6 @@ def test_sqlalchemy_commits_what_a_block_writes_and_rolls_back_what_fails(alchem
 
 
 @needs_sqlalchemy
-def test_no_password_is_shown():
-    database = database_of("postgresql://me:hunter2@db:5432/x")
-    assert "hunter2" not in repr(database)
-    assert database.name == "postgresql://me:***@db:5432/x"
-
-
-@needs_sqlalchemy
 def test_a_driver_that_is_missing_is_named_with_how_to_get_it():
     with pytest.raises(MissingDependency, match="pip install oracledb"):
         database_of("oracle+oracledb://me:hunter2@db/x").select(Statement(text="SELECT 1"), {}, 9)
@@ -509,3 +444,8 @@ def test_a_database_that_cannot_be_opened_is_away(tmp_path):
     with pytest.raises(ServiceError, match="unable to open") as caught:
         database_of(f"sqlite+pysqlite:///{tmp_path}/none/a.db").select(Statement(text="SELECT 1"), {}, 9)
     assert caught.value.is_transient
+
+
+def test_a_statement_that_writes_after_all_is_refused_by_the_file(path):
+    with pytest.raises(InvalidRequest, match="refuses the query: attempt to write a readonly database"):
+        select(database_of(path), "WITH x AS (SELECT 1) INSERT INTO t SELECT * FROM x")

@@ -9,7 +9,6 @@ import pytest
 from pyarrow import parquet
 
 from raysm.errors import InvalidRequest
-from raysm.grid.rows.columns import tasks_of
 from raysm.grid.rows.databases import Query
 from raysm.grid.rows.source import FileSource, Frame, QuerySource, Records, source_again, source_of
 
@@ -113,13 +112,6 @@ def test_a_file_without_names_takes_those_that_are_given(tmp_path):
     assert source_again(source.description) == source
 
 
-def test_lines_without_a_value_do_not_take_the_place_of_rows_behind_them(tmp_path):
-    text = "lr\n1\n\n\n2\n3\n"
-    assert read_csv(tmp_path, text, max_rows=3).rows == [("1",), ("2",), ("3",)]
-    with pytest.raises(InvalidRequest, match="more than 2 rows"):
-        read_csv(tmp_path, text, max_rows=2)
-
-
 def read_jsonl(tmp_path, text, max_rows=100):
     path = tmp_path / "drives.jsonl"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -177,13 +169,6 @@ def test_a_frame_and_a_table_are_read_alike(make):
     assert table.columns == ("key", "lr")
     assert table.rows == [("a", 0.1), ("b", 0.2)]
     assert table.where(1) == "the data frame, row 2"
-
-
-def test_what_a_frame_lacks_is_nothing_in_the_task():
-    frame = pd.DataFrame({"key": ["a", "b"], "count": [2, None], "lr": [0.1, None]})
-    first, second = tasks_of(source_of(frame).read(9))
-    assert (first.count, second.count) == (2, None)
-    assert second.parameters == {"lr": None}
 
 
 def test_a_column_without_a_text_for_a_name_and_too_many_rows_are_refused():

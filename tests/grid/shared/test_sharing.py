@@ -1,7 +1,5 @@
 """Two machines and one grid, under a clock of the test's: whatever happens to one, the other goes on, none twice."""
 
-import contextlib
-import sqlite3
 import stat
 
 import pytest
@@ -287,13 +285,6 @@ def test_two_grids_of_one_name_are_told_apart_before_anything_is_lost(world):
     here.open()
 
 
-def test_an_end_without_s3_is_said_and_no_error(world, caplog):
-    here = world.here.open()
-    world.objects.is_silent = True
-    here.close()
-    assert "expires by itself" in caplog.text
-
-
 class Side:
     """One machine's store and its copies."""
 
@@ -400,21 +391,6 @@ def test_jobs_whose_create_may_be_on_its_way_are_in_doubt_there(sides, objects):
     assert [attempt.is_doubtful for attempt in there.store.open_attempts()] == [True]
 
 
-def test_a_file_that_is_replaced_has_another_fence(sides, objects):
-    here, there = sides
-    here.take()
-    here.add("a")
-    here.push()
-    here.lease.release()
-    for _ in range(3):
-        there.store.database.take_lease("[1]", 10.0)
-        there.store.database.release_lease()
-    there.store.database.take_lease("[1]", 10.0)
-    fence = there.store.database.fence
-    there.take()
-    assert there.store.database.connection.execute("SELECT fence FROM lease").fetchone()[0] > fence
-
-
 def test_a_copy_that_is_damaged_or_missing_is_refused(sides, objects):
     here, there = sides
     here.take()
@@ -438,19 +414,6 @@ def test_tables_of_another_raysm_are_refused(sides, objects):
     here.lease.release()
     with pytest.raises(InvalidRequest, match="its tables are of version 99"):
         there.take()
-
-
-def test_a_note_that_cannot_be_read_has_the_copy_brought_anew(sides, tmp_path):
-    here, _ = sides
-    here.take()
-    here.add("a")
-    here.push()
-    here.lease.release()
-    (tmp_path / "here" / "g.shared").write_text("{")
-    here.take()
-    assert here.keys() == ["a"]
-    with contextlib.closing(sqlite3.connect(tmp_path / "here" / "g.db")) as connection:
-        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
 @pytest.fixture
