@@ -50,9 +50,9 @@ class Rate:
     """How often an operation may be called."""
 
     per_s: float
-    """Calls a second, at most."""
+    """Most calls a second."""
     burst: float = 5.0
-    """Calls that may come at once after a while without any."""
+    """Calls that may come at once after a quiet time."""
 
 
 RATES: Mapping[str, Rate] = {
@@ -65,7 +65,7 @@ RATES: Mapping[str, Rate] = {
     # GetMetricData has 50/s an account and region, which every dashboard of the account shares; one asks for 500 jobs.
     "metrics": Rate(per_s=1.0),
 }
-"""By operation, each of a region of its own."""
+"""By operation; each region has its own."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,13 +77,12 @@ class Bucket:
     tokens: float
     """Calls that may be made at ``at_s``."""
     at_s: float
-    """When that was, on the clock that is given."""
     is_measured: bool = False
     """Whether the service was seen to allow about this rate."""
     answered: int = 0
-    """Calls since the last refusal, and a few of those before it."""
+    """Calls since the last throttled one, and a few of those before it."""
     refused_s: float = 0.0
-    """When that was; before the first, when the bucket was made."""
+    """When the last call was throttled; before the first, when the bucket was made."""
 
     def at(self, now: float, most: Rate) -> "Bucket":
         """Return the bucket as it is at ``now``."""
@@ -106,14 +105,10 @@ class Bucket:
         return replace(self, tokens=self.tokens - calls, answered=self.answered + calls)
 
     def made(self, most: Rate, ahead_s: float = 0.0) -> "Bucket":
-        """Return the bucket after a call was made whose token was taken earlier.
+        """Return the bucket after a call was made whose token was taken at least ``ahead_s`` earlier.
 
         The service's own bucket was full until then and saved nothing for the wait: without this, a late call is
         followed by one that comes too early.
-
-        Args:
-            most: The cap of the operation.
-            ahead_s: Seconds from taking a token to the call, at least.
         """
         return replace(self, tokens=min(self.tokens, self._room(self.rate, most) - 1 + self.rate * ahead_s))
 
@@ -147,11 +142,11 @@ class Limiter:
         """Open the database.
 
         Args:
-            path: Of the file, which other processes may use at the same time; ``:memory:`` is this one's alone.
+            path: The file, which other processes may use at the same time, or ``:memory:``.
             rates: By operation.
-            account: Whose rates they are: each account has its own.
-            moment: Returns seconds of the service's clock, which goes on while calls are made; None is a clock that
-                stands still meanwhile.
+            account: The account whose rates they are.
+            moment: Returns seconds of the service's clock, which goes on during calls; None is a clock that stands
+                still meanwhile.
         """
         self.moment = moment
         self._rates = rates
@@ -193,14 +188,7 @@ class Limiter:
             keep(bucket.taken(-calls))
 
     def made(self, region: str, operation: str, now: float, ahead_s: float = 0.0) -> None:
-        """Note that a call whose token was taken earlier was answered now.
-
-        Args:
-            region: Where.
-            operation: Which.
-            now: Seconds since the epoch.
-            ahead_s: Seconds from the token to the answer, at least.
-        """
+        """Note that a call whose token was taken at least ``ahead_s`` earlier was answered now."""
         with self._bucket(region, operation, now) as (bucket, keep):
             keep(bucket.made(self._rates[operation], ahead_s))
 

@@ -1,7 +1,4 @@
-"""A grid as one HTML file that needs nothing else: a Snapshot and its rows flow in, a page flows out. Pure.
-
-No script, no font, no address of anything: the page can be mailed, kept, and opened years later.
-"""
+"""The status of a grid as one HTML file without scripts, fonts or links, which can be mailed and kept."""
 
 import html
 from collections.abc import Iterable, Mapping
@@ -17,9 +14,8 @@ from raysm.views.grid.text import curves, duration, interruptions_note, unpriced
 
 __all__ = ["MOST_ROWS", "report_page"]
 
-# A page of 10,000 rows takes a browser seconds, and nobody reads it.
 MOST_ROWS = 1_000
-"""Rows that the page lists, those that did not go well first: ten thousand would be a file of megabytes."""
+"""Rows that the page lists: ten thousand would be a file of megabytes, and take a browser seconds."""
 
 STYLE = """
 :root { color-scheme: light dark }
@@ -37,12 +33,7 @@ th:first-child, td:first-child, td.text, th.text { text-align: left } th { font-
 
 
 def report_page(view: Snapshot, rows: Iterable[GridRow]) -> str:
-    """Return the page.
-
-    Args:
-        view: The grid.
-        rows: Its rows, those first that are to be seen first; what is too many is left out, and said.
-    """
+    """Return the page of a grid and its rows, the most important first; the page says how many it leaves out."""
     title = f"grid {html.escape(view.name)}"
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'

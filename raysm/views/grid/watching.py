@@ -17,7 +17,7 @@ from raysm.views.grid.text import ShownSnapshot, screen_lines
 __all__ = ["DRAWN_S", "GridWatch", "NO_NOTEBOOK", "look_until_over", "watch"]
 
 DRAWN_S = 0.5
-"""Seconds between two looks that somebody sees: more often nobody reads them, and each counts the rows anew."""
+"""Seconds between two looks on a screen; each counts the rows anew."""
 
 
 def look_until_over(
@@ -26,18 +26,18 @@ def look_until_over(
     sleep: Callable[[float], Any],
     pause_s: float = DRAWN_S,
 ) -> None:
-    """Show each look at a grid in which something has changed, and return when it is over.
+    """Show the status of a grid whenever it has changed, and return when the grid is over.
 
     Args:
-        look: Returns how it stands.
-        show: What is done with it.
-        sleep: How the time between two looks passes, in seconds; what it returns ends the looking where it is true.
-        pause_s: Seconds between them.
+        look: Returns the status.
+        show: Shows it.
+        sleep: Sleeps between two looks, in seconds; a true result ends the loop.
+        pause_s: Seconds between two looks.
     """
     last: object = None
     while True:
         view = look()
-        # The moment alone is no news.
+        # A later time alone is no change.
         facts = {name: value for name, value in view.as_dict().items() if name not in ("at_s", "left_s")}
         if facts != last:
             show(view)
@@ -49,7 +49,7 @@ def look_until_over(
 
 
 PIPED_S = 10.0
-"""Seconds between two blocks of lines where nobody sees a screen: a log of a night must stay readable."""
+"""Seconds between two blocks of lines in a pipe: a log of a night must stay readable."""
 
 
 def watch(
@@ -59,13 +59,13 @@ def watch(
     show: Callable[[Snapshot], Any] | None = None,
     sleep: Callable[[float], Any] = time.sleep,
 ) -> None:
-    """Show a grid until it is over; an interrupt ends the watching alone.
+    """Show a grid until it is over; an interrupt ends only the display.
 
     Args:
-        look: Returns the grid as it is: ``GridHandle.status``.
-        console: Where to.
-        show: What is done with each look instead of drawing it.
-        sleep: How the time between two looks passes.
+        look: Returns the status, as ``GridHandle.status``.
+        console: The terminal or pipe.
+        show: Takes each changed status instead of the console.
+        sleep: Sleeps between two looks.
 
     Raises:
         InvalidRequest: There is no grid of this name.
@@ -91,22 +91,17 @@ NO_NOTEBOOK = (
 
 
 class GridWatch(LiveCard):
-    """A card that is drawn again until its grid is over, or ``stop`` is called."""
+    """A card that is updated until its grid is over, or ``stop`` is called."""
 
     def __init__(self, name: str, look: Callable[[], ShownSnapshot], output: Output) -> None:
-        """Draw the first card at once, and the others in a thread.
-
-        Args:
-            name: Of the grid.
-            look: Returns how it stands.
-            output: Where the card is shown.
+        """Show the first card at once, and the updates in a thread.
 
         Raises:
             InvalidRequest: There is no grid of this name.
         """
         super().__init__(f"the grid {name}", output)
         self._look = look
-        # Here, where who asks for the card is told what is wrong.
+        # In the caller's thread, which gets the error.
         self._last = look()
         self._trouble = ""
         self._show(self._last)
@@ -119,9 +114,9 @@ class GridWatch(LiveCard):
         before = self._trouble
         try:
             self._last, self._trouble = self._look(), ""
-        except RaysmError as error:  # a bucket that is away for a while is no reason to end the card: it says so
+        except RaysmError as error:  # the bucket may be unreachable for a while; the card says so
             self._trouble = str(error)
-        # When it comes and when it goes: between the two the grid itself brings no news.
+        # Shown when an error comes and when it goes.
         if self._trouble != before:
             self._show(self._last)
         return self._last
