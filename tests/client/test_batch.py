@@ -1,12 +1,16 @@
-"""A batch inference as the user writes it: what it becomes, what travels with it, and what is refused."""
+"""Predictions as whoever asked for them reads them."""
 
 import pickle
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import raysm
-from raysm.client.results.batch import Batch
+from raysm.client.results.batch import Batch, BatchResult
+from raysm.client.results.result import read_as
 from raysm.client.source.package import package_of
+from raysm.contract.result import Manifest, ResultFile
 from raysm.errors import InvalidRequest
 
 
@@ -56,25 +60,6 @@ def test_a_predictor_that_cannot_be_called_so_is_refused_before_anything_is_sent
         Batch(predictor, batch_size=4, arguments=arguments)
 
 
-def test_an_object_that_can_be_called_is_a_predictor_as_it_is():
-    assert pickle.loads(Batch(Model("w"), batch_size=4).pickled())[0].weights == "w"
-
-
-def test_an_option_with_a_typing_error_is_named():
-    with pytest.raises(InvalidRequest, match="batchsize|keeps"):
-        Batch(double, batch_size=4, keeps=["id"])
-
-
-def test_what_does_not_pickle_is_named():
-    with pytest.raises(InvalidRequest, match=r"cannot be pickled: weights is a generator"):
-        Batch(Model, batch_size=4, arguments={"weights": (i for i in "ab")}).pickled()
-
-
-def test_what_is_not_wrapped_is_told_how():
-    with pytest.raises(InvalidRequest, match=r"wrap the predictor: raysm.submit\(raysm.Batch"):
-        raysm.submit(Batch(double, batch_size=4).workload(), on=raysm.Local())
-
-
 @pytest.mark.parametrize(
     ("types", "message"),
     [
@@ -85,3 +70,45 @@ def test_what_is_not_wrapped_is_told_how():
 def test_a_type_that_there_is_not_is_refused_before_anything_is_sent(types, message):
     with pytest.raises(InvalidRequest, match=message):
         Batch(double, batch_size=4, types=types)
+
+
+def manifest(*files):
+    return Manifest(
+        job="score",
+        workload={"kind": "batch"},
+        inputs={},
+        files=files,
+        versions={},
+        instances=("algo-1",),
+        phases_s={},
+    )
+
+
+@pytest.fixture
+def result(tmp_path):
+    files = []
+    for number, rows in enumerate([3, 2]):
+        name = f"predictions/part-{number:06}.parquet"
+        (tmp_path / "predictions").mkdir(exist_ok=True)
+        pq.write_table(pa.table({"row": [number] * rows, "y": [0.5] * rows}), tmp_path / name)
+        size = (tmp_path / name).stat().st_size
+        files.append(ResultFile(name=name, shape=(rows,), bytes=size, sha256="0", how_to_read="", units=("rows",)))
+    return read_as(tmp_path, manifest(*files))
+
+
+def test_the_parts_are_one_table_in_the_order_of_the_input(result):
+    assert isinstance(result, BatchResult)
+    assert result.rows == 5
+    assert result.table()["row"].to_pylist() == [0, 0, 0, 1, 1]
+    assert result.table("predictions/part-000001.parquet").num_rows == 2
+    assert list(result.to_frame().columns) == ["row", "y"]
+
+
+def test_it_says_what_it_has_in_one_line(result):
+    assert "5 predictions in 2 parts" in repr(result)
+    assert "part-000000" not in repr(result)
+
+
+def test_an_input_without_records_has_no_table(tmp_path):
+    with pytest.raises(InvalidRequest, match="has no predictions: its input had no records"):
+        BatchResult(tmp_path, manifest()).table()

@@ -2,20 +2,68 @@
 
 import concurrent.futures
 import dataclasses
-from datetime import timedelta
 
 import pytest
 
-from raysm.client.job.chain import Chain, TransientErrors
-from raysm.client.job.description import Status
+from raysm.client.job.chain import Chain, TransientErrors, follow_up, is_follow_up, names_until, next_name
+from raysm.client.job.description import Status, read
 from raysm.client.job.handle import attach
 from raysm.client.service import Service
-from raysm.client.submit import submit
 from raysm.contract.job_api import TRAINING
+from raysm.contract.names import FIRST_TAG, MAX_RESTARTS_TAG, RESTART_TAG
 from raysm.errors import CredentialsExpired, JobFailed, JobStopped, ServiceError
-from raysm.request import Limits, Script
-from tests.support.client_jobs import COMPLETED, EXCEEDED, M5, long_job
-from tests.support.sagemaker import QUICK, now, refusal
+from tests.support.client_jobs import COMPLETED, EXCEEDED, long_job
+from tests.support.sagemaker import QUICK, refusal
+
+TAGS = {MAX_RESTARTS_TAG: "2"}
+SECOND = {**TAGS, FIRST_TAG: "task", RESTART_TAG: "1"}
+
+
+def ended(name="task", secondary="MaxRuntimeExceeded", **fields):
+    answer = {
+        "TrainingJobName": name,
+        "TrainingJobArn": f"arn:aws:sagemaker:us-east-1:000000000000:training-job/{name}",
+        "TrainingJobStatus": "Stopped",
+        "SecondaryStatus": secondary,
+        "CheckpointConfig": {"S3Uri": "s3://bucket/state"},
+        "ResourceConfig": {"InstanceCount": 2, "SelectedInstanceType": "ml.m5.large", "SelectedInstanceCount": 2},
+    }
+    return read(TRAINING, {key: item for key, item in (answer | fields).items() if item is not None})
+
+
+@pytest.mark.parametrize(
+    ("description", "tags", "name"),
+    [
+        (ended(), TAGS, "task-r1"),
+        (ended("task-r1"), SECOND, "task-r2"),
+        (ended("task-r2"), {**SECOND, RESTART_TAG: "2"}, None),
+        (ended(), {}, None),
+        (ended(secondary="Stopped"), TAGS, None),
+        (ended(CheckpointConfig=None), TAGS, None),
+    ],
+    ids=["first", "second", "as often as it may", "never", "stopped by somebody", "without a state"],
+)
+def test_the_next_name_follows_from_the_first_jobs_while_there_may_be_one(description, tags, name):
+    assert next_name(description, tags) == name
+
+
+def test_the_call_is_the_same_from_the_same_state_under_the_next_name():
+    call = follow_up(ended("task-r1"), {**SECOND, "team": "a", "aws:internal": "x"}).request
+    assert call["TrainingJobName"] == "task-r2"
+    assert call["CheckpointConfig"] == {"S3Uri": "s3://bucket/state"}
+    assert call["ResourceConfig"] == {"InstanceCount": 2}
+    assert {tag["Key"]: tag["Value"] for tag in call["Tags"]} == {
+        MAX_RESTARTS_TAG: "2",
+        RESTART_TAG: "2",
+        FIRST_TAG: "task",
+        "team": "a",
+    }
+
+
+def test_the_names_of_all_before_follow_from_the_tags_alone():
+    assert names_until("task", TAGS) == ("task",)
+    assert names_until("task-r2", {**SECOND, RESTART_TAG: "2"}) == ("task", "task-r1", "task-r2")
+    assert (is_follow_up("task-r2"), is_follow_up("task-r")) == (True, False)
 
 
 def test_a_job_that_ran_too_long_goes_on_from_its_checkpoints(remote, script):
@@ -40,14 +88,6 @@ def test_no_more_follow_ups_than_allowed_are_sent(remote, script):
         job.result(60)
     assert len(remote.sagemaker.sent) == 3
     assert not job.cancelled()
-
-
-def test_a_job_without_restarts_is_not_followed(remote, script):
-    remote.sagemaker.script = [[EXCEEDED]]
-    job = submit(Script(str(script)), cluster=M5, on=remote.service)
-    with pytest.raises(JobFailed, match="MaxRuntimeExceeded"):
-        job.result(60)
-    assert len(remote.sagemaker.sent) == 1
 
 
 def test_asking_whether_it_is_done_sends_nothing(remote, script):
@@ -89,12 +129,6 @@ def test_a_job_that_is_cancelled_between_two_runs_has_no_further_one(remote, scr
         job.result()
 
 
-def test_a_stopped_job_is_not_followed(remote, script):
-    job = submit(Script(str(script)), cluster=M5, on=remote.service, limits=Limits(max_restarts=3))
-    job.stop()
-    assert len(remote.sagemaker.sent) == 1
-
-
 def service_of(remote, **polling):
     polling = dataclasses.replace(QUICK, **polling)
     return Service(remote.service.target, clients=remote.clients.__getitem__, polling=polling)
@@ -124,14 +158,6 @@ def test_who_waits_with_credentials_that_expire_is_told_that_the_job_goes_on_and
         CredentialsExpired, match=rf"log in again.* The job {job.name} goes on: raysm logs -f {job.name}"
     ):
         look(job)
-
-
-def test_a_job_that_has_ended_is_described_once(remote, job):
-    remote.sagemaker.end(job.name, "Completed")
-    chain = Chain(job.name, service=remote.service, api=TRAINING)
-    assert chain.last_known() is None
-    assert [chain.describe(), chain.known(), chain.last_known()] == [chain.describe()] * 3
-    assert remote.sagemaker.described == 1
 
 
 def test_a_deleted_job_is_left_out_of_the_descriptions_of_its_chain(remote, script):
@@ -164,9 +190,3 @@ def test_only_a_job_that_ended_just_now_has_lines_to_wait_for(remote, job):
     assert Chain(job.name, service=service, api=TRAINING).late_s() == 30.0
     remote.sagemaker.end(job.name, "Completed")
     assert Chain(job.name, service=service, api=TRAINING).late_s() == 0.0
-
-
-def test_by_a_clock_that_is_behind_the_service_s_nobody_waits_for_longer_than_lines_may_be_late(remote, job):
-    remote.sagemaker.end(job.name, "Completed", TrainingEndTime=now() + timedelta(hours=1))
-    assert Chain(job.name, service=service_of(remote, late_s=30.0), api=TRAINING).late_s() == 30.0
-    assert Chain(job.name, service=service_of(remote, late_s=0.0), api=TRAINING).late_s() == 0.0

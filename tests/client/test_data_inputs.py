@@ -13,7 +13,7 @@ import pytest
 
 from raysm.client.storage.inputs import KEPT_S, save
 from raysm.client.submit import prepare
-from raysm.errors import InvalidInput, InvalidRequest
+from raysm.errors import InvalidInput
 from raysm.request import Local, Similarity
 
 torch = pytest.importorskip("torch")
@@ -53,17 +53,6 @@ def test_tensors_of_types_that_numpy_lacks_are_float32(sent):
     found = np.load(sent(matrix=torch.tensor(ROWS).bfloat16()))
     assert found.dtype == np.float32
     np.testing.assert_array_equal(found, ROWS)
-
-
-def test_columns_of_tensors_and_lists_in_a_polars_frame_are_the_features(sent):
-    frame = pl.DataFrame({"key": ["w", "x", "y", "z"], "vector": pl.Series(ROWS, dtype=pl.Array(pl.Float32, 3))})
-    sent(Similarity(top_k=1, id_column="key"), matrix=frame)
-    with pytest.raises(InvalidInput, match="column 'key' holds .*string, not numbers"):
-        sent(matrix=frame)
-
-
-def test_a_pandas_index_that_only_counts_is_dropped(sent):
-    assert pq.read_schema(sent(matrix=pd.DataFrame(ROWS))).names == ["0", "1", "2"]
 
 
 @pytest.mark.parametrize(
@@ -114,11 +103,6 @@ def test_a_matrix_and_queries_in_memory_are_compared_by_name(sent):
 def test_data_that_make_no_matrix_are_refused(sent, matrix, said):
     with pytest.raises(InvalidInput, match=said):
         sent(matrix=matrix)
-
-
-def test_other_objects_are_refused_with_what_can_be_given(sent):
-    with pytest.raises(InvalidRequest, match="a NumPy array, a torch tensor, or a pandas or polars data frame, got a"):
-        sent(matrix=[[1, 2], [3, 4]])
 
 
 def test_the_same_data_are_the_same_file_and_old_files_are_removed(tmp_path):

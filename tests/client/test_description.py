@@ -32,41 +32,9 @@ def processing(**fields):
     return read(PROCESSING, {**names, **fields})
 
 
-def test_an_answer_that_tells_nothing_more_leaves_everything_empty():
-    job = training()
-    assert (job.reason, job.message, job.secondary, job.transitions) == ("", "", SecondaryStatus.NONE, ())
-    assert (job.created, job.started, job.ended, job.billable_s) == (None, None, None, None)
-    assert job.instances == (("?", 0),)
-
-
-def test_instances_are_told_by_group_where_there_are_groups_and_by_type_elsewhere():
-    groups = [{"InstanceType": "ml.m5.large", "InstanceCount": 1}, {"InstanceType": "ml.g5.xlarge", "InstanceCount": 2}]
-    assert training(ResourceConfig={"InstanceGroups": groups}).instances == (("ml.m5.large", 1), ("ml.g5.xlarge", 2))
-    assert training(ResourceConfig=groups[1]).instances == (("ml.g5.xlarge", 2),)
-    assert processing(ProcessingResources={"ClusterConfig": groups[0]}).instances == (("ml.m5.large", 1),)
-
-
 def test_a_processing_job_says_why_it_failed_in_its_own_words_first_and_nothing_twice():
     assert processing(ExitMessage="mine", FailureReason="the service's").reason == "mine\nthe service's"
     assert processing(ExitMessage="same", FailureReason="same").reason == "same"
-
-
-def test_the_exit_message_of_a_job_that_did_not_fail_is_no_reason():
-    assert processing(ExitMessage="all is well", ProcessingJobStatus="Completed").reason == ""
-
-
-def test_only_a_job_that_was_ended_for_its_runtime_has_exceeded_it():
-    exceeded = {"SecondaryStatus": "MaxRuntimeExceeded"}
-    assert training(TrainingJobStatus="Stopped", **exceeded).exceeded_runtime
-    assert not training(TrainingJobStatus="InProgress", **exceeded).exceeded_runtime
-    assert not training(TrainingJobStatus="Stopped", SecondaryStatus="Stopped").exceeded_runtime
-
-
-def test_the_message_is_that_of_the_last_change():
-    changes = [{"Status": "Starting", "StatusMessage": "one"}, {"Status": "Pending", "StatusMessage": "two"}]
-    job = training(SecondaryStatusTransitions=changes)
-    assert job.message == "two"
-    assert [status for status, *_ in job.transitions] == ["Starting", "Pending"]
 
 
 def test_outputs_lie_where_the_artifacts_do_and_before_there_are_any_where_they_will():

@@ -3,8 +3,6 @@
 import concurrent.futures
 import dataclasses
 import fcntl
-import os
-import signal
 import socket
 import sys
 import textwrap
@@ -75,17 +73,6 @@ def test_two_that_start_it_at_once_find_the_same(home):
     assert (home / "starts").read_text() == "x"
 
 
-def test_the_record_of_a_server_that_was_killed_is_not_believed(home):
-    first = endpoint.ensure(home, command=stand_in())
-    os.kill(ServerRecord.read(home).pid, signal.SIGKILL)
-    for process in endpoint._started:
-        process.wait(60)
-    assert endpoint.answering(home) is None
-    assert endpoint.ensure(home, command=stand_in()).startswith("http://127.0.0.1:")
-    assert (home / "starts").read_text() == "xx"
-    assert first
-
-
 def test_the_record_of_a_killed_server_is_not_believed_whoever_answers_on_its_port(home):
     endpoint.ensure(home, command=stand_in())
     record = ServerRecord.read(home)
@@ -137,12 +124,6 @@ def test_a_client_of_this_machine_needs_no_credentials_and_no_proxy(home, monkey
     service = Service(Local(home=str(home)))
     assert service.client("s3").meta.endpoint_url == url
     assert service.region == "us-east-1"
-
-
-def test_a_profile_that_does_not_exist_does_not_hinder_jobs_of_this_machine(home, monkeypatch):
-    monkeypatch.setenv("AWS_PROFILE", "no-such-profile")
-    url = endpoint.ensure(home, command=stand_in())
-    assert Service(Local(home=str(home))).client("sagemaker").meta.endpoint_url == url
 
 
 def test_a_port_without_a_server_is_no_answer():

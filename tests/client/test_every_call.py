@@ -1,14 +1,10 @@
 """All that the client does on AWS, once, and beside it the policies: a line for every call, a call for every line."""
 
-import ast
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from botocore import xform_name
 
 import raysm.client
-from raysm.client.account.permissions import USER
 from raysm.client.costs.prices import fetch_prices
 from raysm.client.doctor.case import Intent
 from raysm.client.job.handle import attach
@@ -36,7 +32,6 @@ from tests.support.sagemaker import (
     fake_aws,
     operations_of,
     refusal,
-    service_model,
 )
 from tests.support.scripted_controllers import ScriptedControllers
 
@@ -181,37 +176,3 @@ def test_every_line_of_the_policies_is_for_a_call_and_every_call_has_a_line(scri
         with in_home(tmp_path / "home"):
             calls |= controller_calls(remote, script)
     assert calls == covered()
-
-
-def test_an_action_is_named_like_a_call_that_it_is_for():
-    """Each action of a line is either an operation of the line, or one of those that others need beside their own."""
-    beside = {
-        "sagemaker:AddTags",
-        "batch:TagResource",
-        "iam:PassRole",
-        "s3:ListBucket",
-        "s3:AbortMultipartUpload",
-        "kms:GenerateDataKey",
-        "kms:Decrypt",
-    }
-    services = {"service-quotas": "servicequotas"}
-    for grant in USER:
-        named = {
-            f"{services.get(service, service)}:{operation}"
-            for service, _, operation in (call.partition(":") for call in grant.calls)
-        }
-        assert set(grant.actions) <= named | beside, grant.purpose
-
-
-def test_every_call_in_the_source_has_a_line():
-    calls = set()
-    for path in Path(raysm.client.__file__).parent.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "call":
-                names = [item.value for item in node.args[:2] if isinstance(item, ast.Constant)]
-                if len(names) == 2:
-                    calls.add(tuple(names))
-    assert len(calls) > 15
-    for service, method in calls:
-        operations = {xform_name(name): name for name in service_model(service).operation_names}
-        assert f"{service}:{operations[method]}" in covered()

@@ -1,20 +1,19 @@
 """The cursor over what a job and its follow-ups say."""
 
 import dataclasses
-import datetime
 import signal
 
 import pytest
 
 from raysm.client.job.chain import Chain
 from raysm.client.job.handle import attach
-from raysm.client.logs.stream import EventLog, JobStream
+from raysm.client.logs.stream import JobStream
 from raysm.client.service import Service
 from raysm.client.submit import submit
 from raysm.contract import events
 from raysm.contract.job_api import TRAINING
 from raysm.errors import InvalidRequest, NotDone
-from raysm.request import Cluster, Limits, Script
+from raysm.request import Limits, Script
 from tests.support.client_jobs import COMPLETED, EXCEEDED, M5, NOW_MS, long_job
 from tests.support.sagemaker import QUICK, refusal
 
@@ -65,14 +64,6 @@ def test_between_two_looks_it_is_waited_for_what_the_target_tells_of_the_job(rem
     assert waits[:2] == [(job.name, 0, True), (job.name, 5, True)]
 
 
-def test_following_goes_over_to_the_follow_up(remote, script):
-    job = long_job(remote, script, restarts=1)
-    remote.sagemaker.script.append([{}, {}, COMPLETED])
-    remote.write_log(job.name, "algo-1", [(NOW_MS, "one")])
-    remote.write_log(job.name + "-r1", "algo-1", [(NOW_MS + 1000, "two")])
-    assert "two" in [line.text for line in job.lines(follow=True)]
-
-
 def test_following_shows_every_job_of_a_chain(remote, script):
     job = long_job(remote, script)
     remote.sagemaker.script.append([COMPLETED])
@@ -112,33 +103,6 @@ def test_after_the_wait_the_whole_chain_is_told(remote, script, follow):
     assert job.progress()["train"].done == 3
 
 
-def test_metrics_go_on_with_the_follow_ups_that_others_send(remote, script):
-    job = chain_of_three(remote, script)
-    assert losses_of(job) == [0.0]
-    attach(job.name, remote.service).wait(60)
-    assert losses_of(job) == [0.0, 1.0, 2.0]
-    assert len(list(job.lines())) == 6
-
-
-def test_a_follow_up_that_is_attached_tells_of_the_first_job_too(remote, script):
-    job = chain_of_three(remote, script)
-    job.wait(60)
-    again = attach(job.name, remote.service)
-    assert job.name.endswith("-r2")
-    assert losses_of(again) == [0.0, 1.0, 2.0]
-    assert len(list(again.lines())) == 6
-
-
-def test_what_the_service_found_in_the_first_job_is_kept_after_its_follow_up(remote, script):
-    job = long_job(remote, script, restarts=1)
-    remote.sagemaker.script.append([COMPLETED])
-    job.wait(60)
-    for value, (_, found) in enumerate(sorted(remote.sagemaker.jobs.items())):
-        final = {"MetricName": "acc", "Value": float(value), "Timestamp": datetime.datetime.fromtimestamp(value)}
-        found["answer"]["FinalMetricDataList"] = [final]
-    assert losses_of(attach(job.name, remote.service)) == [0.0, 1.0]
-
-
 class CountedLogs:
     """The log service, which counts the events that it hands out."""
 
@@ -173,16 +137,6 @@ def test_progress_and_metrics_are_read_once_however_often_they_are_asked_for(rem
     assert logs.handed_out == 20
 
 
-def test_a_job_that_has_ended_is_not_read_again_for_its_metrics(remote, counted, script):
-    logs, service = counted
-    job = submit(Script(str(script)), cluster=M5, on=service)
-    remote.write_log(job.name, "algo-1", [(NOW_MS, events.line(events.Metric(name="loss", value=1.0)))])
-    remote.sagemaker.end(job.name, "Completed")
-    for _ in range(5):
-        assert [metric.value for metric in job.metrics()] == [1.0]
-    assert logs.handed_out == 1
-
-
 def test_late_lines_of_a_job_come_although_its_follow_up_runs(remote, script):
     service = Service(
         remote.service.target, clients=remote.clients.__getitem__, polling=dataclasses.replace(QUICK, late_s=600.0)
@@ -201,12 +155,6 @@ def test_an_instance_that_the_job_has_not_is_refused_with_those_that_it_has(remo
     for ask in (job.lines, job.logs):
         with pytest.raises(InvalidRequest, match=rf"no instance 'algo-9': {job.name} has algo-1, algo-2$"):
             ask(instance="algo-9")
-
-
-def test_of_many_instances_the_first_and_the_last_are_named(remote, script):
-    job = submit(Script(str(script)), cluster=Cluster("ml.m5.large", count=20), on=remote.service)
-    with pytest.raises(InvalidRequest, match="has algo-1 to algo-20"):
-        job.lines(instance="algo-21")
 
 
 def test_following_outlives_a_log_service_that_is_away_for_a_while(remote, job):
@@ -261,17 +209,3 @@ def test_who_looks_alone_sends_no_follow_up(remote, script):
 def test_following_ends_at_its_deadline_although_the_job_goes_on(remote, job):
     with pytest.raises(NotDone, match=r"has not ended within 0\.01 s; it goes on"):
         list(stream_of(remote, job).follow(0.01))
-
-
-def test_the_latest_progress_of_each_phase_counts_and_every_value_of_a_metric(remote, job):
-    told = [
-        events.Progress(phase="load", done=1, total=1, unit="files"),
-        events.Progress(phase="train", done=1, total=3, unit="epochs"),
-        events.Metric(name="loss", value=2.0),
-        events.Progress(phase="train", done=2, total=3, unit="epochs"),
-        events.Metric(name="loss", value=1.0),
-    ]
-    remote.write_log(job.name, "algo-1", [(NOW_MS + at, events.line(event)) for at, event in enumerate(told)])
-    log = EventLog(stream_of(remote, job))
-    assert [(phase, progress.done) for phase, progress in log.progress().items()] == [("load", 1), ("train", 2)]
-    assert [metric.value for metric in log.metrics()] == [2.0, 1.0]

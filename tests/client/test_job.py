@@ -1,21 +1,24 @@
 import concurrent.futures
 import dataclasses
-import threading
+import datetime
+import io
+from datetime import UTC, timedelta
 
 import pytest
 
-from raysm.client.job.chain import Chain, next_name
-from raysm.client.job.description import Status, read
-from raysm.client.job.handle import Job, attach
+from raysm.client.job.description import Description, SecondaryStatus, Status
+from raysm.client.job.handle import attach
 from raysm.client.job.listing import jobs
 from raysm.client.job.records import task_of
+from raysm.client.job.text import text
 from raysm.client.service import Service
 from raysm.client.submit import submit
-from raysm.contract.job_api import PROCESSING, TRAINING
-from raysm.errors import InvalidRequest, JobFailed, JobNotFound, JobStopped, NotDone, ServiceError
-from raysm.request import Script
-from tests.support.client_jobs import COMPLETED, EXCEEDED, M5, long_job
-from tests.support.sagemaker import QUICK, refusal
+from raysm.contract import events
+from raysm.contract.job_api import TRAINING
+from raysm.errors import InvalidRequest, JobNotFound, JobStopped, NotDone, ServiceError
+from raysm.request import Cluster, MetricDefinition, Script
+from tests.support.client_jobs import COMPLETED, M5, NOW_MS, long_job
+from tests.support.sagemaker import QUICK, aws, fake_local, refusal
 
 # Status
 
@@ -90,12 +93,6 @@ def test_stop_asks_the_service_and_the_result_is_a_cancelled_error(remote, job):
             ask()
 
 
-def test_what_has_ended_cannot_be_cancelled(remote, job):
-    remote.sagemaker.end(job.name, "Completed")
-    assert job.cancel() is False
-    assert remote.sagemaker.stopped == []
-
-
 def test_a_job_that_ends_while_it_is_cancelled_is_no_error(remote, script):
     remote.sagemaker.script.append([{}, COMPLETED])
     job = submit(Script(str(script)), cluster=M5, on=remote.service)
@@ -125,13 +122,6 @@ def test_a_callback_that_raises_hinders_no_other(remote, job, caplog):
     remote.sagemaker.end(job.name, "Completed")
     assert called.result(60) is job
     assert "ZeroDivisionError" in caplog.text
-
-
-def test_the_callbacks_of_a_job_that_was_deleted_are_called(remote, job):
-    called = threading.Event()
-    job.add_done_callback(lambda job: called.set())
-    remote.sagemaker.jobs.clear()
-    assert called.wait(60)
 
 
 def test_a_callback_outlives_a_service_that_is_away_for_a_while(remote, job):
@@ -174,19 +164,7 @@ def test_outputs_are_inputs_of_the_next_job(remote, job):
         job.output("logs")
 
 
-def test_a_job_that_failed_has_no_outputs_to_go_on_with(remote, job):
-    remote.sagemaker.end(job.name, "Failed", FailureReason="x")
-    with pytest.raises(JobFailed):
-        job.output("data")
-
-
 # Follow-ups
-
-
-def test_the_name_of_a_follow_up_fits_however_long_the_first_one_is(remote, job):
-    answer = remote.sagemaker.jobs[job.name]["answer"] | EXCEEDED | {"TrainingJobName": "a" * 63}
-    name = next_name(read(TRAINING, answer), {"raysm:max-restarts": "12", "raysm:restart": "11"})
-    assert name == "a" * 59 + "-r12"
 
 
 def test_a_run_that_went_on_counts_as_done_for_the_next_one(remote, script):
@@ -207,21 +185,11 @@ def test_the_handle_stays_the_same_when_it_goes_over_to_a_follow_up(remote, scri
     assert kept[attach(job.name, remote.service)] == kept[first] == "mine"
 
 
-def test_jobs_differ_in_their_hashes(remote, script):
-    names = [f"job-{number}" for number in range(100)]
-    assert len({hash(Job(Chain(name, service=remote.service, api=TRAINING))) for name in names}) > 90
-
-
 def test_a_job_is_found_again_by_its_name(remote, job):
     again = attach(job.name, remote.service)
     assert again == job
     assert again.tags["raysm:workload"] == "script"
     assert again.tags["raysm:project"] == "default"
-
-
-def test_a_processing_job_is_found_again_too(remote, script):
-    job = submit(Script(str(script)), cluster=M5, on=remote.service, kind="processing")
-    assert attach(job.name, remote.service).api is PROCESSING
 
 
 def test_a_job_that_is_nowhere_is_an_error_that_says_where_it_was_sought(remote):
@@ -241,3 +209,150 @@ def test_a_repr_never_raises(remote, job):
     remote.fail("describe_training_job", refusal("InternalFailure", "away"))
     assert "Unknown" in repr(job)
     assert job.name in job._repr_html_()
+
+
+EVENTS = [
+    events.State(name="joined", host="algo-2", count=2, total=2),
+    events.Progress(phase="similarity", done=1, total=2, unit="rows", time_s=1.0),
+    events.Progress(phase="similarity", done=2, total=2, unit="rows", time_s=2.0),
+    events.Metric(name="loss", value=0.5, step=3, time_s=1.0),
+]
+
+
+def write_events(remote, job):
+    lines = [(NOW_MS + index, events.line(event)) for index, event in enumerate(EVENTS)]
+    remote.write_log(job.name, "algo-1", [*lines, (NOW_MS + 9, "hello")])
+
+
+def test_printed_logs_say_the_events_in_words(remote, job):
+    write_events(remote, job)
+    out = io.StringIO()
+    job.logs(to=out)
+    assert out.getvalue().splitlines() == [
+        "algo-2 joined: 2 of 2 instances",
+        "similarity: 100% (2 of 2 rows, 1 rows/s)",
+        "algo-1 | hello",
+    ]
+
+
+def test_of_a_long_log_only_the_last_lines_are_printed(remote, job):
+    lines = [(NOW_MS + at, f"line {at}") for at in range(5)]
+    remote.write_log(job.name, "algo-1", [*lines, (NOW_MS + 9, events.line(EVENTS[-1]))])
+    out = io.StringIO()
+    job.logs(tail=2, to=out)
+    assert out.getvalue().splitlines() == ["algo-1 | line 3", "algo-1 | line 4"]
+    followed = job.lines(tail=1, follow=True)
+    assert next(followed).text == "line 4"
+    remote.write_log(job.name, "algo-1", [(NOW_MS + 10, "later")])
+    assert next(followed).text == "later"
+    with pytest.raises(InvalidRequest, match="tail must be at least 0, got -1"):
+        job.lines(tail=-1)
+
+
+def test_metrics_are_printed_where_they_are_asked_for(remote, job):
+    metrics = [
+        events.Metric(name="loss", value=0.5, step=3),
+        events.Metric(name="memory_bytes", value=3524636672.0, host="algo-2"),
+        events.Metric(name="loss", value=0.25, step=4),
+    ]
+    remote.write_log(job.name, "algo-1", [(NOW_MS + at, events.line(metric)) for at, metric in enumerate(metrics)])
+    out = io.StringIO()
+    job.logs(metrics=True, to=out)
+    assert out.getvalue().splitlines() == ["metrics at step 4: loss = 0.25", "algo-2: memory_bytes = 3,524,636,672"]
+
+
+def test_events_progress_and_metrics_are_read_from_the_log(remote, job):
+    write_events(remote, job)
+    assert list(job.events()) == EVENTS
+    assert job.progress() == {"similarity": EVENTS[2]}
+    final = {"MetricName": "acc", "Value": 0.9, "Timestamp": datetime.datetime.fromtimestamp(2, datetime.UTC)}
+    remote.sagemaker.end(job.name, "Completed", FinalMetricDataList=[final])
+    assert [(metric.name, metric.value) for metric in job.metrics()] == [("loss", 0.5), ("acc", 0.9)]
+
+
+def test_the_series_of_a_metric_definition_comes_from_cloudwatch(remote, script):
+    metrics = [MetricDefinition("loss", "loss=(.*)"), MetricDefinition("never", "never=(.*)")]
+    job = submit(Script(str(script)), cluster=M5, on=remote.service, metrics=metrics)
+    now = datetime.datetime.now(datetime.UTC)
+    start = now - datetime.timedelta(minutes=10)
+    remote.sagemaker.jobs[job.name]["answer"] |= {"CreationTime": start, "TrainingStartTime": start}
+    data = [
+        {"MetricName": "loss", "Value": value, "Timestamp": start + datetime.timedelta(minutes=minute),
+         "Dimensions": [{"Name": "TrainingJobName", "Value": job.name}]}
+        for minute, value in ((5, 0.25), (1, 0.5))
+    ]  # fmt: skip
+    remote.clients["cloudwatch"].put_metric_data(Namespace="/aws/sagemaker/TrainingJobs", MetricData=data)
+    final = [{"MetricName": "loss", "Value": 0.25, "Timestamp": now}]
+    remote.sagemaker.end(job.name, "Completed", FinalMetricDataList=final, TrainingEndTime=now)
+    assert [(metric.name, metric.value) for metric in job.metrics()] == [("loss", 0.5), ("loss", 0.25)]
+
+
+def test_views_are_methods_of_a_job(remote, job):
+    assert job.plot().svg.startswith("<svg")
+    with pytest.raises(InvalidRequest, match="draws a card in a notebook, and this is not a notebook"):
+        job.watch()
+    remote.sagemaker.end(job.name, "Completed")
+    with pytest.raises(InvalidRequest, match="has ended"):
+        job.dashboard()
+
+
+BEGIN = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+JOB = Description(
+    name="a-job",
+    arn="arn:aws:sagemaker:eu-west-1:123456789012:training-job/a-job",
+    api=TRAINING,
+    status=Status.COMPLETED,
+    secondary=SecondaryStatus.COMPLETED,
+    instances=(("ml.m5.large", 1), ("ml.g5.xlarge", 2)),
+    created=BEGIN - timedelta(hours=5),
+    started=BEGIN,
+    ended=BEGIN + timedelta(seconds=59),
+)
+
+
+def test_every_group_of_instances_is_counted_and_a_status_is_not_said_twice():
+    line = text(JOB, aws())
+    assert line.startswith("<raysm job a-job: Completed · 1 × ml.m5.large + 2 × ml.g5.xlarge · 59 s · ")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(0, "0 s"), (59, "59 s"), (61, "1 min 1 s"), (3600, "1 h 0 min"), (90_061, "25 h 1 min")]
+)
+def test_how_long_a_job_ran_is_said_from_its_start(seconds, shown):
+    job = dataclasses.replace(JOB, ended=BEGIN + timedelta(seconds=seconds))
+    assert f" · {shown} · " in text(job, aws())
+
+
+def test_the_repr_says_what_a_person_wants_to_know(remote, job):
+    assert "InProgress (Starting) · 2 × ml.m5.large · sent" in repr(job)
+    remote.sagemaker.end(job.name, "Failed", FailureReason="ValueError: no")
+    assert "Failed" in repr(job)
+    assert repr(job).endswith("ValueError: no")
+
+
+@pytest.mark.parametrize("kind", ["training", "processing"])
+@pytest.mark.parametrize(
+    ("cluster", "shown"),
+    [
+        (Cluster(count=2), " · 2 local instances · "),
+        (Cluster(), " · 1 local instance · "),
+        (Cluster("ml.m5.large", count=2), " · 2 × ml.m5.large · "),
+    ],
+    ids=["two", "one", "a type that was chosen"],
+)
+def test_instances_of_this_machine_have_no_type_that_nobody_chose(tmp_path, script, kind, cluster, shown):
+    with fake_local(tmp_path) as here:
+        job = submit(Script(str(script)), cluster=cluster, on=here.service, kind=kind)
+        again = attach(job.name, here.service)
+        assert shown in repr(job)
+        assert shown in repr(again)
+        assert shown.strip(" ·") in job._repr_html_()
+
+
+def test_the_html_is_escaped_and_leads_to_the_console(remote, job):
+    remote.sagemaker.end(job.name, "Failed", FailureReason="<script>alert(1)</script> & more")
+    text = job._repr_html_()
+    assert "<script>" not in text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; more" in text
+    assert f"https://eu-west-1.console.aws.amazon.com/sagemaker/home?region=eu-west-1#/jobs/{job.name}" in text

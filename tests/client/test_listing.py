@@ -1,10 +1,15 @@
-"""The jobs that there are."""
+"""The job that a user means by a name."""
 
-from raysm.client.job.listing import jobs
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from raysm.client.job.listing import find_all, find_job, find_running, jobs
 from raysm.client.submit import submit
+from raysm.errors import InvalidRequest, JobNotFound
 from raysm.request import Script
+from raysm.request.session import SessionWorkload
 from tests.support.client_jobs import M5
-from tests.support.sagemaker import refusal
 
 
 def test_jobs_of_both_kinds_are_listed_the_latest_first(remote, script):
@@ -22,8 +27,62 @@ def test_why_a_job_waits_is_asked_for_of_those_that_wait_alone(remote, job):
     assert remote.sagemaker.described == 0
 
 
-def test_a_job_that_is_removed_while_the_list_is_made_is_listed_without_a_reason(remote, job):
-    remote.sagemaker.jobs[job.name]["answer"]["SecondaryStatus"] = "Pending"
-    gone = refusal("ValidationException", "Requested resource not found.", "DescribeTrainingJob")
-    remote.fail("describe_training_job", gone)
-    assert [(listed.name, listed.message) for listed in jobs(remote.service)] == [(job.name, "")]
+SENT = datetime(2026, 1, 2, tzinfo=UTC)
+
+
+def test_the_latest_job_that_runs_is_found_by_the_name_that_its_user_gave_it(remote, script):
+    first, second = (submit(Script(str(script)), name="digits", cluster=M5, on=remote.service) for _ in range(2))
+    assert first.name != second.name
+    found = find_job("digits", remote.service)
+    assert found in (first, second)
+    remote.sagemaker.end(found.name, "Completed")
+    assert find_job("digits", remote.service) in {first, second} - {found}
+
+
+def test_a_job_is_found_by_a_name_that_is_longer_than_the_part_that_its_own_has(remote, script):
+    names = [f"{'digits' * 9}-{letter}" for letter in "ab"]
+    jobs = [submit(Script(str(script)), name=name, cluster=M5, on=remote.service) for name in names]
+    assert [find_running(name, remote.service, sole=True) for name in names] == jobs
+
+
+def test_a_pattern_means_all_jobs_that_match_it_and_a_short_name_one_job_alone(remote, script):
+    digits = [submit(Script(str(script)), name="digits", cluster=M5, on=remote.service) for _ in range(2)]
+    other = submit(Script(str(script)), name="other", cluster=M5, on=remote.service)
+    assert set(find_all("digits-*", remote.service)) == set(digits)
+    assert find_all("other", remote.service) == [other]
+    with pytest.raises(InvalidRequest, match=r"2 jobs are named 'digits': .*'digits-\*' for all"):
+        find_all("digits", remote.service)
+    with pytest.raises(JobNotFound, match=r"no job matches 'none-\*'"):
+        find_all("none-*", remote.service)
+
+
+def test_where_all_of_a_name_have_ended_the_last_one_is_named(remote, script):
+    jobs = [submit(Script(str(script)), name="digits", cluster=M5, on=remote.service) for _ in range(2)]
+    for seconds, job in enumerate(jobs):
+        remote.sagemaker.jobs[job.name]["answer"]["CreationTime"] = SENT + timedelta(seconds=seconds)
+        remote.sagemaker.end(job.name, "Completed")
+    with pytest.raises(JobNotFound, match=f"nor a session .*; the last one of that name was {jobs[1].name}$"):
+        find_job("digits", remote.service)
+
+
+def test_a_session_goes_before_a_job_of_the_same_name_that_was_sent_behind_it(remote, script):
+    session = submit(SessionWorkload(), name="digits", cluster=M5, on=remote.service)
+    submit(Script(str(script)), name="digits", cluster=M5, on=remote.service)
+    assert find_job("digits", remote.service) == session
+
+
+def test_of_several_of_one_name_none_is_taken_to_be_changed(remote, script):
+    jobs = [submit(Script(str(script)), name="digits", cluster=M5, on=remote.service) for _ in range(2)]
+    with pytest.raises(InvalidRequest, match="2 jobs that run are named 'digits': .*name one of them") as refused:
+        find_running("digits", remote.service, sole=True)
+    assert all(job.name in str(refused.value) for job in jobs)
+
+
+def test_a_name_that_no_job_can_have_is_not_looked_for(remote, job):
+    with pytest.raises(JobNotFound, match="no job 'x!'"):
+        find_running("x!", remote.service)
+
+
+def test_an_unknown_name_is_refused_with_the_nearest_ones(remote, job):
+    with pytest.raises(JobNotFound, match=rf"there is no job '{job.name}x' .*; did you mean {job.name}\?"):
+        find_job(f"{job.name}x", remote.service)

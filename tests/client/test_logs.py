@@ -30,15 +30,6 @@ def test_a_long_log_is_read_page_by_page(remote, job):
     assert [line.text for line in job.lines()] == [str(stamp) for stamp in times]
 
 
-def test_the_logs_of_another_job_whose_name_begins_the_same_are_not_read(remote, job):
-    remote.write_log(job.name + "-r1", "algo-1", [(NOW_MS, "other")])
-    assert list(job.lines()) == []
-
-
-def test_before_the_first_line_there_is_nothing_to_read(job):
-    assert list(job.lines()) == []
-
-
 def test_the_log_of_a_processing_job_lies_in_its_own_group(remote, script):
     job = submit(Script(str(script)), cluster=M5, on=remote.service, kind="processing")
     remote.write_log(job.name, "algo-1", [(NOW_MS, "x")], group="/aws/sagemaker/ProcessingJobs")
@@ -52,13 +43,6 @@ def test_a_reader_goes_on_where_it_stopped_and_finds_instances_that_came_later(r
     remote.write_log(job.name, "algo-2", [(NOW_MS + 1, "b\r\n")])
     assert [(line.host, line.text) for line in reader.new_lines()] == [("algo-2", "b")]
     assert list(reader.new_lines()) == []
-
-
-def test_a_reader_of_one_instance_reads_no_other_stream(remote, job):
-    for host in ("algo-1", "algo-10"):
-        remote.write_log(job.name, host, [(NOW_MS, host)])
-    reader = LogReader(remote.service, TRAINING, job.name, "algo-1")
-    assert [line.text for line in reader.new_lines()] == ["algo-1"]
 
 
 @pytest.mark.parametrize("kind", ["training", "processing"])
@@ -102,13 +86,6 @@ def test_who_looks_again_soon_makes_one_call_for_each_stream(remote, job):
     remote.write_log(job.name, "algo-2", [(NOW_MS + 1, "more")])
     assert [line.text for line in reader.new_lines(whole=False)] == ["more"]
     assert calls(remote) == 4
-
-
-def test_who_looks_again_soon_still_takes_all_of_a_long_log_at_once(remote, job):
-    times = range(NOW_MS, NOW_MS + 12_000)
-    for begin in range(0, 12_000, 10_000):
-        remote.write_log(job.name, "algo-1", [(stamp, str(stamp)) for stamp in times[begin : begin + 10_000]])
-    assert len(list(LogReader(remote.service, TRAINING, job.name).new_lines(whole=False))) == 12_000
 
 
 def test_a_refusal_of_the_log_service_is_not_taken_for_an_empty_log(remote, job):

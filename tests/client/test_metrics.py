@@ -1,8 +1,5 @@
 """The list of a job's metrics."""
 
-import subprocess
-import sys
-
 from raysm.client.logs.metrics import Metrics
 from raysm.contract.events import Metric
 
@@ -20,11 +17,6 @@ def test_metrics_are_chosen_by_names_and_patterns():
     assert [one.value for one in CURVE.named("loss")] == [1.0, 0.5]
     assert CURVE.named("*loss", "cpu*") == CURVE.named() == CURVE
     assert CURVE.named("*/loss").names == ["val/loss"]
-
-
-def test_those_of_the_job_are_told_from_those_of_its_instances():
-    assert CURVE.of_job().names == ["loss", "val/loss"]
-    assert CURVE.of_instances().names == ["cpu_percent"]
 
 
 def test_a_step_is_a_row():
@@ -72,15 +64,3 @@ def test_a_wide_frame_has_a_row_for_each_step():
     assert timed["cpu_percent@algo-2"].tolist() == [50.0]
     assert timed.index.name == "time"
     assert len(Metrics().to_frame(wide=True)) == 0
-
-
-def test_without_pandas_it_is_said_what_to_install():
-    code = (
-        "import sys; sys.modules['pandas'] = None\n"
-        "from raysm.client.logs.metrics import Metrics\n"
-        "from raysm.errors import MissingDependency\n"
-        "try: Metrics().to_frame()\n"
-        "except MissingDependency as error: print(error)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "to_frame needs pandas: python3 -m pip install pandas"

@@ -49,13 +49,6 @@ def test_each_reason_is_told_once_and_a_look_that_fails_is_passed_over():
     assert said.empty()
 
 
-def test_a_start_that_is_quick_asks_nothing():
-    job = Job(pending("a"))
-    with reasons_told(job, print):
-        pass
-    assert not job.is_exhausted.is_set()
-
-
 @pytest.mark.parametrize(
     ("secondary", "lines", "told"),
     [
@@ -86,10 +79,6 @@ def test_what_is_waited_for_follows_from_the_status_and_the_log(secondary, lines
     for text in lines:
         waits.on_line(text)
     assert waits.reason() == told
-
-
-def test_of_a_job_that_has_ended_nothing_is_waited_for():
-    assert JobWait(Job(how(SecondaryStatus.FAILED, status=Status.FAILED))).reason() == ""
 
 
 def test_what_is_shown_begins_the_silence_anew():

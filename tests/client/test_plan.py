@@ -121,14 +121,6 @@ def test_every_option_of_training_reaches_the_call():
     assert call["CheckpointConfig"] == {"S3Uri": "s3://b/ck"}
 
 
-def test_spot_waits_twice_as_long_as_it_runs_unless_told():
-    call = planned(limits=Limits(spot=True, max_runtime_s=100))
-    assert call["EnableManagedSpotTraining"] is True
-    assert call["StoppingCondition"] == {"MaxRuntimeInSeconds": 100, "MaxWaitTimeInSeconds": 200}
-    call = planned(limits=Limits(spot=True, max_runtime_s=100, max_wait_s=100))
-    assert call["StoppingCondition"]["MaxWaitTimeInSeconds"] == 100
-
-
 def test_a_warm_pool_is_asked_for_and_none_is_not_named():
     assert (
         planned(cluster=Cluster("ml.m5.large", keep_alive_s=600))["ResourceConfig"]["KeepAlivePeriodInSeconds"] == 600
@@ -149,25 +141,6 @@ def test_groups_replace_type_and_count_and_the_payload_goes_to_all_of_them():
     assert [source["InstanceGroupNames"] for source in sources] == [["head", "work"], ["work"]]
 
 
-def test_channels_that_name_no_groups_leave_the_payload_without_them_too():
-    groups = (InstanceGroup("head", "ml.m5.large", 1),)
-    call = planned(cluster=Cluster(groups=groups), inputs={"x": Input("s3://b/x")})
-    assert all("InstanceGroupNames" not in item["DataSource"]["S3DataSource"] for item in call["InputDataConfig"])
-
-
-@pytest.mark.parametrize(
-    ("security", "debug"),
-    [
-        (Security(), False),
-        (Security(isolation=True), False),
-        (Security(remote_debug=False), False),
-        (Security(remote_debug=True), True),
-    ],
-)
-def test_nobody_can_look_into_a_job_that_does_not_ask_for_it(security, debug):
-    assert planned(security=security)["RemoteDebugConfig"] == {"EnableRemoteDebug": debug}
-
-
 def test_a_processing_job_has_its_own_layout():
     call = planned(kind="processing", cluster=Cluster("ml.m5.large", count=2), inputs={"x": Input("s3://b/x/")})
     assert call["AppSpecification"]["ContainerEntrypoint"] == ["python3", "/opt/ml/processing/input/raysm/start.py"]
@@ -180,42 +153,6 @@ def test_a_processing_job_has_its_own_layout():
         "s3://b/raysm/default/job/output/data",
     ]
     assert call["ProcessingResources"]["ClusterConfig"]["InstanceCount"] == 2
-
-
-@pytest.mark.parametrize("name", ["data", "result", "model", "raysmall"])
-def test_no_name_that_a_user_may_give_an_input_is_that_of_an_output_of_raysms(name):
-    call = planned(kind="processing", inputs={name: Input("s3://b/x/")})
-    names = [item["InputName"] for item in call["ProcessingInputs"]]
-    names += [item["OutputName"] for item in call["ProcessingOutputConfig"]["Outputs"]]
-    assert name in names
-    assert len(set(names)) == len(names)
-
-
-LACKING = {
-    "instance groups": {"cluster": Cluster(groups=(InstanceGroup("a", "ml.m5.large", 1),))},
-    "spot": {"limits": Limits(spot=True)},
-    "warm pools": {"cluster": Cluster("ml.m5.large", keep_alive_s=1)},
-    "a choice of instance types": {"cluster": Cluster("ml.m5.large", alternatives=("ml.c5.large",))},
-    "training plans": {"cluster": Cluster("ml.m5.large", training_plan="arn")},
-    "checkpoint_uri": {"checkpoint_uri": "s3://b/c"},
-    "max_restarts": {"limits": Limits(max_restarts=1)},
-    "retry strategy": {"limits": Limits(retry_attempts=1)},
-    "metric definitions": {"metrics": (MetricDefinition("a", "(a)"),)},
-    "hyperparameters": {"hyperparameters": {"a": "1"}},
-    "remote debugging": {"security": Security(remote_debug=True)},
-    r"FastFile channels \(inputs\['x'\]": {"inputs": {"x": Input("s3://b/x", mode="FastFile")}},
-}
-
-
-@pytest.mark.parametrize("what", LACKING)
-def test_processing_refuses_by_name_what_it_lacks(what):
-    with pytest.raises(InvalidRequest, match=rf"Processing job has no .*{what}.*kind='training'"):
-        planned(kind="processing", **LACKING[what])
-
-
-def test_a_plan_alone_asks_nobody_for_the_region_that_an_image_depends_on():
-    with pytest.raises(InvalidRequest, match=r"AWS\(image=…\) is missing.*raysm\.submit"):
-        planned(aws(image=None))
 
 
 def test_aws_refuses_this_machine_as_instance_type():

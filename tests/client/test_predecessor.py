@@ -1,14 +1,11 @@
 """Only one job at a time has a state: who goes on with it waits for the one before, or is refused."""
 
-from dataclasses import replace
-
 import pytest
 
 from raysm.client.job.handle import attach
-from raysm.client.prepared import await_predecessor, state_of
-from raysm.client.submit import prepare, submit
+from raysm.client.submit import submit
 from raysm.errors import InvalidRequest
-from raysm.request import Cluster, JobRequest, Limits, Script
+from raysm.request import Cluster, Limits, Script
 from tests.support.client_jobs import COMPLETED, EXCEEDED
 from tests.support.sagemaker import refusal
 
@@ -72,12 +69,6 @@ def test_a_predecessor_that_has_ended_or_was_deleted_is_not_waited_for(remote, s
     assert len(set(states(remote))) == 1
 
 
-def test_a_plan_alone_waits_for_nobody(remote, script):
-    send(remote, script)
-    prepared = prepare(Script(str(script)), cluster=ONE, on=remote.service, name="task", resume=True)
-    assert prepared.plan.request["CheckpointConfig"]["S3Uri"] == states(remote)[0]
-
-
 def test_a_checkpoint_uri_that_a_running_job_of_the_task_writes_is_not_shared(remote, script):
     first = send(remote, script, checkpoint_uri="s3://mine/ck")
     send(remote, script, checkpoint_uri="s3://mine/other")
@@ -92,13 +83,6 @@ def test_the_follow_up_of_the_predecessor_is_its_successor_in_the_state(remote, 
     assert first.name.endswith("-r1")
     with pytest.raises(InvalidRequest, match=f"{first.name} is Starting"):
         send(remote, script, resume=True)
-
-
-def test_a_predecessor_of_which_nobody_sent_the_follow_up_does_not_hinder(remote, script):
-    remote.sagemaker.script = [[EXCEEDED]]
-    send(remote, script, limits=Limits(max_restarts=1))
-    send(remote, script, resume=True)
-    assert len(set(states(remote))) == 1
 
 
 def test_no_follow_up_is_sent_once_another_job_has_gone_on_with_the_state(remote, script, caplog):
@@ -116,19 +100,3 @@ def test_a_follow_up_is_sent_where_the_records_cannot_be_read(remote, script):
     remote.fail("list_objects_v2", refusal("AccessDenied", "no"))
     assert first.wait(60) == "Completed"
     assert len(remote.sagemaker.sent) == 2
-
-
-def test_only_the_job_that_had_the_very_state_is_waited_for(remote, script):
-    send(remote, script)
-    records = remote.service.places.records("default", "task")
-    await_predecessor(records, "s3://b/of-nobody", remote.service)
-    with pytest.raises(InvalidRequest, match="writes the state"):
-        await_predecessor(records, states(remote)[0], remote.service)
-
-
-def test_a_new_job_has_a_state_of_its_own_and_a_given_place_wins(remote, script):
-    request = JobRequest(name="task-1", workload=Script(str(script)), cluster=ONE)
-    own = state_of(request, "task", remote.service, resume=False)
-    assert own.endswith("/task/state/task-1")
-    elsewhere = replace(request, checkpoint_uri="s3://b/mine")
-    assert state_of(elsewhere, "task", remote.service, resume=True) == "s3://b/mine"

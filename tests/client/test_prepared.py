@@ -44,13 +44,6 @@ def test_an_upload_that_is_interrupted_leaves_no_token_behind(remote, script):
     assert not [key for key in keys(remote) if "/payloads/" in key]
 
 
-def test_a_payload_that_cannot_be_removed_does_not_hide_the_reason(remote, script):
-    remote.fail("create_training_job", refusal("ResourceLimitExceeded", "0 instances"))
-    remote.fail("delete_object", refusal("AccessDenied", "not you", "DeleteObject"))
-    with pytest.raises(ServiceError, match="Service Quotas"):
-        submit(Script(str(script)), cluster=M5, on=remote.service)
-
-
 def test_a_job_that_cannot_be_remembered_is_returned_nevertheless(remote, script, caplog):
     no_records = refusal("AccessDenied", "no records", "PutObject")
     remote.fail("put_object", no_records, when=lambda call: bool(remote.sagemaker.sent))
@@ -87,11 +80,6 @@ def test_the_payload_and_uploads_are_encrypted_with_the_key_of_the_outputs(remot
     for key in data:
         head = remote.s3.head_object(Bucket=remote.service.bucket.name, Key=key)
         assert head["SSEKMSKeyId"] == security.output_kms_key, key
-
-
-def test_inputs_that_this_user_may_not_list_do_not_hinder_a_job(remote, script):
-    submit(Script(str(script)), cluster=M5, on=remote.service, inputs={"x": "s3://of-somebody-else/x"})
-    assert len(remote.sagemaker.sent) == 1
 
 
 def test_a_plain_submit_lists_few_of_a_million_inputs_and_is_not_remembered_as_done(remote, script, caplog):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import raysm
-from raysm.client.project import Project, absolute, find_project_file, load_options, read_request
+from raysm.client.project import Project, absolute, find_project_file, read_request
 from raysm.client.settings import Settings
 from raysm.errors import InvalidRequest
 from raysm.request import AWS, Cluster, Limits, Local, Security
@@ -68,15 +68,6 @@ def test_the_nearest_file_above_is_found_up_to_the_repositorys_root(tmp_path):
     assert find_project_file(inner, Path("/home/none")) == tmp_path / "repository" / "raysm.toml"
 
 
-def test_the_search_ends_at_the_home_folder(tmp_path):
-    home = tmp_path / "home"
-    (home / "work").mkdir(parents=True)
-    (tmp_path / "raysm.toml").touch()
-    assert find_project_file(home / "work", home) is None
-    (home / "raysm.toml").touch()
-    assert find_project_file(home / "work", home) == home / "raysm.toml"
-
-
 def test_a_file_says_options_and_target(file):
     chosen = of(file)
     assert chosen.target() == AWS(role="arn:aws:iam::123456789012:role/jobs")
@@ -118,16 +109,6 @@ def test_the_origin_of_a_value_is_the_line_on_which_it_begins(file, key, line):
     assert of(file).origin(key) == f"{file}:{line}"
 
 
-def test_the_origin_of_a_profiles_value_is_in_the_profile(file):
-    assert of(file, "big").origin(("cluster", "count")) == f"{file}:29"
-    assert of(file, "big").origin(("cluster", "instance_type")) == f"{file}:11"
-
-
-def test_a_file_in_the_working_folder_is_named_as_it_is_seen_from_there(file, monkeypatch):
-    monkeypatch.chdir(file.parent)
-    assert of(file).origin(("on",)) == "raysm.toml:2"
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -149,11 +130,6 @@ def test_what_a_file_cannot_say_is_refused_with_file_line_and_nearest_key(tmp_pa
     with pytest.raises(InvalidRequest) as caught:
         Project.read(path)
     assert f"{path}{message}" in str(caught.value)
-
-
-def test_an_empty_file_chooses_nothing(tmp_path):
-    (tmp_path / "raysm.toml").touch()
-    assert of(tmp_path / "raysm.toml").values == {}
 
 
 def test_a_request_has_a_workload_too_and_is_json_or_toml(tmp_path):
@@ -181,38 +157,11 @@ def test_a_request_that_is_none_is_refused_with_its_file(tmp_path, text, message
         read_request(tmp_path / "r.json")
 
 
-def test_a_mark_of_byte_order_is_no_part_of_a_file(tmp_path):
-    (tmp_path / "r.toml").write_bytes(b'\xef\xbb\xbfproject = "words"\r\n')
-    (tmp_path / "r.json").write_bytes(b'\xef\xbb\xbf{"project": "words"}')
-    for name in ("r.toml", "r.json"):
-        assert Settings([read_request(tmp_path / name)]).options() == {"project": "words"}
-    assert Settings([read_request(tmp_path / "r.toml")]).origin(("project",)) == f"{tmp_path / 'r.toml'}:1"
-
-
-def test_a_request_that_is_not_there_is_said_so(tmp_path):
-    with pytest.raises(InvalidRequest, match=r"no\.json cannot be read: No such file"):
-        read_request(tmp_path / "no.json")
-
-
 def test_a_script_in_a_source_folder_is_named_from_there(tmp_path):
     plain = absolute({"workload": {"script": "a.py"}}, tmp_path)
     inside = absolute({"workload": {"script": "a.py", "source_dir": "src"}}, tmp_path)
     assert plain["workload"] == {"script": str(tmp_path / "a.py")}
     assert inside["workload"] == {"script": "a.py", "source_dir": str(tmp_path / "src")}
-
-
-def test_wheels_and_the_home_of_this_machine_are_paths_too(tmp_path):
-    located = absolute({"wheels": ["dist/a.whl"], "local": {"home": "state"}}, tmp_path)
-    assert located == {"wheels": [str(tmp_path / "dist" / "a.whl")], "local": {"home": str(tmp_path / "state")}}
-
-
-def test_python_asks_for_the_options_of_a_file_and_reads_none_by_itself(file, monkeypatch, remote, script):
-    monkeypatch.chdir(file.parent)
-    options = load_options(profile="big")
-    assert options["cluster"].count == 10
-    assert options["on"] == AWS(role="arn:aws:iam::123456789012:role/jobs")
-    ready = raysm.client.submit.prepare(raysm.Script(str(script)), on=remote.service, cluster=Cluster("ml.m5.large"))
-    assert ready.request.requirements == ()
 
 
 def test_options_of_a_file_are_those_of_submit(file, remote, script, tmp_path):
@@ -223,10 +172,3 @@ def test_options_of_a_file_are_those_of_submit(file, remote, script, tmp_path):
     sent = remote.sagemaker.sent[0]
     assert sent["VpcConfig"]["Subnets"] == ["subnet-1"]
     assert job.name == sent["TrainingJobName"]
-
-
-def test_where_there_is_no_file_python_is_told_so(tmp_path, monkeypatch):
-    (tmp_path / ".git").mkdir()
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(InvalidRequest, match="there is no raysm.toml in .* or above it; give its path"):
-        load_options()

@@ -11,7 +11,7 @@ from botocore.stub import Stubber
 
 from raysm import errors
 from raysm.client.checks import check
-from raysm.client.job.description import Status, outputs_of, read
+from raysm.client.job.description import Status, read
 from raysm.client.logs.stream import LogReader
 from raysm.client.plan import Plan
 from raysm.client.service import Service
@@ -70,11 +70,6 @@ def test_the_changes_of_a_job_are_told_in_the_services_words():
     )
     assert [status for status, *_ in job.transitions] == [item["status"] for item in ANSWERS["transition"]]
     assert (job.message, job.billable_s, job.training_s) == ("Training job completed", 73, 73)
-
-
-def test_the_artifacts_that_are_kept_as_they_are_lie_below_the_outputs():
-    recorded = ANSWERS["artifacts"]
-    assert outputs_of(described(**recorded["answer"])) == recorded["outputs"]
 
 
 def test_of_the_streams_that_are_documented_those_of_instances_alone_are_read():

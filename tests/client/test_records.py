@@ -1,7 +1,6 @@
 """What is remembered of a task's jobs."""
 
 import hashlib
-import os
 import tracemalloc
 
 from raysm.client.job.records import Record, job_name, keep, latest_of_state, recorded, with_inputs
@@ -35,12 +34,6 @@ def read(remote):
     return len([name for name, _ in remote.s3.calls if name == "get_object"])
 
 
-def test_records_come_the_latest_first(remote):
-    storage, names = remembered(remote, 40)
-    assert [record.job for record in recorded(PREFIX, storage)][:16] == names[:-17:-1]
-    assert {record.job for record in recorded(PREFIX, storage)} == set(names)
-
-
 def test_no_more_records_are_read_than_are_taken(remote):
     storage, names = remembered(remote, 50)
     assert next(recorded(PREFIX, storage)).job == names[-1]
@@ -52,13 +45,6 @@ def test_of_many_records_only_those_that_may_be_the_same_are_read(remote):
     assert [record.job for record in recorded(PREFIX, storage, digest(7)) if record.digest == digest(7)] == [names[7]]
     assert not [record for record in recorded(PREFIX, storage, digest("new")) if record.digest == digest("new")]
     assert 1 <= read(remote) <= 4  # by chance the digest of another may begin the same
-
-
-def test_a_record_whose_name_tells_nothing_is_read(remote):
-    storage, _ = remembered(remote, 3)
-    record = Record(job="mine", api="CreateTrainingJob", digest=digest("x"), state=None, submitted_s=1.0)
-    keep(record, PREFIX, storage)
-    assert list(recorded(PREFIX, storage, digest("x"))) == [record]
 
 
 def test_of_several_jobs_of_one_state_the_latest_is_found(remote):
@@ -92,14 +78,6 @@ def test_the_most_objects_counts_for_all_inputs_together():
     assert with_inputs("d", inputs, storage, most=1199) is None
 
 
-def test_with_a_limit_that_is_not_reached_the_digest_is_the_same():
-    _, storage = crowded(1500)
-    inputs = {"x": Input("s3://crowd/x/")}
-    state = with_inputs("d", inputs, storage)
-    assert with_inputs("d", inputs, storage, most=1500) == state
-    assert state.sizes == {"x": 1500}
-
-
 def test_no_list_of_all_objects_is_kept_in_memory():
     _, storage = crowded(60_000)
     with_inputs("d", {"x": Input("s3://crowd/x/")}, storage, most=1000)  # what is imported on first use
@@ -108,25 +86,3 @@ def test_no_list_of_all_objects_is_kept_in_memory():
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 5e6, "a page at a time; a list of them all takes 30 MB"
-
-
-def test_who_looks_at_very_many_objects_is_told_that_it_takes_its_time(caplog):
-    _, storage = crowded(250_000)
-    with_inputs("d", {"pictures": Input("s3://crowd/x/")}, storage)
-    assert [record.getMessage() for record in caplog.records] == [
-        "if_done looks at the objects of the input 'pictures': 100,000 so far",
-        "if_done looks at the objects of the input 'pictures': 200,000 so far",
-    ]
-
-
-def test_the_digest_of_a_folder_does_not_depend_on_the_order_in_which_the_disk_lists_it(tmp_path, remote):
-    digests = set()
-    for folder, names in (("one", ["b/2", "b/1", "a", "c"]), ("two", ["c", "a", "b/1", "b/2"])):
-        for name in names:
-            path = tmp_path / folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(name)
-            os.utime(path, (1, 1))
-        inputs = {"x": Input((tmp_path / folder).as_uri())}
-        digests.add(with_inputs("d", inputs, Storage(remote.service)).digest)
-    assert len(digests) == 1

@@ -31,11 +31,6 @@ def test_the_options_of_a_decorated_function_can_be_laid_over(remote):
     assert job.name.startswith("b-")
 
 
-def test_an_option_that_submit_does_not_take_is_refused_where_it_is_written():
-    with pytest.raises(InvalidRequest, match=r"no option 'envrionment'; did you mean environment\?"):
-        raysm.remote(cluster=M5, envrionment={})
-
-
 def test_only_a_function_is_decorated():
     with pytest.raises(InvalidRequest, match="decorates a function, got 3"):
         raysm.remote(name="task")(3)
@@ -45,8 +40,3 @@ def test_a_decorated_function_is_pickled_by_its_parts():
     copy = pickle.loads(pickle.dumps(RemoteFunction(double, {"name": "task"})))
     assert copy(2) == 4
     assert "test_remote.double" in repr(copy)
-
-
-def test_its_options_are_checked_too_where_they_are_laid_over():
-    with pytest.raises(InvalidRequest, match="no option 'clutser'; did you mean cluster"):
-        raysm.remote(double).options(clutser=M5)

@@ -16,10 +16,6 @@ def progress(done, time_s=0.0):
     return line(Progress(phase="train", done=done, total=100, unit="rows", time_s=time_s))
 
 
-def test_what_the_user_wrote_is_left_as_it_is():
-    assert Rendering().render("algo-2", "  [bold] 1% ") == ["algo-2 |   [bold] 1% "]
-
-
 def test_progress_is_told_every_few_seconds_and_how_far_it_came_at_the_end():
     clock = Clock()
     rendering = Rendering(clock=clock)
@@ -30,11 +26,6 @@ def test_progress_is_told_every_few_seconds_and_how_far_it_came_at_the_end():
     assert [text.split(",")[0] for text in told] == ["train: 5% (5 of 100 rows", "train: 10% (10 of 100 rows"]
     assert rendering.rest() == ["train: 12% (12 of 100 rows, 1 rows/s, 1 min 28 s left)"]
     assert rendering.rest() == []
-
-
-def test_metrics_are_left_out_unless_they_are_asked_for():
-    rendering = Rendering()
-    assert rendering.render("algo-1", line(Metric(name="loss", value=1.0))) == rendering.rest() == []
 
 
 def test_metrics_that_are_asked_for_are_one_line_every_few_seconds():

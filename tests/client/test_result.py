@@ -9,7 +9,15 @@ import cloudpickle
 import pytest
 
 from raysm.client.job.handle import attach
-from raysm.client.results.result import Result, begin_result, check_folder
+from raysm.client.results.result import (
+    Earlier,
+    Result,
+    begin_result,
+    check_folder,
+    earlier_result,
+    finish_result,
+    manifest_of,
+)
 from raysm.client.source.function import Function
 from raysm.client.submit import submit
 from raysm.contract.result import EXCEPTION, FAILURE, VALUE, Failure, Manifest, ResultFile
@@ -17,6 +25,47 @@ from raysm.errors import InvalidRequest, JobFailed, ServiceError
 from raysm.request import Script
 from raysm.request.codec import to_json
 from tests.support.client_jobs import M5, leave
+
+FIRST, SECOND, OTHER = (f"{task}-20261122-020304-{digit}123abcd" for task, digit in (("a", 0), ("a", 1), ("b", 0)))
+
+
+def leave_result(folder, job, *names):
+    """Leave a whole result."""
+    for name in names:
+        (folder / name).write_text(job)
+    files = tuple(ResultFile(name=name, shape=(), bytes=1, sha256="0", how_to_read="") for name in names)
+    manifest = Manifest(job=job, workload={}, inputs={}, files=files, versions={}, instances=("algo-1",), phases_s={})
+    manifest.write(folder)
+
+
+def test_only_a_result_of_the_same_task_may_be_replaced(tmp_path):
+    leave_result(tmp_path, FIRST, "x")
+    assert check_folder(tmp_path, SECOND) == Earlier(job=FIRST, names=frozenset({"x"}))
+    with pytest.raises(InvalidRequest, match=f"holds the result of {FIRST}, another task than 'b'"):
+        check_folder(tmp_path, OTHER)
+    assert check_folder(tmp_path) is not None  # before a job has its name any result may do
+
+
+def test_while_a_result_is_brought_the_folder_says_what_it_mixes(tmp_path):
+    leave_result(tmp_path, FIRST, "old")
+    begin_result(tmp_path, SECOND, ["new"], check_folder(tmp_path, SECOND))
+    assert manifest_of(tmp_path) is None
+    assert earlier_result(tmp_path) == Earlier(job=SECOND, names=frozenset({"old", "new"}))
+
+
+@pytest.mark.parametrize("name", ["../mine", "deep/../../mine"])
+def test_no_file_outside_of_the_folder_is_removed(tmp_path, name):
+    (tmp_path / "mine").touch()
+    folder = tmp_path / "out"
+    (folder / "deep").mkdir(parents=True)
+    finish_result(folder, SECOND, [], Earlier(job=FIRST, names=frozenset({name, str(tmp_path / "mine")})))
+    assert (tmp_path / "mine").exists()
+
+
+def test_a_manifest_that_is_not_raysms_is_none(tmp_path):
+    (tmp_path / "manifest.json").write_text('{"mine": true}')
+    assert manifest_of(tmp_path) is None
+    assert earlier_result(tmp_path) is None
 
 
 def double(x):
@@ -100,12 +149,6 @@ def test_a_result_of_an_earlier_run_of_the_task_is_replaced_as_a_whole(remote, s
     assert (tmp_path / "out" / "both").read_bytes() == b"2"
 
 
-def test_a_result_without_a_manifest_is_replaced_as_a_whole_too(remote, script, tmp_path):
-    ended(remote, script, old=b"1").result(to=tmp_path / "out")
-    ended(remote, script, new=b"2").result(to=tmp_path / "out")
-    assert [name for name in names_in(tmp_path / "out") if not name.startswith(".")] == ["new"]
-
-
 def test_a_result_of_another_task_is_left_alone(remote, script, tmp_path):
     first = ended(remote, script, name="topk", x=b"1")
     first.result(to=tmp_path / "out")
@@ -132,13 +175,6 @@ def test_a_manifest_that_names_files_elsewhere_has_none_of_them_removed(remote, 
     first.result(to=tmp_path / "out")
     ended(remote, script, y=b"2").result(to=tmp_path / "out")
     assert (tmp_path / "mine").read_text() == "mine"
-
-
-def test_a_result_of_this_machine_is_used_where_it_lies(local, script):
-    job = submit(Script(str(script)), on=local.service)
-    leave(local, job, "model/x", b"1")
-    local.sagemaker.end(job.name, "Completed")
-    assert job.result() == local.service.home / "data" / "default" / job.name / "output" / "model"
 
 
 def test_a_result_of_this_machine_is_copied_to_where_it_is_wanted(local, script, tmp_path):
@@ -168,23 +204,11 @@ def test_a_manifest_of_the_scripts_own_is_a_file_like_others(remote, job, tmp_pa
         assert (job.result(to=tmp_path / "out") / "manifest.json").read_bytes() == b'{"mine": true}'
 
 
-def test_a_script_that_leaves_nothing_has_no_result(remote, job):
-    remote.sagemaker.end(job.name, "Completed")
-    assert job.result() is None
-
-
 def test_an_archive_that_a_job_of_others_left_is_brought_as_it_is(remote, job, tmp_path):
     leave(remote, job, "model.tar.gz", b"tar")
     artifacts = {"S3ModelArtifacts": f"{job.outputs}/model.tar.gz"}
     remote.sagemaker.end(job.name, "Completed", ModelArtifacts=artifacts)
     assert (job.result(to=tmp_path / "out") / "model.tar.gz").read_bytes() == b"tar"
-
-
-def test_the_result_of_a_processing_job_comes_from_its_output(remote, script, tmp_path):
-    job = submit(Script(str(script)), cluster=M5, on=remote.service, kind="processing")
-    leave(remote, job, "model/x", b"1")
-    remote.sagemaker.end(job.name, "Completed")
-    assert (job.result(to=tmp_path / "out") / "x").read_bytes() == b"1"
 
 
 def test_a_failed_job_raises_its_reason(remote, job):
@@ -252,20 +276,7 @@ def test_a_value_that_is_gone_or_broken_says_so(remote, call):
         call.result()
 
 
-def test_a_result_is_usable_as_a_path_and_shows_how_each_file_is_read(tmp_path):
-    result = Result(tmp_path, MANIFEST)
-    assert Path(result) == tmp_path
-    assert result.file == result / "full.npy" == tmp_path / "full.npy"
-    assert f"numpy.load('{tmp_path / 'full.npy'}')" in repr(result)
-
-
 def test_the_html_of_a_result_is_escaped():
     result = Result(Path("/tmp/<b>"), dataclasses.replace(MANIFEST, job="<script>"))
     assert "&lt;script&gt;" in result._repr_html_()
     assert "<script>" not in result._repr_html_()
-
-
-def test_a_file_that_is_no_table_is_left_to_the_reader(tmp_path):
-    files = (ResultFile(name="model.bin", shape=(), bytes=1, sha256="0", how_to_read=""),)
-    with pytest.raises(InvalidRequest, match=r"neither Parquet nor \.npy: read .*model\.bin yourself"):
-        Result(tmp_path, dataclasses.replace(MANIFEST, files=files)).table()

@@ -11,11 +11,10 @@ from botocore.config import Config
 from botocore.stub import Stubber
 
 from raysm.client.plan import plan
-from raysm.client.service import Service, connect, translated
-from raysm.client.targets.connection import Polling
+from raysm.client.service import Service, translated
 from raysm.contract.job_api import TRAINING
 from raysm.errors import CredentialsExpired, JobNotFound, ServiceError
-from raysm.request import Cluster, JobRequest, Local, Script
+from raysm.request import Cluster, JobRequest, Script
 from tests.support.sagemaker import ACCOUNT, KEYS, REGION, SESSION, aws, places_of
 
 
@@ -35,15 +34,6 @@ def test_what_the_plan_says_is_what_is_sent(stubbed):
     stubber.add_response("create_training_job", {"TrainingJobArn": arn}, planned.request)
     assert service.create(planned) == arn
     stubber.assert_no_pending_responses()
-
-
-def test_a_processing_plan_is_sent_to_its_own_operation(stubbed):
-    service, stubber = stubbed
-    request = JobRequest(name="job", workload=Script("x.py"), cluster=Cluster("ml.m5.large"), kind="processing")
-    planned = plan(request, target=aws(), places=places_of(aws()))
-    arn = f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:processing-job/job"
-    stubber.add_response("create_processing_job", {"ProcessingJobArn": arn}, planned.request)
-    assert service.create(planned) == arn
 
 
 @pytest.mark.parametrize(
@@ -79,39 +69,10 @@ def test_a_job_that_is_not_there_is_an_error_of_its_own(stubbed, code, message):
         service.describe(TRAINING, "job")
 
 
-def test_another_validation_error_is_none_of_a_missing_job(stubbed):
-    service, stubber = stubbed
-    stubber.add_client_error("create_training_job", "ValidationException", "1 validation error detected")
-    with pytest.raises(ServiceError) as caught:
-        service.call(
-            "sagemaker",
-            "create_training_job",
-            TrainingJobName="a",
-            RoleArn="arn:aws:iam::123456789012:role/r",
-            OutputDataConfig={"S3OutputPath": "s3://b"},
-        )
-    assert not isinstance(caught.value, JobNotFound)
-
-
-def test_the_default_bucket_is_that_of_the_account_and_region(remote):
-    assert remote.service.bucket.name == f"sagemaker-{REGION}-{ACCOUNT}"
-
-
 def test_a_profile_that_does_not_exist_is_a_clear_error():
     service = Service(aws(profile="no-such-profile"))
     with pytest.raises(ServiceError, match="no-such-profile"):
         service.client("sts")
-
-
-def test_pauses_grow_up_to_the_limit():
-    pauses = Polling(first_s=1, most_s=3, growth=2).pauses()
-    assert [next(pauses) for _ in range(4)] == [1, 2, 3, 3]
-
-
-def test_nothing_is_asked_of_aws_for_a_target_alone(tmp_path):
-    service = connect(Local(home=str(tmp_path)))
-    assert service.places.data == f"{tmp_path.as_uri()}/data"
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_importing_the_client_pulls_in_neither_boto3_nor_cloudpickle():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from raysm.client.settings import TARGETS, Layer, Settings, check_values, hint_of, nested, schema
+from raysm.client.settings import Layer, Settings, check_values, schema
 from raysm.errors import InvalidRequest
 from raysm.request import AWS, Cluster, InstanceGroup, Local, Script, Similarity
 
@@ -32,15 +32,6 @@ def test_of_two_places_the_later_one_wins_key_by_key():
     assert chosen.origin(("limits", "spot")) == "default"
 
 
-def test_a_list_is_replaced_as_a_whole():
-    assert settings({"requirements": ["a", "b"]}, {"requirements": ["c"]}).options()["requirements"] == ("c",)
-
-
-def test_what_nobody_chose_is_no_option():
-    assert settings({}).options() == {}
-    assert settings({}).target() == Local()
-
-
 GROUPS = [{"name": "a", "instance_type": "ml.m5.large", "count": 1}]
 
 
@@ -60,12 +51,6 @@ def test_the_count_of_this_machine_is_that_of_a_cluster_that_says_only_something
     local = {"local": {"instances": 3}, "cluster": {"coordinator_only": True}}
     assert settings(local).options()["cluster"] == Cluster(count=3, coordinator_only=True)
     assert settings(local, {"cluster": {"count": 2}}).options()["cluster"].count == 2
-
-
-def test_the_target_is_made_of_its_own_table():
-    tables = {"aws": {"role": ROLE, "region": "eu-west-1"}, "local": {"instance_kind": "namespace"}}
-    assert settings(tables).target() == Local(instance_kind="namespace")
-    assert settings(tables, {"on": "aws"}).target() == AWS(role=ROLE, region="eu-west-1")
 
 
 def test_aws_without_a_role_says_how_to_name_one_and_reading_needs_none():
@@ -128,15 +113,3 @@ def test_a_channel_may_be_written_as_its_uri_and_a_hyperparameter_as_a_number():
     chosen = settings({"inputs": {"train": "s3://b/x"}, "hyperparameters": {"lr": 0.1, "layers": 3}}).options()
     assert chosen["inputs"]["train"].uri == "s3://b/x"
     assert chosen["hyperparameters"] == {"lr": "0.1", "layers": "3"}
-
-
-def test_every_target_has_a_table_by_its_name():
-    assert {name: TARGETS[name].kind for name in TARGETS} == {"local": "local", "aws": "aws"}
-    assert hint_of(("aws", "role")) is str
-    assert hint_of(("environment", "ANY")) is str
-    assert hint_of(("inputs", "train", "uri")) is str
-
-
-def test_tables_are_the_same_again_after_they_were_flat():
-    tables = {"on": "local", "cluster": {"count": 2}, "inputs": {"a": {"uri": "x", "groups": []}}}
-    assert nested(check_values(tables, schema(workload=False), lambda key: "x")) == tables

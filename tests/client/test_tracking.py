@@ -5,7 +5,7 @@ import fcntl
 import pytest
 
 from raysm.client.job.handle import attach
-from raysm.client.logs.tracking import absolute_place, complete, tracker_of
+from raysm.client.logs.tracking import absolute_place, complete
 from raysm.client.submit import prepare, submit
 from raysm.contract.events import Metric, line
 from raysm.errors import InvalidRequest
@@ -64,12 +64,6 @@ def test_runs_parameters_and_metrics_are_those_of_raysms_own_record(train, tmp_p
     assert [each.data.metrics for each in runs(place)] == [run.data.metrics]
 
 
-def test_a_job_that_failed_is_a_run_that_failed(train, tmp_path):
-    place = f"sqlite:///{tmp_path}/mlflow.db"
-    train(place, status="Failed", reason="ValueError").wait(WITHIN_S)
-    assert [run.info.status for run in runs(place)] == ["FAILED"]
-
-
 def test_a_copy_that_is_not_whole_in_time_is_told_and_completed_by_who_waits_again(fake, train, tmp_path, caplog):
     place = f"sqlite:///{tmp_path}/mlflow.db"
     (fake.home / "tracking").mkdir(parents=True)
@@ -83,20 +77,6 @@ def test_a_copy_that_is_not_whole_in_time_is_told_and_completed_by_who_waits_aga
     assert f"the copy of late in {place} is not whole yet: raysm.attach('late').wait() completes it" in caplog.text
     complete(chain, WITHIN_S)
     assert [run.info.status for run in runs(place)] == ["FINISHED"]
-
-
-def test_a_folder_that_is_not_there_is_refused_before_anything_is_sent(fake, tmp_path):
-    (tmp_path / "train.py").touch()
-    with pytest.raises(InvalidRequest, match=r"tracking: there is no folder .*/nowhere"):
-        prepare(Script(str(tmp_path / "train.py")), on=fake, tracking=f"sqlite:///{tmp_path}/nowhere/mlflow.db")
-    assert fake.submitted == []
-
-
-def test_a_job_without_tracking_is_not_copied(fake, tmp_path):
-    (tmp_path / "train.py").touch()
-    job = submit(Script(str(tmp_path / "train.py")), on=fake)
-    assert tracker_of(job.chain) is None
-    assert not (fake.home / "tracking").exists()
 
 
 def test_a_relative_path_is_that_of_the_program_that_sent_the_job(fake, tmp_path, monkeypatch):

@@ -74,7 +74,7 @@ def test_a_submitted_similarity_is_a_future_of_its_table():
     assert "Completed" in repr(job)
 
 
-# How each becomes a file is shown without a job in client/test_data_inputs.
+# How each becomes a file is shown without a job in client/test_inputs.
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["array", "tensor", "pandas", "polars"])
 def test_a_matrix_in_memory_gives_the_result_of_the_same_rows_in_a_file(tmp_path, kind):

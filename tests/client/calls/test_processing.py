@@ -18,14 +18,6 @@ def parameters(**fields):
     return plan(request(**fields), target=aws(), places=places_of(aws()), tags={"a": "b"}).request
 
 
-def test_an_input_lies_where_processing_has_its_channels():
-    first, second = parameters(inputs={"x": Input("s3://b/x", distribution="ShardedByS3Key")})["ProcessingInputs"]
-    assert first["S3Input"]["LocalPath"].startswith("/opt/ml/processing/")
-    assert second["InputName"] == "x"
-    assert second["S3Input"]["LocalPath"].endswith("/x")
-    assert second["S3Input"]["S3DataDistributionType"] == "ShardedByS3Key"
-
-
 def test_a_manifest_is_told_as_one():
     inputs = {"x": Input("s3://b/m", manifest=True), "y": Input("s3://b/y")}
     _, listed, prefix = parameters(inputs=inputs)["ProcessingInputs"]
@@ -37,21 +29,6 @@ def test_the_two_outputs_lie_side_by_side_where_a_training_job_has_them():
     uris = [output["S3Output"]["S3Uri"] for output in outputs]
     assert uris == ["s3://b/out/job/output/model", "s3://b/out/job/output/data"]
     assert {output["S3Output"]["S3UploadMode"] for output in outputs} == {"EndOfJob"}
-
-
-def test_what_nobody_asked_for_is_left_out():
-    call = parameters()
-    assert "Environment" not in call
-    assert "VpcConfig" not in call["NetworkConfig"]
-    assert "KmsKeyId" not in call["ProcessingOutputConfig"]
-
-
-def test_keys_and_the_network_go_where_the_api_has_them():
-    security = Security(subnets=("subnet-1",), security_groups=("sg-1",), volume_kms_key="v", output_kms_key="o")
-    call = parameters(security=security)
-    assert call["NetworkConfig"]["VpcConfig"] == {"SecurityGroupIds": ["sg-1"], "Subnets": ["subnet-1"]}
-    assert call["ProcessingResources"]["ClusterConfig"]["VolumeKmsKeyId"] == "v"
-    assert call["ProcessingOutputConfig"]["KmsKeyId"] == "o"
 
 
 def test_what_processing_lacks_is_refused():

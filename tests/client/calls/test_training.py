@@ -39,13 +39,6 @@ def test_only_on_spot_capacity_the_waiting_has_a_limit(limits, condition):
     assert parameters(limits=limits)["StoppingCondition"] == condition
 
 
-def test_groups_take_the_place_of_the_type_and_count():
-    groups = (InstanceGroup("a", "ml.m5.large", 1), InstanceGroup("b", "ml.g5.xlarge", 2))
-    resources = parameters(cluster=Cluster(groups=groups))["ResourceConfig"]
-    assert [group["InstanceGroupName"] for group in resources["InstanceGroups"]] == ["a", "b"]
-    assert not {"InstanceType", "InstanceCount"} & set(resources)
-
-
 def test_a_job_can_be_looked_into_only_where_the_user_asks_for_it_and_the_call_says_no_elsewhere():
     def debug(**fields):
         return parameters(security=Security(**fields))["RemoteDebugConfig"]["EnableRemoteDebug"]
@@ -60,13 +53,6 @@ def test_the_payload_goes_to_all_groups_if_an_input_names_one():
     payload, channel = parameters(cluster=Cluster(groups=groups), inputs=inputs)["InputDataConfig"]
     assert payload["DataSource"]["S3DataSource"]["InstanceGroupNames"] == ["a", "b"]
     assert channel["DataSource"]["S3DataSource"]["InstanceGroupNames"] == ["a"]
-
-
-def test_a_channel_says_what_the_user_said_of_it_and_nothing_else():
-    inputs = {"x": Input("s3://b/x"), "y": Input("s3://b/y", mode="FastFile", content_type="a/b")}
-    _, plain, rich = parameters(inputs=inputs)["InputDataConfig"]
-    assert (plain["InputMode"], "ContentType" in plain) == ("File", False)
-    assert (rich["InputMode"], rich["ContentType"]) == ("FastFile", "a/b")
 
 
 def test_a_job_whose_artifacts_are_an_archive_has_its_outputs_beside_it():

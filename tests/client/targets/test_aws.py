@@ -4,7 +4,6 @@ import sys
 import pytest
 from botocore.stub import Stubber
 
-from raysm.client.targets.aws import AWSConnection
 from raysm.client.targets.connection import Bucket, connection_to
 from raysm.errors import ServiceError
 from tests.support.sagemaker import REGION, SESSION, aws
@@ -15,18 +14,6 @@ KEYS_OF_NOBODY = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 class NoRegion:
     class meta:  # noqa: N801 - boto3's name
         region_name = None
-
-
-def never():
-    raise AssertionError("nobody was to be asked")
-
-
-def test_an_aws_target_is_connected_to_as_such():
-    assert type(connection_to(aws())) is AWSConnection
-
-
-def test_the_region_is_the_targets_without_asking():
-    assert connection_to(aws()).region(never) == REGION
 
 
 def test_without_one_it_is_that_of_the_configuration():
@@ -40,25 +27,9 @@ def test_no_region_at_all_is_an_error_that_says_how_to_set_one():
         connection_to(aws(region=None)).region(lambda name: NoRegion())
 
 
-def test_a_bucket_of_the_users_is_taken_as_it_is():
-    assert connection_to(aws(bucket="mine")).bucket(never, never) == Bucket(name="mine", is_named=True)
-
-
 def test_the_default_bucket_has_to_belong_to_the_account():
     bucket = connection_to(aws()).bucket(lambda: "r", lambda: "12")
     assert bucket == Bucket(name="sagemaker-r-12", owner="12")
-
-
-def test_results_lie_where_payloads_do():
-    assert connection_to(aws()).data_root("s3://b/raysm") == "s3://b/raysm"
-
-
-def test_a_call_that_failed_is_not_made_again():
-    assert not connection_to(aws()).reconnect(ConnectionError())
-
-
-def test_the_last_lines_of_a_log_are_waited_for():
-    assert connection_to(aws()).polling.late_s > 0
 
 
 def client_at(tmp_path, region, url=None):

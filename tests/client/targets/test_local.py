@@ -11,7 +11,6 @@ from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
 from raysm.client.targets.connection import Bucket
 from raysm.client.targets.local import LocalConnection
 from raysm.contract.home import ServerRecord, scenario_file
-from raysm.contract.service_model import service_model
 from raysm.errors import MissingDependency, ServiceError
 from raysm.request import JobRequest, Local, TorchScript
 from tests.support.homes import serving
@@ -21,14 +20,6 @@ GONE = EndpointConnectionError(endpoint_url="http://127.0.0.1:1")
 
 def connection(tmp_path):
     return LocalConnection(Local(home=str(tmp_path)))
-
-
-def test_nothing_is_asked_to_know_where_things_lie(tmp_path):
-    local = connection(tmp_path)
-    assert local.home == tmp_path
-    assert local.region(None) == "us-east-1"
-    assert local.bucket(None, None) == Bucket(name="raysm-local")
-    assert local.data_root("s3://b/raysm") == (tmp_path / "data").as_uri()
 
 
 def test_a_job_whose_packages_this_python_lacks_is_refused_with_the_extra_that_brings_them(tmp_path, monkeypatch):
@@ -47,15 +38,6 @@ def test_each_region_has_its_bucket_and_its_folder(tmp_path):
     assert far.region(None) == "eu-west-1"
     assert far.bucket(None, None) == Bucket(name="raysm-local-eu-west-1")
     assert far.data_root("s3://b/raysm") == (tmp_path / "data" / "@eu-west-1").as_uri()
-
-
-def test_without_a_scenario_it_has_neither_prices_nor_quotas(tmp_path):
-    local = connection(tmp_path)
-    assert not local.lists_quotas
-    assert not local.lists_prices
-    scenario_file(tmp_path).touch()
-    assert local.lists_quotas
-    assert local.lists_prices
 
 
 def test_its_clock_is_its_servers(tmp_path):
@@ -79,19 +61,6 @@ def test_a_server_that_was_told_to_end_is_not_started_again_for_who_follows_a_jo
 def test_one_that_was_killed_is_started_again_to_say_what_became_of_the_job(tmp_path):
     ServerRecord(pid=1, port=1, started_s=0.0, version="1").write(tmp_path)
     assert connection(tmp_path).reconnect(GONE, is_followed=True)
-
-
-def test_before_there_is_a_server_the_pause_is_waited(tmp_path):
-    began = time.monotonic()
-    connection(tmp_path).wait_for_end("a-job", 0.05, 30.0)
-    assert time.monotonic() - began >= 0.05
-
-
-def test_what_botocore_knows_of_a_service_is_read_once_for_all_connections(tmp_path):
-    with serving(tmp_path / "home") as home:
-        clients = [connection(home).make_client("sagemaker") for _ in range(2)]
-    descriptions = [client.meta.service_model._service_description for client in clients]
-    assert descriptions[0] is descriptions[1] is service_model()._service_description
 
 
 class Telling:
@@ -144,18 +113,3 @@ def test_a_job_that_writes_all_the_time_is_not_looked_at_all_the_time(tmp_path, 
     began_s = time.monotonic()
     local.wait_for_change("a-job", 0, 600.0, 60.0)
     assert time.monotonic() - began_s >= local.polling.first_s
-
-
-@pytest.mark.parametrize("telling", [(None,)], indirect=True, ids=["none"])
-def test_of_a_job_that_has_ended_the_pause_is_waited(tmp_path, telling):
-    local = connection(tmp_path)
-    local._url = telling.url
-    began_s = time.monotonic()
-    assert local.wait_for_change("a-job", 9, 0.2, 60.0) == 9
-    assert time.monotonic() - began_s >= 0.2
-
-
-def test_before_there_is_a_server_the_next_line_is_looked_for_after_the_pause(tmp_path):
-    began_s = time.monotonic()
-    assert connection(tmp_path).wait_for_change("a-job", 2, 0.05, 30.0) == 2
-    assert time.monotonic() - began_s >= 0.05

@@ -1,0 +1,138 @@
+"""A job's payload in S3: its upload, its parts, its token and its deletion."""
+
+import pytest
+
+from raysm.client.job.handle import attach, token_of
+from raysm.client.storage.payload import payload_uri, remove_payload
+from raysm.client.storage.s3 import Storage
+from raysm.client.submit import prepare, submit
+from raysm.contract.job_api import TRAINING
+from raysm.contract.payload import JOB, TOKEN
+from raysm.errors import JobNotFound
+from raysm.request import Cluster, Script
+from tests.support.client_jobs import COMPLETED, M5, long_job
+from tests.support.sagemaker import fake_aws, refusal
+
+
+@pytest.fixture
+def fake():
+    with fake_aws() as fake:
+        yield fake
+
+
+@pytest.fixture
+def send(fake, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("print(1)\n")
+
+    def sent(name, shares=True):
+        cluster = Cluster("ml.m5.large")
+        return prepare(Script(str(script)), cluster=cluster, on=fake.service, job_name=name, shares=shares).send()
+
+    return sent
+
+
+def keys(fake, part):
+    listed = fake.s3.list_objects_v2(Bucket=fake.service.bucket.name).get("Contents", ())
+    return [item["Key"] for item in listed if part in item["Key"]]
+
+
+def test_of_two_jobs_the_second_sends_its_own_part_alone(fake, send):
+    send("first")
+    shared = keys(fake, "/shared/")
+    send("second")
+    assert sorted(key.rpartition("/")[2] for key in keys(fake, "/second/")) == [JOB, TOKEN]
+    assert keys(fake, "/shared/") == shared
+    assert len([key for key in shared if key.endswith("raysm.zip")]) == 1
+    # Neither looked for nor sent again, but for the one question whether it is there.
+    sent_again = [key for operation, key in fake.s3.calls if operation != "head_object" and key in shared]
+    assert len(sent_again) <= len(shared)
+
+
+def test_a_job_brings_both_parts_and_its_own_tells_which_job_it_is(fake, send):
+    send("first")
+    (call,) = fake.sagemaker.sent
+    uris = {each["ChannelName"]: each["DataSource"]["S3DataSource"]["S3Uri"] for each in call["InputDataConfig"]}
+    assert "/raysm/shared/" in uris["raysm"]
+    assert uris["raysm-job"].endswith("/first/")
+    assert payload_uri(call) == uris["raysm-job"]
+
+
+def test_at_the_end_the_own_part_goes_and_the_shared_one_stays(fake, send):
+    send("first")
+    remove_payload(fake.service.describe(TRAINING, "first"), "first", fake.service)
+    assert not keys(fake, "/payloads/")
+    assert keys(fake, "/shared/")
+
+
+def test_what_somebody_removed_is_sent_again(fake, send):
+    send("first")
+    for key in keys(fake, "/shared/"):
+        fake.s3.delete_object(Bucket=fake.service.bucket.name, Key=key)
+    send("second")
+    assert keys(fake, "/shared/")
+
+
+def payload(remote, name):
+    return Storage(remote.service).below(f"{remote.service.places.payload('default', name)}/")
+
+
+@pytest.mark.parametrize("status", ["Completed", "Failed", "Stopped"])
+@pytest.mark.parametrize("kind", ["training", "processing"])
+def test_the_payload_of_a_job_that_has_ended_is_removed_by_whoever_looks_at_it(remote, script, kind, status):
+    job = submit(Script(str(script)), cluster=M5, on=remote.service, kind=kind)
+    assert not job.done()
+    assert payload(remote, job.name)
+    remote.sagemaker.end(job.name, status)
+    assert attach(job.name, remote.service).done()
+    assert payload(remote, job.name) == []
+
+
+def test_nothing_else_of_the_bucket_is_touched(remote, script):
+    jobs = [submit(Script(str(script)), cluster=M5, on=remote.service, name=name) for name in ("a", "a")]
+    Storage(remote.service).write(f"{jobs[0].outputs}/model/x", b"1")
+    remote.sagemaker.end(jobs[0].name, "Completed")
+    before = {item.uri for item in Storage(remote.service).below(remote.service.places.root)}
+    jobs[0].wait(60)
+    after = {item.uri for item in Storage(remote.service).below(remote.service.places.root)}
+    assert {uri for uri in before - after if f"/payloads/default/{jobs[0].name}/" not in uri} == set()
+    assert before - after
+    assert payload(remote, jobs[1].name)
+
+
+def test_the_follow_ups_of_a_job_find_its_payload_until_the_last_one_has_ended(remote, script):
+    job = long_job(remote, script, restarts=2)
+    remote.sagemaker.script.append([{}, COMPLETED])
+    first = job.name
+    while not job.chain.ended(send=True):
+        assert payload(remote, first)
+    assert len(remote.sagemaker.sent) == 3
+    assert payload(remote, first) == []
+
+
+def test_who_may_not_remove_it_still_learns_how_the_job_ended(remote, job):
+    remote.sagemaker.end(job.name, "Completed")
+    remote.fail("delete_object", refusal("AccessDenied", "no"))
+    assert job.wait(60) == "Completed"
+    assert payload(remote, job.name)
+
+
+def test_it_is_the_one_of_the_jobs_payload(remote, job):
+    stored = Storage(remote.service).read(f"{payload_uri(remote.sagemaker.sent[0])}token")
+    assert token_of(job) == stored.decode()
+
+
+def test_a_follow_up_has_the_first_jobs(remote, script):
+    job = long_job(remote, script, restarts=1)
+    remote.sagemaker.script.append([{}, {}, {}, {}, COMPLETED])
+    first = token_of(job)
+    while not job.name.endswith("-r1"):
+        job.chain.ended(send=True)
+    assert token_of(job) == first
+
+
+def test_once_the_payload_is_gone_it_is_not_there(remote, job):
+    remote.sagemaker.end(job.name, "Completed")
+    assert job.done()
+    with pytest.raises(JobNotFound, match=f"the payload of {job.name} is not there any more, nor is its token"):
+        token_of(job)

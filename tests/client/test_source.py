@@ -1,0 +1,271 @@
+"""Which of the user's modules travel with a function, or with a kind of workload."""
+
+import importlib
+import importlib.util
+import pickle
+import sys
+import threading
+import types
+
+import cloudpickle
+import pytest
+import torch
+
+import raysm
+from raysm.client.source.function import DataParallel, pickled_call, pickled_value
+from raysm.client.source.package import culprit_of_call, late_source, own_modules, package_of, source_of_kind
+from raysm.errors import InvalidRequest
+from raysm.request import Script, TrainLoop, Workload
+from raysm.request.workload import KINDS
+from tests.support.kinds import imported_from
+
+
+def double(number):
+    return 2 * number
+
+
+class Scripted:
+    """Wraps what needs no wrapping, with the source of a script."""
+
+    def __init__(self, workload, source):
+        self._workload, self._source = workload, source
+
+    def workload(self):
+        return self._workload
+
+    def pickled(self):
+        return b""
+
+    def source(self):
+        return self._source
+
+    def title(self):
+        return "scripted"
+
+
+def test_a_script_travels_with_its_source_and_without_a_pickle(tmp_path):
+    (tmp_path / "my_train.py").write_text("")
+    package = package_of(Script(str(tmp_path / "my_train.py")))
+    assert (package.title, package.pickled, list(package.source.files)) == ("my_train", None, ["my_train.py"])
+
+
+def test_a_kind_of_ones_own_brings_the_modules_that_define_it(tmp_path):
+    with imported_from(tmp_path) as sweep:
+        package = package_of(sweep(trials=3))
+    assert (package.title, package.pickled) == ("Sweep", None)
+    assert {"sweep.py", "sweep_runner.py"} <= set(package.source.files)
+
+
+def test_two_files_of_one_name_are_refused_with_both_places(tmp_path):
+    (tmp_path / "own").mkdir()
+    for name in ("main.py", "wording.py"):
+        (tmp_path / "own" / name).write_text("import wording")
+    script = package_of(Script(str(tmp_path / "own" / "main.py")))
+    with imported_from(tmp_path / "kinds") as sweep:
+        with pytest.raises(InvalidRequest, match=r"two files would travel as 'wording.py': .*own.*kinds.*rename one"):
+            package_of(Scripted(sweep(), script.source))
+
+
+@pytest.mark.parametrize(
+    ("workload", "message"),
+    [
+        (raysm.Function, "wrap the function"),
+        (raysm.remote(double), r"submitted by its own submit\(…\)"),
+        (double, "wrap the function"),
+        ("train.py", "must be Script, Function, .*got 'train.py'"),
+    ],
+    ids=["class", "remote", "function", "text"],
+)
+def test_what_is_no_workload_is_refused_with_what_to_do(workload, message):
+    with pytest.raises(InvalidRequest, match=message):
+        package_of(workload)
+
+
+def loop(config):
+    return config["lr"]
+
+
+def test_a_loop_travels_with_its_config():
+    workload = DataParallel(loop, config={"lr": 0.1}, precision="bf16", workers=4, max_restarts=2)
+    function, args, named = pickle.loads(workload.pickled())
+    assert function(*args, **named) == 0.1
+    asked = workload.workload()
+    assert isinstance(asked, TrainLoop)
+    assert (asked.precision, asked.workers, asked.max_restarts) == ("bf16", 4, 2)
+    assert asked.name.endswith("loop")
+
+
+def test_a_loop_without_a_config_may_take_nothing():
+    function, args, _ = pickle.loads(DataParallel(lambda: "done").pickled())
+    assert function(*args) == "done"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fields", "message"),
+    [
+        ((3,), {}, "must be a function, got 3"),
+        ((lambda: None,), {"config": {"lr": 1}}, "must take one argument, the config"),
+        ((loop,), {"config": [1]}, "config must be a mapping"),
+        ((loop,), {"precision": "fp16"}, "precision is 'fp32' or 'bf16', got 'fp16'"),
+        ((loop,), {"workers": 0}, "workers must be a whole number of at least 1, got 0"),
+        ((loop,), {"workers_per_instance": True}, "workers_per_instance must be a whole number"),
+        ((loop,), {"max_restarts": -1}, "max_restarts must be a whole number of at least 0, got -1"),
+    ],
+)
+def test_what_cannot_be_is_refused(arguments, fields, message):
+    with pytest.raises(InvalidRequest, match=message):
+        DataParallel(*arguments, **fields)
+
+
+LOCK = threading.Lock()
+
+
+def nothing(*args, **kwargs):
+    pass
+
+
+class Model:
+    def __init__(self):
+        self.name, self.lock = "a", threading.Lock()
+
+    def fit(self):
+        pass
+
+
+def path(fn, *args, **kwargs):
+    culprit = culprit_of_call(fn, args, kwargs, cloudpickle.dumps)
+    return None if culprit is None else culprit[0]
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "expected"),
+    [
+        ((1, LOCK), {}, "args[1]"),
+        ((), {"model": Model()}, "model.lock"),
+        (({"a": [1, {"b": LOCK}]},), {}, "args[0]['a'][1]['b']"),
+        ((types.SimpleNamespace(inner=Model()),), {}, "args[0].inner.lock"),
+        ((Model().fit,), {}, "args[0].__self__.lock"),
+    ],
+)
+def test_the_innermost_part_is_named_by_its_path(args, kwargs, expected):
+    assert path(nothing, *args, **kwargs) == expected
+
+
+def test_what_a_function_uses_is_named_with_the_function():
+    held = threading.Lock()
+
+    def closes():
+        return held
+
+    def defaults(lock=held):
+        return lock
+
+    assert path(closes) == "held (used by closes)"
+    assert path(defaults) == "default 0 of defaults"
+
+
+def test_a_value_that_holds_itself_is_looked_at_once():
+    circle = [LOCK]
+    circle.insert(0, circle)
+    assert path(nothing, circle) == "args[0][1]"
+
+
+def test_the_message_of_a_call_says_what_and_where():
+    with pytest.raises(InvalidRequest, match=r"cannot be pickled: args\[0\]\['lock'\] is a lock: TypeError"):
+        pickled_call(nothing, ({"lock": LOCK},), {})
+
+
+def test_the_message_of_a_value_says_what_and_where():
+    with pytest.raises(InvalidRequest, match=r"^it\['lock'\], a lock, cannot be pickled"):
+        pickled_value({"lock": LOCK})
+    with pytest.raises(InvalidRequest, match="^it, a lock, cannot be pickled"):
+        pickled_value(LOCK)
+
+
+def count_classes(dataset):
+    return torch.tensor(len(dataset.classes))
+
+
+def test_a_function_travels_that_uses_torch_and_the_name_of_one_of_its_odd_modules():
+    assert type(torch.classes) is not types.ModuleType
+    function, args, _ = pickle.loads(pickled_call(count_classes, (types.SimpleNamespace(classes=["a", "b"]),), {}))
+    assert function is not count_classes
+    assert function(*args) == 2
+
+
+def test_code_travels_with_the_file_that_it_is_from():
+    function, *_ = pickle.loads(pickled_call(count_classes, (), {}))
+    assert function.__code__.co_filename == __file__
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_raysms_own_kinds_bring_nothing_because_raysm_travels_itself(kind):
+    assert source_of_kind(Workload.named(kind)) is None
+
+
+def test_a_kind_brings_its_module_and_its_runners_with_what_they_import(tmp_path):
+    with imported_from(tmp_path) as sweep:
+        source = source_of_kind(sweep)
+    assert sorted(source.files) == ["sweep.py", "sweep_runner.py", "sweep_search.py", "wording.py"]
+
+
+@pytest.fixture
+def imported(tmp_path):
+    """Return a function that imports a module from ``tmp_path``, or another folder, under a name; all are let go."""
+    names = []
+
+    def load(name, source="def f():\n    pass\n", folder=tmp_path):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.py").write_text(source)
+        spec = importlib.util.spec_from_file_location(name, folder / f"{name}.py")
+        module = sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        names.append(name)
+        return module
+
+    yield load
+    for name in names:
+        sys.modules.pop(name, None)
+
+
+def test_the_modules_beside_a_functions_own_travel_also_those_that_are_imported_later(imported, tmp_path):
+    steps, elsewhere = imported("own_steps"), tmp_path / "site-packages"
+    imported("own_installed", folder=elsewhere)
+    assert set(own_modules(steps.f)) == {steps}
+    later = imported("own_later")
+    assert set(own_modules(steps.f)) == {steps, later}
+
+
+def test_a_module_that_was_let_go_or_imported_anew_is_not_taken_for_the_old_one(imported):
+    steps, old = imported("own_steps"), imported("own_changing")
+    assert old in own_modules(steps.f)
+    new = imported("own_changing", "x = 2\n")
+    assert set(own_modules(steps.f)) == {steps, new}
+    del sys.modules["own_changing"]
+    assert set(own_modules(steps.f)) == {steps}
+
+
+def test_a_module_that_is_there_under_two_names_travels_with_its_function(imported):
+    # As multiprocessing has the program's own, in a process that it has spawned.
+    steps = imported("own_steps")
+    sys.modules["own_alias"] = steps
+    try:
+        function, _, _ = pickle.loads(pickled_call(steps.f, (), {}))
+    finally:
+        del sys.modules["own_alias"]
+    assert function is not steps.f
+
+
+def test_a_package_travels_of_which_a_function_imports_by_dots_later(tmp_path, monkeypatch):
+    package = tmp_path / "own_package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "steps.py").write_text("def f():\n    from . import later\n    return later\n")
+    (package / "later.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    steps = importlib.import_module("own_package.steps")
+    try:
+        assert set(late_source(steps.f).files) == {f"own_package/{name}.py" for name in ("__init__", "steps", "later")}
+    finally:
+        for name in ("own_package.steps", "own_package"):
+            del sys.modules[name]
