@@ -6,9 +6,9 @@
     fake.answer("script", raysm.testing.Answer(files={"model.txt": b"…"}, lines=["epoch 1"]))
     fake.answer("script", raysm.testing.Answer(status="Failed", reason="ValueError: no such layer"))
 
-Jobs go the whole way of the client (request, plan, limits, payload) and end as they are sent: functions by what they
-return or raise, other workloads by the answers that were given for their kind, in order; without one they complete and
-leave nothing. ``fake.submitted`` holds the plans.
+Jobs go through the whole client (request, plan, limits, payload) and end as soon as they are sent. Functions are
+called. Other workloads end by the answers for their kind, in order; without one they complete and leave nothing.
+``fake.submitted`` has the plans.
 """
 
 import io
@@ -35,13 +35,11 @@ from raysm.contract.store import put
 from raysm.errors import JobNotFound, ServiceError
 from raysm.request import Local, Target, Workload
 
-__all__ = ["Answer", "FakeSageMaker"]
-
 WRITTEN = datetime(2026, 1, 1, tzinfo=UTC)
-"""When every object was written: no time passes here."""
+"""Time of modification of all objects."""
 
 SPEED = 100.0
-"""Of a fake's seconds, how many pass in one second: a grid looks at its jobs every ten, and all have ended by then."""
+"""Seconds of the fake's clock in one second: a grid polls its jobs every ten, and all have ended by then."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,24 +51,24 @@ class Answer:
     reason: str = ""
     """FailureReason of a Failed job."""
     files: Mapping[str, bytes] = field(default_factory=dict)
-    """What it leaves in ``/opt/ml/model``, by name."""
+    """Its files in ``/opt/ml/model``, by name."""
     lines: Sequence[str] = ()
-    """What ``algo-1`` writes into the log."""
+    """The log of ``algo-1``."""
 
 
 class FakeSageMaker(Service):
-    """Give it to ``raysm.submit`` or ``raysm.attach`` as ``on``.
+    """A target for ``raysm.submit`` and ``raysm.attach``, as ``on``.
 
     Attributes:
         submitted: The plans of all jobs, as they were sent.
     """
 
     def __init__(self, home: Path) -> None:
-        """Keep what jobs leave below ``home``, a folder of the test."""
+        """Keep the outputs of jobs below ``home``, a folder of the test."""
         super().__init__(
             Local(home=str(home)),
             clients=lambda name: _Clients(self, name),
-            # Nothing runs here that could be waited for: the usual pauses would only make tests slow.
+            # Every job has ended: the usual pauses would only make tests slow.
             polling=Polling(first_s=0.001, most_s=0.01),
         )
         self._clock = Clock(speed=SPEED, begun_s=time.time())
@@ -81,10 +79,10 @@ class FakeSageMaker(Service):
         self._answers: dict[str, deque[Answer]] = defaultdict(deque)
 
     def answer(self, kind: str | type[Workload], answer: Answer) -> None:
-        """Let the next job of this kind of workload end so.
+        """Let the next job of this kind of workload end with ``answer``.
 
         Args:
-            kind: ``script``, ``function``, ``similarity``; or the class of a kind of your own.
+            kind: ``script``, ``function``, ``similarity``, or the class of your own kind.
             answer: How it ends.
 
         Raises:
@@ -94,11 +92,11 @@ class FakeSageMaker(Service):
 
     @property
     def clock(self) -> Clock:
-        """The clock by which grids wait: nothing happens here meanwhile."""
+        """The clock by which grids wait."""
         return self._clock
 
     def at(self, target: Target) -> Service:
-        """Return itself: it plays every region, so that a whole grid is one test."""
+        """Return itself, which is every region, so that a whole grid is one test."""
         return self
 
     def create(self, plan: Plan) -> str:
@@ -118,12 +116,11 @@ class FakeSageMaker(Service):
         return str(self.jobs[plan.name][plan.api.arn_key])
 
     def _function(self, plan: Plan) -> bytes | None:
-        """Return what was pickled into the job's payload; None where nothing was."""
         keys = (key for key in self.objects if f"/{plan.name}/" in key[1] and key[1].endswith(payload.FUNCTION))
         return next((self.objects[key] for key in keys), None)
 
     def _called(self, pickled: bytes, outputs: Path) -> Answer:
-        """Call the function here; its value or exception is kept as a job keeps it."""
+        """Call the function here, and keep its value or exception as a job does."""
         import cloudpickle
 
         # The client has just pickled it, in this very process.
@@ -140,7 +137,7 @@ class FakeSageMaker(Service):
 
     def _description(self, plan: Plan, answer: Answer, outputs: Path) -> dict[str, Any]:
         now, api = datetime.now(UTC), plan.api
-        # Describe does not tell tags: the client asks for them by themselves.
+        # Describe's answer has no tags.
         description = {key: value for key, value in plan.request.items() if key != "Tags"} | {
             api.arn_key: api.arn(region="us-east-1", account="123456789012", name=plan.name),
             api.status_key: answer.status,
@@ -151,13 +148,13 @@ class FakeSageMaker(Service):
             description["FailureReason"] = answer.reason
         if api.has_secondary_status:
             description["SecondaryStatus"] = answer.status
-            # A test may give its home as a relative path, of which there is no URI.
+            # A test may give its home as a relative path, which has no URI.
             description["ModelArtifacts"] = {"S3ModelArtifacts": (outputs / "model").absolute().as_uri()}
         return description
 
     def describe(self, api: JobApi, name: str) -> dict[str, Any]:
-        """Return what Describe says of a job."""
-        # The client looks for a name in each API: a job must be found in its own alone.
+        """Return Describe's answer about a job."""
+        # The client looks for a name in each API.
         if name not in self.jobs or api.arn_key not in self.jobs[name]:
             raise JobNotFound(f"there is no such job: {name}")
         return dict(self.jobs[name])
@@ -170,16 +167,17 @@ class FakeSageMaker(Service):
         sent: tuple[datetime | None, datetime | None] = (None, None),
         limit: int,
     ) -> Iterator[dict[str, Any]]:
-        """Yield what List says of the latest jobs: what Describe says, which is more."""
+        """Yield the descriptions of the latest jobs, which have more than List's entries."""
         after, before = sent
-        of_api = [
+        found = [
             job
             for job in reversed(self.jobs.values())
             if api.arn_key in job
+            and (contains or "") in job[api.name_key]
             and (after is None or job["CreationTime"] >= after)
             and (before is None or job["CreationTime"] <= before)
         ]
-        yield from [job for job in of_api if (contains or "") in job[api.name_key]][:limit]
+        yield from found[:limit]
 
     def stop(self, api: JobApi, name: str) -> None:
         """Do nothing: every job has ended."""
@@ -191,13 +189,13 @@ class FakeSageMaker(Service):
 
 
 class _Clients:
-    """What the client half uses of boto3's clients of S3 and Logs, in memory."""
+    """The operations of S3 and CloudWatch Logs that the client uses, in memory."""
 
     def __init__(self, fake: FakeSageMaker, name: str) -> None:
         self._fake, self._name = fake, name
 
     def head_bucket(self, **_: Any) -> dict[str, Any]:
-        # Every bucket is there: so the client makes none.
+        # Every bucket exists, so the client creates none.
         return {}
 
     def list_training_jobs(self, *, NameContains: str, MaxResults: int, **_: Any) -> dict[str, Any]:  # noqa: N803
@@ -208,12 +206,12 @@ class _Clients:
         return {}
 
     def upload_file(self, path: str, bucket: str, key: str, **_: Any) -> None:
-        # Read at once: the client's folder of the payload is gone after the upload.
+        # Read now, because the client deletes the payload's folder after the upload.
         self._fake.objects[bucket, key] = Path(path).read_bytes()
 
     def head_object(self, *, Bucket: str, Key: str) -> dict[str, Any]:  # noqa: N803
         if (Bucket, Key) not in self._fake.objects:
-            # As S3: the answer to HEAD has no body, and its status is all the code there is.
+            # As in S3, the answer to HEAD has no body: its status is the code.
             raise ServiceError("head_object: Not Found", code="404")
         return {"ContentLength": len(self._fake.objects[Bucket, Key])}
 
@@ -237,11 +235,11 @@ class _Clients:
 
     def describe_log_streams(self, *, logStreamNamePrefix: str, **_: Any) -> dict[str, Any]:  # noqa: N803
         job = logStreamNamePrefix.rstrip("/")
-        # In the service's form: the client takes no other stream for an instance's.
+        # The form of an instance's stream.
         return {"logStreams": [{"logStreamName": f"{job}/algo-1-1"}] if job in self._fake.lines else []}
 
     def get_log_events(self, **call: Any) -> dict[str, Any]:
         now_ms = int(time.time() * 1000)
-        # The token that was sent comes back: so CloudWatch says that a stream has no more.
+        # CloudWatch returns the same token if a stream has no more.
         lines = () if call.get("nextToken") else self._fake.lines[call["logStreamName"].partition("/")[0]]
         return {"events": [{"timestamp": now_ms, "message": line} for line in lines], "nextForwardToken": "end"}

@@ -1,7 +1,7 @@
 """Options in files: ``raysm.toml`` of a project with its profiles, and whole requests.
 
 The file is given, or found upwards from the working folder; each value knows its line. Passwords, tokens and keys do
-not belong in these files: they are beside the source, and all who may describe a job can read what they say of it.
+not belong in these files: they are beside the source, and all who may describe a job can read them.
 """
 
 import json
@@ -15,29 +15,20 @@ from raysm.client.options import SubmitKeywords
 from raysm.client.settings import Key, Layer, Settings, check_values, nested, schema
 from raysm.errors import InvalidRequest
 
-__all__ = ["PROJECT_FILE", "Project", "absolute", "find_project_file", "load_options", "read_request"]
-
 PROJECT_FILE = "raysm.toml"
 PROFILES = "profile"
-"""The table of a project file that holds others, by the name under which they are chosen."""
+"""The table of profiles by name."""
 
 SCRIPT_PATHS = ("source_dir", "script")
-"""Of a workload, the paths; a script inside of a source folder is named from there."""
+"""Options of a workload that are paths, the base of the others first."""
 
 
 def find_project_file(start: Path, home: Path) -> Path | None:
-    """Return the nearest ``raysm.toml``, in ``start`` or above it.
-
-    The search ends at the root of a repository, and at the home folder: folders above it belong to others.
-
-    Args:
-        start: The working folder.
-        home: The user's home folder.
-    """
+    """Return the nearest ``raysm.toml`` in ``start`` or above it, up to the root of a repository or the home folder."""
     for folder in (start, *start.parents):
         if (folder / PROJECT_FILE).is_file():
             return folder / PROJECT_FILE
-        # Asked last: these two folders may have a file themselves.
+        # Checked last, because these two folders may have a file themselves.
         if folder == home or (folder / ".git").exists():
             return None
     return None
@@ -45,23 +36,21 @@ def find_project_file(start: Path, home: Path) -> Path | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Project:
-    """The content of a project file, checked as a whole: also the profiles that were not chosen."""
+    """The content of a project file, checked with all its profiles."""
 
     path: Path
-    """The file."""
     layers: Mapping[str | None, Layer]
-    """What applies always (None), and each profile's own."""
+    """The options that always apply (None), and each profile's."""
 
     @classmethod
     def read(cls, path: Path) -> "Project":
         """Read a project file.
 
         Raises:
-            InvalidRequest: It cannot be read, or has a table or key that there is not, or a value of another type.
+            InvalidRequest: It cannot be read, or has an unknown table or key, or a value of another type.
         """
         file = _File.read(path)
         profiles = file.data.get(PROFILES, {})
-        # What is no table of profiles is refused as one profile that is none.
         for name, tables in profiles.items() if isinstance(profiles, dict) else [(PROFILES, None)]:
             if not isinstance(tables, dict):
                 raise InvalidRequest(f"{file.origin((PROFILES, name))}: write a profile as [{PROFILES}.NAME.cluster]")
@@ -76,10 +65,7 @@ class Project:
         return cls(path=path, layers=layers)
 
     def chosen(self, profile: str | None = None) -> list[Layer]:
-        """Return the layers that apply, the weaker first.
-
-        Args:
-            profile: One of the file's; None is none.
+        """Return the layers that apply with a profile, the weaker first.
 
         Raises:
             InvalidRequest: The file has no such profile.
@@ -96,7 +82,7 @@ def read_request(path: Path) -> Layer:
     """Read a whole request, as ``raysm run … --dry-run --json`` prints one.
 
     Raises:
-        InvalidRequest: It cannot be read, or has a table or key that there is not, or a value of another type.
+        InvalidRequest: It cannot be read, or has an unknown table or key, or a value of another type.
     """
     file = _File.read(path)
     return file.layer(file.data, (), workload=True)
@@ -109,10 +95,10 @@ def load_options(path: str | Path | None = None, *, profile: str | None = None) 
 
     Args:
         path: The file; None is the nearest ``raysm.toml`` in the working folder or above it.
-        profile: One of the file's, laid over what applies always.
+        profile: One of the file's profiles.
 
     Raises:
-        InvalidRequest: There is no such file or profile, or it says what cannot be.
+        InvalidRequest: There is no such file or profile, or it is not valid.
     """
     file = find_project_file(Path.cwd(), Path.home()) if path is None else Path(path)
     if file is None:
@@ -122,11 +108,11 @@ def load_options(path: str | Path | None = None, *, profile: str | None = None) 
 
 
 def absolute(data: Mapping[str, Any], base: Path) -> dict[str, Any]:
-    """Return a request's tables with the paths in them made absolute.
+    """Return a request's tables with all paths absolute.
 
     Args:
-        data: The tables, checked but for the workload's, which is checked once its kind is known.
-        base: What relative paths are relative to.
+        data: The tables, checked except the workload's, which is checked once its kind is known.
+        base: The folder of relative paths.
     """
     tables = dict(data)
     if "inputs" in data:
@@ -143,13 +129,13 @@ def absolute(data: Mapping[str, Any], base: Path) -> dict[str, Any]:
 
 
 def _located(item: Mapping[str, Any], base: Path) -> Mapping[str, Any]:
-    # An output of another job is no path, and neither is s3://…
+    # Outputs of other jobs and URIs are not paths.
     is_path = "://" not in item.get("uri", "://") and not item["uri"].startswith("job:")
     return {**item, "uri": _joined(item["uri"], base)} if is_path else item
 
 
 def _joined(item: Any, base: Path) -> Any:
-    # The workload's values are not checked yet: what is no text is left for those who will refuse it.
+    # The workload's values are not checked yet.
     return str(base / Path(item).expanduser()) if isinstance(item, str) else item
 
 
@@ -165,37 +151,30 @@ class _File:
     def read(cls, path: Path) -> "_File":
         parse, language = (json.loads, "JSON") if path.suffix == ".json" else (tomllib.loads, "TOML")
         try:
-            # Both formats are UTF-8, whatever the locale says.
             text = path.read_text(encoding="utf-8-sig")
             data = parse(text)
         except OSError as error:
             raise InvalidRequest(f"{_shown(path)} cannot be read: {error.strerror}") from error
-        except (ValueError, RecursionError) as error:  # of wrong JSON, TOML and UTF-8 it names the place
+        except (ValueError, RecursionError) as error:  # its message has the position
             raise InvalidRequest(f"{_shown(path)} is not {language} that can be read: {error}") from error
         if not isinstance(data, dict):
             raise InvalidRequest(f"{_shown(path)} holds no options: expected tables, got {data!r:.80}")
         return cls(path=path, text=text, data=data)
 
     def layer(self, data: Mapping[str, Any], at: Key, *, workload: bool) -> Layer:
-        """Return the options of one part of the file.
-
-        Args:
-            data: The part.
-            at: Where in the file it begins.
-            workload: Whether it may say what the job runs.
-        """
+        """Return the options of one part of the file, which begins at ``at``, with or without a workload."""
 
         def origin(key: Key) -> str:
             return self.origin((*at, *key))
 
         hints = schema(workload=workload)
-        # Checked first: a message shows a value as it stands in the file, and absolute() need not ask for types.
+        # Checked first, because messages show values as they are in the file.
         tables = nested(check_values(data, hints, origin))
         located = absolute(tables, self.path.absolute().parent)
         return Layer(values=check_values(located, hints, origin), origin=origin)
 
     def origin(self, key: Key) -> str:
-        """Say where a value stands: file and line; of JSON the file alone, which is written by programs."""
+        """Return file and line of a value; the file alone for JSON, which programs write."""
         line = None if self.path.suffix == ".json" else _line_of(self.text, key)
         return _shown(self.path) if line is None else f"{_shown(self.path)}:{line}"
 
@@ -203,9 +182,8 @@ class _File:
 def _line_of(text: str, key: Key) -> int | None:
     """Return the number of the line on which the value at ``key`` begins.
 
-    tomllib tells no lines. What it reads of the first n lines does: a statement is whole, and its value there, at the
-    line on which it ends, and it begins behind the last line where all before it was whole. A scanner of our own would
-    have to know strings, arrays and inline tables.
+    tomllib has no line numbers, so this parses the first n lines for each n: a statement begins after the last n whose
+    lines parse without it. A scanner would have to know strings, arrays and inline tables.
     """
     lines = text.splitlines(keepends=True)
     begin = 0
@@ -231,6 +209,6 @@ def _holds(data: Any, key: Key) -> bool:
 
 
 def _shown(path: Path) -> str:
-    """Return a path as a reader at the command line knows it."""
+    """Return a path relative to the working folder, if it is below it."""
     folder = Path.cwd()
     return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)

@@ -1,4 +1,4 @@
-"""Options from several places: later layers win, and each value knows the place that set it.
+"""Options from several sources: later layers win, and each value knows its source.
 
 Layers are plain values, the weakest first. Tables are merged key by key, lists are replaced.
 """
@@ -15,43 +15,37 @@ from raysm.request import JobRequest, Local, Target, Workload
 from raysm.request.codec import from_json, hints_of
 from raysm.request.job import hyperparameter_text
 
-__all__ = ["Key", "Layer", "Settings", "TARGETS", "check_values", "hint_of", "nested", "schema"]
-
 Key: TypeAlias = tuple[str, ...]
 """The way to a value: ``("cluster", "count")``."""
 
 TARGETS: Mapping[str, type[Target]] = {
     target.kind: target for target in sorted(typing.get_args(Target), key=lambda target: target is not Local)
 }
-"""Where a job can go, each with a table of its own; the first one is the default."""
+"""The targets, each with a table of its own; the first one is the default."""
 
 NEEDED = {"role": "the ARN of the role that the job runs as"}
-"""What a target cannot do without, for people."""
+"""Required options of targets, for people."""
 
 OWN = {"wheels": tuple[str, ...], "if_done": Literal["run", "skip"], "resume": bool}
-"""Options of ``raysm.submit`` that are no fields of a request."""
+"""Options of ``raysm.submit`` that a request lacks."""
 
 GROUPS = ("cluster", "groups")
 UNIFORM = (("cluster", "instance_type"), ("cluster", "count"), ("cluster", "alternatives"))
-"""A cluster has either groups, or types and a count: a later layer that chooses one of them drops the other."""
+"""A cluster has either groups, or types and a count: a later layer with one of them drops the other."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layer:
-    """What one place chooses."""
+    """The options of one source."""
 
     values: Mapping[Key, Any]
-    """JSON values, checked one by one; a list is one value."""
+    """JSON values, each checked; a list is one value."""
     origin: Callable[[Key], str]
-    """Says where a value stands, for people: ``raysm.toml:7``."""
+    """Returns the source of a value for people, ``raysm.toml:7``."""
 
 
 def schema(*, workload: bool) -> dict[str, Any]:
-    """Return the tables and values that there may be, with their types.
-
-    Args:
-        workload: Whether a workload is one of them: a request has one, a project is for many.
-    """
+    """Return the names of all tables and values with their types, with or without the workload."""
     hints = dict(hints_of(JobRequest))
     if not workload:
         del hints["workload"]
@@ -70,12 +64,12 @@ def check_values(data: Mapping[str, Any], hints: Mapping[str, Any], origin: Call
     """Return the values of nested tables by their keys.
 
     Args:
-        data: The tables, as JSON or TOML has them.
-        hints: What there may be, as ``schema`` tells it.
-        origin: Says where a value stands.
+        data: The tables of JSON or TOML.
+        hints: The result of ``schema``.
+        origin: Returns the source of a value.
 
     Raises:
-        InvalidRequest: There is no such key, or a value has another type; the message names place, key and nearest key.
+        InvalidRequest: There is no such key, or a value has another type; the message has source, key and nearest key.
     """
     return dict(_leaves(data, hints, (), origin))
 
@@ -83,7 +77,7 @@ def check_values(data: Mapping[str, Any], hints: Mapping[str, Any], origin: Call
 def _leaves(item: Any, hint: Any, key: Key, origin: Callable[[Key], str]) -> Iterator[tuple[Key, Any]]:
     item, path = _in_full(item, key), ".".join(key)
     if not _is_table(hint):
-        # Only checked: a layer keeps JSON, which can be laid under others, and printed.
+        # Only checked: a layer keeps JSON, which can be merged and printed.
         from_json(hint, item, f"{origin(key)}: {path}")
         yield key, item
         return
@@ -97,7 +91,7 @@ def _leaves(item: Any, hint: Any, key: Key, origin: Callable[[Key], str]) -> Ite
 
 
 def _in_full(item: Any, key: Key) -> Any:
-    """Return what stands for a value that people write shorter."""
+    """Return the full form of a value that people may write shorter."""
     if isinstance(item, str) and key[:1] == ("inputs",) and len(key) == 2:
         return {"uri": item}
     if key[:1] == ("hyperparameters",) and len(key) == 2:
@@ -111,7 +105,7 @@ def _is_table(hint: Any) -> bool:
 
 
 def _hints_in(hint: Any, name: str) -> Mapping[str, Any]:
-    """Return the names that a table may have, with their types; ``name`` is one where users choose the names."""
+    """Return the names that a table may have, with their types; ``name`` is one if users choose the names."""
     if isinstance(hint, Mapping):
         return hint
     if hint is Workload:  # checked as a whole, once its kind is known
@@ -137,14 +131,14 @@ def nested(values: Mapping[Key, Any]) -> dict[str, Any]:
 
 
 class Settings:
-    """What applies: the values of all layers, the later ones over the earlier.
+    """The merged values of all layers, the later ones over the earlier.
 
     Attributes:
         values: JSON values by their keys.
     """
 
     def __init__(self, layers: Iterable[Layer]) -> None:
-        """Lay ``layers`` over each other, the weakest first."""
+        """Merge ``layers``, the weakest first."""
         self.values: dict[Key, Any] = {}
         self._origins: dict[Key, Callable[[Key], str]] = {}
         for layer in layers:
@@ -152,11 +146,11 @@ class Settings:
 
     def _lay(self, layer: Layer) -> None:
         replaced: list[Key] = []
-        # Not whether they are named: a printed request names them, empty, beside a type and a count.
+        # Not whether the key is there: a printed request has empty groups beside a type and a count.
         if layer.values.get(GROUPS):
             replaced += UNIFORM
         elif any(key in layer.values for key in UNIFORM):
-            # The head is one of the groups that go.
+            # The head is one of the groups.
             replaced += [GROUPS, ("cluster", "head")]
         kind = ("workload", "kind")
         if kind in layer.values and self.values.get(kind) not in (None, layer.values[kind]):
@@ -167,28 +161,28 @@ class Settings:
         self._origins |= dict.fromkeys(layer.values, layer.origin)
 
     def __contains__(self, key: Key) -> bool:
-        """Whether some place chose a value at ``key``, or below it."""
+        """Return True if a layer has a value at ``key``, or below it."""
         return any(chosen[: len(key)] == key for chosen in self.values)
 
     def origin(self, key: Key) -> str:
-        """Say where the value at ``key`` stands."""
+        """Return the source of the value at ``key``."""
         return self._origins[key](key) if key in self.values else "default"
 
     def table(self, name: str) -> dict[str, Any]:
-        """Return what was chosen in one table."""
+        """Return the chosen values of one table."""
         values = nested(self.values).get(name)
         return values if isinstance(values, dict) else {}
 
     @property
     def on(self) -> type[Target]:
-        """Where the job goes."""
+        """The kind of target."""
         return TARGETS[self.values.get(("on",), next(iter(TARGETS)))]
 
     def target(self, **lacking: Any) -> Target:
-        """Return where the job goes.
+        """Return the target.
 
         Args:
-            lacking: Values for options that were not chosen: reading a job takes no role.
+            lacking: Values for options that were not chosen: reading a job needs no role.
 
         Raises:
             InvalidRequest: It needs an option that was not chosen.
@@ -206,10 +200,10 @@ class Settings:
         return from_json(kind, chosen, kind.kind)
 
     def workload(self) -> Workload:
-        """Return what the job runs.
+        """Return the workload.
 
         Raises:
-            InvalidRequest: Nothing says it, or it cannot be.
+            InvalidRequest: It is missing or not valid.
         """
         chosen = self.table("workload")
         name = chosen.pop("kind", None)
@@ -222,11 +216,11 @@ class Settings:
         for option, field in fields.items():
             if option not in chosen and field.default is dataclasses.MISSING is field.default_factory:
                 raise InvalidRequest(f"the {name} has no {option}; the request's [workload] has to say it")
-        # Made by itself, not by the codec: the class says best what of its values cannot be.
+        # Not by the codec, because the class has better messages about its values.
         return kind(**{key: tuple(item) if isinstance(item, list) else item for key, item in chosen.items()})
 
     def options(self) -> dict[str, Any]:
-        """Return what was chosen beside workload and target, as ``raysm.submit`` takes it.
+        """Return the options for ``raysm.submit``, without workload and target.
 
         Raises:
             InvalidRequest: Values contradict each other.
@@ -241,13 +235,12 @@ class Settings:
     def _typed(self, name: str, hint: Any, item: Any) -> Any:
         try:
             return from_json(hint, item, name)
-        except InvalidRequest as error:  # each value is right by itself; together they are not
+        except InvalidRequest as error:  # each value is valid by itself, but not together
             origins = dict.fromkeys(self.origin(key) for key in self.values if key[0] == name)
             raise InvalidRequest(f"{error} (from {', '.join(origins)})") from None
 
     def _default_count(self) -> dict[str, int]:
-        """Return the default number of instances of a cluster whose other options were chosen."""
+        """Return the target's default number of instances, if a cluster has other options but no number."""
         chosen = self.table(self.on.kind)
-        # Where no cluster is given the target's count applies; a volume that is chosen must not make it one instance.
         is_uniform = not any(key in self.values for key in (GROUPS, ("cluster", "count")))
         return {"count": chosen["instances"]} if is_uniform and "instances" in chosen else {}
