@@ -35,6 +35,8 @@ from raysm.contract.store import put
 from raysm.errors import JobNotFound, ServiceError
 from raysm.request import Local, Target, Workload
 
+__all__ = ["Answer", "FakeSageMaker"]
+
 WRITTEN = datetime(2026, 1, 1, tzinfo=UTC)
 """Time of modification of all objects."""
 
