@@ -5,7 +5,7 @@ import dataclasses
 
 import pytest
 
-from raysm.client.job.chain import Chain, TransientErrors, follow_up, is_follow_up, names_until, next_name
+from raysm.client.job.chain import Chain, TransientErrors, follow_up, next_name
 from raysm.client.job.description import Status, read
 from raysm.client.job.handle import attach
 from raysm.client.service import Service
@@ -60,12 +60,6 @@ def test_the_call_is_the_same_from_the_same_state_under_the_next_name():
     }
 
 
-def test_the_names_of_all_before_follow_from_the_tags_alone():
-    assert names_until("task", TAGS) == ("task",)
-    assert names_until("task-r2", {**SECOND, RESTART_TAG: "2"}) == ("task", "task-r1", "task-r2")
-    assert (is_follow_up("task-r2"), is_follow_up("task-r")) == (True, False)
-
-
 def test_a_job_that_ran_too_long_goes_on_from_its_checkpoints(remote, script):
     job = long_job(remote, script)
     remote.sagemaker.script.append([COMPLETED])
@@ -88,13 +82,6 @@ def test_no_more_follow_ups_than_allowed_are_sent(remote, script):
         job.result(60)
     assert len(remote.sagemaker.sent) == 3
     assert not job.cancelled()
-
-
-def test_asking_whether_it_is_done_sends_nothing(remote, script):
-    job = long_job(remote, script)
-    assert not job.done()
-    assert not job.done()
-    assert len(remote.sagemaker.sent) == 1
 
 
 def test_two_watchers_send_one_follow_up(remote, script):

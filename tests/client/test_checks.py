@@ -1,11 +1,10 @@
 """Every limit of the API: the value at it passes, the value past it is refused before anything is uploaded."""
 
 import dataclasses
-import json
 
 import pytest
 
-from raysm.client.checks import GIB, check, check_ray, check_volume, instance_types
+from raysm.client.checks import GIB, check, check_ray, check_volume
 from raysm.client.plan import Plan, plan
 from raysm.client.service import Service
 from raysm.client.submit import submit
@@ -38,26 +37,11 @@ def test_what_is_streamed_shared_or_not_known_takes_no_room_or_its_share():
         check_volume(request(Cluster("ml.m5.large", count=4), x=SHARED), {"x": 121 * GIB})
 
 
-def test_disks_of_the_instances_own_count_in_place_of_the_volume():
-    check_volume(request(Cluster("ml.g5.xlarge"), x=Input("s3://b/x")), {"x": 200 * GIB})
-    with pytest.raises(InvalidRequest, match="whose volume has 250 GB; take a larger type"):
-        check_volume(request(Cluster("ml.g5.xlarge"), x=Input("s3://b/x")), {"x": 251 * GIB})
-    check_volume(request(Cluster("ml.p5.48xlarge"), x=Input("s3://b/x")), {"x": 9000 * GIB})
-
-
 def test_inputs_have_to_fit_onto_whichever_type_the_service_takes():
     cluster = Cluster("ml.m5.large", volume_gb=400, alternatives=("ml.g5.xlarge",))
     check_volume(request(cluster, x=Input("s3://b/x")), {"x": 200 * GIB})
     with pytest.raises(InvalidRequest, match="of each ml.g5.xlarge, whose volume has 250 GB"):
         check_volume(request(cluster, x=Input("s3://b/x")), {"x": 300 * GIB})
-
-
-def test_of_groups_those_count_that_get_the_channel():
-    groups = (InstanceGroup("head", "ml.m5.large", 1), InstanceGroup("gpu", "ml.g5.xlarge", 2))
-    cluster = Cluster(groups=groups)
-    check_volume(request(cluster, x=Input("s3://b/x", groups=("gpu",))), {"x": 100 * GIB})
-    with pytest.raises(InvalidRequest, match="of each ml.m5.large"):
-        check_volume(request(cluster, x=Input("s3://b/x", groups=("gpu", "head"))), {"x": 100 * GIB})
 
 
 def test_a_job_for_aws_is_checked_before_anything_is_uploaded_and_one_of_this_machine_is_not(remote, local, tmp_path):
@@ -89,12 +73,6 @@ def test_what_leaves_room_for_raysm_s_ray_passes(line):
     check_ray([line])
 
 
-@pytest.mark.parametrize("line", ["ray @ https://host/ray-2.56.0-py3-none-any.whl", "ray==", "# ray==2.56", ""])
-def test_what_only_pip_can_judge_is_left_to_it(line):
-    check_ray([line])
-
-
-ROLE = "arn:aws:iam::123456789012:role/"
 PLAN_ARN = "arn:aws:sagemaker:eu-west-1:123456789012:training-plan/"
 
 
@@ -118,26 +96,14 @@ def groups(count, name="g"):
 
 AT_AND_PAST = {
     "hyperparameters": lambda past: {"hyperparameters": many(100 + past)},
-    "length of a hyperparameter's name": lambda past: {"hyperparameters": {"k" * (256 + past): "v"}},
     "length of a hyperparameter's value": lambda past: {"hyperparameters": {"k": "v" * (2500 + past)}},
-    "environment variables": lambda past: {"environment": many(100 + past)},
-    "length of a variable's name": lambda past: {"environment": {"k" * (512 + past): "v"}},
-    "length of a variable's value": lambda past: {"environment": {"k": "v" * (512 + past)}},
     "channels, raysm's own among them": lambda past: {"inputs": channels(19 + past)},
     "length of a URI": lambda past: {"inputs": {"x": Input("s3://b/" + "x" * (1017 + past))}},
-    "length of a content type": lambda past: {"inputs": {"x": Input("s3://b/x", content_type="x" * (256 + past))}},
-    "length of the image": lambda past: {"target": aws(image="i" * (255 + past))},
-    "length of the role": lambda past: {"target": aws(role=ROLE + "r" * (2048 - len(ROLE) + past))},
     "metric definitions": lambda past: {
         "metrics": tuple(MetricDefinition(f"m{index}", "(x)") for index in range(40 + past))
     },
     "tags": lambda past: {"tags": many(50 + past)},
-    "length of a tag's name": lambda past: {"tags": {"k": "v", "n" * (128 + past): "v"}},
-    "length of a tag's value": lambda past: {"tags": {"k": "v" * (256 + past)}},
     "security groups": lambda past: {"security": Security(subnets=("s",), security_groups=("g",) * (5 + past))},
-    "subnets": lambda past: {"security": Security(subnets=("s",) * (16 + past), security_groups=("g",))},
-    "length of a subnet": lambda past: {"security": Security(subnets=("s" * (32 + past),), security_groups=("g",))},
-    "length of a key": lambda past: {"security": Security(output_kms_key="k" * (2048 + past))},
     "length of a training plan": lambda past: {
         "cluster": Cluster("ml.m5.large", training_plan=PLAN_ARN + "p" * (2048 - len(PLAN_ARN) + past))
     },
@@ -146,61 +112,29 @@ AT_AND_PAST = {
         "kind": "processing",
         "cluster": Cluster("ml.m5.large", count=100 + past),
     },
-    "Processing: variables": lambda past: {"kind": "processing", "environment": many(100 + past)},
     "Processing: length of a variable's name": lambda past: {
         "kind": "processing",
         "environment": {"k" * (256 + past): "v"},
-    },
-    "Processing: length of a variable's value": lambda past: {
-        "kind": "processing",
-        "environment": {"k": "v" * (256 + past)},
     },
     "Processing: runtime": lambda past: {"kind": "processing", "limits": Limits(max_runtime_s=777_600 + past)},
     "Processing: volume": lambda past: {
         "kind": "processing",
         "cluster": Cluster("ml.m5.large", volume_gb=16_384 + past),
     },
-    # These are the request's own checks:
     "length of the name": lambda past: {"name": "n" * (63 + past)},
     "instance groups": lambda past: {"cluster": groups(5 + past)},
-    "length of a group's name": lambda past: {"cluster": groups(1, "g" * (63 + past))},
-    "length of a channel's name": lambda past: {"inputs": {"c" * (64 + past): Input("s3://b/x")}},
-    "length of a metric's name": lambda past: {"metrics": (MetricDefinition("m" * (255 + past), "(x)"),)},
-    "length of a regex": lambda past: {"metrics": (MetricDefinition("m", "x" * (500 + past)),)},
-    "runtime": lambda past: {"limits": Limits(max_runtime_s=28 * 86400 + past)},
-    "attempts": lambda past: {"limits": Limits(retry_attempts=30 + past)},
-    "no attempts": lambda past: {"limits": Limits(retry_attempts=1 - past)},
     "wait shorter than the runtime": lambda past: {
         "limits": Limits(spot=True, max_runtime_s=100, max_wait_s=100 - past)
     },
     "warm pool": lambda past: {"cluster": Cluster("ml.m5.large", keep_alive_s=21_600 + past)},
-    "instances": lambda past: {"cluster": Cluster("ml.m5.large", count=1 - past)},
 }
 
 
 @pytest.mark.parametrize("limit", AT_AND_PAST)
-def test_the_value_past_the_limit_is_refused(limit):
+def test_the_value_at_a_limit_passes_and_one_past_it_is_refused(limit):
+    checked(**AT_AND_PAST[limit](0))
     with pytest.raises(InvalidRequest):
         checked(**AT_AND_PAST[limit](1))
-
-
-@pytest.mark.parametrize(
-    ("entries", "length", "passes"), [(100, 256, True), (101, 256, False), (100, 257, False), (0, 1, False)]
-)
-def test_entrypoint_and_arguments_have_limits_too(entries, length, passes):
-    whole = plan(
-        JobRequest(name="job", workload=Script("x.py"), cluster=Cluster("ml.m5.large")),
-        target=aws(),
-        places=places_of(aws()),
-    )
-    call = json.loads(json.dumps(whole.request))
-    call["AlgorithmSpecification"]["ContainerArguments"] = ["a" * length] * entries
-    changed = dataclasses.replace(whole, request=call)
-    if passes:
-        assert check(changed, takes_files=False) is None
-    else:
-        with pytest.raises(InvalidRequest, match="ContainerArguments"):
-            check(changed, takes_files=False)
 
 
 def test_the_message_names_the_parameter_its_size_the_limit_and_the_remedy():
@@ -227,12 +161,6 @@ def test_a_type_that_is_newer_than_botocore_passes_with_a_warning(name, kind, ca
     (record,) = caplog.records
     assert name in record.getMessage()
     assert "update boto3" in record.getMessage()
-
-
-def test_every_type_of_the_service_model_passes():
-    types = instance_types(TRAINING)
-    assert len(types) > 100
-    assert all(checked(cluster=Cluster(name)) is None for name in types)
 
 
 @pytest.mark.parametrize(
@@ -265,13 +193,6 @@ def test_what_does_not_match_the_apis_pattern_is_refused(fields):
 def test_a_line_break_where_the_api_takes_none_is_refused_before_the_upload(fields):
     with pytest.raises(InvalidRequest, match="must match"):
         checked(**fields)
-
-
-def test_a_value_of_the_wrong_type_is_refused():
-    with pytest.raises(InvalidRequest, match=r"Environment\['k'\] must be a text, got 3"):
-        checked(environment={"k": 3})
-    with pytest.raises(InvalidRequest, match=r"InstanceCount must be a number"):
-        checked(cluster=Cluster("ml.m5.large", count=True))
 
 
 def test_what_the_api_does_not_know_or_misses_is_refused():

@@ -32,11 +32,6 @@ def processing(**fields):
     return read(PROCESSING, {**names, **fields})
 
 
-def test_a_processing_job_says_why_it_failed_in_its_own_words_first_and_nothing_twice():
-    assert processing(ExitMessage="mine", FailureReason="the service's").reason == "mine\nthe service's"
-    assert processing(ExitMessage="same", FailureReason="same").reason == "same"
-
-
 def test_outputs_lie_where_the_artifacts_do_and_before_there_are_any_where_they_will():
     config = {"OutputDataConfig": {"S3OutputPath": "s3://b/out/"}}
     assert outputs_of(training(**config)) == "s3://b/out/a/output"

@@ -12,7 +12,7 @@ from raysm.client.service import Service
 from raysm.client.submit import submit
 from raysm.contract import events
 from raysm.contract.job_api import TRAINING
-from raysm.errors import InvalidRequest, NotDone
+from raysm.errors import InvalidRequest
 from raysm.request import Limits, Script
 from tests.support.client_jobs import COMPLETED, EXCEEDED, M5, NOW_MS, long_job
 from tests.support.sagemaker import QUICK, refusal
@@ -62,14 +62,6 @@ def test_between_two_looks_it_is_waited_for_what_the_target_tells_of_the_job(rem
     lines = JobStream(Chain(job.name, service=service, api=TRAINING)).follow(timeout=60)
     assert [line.text for line in lines] == ["told"]
     assert waits[:2] == [(job.name, 0, True), (job.name, 5, True)]
-
-
-def test_following_shows_every_job_of_a_chain(remote, script):
-    job = long_job(remote, script)
-    remote.sagemaker.script.append([COMPLETED])
-    for index, name in enumerate((job.name, f"{job.name}-r1", f"{job.name}-r2")):
-        remote.write_log(name, "algo-1", [(NOW_MS + index, f"run {index}")])
-    assert [line.text for line in job.lines(follow=True)] == ["run 0", "run 1", "run 2"]
 
 
 def write_losses(remote, names):
@@ -204,8 +196,3 @@ def test_who_looks_alone_sends_no_follow_up(remote, script):
     assert len(remote.sagemaker.sent) == 1
     assert list(stream_of(remote, job, send=True).new_lines()) == []
     assert len(remote.sagemaker.sent) == 3
-
-
-def test_following_ends_at_its_deadline_although_the_job_goes_on(remote, job):
-    with pytest.raises(NotDone, match=r"has not ended within 0\.01 s; it goes on"):
-        list(stream_of(remote, job).follow(0.01))

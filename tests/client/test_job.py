@@ -2,23 +2,20 @@ import concurrent.futures
 import dataclasses
 import datetime
 import io
-from datetime import UTC, timedelta
 
 import pytest
 
-from raysm.client.job.description import Description, SecondaryStatus, Status
+from raysm.client.job.description import Status
 from raysm.client.job.handle import attach
 from raysm.client.job.listing import jobs
 from raysm.client.job.records import task_of
-from raysm.client.job.text import text
 from raysm.client.service import Service
 from raysm.client.submit import submit
 from raysm.contract import events
-from raysm.contract.job_api import TRAINING
 from raysm.errors import InvalidRequest, JobNotFound, JobStopped, NotDone, ServiceError
 from raysm.request import Cluster, MetricDefinition, Script
 from tests.support.client_jobs import COMPLETED, M5, NOW_MS, long_job
-from tests.support.sagemaker import QUICK, aws, fake_local, refusal
+from tests.support.sagemaker import QUICK, fake_local, refusal
 
 # Status
 
@@ -35,14 +32,6 @@ def test_wait_returns_how_it_ended_after_as_many_polls_as_it_took(remote, script
     job = submit(Script(str(script)), cluster=M5, on=remote.service)
     assert job.wait(60) is Status.COMPLETED
     assert remote.sagemaker.described == 4
-
-
-def test_a_job_that_ended_is_not_asked_for_again(remote, job):
-    remote.sagemaker.end(job.name, "Completed")
-    job.wait()
-    before = remote.sagemaker.described
-    assert (job.done(), job.status, job.secondary_status) == (True, "Completed", "Completed")
-    assert remote.sagemaker.described == before
 
 
 def test_a_folder_in_the_place_of_the_timeout_is_refused_with_the_words_that_bring_it_there(job, tmp_path):
@@ -108,13 +97,6 @@ def test_a_callback_is_called_once_the_job_has_ended(remote, job):
     assert called.result(60) is job
 
 
-def test_a_callback_on_a_job_that_has_ended_is_called_at_once(remote, job):
-    remote.sagemaker.end(job.name, "Completed")
-    seen = []
-    job.add_done_callback(seen.append)
-    assert seen == [job]
-
-
 def test_a_callback_that_raises_hinders_no_other(remote, job, caplog):
     called = concurrent.futures.Future()
     job.add_done_callback(lambda job: 1 / 0)
@@ -167,14 +149,6 @@ def test_outputs_are_inputs_of_the_next_job(remote, job):
 # Follow-ups
 
 
-def test_a_run_that_went_on_counts_as_done_for_the_next_one(remote, script):
-    job = long_job(remote, script, restarts=1)
-    remote.sagemaker.script.append([COMPLETED])
-    job.wait(60)
-    again = submit(Script(str(script)), cluster=M5, on=remote.service, if_done="skip")
-    assert again.name == job.name
-
-
 def test_the_handle_stays_the_same_when_it_goes_over_to_a_follow_up(remote, script):
     job = long_job(remote, script)
     remote.sagemaker.script.append([COMPLETED])
@@ -183,13 +157,6 @@ def test_the_handle_stays_the_same_when_it_goes_over_to_a_follow_up(remote, scri
     job.wait(60)
     assert kept[job] == "mine"
     assert kept[attach(job.name, remote.service)] == kept[first] == "mine"
-
-
-def test_a_job_is_found_again_by_its_name(remote, job):
-    again = attach(job.name, remote.service)
-    assert again == job
-    assert again.tags["raysm:workload"] == "script"
-    assert again.tags["raysm:project"] == "default"
 
 
 def test_a_job_that_is_nowhere_is_an_error_that_says_where_it_was_sought(remote):
@@ -294,34 +261,6 @@ def test_views_are_methods_of_a_job(remote, job):
     remote.sagemaker.end(job.name, "Completed")
     with pytest.raises(InvalidRequest, match="has ended"):
         job.dashboard()
-
-
-BEGIN = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-
-JOB = Description(
-    name="a-job",
-    arn="arn:aws:sagemaker:eu-west-1:123456789012:training-job/a-job",
-    api=TRAINING,
-    status=Status.COMPLETED,
-    secondary=SecondaryStatus.COMPLETED,
-    instances=(("ml.m5.large", 1), ("ml.g5.xlarge", 2)),
-    created=BEGIN - timedelta(hours=5),
-    started=BEGIN,
-    ended=BEGIN + timedelta(seconds=59),
-)
-
-
-def test_every_group_of_instances_is_counted_and_a_status_is_not_said_twice():
-    line = text(JOB, aws())
-    assert line.startswith("<raysm job a-job: Completed · 1 × ml.m5.large + 2 × ml.g5.xlarge · 59 s · ")
-
-
-@pytest.mark.parametrize(
-    ("seconds", "shown"), [(0, "0 s"), (59, "59 s"), (61, "1 min 1 s"), (3600, "1 h 0 min"), (90_061, "25 h 1 min")]
-)
-def test_how_long_a_job_ran_is_said_from_its_start(seconds, shown):
-    job = dataclasses.replace(JOB, ended=BEGIN + timedelta(seconds=seconds))
-    assert f" · {shown} · " in text(job, aws())
 
 
 def test_the_repr_says_what_a_person_wants_to_know(remote, job):

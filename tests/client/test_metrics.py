@@ -19,10 +19,6 @@ def test_metrics_are_chosen_by_names_and_patterns():
     assert CURVE.named("*/loss").names == ["val/loss"]
 
 
-def test_a_step_is_a_row():
-    assert CURVE.of_job().rows() == [(1, 10.0, {"loss": 1.0, "val/loss": 1.5}), (2, 20.0, {"loss": 0.5})]
-
-
 def test_of_a_step_that_was_done_again_the_last_value_counts():
     again = Metrics([*CURVE, Metric(name="loss", value=0.75, step=1, time_s=30.0)])
     assert again.named("loss").rows() == [(1, 30.0, {"loss": 0.75}), (2, 20.0, {"loss": 0.5})]

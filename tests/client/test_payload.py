@@ -117,11 +117,6 @@ def test_who_may_not_remove_it_still_learns_how_the_job_ended(remote, job):
     assert payload(remote, job.name)
 
 
-def test_it_is_the_one_of_the_jobs_payload(remote, job):
-    stored = Storage(remote.service).read(f"{payload_uri(remote.sagemaker.sent[0])}token")
-    assert token_of(job) == stored.decode()
-
-
 def test_a_follow_up_has_the_first_jobs(remote, script):
     job = long_job(remote, script, restarts=1)
     remote.sagemaker.script.append([{}, {}, {}, {}, COMPLETED])

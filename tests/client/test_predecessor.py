@@ -51,15 +51,6 @@ def test_a_job_that_is_just_ending_is_waited_for_and_that_is_said(remote, script
     assert caplog.text.count("waiting until") == 1
 
 
-def test_a_service_that_is_away_for_a_moment_is_borne_while_a_job_is_waited_for(remote, script):
-    first = send(remote, script)
-    remote.sagemaker.jobs[first.name]["answer"] |= {"TrainingJobStatus": "Stopping", "SecondaryStatus": "Stopping"}
-    remote.sagemaker.jobs[first.name]["changes"] = [{}, COMPLETED]
-    remote.fail("describe_training_job", refusal("ServiceUnavailable", "away"), times=2)
-    send(remote, script, resume=True)
-    assert len(remote.sagemaker.sent) == 2
-
-
 def test_a_predecessor_that_has_ended_or_was_deleted_is_not_waited_for(remote, script):
     first = send(remote, script)
     remote.sagemaker.end(first.name, "Failed")

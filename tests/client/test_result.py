@@ -15,7 +15,6 @@ from raysm.client.results.result import (
     begin_result,
     check_folder,
     earlier_result,
-    finish_result,
     manifest_of,
 )
 from raysm.client.source.function import Function
@@ -38,34 +37,11 @@ def leave_result(folder, job, *names):
     manifest.write(folder)
 
 
-def test_only_a_result_of_the_same_task_may_be_replaced(tmp_path):
-    leave_result(tmp_path, FIRST, "x")
-    assert check_folder(tmp_path, SECOND) == Earlier(job=FIRST, names=frozenset({"x"}))
-    with pytest.raises(InvalidRequest, match=f"holds the result of {FIRST}, another task than 'b'"):
-        check_folder(tmp_path, OTHER)
-    assert check_folder(tmp_path) is not None  # before a job has its name any result may do
-
-
 def test_while_a_result_is_brought_the_folder_says_what_it_mixes(tmp_path):
     leave_result(tmp_path, FIRST, "old")
     begin_result(tmp_path, SECOND, ["new"], check_folder(tmp_path, SECOND))
     assert manifest_of(tmp_path) is None
     assert earlier_result(tmp_path) == Earlier(job=SECOND, names=frozenset({"old", "new"}))
-
-
-@pytest.mark.parametrize("name", ["../mine", "deep/../../mine"])
-def test_no_file_outside_of_the_folder_is_removed(tmp_path, name):
-    (tmp_path / "mine").touch()
-    folder = tmp_path / "out"
-    (folder / "deep").mkdir(parents=True)
-    finish_result(folder, SECOND, [], Earlier(job=FIRST, names=frozenset({name, str(tmp_path / "mine")})))
-    assert (tmp_path / "mine").exists()
-
-
-def test_a_manifest_that_is_not_raysms_is_none(tmp_path):
-    (tmp_path / "manifest.json").write_text('{"mine": true}')
-    assert manifest_of(tmp_path) is None
-    assert earlier_result(tmp_path) is None
 
 
 def double(x):

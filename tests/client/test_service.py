@@ -114,17 +114,9 @@ def test_a_login_that_is_too_old_for_a_call_is_the_same_error(error):
     [
         "SlowDown",
         "InternalError",
-        "RequestLimitExceeded",
-        "TooManyRequestsException",
         "InternalServerException",
-        "InternalFailure",
-        "ServiceUnavailableException",
         "ThrottlingException",
-        "RequestTimeout",
-        "PriorRequestNotComplete",
-        "429",
-        "502",
-        "504",
+        "503",
     ],
 )
 def test_an_error_that_passes_is_known_by_its_code(stubbed, code):

@@ -42,11 +42,6 @@ def test_groups_put_away_a_type_and_a_count_of_a_weaker_place_and_the_reverse():
     assert settings(grouped, uniform).options()["cluster"] == Cluster("ml.c5.xlarge", count=2)
 
 
-def test_a_whole_cluster_with_groups_names_type_and_count_as_they_are_by_default():
-    whole = {"cluster": {"groups": GROUPS, "instance_type": "local", "count": 1}}
-    assert settings({"cluster": {"count": 7}}, whole).options()["cluster"].groups[0].name == "a"
-
-
 def test_the_count_of_this_machine_is_that_of_a_cluster_that_says_only_something_else():
     local = {"local": {"instances": 3}, "cluster": {"coordinator_only": True}}
     assert settings(local).options()["cluster"] == Cluster(count=3, coordinator_only=True)

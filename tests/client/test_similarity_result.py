@@ -90,10 +90,6 @@ def test_parts_of_the_full_matrix_are_one_array_that_is_read_where_it_is_asked(s
     assert np.array_equal(np.asarray(found), everything)
 
 
-def test_names_of_rows_are_read_by_their_own_name(scores):
-    assert scores[0].table("ids.parquet")["id"].to_pylist() == ["a", "b"]
-
-
 def test_it_says_what_it_has_together(scores):
     said = repr(scores[0])
     assert "similarity: 10 rows x 7 columns, 21 bytes in 3 parts; .table()" in said

@@ -43,12 +43,6 @@ class Scripted:
         return "scripted"
 
 
-def test_a_script_travels_with_its_source_and_without_a_pickle(tmp_path):
-    (tmp_path / "my_train.py").write_text("")
-    package = package_of(Script(str(tmp_path / "my_train.py")))
-    assert (package.title, package.pickled, list(package.source.files)) == ("my_train", None, ["my_train.py"])
-
-
 def test_a_kind_of_ones_own_brings_the_modules_that_define_it(tmp_path):
     with imported_from(tmp_path) as sweep:
         package = package_of(sweep(trials=3))
@@ -162,17 +156,6 @@ def test_what_a_function_uses_is_named_with_the_function():
 
     assert path(closes) == "held (used by closes)"
     assert path(defaults) == "default 0 of defaults"
-
-
-def test_a_value_that_holds_itself_is_looked_at_once():
-    circle = [LOCK]
-    circle.insert(0, circle)
-    assert path(nothing, circle) == "args[0][1]"
-
-
-def test_the_message_of_a_call_says_what_and_where():
-    with pytest.raises(InvalidRequest, match=r"cannot be pickled: args\[0\]\['lock'\] is a lock: TypeError"):
-        pickled_call(nothing, ({"lock": LOCK},), {})
 
 
 def test_the_message_of_a_value_says_what_and_where():

@@ -7,9 +7,9 @@ from botocore.response import StreamingBody
 from botocore.stub import Stubber
 
 from raysm.client.service import Service
-from raysm.client.storage.s3 import Outdated, Storage, read_versioned, split, write_versioned
+from raysm.client.storage.s3 import Outdated, Storage, read_versioned, write_versioned
 from raysm.client.targets.connection import Bucket
-from raysm.errors import InvalidRequest, ServiceError
+from raysm.errors import ServiceError
 from tests.support.sagemaker import KEYS, REGION, aws, fake_aws
 
 URI = "s3://kept/g/head.json"
@@ -128,12 +128,6 @@ def test_a_bucket_that_another_account_made_under_the_expected_name_is_refused()
         storage = Storage(Service(aws(), clients={"s3": client}.__getitem__))
         with pytest.raises(ServiceError, match=r"belongs to another account.*AWS\(bucket=…\)"):
             storage.ensure_bucket(Bucket(name="bucket", owner="123456789012"), REGION)
-
-
-def test_a_uri_without_bucket_is_refused():
-    assert split("s3://b/a/b") == ("b", "a/b")
-    with pytest.raises(InvalidRequest, match="is not s3://bucket/key"):
-        split("s3:///a")
 
 
 def test_a_bucket_that_the_user_named_is_not_made(remote):

@@ -1,18 +1,12 @@
-import dataclasses
-import importlib
 import os
 import re
 import shutil
 import subprocess
 import sys
 
-import boto3
 import cloudpickle
 import pytest
-from botocore.stub import Stubber
 
-from raysm.client.job.handle import attach
-from raysm.client.service import Service
 from raysm.client.source.function import DataParallel, Function
 from raysm.client.source.remote import remote
 from raysm.client.storage.s3 import Storage
@@ -20,10 +14,9 @@ from raysm.client.submit import prepare, submit
 from raysm.client.targets.connection import Bucket
 from raysm.client.units import PYTHON_VERSION
 from raysm.contract import payload
-from raysm.contract.result import VALUE
 from raysm.errors import InvalidRequest
 from raysm.request import Cluster, Input, Limits, Local, Script, Security, Similarity, TorchScript
-from tests.support.sagemaker import KEYS, REGION, aws, fake_aws
+from tests.support.sagemaker import REGION, fake_aws
 
 M5 = Cluster("ml.m5.large")
 
@@ -58,17 +51,6 @@ def test_a_pickle_that_the_image_cannot_read_is_refused_while_nothing_is_sent(wo
         with pytest.raises(InvalidRequest, match=f"pickled by this Python {PYTHON_VERSION}, .* has Python {other}"):
             submit(workload, cluster=M5, on=fake.service)
         assert fake.s3.calls == []
-
-
-def test_botocore_itself_takes_the_plan_as_it_is(remote, script):
-    client = boto3.client("sagemaker", region_name=REGION, **KEYS)
-    with Stubber(client) as stubber:
-        service = Service(aws(), clients={**remote.clients, "sagemaker": client}.__getitem__)
-        prepared = prepare(Script(str(script)), cluster=M5, on=service)
-        arn = f"arn:aws:sagemaker:{REGION}:123456789012:training-job/{prepared.request.name}"
-        stubber.add_response("create_training_job", {"TrainingJobArn": arn}, dict(prepared.plan.request))
-        assert prepared.send().name == prepared.request.name
-        stubber.assert_no_pending_responses()
 
 
 def test_the_payload_arrives_whole_and_says_what_was_asked_for(remote, script, tmp_path):
@@ -124,13 +106,6 @@ def test_a_task_without_a_name_is_named_by_its_workload(remote, tmp_path, worklo
     (tmp_path / "my_train.v2.py").write_text("")
     inputs = {"matrix": "s3://b/m.npy"} if isinstance(workload, Similarity) else {}
     assert prepare(workload, cluster=M5, on=remote.service, inputs=inputs).task == task
-
-
-def test_local_data_is_uploaded_for_aws_and_the_job_is_told_where(remote, script, tmp_path):
-    (tmp_path / "m.npy").write_bytes(b"data")
-    submit(Script(str(script)), cluster=M5, on=remote.service, inputs={"x": tmp_path / "m.npy"})
-    uri = sent(remote)["InputDataConfig"][1]["DataSource"]["S3DataSource"]["S3Uri"]
-    assert Storage(remote.service).read(uri) == b"data"
 
 
 @pytest.mark.parametrize(
@@ -249,22 +224,6 @@ def test_a_changed_module_beside_a_script_makes_a_new_run_if_the_script_imports_
     assert again() != first
 
 
-def test_another_image_makes_a_new_run(either, folder):
-    first = run(either, folder)
-    image = f"{REGION}/other:1"
-    target = dataclasses.replace(either.service.target, image=image)
-    other = Service(target, clients=either.clients.__getitem__, polling=either.service.polling)
-    cluster = None if isinstance(target, Local) else M5
-    again = submit(Script("main.py", source_dir=str(folder)), on=other, if_done="skip", name="task", cluster=cluster)
-    assert again.name != first.name
-
-
-def test_one_that_is_being_stopped_is_run_anew(remote, folder):
-    first = run(remote, folder)
-    remote.sagemaker.jobs[first.name]["answer"]["TrainingJobStatus"] = "Stopping"
-    assert run(remote, folder) != first
-
-
 def test_what_the_result_does_not_depend_on_makes_none(either, folder):
     first = run(either, folder)
     (folder / "__pycache__").mkdir()
@@ -281,15 +240,6 @@ def test_a_changed_object_makes_a_new_run(remote, folder):
     assert run(remote, folder, inputs=inputs) == first
     storage.write("s3://data/x/1", b"2")
     assert run(remote, folder, inputs=inputs) != first
-
-
-def test_a_touched_file_makes_a_new_run_on_this_machine(local, folder, tmp_path):
-    (tmp_path / "x.csv").write_text("1")
-    inputs = {"x": tmp_path / "x.csv"}
-    first = run(local, folder, inputs=inputs)
-    assert run(local, folder, inputs=inputs) == first
-    os.utime(tmp_path / "x.csv", (1, 1))
-    assert run(local, folder, inputs=inputs) != first
 
 
 def test_a_changed_local_file_makes_a_new_run_on_aws_and_a_touched_one_does_not(remote, folder, tmp_path):
@@ -345,41 +295,6 @@ def test_a_function_travels_with_its_arguments_and_its_python(remote, tmp_path):
     fn, args, kwargs = cloudpickle.loads(found.function.read_bytes())
     assert fn(*args, **kwargs) == 42
     assert job.tags["raysm:python"] == PYTHON_VERSION == found.request.workload.python
-
-
-def test_the_value_of_a_function_comes_back(remote):
-    job = submit(Function(double, 21), cluster=M5, on=remote.service)
-    remote.sagemaker.end(job.name, "Completed")
-    Storage(remote.service).write(f"{job.outputs}/model/{VALUE}", cloudpickle.dumps(42))
-    assert job.result(1) == 42
-    assert attach(job.name, remote.service).result() == 42
-
-
-@pytest.fixture
-def own_modules(tmp_path, monkeypatch):
-    """Return how to write modules of the user's, and to import the first; they are forgotten at the end."""
-    monkeypatch.syspath_prepend(str(tmp_path / "own"))
-
-    def write(**texts):
-        (tmp_path / "own").mkdir()
-        for name, text in texts.items():
-            (tmp_path / "own" / f"{name}.py").write_text(text)
-        return importlib.import_module(next(iter(texts)))
-
-    before = set(sys.modules)
-    yield write
-    for name in set(sys.modules) - before:
-        del sys.modules[name]
-
-
-LAZY = "def run():\n    from own_late import value\n    return value()\n"
-
-
-def test_a_function_that_missed_a_module_says_where_to_import_it(remote, own_modules):
-    own = own_modules(own_main=LAZY, own_late="", own_hidden="")
-    job = submit(Function(own.run), cluster=M5, on=remote.service)
-    remote.sagemaker.end(job.name, "Failed", FailureReason="ModuleNotFoundError: No module named 'own_hidden'")
-    assert "import it by its name in the function, or at the top of the function's file" in str(job.exception())
 
 
 def test_a_function_of_a_notebook_brings_the_modules_of_its_folder(tmp_path):
