@@ -1,6 +1,6 @@
 """raysm for users of the SageMaker Python SDK: ``ModelTrainer(..., distributed=raysm.sdk.Ray())``.
 
-Needs the extra ``sdk``. The SDK is imported when ``Ray`` is first asked for, which takes seconds.
+Needs the extra ``sdk``. The SDK, whose import takes seconds, is imported on the first use of ``Ray``.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -15,12 +15,12 @@ __all__ = ["Ray"]
 
 def __getattr__(name: str) -> Any:
     if name != "Ray":
-        # No other type: ``hasattr`` and ``from … import`` catch it alone where they ask for a name that is not there.
+        # ``hasattr`` and ``from … import`` expect this type.
         raise AttributeError(f"module 'raysm.sdk' has no attribute {name!r}")
     try:
         from raysm.sdk.distributed import Ray
     except ImportError as error:
-        # Version 2 of the SDK, too, has no sagemaker.train.
+        # Version 2 of the SDK lacks sagemaker.train too.
         raise MissingDependency(
             f"raysm.sdk needs the SageMaker Python SDK, version 3, and {error.name} is not installed: "
             "python3 -m pip install 'raysm[sdk]'"

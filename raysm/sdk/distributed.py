@@ -1,13 +1,12 @@
-"""``Ray``: a way to distribute, for the SageMaker SDK's ``ModelTrainer``.
+"""``Ray``: a distribution for the SageMaker SDK's ``ModelTrainer``.
 
 The SDK uploads a folder and runs its script on every instance. There raysm's bootstrap forms one Ray cluster and runs
 the entry script on its head.
 
-What the SDK's way of starting costs: a stop and a spot interruption do not reach user code, which has no grace. The SDK
-puts ``/bin/bash -c`` between SageMaker's init and everything else. The init (tini, as public logs of jobs show it)
-passes SIGTERM on to bash alone, which dies of it at once, and the container with it; where bash is the first process
-itself, it does not hear SIGTERM, and everything is killed 120 s later. Jobs that must write a checkpoint then write it
-from time to time, or go by ``raysm.submit``, whose first program is raysm's own.
+User code gets no grace period at a stop or a spot interruption, because the SDK puts ``/bin/bash -c`` between
+SageMaker's init and everything else. The init (tini, in public logs of jobs) sends SIGTERM to bash alone, which dies at
+once, and the container with it. If bash is the first process itself, it ignores SIGTERM, and everything is killed 120 s
+later. Jobs that need a checkpoint then write one from time to time, or use ``raysm.submit``.
 """
 
 import shutil
@@ -25,7 +24,7 @@ from raysm.contract.seal import START
 __all__ = ["Ray"]
 
 FOLDER = "raysm"
-"""A folder of our own: the SDK copies ours over its own drivers."""
+"""A folder of our own, because the SDK copies ours over its own drivers."""
 
 
 class Ray(DistributedConfig):  # type: ignore[misc]  # the SDK has no types
@@ -46,38 +45,35 @@ class Ray(DistributedConfig):  # type: ignore[misc]  # the SDK has no types
     """
 
     init: bool = False
-    """Joins the cluster before the script begins: for a script that calls no ``ray.init()``, as those of AWS's samples
-    do, whose launcher has called it. One that calls it is refused by Ray, as any second call."""
+    """Joins the cluster before the script begins, for a script without ``ray.init()``, as in AWS's samples, whose
+    launcher calls it. Ray refuses a second call."""
     head: str | None = None
     """The instance group whose first instance is the head; None is the instance with the lowest number of all."""
     coordinator_only: bool = False
     """True keeps all work off the head."""
     min_instances: int | None = Field(default=None, ge=1)
-    """Go on with this many when the joining deadline passes; None is all of them."""
+    """Number of instances that is enough when the joining deadline passes; None is all of them."""
     join_timeout_s: float = Field(default=600.0, gt=0)
     """Seconds from the start of the head until every instance must have joined."""
     placement_timeout_s: float = Field(default=600.0, gt=0)
-    """Seconds for which Ray may wait for resources that no instance has; then the job fails."""
+    """Seconds after which the job fails if Ray waits for resources that no instance has."""
     on_instance_loss: Literal["fail", "continue"] = "fail"
     """What the loss of an instance other than the head does to the job."""
-    # Cluster's own bounds: what breaks them would else be found in the instances, which are paid by then.
+    # The bounds of Cluster, checked before instances are paid for.
     silence_s: float = Field(default=30.0, ge=3, le=86_400)
-    """Seconds for which an instance may say nothing before it is lost."""
+    """Seconds without a heartbeat after which an instance is lost."""
 
     @property
     def driver_dir(self) -> str:
-        """A new folder with a new secret each time that the SDK asks, which it does once for every job.
-
-        It lives as long as this object.
-        """
-        # mkdtemp makes it 0700: other users of this machine are not to read the secret.
+        """A new folder with a new secret for each job, which is deleted with this object."""
+        # mkdtemp creates it with mode 0700, because it contains a secret.
         folder = tempfile.mkdtemp(prefix="raysm-sdk-")
-        # Not sooner: the SDK copies the folder some time after this has returned.
+        # Not earlier, because the SDK copies the folder later.
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         payload.pack_driver(Path(folder) / FOLDER)
         return folder
 
     @property
     def driver_script(self) -> str:
-        """What the SDK's ``sm_train.sh`` runs on every instance, below ``driver_dir``."""
+        """The script below ``driver_dir`` that the SDK's ``sm_train.sh`` runs on every instance."""
         return f"{FOLDER}/{START}"
