@@ -3,6 +3,7 @@
 import io
 import json
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -51,7 +52,7 @@ class Remote:
             raise error
         if "slow" in source:
             raise KeyboardInterrupt
-        return "shown" if source == "x" else None
+        return SimpleNamespace(result="shown" if source == "x" else None)
 
 
 def typed(*lines):
