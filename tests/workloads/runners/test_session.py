@@ -5,6 +5,7 @@ import threading
 from raysm.request.session import SessionWorkload
 from raysm.workloads.runner import Runner
 from raysm.workloads.runners.session import RAYS_PRINTER, SERVER_THREAD, SessionRunner, _Serving
+from raysm.workloads.session.blobs import Blobs
 from raysm.workloads.session.cells import Cells
 
 
@@ -23,5 +24,5 @@ def test_the_kind_names_this_runner():
 
 
 def test_what_the_server_and_ray_print_while_nothing_runs_is_the_jobs(tmp_path):
-    serving = _Serving(None, Cells("algo-1"), tmp_path, tmp_path)
+    serving = _Serving(None, Cells("algo-1"), tmp_path, tmp_path, Blobs(tmp_path))
     assert [output_in(serving, name) for name in (SERVER_THREAD, RAYS_PRINTER, "anybody")] == [None] * 3
