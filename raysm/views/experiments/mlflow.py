@@ -1,6 +1,6 @@
 """Copy jobs, trials and rows of grids into a local MLflow store, and show them in MLflow's own pages.
 
-The copy is written into the tables of MLflow's SQLite file. MLflow's client takes seven times as long, because it
+The copy is written into the tables of MLflow's SQLite file. MLflow's client takes several times as long, because it
 writes each run in several transactions (``tests/benchmarks/experiments.py --mlflow``). A test reads the runs back by
 MLflow's client.
 """
