@@ -13,7 +13,7 @@ expect = pytest.importorskip("playwright.sync_api").expect
 
 pytestmark = pytest.mark.browser
 
-WAIT_S = 60.0
+WAIT_S = 300.0
 
 
 def test_it_is_there_at_once_and_gives_way_to_rays_page_at_the_same_tab(browser, tmp_path, picture):

@@ -11,7 +11,7 @@ from raysm.client.logs.pending import JobWait, Silence, reasons_told
 from raysm.contract.events import State, line
 from raysm.errors import ServiceError
 
-DEADLINE_S = 60.0
+DEADLINE_S = 300.0
 
 
 def how(secondary, message="", status=Status.IN_PROGRESS):

@@ -25,7 +25,7 @@ from raysm.contract.result import FAILURE, Failure
 from tests.support.own_process import run_apart
 from tests.support.payloads import pack_payload
 
-DEADLINE_S = 120.0
+DEADLINE_S = 300.0
 """Of what happens within seconds on a machine that has nothing else to do."""
 
 FAKE_RAY = Path(__file__).with_name("fake_ray.py")

@@ -5,7 +5,7 @@ import time
 
 __all__ = ["await_dashboard"]
 
-WAIT_S = 60.0
+WAIT_S = 300.0
 
 
 def await_dashboard(port):

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-WAIT_S = 60.0
+WAIT_S = 300.0
 
 
 class Kept:

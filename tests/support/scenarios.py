@@ -4,7 +4,7 @@ import asyncio
 
 __all__ = ["WAIT_S", "run"]
 
-WAIT_S = 60
+WAIT_S = 300.0
 
 
 def run(scenario):

@@ -16,7 +16,7 @@ from raysm.workloads.session.shell import show_figures_inline
 from tests.support.sessions import Served
 
 ROOT = Path(__file__).parents[2]
-WAIT_S = 60.0
+WAIT_S = 300.0
 
 
 @contextlib.contextmanager

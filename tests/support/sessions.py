@@ -39,7 +39,7 @@ __all__ = [
     "wired",
 ]
 
-WAIT_S = 60.0
+WAIT_S = 300.0
 
 
 def state(**fields):

@@ -19,7 +19,7 @@ from raysm import training
 from raysm.errors import InvalidInput, InvalidRequest
 from raysm.workloads.training.loop import session as sessions
 
-DEADLINE_S = 120.0
+DEADLINE_S = 300.0
 """For one training of all ranks, which takes a second on an idle machine."""
 
 GRACE_S = 5.0

@@ -80,7 +80,7 @@ def test_no_process_of_another_instance_takes_a_block(ray_here):
         processes.close([])
 
 
-WAIT_S = 120.0
+WAIT_S = 300.0
 
 
 def test_a_task_that_runs_is_ended_with_its_process(ray_here, tmp_path):

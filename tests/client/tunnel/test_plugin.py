@@ -16,7 +16,7 @@ from raysm.errors import MissingDependency, ServiceError
 from tests.support.echo import exchange
 from tests.support.sagemaker import aws, refusal
 
-DEADLINE_S = 60
+DEADLINE_S = 300.0
 
 # Takes a session as AWS's plugin does: forwards a port, which echoes here, or runs the command between its own words.
 PLUGIN = """

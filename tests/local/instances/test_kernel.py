@@ -17,7 +17,7 @@ signal.signal(signal.SIGINT, signal.SIG_IGN)
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
 runpy.run_path(sys.argv[1])["become_visitor"](*json.loads(sys.argv[2]))
 """
-WAIT_S = 60
+WAIT_S = 300.0
 
 
 def become(folder, *command, stdin=os.devnull, **started):

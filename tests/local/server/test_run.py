@@ -18,7 +18,7 @@ from raysm.local.server.validation import ApiError
 from raysm.local.server.warm_pools import WarmPools
 from tests.support.api_requests import training_parameters
 
-WAIT_S = 60.0
+WAIT_S = 300.0
 
 
 class Watched(Cores):

@@ -21,7 +21,7 @@ from tests.support.client_jobs import NOW_MS
 from tests.support.dashboard_head import TOKEN, Answer, Watched, serving_head, showing, told, way_to
 from tests.support.strangers import asked_by_another_user, needs_two_users
 
-WAIT_S = 60.0
+WAIT_S = 300.0
 CHARTS = "raysm/charts/d/rayDefaultDashboard/?data=1"
 COOKIE = f"ray-authentication-token={TOKEN}"
 

@@ -13,7 +13,7 @@ from raysm.workloads.session.blobs import Blobs
 from raysm.workloads.session.calls import Call, Calls, Insisting, answer, status_of
 from raysm.workloads.session.outcomes import interrupted
 
-WAIT_S = 60.0
+WAIT_S = 300.0
 
 
 class Scripted:

@@ -60,7 +60,7 @@ def test_it_stands_for_the_program_for_as_long_as_is_wanted():
     assert (sys.modules["__main__"], sys.argv) == (main, argv)
 
 
-WAIT_S = 60.0
+WAIT_S = 300.0
 
 
 def call(body, kind=CELL, **fields):

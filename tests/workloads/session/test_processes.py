@@ -21,7 +21,7 @@ from tests.support.interrupting import interrupted
 
 pytestmark = pytest.mark.usefixtures("ray_here")
 
-WAIT_S = 120.0
+WAIT_S = 300.0
 
 
 def with_calls(folder, script):

@@ -18,7 +18,7 @@ from raysm.workloads.session.relay import Printing
 from raysm.workloads.session.remote_calls import ByInstance, InstanceCells, RemoteCalls
 from tests.support.interrupting import interrupted
 
-WAIT_S = 120.0
+WAIT_S = 300.0
 
 
 def call(body, kind=CELL, *, host="algo-1", id="c"):
@@ -145,8 +145,6 @@ class TestInProcessesOfRays:
 
 
 pytestmark = pytest.mark.usefixtures("ray_here")
-
-WAIT_S = 120.0
 
 
 def with_calls(folder, script):

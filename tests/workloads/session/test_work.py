@@ -16,7 +16,7 @@ from raysm.workloads.session import work
 from raysm.workloads.session.blobs import Blob, Blobs
 from raysm.workloads.session.work import CallLine, Serving
 
-WAIT_S = 60.0
+WAIT_S = 300.0
 LARGE = os.urandom(3 << 20)
 
 
