@@ -156,7 +156,7 @@ def test_the_token_of_a_job_is_that_of_its_payload_as_long_as_there_is_one(remot
     assert len(capsys.readouterr().out.strip()) == 64
     remote.sagemaker.end(job.name, "Completed")
     printed(remote, "result", job.name)
-    with pytest.raises(JobNotFound, match="the payload of .* is not there any more, nor is its token"):
+    with pytest.raises(JobNotFound, match="the payload of .* was deleted, and its token with it"):
         printed(remote, "token", job.name)
 
 

@@ -129,5 +129,5 @@ def test_a_follow_up_has_the_first_jobs(remote, script):
 def test_once_the_payload_is_gone_it_is_not_there(remote, job):
     remote.sagemaker.end(job.name, "Completed")
     assert job.done()
-    with pytest.raises(JobNotFound, match=f"the payload of {job.name} is not there any more, nor is its token"):
+    with pytest.raises(JobNotFound, match=f"the payload of {job.name} was deleted, and its token with it"):
         token_of(job)

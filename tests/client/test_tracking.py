@@ -74,7 +74,7 @@ def test_a_copy_that_is_not_whole_in_time_is_told_and_completed_by_who_waits_aga
         fake.answer("script", Answer(lines=[line(metric) for metric in METRICS]))
         chain = job.send().chain
         complete(chain, within_s=0.1)
-    assert f"the copy of late in {place} is not whole yet: raysm.attach('late').wait() completes it" in caplog.text
+    assert f"the copy of late in {place} is incomplete so far: raysm.attach('late').wait() completes it" in caplog.text
     complete(chain, WITHIN_S)
     assert [run.info.status for run in runs(place)] == ["FINISHED"]
 

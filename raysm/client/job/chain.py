@@ -23,7 +23,7 @@ from raysm.request.options import keys_taken_over
 _log = logging.getLogger("raysm")
 
 TAKEN_OVER = keys_taken_over(JobRequest, AWS, Local)
-"""The keys of Describe's answer that a follow-up is sent with."""
+"""Keys of Describe's answer that the Create call of a follow-up repeats."""
 
 FOLLOW_UP = re.compile(r"-r\d+$")
 """The end of a follow-up job's name."""
@@ -33,8 +33,8 @@ READ_ONLY = ("SelectedInstanceType", "SelectedInstanceCount")
 
 
 def next_name(description: Description, tags: Mapping[str, str]) -> str | None:
-    """Return the name of the job that continues this one; None if none does."""
-    # Without checkpoints a follow-up would begin anew, and run out of its time too.
+    """Return the name of the job that continues this one; None if no job does."""
+    # Without checkpoints a follow-up would start from the beginning, and reach its time limit too.
     if not description.exceeded_runtime or "CheckpointConfig" not in description.answer:
         return None
     restart = _number(tags, RESTART_TAG) + 1
@@ -49,7 +49,7 @@ def is_follow_up(name: str) -> bool:
 
 
 def names_until(name: str, tags: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names of the jobs from the first one to this one, whose tags are given."""
+    """Return the names of a chain's jobs from the first one to ``name``, the job with these ``tags``."""
     number = _number(tags, RESTART_TAG)
     if FIRST_TAG not in tags or number < 1:
         return (name,)
@@ -110,9 +110,9 @@ class Chain:
     """One job and its follow-ups; may be used from any thread.
 
     Attributes:
-        service: Their service.
+        service: The service of the jobs.
         api: The API of SageMaker that runs them.
-        is_cancelled: True if this process stopped the job: no further job continues it.
+        is_cancelled: True if this process stopped the job: then it gets no follow-up.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Chain:
         description: Description | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> None:
-        """Begin with the job ``name``; its ``tags`` name the jobs before it."""
+        """Start with the job ``name`` and the jobs before it, which its ``tags`` name."""
         self.service = service
         self.api = api
         self.is_cancelled = False
@@ -159,28 +159,28 @@ class Chain:
         return dict(self._tags)
 
     def describe(self) -> Description:
-        """Ask the service how the last job is; one that has ended is not asked again."""
+        """Return the last job's description; ask the service unless the job is known to have ended."""
         with self._lock:
             if self._last is None or not self._last.status.is_terminal:
                 self._last = read(self.api, self.service.describe(self.api, self.name))
             return self._last
 
     def known(self) -> Description:
-        """Return the last job as the service last described it; ask only if it never did."""
+        """Return the service's latest description of the last job; ask the service only if there is none yet."""
         return self._last or self.describe()
 
     def last_known(self) -> Description | None:
-        """Return the last job as the service last described it; None if it never did."""
+        """Return the service's latest description of the last job; None if there is none yet."""
         return self._last
 
     def descriptions(self) -> list[Description]:
-        """Return how each job is, the first one first; a deleted one is left out."""
+        """Return the descriptions of all jobs in order, without those of deleted jobs."""
         *before, last = self.names
-        # If another thread switched to a follow-up meanwhile, describe() is about that one: the next call has both.
+        # If another thread has just switched to a follow-up, describe() describes that one: the next call returns both.
         return [*self._of_ended(before), *([self.describe()] if last == self.name else [])]
 
     def earlier(self) -> list[Description]:
-        """Return how those before the last one ended; each is asked for once."""
+        """Return the descriptions of all jobs before the last one; the service is asked once for each."""
         return self._of_ended(self.names[:-1])
 
     def _of_ended(self, names: Sequence[str]) -> list[Description]:
@@ -200,8 +200,8 @@ class Chain:
     def ended(self, *, send: bool) -> bool:
         """Return True if the chain is over; switch to the follow-up job, and with ``send`` create it if it is missing.
 
-        The payload of a chain that is over is deleted, by the client: its instances have no right to delete what a
-        follow-up may need.
+        The client deletes the payload of a chain that is over: the instances of a job have no permission to delete what
+        a follow-up may need.
         """
         is_over = self._has_ended(send)
         if is_over and not self._is_cleared:
@@ -223,7 +223,7 @@ class Chain:
     def _has_successor(self, ended: Description) -> bool:
         """Return True if a job outside the chain continues the state of the one that ended: the chain is over then.
 
-        Checked before a follow-up is sent: two jobs with one state would each destroy what the other saves.
+        Checked before a follow-up is sent: two jobs with one state would overwrite each other's checkpoints.
         """
         tags, state = self.tags, ended.answer["CheckpointConfig"]["S3Uri"]
         if self._is_replaced or PROJECT_TAG not in tags or TASK_TAG not in tags:
@@ -249,7 +249,7 @@ class Chain:
                 return False
             try:
                 self.service.create(follow_up(ended, self.tags))
-                _log.info("the job %s ran as long as it may; %s goes on", ended.name, following)
+                _log.info("the job %s reached its time limit; %s continues it", ended.name, following)
             except ServiceError as error:
                 if error.code != "ResourceInUse":  # another process that watches it was quicker
                     raise
@@ -258,7 +258,7 @@ class Chain:
             except JobNotFound:
                 return False
         with self._lock:
-            if self.name == ended.name:  # else another thread has switched meanwhile
+            if self.name == ended.name:  # otherwise another thread has switched already
                 self._ended[ended.name] = ended
                 self._last, self._tags = description, None
                 self._names = (*self._names, following)
@@ -270,7 +270,7 @@ class Chain:
         return True
 
     def late_s(self) -> float:
-        """Return the seconds to wait for the last lines; those of a job that ended long ago have arrived."""
+        """Return the seconds for which log lines may still arrive; 0 if the job ended long ago."""
         ended = self.known().ended
         late_s = self.service.polling.late_s
         # The service's clock may be ahead of this one.

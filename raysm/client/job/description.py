@@ -15,7 +15,7 @@ from raysm.client.plan import outputs
 from raysm.contract.job_api import JobApi, settled
 
 WRAPPED = re.compile(r"AlgorithmError: (.*?)(?:\s*, exit code: (\d+))?", re.DOTALL)
-"""How the service wraps a failure file, which it cuts off if it is long; seen in public reports of real jobs."""
+"""A failure file's text as the service wraps it, from public reports of real jobs; the service cuts long texts off."""
 
 
 class Status(StrEnum):
@@ -31,7 +31,7 @@ class Status(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> "Status":
-        warnings.warn(f"the service says the status {value!r}, which this raysm does not know", RuntimeWarning, 2)
+        warnings.warn(f"the service reports the status {value!r}, which this raysm does not know", RuntimeWarning, 2)
         return cls.UNKNOWN
 
     @property
@@ -66,14 +66,14 @@ class SecondaryStatus(StrEnum):
     @classmethod
     def _missing_(cls, value: object) -> "SecondaryStatus":
         warnings.warn(
-            f"the service says the secondary status {value!r}, which this raysm does not know", RuntimeWarning, 2
+            f"the service reports the secondary status {value!r}, which this raysm does not know", RuntimeWarning, 2
         )
         return cls.UNKNOWN
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Description:
-    """A job at one moment."""
+    """A job as the service described it at one moment."""
 
     name: str
     arn: str
@@ -111,7 +111,7 @@ class Description:
 
     @property
     def interruptions(self) -> tuple[float, ...]:
-        """For each spot interruption, the seconds that it had trained since it last began."""
+        """Seconds of training before each spot interruption, since the start or the interruption before it."""
         training: datetime | None = None
         seconds: list[float] = []
         for status, begin, _ in self.transitions:
@@ -154,13 +154,13 @@ def read(api: JobApi, answer: Mapping[str, Any]) -> Description:
 def _reason(api: JobApi, status: Status, answer: Mapping[str, Any]) -> str:
     if api.has_exit_message and status is not Status.FAILED:  # a Processing job has an exit message in any case
         return ""
-    # The same words may come under two keys.
+    # Two keys may have the same text.
     texts = dict.fromkeys(_unwrapped(answer.get(key, "")) for key in api.reason_keys)
     return "\n".join(text for text in texts if text)
 
 
 def _unwrapped(reason: str) -> str:
-    """Return the job's own words in a reason; the service's (ClientError: …) stay as they are."""
+    """Return the job's own text from a wrapped reason; return the service's reasons (ClientError: …) unchanged."""
     wrapped = WRAPPED.fullmatch(reason)
     if wrapped is None:
         return reason

@@ -1,7 +1,7 @@
 """The handle on a job: a future in the manner of ``concurrent.futures``, with status, logs, metrics and stop.
 
 The handle holds no state of the job: another process, on another day, gets all of it by ``raysm.attach(name)``. Modules
-that only one method needs are imported there, which saves a quarter of ``import raysm; raysm.submit``.
+that only one method needs are imported there, which saves a quarter of the time of ``import raysm; raysm.submit``.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ _log = logging.getLogger("raysm")
 class Job:
     """One job, and its follow-ups if it may run on after ``max_runtime_s``.
 
-    What a glance costs is an attribute (``name``, ``status``, ``tags``); what reads a log or waits is a method.
+    Values that are cheap to get are attributes (``name``, ``status``, ``tags``). Methods read a log or wait.
 
     Attributes:
         service: Its service.
@@ -57,9 +57,9 @@ class Job:
     """
 
     def __init__(self, chain: Chain, *, source: Source | None = None) -> None:
-        """Hold the last job of ``chain``, which the service knows.
+        """Create the handle on the jobs of ``chain``.
 
-        If it was sent from here, its ``source`` is known too: an exception then names a module that was left behind.
+        If this process sent the job, ``source`` is its source: an exception then names a module that was left behind.
         """
         self.service = chain.service
         self.api = chain.api
@@ -69,7 +69,7 @@ class Job:
         self._callbacks: list[Callable[[Job], object]] = []
         self._lock = threading.Lock()
 
-    # What it is
+    # Identity
 
     @property
     def name(self) -> str:
@@ -98,24 +98,24 @@ class Job:
         """The prefix of ``model/`` and ``data/``."""
         return outputs_of(self.chain.known())
 
-    # How it is
+    # Status
 
     def describe(self) -> Description:
-        """Ask the service how the job is; one that has ended is not asked again."""
+        """Return the job's description; ask the service unless the job is known to have ended."""
         return self.chain.describe()
 
     @property
     def status(self) -> Status:
-        """Its status now; UNKNOWN if this raysm does not know the status."""
+        """Its current status; UNKNOWN if this version of raysm does not know the status."""
         return self.describe().status
 
     @property
     def secondary_status(self) -> SecondaryStatus:
-        """Its step now; NONE for a Processing job."""
+        """Its current step; NONE for a Processing job."""
         return self.describe().secondary
 
     def done(self) -> bool:
-        """Return True if it has ended, in whatever way, and no follow-up continues it."""
+        """Return True if it has ended, successfully or not, and no follow-up continues it."""
         return self.chain.ended(send=False)
 
     def running(self) -> bool:
@@ -139,7 +139,7 @@ class Job:
 
         Raises:
             InvalidRequest: ``timeout`` is not a number of seconds.
-            NotDone: A TimeoutError: it has not ended within ``timeout``; it goes on.
+            NotDone: It has not ended within ``timeout``, and goes on; a ``TimeoutError`` too.
             ServiceError: The service refuses to answer, or has been unreachable for minutes.
         """
         deadline_s = deadline(timeout)
@@ -171,25 +171,25 @@ class Job:
 
         Args:
             timeout: Seconds; None waits without limit.
-            to: A folder for the result; None leaves it where it is on this machine, and else takes a folder below
-                raysm's home. Not used for a function's value.
+            to: A folder for the result. None leaves the result of a local job where it is, and downloads any other to
+                a folder below raysm's home. Not used for a function's value.
 
         Returns:
-            A function's value; else a ``Result``, None if the job left nothing. The folder, if the job is not raysm's
-            or a script wrote a ``manifest.json`` of its own.
+            The value of a function. For all other workloads a ``Result``, or None if the job left nothing. The folder
+            as a ``Path`` if raysm did not send the job, or if a script wrote a ``manifest.json`` of its own.
 
         Raises:
-            InvalidRequest: ``to`` is a file, or a folder of something that is not a result; or ``timeout`` is not a
+            InvalidRequest: ``to`` is a file, or a folder with other files than a result; or ``timeout`` is not a
                 number.
-            NotDone: A TimeoutError: it has not ended within ``timeout``.
+            NotDone: It has not ended within ``timeout``; a ``TimeoutError`` too.
             JobStopped: It was stopped; a ``concurrent.futures.CancelledError`` too.
             JobFailed: It failed; the message has the reason and the remote traceback.
-            Exception: What the function raised, with such a JobFailed as its ``__cause__``.
+            Exception: The function's own exception, with a JobFailed as its ``__cause__``.
         """
         from raysm.client.results.result import brought, value
 
-        # Users of other libraries know result(folder).
-        deadline(timeout, f"; a folder for the result is named: result(to={timeout!r})")
+        # Users of other libraries may expect result(folder).
+        deadline(timeout, f"; write result(to={timeout!r}) to choose the folder of the result")
         error = self.exception(timeout)
         if error is not None:
             raise error
@@ -200,10 +200,10 @@ class Job:
         return brought(self.outputs, self._storage, job=self.name, to=None if to is None else Path(to), cache=cache)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait for the end, and return why it failed; None if it did not.
+        """Wait until it has ended, and return the exception of its failure; None if it did not fail.
 
         Raises:
-            NotDone: A TimeoutError: it has not ended within ``timeout``.
+            NotDone: It has not ended within ``timeout``; a ``TimeoutError`` too.
             JobStopped: It was stopped.
         """
         from raysm.client.results.result import ended_by_service, raised, with_remedy
@@ -223,9 +223,9 @@ class Job:
         return error if remedy is None else with_remedy(error, remedy)
 
     def add_done_callback(self, fn: "Callable[[Job], object]") -> None:
-        """Call ``fn(job)`` once it has ended, in a thread of its own; at once if it has ended already.
+        """Call ``fn(job)`` in a thread of its own when the job has ended; if it has already, call it here and now.
 
-        An exception of ``fn`` is logged and goes no further.
+        Exceptions of ``fn`` are logged and not raised.
         """
         if self.chain.ended(send=False):
             self._call(fn)
@@ -260,13 +260,13 @@ class Job:
         except Exception:
             _log.exception("a callback of the job %s raised", self.name)
 
-    # Ending it
+    # Stopping it
 
     def cancel(self) -> bool:
         """Ask the service to stop it; return True if that was still possible. User code gets its grace period."""
         if self.done():
             return False
-        self.chain.is_cancelled = True  # no follow-up continues it
+        self.chain.is_cancelled = True  # prevents follow-ups
         if self.chain.known().status is not Status.STOPPING and not self.chain.known().status.is_terminal:
             try:
                 self.service.stop(self.api, self.name)
@@ -274,7 +274,7 @@ class Job:
                 if not self.done():
                     self.chain.is_cancelled = False
                     raise
-                # It ended meanwhile: if a follow-up was to come, that one is cancelled.
+                # It has just ended: the call still cancelled something if a follow-up was due.
                 self.chain.is_cancelled = next_name(self.chain.known(), self.tags) is not None
                 return self.chain.is_cancelled
         return True
@@ -283,7 +283,7 @@ class Job:
         """Stop it, and wait until it has ended.
 
         Raises:
-            NotDone: A TimeoutError: it has not ended within ``timeout`` seconds.
+            NotDone: It has not ended within ``timeout`` seconds; a ``TimeoutError`` too.
         """
         self.cancel()
         return self.wait(timeout)
@@ -293,7 +293,7 @@ class Job:
     def lines(
         self, *, follow: bool = False, instance: str | None = None, tail: int | None = None
     ) -> "Iterator[LogLine]":
-        """Yield the log lines of all instances, or of one, by their times; a job's before those of its follow-up.
+        """Yield the log lines of all instances, or of one, ordered by time; a follow-up's come after its job's.
 
         Args:
             follow: Go on until the job has ended; its follow-up jobs are sent meanwhile.
@@ -307,7 +307,7 @@ class Job:
 
         if tail is not None and tail < 0:
             raise InvalidRequest(f"tail must be at least 0, got {tail}")
-        # Only a follower sends a follow-up job: a look at the log must start none.
+        # Only following sends follow-up jobs: reading the log must not start one.
         stream = JobStream(self.chain, instance=instance, send=follow)
         later = stream.follow() if follow else stream.new_lines()
         return later if tail is None else itertools.chain(last_lines(stream.new_lines(), tail), later if follow else ())
@@ -321,12 +321,12 @@ class Job:
         tail: int | None = None,
         to: TextIO | None = None,
     ) -> None:
-        """Print the lines of ``lines``, each with its instance, and raysm's own events in words.
+        """Print the log: each line with its instance, and raysm's own events as sentences.
 
         Args:
             follow: Go on until the job has ended. Ctrl-C ends the following, not the job.
             instance: ``algo-2``; None is all.
-            metrics: Print the latest values too, a line every few seconds.
+            metrics: Print the latest metrics too, on a line every few seconds.
             tail: As for ``lines``.
             to: A text stream; None is stdout.
 
@@ -344,7 +344,7 @@ class Job:
             raise interrupted(self.name) from None
 
     def events(self, *, follow: bool = False) -> "Iterator[Event]":
-        """Yield what the job reports about itself: states, progress, metrics."""
+        """Yield the events that the job reports: states, progress, metrics."""
         from raysm.contract.events import parse
 
         return (event for line in self.lines(follow=follow) if (event := parse(line.text)) is not None)
@@ -354,10 +354,10 @@ class Job:
         return self._event_log.progress()
 
     def metrics(self, *names: str) -> "Metrics":
-        """Return the values of the metrics by time: the job's own, and those that the service found in its log.
+        """Return the values of metrics ordered by time: the job's own, and those that the service found in its log.
 
         Args:
-            names: ``"loss"``, or patterns, ``"val/*"``; none is all.
+            names: Names, ``"loss"``, or patterns, ``"val/*"``; without any, all metrics.
         """
         from raysm.client.logs.metrics import Metrics, found_by_service
 
@@ -366,7 +366,7 @@ class Job:
 
     @functools.cached_property
     def _event_log(self) -> "EventLog":
-        """One cursor for the handle's life: each look reads only the new lines."""
+        """One cursor for the handle's life, so that each look reads only the new lines."""
         from raysm.client.logs.stream import EventLog, JobStream
 
         return EventLog(JobStream(self.chain))
@@ -383,7 +383,7 @@ class Job:
 
         Raises:
             InvalidRequest: The job has ended.
-            NotDone: A TimeoutError: there is no dashboard within ``timeout``.
+            NotDone: There is no dashboard within ``timeout``; a ``TimeoutError`` too.
             MissingDependency: aiohttp is not installed: the extra ``interactive``.
         """
         return pkgutil.resolve_name("raysm.views.dashboard.dashboard:open_dashboard")(self, timeout=timeout)
@@ -392,12 +392,12 @@ class Job:
         """Return charts of metrics on one time axis, which a notebook shows; ``.save("loss.png")`` writes it.
 
         Args:
-            names: ``"loss"``, or patterns, ``"val/*"``; none is all of the job's own.
+            names: Names, ``"loss"``, or patterns, ``"val/*"``; without any, all of the job's own.
             log: True makes the y axis logarithmic.
             size: Width and height of a chart in pixels.
 
         Raises:
-            InvalidRequest: There are metrics, but none of such a name.
+            InvalidRequest: The job has metrics, but none with these names.
         """
         return pkgutil.resolve_name("raysm.views.plots:plot_job")(self, *names, log=log, size=size)
 
@@ -430,7 +430,7 @@ class Job:
 
         return open_tunnel(self.chain, port, on=on, local_port=local_port)
 
-    # What it leaves
+    # Outputs and cost
 
     def output(self, name: str = "model") -> Input:
         """Wait for the job, and return one of its outputs as an input of the next job.
@@ -466,7 +466,7 @@ class Job:
         return job_repr.html(self._glance(), self.service.target)
 
     def _glance(self) -> Description:
-        """Return how the job is, or was when the service last answered: a repr never raises."""
+        """Return the job's current description, or the last known one, because a repr must not raise."""
         with contextlib.suppress(RaysmError):
             return replace(self.describe(), instances=self.instances)
         return self.chain.last_known() or Description(name=self.name, arn="", api=self.api, status=Status.UNKNOWN)
@@ -483,7 +483,7 @@ class Job:
 
 
 def attach(name: str, on: Target | Service | None = None) -> Job:
-    """Return the handle on a job that any process sent on any day.
+    """Return the handle on an existing job, which any process may have sent.
 
     Args:
         name: The job's name.
@@ -506,19 +506,19 @@ def attach(name: str, on: Target | Service | None = None) -> Job:
         # The tags of a follow-up name the first job, whose lines and metrics come before its own.
         tags = service.tags(description.arn) if is_follow_up(name) else None
         return Job(Chain(name, service=service, api=api, description=description, tags=tags))
-    raise JobNotFound(f"there is no job {name!r} {service.target.describe()}; raysm jobs lists those that there are")
+    raise JobNotFound(f"there is no job {name!r} {service.target.describe()}; raysm jobs lists the jobs")
 
 
 def token_of(job: Job) -> str:
-    """Return the token that the job's Ray asks for.
+    """Return the token that the job's Ray cluster requires.
 
     Raises:
         JobNotFound: The payload, which contains it, was deleted: the job has ended.
-        ServiceError: It may not be read.
+        ServiceError: The caller is not allowed to read it.
     """
     # From Describe's answer, because a follow-up uses the first job's payload.
     uri = payload_uri(job.describe().answer)
     content = None if uri is None else Storage(job.service).read(f"{uri.rstrip('/')}/token")
     if content is None:
-        raise JobNotFound(f"the payload of {job.name} is not there any more, nor is its token")
+        raise JobNotFound(f"the payload of {job.name} was deleted, and its token with it")
     return content.decode()

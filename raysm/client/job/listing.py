@@ -68,7 +68,7 @@ def _entries(service: Service, contains: str | None, limit: int) -> Iterator[tup
 
 def _listed(service: Service, api: JobApi, item: dict[str, Any]) -> Listed:
     secondary, message = SecondaryStatus(item.get("SecondaryStatus", "")), ""
-    # List has no messages, and describing every job would be a call for each.
+    # List's answer has no messages, and describing every job would take one call each.
     if secondary is SecondaryStatus.PENDING:
         try:
             message = read(api, service.describe(api, item[api.name_key])).message
@@ -89,7 +89,7 @@ def find_job(name: str, service: Service) -> Job:
     """Return the job of this name, else the one that ``find_running`` returns.
 
     Args:
-        name: The job's, ``digits-20260101-120000-0a1b2c3d``, or a task's or session's, ``digits``.
+        name: A job's name, ``digits-20260101-120000-0a1b2c3d``, or a task's or session's, ``digits``.
         service: The service of the job.
 
     Raises:
@@ -109,12 +109,10 @@ def find_all(name: str, service: Service) -> list[Job]:
         InvalidRequest: Several jobs have this short name; a pattern means all of them.
     """
     if set(name) & set("*?["):
-        every = [str(item[api.name_key]) for api, item in _entries(service, None, NO_LIMIT)]
-        names = [each for each in every if fnmatch.fnmatchcase(each, name)]
+        all_names = [str(item[api.name_key]) for api, item in _entries(service, None, NO_LIMIT)]
+        names = [each for each in all_names if fnmatch.fnmatchcase(each, name)]
         if not names:
-            raise JobNotFound(
-                f"no job matches {name!r} {service.target.describe()}; raysm jobs lists those that there are"
-            )
+            raise JobNotFound(f"no job matches {name!r} {service.target.describe()}; raysm jobs lists the jobs")
         return [attach(each, service) for each in names]
     try:
         return [attach(name, service)]
@@ -136,16 +134,16 @@ def find_running(name: str, service: Service, *, sole: bool = False, ended: Call
         name: ``digits``.
         service: The service of the job.
         sole: Refuse if there are several, because the caller is about to change the job.
-        ended: Called with the last job of that name if none runs, which is returned then; None refuses it.
+        ended: If no job of that name runs, called with the last one, which is then returned; None raises instead.
 
     Raises:
-        JobNotFound: There is none; the message has similar names.
-        InvalidRequest: There are several, and ``sole`` is set.
+        JobNotFound: No such job runs; the message has similar names.
+        InvalidRequest: Several run, and ``sole`` is set.
     """
     named = list(_named(name, service))
     running = [(api, item) for api, item in named if not Status(item[api.status_key]).is_terminal]
     if not running:
-        missing = f"there is no job {name!r} {service.target.describe()}, nor a session of that name that runs"
+        missing = f"there is no job {name!r} {service.target.describe()}, nor a running session of that name"
         if named:
             api, item = max(named, key=lambda one: one[1]["CreationTime"])
             if ended is None:
@@ -153,11 +151,9 @@ def find_running(name: str, service: Service, *, sole: bool = False, ended: Call
             job = attach(item[api.name_key], service)
             ended(job)
             return job
-        raise JobNotFound(
-            f"{missing}: raysm jobs and raysm session list show those that there are{_hint(name, service)}"
-        )
+        raise JobNotFound(f"{missing}: raysm jobs and raysm session list show the existing ones{_hint(name, service)}")
     if len(running) > 1:
-        # There is one session of a name, but a job of that name may have been sent too.
+        # A session's name is unique among sessions, but jobs may have the same name.
         sessions = [
             (api, item)
             for api, item in running
@@ -172,7 +168,7 @@ def find_running(name: str, service: Service, *, sole: bool = False, ended: Call
 
 def _named(name: str, service: Service) -> Iterator[tuple[JobApi, dict[str, Any]]]:
     """Yield the jobs of a task, for each API the latest first."""
-    # The service refuses to look for a name that no job can have.
+    # The service refuses a search for a name that no job can have.
     if not NAME_PATTERN.fullmatch(name):
         return
     beginning = kept_of(name)
@@ -186,7 +182,7 @@ def _named(name: str, service: Service) -> Iterator[tuple[JobApi, dict[str, Any]
 
 def _hint(name: str, service: Service) -> str:
     entries = list(_entries(service, None, COMPARED))
-    # A short name means a job only while that runs.
+    # A task's name stands for a job only while that job runs.
     tasks = [task_of(item[api.name_key]) for api, item in entries if not Status(item[api.status_key]).is_terminal]
     names = list(dict.fromkeys([*tasks, *(str(item[api.name_key]) for api, item in entries)]))
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)

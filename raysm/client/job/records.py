@@ -36,13 +36,13 @@ RANDOM_CHARACTERS = 4
 RUN_CHARACTERS = len("-20260102-030405-") + DIGEST_CHARACTERS + RANDOM_CHARACTERS
 
 NAMED = re.compile(rf"-\d{{8}}-\d{{6}}-([0-9a-f]{{{DIGEST_CHARACTERS}}})[0-9a-f]{{{RANDOM_CHARACTERS}}}\.json$")
-"""The name of a record, with the piece of the digest."""
+"""A record's file name; its group is the piece of the digest."""
 
 READ_AT_ONCE = 16
 """Records that are read in parallel."""
 
 LOG_EVERY = 100_000
-"""Objects of an input between two lines of the log: about a hundred calls, and ten seconds, on S3."""
+"""Number of an input's objects between two log messages: about a hundred calls, or ten seconds, on S3."""
 
 _log = logging.getLogger("raysm")
 
@@ -99,7 +99,7 @@ def recorded(prefix: str, storage: Storage, digest: str | None = None) -> Iterat
         named = NAMED.search(item.name)
         if piece is None or named is None or named[1] == piece:
             items.append(item)
-    # By the times of the listing: sorting by submitted_s would read all records.
+    # Sorted by the listing's times: sorting by submitted_s would read all records.
     items.sort(key=lambda item: (item.modified_s, item.name), reverse=True)
     for begin in range(0, len(items), READ_AT_ONCE):
         contents = in_parallel(storage.read, [item.uri for item in items[begin : begin + READ_AT_ONCE]])
@@ -109,7 +109,7 @@ def recorded(prefix: str, storage: Storage, digest: str | None = None) -> Iterat
 
 
 def of_job(job: str, prefix: str, storage: Storage) -> Record | None:
-    """Return the record of one job of a task; None if there is none that can be read."""
+    """Return the record of one job of a task; None if it does not exist or cannot be read."""
     return _parse(storage.read(f"{prefix}/{job}.json"))
 
 
@@ -135,7 +135,7 @@ def job_name(task: str, digest: str, now_s: float) -> str:
 
 
 def kept_of(task: str) -> str:
-    """Return the part of a task's name that its jobs' names have: all of it unless it is long."""
+    """Return the beginning of a task's name that its jobs' names keep: all of it unless it is too long."""
     return task[: MAX_NAME - RUN_CHARACTERS].rstrip("-")
 
 
@@ -155,9 +155,9 @@ def digest_of(
     """Return the SHA-256 of a request: source, parameters, raysm's version, and the URIs of inputs.
 
     Args:
-        request: The job; its name, its tags and its limits of time do not count.
+        request: The job; its name, tags and time limits do not count.
         target: Its target; only what runs the job counts, above all its image.
-        source: The user's source that travels.
+        source: The user's source that travels with the job.
         pickled: The pickled function, if there is one.
         wheels: Packages that travel.
     """
@@ -177,7 +177,7 @@ def digest_of(
 
 
 def code_of(workload: Workload, source: Source | None) -> str:
-    """Return the SHA-256 of the user's code, its files and a function's text; empty if nothing of it travels."""
+    """Return the SHA-256 of the user's files and a function's text; empty if the job has neither."""
     files = {} if source is None else {name: sha256_of(path) for name, path in source.files.items()}
     if not files and not workload.code_digest:
         return ""
@@ -187,7 +187,7 @@ def code_of(workload: Workload, source: Source | None) -> str:
 def with_inputs(
     digest: str, inputs: Mapping[str, Input], storage: Storage, *, most: int | None = None
 ) -> InputsState | None:
-    """Return ``digest`` extended by the state of the inputs, and their sizes; memory holds one page of their lists.
+    """Return the sizes of the inputs, and ``digest`` extended by their state; memory holds one page of a listing.
 
     Files of this machine count by their names, sizes and times of modification, objects by their ETags.
 
@@ -215,5 +215,5 @@ def with_inputs(
 
 
 def _line(value: Any) -> bytes:
-    # JSON has no line breaks of its own, so different lists of lines have different bytes.
+    # This JSON has no line breaks, so different sequences of values have different bytes.
     return json.dumps(value, sort_keys=True).encode() + b"\n"

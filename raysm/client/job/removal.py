@@ -1,6 +1,6 @@
 """Remove records, logs, results and checkpoints of jobs of this machine. Nothing is removed on AWS.
 
-Results that were copied to a folder of the user's stay, and so does everything that an active job reads.
+Results that were copied to a user's folder stay, as does everything that an active job reads.
 """
 
 import contextlib
@@ -68,8 +68,8 @@ def chosen(listed: Iterable[Listed], *, older_than: timedelta | None, keep: int,
 def removable(service: Service, *, older_than: timedelta | None, keep: int) -> list[Job]:
     """Return the jobs of this machine that ``chosen`` chooses."""
     listed = jobs(service, limit=NO_LIMIT)
-    going = chosen(listed, older_than=older_than, keep=keep, now=datetime.now(UTC))
-    return [Job(Chain(job.name, service=service, api=job.api)) for job in going]
+    ended = chosen(listed, older_than=older_than, keep=keep, now=datetime.now(UTC))
+    return [Job(Chain(job.name, service=service, api=job.api)) for job in ended]
 
 
 def descriptions(service: Service) -> list[Description]:
@@ -90,7 +90,7 @@ def check(job: Job, every: Iterable[Description]) -> None:
     description = job.describe()
     if not job.service.target.removes_jobs:
         raise InvalidRequest(
-            f"{job.name} is on AWS, which keeps the records of jobs; what it left you can remove yourself: "
+            f"{job.name} is on AWS, which keeps the records of jobs; remove its outputs yourself: "
             f"aws s3 rm --recursive {job.outputs}"
         )
     if not description.status.is_terminal:
@@ -102,8 +102,9 @@ def check(job: Job, every: Iterable[Description]) -> None:
         if other.name != job.name and not other.status.is_terminal:
             # With slashes at both ends: .../job-1 does not contain .../job-10.
             if any(f"{uri.rstrip('/')}/".startswith(f"{folder.as_uri()}/") for uri in _uris(other)):
-                text = f"{job.name} is an input of {other.name}, which is {other.status}: wait for that one"
-                raise InvalidRequest(text)
+                raise InvalidRequest(
+                    f"{job.name} is an input of {other.name}, which is {other.status}: wait for the end of {other.name}"
+                )
 
 
 def remove(job: Job, every: Iterable[Description]) -> None:
@@ -125,7 +126,7 @@ def remove(job: Job, every: Iterable[Description]) -> None:
         shutil.rmtree(file_path(state), ignore_errors=True)
     for uri in _uris(job.describe()):
         if uri.startswith(places.shared("")) and uri not in needed:
-            # The mark first: a grid that sends its next job meanwhile uploads the rest anew.
+            # The mark is removed first: then a grid that sends its next job meanwhile uploads the rest again.
             storage.remove_object(shared_mark(uri))
             storage.remove(uri)
     project, task = job.tags.get(PROJECT_TAG), job.tags.get(TASK_TAG)

@@ -1,4 +1,4 @@
-"""A job in a few words, for a terminal and for a notebook."""
+"""Short descriptions of a job: text for a terminal, HTML for a notebook."""
 
 from datetime import UTC, datetime
 
@@ -16,7 +16,7 @@ def text(job: Description, target: Target, now_s: float | None = None) -> str:
     Args:
         job: The job at one moment.
         target: Its target.
-        now_s: That moment in seconds since the epoch; None is now.
+        now_s: The current time in seconds since the epoch; None asks the clock.
     """
     line = f"<raysm job {job.name}: {' · '.join(words for words in _words(job, target, now_s) if words)}>"
     more = job.reason or (job.message if job.secondary is SecondaryStatus.PENDING else "")
@@ -24,8 +24,8 @@ def text(job: Description, target: Target, now_s: float | None = None) -> str:
 
 
 def html(job: Description, target: Target, now_s: float | None = None) -> str:
-    """Return a job as HTML, with its own words escaped; the arguments are those of ``text``."""
-    # Its table of entities takes 2 ms of each import, and only a notebook needs it.
+    """Return a job as HTML with all texts escaped; takes the arguments of ``text``."""
+    # Imported here: its table of entities takes 2 ms, and only a notebook needs it.
     import html as markup
 
     color = COLORS.get(job.status, "#1565c0")
@@ -47,10 +47,10 @@ def html(job: Description, target: Target, now_s: float | None = None) -> str:
 
 
 def _words(job: Description, target: Target, now_s: float | None) -> list[str]:
-    now = job.secondary.value
-    status = f"{job.status} ({now})" if now and now != job.status.value else str(job.status)
+    step = job.secondary.value
+    status = f"{job.status} ({step})" if step and step != job.status.value else str(job.status)
     instances = " + ".join(
-        f"{count} local instance{'s'[: count != 1]}" if kind == LOCAL_TYPE else f"{count} × {kind}"
+        f"{count} local instance{'' if count == 1 else 's'}" if kind == LOCAL_TYPE else f"{count} × {kind}"
         for kind, count in job.instances
     )
     return [status, instances, _duration(job, now_s), target.describe()]

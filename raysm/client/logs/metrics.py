@@ -31,7 +31,7 @@ class Metrics(list[Metric]):
     """
 
     def named(self, *patterns: str) -> "Metrics":
-        """Return the values of these names; a pattern may have ``*``, and no pattern is every name."""
+        """Return the values of these names; a pattern may have ``*``; without patterns, return all."""
         # fnmatch.fnmatch itself ignores case on Windows.
         return Metrics(one for one in self if not patterns or any(fnmatch.fnmatchcase(one.name, p) for p in patterns))
 
@@ -45,13 +45,13 @@ class Metrics(list[Metric]):
 
     @property
     def names(self) -> list[str]:
-        """Every name once, in the order in which they came."""
+        """Every name once, in the order of its first value."""
         return list(dict.fromkeys(one.name for one in self))
 
     def rows(self) -> list[tuple[int | None, float, dict[str, float]]]:
         """Return one row for each step: the step, its time (seconds since the epoch), and the values by name.
 
-        Values without a step share a row if they were reported at once. If a step was done again after a restart, its
+        Values without a step share a row if they were reported together. If a step was repeated after a restart, its
         last values count. Values of instances are named ``name@instance``.
         """
         rows: dict[tuple[str, float], dict[str, float]] = {}
@@ -79,7 +79,7 @@ class Metrics(list[Metric]):
         except ImportError as error:
             raise MissingDependency(f"to_frame needs {error.name}: python3 -m pip install pandas") from error
         if not wide:
-            # With named columns, a job without metrics has them too.
+            # The columns are named, so that a job without metrics has them too.
             frame = pandas.DataFrame([asdict(one) for one in self], columns=["name", "value", "host", "step", "time_s"])
             frame["time"] = pandas.to_datetime(frame.pop("time_s"), unit="s", utc=True)
             # Int64 can hold a missing step; as floats, steps would be 3.0.
@@ -106,7 +106,7 @@ def _count(things: Sequence[object], noun: str) -> str:
 
 
 def found_by_service(service: Service, jobs: Iterable[Description]) -> Iterator[Metric]:
-    """Yield the values of these jobs' metric definitions, one a minute; if there are none yet, the last one."""
+    """Yield the values of these jobs' metric definitions, one a minute; only the final one if CloudWatch has none."""
     for job in jobs:
         final = {item["MetricName"]: item for item in job.answer.get("FinalMetricDataList", ())}
         defined = job.answer.get("AlgorithmSpecification", {}).get("MetricDefinitions", ())
@@ -121,7 +121,7 @@ def found_by_service(service: Service, jobs: Iterable[Description]) -> Iterator[
 def _series(service: Service, job: Description, name: str) -> Iterator[Metric]:
     assert job.created is not None
     end = (job.ended or datetime.now(UTC)) + timedelta(seconds=PERIOD_S)
-    # Each value of a job of more than a day is of several minutes: CloudWatch refuses a call of more values.
+    # Each value of a job of more than a day covers several minutes: CloudWatch refuses a call with more values.
     minutes = math.ceil((end - job.created).total_seconds() / PERIOD_S / MAX_POINTS)
     answer = service.call(
         "cloudwatch",

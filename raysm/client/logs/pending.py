@@ -14,7 +14,7 @@ AFTER_S = 5.0
 """Seconds of silence after which a line says what is being waited for."""
 
 REMARK = "raysm: "
-"""Beginning of the bootstrap's own lines for people."""
+"""Prefix of the log lines that the bootstrap writes for users."""
 
 REASONS = {
     SecondaryStatus.STARTING: "the service starts the instances",
@@ -31,12 +31,12 @@ REASONS = {
 
 
 class Silence:
-    """Says the reason of a wait after ``after_s`` seconds of silence, each text once, while its block runs."""
+    """Context manager that reports the reason of a wait after ``after_s`` seconds of silence, each reason once."""
 
     def __init__(self, say: Callable[[str], None], reason: Callable[[], str], *, after_s: float = AFTER_S) -> None:
         """Call ``say`` with the line that ``reason`` returns, unless it is empty, from a thread."""
         self._say, self._reason, self._after_s = say, reason, after_s
-        self._heard_s = time.monotonic()
+        self._shown_s = time.monotonic()
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="silence", daemon=True)
 
@@ -48,15 +48,15 @@ class Silence:
         self._is_over.set()
         self._thread.join(AFTER_S)
 
-    def heard(self) -> None:
-        """Record that something was shown: the silence begins anew."""
-        self._heard_s = time.monotonic()
+    def reset(self) -> None:
+        """Record that something was shown: the silence starts again."""
+        self._shown_s = time.monotonic()
 
     def _watch(self) -> None:
         said = {""}
         left_s = self._after_s
         while not self._is_over.wait(left_s):
-            left_s = self._heard_s + self._after_s - time.monotonic()
+            left_s = self._shown_s + self._after_s - time.monotonic()
             if left_s > 0:
                 continue
             left_s, text = self._after_s, self._reason()
@@ -69,7 +69,7 @@ class Silence:
 
 
 class JobWait:
-    """Tells what a job waits for, from its status and the lines of its log."""
+    """Derives what a job waits for from its status and the lines of its log."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -89,16 +89,16 @@ class JobWait:
     def reason(self) -> str:
         """Return what is being waited for, as a line; empty if the job has ended or its own output says it."""
         try:
-            how = self._job.describe()
+            description = self._job.describe()
         except RaysmError:  # the caller, who follows the job, handles it
             return ""
-        if how.status.is_terminal:
+        if description.status.is_terminal:
             return ""
-        if how.secondary is SecondaryStatus.PENDING and how.message:
-            return f"{self._job.name} is Pending: {how.message}"
-        if how.secondary in REASONS:
-            return f"waiting: {REASONS[how.secondary]}"
-        if self._has_output or how.secondary not in (SecondaryStatus.TRAINING, SecondaryStatus.NONE):
+        if description.secondary is SecondaryStatus.PENDING and description.message:
+            return f"{self._job.name} is Pending: {description.message}"
+        if description.secondary in REASONS:
+            return f"waiting: {REASONS[description.secondary]}"
+        if self._has_output or description.secondary not in (SecondaryStatus.TRAINING, SecondaryStatus.NONE):
             return ""
         match self._state:
             case State(name="joined", count=int(count), total=int(total)) if count == total:
@@ -129,6 +129,6 @@ def reasons_told(job: Job, say: Callable[[str], None], *, every_s: float = AFTER
 
         def on_line(text: str) -> None:
             waits.on_line(text)
-            silence.heard()
+            silence.reset()
 
         yield on_line

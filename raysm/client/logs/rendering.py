@@ -22,7 +22,7 @@ class Phase:
 
     def __init__(self, first: events.Progress, clock: Clock = time.monotonic) -> None:
         self._first, self._clock = first, clock
-        # As if just shown, so that a short phase is one line, at its end.
+        # As if it had just been shown: a short phase then takes one line, at its end.
         self._shown_s = clock()
 
     def rate(self, event: events.Progress) -> str:
@@ -31,7 +31,7 @@ class Phase:
         return rate(speed, event.unit) if speed > 0 else ""
 
     def _speed(self, event: events.Progress) -> float:
-        # By the times of the events: a log that is read afterwards has the rates of its job.
+        # From the times of the events, so that a log that is read later shows the original rates.
         elapsed_s = event.time_s - self._first.time_s
         return (event.done - self._first.done) / elapsed_s if elapsed_s > 0 else 0.0
 
@@ -88,7 +88,7 @@ class Rendering:
             case events.Metric() as metric:
                 return self._add_metric(metric) if self._shows_metrics else []
             case events.Trial() as trial:
-                # The end of a trial is enough: there may be hundreds, of seconds each.
+                # Only the end of a trial is shown, because there may be hundreds of short ones.
                 return [] if trial.status == "running" else [trial_sentence(trial)]
 
     def _text(self, host: str, text: str) -> list[str]:
@@ -100,7 +100,7 @@ class Rendering:
         return [f"{host} | {text}"]
 
     def rest(self) -> list[str]:
-        """Return what was held back: at the end of a log, the progress of each phase and the metrics."""
+        """Return the lines that were held back, for the end of a log: the progress of each phase, and the metrics."""
         return [self._take_progress(name) for name in list(self._progress)] + self._take_metrics()
 
     def write(self, lines: Iterable[LogLine], out: TextIO) -> None:
@@ -113,7 +113,7 @@ class Rendering:
         out.flush()
 
     def phase(self, event: events.Progress) -> Phase:
-        """Return the phase of an event, which may be its first."""
+        """Return the phase of an event; the first event of a phase starts it."""
         if event.phase not in self._phases:
             self._phases[event.phase] = Phase(event, self._clock)
         return self._phases[event.phase]
@@ -164,7 +164,7 @@ def metric_value(value: float) -> str:
 
 
 def sentence(event: events.State) -> str:
-    """Return a state in words; an unknown one by its name; empty if it is not for people."""
+    """Return a state in words, an unknown one by its name; empty if users need not see it."""
     counted = f"{event.count} of {event.total} instances" if event.count is not None else ""
     match event.name:
         case "joined":

@@ -28,7 +28,7 @@ FOLLOW_S = 5.0
 """Longest pause in seconds between two looks of a follower."""
 
 MAX_LISTED = 8
-"""Instances that a message lists by name; of more, the first and the last."""
+"""Maximum number of instances that a message lists; for more it names the first and the last."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -47,7 +47,7 @@ class LogReader:
     """A cursor over the log of one job, or of one of its instances.
 
     Attributes:
-        is_over: True once all lines of a job that has ended must have arrived.
+        is_over: True once the job has ended and its last lines have had time to arrive.
     """
 
     def __init__(self, service: Service, api: JobApi, job: str, instance: str | None = None) -> None:
@@ -63,20 +63,20 @@ class LogReader:
 
     @property
     def streams(self) -> int:
-        """Number of streams, each of which takes a call."""
+        """Number of streams; each takes one call to read."""
         return 0 if self.is_over else len(self._hosts)
 
     def new_lines(self, *, whole: bool = True, late_s: float | None = None) -> Iterator[LogLine]:
         """Yield the lines since the last call, merged by time; memory holds one page of each stream.
 
         Args:
-            whole: Read each stream until the service says that it has no more, which takes one more call; else one
-                page, and all of it if that page is full: for callers that look again soon.
+            whole: Read each stream to its end, which takes an extra call. False is for callers that look again soon: it
+                reads one page of a stream, and more only after a full page.
             late_s: Seconds for which lines of a job that has ended may still arrive; None while it runs.
         """
         if self.is_over:
             return
-        # At each look, because an instance has a stream only once it has written something.
+        # Listed at each look, because an instance has a stream only once it has written something.
         self._find_streams()
         came = False
         whole = whole or late_s is not None
@@ -160,13 +160,13 @@ class JobStream:
         self._logs: list[LogReader] = []
 
     def new_lines(self, *, whole: bool = True) -> Iterator[LogLine]:
-        """Look once, and yield the lines since the last look, job by job, by time; the caller has to take all of them.
+        """Look once, and yield the lines since the last look, job by job, ordered by time; take all of them.
 
         Args:
             whole: As for ``LogReader.new_lines``; a job that has ended is read whole.
 
         Raises:
-            ServiceError: The service does not answer; the next look continues there.
+            ServiceError: The service does not answer; the next look continues from there.
         """
         if self.is_over:
             return
@@ -188,7 +188,7 @@ class JobStream:
 
         Raises:
             InvalidRequest: ``timeout`` is not a number of seconds.
-            NotDone: A TimeoutError: the job has not ended within ``timeout``.
+            NotDone: The job has not ended within ``timeout``; a ``TimeoutError`` too.
             ServiceError: The service refuses to answer, has been unreachable for minutes, or was shut down.
         """
         try:

@@ -58,8 +58,8 @@ class Tracker:
         lock = chain.service.home / "tracking" / f"{chain.first}.lock"
         try:
             lock.parent.mkdir(parents=True, exist_ok=True)
-            # Of several processes that follow the job one writes at a time, and the next one adds what is missing:
-            # without the lock each would create a run. The kernel releases it, however this process ends.
+            # Only one of several processes that follow the job writes at a time; the next one adds what is missing.
+            # Without the lock each would create a run. The kernel releases it, however this process ends.
             with lock.open("w") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
                 mirror = Mirror(self._run(), say=_log.warning)
@@ -69,7 +69,7 @@ class Tracker:
                             mirror.add(metric)
                 mirror.close(ENDS.get(chain.known().status, "FAILED"), LAST_S)
         except (RaysmError, OSError) as error:
-            _log.warning("the copy of %s in %s is not whole: %s", chain.first, self.uri, error)
+            _log.warning("the copy of %s in %s is incomplete: %s", chain.first, self.uri, error)
 
     def _run(self) -> MlflowRun:
         chain, project = self._chain, self._chain.tags.get(PROJECT_TAG, "default")
@@ -103,19 +103,19 @@ def complete(chain: Chain, within_s: float = LAST_S) -> None:
     with contextlib.suppress(RaysmError):
         tracker = tracker_of(chain)
         if tracker is not None and not tracker.wait(within_s + chain.service.polling.late_s):
-            text = "the copy of %s in %s is not whole yet: raysm.attach(%r).wait() completes it"
+            text = "the copy of %s in %s is incomplete so far: raysm.attach(%r).wait() completes it"
             _log.warning(text, chain.first, tracker.uri, chain.first)
 
 
 def absolute_place(tracking: str, *, on: Target) -> str:
-    """Return the place for metrics, a file by its absolute path because other programs have other working folders.
+    """Return where metrics are copied to; a file gets an absolute path, as other programs run in other folders.
 
     Args:
         tracking: The user's value.
         on: The target of the job.
 
     Raises:
-        InvalidRequest: It is not a place for metrics, its folder does not exist, or the target lacks it.
+        InvalidRequest: It is not a place for metrics, its folder does not exist, or the target does not have it.
         MissingDependency: It is a file of this machine, and MLflow, which writes it, is not installed.
     """
     place = place_of(tracking)
@@ -130,7 +130,7 @@ def absolute_place(tracking: str, *, on: Target) -> str:
     if importlib.util.find_spec("mlflow") is None or importlib.util.find_spec("sqlalchemy") is None:
         raise MissingDependency("tracking in a file needs MLflow: python3 -m pip install 'raysm[mlflow]'")
     path = Path(tracking.removeprefix("sqlite:///")).expanduser().absolute()
-    # MLflow would try for many minutes to open it.
+    # Without the folder MLflow would try for many minutes to open the file.
     if not path.parent.is_dir():
         raise InvalidRequest(f"tracking: there is no folder {path.parent} for MLflow's file; make it first")
     whole = f"sqlite:///{path}"
