@@ -1,4 +1,4 @@
-"""Batch inference as a workload: a model over all records of a channel, and the channel that it reads."""
+"""Batch inference as a workload: a model predicts all records of a channel."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -22,12 +22,12 @@ TYPES = (
     "date32",
     *(f"timestamp[{unit}]" for unit in ("s", "ms", "us", "ns")),
 )
-"""The types that the user can ask for, by Arrow's names."""
+"""The column types that a user can choose, by Arrow's names."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchInference(PickledWorkload):
-    """A predictor, pickled by cloudpickle into the payload, called with every batch of a channel's records.
+    """A predictor, pickled by cloudpickle into the payload, which is called with every batch of a channel's records.
 
     Raises:
         InvalidRequest: A field is out of its range.
@@ -43,25 +43,26 @@ class BatchInference(PickledWorkload):
     extra: ClassVar[str | None] = "batch"
 
     batch_size: int
-    """Records of one call; the last one of a piece may have fewer."""
+    """Number of records in one call; the last call of a piece may have fewer."""
     channel: str | None = None
-    """The channel that is read; None is the only one."""
+    """The channel to read; None is the job's only channel."""
     read: str | None = None
-    """One of ``READ``; None goes by the names of the files."""
+    """The format, one of ``READ``; None infers it from the names of the files."""
     keep: tuple[str, ...] = ()
-    """Columns of the input that stand beside the predictions; what names a record always does."""
+    """Columns of the input to keep beside the predictions; the columns that identify a record are always kept."""
     types: Mapping[str, str] = field(default_factory=dict)
-    """Types of columns of tables, ``{"zip": "string"}``; the others have the type of all of their values."""
+    """Types of columns of tables, ``{"zip": "string"}``; the types of other columns are inferred from all values."""
     piece_rows: int | None = None
-    """About how many records are one part of the result, and are predicted again after a loss; None is 16 batches."""
-    # On whatever a record is predicted, the prediction is the same.
+    """Approximate number of records in one part of the result; after a loss, a part is predicted again. None is 16
+    batches."""
+    # The prediction does not depend on the resources.
     cpus: float | None = field(default=None, metadata=decides(result=False))
-    """CPUs of one process that predicts; None is 1, or with a GPU its share of the instance's."""
+    """CPUs of one predicting process; None is 1, or with a GPU its share of the instance's CPUs."""
     gpus: float | None = field(default=None, metadata=decides(result=False))
-    """GPUs of one process that predicts; None is 1 if an instance has any, else 0."""
+    """GPUs of one predicting process; None is 1 if an instance has any, else 0."""
 
     def __post_init__(self) -> None:
-        # A text can be walked over, too: keep="id" would be the columns i and d.
+        # tuple() would split a text into letters: keep="id" would be the columns i and d.
         if isinstance(self.keep, str) or not isinstance(self.keep, Iterable):
             raise InvalidRequest(f"Batch: keep is a list of columns, got {self.keep!r}")
         object.__setattr__(self, "keep", tuple(self.keep))
@@ -74,7 +75,7 @@ class BatchInference(PickledWorkload):
                 raise InvalidRequest(f"Batch: the type of {column!r} is one of {', '.join(TYPES)}, got {kind!r}")
         for name in ("batch_size", "piece_rows"):
             value = getattr(self, name)
-            # Not isinstance, for which True is a number: batches of one record.
+            # Not isinstance, which takes True for the number 1.
             if value is not None and (type(value) is not int or value < 1):
                 raise InvalidRequest(f"Batch: {name} must be a whole number of at least 1, got {value!r}")
         for name in ("cpus", "gpus"):
@@ -87,21 +88,21 @@ class BatchInference(PickledWorkload):
 
     @property
     def rows_of_a_piece(self) -> int:
-        """``piece_rows`` or its default, which must not depend on the cluster: the parts would."""
+        """``piece_rows`` or its default, which must not depend on the cluster: it decides the result's parts."""
         return self.piece_rows or 16 * self.batch_size
 
     def check_inputs(self, inputs: Mapping[str, Input], instances: int) -> None:
-        """Refuse a job without the channel that is read, or with several of which none is named."""
+        """Check that the job has the channel to read."""
         self.channel_of(inputs)
 
     def channel_of(self, inputs: Iterable[str]) -> str:
         """Return the channel whose records are predicted.
 
         Args:
-            inputs: Names of the job's.
+            inputs: Names of the job's channels.
 
         Raises:
-            InvalidRequest: There is no such channel, or several and none is named.
+            InvalidRequest: The channel does not exist, or the job has not exactly one and ``channel`` is None.
         """
         names = sorted(inputs)
         if self.channel is not None and self.channel not in names:

@@ -10,7 +10,7 @@ from raysm.request.options import decides
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ports:
-    """TCP ports, the same numbers on every instance; 0 lets the system choose (not for those of the head).
+    """TCP ports, the same numbers on every instance; 0 lets the system choose, except for the head's three ports.
 
     Raises:
         InvalidRequest: A port is out of range, or two are the same.
@@ -33,8 +33,8 @@ class Ports:
     dashboard_agent_grpc: int = 6385
     """Every instance: the dashboard's agent, gRPC."""
     metrics_export: int = 6386
-    """Every instance: metrics, where they are collected."""
-    # Ray's own range; the fixed ports lie outside, or a worker could have one before its owner.
+    """Every instance: Ray's metrics, for Prometheus."""
+    # Ray's default range. The fixed ports lie outside of it, so that no worker takes one first.
     worker_min: int = 10002
     """Every instance: first port of the workers' range; 0 lets the system choose them all."""
     worker_max: int = 19999
@@ -46,7 +46,7 @@ class Ports:
             port = getattr(self, item.name)
             if not 0 <= port <= 65535:
                 raise InvalidRequest(f"Ports: {item.name} must be 0 to 65535, got {port}")
-            # 0 lets the system choose, which never chooses the same twice.
+            # Several ports may be 0: the system never chooses the same port twice.
             if port and port in seen:
                 raise InvalidRequest(f"Ports: {item.name} and {seen[port]} are both {port}")
             seen[port] = item.name
@@ -61,7 +61,7 @@ LOCAL_TYPE = "local"
 """The default instance type: this machine."""
 
 MIN_SILENCE_S = 3.0
-"""Three heartbeats, one a second: with less, a busy network would lose healthy instances."""
+"""Three heartbeats, one a second: with a shorter limit, a busy network would lose healthy instances."""
 MAX_SILENCE_S = 86_400.0
 MAX_GROUPS = 5
 """CreateTrainingJob takes at most this many instance groups."""
@@ -93,7 +93,7 @@ class InstanceGroup:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cluster:
-    """The shape of the cluster, and what to do when it is not whole.
+    """The shape of the cluster, and the rules for instances that are missing or lost.
 
     Raises:
         InvalidRequest: The fields contradict each other, or one is out of its range.
@@ -119,12 +119,12 @@ class Cluster:
     coordinator_only: bool = field(default=False, metadata=decides(result=True))
     """True keeps all work off the head: it runs the driver and gathers, nothing else."""
     min_instances: int | None = field(default=None, metadata=decides(result=True))
-    """Go on with this many (the head among them) when the joining deadline passes; None is all of them."""
+    """Start with this many instances, including the head, when ``join_timeout_s`` has passed; None is all of them."""
     join_timeout_s: float = field(default=600.0, metadata=decides(result=False))
     """Seconds from the start of the head until every instance must have joined."""
     placement_timeout_s: float = field(default=600.0, metadata=decides(result=False))
-    """Seconds for which Ray may wait for CPUs, GPUs, memory or custom resources that the instances do not have in all;
-    then the job fails. The log names such a request after 60 s."""
+    """Seconds that Ray may wait for CPUs, GPUs, memory or custom resources that the whole cluster does not have; then
+    the job fails. The log names such a request after 60 s."""
     volume_gb: int = field(default=30, metadata=decides(result=False, create="ResourceConfig.VolumeSizeInGB"))
     """Size of each instance's volume, GB."""
     keep_alive_s: int = field(
@@ -145,21 +145,21 @@ class Cluster:
             processing_lacks="a choice of instance types",
         ),
     )
-    """Types, the best first, of which the service takes one where the region has no ``instance_type``; not on spot."""
+    """Other types, the best first; the service takes one if the region has no ``instance_type``. Not on spot."""
     on_instance_loss: Literal["fail", "continue"] = field(default="fail", metadata=decides(result=True))
     """The effect of the loss of an instance other than the head."""
     silence_s: float = field(default=30.0, metadata=decides(result=False))
-    """Seconds for which an instance may say nothing before it is lost, 3 to 86,400; one whose connection closes is lost
-    at once."""
+    """Seconds without a heartbeat after which an instance is lost, 3 to 86,400; an instance whose connection closes is
+    lost at once."""
 
     def __post_init__(self) -> None:
-        # Users write a list, which can be changed and has no hash: as a tuple the request stays what was checked.
+        # Users may pass lists; tuples keep the request immutable and hashable.
         object.__setattr__(self, "groups", tuple(self.groups))
         object.__setattr__(self, "alternatives", tuple(self.alternatives))
         self._check_alternatives()
         if self.count < 1:
             raise InvalidRequest(f"Cluster: count must be at least 1, got {self.count}")
-        # Defaults that the user wrote out cannot be told from missing ones.
+        # This accepts a user who passes the defaults explicitly, because they look like missing ones.
         if self.groups and (self.count != 1 or self.instance_type != LOCAL_TYPE):
             raise InvalidRequest("Cluster: give either groups, or instance_type and count, not both")
         if len(self.groups) > MAX_GROUPS:
@@ -168,7 +168,7 @@ class Cluster:
         if len(set(names)) != len(names):
             raise InvalidRequest(f"Cluster: instance groups need distinct names, got {', '.join(names)}")
         if self.head is not None and self.head not in names:
-            # A head can be chosen among groups alone: in a plain cluster all instances are alike.
+            # Only groups have a choice of head: in a plain cluster all instances are alike.
             listed = ", ".join(names) or "none: give groups=[InstanceGroup(...), ...]"
             raise InvalidRequest(f"Cluster: head={self.head!r} is not an instance group; the groups are {listed}")
         if self.coordinator_only and self.size < 2:
@@ -179,7 +179,7 @@ class Cluster:
             raise InvalidRequest(f"Cluster: volume_gb must be at least 1, got {self.volume_gb}")
         if not 0 <= self.keep_alive_s <= 21_600:
             raise InvalidRequest(f"Cluster: keep_alive_s must be 0 to 21600, got {self.keep_alive_s}")
-        # Not "<= 0": of NaN that would be false, and no deadline would ever pass.
+        # "not x > 0" also refuses NaN, with which no deadline would ever pass.
         if not self.join_timeout_s > 0:
             raise InvalidRequest(f"Cluster: join_timeout_s must be above 0, got {self.join_timeout_s}")
         if not self.placement_timeout_s > 0:
@@ -189,7 +189,7 @@ class Cluster:
                 f"Cluster: silence_s must be {MIN_SILENCE_S:g} (three heartbeats) to {MAX_SILENCE_S:g}, "
                 f"got {self.silence_s}"
             )
-        # Checked here, because the codec would check it only in the instances, which are paid for by then.
+        # The codec would check this only in the instances, which cost money by then.
         if self.on_instance_loss not in ("fail", "continue"):
             raise InvalidRequest(f"Cluster: on_instance_loss is 'fail' or 'continue', got {self.on_instance_loss!r}")
 
@@ -209,16 +209,16 @@ class Cluster:
 
     @property
     def types(self) -> tuple[str, ...]:
-        """Instance types that it may have: of each group its own, else the one that is wanted, and its alternatives."""
+        """Instance types that the cluster may have: those of the groups, or ``instance_type`` and its alternatives."""
         return tuple(group.instance_type for group in self.groups) or (self.instance_type, *self.alternatives)
 
     @property
     def choices(self) -> tuple[Mapping[str, int], ...]:
-        """Number of instances by type, once for each way in which the service may give them, the wanted one first."""
+        """The instances that the service may start, as counts by type, the preferred choice first."""
         if not self.groups:
             return tuple({name: self.count} for name in self.types)
         counts: dict[str, int] = {}
-        # Two groups may be of one type, and so share its quota.
+        # Two groups may have the same type, and then share its quota.
         for group in self.groups:
             counts[group.instance_type] = counts.get(group.instance_type, 0) + group.count
         return (counts,)
@@ -237,7 +237,7 @@ class Input:
     """One channel: where its data lies, and how the instances share it.
 
     Raises:
-        InvalidRequest: The URI is empty, or what is asked for excludes itself.
+        InvalidRequest: The URI is empty, or two options contradict each other.
     """
 
     uri: str = field(kw_only=False, metadata=decides(result=True, create="InputDataConfig"))
@@ -255,23 +255,23 @@ class Input:
         default=None,
         metadata=decides(result=True, create="InputDataConfig", processing_lacks="content types of channels"),
     )
-    """MIME type, told to the job."""
+    """MIME type that the service passes to the job."""
     groups: tuple[str, ...] = field(
         default=(),
         metadata=decides(result=True, create="InputDataConfig", processing_lacks="instance groups"),
     )
-    """Instance groups that get it; all channels name groups, or none does."""
+    """Instance groups that get the channel; either all channels name groups, or none does."""
     manifest: bool = field(default=False, metadata=decides(result=True, create="InputDataConfig"))
-    """Whether the URI is that of a manifest: a JSON list of a prefix and the names of some objects below it,
-    ``[{"prefix": "s3://bucket/images/"}, "0001.png", "a/0002.png"]``, which are all that the channel has."""
+    """True if the URI is a manifest, a JSON list of a prefix and the names of some objects below it:
+    ``[{"prefix": "s3://bucket/images/"}, "0001.png", "a/0002.png"]``. The channel then contains only these objects."""
 
     def __post_init__(self) -> None:
-        # A list alone: of a text, tuple() would make its letters, where the codec refuses it by its name.
+        # tuple() would split a text into letters; the codec refuses a text with a message that names the field.
         if isinstance(self.groups, list):
             object.__setattr__(self, "groups", tuple(self.groups))
         if not self.uri:
             raise InvalidRequest("Input: the uri is empty; give s3://…, file://… or a path")
-        # The codec would refuse it only in the instances.
+        # The codec would refuse this only in the instances.
         if self.distribution not in ("FullyReplicated", "ShardedByS3Key"):
             raise InvalidRequest(
                 f"Input: distribution is 'FullyReplicated' or 'ShardedByS3Key', got {self.distribution!r}"

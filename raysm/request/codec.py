@@ -27,15 +27,15 @@ NAMES: Mapping[type, str] = {
 """Names of the classes of JSON values in messages."""
 
 TAG = "kind"
-"""The key that names the class where a field admits several; the class states its value as ``kind``."""
+"""The key that names the class if a field admits several; its value is the class attribute ``kind``."""
 
 CHOOSE = "named"
-"""Name of a classmethod by which a field's type returns the class of that kind."""
+"""Name of a classmethod of a field's type that returns the class of a kind."""
 
 
 def to_json(value: Any) -> Any:
     """Turn a dataclass into values that ``json.dumps`` takes: fields to keys, tuples to lists."""
-    # is_dataclass is also true for a class, which could not travel.
+    # is_dataclass is also true for a class, which JSON cannot hold.
     if dataclasses.is_dataclass(type(value)):
         tag = {TAG: getattr(value, TAG)} if hasattr(value, TAG) else {}
         return tag | {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
@@ -52,9 +52,9 @@ def from_json(kind: type[T], data: Any, where: str = "request") -> T:
 
     Args:
         kind: A dataclass whose fields are annotated with str, int, float, bool, None, Any, ``Literal``,
-            ``tuple[X, ...]``, ``Mapping[str, X]``, dataclasses, classes that choose one by its name (``CHOOSE``), and
-            unions of them; of text and a list, only ``str | tuple[str, ...]``.
-        data: The value ``json.loads`` returned.
+            ``tuple[X, ...]``, ``Mapping[str, X]``, dataclasses, classes with the classmethod ``CHOOSE``, and unions of
+            None with one of these, of dataclasses that have a ``kind``, or ``str | tuple[str, ...]``.
+        data: The value that ``json.loads`` returned.
         where: The path that messages begin with.
 
     Raises:
@@ -71,7 +71,7 @@ def _read(kind: Any, data: Any, where: str) -> Any:
     if origin in (typing.Union, types.UnionType):
         return _read_union(typing.get_args(kind), data, where)
     if origin is typing.Literal:
-        # By the type too: to Python 1 is equal to true, which is another value in JSON.
+        # The types must be equal too: in Python 1 == True, but they are different values in JSON.
         if not any(type(data) is type(choice) and data == choice for choice in typing.get_args(kind)):
             raise _mismatch(where, f"one of {', '.join(map(repr, typing.get_args(kind)))}", data)
         return data
@@ -100,14 +100,14 @@ def _read_union(choices: tuple[Any, ...], data: Any, where: str) -> Any:
         raise _cannot_travel(where, " | ".join(map(str, choices)))
     tags = {choice.kind: choice for choice in choices}
     tag = _tag_of(data)
-    # In a list: an unhashable value would fail in a dictionary.
+    # A list, because looking up an unhashable value in the dictionary would raise TypeError.
     if tag not in list(tags):
         raise _mismatch(f"{where}.{TAG}", f"one of {', '.join(map(repr, tags))}", tag)
     return _read(tags[tag], data, where)
 
 
 def _tag_of(data: Any) -> Any:
-    # A value that is no object has no tag; the error lists the tags.
+    # A value that is not an object has no tag, so the caller's error lists the allowed tags.
     return data.get(TAG) if isinstance(data, dict) else None
 
 
@@ -116,8 +116,7 @@ def hints_of(kind: Any) -> Mapping[str, Any]:
     return _hints(kind)
 
 
-# Once for each class: they are read of its source's text; a session reads two values with each call, and a command asks
-# for those of each of its flags.
+# Cached, because get_type_hints evaluates the annotations' source text, and a session decodes two values in each call.
 @functools.cache
 def _hints(kind: Any) -> Mapping[str, Any]:
     return types.MappingProxyType(typing.get_type_hints(kind))
@@ -142,14 +141,14 @@ def _read_dataclass(kind: Any, data: Any, where: str) -> Any:
 
 
 def _read_scalar(kind: Any, data: Any, where: str) -> Any:
-    # JSON's 3 is a legal float.
+    # JSON may write a float without a decimal point.
     if kind is float and type(data) in (int, float):
         try:
             number = float(data)
         except OverflowError:
-            # An integer of JSON may have more digits than a float can be large.
+            # A JSON integer may be too large for a float.
             raise _mismatch(where, "a number", data) from None
-        # json.loads takes NaN and Infinity, which no JSON has.
+        # json.loads accepts NaN and Infinity, although they are not JSON.
         if math.isfinite(number):
             return number
         raise _mismatch(where, "a finite number", data)
@@ -159,7 +158,7 @@ def _read_scalar(kind: Any, data: Any, where: str) -> Any:
 
 
 def _typed(kind: type[T], data: Any, where: str) -> T:
-    """Return ``data`` if it is of the very class that ``json.loads`` makes: a bool is an int to ``isinstance``."""
+    """Return ``data`` if its class is exactly ``kind``; with ``isinstance``, a bool would pass as an int."""
     if type(data) is not kind:
         raise _mismatch(where, NAMES[kind], data)
     return data

@@ -1,4 +1,4 @@
-"""Services outside of the job that a request names: the index of pip, and where metrics are mirrored.
+"""Services outside of the job that a request names: the index of pip, and the MLflow that metrics are copied to.
 
 Both are addresses that travel in the request, so neither may contain a secret.
 """
@@ -27,16 +27,16 @@ class CodeArtifact:
 
     @classmethod
     def of(cls, index: str) -> "CodeArtifact | None":
-        """Return the repository that an index is; None where it is an address."""
+        """Parse the ARN of a repository; return None if ``index`` is an address."""
         match = ARN.fullmatch(index)
         return cls(index, *match.groups()) if match else None
 
 
 def check_index(index: str) -> None:
-    """Check what a user gave as ``pip_index``.
+    """Check ``pip_index``.
 
     Raises:
-        InvalidRequest: It is neither an address nor an ARN, or it holds a secret.
+        InvalidRequest: It is neither an address nor an ARN, or it contains a secret.
     """
     if CodeArtifact.of(index):
         return
@@ -45,13 +45,13 @@ def check_index(index: str) -> None:
     except ValueError as error:
         # The address is not shown, because it may contain a password anywhere.
         raise InvalidRequest(f"pip_index is not an address: {error}; write https://pip.example/simple") from None
-    # Before all else: the other message shows the address, and a password with it.
+    # Checked first, because the other message shows the address with its password.
     if parts.username or parts.password:
         raise InvalidRequest(
-            "pip_index holds a user or a password, and everybody who may read the job's payload would read it; give a "
+            "pip_index holds a user or a password, which all readers of the job's payload would see; give a "
             "CodeArtifact repository by its ARN, for which the job's role gets a token, or an index of your network"
         )
-    # Blanks are looked for in the text itself: urlsplit drops line breaks and tabs without a word.
+    # The text itself is checked for blanks, because urlsplit drops line breaks and tabs.
     if parts.scheme not in ("https", "http") or not parts.hostname or any(letter.isspace() for letter in index):
         raise InvalidRequest(
             f"pip_index must be the https:// address of an index, as in https://pip.example/simple, or the ARN of a "
@@ -61,22 +61,22 @@ def check_index(index: str) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrackingPlace:
-    """One kind of place."""
+    """One kind of MLflow store that metrics are copied to."""
 
     form: re.Pattern[str]
-    """The whole URI."""
+    """Pattern of the whole URI."""
     example: str
     """An example for messages."""
     is_here: bool
-    """True if the client that follows the job writes it on its machine; otherwise the head does."""
+    """True if the client that follows the job writes the metrics, on its machine; otherwise the head does."""
     packages: tuple[str, ...] = ()
-    """Modules that the head imports for it."""
+    """Modules that the head needs to write the metrics."""
     is_of_service: bool = False
-    """True if the API call names it (``MlflowConfig``), so that the console shows the run with the job."""
+    """True if the API call names the place (``MlflowConfig``), so that the console shows the run with the job."""
 
 
 SQLITE = TrackingPlace(
-    # Stored in a tag of the job, so that any client that attaches can continue: only characters of a tag.
+    # The URI is stored in a tag of the job for later clients, so it may contain only characters of a tag.
     form=re.compile(r"sqlite:///[A-Za-z0-9 _.:/=+@-]{1,230}"),
     example="sqlite:///mlflow.db",
     is_here=True,
@@ -102,34 +102,33 @@ MANAGED = TrackingPlace(
 """SageMaker's own MLflow."""
 
 PLACES = (SQLITE, SERVER, MANAGED)
-"""All of them."""
 
 USER = re.compile(r"[\w+.-]+://[^/?#]*@")
-"""The beginning of an address with credentials: a user, or a token in its place."""
+"""The beginning of an address with credentials: a user or a token before the @."""
 
 
 def place_of(tracking: str) -> TrackingPlace:
     """Return the kind of place that a URI names.
 
     Raises:
-        InvalidRequest: It is of none of them.
+        InvalidRequest: No kind has this form of URI.
     """
     for place in PLACES:
         if place.form.fullmatch(tracking):
             return place
-    # Before all else, as of an index: the other message shows the address, and a password with it.
+    # Checked first, because the other message shows the address with its password.
     _refuse_secret(tracking)
     raise InvalidRequest(
         f"tracking={tracking!r} is not a place for metrics: give "
-        f"{', '.join(place.example for place in PLACES)}; MLflow's folder of files is not one of them, it gave it up"
+        f"{', '.join(place.example for place in PLACES)}; MLflow itself no longer supports a folder of files"
     )
 
 
 def check_tracking(tracking: str) -> None:
-    """Refuse what metrics cannot be mirrored to, or what has a secret in it.
+    """Check ``tracking``.
 
     Raises:
-        InvalidRequest: It is no such place, or a password stands in it.
+        InvalidRequest: It is not a place for metrics, or it contains a password.
     """
     place_of(tracking)
     # The URI is part of the request, which the payload, the log and dry runs show.
@@ -139,6 +138,6 @@ def check_tracking(tracking: str) -> None:
 def _refuse_secret(tracking: str) -> None:
     if USER.match(tracking):
         raise InvalidRequest(
-            "tracking has a password in it, or a token, which others would read: give the address alone, and let the "
-            "job's image or role bring the credentials (MLFLOW_TRACKING_TOKEN)"
+            "tracking has a password in it, or a token, which others would read: give the address without it, and let "
+            "the job's image or role provide the credentials (MLFLOW_TRACKING_TOKEN)"
         )

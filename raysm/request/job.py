@@ -16,11 +16,11 @@ from raysm.request.workload import Workload
 
 
 def hyperparameter_text(name: str, value: Any) -> str:
-    """Return the text that carries a hyperparameter: a text or a path as it is, any other value as JSON.
+    """Encode a hyperparameter as text: a string or a path as it is, any other value as JSON.
 
-    In an instance, ``SM_HPS`` and ``SM_HP_NAME`` read the text as JSON, and keep it as it is where it is none. So
-    ``False``, ``["a"]``, ``None`` and ``0.1`` arrive as they were given. A text that looks like JSON, such as ``"1"``
-    or ``"true"``, arrives as the number or truth value that it spells.
+    In an instance, ``SM_HPS`` and ``SM_HP_NAME`` contain the text parsed as JSON, or the text itself if it is not JSON.
+    So ``False``, ``["a"]``, ``None`` and ``0.1`` arrive unchanged, but a string that looks like JSON, such as ``"1"``
+    or ``"true"``, arrives as a number or a truth value.
 
     Raises:
         InvalidRequest: JSON cannot hold the value.
@@ -30,7 +30,7 @@ def hyperparameter_text(name: str, value: Any) -> str:
     if isinstance(value, PurePath):
         return str(value)
     try:
-        # The scalars of NumPy and torch are no numbers to JSON; what their item() returns is.
+        # json cannot encode the scalars of NumPy and torch, but item() returns a Python number.
         return json.dumps(value, default=lambda item: item.item())
     except (TypeError, ValueError, AttributeError, RuntimeError, RecursionError) as error:
         raise InvalidRequest(
@@ -40,14 +40,14 @@ def hyperparameter_text(name: str, value: Any) -> str:
 
 
 def hyperparameter_arguments(hyperparameters: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the arguments by which SageMaker's SDK tells a script its hyperparameters: ``--epochs 3``.
+    """Return hyperparameters as command-line arguments, as SageMaker's SDK passes them to a script: ``--epochs 3``.
 
-    JSON values have JSON's spelling. A value that begins with ``-`` is one word with its name, ``--shift=-1e-05``,
-    because argparse takes a second word that begins so as another option.
+    Values are spelled as in JSON. A value that begins with ``-`` is joined to its name, ``--shift=-1e-05``, because
+    argparse would read it as another option.
     """
     words: list[str] = []
     for name, text in hyperparameters.items():
-        # Read and written again, as the SDK's own driver does it.
+        # The SDK's own driver also parses and dumps each value.
         try:
             value: Any = json.loads(text)
         except (ValueError, RecursionError):
@@ -58,37 +58,37 @@ def hyperparameter_arguments(hyperparameters: Mapping[str, str]) -> tuple[str, .
 
 
 NAME_PATTERN = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
-"""CreateTrainingJob's pattern of a job's name."""
+"""CreateTrainingJob's pattern for a job's name."""
 
 CHANNEL_PATTERN = re.compile(r"[A-Za-z0-9.\-_]{1,64}")
-"""CreateTrainingJob's pattern of a channel's name; here without those that name a folder that is there already."""
+"""CreateTrainingJob's pattern for a channel's name; a request also refuses ``.`` and ``..``, which are folders."""
 
 PROJECT_PATTERN = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._\-]{0,62}")
 """A project is a folder of the bucket."""
 
 RESERVED_TAGS = ("aws:", "raysm:")
-"""Prefixes of AWS's tags and of those by which raysm finds a job again."""
+"""Prefixes of AWS's tags and of the tags by which raysm finds its jobs."""
 
 GRACE_S = 100.0
-"""Not all of the 120: afterwards Ray has to end, and the reason to be written."""
+"""Default of ``grace_s``: 20 s of SageMaker's 120 s remain to stop Ray and to write the failure reason."""
 
 SPOT_GRACE_S = 60.0
-"""On spot capacity the machine goes too: what is saved last needs time to reach S3, 20 s for 1 to 2 GB. Whether it
-still gets there after SIGKILL is not documented."""
+"""Default of ``grace_s`` on spot capacity, where the machine is lost too: the last files need time to reach S3, 20 s
+for 1 to 2 GB. AWS does not document whether it uploads files after SIGKILL."""
 
 PAYLOAD_CHANNEL = "raysm"
-"""The channel that the payload travels on: users cannot give theirs this name."""
+"""The channel of the payload; users cannot give a channel this name."""
 
 OWN_PREFIX = "raysm-"
-"""Prefix of raysm's other inputs and outputs: a Processing job has one set of names for both."""
+"""Prefix of raysm's other inputs and outputs, whose names share one namespace in a Processing job."""
 
 JOB_CHANNEL = f"{OWN_PREFIX}job"
-"""The channel of a job's own part of the payload, where many jobs share the rest of it."""
+"""The channel of a job's own part of the payload, if many jobs share the rest of it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobRequest:
-    """What the user says, as frozen data.
+    """Everything that the user asks for.
 
     Raises:
         InvalidRequest: A field is out of its range, or the workload lacks a channel.
@@ -107,13 +107,13 @@ class JobRequest:
     inputs: Mapping[str, Input] = field(default_factory=dict)
     """Channels by name."""
     grace_s: float | None = field(default=None, metadata=decides(result=False))
-    """Seconds that user code has after SIGTERM, at most the 120 after which SageMaker kills; None is 100, on spot
-    capacity 60."""
+    """Seconds that user code may run after SIGTERM, at most 120, when SageMaker kills it; None is 100, or 60 on spot
+    capacity."""
     ports: Ports = field(default_factory=Ports, metadata=decides(result=False))
     """The cluster's ports."""
-    # Not a key of the call, but which call.
+    # This option is no key of the call; it chooses the call.
     kind: Literal["training", "processing"] = field(default="training", metadata=decides(result=True))
-    """The API that runs it; Processing has no groups, spot, warm pools, checkpoints or metrics."""
+    """The API that runs the job; Processing has no groups, spot, warm pools, checkpoints or metrics."""
     project: str = field(
         default="default",
         metadata=decides(
@@ -126,16 +126,16 @@ class JobRequest:
     security: Security = field(default_factory=Security)
     """Networks, keys, isolation."""
     environment: Mapping[str, str] = field(default_factory=dict, metadata=decides(result=True, create="Environment"))
-    """Variables of every instance; never secrets, because DescribeTrainingJob shows them."""
+    """Environment variables of every instance; never secrets, because DescribeTrainingJob shows them."""
     hyperparameters: Mapping[str, str] = field(
         default_factory=dict,
         metadata=decides(result=True, create="HyperParameters", processing_lacks="hyperparameters"),
     )
-    """Told to the job in ``SM_HPS``, and shown with it. The service passes texts: other values travel as JSON, and are
-    read as JSON where they arrive. So a text that looks like JSON (``"1"``, ``"true"``) arrives as what it spells."""
+    """Values that the job reads from ``SM_HPS``, and that the service shows. The service passes only texts, so other
+    values travel as JSON; a text that looks like JSON (``"1"``) arrives as a number or a truth value."""
     hyperparameters_as_args: bool = field(default=False, metadata=decides(result=True))
-    """True gives a script its hyperparameters as arguments too, before its own: ``--epochs 3``."""
-    # A follow-up's are asked of the service by themselves: Describe does not tell them.
+    """True passes the hyperparameters to a script as arguments too, before its own: ``--epochs 3``."""
+    # A follow-up job fetches the tags with ListTags, because Describe does not return them.
     tags: Mapping[str, str] = field(default_factory=dict, metadata=decides(result=False, create="Tags"))
     """Tags of the job."""
     metrics: tuple[MetricDefinition, ...] = field(
@@ -144,24 +144,24 @@ class JobRequest:
             result=False, create="AlgorithmSpecification.MetricDefinitions", processing_lacks="metric definitions"
         ),
     )
-    """Found in the log by the service."""
+    """Metrics that the service finds in the log."""
     requirements: tuple[str, ...] = field(default=(), metadata=decides(result=True))
     """Packages that every instance installs with pip before it joins."""
-    # The same packages come from any of them.
+    # Every index has the same packages.
     pip_index: str | None = field(default=None, metadata=decides(result=False))
-    """Where pip gets them from: the https:// address of an index without a password, or the ARN of a CodeArtifact
-    repository, for which the job's role gets a token; None is what the image says, else PyPI."""
+    """The index that pip installs from: an https:// address without a password, or the ARN of a CodeArtifact
+    repository, for which the job's role gets a token; None is the image's pip configuration, or PyPI."""
     checkpoint_uri: str | None = field(
         default=None, metadata=decides(result=True, create="CheckpointConfig.S3Uri", processing_lacks="checkpoints")
     )
-    """``s3://…`` prefix of the state that survives runs, on this machine ``file:///…`` too; None is one of the project
-    and name."""
-    # A copy of what the job says of itself: nothing of the result depends on it.
+    """``s3://…`` prefix of the state that survives runs, on this machine ``file:///…`` too; None is a prefix made of
+    project and name."""
+    # The mirror is a copy of the job's metrics; the result does not depend on it.
     tracking: str | None = field(default=None, metadata=decides(result=False, create="MlflowConfig"))
-    """Where metrics are mirrored to, beside raysm's own record: ``sqlite:///mlflow.db`` of this machine, the address of
-    an MLflow server that the instances reach, or the ARN of SageMaker's own MLflow; None is nowhere."""
+    """MLflow to copy the metrics to: ``sqlite:///mlflow.db`` on this machine, the address of a server that the
+    instances reach, or the ARN of SageMaker's own MLflow; None does not copy them."""
     output_uri: str | None = field(default=None, metadata=decides(result=True, create="OutputDataConfig.S3OutputPath"))
-    """``s3://…`` prefix of results, on this machine ``file:///…`` too; None is one of the project and name."""
+    """``s3://…`` prefix of results, on this machine ``file:///…`` too; None is a prefix made of project and name."""
 
     def __post_init__(self) -> None:
         texts = {name: hyperparameter_text(name, value) for name, value in self.hyperparameters.items()}
@@ -192,7 +192,7 @@ class JobRequest:
                 "a letter or digit"
             )
         for tag in self.tags:
-            # AWS keeps its prefix to itself in any case, AWS: too.
+            # AWS reserves its prefix in upper case too.
             if tag.lower().startswith(RESERVED_TAGS):
                 raise InvalidRequest(f"the tag {tag!r} begins like those of AWS or raysm; rename it")
         for name in ("checkpoint_uri", "output_uri"):
@@ -211,7 +211,7 @@ class JobRequest:
             if self.security.isolation:
                 raise InvalidRequest("pip_index cannot be reached with security.isolation; drop one of the two")
         self._check_groups()
-        # Written so that NaN, of which every comparison is false, is refused too.
+        # "not 0 < x" also refuses NaN, for which every comparison is false.
         if self.grace_s is not None and not 0 < self.grace_s <= 120:
             raise InvalidRequest(f"grace_s must be above 0 and at most 120, which SageMaker gives, got {self.grace_s}")
 
@@ -222,10 +222,10 @@ class JobRequest:
 
     @property
     def script_args(self) -> tuple[str, ...]:
-        """The arguments of the entry script; none where the workload has no script."""
+        """The arguments of the entry script; empty if the workload has no script."""
         script = self.workload.entry_script
         own = () if script is None else script.args
-        # Their own come last: argparse takes the last of two.
+        # The script's own arguments come last, because argparse uses the last of two values.
         return (*hyperparameter_arguments(self.hyperparameters), *own) if self.hyperparameters_as_args else own
 
     @property
@@ -236,19 +236,19 @@ class JobRequest:
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """Modules that an instance imports beside Ray; pip installs those that an image lacks."""
+        """Modules that an instance imports in addition to Ray; pip installs those that the image lacks."""
         tracking = place_of(self.tracking).packages if self.tracking is not None else ()
         return (*self.workload.packages, *tracking)
 
     @property
     def chosen_grace_s(self) -> float:
-        """Seconds that user code has after SIGTERM: as chosen, or the default."""
+        """``grace_s``, or its default."""
         if self.grace_s is not None:
             return self.grace_s
         return SPOT_GRACE_S if self.limits.spot else GRACE_S
 
     def _check_groups(self) -> None:
-        # The service would say so too, after the upload.
+        # The service would refuse these too, but only after the upload.
         group_names = [group.name for group in self.cluster.groups]
         for channel, source in self.inputs.items():
             for name in source.groups:
@@ -265,7 +265,7 @@ class JobRequest:
 
 
 def check_channels(workload: Workload, inputs: Mapping[str, Input], instances: int) -> None:
-    """Refuse inputs that a workload cannot do with.
+    """Check that the inputs are those that a workload needs.
 
     Args:
         workload: The job's workload.
@@ -273,7 +273,7 @@ def check_channels(workload: Workload, inputs: Mapping[str, Input], instances: i
         instances: The instances of the cluster.
 
     Raises:
-        InvalidRequest: A channel is missing, or the workload cannot read what there is.
+        InvalidRequest: A channel is missing, or the workload cannot read one.
     """
     for channel in workload.channels:
         if channel not in inputs:

@@ -15,10 +15,10 @@ class Limits:
     """Time, spot capacity and restarts.
 
     Raises:
-        InvalidRequest: A field is out of its range, or they contradict each other.
+        InvalidRequest: A field is out of its range, or two contradict each other.
     """
 
-    # Cost and patience make no other result: nothing of Limits has a part in the digest of if_done.
+    # The result of a job does not depend on its limits, so none is part of the digest of if_done.
     max_runtime_s: int = field(
         default=24 * 3600, metadata=decides(result=False, create="StoppingCondition.MaxRuntimeInSeconds")
     )
@@ -46,14 +46,14 @@ class Limits:
         ),
     )
     """Number of times that the service restarts the job after an InternalServerError, 1 to 30; None is never."""
-    # raysm's own tag tells a follow-up how many more there may be; see raysm.client.tags.
+    # A tag of raysm's own counts the remaining restarts; see raysm.client.tags.
     max_restarts: int = field(
         default=0, metadata=decides(result=False, processing_lacks="checkpoints, so nothing to restart from")
     )
     """Number of follow-up jobs that continue from the checkpoint after ``max_runtime_s``."""
 
     def __post_init__(self) -> None:
-        # A Processing job may have less, which the service model says where the call is made.
+        # A Processing job has a lower limit, which is checked against the service model when the call is made.
         if not 1 <= self.max_runtime_s <= MAX_RUNTIME_S:
             raise InvalidRequest(
                 f"Limits: max_runtime_s must be 1 to {MAX_RUNTIME_S} (28 days), got {self.max_runtime_s}"
@@ -83,36 +83,36 @@ class Security:
     security_groups: tuple[str, ...] = field(
         default=(), metadata=decides(result=False, create="VpcConfig.SecurityGroupIds")
     )
-    """Security groups of the VPC; they must let the instances reach each other on raysm.Ports."""
+    """Security groups of the VPC; they must let the instances reach each other at the ports of ``raysm.Ports``."""
     volume_kms_key: str | None = field(
         default=None, metadata=decides(result=False, create="ResourceConfig.VolumeKmsKeyId")
     )
-    """Encrypts the instances' volumes."""
+    """KMS key that encrypts the instances' volumes."""
     output_kms_key: str | None = field(default=None, metadata=decides(result=False, create="OutputDataConfig.KmsKeyId"))
-    """Encrypts what the job leaves in S3."""
+    """KMS key that encrypts the job's output in S3."""
     encrypt_traffic: bool = field(
         default=False, metadata=decides(result=False, create="EnableInterContainerTrafficEncryption")
     )
-    """Encrypts what the instances send each other; slower."""
+    """Encrypt the traffic between instances, which makes it slower."""
     isolation: bool = field(
         default=False,
         metadata=decides(result=False, create="EnableNetworkIsolation"),
     )
-    """No network but between the instances; then no requirements can be installed from an index."""
-    # Whoever may start a session gets a root shell with the role's credentials, and accounts that guard it allow
-    # CreateTrainingJob only without: docs.aws.amazon.com/sagemaker/latest/dg/train-remote-debugging.html
+    """Allow no network except between the instances; pip then cannot install requirements from an index."""
+    # A user who may start an SSM session gets a root shell with the role's credentials, so some accounts allow
+    # CreateTrainingJob only without it: docs.aws.amazon.com/sagemaker/latest/dg/train-remote-debugging.html
     remote_debug: bool = field(
         default=False,
         metadata=decides(
             result=False, create="RemoteDebugConfig.EnableRemoteDebug", processing_lacks="remote debugging"
         ),
     )
-    """Whether a shell and the dashboard can be reached through SSM, by whoever may start a session; the role then needs
+    """True opens a shell and the dashboard through SSM to every user who may start SSM sessions; the role then needs
     ``ssmmessages``. ``raysm debug JOB`` switches it while the job runs."""
 
     def __post_init__(self) -> None:
         for name in ("subnets", "security_groups"):
-            # A list alone: of a text, tuple() would make its letters, where the codec refuses it by its name.
+            # tuple() would split a text into letters; the codec refuses a text with a message that names the field.
             if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
         if bool(self.subnets) != bool(self.security_groups):

@@ -1,7 +1,7 @@
-"""Each field of a request declares what it decides: ``field(default=…, metadata=decides(…))``.
+"""Each field of a request declares what it affects: ``field(default=…, metadata=decides(…))``.
 
-The digest of ``if_done``, the call of a follow-up job, and the refusals of a Processing job are derived from these
-declarations. A new option is declared at its field, and nowhere else.
+Three things are derived from these declarations: the digest that ``if_done`` compares, the keys that a follow-up job
+copies, and the options that a Processing job refuses. A new option is declared at its field, and nowhere else.
 """
 
 import dataclasses
@@ -22,13 +22,14 @@ class Decides:
     """The effects of one option."""
 
     result: bool
-    """True if a job's result depends on it: then it is part of the digest that ``if_done`` compares."""
+    """True if the job's result depends on the option; it is then part of the digest that ``if_done`` compares."""
     create: tuple[str, ...]
-    """Keys of CreateTrainingJob that it becomes, ``ResourceConfig.VolumeSizeInGB``; none where the payload has it."""
+    """Keys of CreateTrainingJob that the option sets, ``ResourceConfig.VolumeSizeInGB``; empty if only the payload
+    contains it."""
     taken_over: bool
-    """True if a follow-up job has the same values of these keys."""
+    """True if a follow-up job copies these keys."""
     processing_lacks: str | None
-    """The feature that a Processing job lacks, so that it refuses the option; None if it has it."""
+    """The feature that CreateProcessingJob lacks, so that a Processing job refuses the option; None if it has it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,22 +57,22 @@ def decides(
     """Return the metadata of a field.
 
     Args:
-        result: True where a job's result depends on it.
-        create: The key of CreateTrainingJob that it becomes, or several; none where only the payload has it.
-        taken_over: True where a follow-up job has the same.
-        processing_lacks: What a Processing job does not have, in words: ``"warm pools"``.
+        result: True if the job's result depends on the option.
+        create: The keys of CreateTrainingJob that the option sets; empty if only the payload contains it.
+        taken_over: True if a follow-up job copies these keys.
+        processing_lacks: The feature that a Processing job lacks, in words: ``"warm pools"``.
     """
     keys = (create,) if isinstance(create, str) else create
     return {KEY: Decides(result=result, create=keys, taken_over=taken_over, processing_lacks=processing_lacks)}
 
 
 def options_of(value: Any, path: str = "") -> Iterator[Option]:
-    """Yield the options of a request or a target: its fields, and those of the values that it is made of.
+    """Yield the options of a request or a target: its fields, and those of the dataclasses in it.
 
     Args:
-        value: A dataclass, each of whose fields says what it decides, or holds a value (channels: values by name) whose
-            fields do.
-        path: The beginning of their paths.
+        value: A dataclass. Each field either has the metadata of ``decides``, or contains a dataclass or a mapping of
+            dataclasses whose fields have it.
+        path: The prefix of the options' paths.
     """
     for field in dataclasses.fields(value):
         content, at = getattr(value, field.name), f"{path}{field.name}"
@@ -85,12 +86,12 @@ def options_of(value: Any, path: str = "") -> Iterator[Option]:
 
 
 def decisive(value: Any) -> dict[str, Any]:
-    """Return the options of ``value`` on which a job's result depends, JSON values by their paths."""
+    """Return the options of ``value`` on which a job's result depends, as JSON values by path."""
     return {option.path: decisive_json(option.value) for option in options_of(value) if option.decides.result}
 
 
 def decisive_json(value: Any) -> Any:
-    """Return a value as JSON, without those of its own fields that say that they do not decide the result."""
+    """Return a value as JSON, without the fields that declare ``result=False``."""
     content = to_json(value)
     # A workload is one option, but some of its fields (block_rows) do not change the result.
     if dataclasses.is_dataclass(value):
@@ -101,14 +102,14 @@ def decisive_json(value: Any) -> Any:
 
 
 def keys_taken_over(*kinds: type) -> frozenset[str]:
-    """Return the keys of CreateTrainingJob that a follow-up job has from the one that it goes on with.
+    """Return the keys of CreateTrainingJob that a follow-up job copies from its predecessor.
 
     Args:
-        kinds: The classes whose fields become them: of a request, and of the targets.
+        kinds: The classes that declare the options: JobRequest and the targets.
     """
-    every = [fact for kind in kinds for fact in _declared(kind)]
-    # Their first part: a follow-up copies whole structures from the answer of Describe.
-    return frozenset(key.partition(".")[0] for fact in every if fact.taken_over for key in fact.create)
+    every = [effects for kind in kinds for effects in _declared(kind)]
+    # A follow-up copies whole structures from the answer of Describe, so only the first part of a key counts.
+    return frozenset(key.partition(".")[0] for effects in every if effects.taken_over for key in effects.create)
 
 
 # Any, because the module of JobRequest imports this one.
@@ -116,11 +117,10 @@ def refuse_what_processing_lacks(request: Any) -> None:
     """Refuse a Processing job that asks for what CreateProcessingJob does not have.
 
     Raises:
-        InvalidRequest: What it is, and where it was asked for.
+        InvalidRequest: The message names the feature and the option.
     """
     for option in options_of(request):
         lacks = option.decides.processing_lacks
-        # Refused, because an option that is dropped silently would be missed in the job.
         if lacks is not None and option.is_asked_for:
             raise InvalidRequest(
                 f"a Processing job has no {lacks} ({option.path}); drop it, or submit with kind='training'"
@@ -128,13 +128,13 @@ def refuse_what_processing_lacks(request: Any) -> None:
 
 
 def _declared(kind: type) -> Iterator[Decides]:
-    """Yield what the fields of a class decide, and those of the classes that they hold."""
+    """Yield the declarations of the fields of a class and of the dataclasses in it."""
     hints = typing.get_type_hints(kind)
     for field in dataclasses.fields(kind):
         if KEY in field.metadata:
             yield field.metadata[KEY]
         else:
-            # A channel's class stands in Mapping[str, Input], every other one by itself.
+            # The type of inputs is Mapping[str, Input]; every other type is a dataclass itself.
             inner = typing.get_args(hints[field.name])
             yield from _declared(inner[-1] if inner else hints[field.name])
 
@@ -152,11 +152,11 @@ def check_names(function: str, names: Collection[str], options: Mapping[str, Any
         options: The options it was given.
 
     Raises:
-        InvalidRequest: The name, and the nearest one that there is.
+        InvalidRequest: The message names the option and the nearest allowed one.
     """
     for name in options:
         if name not in names:
-            import difflib  # only for typing errors: importing it takes longer than the check
+            import difflib  # only after a typing error, because the import takes longer than the check
 
             near = difflib.get_close_matches(name, names, n=1)
             hint = f"; did you mean {near[0]}?" if near else f"; it takes {', '.join(names)}"

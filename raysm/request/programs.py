@@ -12,23 +12,23 @@ from raysm.request.workload import Parameters, Workload, Wrapper, of_command_lin
 
 
 class Pickled:
-    """Stands before ``Workload`` among the bases of a kind that has these two fields."""
+    """A mixin for kinds with the fields ``name`` and ``python``; it comes before ``Workload`` among the bases."""
 
-    # Without slots of its own: a dataclass with slots takes no second base that has any.
+    # Empty, because a dataclass with slots can have only one base with slots.
     __slots__ = ()
 
-    # Said for type checkers: the fields themselves are the dataclass's, in its own order.
+    # Annotations for type checkers; the kinds declare the fields.
     name: str
     python: str
 
     @property
     def pickled_by(self) -> str:
-        """Its ``python``."""
+        """The field ``python``."""
         return self.python
 
     @property
     def title(self) -> str:
-        """Its ``name``."""
+        """The field ``name``."""
         return self.name
 
 
@@ -41,26 +41,26 @@ class ScriptWorkload(Workload):
     """
 
     script: str = field(kw_only=False)
-    """The script's path; relative to ``source_dir`` where that is given."""
+    """The script's path; relative to ``source_dir`` if that is given."""
     args: tuple[str, ...] = ()
     """Its arguments, verbatim: ``sys.argv[1:]``."""
     source_dir: str | None = None
-    """A folder that travels whole, but for what is hidden, caches, virtual environments and earlier results; None is
-    the script with the modules and packages beside it that it imports."""
+    """A folder that travels whole, except hidden files, caches, virtual environments and earlier results; None is the
+    script with the modules and packages beside it that it imports."""
 
     def __post_init__(self) -> None:
         name = type(self).__name__
-        # tuple() would make an argument of each letter.
+        # tuple() would split a text into letters.
         if isinstance(self.args, str):
             raise InvalidRequest(f"{name}: args is a list of texts, got {self.args!r}; give args={self.args.split()!r}")
-        # A command line has texts: 10 becomes "10".
+        # Arguments are texts: 10 becomes "10".
         object.__setattr__(self, "args", tuple(str(item) for item in self.args))
         if not self.script:
             raise InvalidRequest(f"{name}: the path of the script is empty")
 
     @property
     def entry_script(self) -> "ScriptWorkload":
-        """This."""
+        """The workload itself."""
         return self
 
     @property
@@ -70,20 +70,19 @@ class ScriptWorkload(Workload):
 
     @property
     def parameters(self) -> Parameters:
-        """Its arguments."""
+        """The script's arguments."""
         return of_command_line(self.args)
 
     def moved_to(self, script: str) -> Self:
-        """Return the same for a source that lies in a payload, where the script has the path ``script``."""
-        # No folder any more: in a payload the source is one, however it was found.
+        """Return the workload with the script at ``script`` inside the payload's source."""
         return dataclasses.replace(self, script=script, source_dir=None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Script(ScriptWorkload):
-    """A Python script, run once, on the head, as ``__main__``, with ``RAY_ADDRESS`` set to the formed cluster.
+    """A Python script that runs once on the head, as ``__main__``, with ``RAY_ADDRESS`` set to the formed cluster.
 
-    It joins the cluster by ``ray.init()``; or, with ``ray_init``, finds itself joined already.
+    The script joins the cluster by ``ray.init()``; with ``ray_init`` it has joined before it begins.
 
     Raises:
         InvalidRequest: The script has no name.
@@ -94,13 +93,13 @@ class Script(ScriptWorkload):
     keeps: ClassVar[str] = "what the script writes into the folder $SM_MODEL_DIR"
 
     ray_init: bool = False
-    """Joins the cluster before the script begins, for one that calls no ``ray.init()``; a call of it would be refused
-    by Ray, as any second one."""
+    """Join the cluster before the script begins, for a script that does not call ``ray.init()``; Ray would refuse such
+    a call as a second one."""
 
     in_state: bool = False
-    """Runs the script in $RAYSM_STATE, where a copy of its source lies: what it writes to its working folder, its
-    checkpoints for one, is found there by the next run with ``resume`` and after an interruption. In ``args``,
-    ``{state}`` is replaced by the state folder and ``{channel_NAME}`` by the folder of an input, also without this."""
+    """Run the script in $RAYSM_STATE, with a copy of its source: the next run with ``resume``, or after an
+    interruption, finds the files that it wrote to its working folder, such as checkpoints. In ``args``, ``{state}`` is
+    replaced by the state folder and ``{channel_NAME}`` by the folder of an input, also without this option."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,24 +109,24 @@ class PickledWorkload(Pickled, Workload):
     packages: ClassVar[tuple[str, ...]] = ("cloudpickle",)
 
     name: str
-    """For people: ``module.function``."""
+    """Name for messages: ``module.function``."""
     python: str
-    """Version of the Python that pickled it, ``3.11``: another one cannot be trusted to read it."""
+    """Version of the Python that pickled the code, ``3.11``; another version may not be able to read it."""
 
-    # For people: the pickle is what counts, and its digest with it.
+    # Both only describe the pickle, whose digest is compared by itself.
     arguments: Mapping[str, Any] = field(default_factory=dict, metadata=decides(result=False))
-    """Its arguments, as ``raysm.request.workload`` shows them."""
+    """The arguments, as ``raysm.request.workload`` shows them."""
     code: str = field(default="", metadata=decides(result=False))
-    """SHA-256 of the function's own text; empty where it has none."""
+    """SHA-256 of the function's source; empty if it has none."""
 
     @property
     def parameters(self) -> Parameters:
-        """Its ``arguments``."""
+        """The field ``arguments``."""
         return self.arguments
 
     @property
     def code_digest(self) -> str:
-        """Its ``code``."""
+        """The field ``code``."""
         return self.code
 
 
@@ -146,29 +145,30 @@ Precision = Literal["fp32", "bf16"]
 """The default precision of ``training.prepare``."""
 
 RAY_VARIABLES: Mapping[str, str] = {
-    # Ray's 15 lets every daemon go before the training, and unprivileged nobody can take it back.
+    # At Ray's default of 15 every daemon would run before the training, and without root it cannot be lowered again.
     "RAY_worker_niceness": "0",
-    # Each looks several times a second, which together takes half a percent of a core from the workers: for memory
-    # that runs out, for what an autoscaler would want to know, and for events of Ray itself.
+    # By default these poll several times a second, which takes half a percent of a core: the memory monitor, the load
+    # report for an autoscaler, and the events of Ray itself.
     "RAY_memory_monitor_refresh_ms": "1000",
     "RAY_gcs_pull_resource_loads_period_milliseconds": "10000",
     "SCAN_EVENT_DIR_INTERVAL_SECONDS": "10",
     "EVENT_AGENT_REPORT_INTERVAL_SECONDS": "1",
 }
-"""Variables by which Ray's daemons leave the cores to the workers."""
+"""Variables that keep Ray's daemons from taking CPU time from a training."""
 
 KEEPS = "what rank 0 leaves in the folder $SM_MODEL_DIR, or in the one in which it runs"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TorchScript(ScriptWorkload):
-    """A script written for ``torchrun``, as it is: each worker runs it as ``__main__`` in a process of its own.
+    """An unmodified script for ``torchrun``: each worker runs it as ``__main__`` in a process of its own.
 
-    The workers are one for each GPU of the cluster; without GPUs one for each instance, or ``workers_per_instance``.
-    They see what torchrun sets. Where an instance takes no part (the head only coordinates, or has no GPU while others
-    have), it has no worker. A script runs in a folder of its own that shows its source and, by their names, the
-    channels; what rank 0's instance leaves there, and in SM_MODEL_DIR, becomes the job's result. The workers reach each
-    other at ports that the system chooses: security groups have to let the instances through at all ports.
+    There is one worker for each GPU of the cluster; without GPUs there is one for each instance, or
+    ``workers_per_instance``. A head that only coordinates, or has no GPU while others have, has no worker. The workers
+    have the environment variables of torchrun. Each runs in a folder with links to the script's source and to the
+    channels, by name. The files that the instance of rank 0 leaves there and in SM_MODEL_DIR become the job's result.
+    The workers connect to each other at ports that the system chooses, so security groups must allow all ports between
+    the instances.
 
     Raises:
         InvalidRequest: The script has no name, or a number is out of its range.
@@ -181,22 +181,22 @@ class TorchScript(ScriptWorkload):
     extra: ClassVar[str | None] = "train"
     ray_variables: ClassVar[Mapping[str, str]] = RAY_VARIABLES
     wants_all_cpus_at_once: ClassVar[bool] = True
-    # The lines of its processes come by raysm's relay.
+    # raysm's own relay sends the output of the processes.
     log_monitor: ClassVar[bool] = False
     relays_output: ClassVar[bool] = True
 
     workers_per_instance: int | None = None
-    """Workers of each instance, at least 1; None is one for each GPU, or one where the cluster has none."""
+    """Workers of each instance, at least 1; None is one for each GPU, or one if the cluster has none."""
     spawns: bool = False
-    """True for a script that starts the processes of its node itself (``torch.multiprocessing.spawn``): one worker for
-    each instance, all its GPUs visible. RANK and WORLD_SIZE then count instances; in ``args``, ``{rank}``,
-    ``{world_size}``, ``{master_addr}`` and ``{master_port}`` are replaced by the instance's."""
+    """True for a script that starts the processes of its node itself (``torch.multiprocessing.spawn``): each instance
+    has one worker, which sees all GPUs. RANK and WORLD_SIZE then count instances; in ``args``, ``{rank}``,
+    ``{world_size}``, ``{master_addr}`` and ``{master_port}`` are replaced by the instance's values."""
     in_state: bool = False
-    """Runs the script in $RAYSM_STATE, where a copy of its source lies: what it writes to its working folder, its
-    checkpoints for one, is found there by the next run with ``resume`` and after an interruption. In ``args``,
-    ``{state}`` is replaced by the state folder and ``{channel_NAME}`` by the folder of an input, also without this."""
+    """Run the script in $RAYSM_STATE, with a copy of its source: the next run with ``resume``, or after an
+    interruption, finds the files that it wrote to its working folder, such as checkpoints. In ``args``, ``{state}`` is
+    replaced by the state folder and ``{channel_NAME}`` by the folder of an input, also without this option."""
     max_restarts: int = 0
-    """How often all workers are started anew after one of them failed, at least 0. Losses of instances that
+    """Number of times that all workers are restarted after one of them failed, at least 0. Losses of instances that
     ``Cluster(on_instance_loss="continue")`` allows do not count."""
 
     def __post_init__(self) -> None:
@@ -209,7 +209,7 @@ class TorchScript(ScriptWorkload):
             )
 
     def workers_ahead(self, gpus: int) -> int:
-        """Return one: the agent, which starts the processes itself."""
+        """Return 1: the torchrun agent, which starts the processes."""
         return 1
 
 
@@ -224,15 +224,15 @@ class TrainLoop(PickledWorkload):
     packages: ClassVar[tuple[str, ...]] = ("cloudpickle", "torch", "safetensors", "pyarrow")  # the last is Ray Train's
     extra: ClassVar[str | None] = "train"
     ray_variables: ClassVar[Mapping[str, str]] = RAY_VARIABLES
-    # The lines of its workers come by raysm's relay.
+    # raysm's own relay sends the output of the workers.
     log_monitor: ClassVar[bool] = False
 
     precision: Precision = "fp32"
     """The default precision of ``training.prepare``."""
     workers: int | None = None
-    """Workers in all, at least 1; None is what the instances have."""
+    """Number of workers in all, at least 1; None is ``workers_per_instance`` on every instance."""
     workers_per_instance: int | None = None
-    """Workers of each instance, at least 1; None is one for each GPU, or one where the cluster has none."""
+    """Workers of each instance, at least 1; None is one for each GPU, or one if the cluster has none."""
     max_restarts: int = 0
     """Number of times that all workers are restarted after one of them failed."""
 
@@ -246,7 +246,7 @@ def check_workers(what: str, per_instance: int | None, max_restarts: int, worker
     """Check the numbers that the training workloads share.
 
     Raises:
-        InvalidRequest: One of them is no whole number, or out of its range.
+        InvalidRequest: One of them is not a whole number, or is out of its range.
     """
     for name, value, least in (
         ("workers", workers, 1),

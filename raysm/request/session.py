@@ -12,7 +12,7 @@ from raysm.request.workload import Workload
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SessionWorkload(Workload):
-    """Takes calls from clients that come and go; ``raysm.Session`` makes it.
+    """Executes calls from clients that connect and disconnect; ``raysm.Session`` makes it.
 
     Raises:
         InvalidRequest: A time is not above 0, or there is a budget without a price.
@@ -21,23 +21,23 @@ class SessionWorkload(Workload):
     runner: ClassVar[str] = "raysm.workloads.runners.session:SessionRunner"
     label: ClassVar[str] = "the session"
     keeps: ClassVar[str] = "what its calls and cells write into the folder $SM_MODEL_DIR"
-    # The server's aiohttp comes with ray[default].
+    # The server also needs aiohttp, which comes with ray[default].
     packages: ClassVar[tuple[str, ...]] = ("cloudpickle", "IPython")
-    # Nobody has asked for it who could drop it: it is how calls come in where instances have a network of their own.
+    # The user did not ask for remote debugging: on AWS, calls reach the session through it.
     without_remote_debug: ClassVar[str] = "a session cannot be had without; raysm.submit sends jobs that need none"
-    # A namespace lives in the memory of the head, and ends with it.
-    # One call that asks for too much is no reason to end the session with the results of all others.
+    # One call that asks for too much must not end the session, with the results of all other calls.
     fails_on_unmet_requests: ClassVar[bool] = False
+    # The namespace exists only in the memory of the head.
     keeps_state: ClassVar[bool] = False
-    # Nothing of a user's comes before its first call, and the imports of its server take as long as the forming.
+    # No user code runs before the first call, and the server's imports take as long as forming the cluster.
     prepares_ahead: ClassVar[bool] = True
-    # The first call finds a process that is there already.
+    # The first call then finds a worker that has already started.
     ray_variables: ClassVar[Mapping[str, str]] = {"RAY_enable_worker_prestart": "1"}
 
     idle_timeout_s: float = field(default=1800.0, metadata=decides(result=False))
-    """Seconds without a call after which it ends, while a client is attached."""
+    """Seconds without a call after which the session ends, while a client is attached."""
     idle_timeout_detached_s: float = field(default=300.0, metadata=decides(result=False))
-    """Seconds without a call and without a client after which it ends."""
+    """Seconds without a call and without a client after which the session ends."""
     budget_usd: float | None = field(default=None, metadata=decides(result=False))
     """Maximum costs, from the start of the head; None is no limit."""
     usd_per_hour: float | None = field(default=None, metadata=decides(result=False))
@@ -54,8 +54,8 @@ class SessionWorkload(Workload):
                 raise InvalidRequest(f"Session: {name} must be a number above 0, got {value!r}")
         if self.budget_usd is not None and self.usd_per_hour is None:
             raise InvalidRequest(
-                f"Session: budget_usd={self.budget_usd:g} needs a price, and none of these instances is at hand; give "
-                "price_per_hour=…, what one instance costs, or drop the budget"
+                f"Session: budget_usd={self.budget_usd:g} needs a price, and that of these instances is unknown; give "
+                "price_per_hour=…, the price of one instance, or drop the budget"
             )
 
 

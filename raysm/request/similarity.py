@@ -11,22 +11,21 @@ from raysm.request.options import decides
 from raysm.request.workload import Workload
 
 MATRIX = "matrix"
-"""The channel that it reads."""
+"""The channel of the matrix."""
 
 QUERIES = "queries"
-"""The channel of the rows that it looks for neighbors of; without it, the matrix's own."""
+"""The optional channel of query rows; without it, every row of the matrix is a query."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Similarity(Workload):
     """The exact cosine similarity of every row of a matrix with every other row.
 
-    The matrix is the channel ``matrix``. Where there is a channel ``queries`` too, its rows are compared with those of
-    the matrix instead: every query with every row. Exactly one of ``top_k``, ``threshold`` and ``full`` says what is
-    kept.
+    The matrix is the channel ``matrix``. If there is a channel ``queries`` too, every query is compared with every row
+    of the matrix instead. The result has the form that exactly one of ``top_k``, ``threshold`` and ``full`` chooses.
 
     Raises:
-        InvalidRequest: None or several of them are given, or one is out of its range.
+        InvalidRequest: None or several of the three are given, or an option is out of its range.
     """
 
     runner: ClassVar[str] = "raysm.workloads.runners.similarity:SimilarityRunner"
@@ -37,48 +36,49 @@ class Similarity(Workload):
     input_check: ClassVar[str | None] = "raysm.workloads.similarity.reading.files:check_inputs"
     packages: ClassVar[tuple[str, ...]] = ("numpy", "pyarrow")
     extra: ClassVar[str | None] = "local"
-    # Modules that its tasks import.
     preloads: ClassVar[tuple[str, ...]] = ("raysm.workloads.similarity.modes",)
     wants_all_cpus_at_once: ClassVar[bool] = True
-    # Rows that are sent are read beside the tasks that compute, and while all CPUs compute Ray ends a process that has
-    # been idle for a second: each chunk would start a new one, which imports for a second of a core.
     ray_variables: ClassVar[Mapping[str, str]] = {
+        # While all CPUs are busy, Ray kills a worker that has been idle for a second. Each chunk of rows would then
+        # start a new worker to read it, whose imports take a second.
         "RAY_idle_worker_killing_time_threshold_ms": "60000",
-        # Chunks of rows share a link, and what takes longer than this, ten seconds by default, is sent once more.
+        # Ray requests an object again after this time, 10 s by default; chunks that share a link may take longer.
         "RAY_object_manager_pull_timeout_ms": "30000",
     }
-    # Its tasks return their messages as values.
+    # The tasks return their messages as values.
     log_monitor: ClassVar[bool] = False
-    # Its imports, and the compiling of its engine, take as long as the forming of the cluster.
+    # The imports and the compilation of the engine take as long as forming the cluster.
     prepares_ahead: ClassVar[bool] = True
 
     top_k: int | None = None
-    """Keep the k most similar other rows of each row (of each query, rows); at least 1, at most N - 1 (N)."""
+    """Keep the k most similar other rows of each row, 1 to N - 1; with queries the k most similar rows of each query,
+    1 to N."""
     threshold: float | None = None
-    """Keep the pairs ``row < neighbor`` (of queries, all) whose similarity, a float32, is at least this; -1 to 1."""
+    """Keep the pairs ``row < neighbor``, with queries all pairs, whose similarity as float32 is at least this; -1 to
+    1."""
     full: bool = False
-    """Keep all N x N similarities (queries x N), as one ``.npy`` or in ``parts``."""
+    """Keep all N x N similarities, with queries all of queries x rows, as one ``.npy`` or in ``parts``."""
     dtype: Literal["float32", "float16"] = "float32"
     """Type of the full matrix; top-k and pairs are always float32."""
     id_column: str | tuple[str, ...] | None = None
-    """A column of a CSV or Parquet input that names the rows, or several: kept beside them, not computed with."""
+    """The column or columns of a CSV or Parquet input that identify the rows; they are kept, but are not features."""
     columns: tuple[str, ...] | None = None
-    """The columns that are the features; None takes all numeric columns but the ids and an index of pandas. A list
-    column beside scalar columns, and a column that looks like a row index, are features only if they are named here."""
+    """The feature columns; None takes all numeric columns except the ids and an index of pandas. A list column beside
+    scalar columns, and a column that looks like a row index, are features only if they are named here."""
     exclude_columns: tuple[str, ...] | None = None
     """Columns that are not features."""
     parts: int | None = None
-    """Files of the result, each some rows in order, merged and written by an instance; None is one file, which the head
-    merges and writes."""
+    """Number of files of the result, each with a range of rows, merged and written by any instance; None is one file,
+    which the head merges and writes."""
     block_rows: int | None = field(default=None, metadata=decides(result=False))
-    """Rows of one task; None lets raysm choose. The result does not depend on it."""
+    """Number of rows of one task; None lets raysm choose. The result does not depend on it."""
 
     def __post_init__(self) -> None:
         self._check_columns()
         real = (int, float)
         for name, kind in (("top_k", int), ("threshold", real), ("parts", int), ("block_rows", int)):
             value = getattr(self, name)
-            # To isinstance a bool is an int: top_k=True would mean one neighbor.
+            # isinstance(True, int) is true, and top_k=True would mean one neighbor.
             if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
                 raise InvalidRequest(f"Similarity: {name} must be a number, got {value!r}")
         modes = [self.top_k is not None, self.threshold is not None, self.full]
@@ -126,5 +126,5 @@ class Similarity(Workload):
             )
 
     def workers_ahead(self, gpus: int) -> int | None:
-        """Return one worker for each GPU, where there are any."""
+        """Return one worker for each GPU; without GPUs None, one for each CPU."""
         return gpus or None

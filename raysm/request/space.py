@@ -1,4 +1,4 @@
-"""The ranges of a sweep's parameters: frozen values that travel as JSON, and their texts on a command line."""
+"""The ranges of a sweep's parameters, as JSON and as text of a command line (``loguniform:1e-4:1e-1``)."""
 
 import difflib
 import json
@@ -15,7 +15,7 @@ Value: TypeAlias = str | int | float | bool | None
 """Types of a parameter: those of JSON without lists and objects."""
 
 VARIED_BY = (0.8, 1.25)
-"""Factors by which a population varies a number: those of the paper, https://arxiv.org/abs/1711.09846, appendix."""
+"""Factors by which population based training varies a number: https://arxiv.org/abs/1711.09846, appendix."""
 
 
 class Suggests(Protocol):
@@ -28,7 +28,7 @@ class Suggests(Protocol):
         """Draw an integer."""
 
     def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
-        """Draw one of these."""
+        """Draw one of ``choices``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Range:
                 bound = getattr(self, name)
                 if bound != int(bound):
                     raise InvalidRequest(f"{self}: the bounds must be integers, got {bound!r}; of floats take uniform")
-                # A range that has travelled has its bounds as floats.
+                # The codec reads the bounds as floats.
                 object.__setattr__(self, name, int(bound))
         # Equal bounds too: Optuna's samplers divide by the length.
         if self.low >= self.high:
@@ -72,14 +72,14 @@ class Range:
         """Draw a value."""
         if self.is_integer:
             return trial.suggest_int(name, int(self.low), int(self.high), step=1, log=self.log)
-        # Optuna has no steps on a logarithmic scale: such a value is rounded.
+        # Optuna has no steps on a logarithmic scale, so the value is rounded here.
         value = trial.suggest_float(name, self.low, self.high, step=None if self.log else self.step, log=self.log)
         return self._rounded(value) if self.log else value
 
     def varied(self, value: Any, rng: random.Random) -> float:
-        """Return a value near ``value``, as a population varies it."""
+        """Return a value near ``value``, for population based training."""
         if self.is_integer:
-            # A fifth more or less of a small integer rounds back to the same one: then it changes by 1.
+            # The product with a small integer may round to the same integer, which then changes by 1.
             near = round(value * rng.choice(VARIED_BY))
             return int(self._clipped(near if near != value else value + rng.choice((-1, 1))))
         if self.step is not None and not self.log:
@@ -90,7 +90,7 @@ class Range:
         """Return all values.
 
         Raises:
-            InvalidRequest: There is no finite set of them.
+            InvalidRequest: The range has infinitely many values.
         """
         if self.is_integer:
             return tuple(range(int(self.low), int(self.high) + 1))
@@ -100,7 +100,7 @@ class Range:
         return tuple(self._rounded(self.low + number * self.step) for number in range(count))
 
     def tuned(self) -> tuple[str, dict[str, Any]]:
-        """Return it as a range of a tuning job of the service: the kind of range, and its fields without the name."""
+        """Return the range as the service's tuning jobs take it: the kind of range, and its fields without the name."""
         # The service has no steps.
         if self.step is not None:
             return self.listed()
@@ -109,7 +109,7 @@ class Range:
         return kind, {**bounds, "ScalingType": "Logarithmic" if self.log else "Linear"}
 
     def listed(self) -> tuple[str, dict[str, Any]]:
-        """Return its values as a categorical range of the service; raises InvalidRequest if they are infinite."""
+        """Return the values as a categorical range of the service; raises InvalidRequest if they are infinite."""
         return Choice(self.grid()).tuned()
 
     def read(self, text: str) -> Value:
@@ -126,7 +126,7 @@ class Range:
     def _rounded(self, value: float) -> float:
         if self.step is None:
             return value
-        # 1e-9 of a step, since (0.3 - 0.0) / 0.1 is 2.9999999999999996.
+        # 1e-9 is added because (0.3 - 0.0) / 0.1 is 2.9999999999999996.
         steps = min(round((value - self.low) / self.step), math.floor((self.high - self.low) / self.step + 1e-9))
         # 0.1 + 2 * 0.1 is 0.30000000000000004.
         return float(f"{self.low + max(0, steps) * self.step:.12g}")
@@ -167,7 +167,7 @@ class Choice:
         return trial.suggest_categorical(name, self.values)
 
     def varied(self, value: Any, rng: random.Random) -> Any:
-        """Return the value before or after ``value``: lists of sizes are in order."""
+        """Return the value before or after ``value``: numbers in a list are usually in order."""
         at = self.values.index(value) if value in self.values else 0
         return self.values[min(max(at + rng.choice((-1, 1)), 0), len(self.values) - 1)]
 
@@ -176,10 +176,10 @@ class Choice:
         return self.values
 
     def tuned(self) -> tuple[str, dict[str, Any]]:
-        """Return it as a categorical range of the service, whose values are texts.
+        """Return the values as a categorical range of the service, whose values are texts.
 
         Raises:
-            InvalidRequest: Two of its values would be one text.
+            InvalidRequest: Two values have the same text.
         """
         texts = [_text(value) for value in self.values]
         if len(set(texts)) != len(texts):
@@ -187,7 +187,7 @@ class Choice:
         return "CategoricalParameterRanges", {"Values": texts}
 
     def listed(self) -> tuple[str, dict[str, Any]]:
-        """Return the same: it is a list already."""
+        """Return the same as ``tuned``, which is a categorical range already."""
         return self.tuned()
 
     def read(self, text: str) -> Value:
@@ -196,14 +196,14 @@ class Choice:
         return values[text]
 
     def contains(self, value: object) -> bool:
-        """Return whether a value is one of them."""
+        """Return whether a value is one of the choices."""
         return value in self.values
 
     def __str__(self) -> str:
         return f"choice({list(self.values)!r})"
 
 
-# A union, and not a registry: the codec reads from it which classes JSON may become.
+# A union, because the codec reads from it which classes JSON may become.
 Parameter: TypeAlias = Range | Choice
 
 
@@ -261,10 +261,10 @@ RANGES: Mapping[str, Callable[..., Range]] = {
 
 
 def space_of(written: object) -> dict[str, Parameter]:
-    """Return a space as values, from values, texts of a command line, or JSON.
+    """Return the ranges of a space whose values are ranges, texts of a command line, or JSON.
 
     Raises:
-        InvalidRequest: It is empty, no mapping, or one of its ranges is not allowed.
+        InvalidRequest: The space is empty or not a mapping, or one of its ranges is not allowed.
     """
     if not isinstance(written, Mapping) or not written:
         raise InvalidRequest(
@@ -272,7 +272,7 @@ def space_of(written: object) -> dict[str, Parameter]:
             f"got {written!r}"
         )
     for name in written:
-        # They become keyword arguments, and --NAME of a script.
+        # Names become keyword arguments of a function, or options --NAME of a script.
         if not isinstance(name, str) or not name.isidentifier():
             raise InvalidRequest(f"space: a parameter's name is one that Python allows, lr or batch_size, got {name!r}")
     return {name: _parameter(name, item) for name, item in written.items()}
@@ -298,10 +298,10 @@ def _parameter(name: str, item: object) -> Parameter:
 
 
 def _from_text(text: str) -> Parameter:
-    """Return what ``loguniform:1e-4:1e-1`` or ``choice:32,64`` means."""
+    """Parse a range like ``loguniform:1e-4:1e-1`` or ``choice:32,64``."""
     name, *parts = text.split(":")
     if name == Choice.kind:
-        # With the colons, which a path or an address among the choices has.
+        # A path or an address among the choices may contain colons.
         return Choice(tuple(_value(part) for part in ":".join(parts).split(",") if part))
     if name not in RANGES:
         near = difflib.get_close_matches(name, [*RANGES, Choice.kind], n=1)
@@ -314,11 +314,11 @@ def _from_text(text: str) -> Parameter:
 
 
 def _value(text: str) -> Any:
-    """Return what a text of a command line stands for: a number or a word of Python where it is one."""
+    """Parse a number, a truth value or None; return any other text unchanged."""
     words: dict[str, Any] = {"true": True, "false": False, "none": None, "null": None}
     if text.lower() in words:
         return words[text.lower()]
-    # int first: float reads every integer too, and 32 is not to become 32.0.
+    # int comes first, so that 32 does not become 32.0.
     readers: tuple[Callable[[str], Any], ...] = (int, float)
     for read in readers:
         try:

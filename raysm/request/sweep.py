@@ -20,7 +20,7 @@ class _Rule:
     __slots__ = ()
 
     searches: ClassVar[tuple[str, ...]] = ("optuna", "random", "grid")
-    """The searches that it can be combined with, the default first."""
+    """The searches that the rule can be combined with, the default first."""
     service_rule: ClassVar[str | None] = None
     """TrainingJobEarlyStoppingType of a tuning job with the same rule; None if the service has none."""
     needs_checkpoints: ClassVar[bool] = False
@@ -76,12 +76,12 @@ class Median(_Rule):
 class Pbt(_Rule):
     """Population based training: the worst trials continue with the weights of the best, and varied parameters.
 
-    https://arxiv.org/abs/1711.09846. Each report needs a checkpoint. All trials are one population: where there is no
-    room for all of them they take turns, each until its next comparison.
+    https://arxiv.org/abs/1711.09846. Each report needs a checkpoint. All trials are one population: if there is no room
+    for all of them, they take turns, each until its next comparison.
     """
 
     kind: ClassVar[str] = "pbt"
-    # A trial's parameters change on the way, so a search would learn wrong values.
+    # A trial's parameters change while it runs, so a search would learn wrong values.
     searches: ClassVar[tuple[str, ...]] = ("random",)
     needs_checkpoints: ClassVar[bool] = True
     # A trial that began after the others ended would have nothing to compare itself with.
@@ -100,13 +100,13 @@ class Pbt(_Rule):
 
 
 Rule: TypeAlias = Asha | Median | Pbt
-"""All rules; add the class of a new one here."""
+"""All rules; add the class of a new rule here."""
 
 KINDS: Mapping[str, type[Any]] = {kind.kind: kind for kind in get_args(Rule)}
 
 
 def rule_of(written: object) -> Rule | None:
-    """Return a rule from a rule, from its name with the default numbers, or from JSON; None ends no trial.
+    """Return the rule of an option: a rule, the name of a rule with default numbers, or JSON; None ends no trial.
 
     Raises:
         InvalidRequest: There is no such rule.
@@ -132,8 +132,8 @@ def _check_count(kind: str, name: str, value: object, least: int) -> None:
 Search: TypeAlias = Literal["optuna", "random", "grid"]
 """``optuna`` learns from earlier trials (TPE), ``random`` does not, ``grid`` tries each combination once."""
 
-MOST_TRIALS = 100_000
-"""More trials are a mistake."""
+MAX_TRIALS = 100_000
+"""A larger number of trials is taken for a mistake."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -186,8 +186,8 @@ class SweepWorkload(Workload):
     retries: int = field(default=3, metadata=decides(result=False))
     """Number of restarts of a trial whose process or instance died. A trial that raises is not restarted."""
     reuse: bool = field(default=True, metadata=decides(result=False))
-    """Whether a process runs several trials in turn. The next trial finds its imports, and what an earlier one left in
-    variables of modules. A process takes seconds to start, so the first may run all of very short trials."""
+    """True lets a process run several trials in turn. A later trial finds the imports and the module variables of the
+    earlier ones. A process takes seconds to start, so the first may run all of very short trials."""
     seed: int | None = None
     """Seed of the search and of each trial's random numbers; None is a new one each time."""
     warm_start: tuple[Earlier, ...] = ()
@@ -280,8 +280,8 @@ class SweepWorkload(Workload):
             # type(), because True is an int.
             if type(value) is not int or value < least:
                 raise InvalidRequest(f"Sweep: {name} must be a whole number of at least {least}, got {value!r}")
-        if self.trials > MOST_TRIALS:
-            raise InvalidRequest(f"Sweep: trials must be at most {MOST_TRIALS:,}, got {self.trials:,}")
+        if self.trials > MAX_TRIALS:
+            raise InvalidRequest(f"Sweep: trials must be at most {MAX_TRIALS:,}, got {self.trials:,}")
         for name, number in (("cpus", self.cpus), ("time_budget_s", self.time_budget_s)):
             if number is None and name != "cpus":
                 continue
@@ -307,12 +307,12 @@ class SweepWorkload(Workload):
         if self.stop is not None and self.stop.takes_turns and self.concurrency is not None:
             raise InvalidRequest(
                 f"Sweep: stop={self.stop.kind!r} goes without concurrency: all {self.trials} trials are one "
-                f"population, which takes turns where there is no room for all; got concurrency={self.concurrency}"
+                f"population, which takes turns if there is no room for all; got concurrency={self.concurrency}"
             )
         if self.chosen_search == "grid":
             if not self.space:
                 raise InvalidRequest("Sweep: search='grid' needs a space of values, not a function that draws them")
-            # Checked before the job: a grid of floats has no end.
+            # Raises InvalidRequest before the job is sent if a range has infinitely many values.
             _ = self.combinations
         for earlier in self.warm_start:
             # Optuna takes only trials with exactly the parameters of the space.
@@ -357,9 +357,9 @@ class ScriptSweep(SweepWorkload):
     """Trials of a script: each runs it as a program, with its parameters as ``--NAME=VALUE`` before its arguments."""
 
     script: str
-    """The script's path; relative to ``source_dir`` where that is given."""
+    """The script's path; relative to ``source_dir`` if that is given."""
     args: tuple[str, ...] = ()
-    """Its other arguments."""
+    """The script's other arguments."""
     source_dir: str | None = None
     """A folder that travels whole, as for ``Script``."""
 

@@ -1,8 +1,8 @@
 """The targets of a job: AWS, or the embedded SageMaker of this machine.
 
-A target decides itself what a request becomes there. What needs a network or a file is asked of its connection in
-``raysm.client``. The kinds of instances that the embedded SageMaker can play are here too, because the client names
-them; ``raysm.local.instances`` has the class of each.
+A target contains the rules for turning a request into an API call. Code that needs a network or a file is in the
+target's connection, in ``raysm.client``. The kinds of instances that the embedded SageMaker can emulate are here too,
+because the client names them; ``raysm.local.instances`` has the class of each.
 """
 
 import re
@@ -21,17 +21,17 @@ class InstanceKind:
 
     name: str
     summary: str
-    """The word for it in a list: ``processes``."""
+    """The text in a list of kinds: ``processes``."""
     keeps_any_time: bool = False
     """True if its jobs can follow a clock that runs faster than this machine's."""
     runs_programs: bool = True
-    """True if it runs a job's programs; otherwise a job ends as the scenario says, and leaves no file."""
+    """True if it runs a job's programs; otherwise a job ends as the scenario says, and leaves no files."""
     needs_image: bool = False
     """True if it runs a container image, which a request must name."""
 
     @property
     def image(self) -> str:
-        """The image in CreateTrainingJob if none is needed: the name of the kind."""
+        """The image in the API call for a kind that needs none; it only names the kind."""
         return f"raysm/{self.name}:latest"
 
 
@@ -64,8 +64,8 @@ def instance_kind(name: str) -> InstanceKind:
 
 
 def kind_of_image(image: str) -> InstanceKind | None:
-    """Return the kind that an image names, ``raysm/process:latest``; None of any other image."""
-    # The whole of it: below another registry, or with more behind it, it is the name of a real image.
+    """Return the kind that an image such as ``raysm/process:latest`` names; None for a real image."""
+    # fullmatch: with a registry before it or a further path after it, this is the name of a real image.
     named = re.fullmatch(r"raysm/([^:/]+)(:.*)?", image)
     return INSTANCE_KINDS.get(named[1]) if named else None
 
@@ -74,13 +74,13 @@ LOCAL_ROLE = "arn:aws:iam::123456789012:role/raysm-local"
 """The API requires a role; on this machine it is not used."""
 
 PYTHON = re.compile(r"3\.\d{1,2}")
-"""A version as pickles name it: their bytecode is the same for all that follows the second number."""
+"""The minor version of a Python, on which the bytecode in pickles depends."""
 
 REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
-"""A name as it stands in the signature of a request, by which the server tells the regions apart."""
+"""A region's name; the embedded SageMaker reads it from the signature of a request."""
 
 LOCAL_INSTANCE_TYPE = "ml.m5.large"
-"""The API's instance type for ``instance_type='local'``: it takes only SageMaker's types."""
+"""The instance type in the API call for ``instance_type='local'``, because the API accepts only SageMaker's types."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,7 +88,7 @@ class AWS:
     """Amazon SageMaker in one account and region.
 
     Raises:
-        InvalidRequest: The role is no ARN of a role, or the Python no version.
+        InvalidRequest: The role is not the ARN of a role, or ``python`` is not a version.
     """
 
     kind: ClassVar[str] = "aws"
@@ -120,15 +120,15 @@ class AWS:
     )
     """URI of the container image: any with Python 3.11 or later; None is AWS's own PyTorch image of the region, for
     CPUs or GPUs as the instances are."""
-    # It tells what the image has, and changes nothing of it.
+    # It describes the image, which decides the result itself.
     python: str | None = field(default=None, metadata=decides(result=False))
-    """Version of the image's Python, ``3.12``: a function that another one pickles is then refused before it is sent.
-    None where AWS's own image says it, or nothing is pickled."""
+    """Version of the image's Python, ``3.12``, so that a function pickled by another version is refused before it is
+    sent. Not needed with AWS's own image, or if nothing is pickled."""
     profile: str | None = field(default=None, metadata=decides(result=False))
     """Profile of the AWS configuration; None is the default."""
 
     def __post_init__(self) -> None:
-        # China and GovCloud begin with arn:aws, too: arn:aws-cn, arn:aws-us-gov.
+        # The prefix also matches China and GovCloud: arn:aws-cn, arn:aws-us-gov.
         if not (self.role.startswith("arn:aws") and ":role/" in self.role):
             raise InvalidRequest(
                 f"AWS: role must be the ARN of a role, arn:aws:iam::ACCOUNT:role/NAME, got {self.role!r}"
@@ -141,27 +141,28 @@ class AWS:
         return self.role
 
     def job_image(self) -> str:
-        """Return the image that the API is told.
+        """Return the image for the API.
 
         Raises:
-            InvalidRequest: None was given, and none was chosen: that takes the region, which a target may leave open.
+            InvalidRequest: ``image`` is None. The client chooses AWS's own image before it makes a plan, because only
+                the client knows the region.
         """
         if self.image is None:
             raise InvalidRequest(
-                "AWS(image=…) is missing in a plan that is made by itself: raysm.submit and raysm run take AWS's own "
-                "image of the region; give the URI of one with Python 3.11 or later in Amazon ECR"
+                "AWS(image=…) is missing: only raysm.submit and raysm run choose AWS's own image of the region; give "
+                "the URI of one with Python 3.11 or later in Amazon ECR"
             )
         return self.image
 
     def instance_kind_told(self) -> str | None:
-        """Return None: nothing plays the instances here."""
+        """Return None, because AWS has no kinds of instances."""
         return None
 
     def instance_type(self, chosen: str) -> str:
-        """Return the instance type that the API is told.
+        """Return the instance type for the API.
 
         Raises:
-            InvalidRequest: It is this machine's.
+            InvalidRequest: The type is ``local``.
         """
         if chosen == LOCAL_TYPE:
             raise InvalidRequest(
@@ -175,13 +176,13 @@ class AWS:
         return replace(self, region=region)
 
     def reaching(self, regions: tuple[str, ...]) -> "AWS":
-        """Return the target by which each of some regions can be asked: the same, any region can."""
+        """Return a target that reaches all of ``regions``: this one, which reaches every region."""
         return self
 
     def within(self, region: str) -> "AWS":
-        """Return the target as a program in the account reaches it, whose own region is ``region``.
+        """Return the target for a program that runs in the account, in ``region``.
 
-        By the role that the program has: a profile is of the machine on which it was chosen.
+        The program uses its own role, because the profile exists only on the user's machine.
         """
         return replace(self, region=region, profile=None)
 
@@ -194,16 +195,16 @@ class AWS:
         raise InvalidRequest("AWS needs a cluster: cluster=Cluster('ml.m5.xlarge', count=2), or instance groups")
 
     def describe(self) -> str:
-        """Return where it is, for people: ``in eu-west-1``."""
+        """Return the location for messages: ``in eu-west-1``."""
         return f"in {self.region}" if self.region else "on AWS"
 
     def way_to_dashboard(self, job: str) -> str:
-        """Return how Ray's dashboard is reached, for people: its address is one of the job's own network."""
-        return f"raysm dashboard {job} shows it, through SSM, where the account lets you into a job"
+        """Return a sentence about how to open Ray's dashboard, whose own address is inside the job's network."""
+        return f"raysm dashboard {job} shows it, through SSM, if the account lets you into a job"
 
     def console_link(self, arn: str, page: str, job: str) -> str:
-        """Return the address of a job in the console; empty where its ARN tells no region."""
-        # From the ARN: region=None leaves the choice to the AWS configuration.
+        """Return the address of a job in the console; empty if the ARN contains no region."""
+        # The target's own region may be None, which leaves the choice to the AWS configuration.
         region = quote(arn.split(":")[3]) if arn.count(":") >= 5 else ""
         if not region:
             return ""
@@ -215,7 +216,7 @@ class Local:
     """The embedded SageMaker: a server on this machine, started on demand.
 
     Raises:
-        InvalidRequest: There is no such kind of instance.
+        InvalidRequest: The kind of instance or a region's name is unknown.
     """
 
     kind: ClassVar[str] = "local"
@@ -225,15 +226,15 @@ class Local:
     is_billed: ClassVar[bool] = False
     names_own_types: ClassVar[bool] = False
 
-    # Only the default of a cluster: its count is what the result depends on.
+    # Only a default; the result depends on the cluster's count.
     instances: int = field(default=1, metadata=decides(result=False))
-    """Number of instances where the job names no cluster."""
+    """Number of instances of a job that names no cluster."""
     instance_kind: str = field(
         default="process", metadata=decides(result=True, create=("AlgorithmSpecification.TrainingImage", "Tags"))
     )
     """The kind of instance: ``process``, ``namespace`` or ``docker``."""
     regions: tuple[str, ...] = field(default=("us-east-1",), metadata=decides(result=False))
-    """Regions that it emulates, each with its own jobs: a job goes to the first, a grid's to any."""
+    """Regions that the server emulates, each with its own jobs; a job goes to the first, a grid's jobs to all."""
     home: str | None = field(
         default=None,
         metadata=decides(result=False, create=("OutputDataConfig.S3OutputPath", "CheckpointConfig.S3Uri")),
@@ -249,41 +250,39 @@ class Local:
             raise InvalidRequest(
                 f"Local: regions are one or more names of regions, ('us-east-1', 'eu-west-1'), got {self.regions!r}"
             )
-        # For its refusal alone: the kind is looked up again wherever it is asked.
-        instance_kind(self.instance_kind)
+        instance_kind(self.instance_kind)  # raises InvalidRequest if the kind is unknown
 
     def job_role(self) -> str:
         """Return the role for the API."""
         return LOCAL_ROLE
 
     def job_image(self) -> str:
-        """Return the image that the API is told.
+        """Return the image for the API.
 
         Raises:
-            InvalidRequest: The kind of instance runs one, and none was given.
+            InvalidRequest: The kind of instance needs an image, and ``image`` is None.
         """
         kind = instance_kind(self.instance_kind)
         if not kind.needs_image:
             return kind.image
         if self.image is None:
-            raise InvalidRequest(f"instances of the kind {kind.name} need the image that plays one: {option('image')}")
+            raise InvalidRequest(f"instances of the kind {kind.name} run a container image; give {option('image')}")
         return self.image
 
     def instance_kind_told(self) -> str | None:
-        """Return the kind that a tag of the job names; None where its image says it."""
-        # The images of other kinds are names of the kind.
+        """Return the kind of instance for a tag of the job; None if the image names the kind already."""
         return self.instance_kind if instance_kind(self.instance_kind).needs_image else None
 
     def instance_type(self, chosen: str) -> str:
         """Return the instance type for the API."""
-        # A tag says that this is the default, and not the user's choice.
+        # A tag of the job says whether the user chose this type.
         return LOCAL_INSTANCE_TYPE if chosen == LOCAL_TYPE else chosen
 
     def in_region(self, region: str) -> "Local":
         """Return the same server's target in one of its regions.
 
         Raises:
-            InvalidRequest: The server does not play that region.
+            InvalidRequest: The server does not emulate that region.
         """
         if region not in self.regions:
             raise InvalidRequest(
@@ -293,13 +292,13 @@ class Local:
         return replace(self, regions=(region,))
 
     def reaching(self, regions: tuple[str, ...]) -> "Local":
-        """Return the target by which each of some regions can be asked: it plays those that it is told of."""
+        """Return a target that reaches all of ``regions``."""
         return replace(self, regions=regions)
 
     def within(self, region: str) -> "Local":
-        """Return the target as a program of this very server reaches it, whose own region is ``region``.
+        """Return the target for a program that this server runs in ``region``.
 
-        The server tells its programs its home, by the variable of that.
+        The program finds the home in ``$RAYSM_HOME``, which the server sets.
         """
         return replace(self, regions=tuple(dict.fromkeys((region, *self.regions))), home=None)
 
@@ -308,15 +307,15 @@ class Local:
         return Cluster(count=self.instances)
 
     def describe(self) -> str:
-        """Return where it is, for people: ``on this machine``."""
+        """Return the location for messages: ``on this machine``."""
         return f"on this machine (home {self.home})" if self.home else "on this machine"
 
     def way_to_dashboard(self, job: str) -> str:
-        """Return how Ray's dashboard is looked at, for people."""
+        """Return a sentence about how to open Ray's dashboard."""
         return f"raysm dashboard {job} shows it"
 
     def console_link(self, arn: str, page: str, job: str) -> str:
-        """Return nothing: it has no console."""
+        """Return an empty text, because there is no console."""
         return ""
 
 

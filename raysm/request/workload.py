@@ -1,11 +1,11 @@
 """Workloads: what a job runs, and which kinds there are.
 
-A kind is one frozen dataclass that derives from ``Workload``. Its fields are what the user asks for. Its class
-attributes and methods tell the rest of raysm what it needs, and name the runner that carries it out. Code outside of
-this package never tests which kind a workload is.
+A kind is one frozen dataclass that derives from ``Workload``. Its fields are the user's options. Its class attributes
+and methods declare its requirements and name the runner that executes it. Code outside of this package never tests
+which kind a workload is.
 
-A workload also tells its parameters: small JSON values by name, by which experiments are compared. They are stored
-beside the results, so texts with the name of a secret are hidden, and large values are shown as their type.
+A workload also has parameters: small JSON values by name, by which users compare experiments. They are stored with the
+results, so texts whose name looks like that of a secret are hidden, and large values are shown as their type.
 """
 
 import dataclasses
@@ -24,25 +24,24 @@ if TYPE_CHECKING:
 Parameters: TypeAlias = Mapping[str, str | int | float | bool | None]
 """Values by name."""
 
-# By the name alone: what a value looks like tells nothing certain of it.
+# Only the name counts, because a secret cannot be recognized by its value.
 SECRET = re.compile(r"passw|secret|token|credential|api_?key|private", re.IGNORECASE)
-"""Names of texts that are not told; of numbers (``max_tokens``) they are."""
+"""Names of texts that are hidden; numbers with such a name (``max_tokens``) are shown."""
 
-MOST_CHARACTERS = 200
+MAX_CHARACTERS = 200
 """Maximum length of one text."""
 
-MOST_PARAMETERS = 100
+MAX_PARAMETERS = 100
 """Maximum number for one workload: a configuration of a thousand values is not a row of a table."""
 
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 
 def of_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call as parameters: of a mapping its members, ``config.lr``; of others their kind."""
-    # Nested ones by dots, as the columns of a table have them.
+    """Return the arguments of a call as parameters; the members of mappings have dotted names, ``config.lr``."""
     pairs = list(_flat("", arguments))
-    # The first ones, in the order of the call: a record is read for every row of a table.
-    return {name: plain(name, value) for name, value in pairs[:MOST_PARAMETERS]}
+    # Only the first ones, because a table of experiments reads the record of every row.
+    return {name: plain(name, value) for name, value in pairs[:MAX_PARAMETERS]}
 
 
 def of_fields(value: Any, **texts: Any) -> dict[str, Any]:
@@ -50,9 +49,9 @@ def of_fields(value: Any, **texts: Any) -> dict[str, Any]:
 
     Args:
         value: A workload.
-        texts: By their names, fields whose own value would be told by its kind alone.
+        texts: Texts by field name, for fields whose value ``plain`` would show only as its type.
     """
-    # Defaults are left out: they would fill the table with columns that the user did not choose.
+    # Defaults would fill the table with columns that the user did not choose.
     fields = {
         item.name: getattr(value, item.name)
         for item in dataclasses.fields(value)
@@ -62,20 +61,22 @@ def of_fields(value: Any, **texts: Any) -> dict[str, Any]:
 
 
 def of_command_line(args: Iterable[str]) -> dict[str, Any]:
-    """Return a script's arguments as parameters: ``--lr 0.1``, ``--lr=0.1`` and ``lr=0.1`` alike; the others by place.
+    """Return a script's arguments as parameters.
+
+    ``--lr 0.1``, ``--lr=0.1`` and ``lr=0.1`` are all the parameter ``lr``; others are named ``argument 1`` and so on.
 
     Args:
         args: ``sys.argv[1:]``.
     """
     named: dict[str, Any] = {}
     left, place = list(args), 0
-    while left and len(named) < MOST_PARAMETERS:
+    while left and len(named) < MAX_PARAMETERS:
         word = left.pop(0)
         name, equals, text = word.partition("=")
         value: str | bool = text
         is_option = word.startswith("-") and not NUMBER.fullmatch(word)
         if is_option and not equals:
-            # The next word is the option's value, unless it is an option too: then this one is a switch.
+            # The next word is the option's value. If that is an option too, this one is a switch.
             value = left.pop(0) if left and (not left[0].startswith("-") or NUMBER.fullmatch(left[0])) else True
         elif not is_option and not (equals and name.isidentifier()):
             name, value, place = f"argument {place + 1}", word, place + 1
@@ -85,21 +86,21 @@ def of_command_line(args: Iterable[str]) -> dict[str, Any]:
 
 
 def typed(value: Any) -> Any:
-    """Return the number or truth value that a text says; every other value as it is."""
+    """Parse a text that is a number or a truth value; return every other value unchanged."""
     if not hasattr(value, "strip"):
         return value
-    # Not yes and no, nor on and off: as words they may well be meant.
+    # "yes", "no", "on" and "off" stay texts, because users may mean them as words.
     words = {"true": True, "false": False}
     if NUMBER.fullmatch(value):
         number = float(value)
-        # 18 digits fit into 64 bits, which is what tables and databases hold.
+        # Tables and databases hold integers of 64 bits, into which 18 digits fit.
         is_whole = re.fullmatch(r"[-+]?\d{1,18}", value)
         return int(value) if is_whole else number if math.isfinite(number) else value
     return words.get(value.lower(), value)
 
 
 def plain(name: str, value: Any) -> str | int | float | bool | None:
-    """Return a value as a table shows it: numbers and short texts as they are, of all else what it is."""
+    """Return a value as a table shows it: numbers and short texts unchanged, other values as their type and shape."""
     match value:
         case None | bool() | int():
             return value
@@ -119,7 +120,7 @@ def _is_short(values: Any) -> bool:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + "…"
+    return text if len(text) <= MAX_CHARACTERS else text[: MAX_CHARACTERS - 1] + "…"
 
 
 def _flat(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -142,7 +143,7 @@ KINDS: Mapping[str, str] = {
     "script_sweep": "raysm.request.sweep:ScriptSweep",
     "batch": "raysm.request.batch:BatchInference",
 }
-"""raysm's own kinds: to add one is to add its line. All others go by where they are imported from."""
+"""raysm's own kinds; a new one needs one line here. Other kinds are named by their import path."""
 
 NAMES: Mapping[str, str] = {path: name for name, path in KINDS.items()}
 
@@ -165,51 +166,51 @@ class Wrapper(NamedTuple):
 
 
 class EntryScript(Protocol):
-    """A workload that is a script of the user's; ``ScriptWorkload`` describes the fields."""
+    """A workload that runs a script of the user; ``ScriptWorkload`` describes the fields."""
 
-    # Properties: a frozen dataclass's fields can only be read.
+    # Properties, because the fields of a frozen dataclass are read-only.
     @property
     def script(self) -> str:
-        """The script's path; relative to ``source_dir`` where that is given."""
+        """The script's path; relative to ``source_dir`` if that is given."""
 
     @property
     def args(self) -> tuple[str, ...]:
-        """Its arguments."""
+        """The script's arguments."""
 
     @property
     def source_dir(self) -> str | None:
         """A folder that travels whole."""
 
     def moved_to(self, script: str) -> "Workload":
-        """Return the same for a source that lies in a payload, where the script has the path ``script``."""
+        """Return the workload with the script at ``script`` inside the payload's source."""
 
 
 class Workload:
-    """The base of all kinds, with the facts that hold unless a kind knows better.
+    """The base class of all kinds; its attributes are the defaults.
 
-    A kind of one's own is a ``@dataclass(frozen=True, kw_only=True, slots=True)`` in a module that an instance can
-    import before anything is installed there: its fields are JSON (text, numbers, ``tuple[X, ...]``, ``Mapping[str,
-    X]``, dataclasses of them), and heavy imports stand inside the methods of its runner. A result depends on every
-    field whose metadata does not say ``decides(result=False)``: ``if_done`` compares them.
+    Your own kind is a ``@dataclass(frozen=True, kw_only=True, slots=True)`` in a module that an instance can import
+    before anything is installed there. Its fields are JSON (text, numbers, ``tuple[X, ...]``, ``Mapping[str, X]``,
+    dataclasses of them), and the methods of its runner contain the heavy imports. The result depends on every field
+    whose metadata is not ``decides(result=False)``; ``if_done`` compares these fields.
     """
 
-    # Without this, slots=True of a kind would have no effect.
+    # Without this, slots=True would have no effect in subclasses.
     __slots__ = ()
 
     kind: ClassVar[str]
-    """Its name in a request, in tags and in answers of a fake: of raysm's own the short one, else ``module:Class``."""
+    """The name in requests and tags: short for raysm's own kinds (see ``KINDS``), else ``module:Class``."""
 
     runner: ClassVar[str] = ""
-    """``module:Class`` of the ``raysm.workloads.runner.Runner`` that does it; imported on the head alone."""
+    """``module:Class`` of the ``raysm.workloads.runner.Runner`` that executes it; only the head imports it."""
     reader: ClassVar[str] = ""
     """``module:Class`` of the ``raysm.Result`` that reads its result; empty is ``raysm.Result`` itself."""
 
-    # For people
+    # Words for messages
 
     label: ClassVar[str] = "the workload"
-    """Its name in a sentence: ``the similarity``."""
+    """The name in a sentence: ``the similarity``."""
     keeps: ClassVar[str] = "what the workload writes into the folder $SM_MODEL_DIR"
-    """The output that a job of this kind keeps, for the message that it kept nothing."""
+    """The output that a job of this kind keeps, for the message that a job kept nothing."""
     wrapper: ClassVar[Wrapper | None] = None
     """The class that users submit instead."""
     without_remote_debug: ClassVar[str] = "drop --debug (security.remote_debug)"
@@ -220,56 +221,55 @@ class Workload:
     channels: ClassVar[tuple[str, ...]] = ()
     """Required channels."""
     input_check: ClassVar[str | None] = None
-    """``module:function`` that looks at the inputs of this machine before a job is sent; imported only where it is
-    used, and left out where its packages are not."""
+    """``module:function`` that checks inputs on this machine before a job is sent; the check is skipped if its imports
+    are not installed."""
     packages: ClassVar[tuple[str, ...]] = ()
-    """Modules that an instance imports for it beside Ray; pip installs those that an image lacks."""
+    """Modules that an instance imports in addition to Ray; pip installs those that the image lacks."""
     extra: ClassVar[str | None] = None
-    """raysm's extra that has what it needs, for the message about a package that is not there."""
+    """raysm's extra with the requirements, for the message about a missing package."""
 
     # Ray's options
 
     ray_variables: ClassVar[Mapping[str, str]] = {}
     """Environment variables of every Ray process."""
     preloads: ClassVar[tuple[str, ...]] = ()
-    """Modules that Ray's workers import before they have their first task."""
+    """Modules that Ray's workers import before their first task."""
     wants_all_cpus_at_once: ClassVar[bool] = False
-    """Its tasks take every CPU as soon as the cluster is formed. So workers are started on each instance as it joins,
-    not on the head alone once the driver is there."""
+    """True if tasks use every CPU as soon as the cluster is formed. Each instance then starts Ray's workers when it
+    joins; otherwise only the head does, when the driver starts."""
     log_monitor: ClassVar[bool] = True
     """True if Ray sends the driver the output of tasks; without it Ray has one process fewer."""
     prepares_ahead: ClassVar[bool] = False
-    """Whether the driver is started while the cluster still forms, and its runner's ``prepare`` is called: only where
-    none of the user's code runs there."""
+    """True starts the driver, and calls the runner's ``prepare``, while the cluster still forms; only for kinds whose
+    ``prepare`` runs no user code."""
 
-    # How it ends
+    # End and result
 
     keeps_state: ClassVar[bool] = True
-    """Whether anything of it outlives the job, among the checkpoints: user code that writes to $RAYSM_STATE, or what is
-    finished of it. False: the service is not asked to synchronise a folder, and there is nothing to resume."""
+    """True if state outlives the job among the checkpoints: files that user code writes to $RAYSM_STATE, or finished
+    parts. False means that no folder is synchronised, and that a job cannot be resumed."""
     returns_value: ClassVar[bool] = False
-    """True: the job's result is a value, which travels pickled, as does an exception; False: a folder of files."""
+    """True if the result is a pickled value or exception; False if it is a folder of files."""
     fails_on_unmet_requests: ClassVar[bool] = True
     """True if the job fails when Ray waits too long for resources that no instance has."""
     relays_output: ClassVar[bool] = False
-    """True if the log already has the output of its processes, so that a traceback is not repeated."""
+    """True if the log already contains the output of the processes, so that a traceback is not repeated."""
 
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)
         path = f"{cls.__module__}:{cls.__qualname__}"
-        # Each time: dataclass(slots=True) makes the class anew, and so comes here twice.
         cls.kind = NAMES.get(path, path)
 
     @property
     def entry_script(self) -> "EntryScript | None":
-        """The workload itself, where it is a script of the user's: its source travels, and it is told to ``SM_*``."""
+        """The workload itself if it runs a script of the user, whose source travels; None for other workloads."""
         return None
 
     @property
     def pickled_by(self) -> str | None:
-        """Version of the Python, ``3.11``, that pickled what travels with it; None where nothing is pickled.
+        """Version of the Python that pickled the user's code, ``3.11``; None if nothing is pickled.
 
-        Another one cannot be trusted to read it.
+        Another version may not be able to read the pickle.
         """
         return None
 
@@ -280,27 +280,27 @@ class Workload:
 
     @property
     def parameters(self) -> Parameters:
-        """The options that the user chose, by which experiments are compared. None may be secret."""
+        """The options that the user chose, by which experiments are compared; they must not contain secrets."""
         return of_fields(self)
 
     @property
     def code_digest(self) -> str:
-        """SHA-256 of the user's code that it is made of, where that travels as no file; empty where it has none."""
+        """SHA-256 of user code that does not travel as a file; empty if there is none."""
         return ""
 
     def check_inputs(self, inputs: "Mapping[str, Input]", instances: int) -> None:
-        """Refuse inputs that it cannot read as they are shared out; most kinds take any.
+        """Check that the workload can read the inputs as the instances share them; most kinds accept any.
 
         Args:
             inputs: The inputs by channel.
             instances: The instances of the cluster.
 
         Raises:
-            InvalidRequest: What is wrong with which channel, and what to do.
+            InvalidRequest: The message names the channel, the problem and the remedy.
         """
 
     def workers_ahead(self, gpus: int) -> int | None:
-        """Return how many of Ray's workers an instance starts before the first task; None is one for each CPU.
+        """Return the number of Ray's workers that an instance starts before the first task; None is one for each CPU.
 
         Args:
             gpus: The GPUs of the instance.
@@ -318,7 +318,7 @@ class Workload:
         Raises:
             InvalidRequest: There is no such kind, or it cannot be imported here.
         """
-        # JSON from elsewhere may have a number or a list here.
+        # JSON from another machine may contain a number or a list here.
         name = str(kind)
         if name in KINDS or IMPORT_PATH.fullmatch(name):
             return _imported(KINDS.get(name, name), where)
@@ -330,9 +330,9 @@ class Workload:
 
 
 def built_in_kind(kind: str) -> type[Workload] | None:
-    """Return the class of a kind of raysm's own; None of all others.
+    """Return the class of one of raysm's own kinds; None for others.
 
-    For names that others wrote, a job's tags for one: nothing that they name is imported.
+    Use it for names from untrusted sources, such as a job's tags: it imports no other module.
     """
     return Workload.named(kind) if kind in KINDS else None
 
@@ -341,7 +341,7 @@ def require_workload(value: object) -> Workload:
     """Return ``value`` if it can be submitted as it is.
 
     Raises:
-        InvalidRequest: It is no workload, or one that is made by a wrapper.
+        InvalidRequest: It is not a workload, or it is one that only a wrapper may make.
     """
     if isinstance(value, Workload):
         if value.wrapper is not None:
@@ -361,10 +361,10 @@ def _wrap(wrapper: Wrapper, value: object) -> str:
 
 
 def check_kind(kind: type[Workload]) -> None:
-    """Refuse a kind that no instance could read or run, while nothing is spent.
+    """Check that instances can import and run a kind, before anything is sent.
 
     Raises:
-        InvalidRequest: What is wrong with its class, and what to do.
+        InvalidRequest: The message names the problem of the class and the remedy.
     """
     if not IMPORT_PATH.fullmatch(kind.kind) and kind.kind not in KINDS:
         raise InvalidRequest(
@@ -392,11 +392,11 @@ def _imported(path: str, where: str) -> type[Workload]:
     module, _, name = path.partition(":")
     try:
         kind = getattr(importlib.import_module(module), name)
-    except Exception as error:  # it is the user's own module, which may raise anything
+    except Exception as error:  # the module may be the user's, which may raise anything
         raise InvalidRequest(
             f"{where}: the kind of workload {path!r} cannot be imported here: {type(error).__name__}: {error}"
         ) from error
-    # The name may come from JSON that others wrote, and lead to anything that Python can import.
+    # The name may come from untrusted JSON, and name anything that Python can import.
     if not (isinstance(kind, type) and issubclass(kind, Workload) and dataclasses.is_dataclass(kind)):
         raise InvalidRequest(f"{where}: {path!r} is not a kind of workload: a dataclass derived from Workload")
     return kind

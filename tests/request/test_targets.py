@@ -44,7 +44,7 @@ def test_the_image_says_the_kind_of_instance_unless_it_is_a_real_one():
     assert (Local().job_image(), Local().instance_kind_told()) == ("raysm/process:latest", None)
     docker = Local(instance_kind="docker", image=IMAGE)
     assert (docker.job_image(), docker.instance_kind_told()) == (IMAGE, "docker")
-    with pytest.raises(InvalidRequest, match="instances of the kind docker need the image"):
+    with pytest.raises(InvalidRequest, match="instances of the kind docker run a container image"):
         Local(instance_kind="docker").job_image()
 
 
