@@ -1,4 +1,4 @@
-"""The half on the laptop or in the notebook: plans a job, uploads, sends, and reads back what became of it."""
+"""The user's side, on a laptop or in a notebook: plan a job, upload, send it, and fetch its result."""
 
 import importlib
 import importlib.util

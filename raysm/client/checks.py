@@ -48,7 +48,7 @@ def check_inputs(workload: Workload, inputs: Mapping[str, Input]) -> None:
     paths: dict[str, Path | None] = {}
     for channel, source in inputs.items():
         is_here = "://" not in source.uri or source.uri.startswith("file:///")
-        # The data of a manifest are elsewhere.
+        # A manifest is here, but its data are somewhere else.
         paths[channel] = file_path(source.uri) if is_here and not source.manifest else None
     check(workload, paths)
 
@@ -61,12 +61,12 @@ def check_ray(requirements: Iterable[str]) -> None:
     """Refuse a requirement of a version of Ray that raysm cannot work with.
 
     Raises:
-        InvalidRequest: The requirement, and the versions that work.
+        InvalidRequest: A requirement excludes every version that works.
     """
     minor = ".".join(map(str, release_of(RAY_RANGE.lstrip("<>="))))
     usable = [f"{minor}.{number}" for number in range(RELEASES)]
     for line in requirements:
-        # Only pip can judge other lines, and those with a file or with a condition of the instance.
+        # Only pip can judge other packages, and lines with a URL or an environment marker.
         requirement = _parse(line) if name_of(line) == "ray" else None
         if requirement is None or requirement.url or requirement.marker:
             continue
@@ -88,7 +88,7 @@ def _parse(line: str) -> "Requirement | None":
 
 
 GIB = 2**30
-"""A volume's GB."""
+"""Bytes of one GB of a volume."""
 
 HEADROOM = 1.25
 """Factor of the proposed size of a volume, which also holds results, checkpoints and scratch."""
@@ -102,7 +102,7 @@ def check_volume(request: JobRequest, sizes: Mapping[str, int]) -> None:
         sizes: Bytes of each channel, as far as they are known.
 
     Raises:
-        InvalidRequest: The size of the inputs and of the volume, and what to do.
+        InvalidRequest: The inputs of an instance are larger than its volume.
     """
     cluster = request.cluster
     groups = cluster.groups or (InstanceGroup("all", cluster.instance_type, cluster.count),)
@@ -115,7 +115,7 @@ def check_volume(request: JobRequest, sizes: Mapping[str, int]) -> None:
         for name, source in downloaded:
             sharing = [each for each in groups if not source.groups or each.name in source.groups]
             if group.name in {each.name for each in sharing}:
-                # Approximate for shares, which are cut by objects: what is refused cannot fit, but not all else may.
+                # Shares are cut by objects, so some are larger than this: what is refused cannot fit in any case.
                 is_shared = source.distribution == "ShardedByS3Key"
                 needed += sizes.get(name, 0) / (sum(each.count for each in sharing) if is_shared else 1)
         has_disks = has_local_storage(group.instance_type)
@@ -151,7 +151,7 @@ REMEDIES: Mapping[Step, str] = {
     "S3OutputPath": "give s3://bucket/prefix",
     "S3Uri": "give s3://bucket/prefix",
 }
-"""Remedies by the parameter at the end of the path, or on it."""
+"""Remedies by parameter, for a violation at the parameter or inside it."""
 
 NOUNS: Mapping[str, str] = {
     "structure": "an object",
@@ -177,7 +177,7 @@ def check(plan: Plan, *, takes_files: bool) -> None:
         takes_files: True if its target takes ``file://`` in place of ``s3://``.
 
     Raises:
-        InvalidRequest: The parameter's path, its value, the limit, and the remedy.
+        InvalidRequest: The API would refuse a parameter; the message has its path, value, limit and remedy.
     """
     newer: list[Violation] = []
     for violation in violations(plan.api.create, plan.request, takes_files=takes_files):
@@ -197,7 +197,7 @@ def check_instance_type(name: str, api: JobApi = TRAINING) -> None:
     """Refuse an unknown instance type, unless it looks like a new one: then warn.
 
     Raises:
-        InvalidRequest: The type, and similar ones.
+        InvalidRequest: The type is unknown; the message suggests similar ones.
     """
     types, path = instance_types(api), ("InstanceType",)
     if name in types:
@@ -250,7 +250,7 @@ def _message(violation: Violation) -> str:
 def _out_of_bounds(violation: Violation) -> str:
     least, most, unit = violation.least, violation.most, UNITS.get(violation.type_name)
     bounds = f"at least {least}" if most is None else f"at most {most}" if least is None else f"{least} to {most}"
-    # The value of a text tells more than its length.
+    # The text itself says more than its length.
     shown = f": {_short(violation.value)!r}" if violation.value and violation.type_name == "string" else ""
     size = f"has {violation.size} {unit}{shown}" if unit else f"is {violation.size}"
     return f"{_named(violation.path)} {size}; the API takes {bounds}{_remedy(violation.path)}"

@@ -21,7 +21,7 @@ class SubmitOptions(TypedDict, total=False):
     """The options of a job beside its workload; None is the default of each.
 
     Attributes:
-        cluster: The instances; None is ``on.instances`` of this machine.
+        cluster: The instances; None is the target's default, ``on.instances`` local ones.
         inputs: Channels by name: ``s3://…``, a local path, an ``Input``, ``other_job.output("data")``,
             ``job:NAME/data``, or data: a NumPy array, a torch tensor, a pandas or polars data frame.
         name: Name of the task, from which each run's own name is made; None is made from the workload.
@@ -71,8 +71,8 @@ class SubmitKeywords(SubmitOptions, total=False):
 
     Attributes:
         on: ``AWS(…)`` or ``Local(…)``; None is ``Local()``.
-        if_done: ``skip`` returns the job that did the very same before, or is still at it, if the source, the inputs,
-            the parameters and raysm are unchanged.
+        if_done: ``skip`` returns the task's earlier job, completed or still running, if its source, inputs, parameters
+            and raysm are unchanged.
         resume: Continue with the state of the task's latest job instead of an empty one.
     """
 
@@ -85,7 +85,7 @@ def check_names(options: Mapping[str, Any]) -> None:
     """Refuse an option that ``raysm.submit`` does not take, since Python itself takes any ``**options``.
 
     Raises:
-        InvalidRequest: The name, and the most similar option.
+        InvalidRequest: There is no such option; the message suggests the most similar one.
     """
     request_options.check_names("raysm.submit", SubmitKeywords.__annotations__, options)
 
@@ -115,7 +115,7 @@ def request_fields(options: Mapping[str, Any]) -> dict[str, Any]:
         if name in names and value is not None:
             fields[name] = dict(value) if isinstance(value, Mapping) else tuple(value) if type(value) is list else value
     if "hyperparameters" in fields:
-        # As JobRequest does, because a grid sends its controller the fields alone.
+        # JobRequest does this too, but a grid sends its controller only these fields.
         given = fields["hyperparameters"]
         fields["hyperparameters"] = {name: hyperparameter_text(name, value) for name, value in given.items()}
     return fields

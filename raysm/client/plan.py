@@ -70,12 +70,12 @@ def plan(
         state: Checkpoint prefix; None is a new one of this job. ``request.checkpoint_uri`` wins over both.
         tags: raysm's own tags, which win over the request's, because another process recognizes the job by them.
         seal: Seal of the payload; None is a plan that is only looked at.
-        shared: Prefix of what its payload shares with those of other jobs; None is nothing.
+        shared: Prefix of the payload's part that other jobs use too; None if the payload is the job's alone.
 
     Raises:
         InvalidRequest: The target or the API cannot do what is asked for.
     """
-    target.job_image()  # the first option that is missing if many are
+    target.job_image()  # a missing image is reported before other missing options
     for name in ("output_uri", "checkpoint_uri"):
         uri = getattr(request, name)
         if uri is not None and not target.takes_files and not uri.startswith("s3://"):
@@ -145,7 +145,7 @@ class _Parts:
 
     def channels(self) -> list[tuple[str, Input]]:
         """Return the inputs by name, the payload first."""
-        # Either all channels name groups or none: if the user's do, the payload goes to all groups by name.
+        # The API requires groups for all channels or for none: if the user's have some, the payload names all groups.
         groups = tuple(group.name for group in self.request.cluster.groups)
         named = any(source.groups for source in self.request.inputs.values())
         payload = self.places.payload(self.request.project, self.request.name)
@@ -182,13 +182,12 @@ def _data_type(source: Input) -> str:
 def _processing_call(parts: _Parts) -> dict[str, Any]:
     request, security, cluster = parts.request, parts.request.security, parts.request.cluster
     refuse_what_processing_lacks(request)
-    # API_NetworkConfig.html has no exception for calls between the instances of a job, as CreateTrainingJob's isolation
-    # has. It is not known to fail, so it is not refused.
+    # Unlike CreateTrainingJob's page, API_NetworkConfig.html has no exception for calls between the instances of a job.
+    # It is not known whether such jobs fail, so they are not refused.
     if security.isolation and cluster.size > 1:
         _log.warning(
-            "AWS documents that isolated containers of a Processing job can neither be called nor call, and excepts no "
-            "calls between its %d instances, without which no cluster forms: submit with kind='training', or on one "
-            "instance",
+            "AWS forbids network calls of isolated Processing jobs, and documents no exception for calls between the "
+            "%d instances, which a cluster needs: submit with kind='training', or on one instance",
             cluster.size,
         )
     prefix = f"{parts.output_root()}/{request.name}/output"
@@ -257,7 +256,7 @@ def _training_call(parts: _Parts) -> dict[str, Any]:
     # Jobs that are not resumed have checkpoints too: without them no follow-up continues the job.
     state = request.checkpoint_uri or parts.state or parts.places.state(request.project, request.name, request.name)
     metrics = [{"Name": item.name, "Regex": item.regex} for item in request.metrics]
-    # The API wants a limit of the waiting for spot jobs, and refuses it for all others.
+    # The API requires a maximum wait for spot jobs, and refuses one for all others.
     wait_s = 2 * limits.max_runtime_s if limits.max_wait_s is None else limits.max_wait_s
     return present(
         TrainingJobName=request.name,

@@ -1,7 +1,7 @@
 """A job that is ready to be sent: uploads, payload, call and record, in this order.
 
-Whatever goes wrong, either the service has the job and the user its handle, or nothing is left of it: a payload
-contains the token of its job. Of two jobs with one state, the second waits for the end of the first.
+If a step fails, the payload is deleted, because it contains the job's token: either the service has the job and the
+caller its handle, or nothing is left of it. A job that continues with the state of another waits for its end.
 """
 
 import contextlib
@@ -36,11 +36,9 @@ _log = logging.getLogger("raysm")
 ENDING = (SecondaryStatus.UPLOADING, SecondaryStatus.STOPPING, SecondaryStatus.MAX_RUNTIME_EXCEEDED)
 """Steps of a job that will end within minutes."""
 
-MOST_LISTED = 10_000
-"""Objects of the inputs that are listed without if_done='skip': ten calls, about a second. A million took minutes, and
-money, before the job was even sent."""
-
-FORBIDS_DEBUG = "or it may forbid remote debugging (sagemaker:EnableRemoteDebug)"
+MAX_LISTED = 10_000
+"""Maximum number of input objects to list without if_done='skip': ten calls, about a second. A million took minutes,
+and money, before the job was even sent."""
 
 
 def state_of(request: JobRequest, task: str, service: Service, *, resume: bool) -> str | None:
@@ -50,7 +48,7 @@ def state_of(request: JobRequest, task: str, service: Service, *, resume: bool) 
         None if the API or the workload has no checkpoints.
 
     Raises:
-        InvalidRequest: The job is to continue with a state, and there can be none.
+        InvalidRequest: ``resume`` or ``in_state`` needs checkpoints, which the API or the workload does not have.
     """
     api = api_of(request.kind)
     if not api.has_checkpoints:
@@ -78,15 +76,15 @@ def state_of(request: JobRequest, task: str, service: Service, *, resume: bool) 
 
 
 def await_predecessor(prefix: str, state: str, service: Service) -> None:
-    """Wait until the last job with a state no longer writes there, if that is soon.
+    """Wait for the latest job that writes to a checkpoint prefix, if it is about to end.
 
     Args:
-        prefix: Prefix of the task's records: jobs of other tasks are not known.
+        prefix: Prefix of the task's records; jobs of other tasks are not found.
         state: Prefix of the checkpoints.
         service: The service of the jobs.
 
     Raises:
-        InvalidRequest: The job runs, for an unknown time.
+        InvalidRequest: That job is still running.
         ServiceError: The service refuses to answer, or has been unreachable for minutes.
     """
     latest = records.latest_of_state(prefix, Storage(service), state)
@@ -94,24 +92,24 @@ def await_predecessor(prefix: str, state: str, service: Service) -> None:
         return
     # Only Training jobs have checkpoints, whatever the new job is.
     chain, errors = Chain(latest.job, service=service, api=TRAINING), TransientErrors(service, latest.job)
-    is_told = False
+    is_reported = False
     for pause_s in service.polling.pauses():
         try:
-            # If no follow-up was sent, the last job of the chain has ended: this one continues in its place.
+            # A last job that has ended without its follow-up is done too: the new job takes the follow-up's place.
             if chain.ended(send=False) or chain.known().status.is_terminal:
                 return
             errors.reset()
             job = chain.known()
             if job.status is not Status.STOPPING and job.secondary not in ENDING:
                 raise InvalidRequest(
-                    f"{job.name} is {job.secondary or job.status}, and writes the state that this job would go on "
-                    f"with: each would destroy what the other one saves; stop it (raysm stop {job.name}), wait for its "
-                    f"end (raysm result {job.name}), or begin with a state of its own: without resume, with another "
-                    "checkpoint_uri"
+                    f"{job.name} is {job.secondary or job.status}, and writes the state that this job would "
+                    "continue: they would overwrite each other's checkpoints; stop it "
+                    f"(raysm stop {job.name}), wait for its end (raysm result {job.name}), or start this job with its "
+                    "own state: without resume, or with another checkpoint_uri"
                 )
-            if not is_told:
+            if not is_reported:
                 _log.warning("waiting until %s has saved its state, with which the new job goes on", chain.name)
-                is_told = True
+                is_reported = True
         except JobNotFound:  # only an ended job can be removed
             return
         except ServiceError as error:
@@ -128,24 +126,24 @@ class Prepared:
     plan: Plan
     """The call that ``send`` makes."""
     task: str
-    """Name of the task, of which the job is one run."""
+    """Name of the task; the job is one run of it."""
     state: str | None
     """Checkpoint prefix; None for Processing, and for a workload that keeps no state."""
     has_old_state: bool
     """True if another job may have had that prefix before."""
     service: Service
     uploads: tuple[Upload, ...]
-    """Local data that has to be in S3 first."""
+    """Local data to upload before the job is sent."""
     source: Source | None
     """The user's source that travels."""
     contents: payload.Contents = field(repr=False)
     """The payload, with the job's token."""
     source_digest: str
-    """Digest of everything that the result depends on but the state of its inputs."""
+    """Digest of everything that the result depends on, except the state of the inputs."""
     image: str = ""
     """The image that was chosen, for people; empty if the user named one or none is needed."""
     shared: str | None = None
-    """Prefix of what its payload shares with those of other jobs; None is nothing."""
+    """Prefix of the payload's part that other jobs use too; None if the payload is the job's alone."""
 
     @functools.cached_property
     def _state_of_inputs(self) -> records.InputsState:
@@ -173,8 +171,8 @@ class Prepared:
         return self.service.places.records(self.request.project, self.task)
 
     def finished(self) -> Job | None:
-        """Return the latest job of the task that did the very same and is Completed, or is still at it; else None."""
-        # Computed here even if there is no record, because the record of the job that is sent then needs it.
+        """Return the task's latest job with the same digest that is Completed or still running; None if none exists."""
+        # Computed even if there is no record yet, because the record of the job that is sent next needs it.
         digest = self.digest
         for record in records.recorded(self._records, self._storage, self.source_digest):
             if record.digest != digest:
@@ -206,11 +204,11 @@ class Prepared:
             await_predecessor(self._records, self.state, self.service)
         inputs = self._list_inputs()
         if self.service.target.has_volumes:
-            uploaded = {upload.channel: upload.size for upload in self.uploads}
-            check_volume(self.request, uploaded | dict(inputs.sizes if inputs is not None else {}))
-        # Before the job exists: a file that vanishes meanwhile must not hide the job from its sender.
+            sizes = {upload.channel: upload.size for upload in self.uploads}
+            check_volume(self.request, sizes | dict(inputs.sizes if inputs is not None else {}))
+        # Before the job exists: if a file has vanished, the caller must not get an error instead of the job's handle.
         code = records.code_of(self.request.workload, self.source)
-        with self.brought(leaves_payload=leaves_payload):
+        with self.uploaded(leaves_payload=leaves_payload):
             self._create()
         self._remember(code, inputs)
         # Passed on, since ListTags would be a call, and a permission, of its own.
@@ -223,7 +221,7 @@ class Prepared:
         return Job(chain, source=self.source)
 
     @contextlib.contextmanager
-    def brought(self, *, leaves_payload: bool = False) -> Iterator[None]:
+    def uploaded(self, *, leaves_payload: bool = False) -> Iterator[None]:
         """Upload what has changed and the payload; delete the payload if the block, which creates the job, fails.
 
         Args:
@@ -260,8 +258,11 @@ class Prepared:
             if (error.is_transient or error.code.startswith("ResourceInUse")) and self._exists():
                 return
             if error.code.startswith("AccessDenied") and self.request.security.remote_debug:
-                remedy = f"{FORBIDS_DEBUG}: {self.request.workload.without_remote_debug}"
-                raise ServiceError(f"{error}; {remedy}", code=error.code) from error
+                raise ServiceError(
+                    f"{error}; or it may forbid remote debugging (sagemaker:EnableRemoteDebug): "
+                    f"{self.request.workload.without_remote_debug}",
+                    code=error.code,
+                ) from error
             raise
 
     def _exists(self) -> bool:
@@ -274,11 +275,11 @@ class Prepared:
 
     def _list_inputs(self) -> records.InputsState | None:
         """Return the state of the inputs; None if listing them takes long or is not allowed."""
-        # If if_done has listed them, the cached property has its value there.
+        # With if_done='skip', finished() has listed them: then the cached property has its value.
         if "_state_of_inputs" in vars(self):
             return self._state_of_inputs
         try:
-            state = records.with_inputs(self.source_digest, self._listed_inputs, self._storage, most=MOST_LISTED)
+            state = records.with_inputs(self.source_digest, self._listed_inputs, self._storage, max_objects=MAX_LISTED)
         except ServiceError:  # this user may not list them; the job's role may
             return None
         if state is None:
@@ -286,7 +287,7 @@ class Prepared:
                 "%s is not remembered for if_done: its inputs are more than %s objects; send it with if_done='skip' to "
                 "have them all looked at",
                 self.request.name,
-                f"{MOST_LISTED:,}",
+                f"{MAX_LISTED:,}",
             )
         return state
 

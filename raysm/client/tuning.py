@@ -385,7 +385,7 @@ class PreparedTuning:
             ServiceError: The service refused; nothing of the tuning job is left but data that can be used again.
         """
         service = self.job.service
-        with self.job.brought():
+        with self.job.uploaded():
             service.call("sagemaker", "create_hyper_parameter_tuning_job", **self.request)
         return Tuning(self.name, sought_by(self.sweep), service)
 

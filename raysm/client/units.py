@@ -22,7 +22,7 @@ def duration(seconds: float) -> str:
 
 
 def rate(per_s: float, unit: str) -> str:
-    """Return a rate by the shortest span with at least one: ``500 rows/s``, ``1.5 trials/min``, ``0.5 trials/h``."""
+    """Return a rate per second, minute or hour, the first that is at least 1: ``500 rows/s``, ``1.5 trials/min``."""
     seconds, name = next((span for span in SPANS if per_s * span[0] >= 1), SPANS[-1])
     count = per_s * seconds
     return f"{f'{count:,.0f}' if count >= 10 else f'{count:.2g}'} {unit}/{name}"

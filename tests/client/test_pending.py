@@ -84,7 +84,7 @@ def test_what_is_waited_for_follows_from_the_status_and_the_log(secondary, lines
 def test_what_is_shown_begins_the_silence_anew():
     said = queue.Queue()
     with Silence(said.put, lambda: "waiting", after_s=3600) as silence:
-        silence.heard()
+        silence.reset()
     assert said.empty()
     with Silence(said.put, lambda: "waiting", after_s=0.001):
         assert said.get(timeout=DEADLINE_S) == "waiting"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from raysm.client.prepared import MOST_LISTED
+from raysm.client.prepared import MAX_LISTED
 from raysm.client.service import Service
 from raysm.client.submit import prepare, submit
 from raysm.errors import ServiceError
@@ -92,8 +92,8 @@ def test_a_plain_submit_lists_few_of_a_million_inputs_and_is_not_remembered_as_d
     with caplog.at_level("INFO", logger="raysm"):
         submit(Script(str(script)), cluster=M5, on=service, inputs={"x": "s3://crowd/pictures/"})
     # A call lists 1,000 objects; by one more it is known that there are more.
-    assert crowd.lists <= MOST_LISTED // 1000 + 1
-    assert f"not remembered for if_done: its inputs are more than {MOST_LISTED:,} objects" in caplog.text
+    assert crowd.lists <= MAX_LISTED // 1000 + 1
+    assert f"not remembered for if_done: its inputs are more than {MAX_LISTED:,} objects" in caplog.text
 
 
 def test_a_job_that_may_be_skipped_is_remembered_whatever_the_number_of_its_inputs(remote, script):

@@ -67,20 +67,23 @@ def crowded(count):
 
 def test_of_too_many_objects_no_more_are_listed_than_it_takes_to_know_that():
     crowd, storage = crowded(1_300_000)
-    assert with_inputs("d", {"x": Input("s3://crowd/x/"), "y": Input("s3://crowd/y/")}, storage, most=10_000) is None
+    assert (
+        with_inputs("d", {"x": Input("s3://crowd/x/"), "y": Input("s3://crowd/y/")}, storage, max_objects=10_000)
+        is None
+    )
     assert crowd.lists <= 11
 
 
 def test_the_most_objects_counts_for_all_inputs_together():
     _, storage = crowded(600)
     inputs = {"x": Input("s3://crowd/x/"), "y": Input("s3://crowd/y/")}
-    assert with_inputs("d", inputs, storage, most=1200) is not None
-    assert with_inputs("d", inputs, storage, most=1199) is None
+    assert with_inputs("d", inputs, storage, max_objects=1200) is not None
+    assert with_inputs("d", inputs, storage, max_objects=1199) is None
 
 
 def test_no_list_of_all_objects_is_kept_in_memory():
     _, storage = crowded(60_000)
-    with_inputs("d", {"x": Input("s3://crowd/x/")}, storage, most=1000)  # what is imported on first use
+    with_inputs("d", {"x": Input("s3://crowd/x/")}, storage, max_objects=1000)  # what is imported on first use
     tracemalloc.start()
     with_inputs("d", {"x": Input("s3://crowd/x/")}, storage)
     _, peak = tracemalloc.get_traced_memory()

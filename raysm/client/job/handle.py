@@ -186,7 +186,7 @@ class Job:
             JobFailed: It failed; the message has the reason and the remote traceback.
             Exception: The function's own exception, with a JobFailed as its ``__cause__``.
         """
-        from raysm.client.results.result import brought, value
+        from raysm.client.results.result import fetch_result, load_value
 
         # Users of other libraries may expect result(folder).
         deadline(timeout, f"; write result(to={timeout!r}) to choose the folder of the result")
@@ -195,9 +195,10 @@ class Job:
             raise error
         # Only a job that returns a value has this tag.
         if PYTHON_TAG in self.tags:
-            return value(self.outputs, self._storage, job=self.name, python=self.tags[PYTHON_TAG])
+            return load_value(self.outputs, self._storage, job=self.name, python=self.tags[PYTHON_TAG])
         cache = self.service.home / "results" / self.name
-        return brought(self.outputs, self._storage, job=self.name, to=None if to is None else Path(to), cache=cache)
+        to = None if to is None else Path(to)
+        return fetch_result(self.outputs, self._storage, job=self.name, to=to, cache=cache)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait until it has ended, and return the exception of its failure; None if it did not fail.
@@ -206,7 +207,7 @@ class Job:
             NotDone: It has not ended within ``timeout``; a ``TimeoutError`` too.
             JobStopped: It was stopped.
         """
-        from raysm.client.results.result import ended_by_service, raised, with_remedy
+        from raysm.client.results.result import ended_by_service, load_exception, with_remedy
 
         self.wait(timeout)
         description = self.chain.known()
@@ -216,7 +217,7 @@ class Job:
             raise JobStopped(f"the job {self.name} was stopped", job=self.name, reason=description.reason)
         if description.status is Status.STOPPED:
             return ended_by_service(self.name, description.secondary)
-        error = raised(
+        error = load_exception(
             self.outputs, self._storage, job=self.name, python=self.tags.get(PYTHON_TAG), reason=description.reason
         )
         remedy = self._source.remedy_for(str(error)) if self._source is not None else None

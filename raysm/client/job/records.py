@@ -185,7 +185,7 @@ def code_of(workload: Workload, source: Source | None) -> str:
 
 
 def with_inputs(
-    digest: str, inputs: Mapping[str, Input], storage: Storage, *, most: int | None = None
+    digest: str, inputs: Mapping[str, Input], storage: Storage, *, max_objects: int | None = None
 ) -> InputsState | None:
     """Return the sizes of the inputs, and ``digest`` extended by their state; memory holds one page of a listing.
 
@@ -195,16 +195,16 @@ def with_inputs(
         digest: Digest of everything else.
         inputs: Inputs by channel.
         storage: Lists them.
-        most: Maximum number of objects; None is any.
+        max_objects: Maximum number of objects; None is any.
 
     Returns:
-        None if there are more than ``most`` objects.
+        None if there are more than ``max_objects`` objects.
     """
     whole, count, sizes = hashlib.sha256(digest.encode()), 0, dict.fromkeys(inputs, 0)
     for channel in sorted(inputs):
         whole.update(_line([channel]))
         for number, stored in enumerate(objects_of(inputs[channel], storage), 1):
-            if count == most:
+            if count == max_objects:
                 return None
             count += 1
             whole.update(_line([stored.name, stored.size, stored.version]))

@@ -100,7 +100,8 @@ class Batch(PickledCall):
 
     A class is instantiated once in each process, with ``arguments``, and then called with every batch of that process;
     a function is called with every batch and ``arguments``. A batch is a mapping of NumPy arrays by column, and so is
-    what is returned: one prediction a record. The result is one table of Parquet parts, in the order of the input.
+    the return value, with one prediction for each record. The result is one table of Parquet parts, in the order of
+    the input.
 
     Attributes:
         predictor: The class or function.
@@ -115,7 +116,7 @@ class Batch(PickledCall):
         arguments: Mapping[str, Any] | None = None,
         **options: Unpack[BatchOptions],
     ) -> None:
-        """Check what can be checked here.
+        """Check the predictor and the options.
 
         Args:
             predictor: A class with ``__call__(batch)``, or a function of a batch.
@@ -124,7 +125,7 @@ class Batch(PickledCall):
             options: As ``BatchOptions`` describes.
 
         Raises:
-            InvalidRequest: It cannot be called so, or an option cannot be.
+            InvalidRequest: ``predictor`` cannot be called this way, or an option is not allowed.
         """
         check_names("Batch", dict.fromkeys(BatchOptions.__annotations__), options)
         if not callable(predictor):

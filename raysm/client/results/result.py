@@ -1,4 +1,4 @@
-"""What a job leaves: result folders, values and exceptions."""
+"""Results of jobs: folders, values and exceptions."""
 
 import html
 import json
@@ -17,6 +17,9 @@ from raysm.contract.store import put
 from raysm.errors import IN_THE_JOB, InvalidConfig, InvalidRequest, JobFailed, MissingDependency, ServiceError
 from raysm.request.codec import from_json
 from raysm.request.workload import built_in_kind
+
+ARCHIVE = "model.tar.gz"
+"""The result of a Training job without ``CompressionType`` NONE."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,13 +57,13 @@ def check_folder(folder: Path, job: str | None = None) -> Earlier | None:
 
     Args:
         folder: The folder, which need not exist.
-        job: The job whose result is to come; None if unknown.
+        job: The job whose result will be written there; None if unknown.
 
     Returns:
         The result that would be replaced; None if there is none.
 
     Raises:
-        InvalidRequest: ``folder`` is a file, or contains the result of another task, or something of the user's.
+        InvalidRequest: ``folder`` is a file, or contains the result of another task, or other files.
     """
     if folder.exists() and not folder.is_dir():
         raise InvalidRequest(f"the output {folder} is a file; name a folder")
@@ -80,7 +83,7 @@ def check_folder(folder: Path, job: str | None = None) -> Earlier | None:
 def begin_result(folder: Path, job: str, names: Iterable[str], earlier: Earlier | None) -> None:
     """Mark ``folder`` as incomplete while the files ``names`` are copied into it."""
     folder.mkdir(parents=True, exist_ok=True)
-    # Before the manifest is removed, so that one of them always says what is in the folder.
+    # Marked before the manifest is removed, so that one of them always lists the files in the folder.
     _mark(folder, job, {*names, *(earlier.names if earlier else ())})
     # A script's own manifest.json is a file of its result like others.
     if manifest_of(folder) is not None:
@@ -91,7 +94,7 @@ def finish_result(folder: Path, job: str, names: Iterable[str], earlier: Earlier
     """Remove the files that only the earlier result had, once all ``names`` but a manifest are there."""
     present = set(names)
     for name in sorted((earlier.names if earlier else frozenset()) - present):
-        # Others may have written that manifest: files elsewhere must not be removed.
+        # Someone else may have written that manifest: its paths must not lead out of the folder.
         if ".." not in PurePosixPath(name).parts and not PurePosixPath(name).is_absolute():
             (folder / name).unlink(missing_ok=True)
     _mark(folder, job, present)
@@ -105,10 +108,6 @@ def unmark(folder: Path) -> None:
 
 def _mark(folder: Path, job: str, names: Iterable[str]) -> None:
     put(folder / MARK, "\n".join([job, *sorted(names)]) + "\n")
-
-
-ARCHIVE = "model.tar.gz"
-"""The result of a Training job without ``CompressionType`` NONE."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +130,7 @@ class Result:
 
     @property
     def file(self) -> Path:
-        """The first file of the result: of most workloads the only one."""
+        """The first file of the result; most workloads have only one."""
         return self.path / self.manifest.files[0].name
 
     @property
@@ -217,18 +216,18 @@ def read_as(folder: Path, manifest: Manifest) -> Result:
     return result
 
 
-def brought(outputs: str, storage: Storage, *, job: str, to: Path | None, cache: Path) -> Result | Path | None:
-    """Bring the result of a job to this machine, and return it.
+def fetch_result(outputs: str, storage: Storage, *, job: str, to: Path | None, cache: Path) -> Result | Path | None:
+    """Fetch the result of a job to this machine, and return it.
 
     Args:
         outputs: Prefix of the job's outputs.
         storage: Reads it.
         job: The job's name.
-        to: Target folder; None leaves a result of this machine where it is, and brings one of AWS to ``cache``.
+        to: Target folder; None leaves a local result where it is, and downloads one of AWS to ``cache``.
         cache: A folder of this job alone.
 
     Returns:
-        None if the job left nothing, and the folder if it has no manifest of raysm's.
+        None if the job left nothing; the folder if it has no manifest of raysm's.
 
     Raises:
         InvalidRequest: ``to`` is a file, or contains something other than a result of the same task.
@@ -268,11 +267,12 @@ def _has_size(path: Path, size: int) -> bool:
     return path.is_file() and path.stat().st_size == size
 
 
-def value(outputs: str, storage: Storage, *, job: str, python: str) -> Any:
+def load_value(outputs: str, storage: Storage, *, job: str, python: str) -> Any:
     """Return the value of a function.
 
     Raises:
-        InvalidRequest: Another Python pickled it.
+        InvalidRequest: Another version of Python pickled it.
+        MissingDependency: It needs a module that is not installed here.
         ServiceError: It does not exist, or cannot be unpickled here.
     """
     check_python(python, f"the value of {job}")
@@ -300,11 +300,11 @@ def ended_by_service(job: str, reason: str) -> JobFailed:
     )
 
 
-def raised(outputs: str, storage: Storage, *, job: str, python: str | None, reason: str) -> BaseException:
+def load_exception(outputs: str, storage: Storage, *, job: str, python: str | None, reason: str) -> BaseException:
     """Return the exception of a job that failed.
 
-    For a function it is its own exception, with the remote traceback in the JobFailed that is its ``__cause__``, as in
-    ``concurrent.futures``. For all other workloads, and if that exception cannot be read, it is the JobFailed.
+    For a function this is the function's own exception, whose ``__cause__`` is a JobFailed with the remote traceback,
+    as in ``concurrent.futures``. For all other workloads, and if that exception cannot be read, it is the JobFailed.
 
     Args:
         outputs: Prefix of the job's outputs.

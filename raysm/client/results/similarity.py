@@ -17,7 +17,7 @@ class SimilarityResult(Result):
 
     @property
     def parts(self) -> list[Path]:
-        """The files of the rows, in their order: together they are the result; one if the head wrote it."""
+        """The files of the result in the order of their rows; one file if the head wrote it."""
         return [self.path / file.name for file in self._rows]
 
     def table(self, name: str | None = None) -> Any:
@@ -69,7 +69,7 @@ class SimilarityResult(Result):
 
 
 class StackedRows:
-    """Memory-mapped arrays, one below the other, of which only the rows that are asked for are read.
+    """Memory-mapped arrays, one below the other; an index reads only the rows that it selects.
 
     Attributes:
         parts: The arrays, in order.
@@ -108,10 +108,8 @@ class StackedRows:
 
         rows, columns = key if isinstance(key, tuple) and len(key) == 2 else (key, slice(None))
         if not isinstance(columns, int | np.integer | slice):
-            raise IndexError(
-                f"columns are asked for by a number or a slice, not by {columns!r}: scores[rows][:, columns]"
-            )
-        # Any index that NumPy knows, and its errors.
+            raise IndexError(f"columns must be a number or a slice, got {columns!r}; write scores[rows][:, columns]")
+        # NumPy resolves any kind of index here, and raises its own errors.
         numbers = np.arange(len(self))[rows]
         at = np.searchsorted(self._edges, numbers, side="right") - 1
         if numbers.ndim == 0:

@@ -20,7 +20,7 @@ from raysm.request.programs import Precision
 from raysm.request.workload import of_arguments
 
 _NO_FILE = "<dynamic-code>"
-"""cloudpickle, from 3.1.3 on, writes this in place of the file that code is from."""
+"""cloudpickle 3.1.3 and later write this in place of the file name of code."""
 
 
 class PickledCall:
@@ -36,11 +36,11 @@ class PickledCall:
     def pickled(self) -> bytes:
         """Return cloudpickle's bytes of the call.
 
-        The user's own modules, those beside the function's and no installed package, travel by value: the instances do
-        not have them.
+        The user's own modules, which are beside the function's and not installed, are pickled by value, because the
+        instances do not have them.
 
         Raises:
-            InvalidRequest: Something of it cannot be pickled.
+            InvalidRequest: The function or an argument cannot be pickled.
         """
         return pickled_call(*self._call)
 
@@ -74,7 +74,7 @@ class Function(PickledCall):
         if not callable(fn):
             raise InvalidRequest(f"Function: the first argument must be a function, got {fn!r}")
         try:
-            # Before a cluster is formed for a TypeError.
+            # Checked now: a TypeError must not cost a cluster.
             inspect.signature(fn).bind(*args, **kwargs)
         except TypeError as error:
             raise InvalidRequest(f"Function: {name_of(fn)} does not take these arguments: {error}") from None
@@ -96,8 +96,8 @@ class Function(PickledCall):
 class DataParallel(PickledCall):
     """A workload: ``train_loop(config)``, called by every worker at once, on Ray Train; the result is rank 0's model.
 
-    Process group and device are there when it is called; ``raysm.training`` does the rest. Without ``config`` the loop
-    may take no argument.
+    The process group and the device are ready when it is called; ``raysm.training`` does the rest. Without ``config``
+    the loop may take no argument.
 
     Attributes:
         train_loop: The function.
@@ -118,9 +118,9 @@ class DataParallel(PickledCall):
 
         Args:
             train_loop: Takes ``config``, or nothing if there is none.
-            config: Its argument, of values that pickle.
+            config: Its argument, whose values can be pickled.
             precision: Precision of ``training.prepare`` unless the loop gives one.
-            workers: Total number; None is what the instances have.
+            workers: Total number; None is the sum over all instances.
             workers_per_instance: None is one for each GPU, or one if the cluster has none.
             max_restarts: How often all workers are restarted after one of them failed.
 
@@ -188,7 +188,7 @@ def pickled_call(
         into: Takes the pickle instead, without copies of large values; the result is empty then.
 
     Raises:
-        InvalidRequest: Something of it cannot be pickled.
+        InvalidRequest: The function or an argument cannot be pickled.
         MissingDependency: cloudpickle is not installed.
     """
     with pickling(fn) as pickled:
@@ -214,14 +214,16 @@ def parcel_of_call(
 
 
 @contextlib.contextmanager
-def pickling(fn: Callable[..., Any], meet: Callable[[Any], None] = lambda item: None) -> Iterator[Callable[..., bytes]]:
+def pickling(
+    fn: Callable[..., Any], on_object: Callable[[Any], None] = lambda item: None
+) -> Iterator[Callable[..., bytes]]:
     """Yield a function that pickles a value, or pickles it into a ``Pickled``.
 
     The user's own modules beside ``fn``'s are pickled by value meanwhile.
 
     Args:
         fn: The function.
-        meet: Called with each object that is not plain data; it may raise.
+        on_object: Called with each object that is not plain data; it may raise.
 
     Raises:
         MissingDependency: cloudpickle is not installed.
@@ -231,12 +233,12 @@ def pickling(fn: Callable[..., Any], meet: Callable[[Any], None] = lambda item: 
     except ImportError as error:
         raise MissingDependency("functions need cloudpickle: python3 -m pip install cloudpickle") from error
     by_value = cloudpickle.list_registry_pickle_by_value()
-    # By name, because a module may be imported under two, as multiprocessing does with the program's.
+    # By name, because a module may be imported under two names, as multiprocessing does with the main module.
     modules = {module.__name__: module for module in own_modules(fn) if module.__name__ not in by_value}
     for module in modules.values():
         cloudpickle.register_pickle_by_value(module)
     try:
-        yield lambda value, into=None: _pickled(value, cloudpickle, meet, into)
+        yield lambda value, into=None: _pickled(value, cloudpickle, on_object, into)
     finally:
         # The registry is the whole process's, and the user may pickle other things.
         for module in modules.values():
@@ -253,7 +255,7 @@ def pickled_value(value: object, what: str = "it") -> bytes:
 
     try:
         return _pickled(value, cloudpickle)
-    except Exception as error:  # its own code
+    except Exception as error:  # pickling runs the value's own code
         culprit = culprit_of_call(pickled_value, (value,), {}, lambda part: _pickled(part, cloudpickle))
         part, kind = ("", type(value)) if culprit is None else (culprit[0], type(culprit[1]))
         where = f"{what}{part.removeprefix('args[0]')}, a {kind.__name__},"
@@ -261,17 +263,17 @@ def pickled_value(value: object, what: str = "it") -> bytes:
 
 
 def _pickled(
-    value: object, cloudpickle: Any, meet: Callable[[Any], None] = lambda item: None, into: Pickled | None = None
+    value: object, cloudpickle: Any, on_object: Callable[[Any], None] = lambda item: None, into: Pickled | None = None
 ) -> bytes:
-    """Return ``value`` pickled, with all modules by name and code with the file that it is from.
+    """Pickle ``value``: modules by their names, and code with the name of its file, which tracebacks need.
 
-    cloudpickle takes plain modules by name only, and copies ``torch.classes``, an instance of a subclass, with every
-    function that uses torch and has anything named ``classes``. Tracebacks need the file.
+    cloudpickle pickles only plain modules by name. It would copy ``torch.classes``, whose type is a subclass, with
+    every function that uses torch and anything named ``classes``.
     """
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         def reducer_override(self, item: Any) -> Any:
-            meet(item)
+            on_object(item)
             if isinstance(item, ModuleType) and type(item) is not ModuleType and item.__name__ in sys.modules:
                 return importlib.import_module, (item.__name__,)
             if isinstance(item, CodeType):
@@ -304,7 +306,7 @@ def arguments_of(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
 
 
 def code_digest(fn: Callable[..., Any]) -> str:
-    """Return the SHA-256 of a function's own text; empty if it has none, as a built-in."""
+    """Return the SHA-256 of a function's source text; empty if it has none, like a built-in."""
     try:
         return hashlib.sha256(inspect.getsource(inspect.unwrap(fn)).encode()).hexdigest()
     except (TypeError, OSError, ValueError):

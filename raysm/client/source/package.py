@@ -22,7 +22,7 @@ MAX_DEPTH = 12
 """Levels of a value that are searched for the part that cannot be pickled."""
 
 MAX_PARTS = 2_000
-"""Parts of one value that are searched: each of them is pickled."""
+"""Maximum number of parts of one value that are searched, since each of them is pickled."""
 
 Culprit: TypeAlias = tuple[str, Any]
 """The path of a part of a call, ``args[0].lock``, and the part."""
@@ -30,7 +30,7 @@ Culprit: TypeAlias = tuple[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Package:
-    """What travels with a job."""
+    """A workload, and the code that travels with its job."""
 
     workload: Workload
     title: str
@@ -43,7 +43,7 @@ class Package:
 
 @runtime_checkable
 class Wrapped(Protocol):
-    """A workload whose code has to be pickled first."""
+    """A workload with code to pickle."""
 
     def workload(self) -> Workload:
         """Return the workload of the request."""
@@ -62,7 +62,7 @@ def package_of(workload: object) -> Package:
     """Pickle a workload and find its files; a package is returned as it is, for many jobs with one pickle.
 
     Raises:
-        InvalidRequest: It is not a workload, or something of it cannot travel.
+        InvalidRequest: It is not a workload, or its code cannot be pickled or is too large.
     """
     if isinstance(workload, Package):
         return workload
@@ -99,7 +99,7 @@ def _merge(source: Source | None, of_kind: Source | None) -> Source | None:
 
 
 def late_source(fn: Callable[..., Any]) -> Source | None:
-    """Return the modules beside the function's own that are imported inside functions; None if there are none.
+    """Return the modules in the function's folder that functions import when they run; None if there are none.
 
     Raises:
         InvalidRequest: They are too large to be code.
@@ -117,8 +117,8 @@ def late_source(fn: Callable[..., Any]) -> Source | None:
 def source_of_kind(kind: type[Workload]) -> Source | None:
     """Return the modules of a user's kind of workload and its runner, with what they import beside them.
 
-    None for raysm's own kinds, which travel with every payload, and for installed ones, which requirements and images
-    bring.
+    Returns None for raysm's own kinds, which travel with every payload, and for kinds of installed packages, which come
+    with requirements or the image.
 
     Raises:
         InvalidRequest: They are too large to be code.
@@ -138,7 +138,7 @@ def own_modules(fn: Callable[..., Any]) -> Iterator[ModuleType]:
 
 
 class _Imported:
-    """The imported modules of one folder, remembered: a session asks with each call, and resolving all took 50 ms."""
+    """A cache of the user's modules of one folder: a session needs them at each call, and resolving all took 50 ms."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -207,7 +207,7 @@ def _source_file(module: ModuleType | None) -> Path | None:
 
 
 def _has_no_source(module: ModuleType) -> bool:
-    """Return True if a module is built in or compiled, as a hundred of each program's are."""
+    """Return True if a module is built in or compiled, as about a hundred modules of any program are."""
     origin = getattr(getattr(module, "__spec__", None), "origin", None)
     return origin in ("built-in", "frozen") or isinstance(getattr(module, "__file__", None), str)
 
@@ -260,7 +260,7 @@ def culprit_of_call(
                 continue
             try:
                 pickled(value)
-            except Exception:  # its own code
+            except Exception:  # pickling runs the value's own code
                 seen.add(id(value))
                 inner = () if is_whole(value) or depth == MAX_DEPTH else _parts_of(path, value)
                 return first(inner, depth + 1) or (path, value)

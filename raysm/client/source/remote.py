@@ -30,7 +30,7 @@ class RemoteFunction(Generic[P, R]):
         return self._fn(*args, **kwargs)
 
     def options(self, **options: Unpack[SubmitKeywords]) -> "RemoteFunction[P, R]":
-        """Return the same with other options of ``raysm.submit`` laid over its own.
+        """Return the same function with more options of ``raysm.submit``, which override its own.
 
         Args:
             options: The keywords of ``raysm.submit``, as ``raysm.client.options.SubmitKeywords`` lists them.
@@ -51,14 +51,14 @@ class RemoteFunction(Generic[P, R]):
         if session is not None:
             call: Call[R] = session.submit(self._fn, *args, **kwargs)
             return call
-        # All arguments are the function's, which may have the names of options.
+        # The arguments go to Function, because the function's may have the names of options.
         return submit(Function(self._fn, *args, **kwargs), **self._options)
 
     def __repr__(self) -> str:
         return f"<raysm remote function {name_of(self._fn)}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # By parts, because a function that calls itself by its global name brings its decorated self along.
+        # Pickled by its parts, because a function that calls itself by its global name refers to this object.
         return RemoteFunction, (self._fn, self._options)
 
 
