@@ -28,44 +28,44 @@ from raysm.request import Local
 __all__ = ["run"]
 
 OLD = timedelta(days=7)
-"""Age from which on ``raysm local clean`` removes a job where nothing else is said."""
-MOST_SHOWN = 5
+"""``raysm local clean`` removes jobs older than this, unless an option says otherwise."""
+MAX_SHOWN = 5
 """Jobs whose size is shown."""
 END_S = 60.0
-"""Seconds that the server has to end its jobs and itself."""
+"""Seconds in which the server must end its jobs and itself."""
 
 
 def run(arguments: Arguments, console: Console) -> None:
-    """Do what ``arguments.verb`` says."""
+    """Run ``raysm local VERB``."""
     folder = home()
     if arguments.verb == "up":
         if arguments.scenario is not None:
             _set_scenario(folder, Path(arguments.scenario))
-        variables = _for_others(endpoint.ensure(folder), folder)
+        variables = _client_variables(endpoint.ensure(folder), folder)
         if arguments.export:
             # print, because console would wrap and color what a shell reads.
             print("\n".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items()))
         else:
-            _say(arguments, console, {"running": True, "home": str(folder)} | variables)
+            _print_answer(arguments, console, {"running": True, "home": str(folder)} | variables)
     elif arguments.verb == "down":
         _end(arguments, console, folder)
     elif arguments.verb == "status":
-        _say(arguments, console, _status() | _scenario(folder) | _room(folder, arguments.json))
+        _print_answer(arguments, console, _status() | _scenario(folder) | _sizes(folder, arguments.json))
     elif arguments.verb == "clean":
-        _say(arguments, console, _clean(arguments))
+        _print_answer(arguments, console, _clean(arguments))
     else:
         _interrupt(arguments.job)
-        _say(arguments, console, {"interrupted": arguments.job})
+        _print_answer(arguments, console, {"interrupted": arguments.job})
 
 
 def _set_scenario(folder: Path, path: Path) -> None:
-    """Have the servers of a home play the scenario of ``path`` from now on."""
+    """Make ``path`` the scenario of a home's next server."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"the scenario {path} cannot be read: {error}") from None
     scenario, place = parse(text, str(path)), scenario_file(folder)
-    # Compared as values: a comment that was added is no other scenario.
+    # Compare values: a new comment does not make another scenario.
     if endpoint.answering(folder) is not None and scenario != read(place):
         raise InvalidRequest(
             f"the embedded SageMaker of {folder} runs with another scenario: end it with raysm local down, and try "
@@ -79,17 +79,19 @@ def _end(arguments: Arguments, console: Console, folder: Path) -> None:
     record = endpoint.answering(folder)
     active = [] if record is None else endpoint.active_jobs(record)
     if active and not arguments.force:
-        # The list is for a program; the exit status says all the same that nothing was ended.
+        # A program gets the list, and also the exit status of the error.
         if arguments.json:
-            _say(arguments, console, {"running": True, "ended": False, "home": str(folder), "active_jobs": active})
+            _print_answer(
+                arguments, console, {"running": True, "ended": False, "home": str(folder), "active_jobs": active}
+            )
         raise InvalidRequest(
             f"{len(active)} job{'s are' if len(active) > 1 else ' is'} active: {', '.join(active)}; wait for "
             "them, stop them (raysm stop JOB), or end them with the server: raysm local down --force"
         )
     ended = _down(folder, record)
-    # Not kept for a server that somebody starts next month, without a thought of it.
+    # The next server must not play a scenario that its user has forgotten.
     scenario_file(folder).unlink(missing_ok=True)
-    _say(arguments, console, {"running": False, "ended": ended, "home": str(folder), "ended_jobs": active})
+    _print_answer(arguments, console, {"running": False, "ended": ended, "home": str(folder), "ended_jobs": active})
 
 
 def _status() -> dict[str, Any]:
@@ -100,11 +102,11 @@ def _status() -> dict[str, Any]:
         if record is not None:
             answer["note"] = (
                 f"the server that started {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(record.started_s))} "
-                f"(pid {record.pid}) was killed: its jobs ended with it, and the next start says so of each; its log "
-                f"is {log_file(folder)}"
+                f"(pid {record.pid}) was killed, and its jobs ended with it; the next server marks them as failed; "
+                f"the log is {log_file(folder)}"
             )
         return answer
-    # Only now: where no server answers, to list its jobs would start one.
+    # Only if a server answers, because listing jobs would start one.
     active = [job.name for job in jobs(Local(), limit=100) if not job.status.is_terminal]
     return {
         "running": True,
@@ -112,7 +114,7 @@ def _status() -> dict[str, Any]:
         "home": str(folder),
         "since_s": round(time.time() - running.started_s),
         "active_jobs": active,
-        **_for_others(running.url, folder),
+        **_client_variables(running.url, folder),
     }
 
 
@@ -121,14 +123,14 @@ def _scenario(folder: Path) -> dict[str, Any]:
     return {"scenario": switched} if switched else {}
 
 
-def _room(folder: Path, as_json: bool) -> dict[str, Any]:
-    """Return how much lies in the home, and of which jobs: for people of the largest ones."""
-    room = usage(folder)
+def _sizes(folder: Path, as_json: bool) -> dict[str, Any]:
+    """Return the sizes of the home and of its jobs; for people only of the largest jobs."""
+    used = usage(folder)
     if as_json:
-        return {"home_bytes": room.bytes, "job_bytes": room.jobs}
-    largest = [f"{name} {_size(size)}" for name, size in list(room.jobs.items())[:MOST_SHOWN]]
-    more = [f"{len(room.jobs) - MOST_SHOWN} more"] if len(room.jobs) > MOST_SHOWN else []
-    return {"home_size": f"{_size(room.bytes)} (raysm local clean, raysm rm JOB)", "largest_jobs": largest + more}
+        return {"home_bytes": used.bytes, "job_bytes": used.jobs}
+    largest = [f"{name} {_size(size)}" for name, size in list(used.jobs.items())[:MAX_SHOWN]]
+    more = [f"{len(used.jobs) - MAX_SHOWN} more"] if len(used.jobs) > MAX_SHOWN else []
+    return {"home_size": f"{_size(used.bytes)} (raysm local clean, raysm rm JOB)", "largest_jobs": largest + more}
 
 
 def _size(count: int) -> str:
@@ -142,31 +144,31 @@ def _clean(arguments: Arguments) -> dict[str, Any]:
     older_than = arguments.older_than
     if older_than is None and arguments.keep is None:
         older_than = OLD
-    # Measured now: afterwards nothing is there that could be.
+    # Measure sizes before the jobs are removed.
     before, every = usage(service.home), descriptions(service)
     removed, refusals = [], []
     for job in removable(service, older_than=older_than, keep=arguments.keep or 0):
         try:
             check(job, every)
         except InvalidRequest as error:
-            # Nobody named this very job, as with raysm rm: the others go nevertheless.
+            # The user did not name this job, unlike with ``raysm rm``: keep it, and remove the others.
             refusals.append(str(error))
             continue
         if not arguments.dry_run:
             remove(job, every)
-            # What is gone refers to nothing: state that removed jobs alone shared goes with the last of them.
+            # State that only removed jobs share is removed with the last of them.
             every = [other for other in every if other.name != job.name]
         removed.append(job.name)
     freed = sum(before.jobs.get(name, 0) for name in removed)
     return {"would_remove" if arguments.dry_run else "removed": removed, "kept": refusals, "bytes": freed}
 
 
-def _for_others(url: str, folder: Path) -> dict[str, str]:
-    """Return the variables by which boto3, the SageMaker SDK and the AWS CLI work against this server."""
+def _client_variables(url: str, folder: Path) -> dict[str, str]:
+    """Return the variables with which boto3, the SageMaker SDK and the AWS CLI use this server."""
     return {
         "AWS_ENDPOINT_URL": url,
         "SAGEMAKER_USER_CONFIG_OVERRIDE": str(sdk_config_file(folder)),
-        # The server takes any credentials, but boto3 sends nothing without some, nor without a region.
+        # The server takes any credentials, but boto3 needs some, and a region.
         "AWS_ACCESS_KEY_ID": "local",
         "AWS_SECRET_ACCESS_KEY": "local",
         "AWS_DEFAULT_REGION": Local().regions[0],
@@ -176,15 +178,15 @@ def _for_others(url: str, folder: Path) -> dict[str, str]:
 def _down(folder: Path, record: ServerRecord | None) -> bool:
     """End the server of a home; return whether one answered. No server writes into the home when this returns."""
     deadline_s = time.monotonic() + END_S
-    # A server without a record is just starting, or was told to end and still saves what it holds: it has the lock.
+    # A server that has the lock but no record is starting, or is ending and still saves its data.
     while record is None and endpoint.is_locked(folder):
         _wait(deadline_s, f"the embedded SageMaker of {folder}")
         record = endpoint.answering(folder)
     if record is None:
         return False
     _terminate(record.pid)
-    # Not by its lock, which another server may have by then.
-    while _lives(record.pid):
+    # Watch the process, not the lock, which another server may have by then.
+    while _is_running(record.pid):
         _wait(deadline_s, f"the embedded SageMaker (pid {record.pid})")
     return True
 
@@ -197,7 +199,7 @@ def _wait(deadline_s: float, server: str) -> None:
 
 def _terminate(pid: int) -> None:
     try:
-        # The pid of a record may be anybody's by now; this one's server has just answered under its lock.
+        # The pid is still the server's: it has just answered while it held the lock.
         os.kill(pid, signal.SIGTERM)
     except ProcessLookupError:  # it ended by itself meanwhile
         pass
@@ -205,12 +207,12 @@ def _terminate(pid: int) -> None:
         raise ServiceError(f"the embedded SageMaker (pid {pid}) belongs to another user, who must end it") from error
 
 
-def _lives(pid: int) -> bool:
-    # Not above: of the commands about the server only this one needs it, and where there is a server, it is there.
+def _is_running(pid: int) -> bool:
+    # Imported here: only ``raysm local down`` needs it, and a machine with a server has it.
     import psutil
 
     try:
-        # As no child of this process it cannot be waited for; a zombie has ended, whoever may reap it.
+        # Only a parent can wait for a process. A zombie has ended.
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
@@ -219,7 +221,9 @@ def _lives(pid: int) -> bool:
 def _interrupt(job: str) -> None:
     record = endpoint.answering(home())
     if record is None:
-        raise ServiceError("the embedded SageMaker does not run, hence no job of it: raysm local status")
+        raise ServiceError(
+            "the embedded SageMaker does not run, so there is no job to interrupt; see raysm local status"
+        )
     # Not by boto3: SageMaker has no such operation.
     connection = http.client.HTTPConnection("127.0.0.1", record.port, timeout=30)
     try:
@@ -228,9 +232,9 @@ def _interrupt(job: str) -> None:
         body = answer.read().decode(errors="replace")
     finally:
         connection.close()
-    # To the server, what cannot be a job's name is no path of its own.
+    # The server also answers 404 if ``job`` cannot be the name of a job.
     if answer.status == 404:
-        raise JobNotFound(f"there is no job {job!r} {Local().describe()}; raysm jobs lists those that there are")
+        raise JobNotFound(f"there is no job {job!r} {Local().describe()}; raysm jobs lists all jobs")
     if answer.status >= 400:
         raise InvalidRequest(_message(body))
 
@@ -242,7 +246,7 @@ def _message(body: str) -> str:
         return body
 
 
-def _say(arguments: Arguments, console: Console, answer: dict[str, Any]) -> None:
+def _print_answer(arguments: Arguments, console: Console, answer: dict[str, Any]) -> None:
     if arguments.json:
         print(json.dumps(answer, indent=1))
         return

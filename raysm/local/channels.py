@@ -16,11 +16,15 @@ from raysm.errors import InvalidInput, InvalidRequest
 from raysm.local.job_spec import JobSpec
 
 INPUT = "input"
-"""Folder of the inputs below the base folder: nothing is collected from it, and it may hold a million files."""
+"""The folder of the inputs below the base folder. ``relink`` skips it: it may have a million files, and no outputs."""
+SMALL_BYTES = 64 << 20
+"""The largest channel that is copied: a disk writes it within a moment for several instances."""
+SMALL_FILES = 1000
+"""The most files of a channel that is copied."""
 
 
 def relink(base: Path, inside: Path) -> None:
-    """Redirect absolute links below ``base`` that lead to ``inside``, as the instance called it, to ``base``."""
+    """Change absolute links below ``base`` that use ``inside``, the instance's name of that folder, to use ``base``."""
     for at, folders, names in os.walk(base):
         if Path(at) == base:
             folders[:] = [name for name in folders if name != INPUT]
@@ -29,16 +33,10 @@ def relink(base: Path, inside: Path) -> None:
                 continue
             target = path.readlink()
             if target.is_relative_to(inside) and ".." not in target.parts:
-                # A container's root may own the link; then it stays as it is.
+                # A link that a container's root owns stays as it is.
                 with contextlib.suppress(OSError):
                     path.unlink()
                     path.symlink_to(base / target.relative_to(inside))
-
-
-SMALL_BYTES = 64 << 20
-"""The largest channel that is copied: a disk writes it within a moment for several instances."""
-SMALL_FILES = 1000
-"""The most files of a channel that is copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +54,7 @@ class Entry:
 
 
 def local_path(channel: str, uri: str) -> Path:
-    """Return the absolute path of ``uri`` on this machine; raise InvalidRequest if it names none."""
+    """Return the absolute path of ``uri`` on this machine; raise InvalidRequest if it is no local path."""
     parts = urlsplit(uri)
     if parts.scheme == "s3":
         raise InvalidRequest(
@@ -103,7 +101,7 @@ def resolve(spec: JobSpec) -> dict[str, list[Entry]]:
 
 
 def hand_over(entries: Mapping[str, list[Entry]], bases: Mapping[str, Path]) -> None:
-    """Copy to each host the entries that it owns; the last host gets a movable source itself.
+    """Copy owned entries to their hosts; the last host of a movable source gets the source itself.
 
     Args:
         entries: The result of ``resolve``.
@@ -137,11 +135,11 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def is_small(source: Path) -> bool:
-    """Whether ``source`` is so small that every instance gets a copy."""
-    room = SMALL_BYTES
+    """Return whether ``source`` is so small that every instance gets a copy."""
+    size = 0
     for number, path in enumerate(files_below(source), start=1):
-        room -= path.stat().st_size
-        if room < 0 or number > SMALL_FILES:
+        size += path.stat().st_size
+        if size > SMALL_BYTES or number > SMALL_FILES:
             return False
     return True
 
@@ -155,7 +153,7 @@ def _existing(channel: str, path: Path) -> Path:
         raise InvalidInput(f"channel {channel!r}: {path} cannot be read; change its permissions")
     # SageMaker fails a job whose prefix has no object.
     if path.is_dir() and next(files_below(path), None) is None:
-        raise InvalidInput(f"channel {channel!r}: the folder {path} has no files; give one that does")
+        raise InvalidInput(f"channel {channel!r}: the folder {path} has no files; give a folder with files")
     return path
 
 

@@ -33,10 +33,10 @@ class CheckpointStore(Protocol):
 
 
 class FolderStore:
-    """A folder of this machine plays the checkpoint URI."""
+    """Keeps checkpoints in a folder of this machine, in place of an S3 prefix."""
 
     def __init__(self, folder: Path, within: Path | None = None) -> None:
-        """Use a folder, which is made when it is first needed; ``within``, a folder above it, is never made."""
+        """Use ``folder``, which is made on first use; ``within`` is a folder above it that must exist."""
         self._folder, self._within = folder, within
 
     def fetch(self, folder: Path) -> None:
@@ -50,9 +50,9 @@ class FolderStore:
             shutil.copy2(path, beside)
 
     def remove(self, name: str) -> None:
-        """Remove one file, and the folders that become empty: a file may take their place."""
+        """Remove one file and the folders that become empty, because a file may get the name of such a folder."""
         path = self._folder / name
-        # A folder of the name may be a file by now.
+        # A folder in the name may have become a file.
         with contextlib.suppress(NotADirectoryError):
             path.unlink(missing_ok=True)
         for folder in path.parents:
@@ -77,15 +77,13 @@ class CheckpointSync:
 
     def restore(self) -> None:
         """Copy the store to each instance, before they start."""
-        first: Path | None = None
+        first, *others = self._seen
+        self._store.fetch(first)
+        # Copy instead of downloading again.
+        for path in others:
+            _copy_below(first, path)
+        # The next collection must not take these files for new ones.
         for path in self._seen:
-            if first is None:
-                # One download; the others get copies.
-                self._store.fetch(path)
-                first = path
-            else:
-                _copy_below(first, path)
-            # The next collection must not take these files for new ones.
             self._seen[path] = _stamps(path)
 
     def follow(self, every_s: float) -> None:
@@ -98,7 +96,7 @@ class CheckpointSync:
             self.collect()
 
     def close(self) -> None:
-        """Collect for the last time, after all instances have ended; raise the store's error about a missing file."""
+        """Collect for the last time, after all instances have ended; raise the error if that fails."""
         self._ending.set()
         if self._thread is not None:
             self._thread.join()
@@ -112,7 +110,7 @@ class CheckpointSync:
             self._seen.pop(folder, None)
 
     def collect(self) -> None:
-        """Copy what changed in the instances since the last call; what fails is tried again by the next call."""
+        """Copy what changed in the instances since the last call; the next call tries again what failed."""
         with self._lock:
             self._error = None
             changes = [change for path in self._seen for change in self._changes(path)]

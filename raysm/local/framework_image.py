@@ -40,18 +40,18 @@ def main(base: str) -> int:
     program = hyperparameters.get(PROGRAM) or variables.get(PROGRAM.upper())
     submitted = hyperparameters.get(SUBMITTED) or variables.get(SUBMITTED.upper())
     try:
-        code = _bring(root, str(submitted or ""))
+        code = _copy_code(root, str(submitted or ""))
         command = _command(code, str(program))
         _install(code)
     except (OSError, tarfile.TarError, subprocess.CalledProcessError) as error:
         return _fail(root, f"ClientError: {error}", 1)
-    words = arguments_of(hyperparameters)
-    of_image = variables_of(root, hyperparameters, command[-1], words)
-    return _run(root, [*command, *words], code, {**variables, **of_image})
+    arguments = arguments_of(hyperparameters)
+    sm_variables = variables_of(root, hyperparameters, command[-1], arguments)
+    return _run(root, [*command, *arguments], code, {**variables, **sm_variables})
 
 
 def decoded(hyperparameters: Mapping[str, str]) -> dict[str, Any]:
-    """Return the hyperparameters with texts decoded that are JSON, as SDKs before version 3 write them."""
+    """Decode the hyperparameters that are JSON, as SDKs before version 3 write them."""
     values: dict[str, Any] = {}
     for name, text in hyperparameters.items():
         try:
@@ -70,17 +70,19 @@ def arguments_of(hyperparameters: Mapping[str, Any]) -> list[str]:
     return words
 
 
-def variables_of(root: Path, hyperparameters: Mapping[str, Any], program: str, words: Iterable[str]) -> dict[str, str]:
+def variables_of(
+    root: Path, hyperparameters: Mapping[str, Any], program: str, arguments: Iterable[str]
+) -> dict[str, str]:
     """Return the ``SM_*`` variables of an instance."""
     resources = _read(root / "input/config/resourceconfig.json")
     channels = _read(root / "input/config/inputdataconfig.json")
-    of_script = {name: value for name, value in hyperparameters.items() if name not in (PROGRAM, SUBMITTED)}
+    script_values = {name: value for name, value in hyperparameters.items() if name not in (PROGRAM, SUBMITTED)}
     values: dict[str, Any] = {
         "hosts": resources.get("hosts", []),
         "current_host": resources.get("current_host", ""),
         "network_interface_name": resources.get("network_interface_name", ""),
         "channels": sorted(channels),
-        "hps": of_script,
+        "hps": script_values,
         "input_dir": str(root / "input"),
         "input_config_dir": str(root / "input/config"),
         "input_data_config": channels,
@@ -93,9 +95,9 @@ def variables_of(root: Path, hyperparameters: Mapping[str, Any], program: str, w
         "num_gpus": 0,
         "user_entry_point": program,
         "module_name": Path(program).stem,
-        "user_args": list(words),
+        "user_args": list(arguments),
         **{f"channel_{name}": str(root / "input/data" / name) for name in channels},
-        **{f"hp_{name}": value for name, value in of_script.items()},
+        **{f"hp_{name}": value for name, value in script_values.items()},
     }
     return {
         f"SM_{name.upper()}": value if isinstance(value, str) else json.dumps(value, sort_keys=True)
@@ -103,13 +105,16 @@ def variables_of(root: Path, hyperparameters: Mapping[str, Any], program: str, w
     }
 
 
-def _bring(root: Path, submitted: str) -> Path:
+def _copy_code(root: Path, submitted: str) -> Path:
     """Copy the user's code to ``/opt/ml/code``, as the toolkit does; return that folder."""
     code = root / "code"
     # The embedded server brings code from S3 as a channel, because an instance cannot reach its S3.
-    place = root / "input/data" / SUBMITTED if submitted.startswith("s3://") else _seen(root, submitted or str(code))
+    if submitted.startswith("s3://"):
+        place = root / "input/data" / SUBMITTED
+    else:
+        place = _moved_below(root, submitted or str(code))
     if not place.is_dir():
-        raise FileNotFoundError(f"{SUBMITTED}={submitted!r} is no folder here, and no s3:// URI")
+        raise FileNotFoundError(f"{SUBMITTED}={submitted!r} is neither a folder here nor an s3:// URI")
     if place != code:
         shutil.copytree(place, code, dirs_exist_ok=True)
         for archive in [path for path in code.iterdir() if path.is_file() and tarfile.is_tarfile(path)]:
@@ -121,8 +126,8 @@ def _bring(root: Path, submitted: str) -> Path:
     return code
 
 
-def _seen(root: Path, path: str) -> Path:
-    """Return the path below ``root``, because instances of kind process have ``/opt/ml`` elsewhere."""
+def _moved_below(root: Path, path: str) -> Path:
+    """Return a path below ``/opt/ml`` as one below ``root``, because instances of kind process have it elsewhere."""
     return root / Path(path).relative_to(BASE) if Path(path).is_relative_to(BASE) else Path(path)
 
 
@@ -153,7 +158,7 @@ def _run(root: Path, command: list[str], code: Path, variables: Mapping[str, str
     def pass_on(number: int, frame: FrameType | None) -> None:
         process.send_signal(number)
 
-    # A stop signals only this process, the first one of the instance.
+    # SageMaker signals only the main process, which is this one.
     signal.signal(signal.SIGTERM, pass_on)
     tail: collections.deque[str] = collections.deque(maxlen=TAIL_LINES)
     assert process.stderr is not None
@@ -163,14 +168,16 @@ def _run(root: Path, command: list[str], code: Path, variables: Mapping[str, str
     status = process.wait()
     if not status:
         return 0
-    words = f'ExecuteUserScriptError:\nExitCode {status}\nErrorMessage "{"".join(tail)}"\nCommand "{" ".join(command)}"'
-    return _fail(root, words, status)
+    reason = (
+        f'ExecuteUserScriptError:\nExitCode {status}\nErrorMessage "{"".join(tail)}"\nCommand "{" ".join(command)}"'
+    )
+    return _fail(root, reason, status)
 
 
 def _fail(root: Path, reason: str, status: int) -> int:
     (root / "output/failure").write_text(reason)
     sys.stderr.write(f"{reason}\n")
-    # For a killed script, as shells do.
+    # As a shell does: 128 + signal for a script that was killed.
     return status if status > 0 else 128 - status
 
 

@@ -1,6 +1,6 @@
 """The specification of a job on this machine, made by the server from an API request.
 
-All data are on this machine: the server downloads channels from S3 before, and uploads outputs afterwards.
+All data are on this machine: the server downloads channels from S3 before the job, and uploads outputs after it.
 """
 
 from collections.abc import Mapping
@@ -22,14 +22,14 @@ REGION = LOCAL_REGION
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Patience:
-    """How long instances that are to end may take, in seconds."""
+    """How long instances get to end, in seconds."""
 
     stop_grace_s: float = 120.0
-    """From SIGTERM to SIGKILL in a job that is stopped: SageMaker's 120."""
+    """From SIGTERM to SIGKILL when the job is stopped: SageMaker documents 120."""
     settle_s: float = 15.0
-    """For the others to end by themselves after a failure: the head must notice it and write the reason."""
+    """From a failure to SIGTERM: the head needs time to notice the failure and to write the reason."""
     kill_s: float = 30.0
-    """From their SIGTERM to SIGKILL otherwise: time to save work."""
+    """From SIGTERM to SIGKILL after a failure: instances need time to save work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class JobSpec:
     hyperparameters: Mapping[str, str] = field(default_factory=dict)
     checkpoints: Checkpoints | None = None
     warm: Path | None = None
-    """The kept cache folders of a warm pool, one for each host."""
+    """The folder with the cache folders that a warm pool kept, one for each host."""
     outputs: Mapping[str, PurePosixPath] = field(default_factory=dict)
     """The paths of a Processing job's outputs, relative to the base folder."""
     description: Mapping[str, Any] = field(default_factory=dict)

@@ -8,9 +8,9 @@ Below ``root``:
 
 SageMaker documents that a job is Failed as soon as one container exits with another code than 0, and that containers
 that are stopped get SIGTERM, then SIGKILL after 120 s. It does not document how soon the others are stopped after a
-failure. Here they have some time (``Patience``) to notice and to end by themselves, so that the head's own words about
-the loss become the failure reason; then they get SIGTERM, and later SIGKILL. An instance that is frozen cannot notice
-anything, and is killed at once.
+failure. Here they have some time (``Patience``) to notice and to end by themselves, so that the head can write
+the failure reason. Then they get SIGTERM, and later SIGKILL. A frozen instance cannot notice anything, and is killed
+at once.
 """
 
 import contextlib
@@ -29,7 +29,6 @@ from raysm.contract.result import SERVICE_REASON
 from raysm.contract.store import files_below
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.local import channels
-from raysm.local.channels import relink
 from raysm.local.checkpoints import CheckpointSync
 from raysm.local.instances import Instance, InstanceSpec, Site, open_site
 from raysm.local.job_spec import Channel, JobSpec, Patience
@@ -38,7 +37,7 @@ from raysm.local.preparing import Preparation
 from raysm.local.scenario import Scenario
 
 WATCH_S = 2.0
-"""How often to look at the instances, beside the moments at which something happens."""
+"""How often to check the instances if no event arrives."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,7 +46,7 @@ class Outcome:
 
     status: Literal["Completed", "Failed", "Stopped"]
     failure_reason: str | None
-    """The head's failure file, else what is known of the instance that failed first."""
+    """The head's failure file, else a description of the instance that failed first."""
     exit_code: int
     """The exit code of the instance that failed first; 0 if none failed."""
     exit_codes: Mapping[str, int]
@@ -102,7 +101,7 @@ class Exits:
         )
 
     def _reason(self, failed: list[str], paths: Callable[[str], Paths]) -> str:
-        # The head's words first: it knows of the others' losses.
+        # The head first: it also knows which other instances were lost.
         for host in dict.fromkeys([self.spec.first, *failed]):
             with contextlib.suppress(OSError):
                 # A program may write any encoding; SageMaker takes the first 1024 characters.
@@ -115,7 +114,7 @@ class Exits:
 def _describe(code: int) -> str:
     if code == 128 + signal.SIGTERM:
         # The first exit, so the signal did not come from this service.
-        return "ended because somebody sent it SIGTERM; the service had not asked it to stop"
+        return "ended by a SIGTERM that the service did not send"
     if code > 128:
         with contextlib.suppress(ValueError):
             return f"killed by {signal.Signals(code - 128).name}"
@@ -123,7 +122,7 @@ def _describe(code: int) -> str:
 
 
 class LocalJob:
-    """One job on this machine; a context manager, at whose end nothing of it runs any more.
+    """One job on this machine; a context manager that ends everything that still runs.
 
     Attributes:
         spec: The job's specification.
@@ -151,8 +150,8 @@ class LocalJob:
             kind: Kind of the instances.
             image: The image of instances of kind docker.
             on_line: Called in one thread, with host and line, for each line that an instance writes.
-            on_end: Called when ``wait`` would return at once.
-            patience: How long instances that are to end may take.
+            on_end: Called when the job has ended, so that ``wait`` returns at once.
+            patience: How long instances get to end.
             scenario: What AWS does to the job.
 
         Raises:
@@ -165,7 +164,7 @@ class LocalJob:
         absent = self._scenario.capacity.absent
         unknown = sorted(set(absent) - set(self.hosts))
         if unknown:
-            raise InvalidRequest(f"capacity.absent={unknown[0]!r} is none of the hosts {', '.join(self.hosts)}")
+            raise InvalidRequest(f"capacity.absent={unknown[0]!r} is not one of the hosts {', '.join(self.hosts)}")
         self._present = tuple(host for host in self.hosts if host not in absent)
         self._root = root.resolve()
         self._kind = kind
@@ -271,7 +270,7 @@ class LocalJob:
             instance.exited.add_done_callback(lambda exited: self._changed.set())
 
     def wait(self, timeout_s: float | None = None) -> Outcome:
-        """Return how the job ended, once nothing of it runs and all its lines were passed on.
+        """Wait for the end of the job and of its logs, and return how it ended.
 
         Raises:
             TimeoutError: It has not ended within ``timeout_s``.
@@ -290,11 +289,11 @@ class LocalJob:
         self._changed.set()
 
     def kill(self, host: str, number: int | None = None) -> None:
-        """Signal the main process of one instance, with SIGKILL if ``number`` is None: a fault."""
+        """Inject a fault: signal the main process of one instance, with SIGKILL if ``number`` is None."""
         self._instances[host].signal(signal.SIGKILL if number is None else number)
 
     def close(self) -> None:
-        """End at once whatever still runs; may be repeated."""
+        """End everything that still runs, at once; may be repeated."""
         for instance in self._instances.values():
             # First: the watcher returns when all are gone.
             instance.end()
@@ -320,7 +319,7 @@ class LocalJob:
         except BaseException as error:
             self._error = error
         finally:
-            # Whatever failed: ``wait`` must return.
+            # ``wait`` must return after any failure.
             self._ended.set()
             self._on_end()
 
@@ -351,7 +350,7 @@ class LocalJob:
                 settle_at = min(settle_at, now + self._patience.settle_s)
             if not terminated and now >= settle_at:
                 terminated = True
-                # SageMaker's 120 s are those of a stopped job; after a failure there is time to save work.
+                # SageMaker documents the grace period of a stopped job, but none after a failure.
                 kill_at = now + (self._patience.stop_grace_s if stopped else self._patience.kill_s)
                 self._signal_all(signal.SIGTERM)
             if terminated:
@@ -378,10 +377,10 @@ class LocalJob:
             base = self.paths(host).base
             inside = self._site.base_inside(base)
             if inside != base:
-                relink(base, inside)
+                channels.relink(base, inside)
 
     def _keep_checkpoints(self) -> str | None:
-        """Collect checkpoints for the last time; return a line for the log if that failed, since the model counts."""
+        """Collect checkpoints for the last time; return a line for the log if that fails, and do not fail the job."""
         try:
             if self._sync is not None:
                 self._sync.close()

@@ -17,8 +17,8 @@ class LogPump:
     """Carries logs until every pipe is closed at its other end.
 
     Attributes:
-        error: The first error: of ``on_line``, which is not called again after it, or of a file that could not be
-            written, while lines are still passed on.
+        error: The first error, or None. An error of ``on_line`` ends the calls of it; after an error of a log file,
+            lines are still passed on.
     """
 
     def __init__(self, on_line: Callable[[str, str], None]) -> None:
@@ -106,7 +106,7 @@ class LogPump:
                 return
             try:
                 self._on_line(host, line.decode("utf-8", errors="replace").removesuffix("\r"))
-            # The error is raised again where the job is waited for.
+            # ``LocalJob.wait`` raises the error.
             except BaseException as error:
                 self._is_refused = True
                 self.error = self.error or error

@@ -1,7 +1,7 @@
 """Lay out the folders, files and channels that the instances of a job find.
 
 Sources: the SageMaker developer guide, "How Amazon SageMaker Provides Training Information" and "How Amazon SageMaker
-Processing Configures Your Processing Container"; fields that only real files show are written as those show them.
+Processing Configures Your Processing Container". Fields that the guide does not mention follow files of real jobs.
 """
 
 import json
@@ -43,7 +43,7 @@ class Preparation:
     scenario: Scenario
 
     def linked(self) -> list[Channel]:
-        """Return the channels of which the instances see the user's own files."""
+        """Return the channels whose files are links to the user's own files."""
         linked = [entry.name for entries in self.entries.values() for entry in entries if not entry.owned]
         places = {channel.name: self.spec.place_of(channel) for channel in self.spec.channels}
         return [
@@ -64,11 +64,11 @@ class Preparation:
         """
         order = sorted(self.present, key=lambda host: (host != self.spec.first, self.spec.hosts.index(host)))
         originals = tuple(channel.source.resolve() for channel in self.linked())
-        # Absent hosts get no share.
+        # Only hosts that start get a share.
         shares = dict(zip(order, split(measure(), len(order)), strict=True))
         bases = {host: self.base(host) for host in order}
         for host, base in bases.items():
-            # Without parents: the home of the job may have been deleted, and must not come back.
+            # Without parents: if the server's home was deleted meanwhile, it must not come back.
             (self.root / host).mkdir(exist_ok=True)
             write_files(self.spec, host, base, self.site.base_inside(base), self.site.interface)
         channels.hand_over(self.entries, bases)
@@ -77,7 +77,7 @@ class Preparation:
         return [replace(self._spec(host, shares[host], open_log(host)), originals=originals) for host in order]
 
     def _warm(self, host: str) -> None:
-        """Give a host the cache folder of the instance of the same name in the job before."""
+        """Give a host of a warm pool the cache folder of the same host in the previous job."""
         if self.spec.warm is None:
             return
         cache = Paths(self.base(host), self.spec.api).warm_pool_cache
@@ -98,8 +98,8 @@ class Preparation:
             host=host,
             base=base,
             private=self.root / host,
-            command=tuple(_seen(word, inside) for word in self.spec.command),
-            variables={name: _seen(value, inside) for name, value in environment.items()},
+            command=tuple(_replace_opt_ml(word, inside) for word in self.spec.command),
+            variables={name: _replace_opt_ml(value, inside) for name, value in environment.items()},
             links=tuple(links),
             share=share,
             log_fd=log_fd,
@@ -107,8 +107,8 @@ class Preparation:
         )
 
 
-def _seen(text: str, inside: str) -> str:
-    """Replace ``/opt/ml`` by the folder that plays it: instances of kind process have no other."""
+def _replace_opt_ml(text: str, inside: str) -> str:
+    """Replace ``/opt/ml`` in ``text`` by ``inside``, which plays it for instances of kind process."""
     return text if inside == str(DEFAULT_BASE) else OPT_ML.sub(lambda match: inside, text)
 
 

@@ -112,7 +112,7 @@ class Capacity:
     """How instances start and are lost."""
 
     absent: tuple[str, ...] = ()
-    """Hosts that the others are told of but that never start: ``["algo-2"]``."""
+    """Hosts of the job that never start: ``["algo-2"]``."""
     start_delay_s: float = 0.0
     """Seconds until the instances of a job start: minutes on AWS."""
     insufficient: float = 0.0
@@ -127,8 +127,8 @@ class Capacity:
     interruptions_per_hour: float = 0.0
     """The mean number of interruptions of a job on spot capacity in an hour of running."""
     interrupted_at: tuple[str, ...] = ()
-    """Texts that interrupt the first job on spot capacity that writes a line with one of them, once for each text,
-    however fast this machine is. The job's work after that line is lost. Simulated jobs write no lines."""
+    """Texts of log lines. The first job on spot capacity that writes a line with such a text is interrupted, once for
+    each text, and loses its work after that line. Simulated jobs write no lines."""
 
     def __post_init__(self) -> None:
         """Check shares and numbers."""
@@ -153,8 +153,8 @@ class Market:
     spot_quotas: Mapping[str, int] = field(default_factory=dict)
     """The same on spot capacity, which AWS counts separately."""
     spot_saving: float = 0.0
-    """The share of a spot job's time that is not billed, 0 to 1: up to 0.9 on AWS, which tells the share only after the
-    end, by BillableTimeInSeconds and TrainingTimeInSeconds."""
+    """The share of a spot job's time that is not billed, 0 to 1: up to 0.9 on AWS, which reports it only after the
+    end, as BillableTimeInSeconds and TrainingTimeInSeconds."""
 
     def __post_init__(self) -> None:
         """Check the numbers."""
@@ -274,7 +274,7 @@ def _of_region(common: Mapping[str, Any], of_region: Any, where: str) -> Scenari
     if not isinstance(of_region, dict) or set(of_region) - set(BY_REGION):
         # The other tables belong to the whole server.
         raise InvalidRequest(f"{where}: a region has the tables {', '.join(BY_REGION)}, got {of_region!r}")
-    # Key by key: other keys are as everywhere.
+    # Merge key by key: a key that the region leaves out keeps its common value.
     tables = {name: {**common.get(name, {}), **table} for name, table in of_region.items() if isinstance(table, dict)}
     return from_json(Scenario, {**common, **of_region, **tables}, where)
 

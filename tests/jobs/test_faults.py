@@ -97,7 +97,7 @@ FAULTS = {
     ),
     "the head alone gets SIGTERM": Fault(
         happen=lambda pids: os.kill(pids["algo-1"], signal.SIGTERM),
-        reason="algo-1: ended because somebody sent it SIGTERM; the service had not asked it to stop",
+        reason="algo-1: ended by a SIGTERM that the service did not send",
         known="algo-1 was told to stop (SIGTERM)",
     ),
 }

@@ -66,7 +66,7 @@ def test_the_heads_words_come_before_those_of_who_failed_first(paths):
 def test_without_words_the_exit_of_who_failed_first_is_told(paths):
     found = outcome(ended(1, 137), paths)
     assert (found.failure_reason, found.exit_code) == ("algo-2: killed by SIGKILL", 137)
-    assert "somebody sent it SIGTERM" in outcome(ended(143), paths).failure_reason
+    assert "ended by a SIGTERM that the service did not send" in outcome(ended(143), paths).failure_reason
 
 
 def test_words_in_any_encoding_are_cut_to_what_sagemaker_takes(paths):

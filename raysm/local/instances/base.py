@@ -48,9 +48,9 @@ class InstanceSpec:
     command: tuple[str, ...]
     """The main process."""
     variables: Mapping[str, str]
-    """The environment, beside what the kind itself sets."""
+    """The environment, in addition to what the kind itself sets."""
     log_fd: int
-    """Takes stdout and stderr of everything in the instance; stays the caller's."""
+    """Takes stdout and stderr of everything in the instance; the caller closes it."""
     links: tuple[Link, ...] = ()
     originals: tuple[Path, ...] = ()
     """Files and folders of the user that links lead to; the instance must not change them."""
@@ -114,7 +114,7 @@ class Instance(abc.ABC):
 
         Args:
             command: The command and its arguments.
-            stdin: Path on this machine that the command reads.
+            stdin: Path of the file on this machine that the command reads.
             stdout: Path that stdout and stderr go to; a terminal becomes the command's controlling terminal.
         """
 
@@ -126,7 +126,7 @@ class Instance(abc.ABC):
         """Return the exit code; raise TimeoutError if the instance does not end within ``timeout_s``."""
         try:
             return self.exited.result(timeout_s)
-        except TimeoutError as error:  # the future's own has no message
+        except TimeoutError as error:  # the future's error has no message
             raise TimeoutError(f"{self.host} did not end within {timeout_s} s") from error
 
 
@@ -158,12 +158,12 @@ class Site(abc.ABC):
 
     @classmethod
     def open(cls, image: str | None) -> "Site":
-        """Open a site whose instances run ``image``; most kinds run what this machine has, and ignore it."""
+        """Open a site whose instances run ``image``; kinds that run this machine's programs ignore it."""
         return cls()
 
     @property
     def protects(self) -> bool:
-        """Whether programs in the instances cannot change the originals of links."""
+        """True if programs in the instances cannot change the files that links lead to."""
         return True
 
     @abc.abstractmethod

@@ -48,21 +48,22 @@ os.setsid()
 fcntl.ioctl(1, termios.TIOCSCTTY, 0)
 os.execvp(sys.argv[1], sys.argv[1:])
 """
-"""A program that runs another one with its stdout as the controlling terminal: the signal that tells docker of the
-terminal's new size reaches only processes of that terminal."""
+"""A program that runs another one with its stdout as the controlling terminal: only processes of that terminal get the
+signal SIGWINCH, at which docker asks for the terminal's new size."""
 DOCKER = ("docker",)
 
 
 def start_before(command: Sequence[str], reads: IO[bytes], writes: IO[bytes]) -> "subprocess.Popen[bytes]":
     """Start a command in its own session; a terminal that it writes to becomes its controlling terminal."""
-    between = (sys.executable, "-I", "-c", TAKE_TERMINAL) if writes.isatty() else ()
-    # With a terminal the program between makes the session.
+    wrapper = (sys.executable, "-I", "-c", TAKE_TERMINAL) if writes.isatty() else ()
+    # With a terminal, TAKE_TERMINAL makes the session.
     return subprocess.Popen(
-        [*between, *command], stdin=reads, stdout=writes, stderr=writes, start_new_session=not between
+        [*wrapper, *command], stdin=reads, stdout=writes, stderr=writes, start_new_session=not wrapper
     )
 
 
-def _without_control(path: str, flags: int) -> int:
+def _open_without_control(path: str, flags: int) -> int:
+    # Only the command takes a terminal as its controlling one.
     return os.open(path, flags | os.O_NOCTTY)
 
 
@@ -94,7 +95,7 @@ class _DockerInstance(KeptInstance):
         """Run a command in the container."""
         with contextlib.ExitStack() as opened:
             reads, writes = (
-                opened.enter_context(open(path, mode, opener=_without_control))
+                opened.enter_context(open(path, mode, opener=_open_without_control))
                 for path, mode in ((stdin, "rb"), (stdout, "wb"))
             )
             tty = ["--tty"] if writes.isatty() else []
@@ -178,13 +179,13 @@ class DockerSite(Site):
             make_folder(link.target.parent, within=spec.base)
             link.target.mkdir(exist_ok=True) if link.source.is_dir() else link.target.touch()
         if spec.scenario.container.user or not self._runs_as_root:
-            # Docker mounts the folders as they are, owned by the user of the server.
+            # The server's user owns the folders, and Docker mounts them as they are.
             open_to_all(spec.base)
         name = f"{self._network}-{spec.host}"
         variables = spec.private / "variables"
         put(variables, _env_file(spec), mode=0o600, within=spec.private)
         create = create_arguments(spec, self._image, name=name, network=self._network, env_file=variables)
-        # With this environment, by which the docker command finds its daemon and configuration.
+        # The keeper inherits the environment, in which the docker command finds its daemon and configuration.
         keeper = Keeper(spec.host, spec.log_fd, script=KEEPER, inherit=True)
         self._keepers.append(keeper)
         instance = _DockerInstance(keeper, spec.host, "", clean=lambda: self._remove(name))
@@ -192,7 +193,7 @@ class DockerSite(Site):
         return instance
 
     def _remove(self, name: str) -> None:
-        """Remove the container, if its keeper was killed and could not."""
+        """Remove the container if a killed keeper left it."""
         with contextlib.suppress(RaysmError):
             _call(self._docker, "rm", "--force", "--volumes", name)
 

@@ -1,8 +1,8 @@
-"""The process that keeps one container: it removes it when its main process or the parent is gone.
+"""The process that keeps one container: it removes the container after its end, or when the parent is gone.
 
 It is run by path (``python -I -S docker_keeper.py REPORT_FD``) and imports only the standard library. The protocol is
-that of ``keeper``; but the main process is a child of the Docker daemon, and would outlive the parent. The keeper
-reads JSON lines from stdin and writes JSON lines to REPORT_FD:
+that of ``keeper``. The container's main process is a child of the Docker daemon, and would outlive the parent. The
+keeper reads JSON lines from stdin and writes JSON lines to REPORT_FD:
 
     {"op": "start", "docker": [...], "create": [...], "name": ..., "network": ...}
                                             make and start the container   -> {"event": "started", "pid", "address"}
@@ -26,9 +26,9 @@ from typing import Any
 TICK_S = 0.5
 """How often to check that the parent lives: a forked copy of it may hold our stdin open after its death."""
 DOCKER_S = 60.0
-"""The daemon answers in milliseconds, but takes seconds to make a container on a loaded machine."""
+"""The daemon answers in milliseconds, but needs seconds to make a container on a loaded machine."""
 LOGS_S = 10.0
-PLACE = "{{.State.Pid}} {{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}"
+STATE_FORMAT = "{{.State.Pid}} {{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}"
 
 
 class _Keeper:
@@ -79,7 +79,7 @@ class _Keeper:
         self.name, self.network = request["name"], request["network"]
         self.call(*request["create"])
         self.call("start", self.name)
-        pid, _, address = self.call("inspect", f"--format={PLACE}", self.name).strip().partition(" ")
+        pid, _, address = self.call("inspect", f"--format={STATE_FORMAT}", self.name).strip().partition(" ")
         self.logs = subprocess.Popen([*self.docker, "logs", "--follow", self.name], stdin=subprocess.DEVNULL)
         self.ended = subprocess.Popen(
             [*self.docker, "wait", self.name], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
@@ -104,7 +104,7 @@ class _Keeper:
                 child.wait()
         if self.name:
             with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
-                # With the volumes that the image declares, which have no name.
+                # Remove the anonymous volumes too, which the image declares.
                 self.call("rm", "--force", "--volumes", self.name)
         # A living parent removes the network itself; the daemon refuses while another container is in it.
         if os.getppid() != self.parent:

@@ -1,4 +1,4 @@
-"""The process that keeps one instance: it ends everything in it when the main process or the parent is gone.
+"""The process that keeps one instance, and kills everything in it when its main process or the parent is gone.
 
 It is run by path (``python -I -S keeper.py REPORT_FD``) and imports only the standard library and ``kernel``, so that
 it starts in milliseconds. It reads JSON lines from stdin, one operation each, and writes JSON lines to REPORT_FD:
@@ -137,7 +137,7 @@ class _Keeper:
                 self.report("left", visit=self.visits.pop(pid), code=_exit_code(status))
 
     def end_all(self) -> None:
-        """Kill until nothing is left; processes that fork meanwhile are found in the next round."""
+        """Kill all processes; the next round finds those that were forked meanwhile."""
         if not LINUX:
             self.end_group()
             return
@@ -186,25 +186,25 @@ def _parents() -> dict[int, int]:
 
 def _start(request: Mapping[str, Any], report_fd: int) -> int:
     """Start the main process; return its pid as seen from outside once it has been exec'ed."""
-    go_on, tell = os.pipe()
-    failed, fail = os.pipe()
+    go_reader, go_writer = os.pipe()
+    error_reader, error_writer = os.pipe()
     if request.get("namespaces"):
         # This moves only children, and the first of them is PID 1: the keeper stays outside.
         kernel.call("unshare", kernel.CLONE_NEWPID)
     pid = os.fork()
     if pid == 0:
-        os.close(tell)
-        os.close(failed)
-        _become(request, go_on, fail, report_fd)
-    os.close(go_on)
-    os.close(fail)
-    os.write(tell, b"!")
-    os.close(tell)
+        os.close(go_writer)
+        os.close(error_reader)
+        _become(request, go_reader, error_writer, report_fd)
+    os.close(go_reader)
+    os.close(error_writer)
+    os.write(go_writer, b"!")
+    os.close(go_writer)
     message = b""
     # Python's pipes are closed on exec, so an end without a message means that exec succeeded.
-    while chunk := os.read(failed, 4096):
+    while chunk := os.read(error_reader, 4096):
         message += chunk
-    os.close(failed)
+    os.close(error_reader)
     if message:
         os.waitpid(pid, 0)
         raise ValueError(message.decode(errors="replace"))
@@ -223,14 +223,14 @@ def _visit(request: Mapping[str, Any], started: Mapping[str, Any], keeper_pid: i
     return pid
 
 
-def _become(request: Mapping[str, Any], go_on: int, fail: int, report_fd: int) -> NoReturn:
+def _become(request: Mapping[str, Any], go_reader: int, error_writer: int, report_fd: int) -> NoReturn:
     """Turn this child into the main process."""
     step = "start"
     try:
         if LINUX:
             kernel.call("prctl", kernel.PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-        # A closed pipe: the keeper died between fork and prctl, and could not end this process.
-        if not os.read(go_on, 1):
+        # If the pipe is closed, the keeper died between fork and prctl, and the kernel does not kill this process.
+        if not os.read(go_reader, 1):
             os._exit(1)
         if request.get("namespaces"):
             step = "namespaces"
@@ -240,8 +240,8 @@ def _become(request: Mapping[str, Any], go_on: int, fail: int, report_fd: int) -
             kernel.protect(request["read_only"], request["writable"], request["overlays"])
         step = "start"
         if request.get("init"):
-            _stay_in_front(fail, report_fd)
-        # On other systems than Linux the whole group is ended by the main process's number.
+            _become_init(error_writer, report_fd)
+        # Outside Linux the keeper kills the process group, which has the main process's number.
         os.setsid()
         if request.get("affinity"):
             os.sched_setaffinity(0, request["affinity"])
@@ -263,12 +263,12 @@ def _become(request: Mapping[str, Any], go_on: int, fail: int, report_fd: int) -
         step = f"exec {request['command'][0]}"
         os.execvpe(request["command"][0], request["command"], request["environment"])
     except BaseException as error:
-        os.write(fail, f"{step}: {error}".encode())
+        os.write(error_writer, f"{step}: {error}".encode())
     os._exit(1)
 
 
-def _stay_in_front(*inherited: int) -> None:
-    """Return in a child; this process becomes its init: it forwards signals, reaps orphans, and exits as the child."""
+def _become_init(*inherited: int) -> None:
+    """Return in a child. This process becomes its init: it forwards signals, reaps orphans, and exits as the child."""
     # Block before the fork, so that no signal is lost in between.
     signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
     child = os.fork()
@@ -319,7 +319,7 @@ def main() -> None:
         kernel.own_mounts()
         return
     keeper = _Keeper(int(sys.argv[1]))
-    # The end of this stream tells the parent that the keeper ended: no child may hold it.
+    # The parent takes the end of this stream for the end of the keeper, so no child may hold it.
     os.set_inheritable(keeper.report_fd, False)
     os.chdir("/")
     # The parent handles Ctrl-C and a closed terminal, and closes our stdin to end this process.

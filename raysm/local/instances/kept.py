@@ -33,7 +33,7 @@ class Keeper:
     Attributes:
         pid: The keeper itself.
         exited: Exit code of the main process, set once everything is gone.
-        lost: Whether the keeper died before it ended what it kept; known once ``exited`` is set.
+        lost: True if the keeper died before it ended what it kept; valid once ``exited`` is set.
     """
 
     def __init__(self, name: str, log_fd: int | None = None, *, script: Path = SCRIPT, inherit: bool = False) -> None:
@@ -43,7 +43,7 @@ class Keeper:
             name: For messages and lists of processes.
             log_fd: Takes stdout and stderr of what the keeper starts; None discards them.
             script: The keeper's program.
-            inherit: Whether the keeper gets this process's environment, instead of an empty one.
+            inherit: Give the keeper this process's environment instead of an empty one.
         """
         self.name = name
         self.exited: Future[int] = Future()
@@ -69,7 +69,7 @@ class Keeper:
             os.close(report)
             raise
         finally:
-            # Only the keeper holds this end, so that the end of the stream tells of its death.
+            # Only the keeper holds this end, so that its death ends the stream.
             os.close(write)
         assert self._process.stdin is not None
         self._stdin = self._process.stdin
@@ -133,7 +133,7 @@ class Keeper:
             self._stdin.flush()
 
     def hang_up(self) -> None:
-        """Close the keeper's stdin, upon which it ends everything that it keeps, and itself."""
+        """Close the keeper's stdin, so that it ends everything that it keeps, and itself."""
         with self._lock, contextlib.suppress(BrokenPipeError):
             self._stdin.close()
 
@@ -143,7 +143,7 @@ class Keeper:
         try:
             self._process.wait(END_S)
         except subprocess.TimeoutExpired:
-            # What it kept ends all the same: the main process asked the kernel for that.
+            # The kernel then kills the main process too (PR_SET_PDEATHSIG).
             self._process.kill()
             self._process.wait()
         # ``exited`` must be set when this returns.
@@ -154,7 +154,7 @@ class KeptInstance(Instance):
     """An instance behind a keeper."""
 
     def __init__(self, keeper: Keeper, host: str, address: str, clean: Callable[[], None] = lambda: None) -> None:
-        """Take over ``keeper``; ``clean`` runs at the end, and removes what a killed keeper would leave."""
+        """Take over ``keeper``; ``clean`` runs at the end, and removes what a killed keeper left."""
         self.host, self.address, self.keeper = host, address, keeper
         self.exited: Future[int] = Future()
         self.pid = 0

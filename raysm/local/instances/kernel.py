@@ -1,7 +1,7 @@
 """System calls of an instance: namespaces, mounts, and joining them for a command beside the main process.
 
-The keeper loads this module by its path, so it imports only the standard library. A step that fails raises OSError
-with its name.
+The keeper loads this module by its path, so it imports only the standard library. A failure raises
+OSError with the name of the step.
 """
 
 import contextlib
@@ -22,6 +22,11 @@ CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWPID, CLONE_NEWNET = (
 )
 MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_SLAVE = 1, 32, 4096, 16384, 1 << 19
 MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
+
+NAMESPACES = ("ipc", "uts", "mnt")
+"""The namespaces of an instance that a keeper's child must join: it inherits the network and the PID namespace."""
+# Without it vi, less and top report a terminal that is not fully functional. SSM's agent sets the same.
+TERMINAL = {"TERM": "xterm-256color"}
 
 
 def enter(hostname: str, mounts: Sequence[Sequence[str]]) -> None:
@@ -70,7 +75,7 @@ def overlay(folder: str, changes: str, keep: str) -> None:
     try:
         _mount_overlay(folder, changes)
     except OSError:
-        # The file system of ``changes`` cannot hold an overlay's changes, as a container's own cannot: use memory.
+        # Some file systems, such as a container's own, cannot hold an overlay's changes: use memory.
         _mount("changes", changes, kind="tmpfs", flags=MS_NOSUID | MS_NODEV)
         try:
             _mount_overlay(folder, changes)
@@ -148,12 +153,6 @@ def call(name: str, *arguments: Any) -> None:
         raise OSError(number, f"{name}: {os.strerror(number)}")
 
 
-NAMESPACES = ("ipc", "uts", "mnt")
-"""The namespaces of an instance that a keeper's child must join: it inherits the network and the PID namespace."""
-# Without it vi, less and top report a terminal that is not fully functional. SSM's agent sets the same.
-TERMINAL = {"TERM": "xterm-256color"}
-
-
 def become_visitor(request: Mapping[str, Any], started: Mapping[str, Any], keeper_pid: int) -> NoReturn:
     """Turn this child of the keeper into the command of ``request``, beside the main process that was ``started``."""
     # First: a keeper that is killed meanwhile must leave no process behind.
@@ -161,7 +160,7 @@ def become_visitor(request: Mapping[str, Any], started: Mapping[str, Any], keepe
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     stdin, stdout = _open(request["stdin"], os.O_RDONLY), _open(request["stdout"], os.O_WRONLY)
     if started.get("namespaces") or started.get("overlays"):
-        # After the pipes were opened: their names are those of this machine, which the instance does not have.
+        # After stdin and stdout were opened: the instance does not see their paths.
         _join(keeper_pid)
     os.setsid()
     for number in (0, 1, 2):
@@ -177,7 +176,7 @@ def become_visitor(request: Mapping[str, Any], started: Mapping[str, Any], keepe
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     if started.get("user"):
         become_user(started["user"])
-    # As for the main process: the keeper has the umask of the user.
+    # SageMaker's umask, whatever the user's is.
     os.umask(0o022)
     os.chdir(started["cwd"])
     os.execvpe(request["command"][0], request["command"], {**started["environment"], **TERMINAL})
@@ -191,7 +190,7 @@ def become_user(number: int) -> None:
 
 
 def _open(path: str, flags: int) -> int:
-    # Without control: only the command takes a terminal as its controlling one.
+    # O_NOCTTY: only the command takes a terminal as its controlling one.
     descriptor = os.open(path, flags | os.O_NOCTTY)
     # Above the standard descriptors, which are replaced one after the other.
     while descriptor < 3:

@@ -1,13 +1,13 @@
 """Instances as Linux namespaces: each with its own address, ``/opt/ml``, ``/dev/shm``, ``/tmp`` and PID 1.
 
-They need Linux and root. They are separated as SageMaker's instances are, so that what works here works there. They do
-not contain malicious code, which is root on this machine.
+They need Linux and root. They are separated as SageMaker's instances are, so that what works here works there. They are
+no protection against malicious code, which is root on this machine.
 
 An instance sees this machine's file system with these exceptions:
 
 - The folders of ``/opt/ml`` are those of its base folder, and the links in them are read-only; beside them there is as
   little room as on SageMaker's small ``/``. Nothing is made in this machine's ``/opt``: a folder of the instance is
-  mounted over it, with each of its entries but ``ml``, so that a Python in ``/opt`` goes on working.
+  mounted over it, which has its own ``ml`` and this machine's other entries, so that a Python in ``/opt`` still works.
 - The Python environment is under an overlay, so that packages that the job installs go away with it.
 - ``/dev/shm`` is its own, of its share's size; ``/proc`` shows its own processes.
 - ``/etc/hosts`` names the instances of the job, ``/etc/resolv.conf`` no server.
@@ -75,13 +75,13 @@ class NamespaceSite(Site):
         """Make the network.
 
         Args:
-            keep: Paths below ``/tmp`` that instances see, beside those that Python needs.
+            keep: Paths below ``/tmp`` that instances see, besides those that Python needs.
 
         Raises:
             InvalidRequest: This machine lacks something for it.
             RaysmError: The network could not be made.
         """
-        # Each instance would compile the kernels again, for 4 s of a core.
+        # Otherwise each instance would compile the kernels again.
         kernels = kernels_folder()
         kernels.mkdir(mode=0o700, exist_ok=True)
         self._keep = [Path(path).resolve() for path in keep] + needed_by_python() + [kernels]
@@ -117,17 +117,16 @@ class NamespaceSite(Site):
     def _start(self, spec: InstanceSpec, number: int, names: HostNames) -> Instance:
         container = spec.scenario.container
         home = spec.private / "home"
-        # A user of an image for whom no home was made has ``/``.
         if container.user:
+            # As for a user of an image for whom no home was made.
             home = Path("/")
+            open_to_all(spec.base)
         else:
             home.mkdir(exist_ok=True)
         hosts, resolver = spec.private / "hosts", spec.private / "resolv.conf"
         names.write(hosts, spec.host)
         # Nothing listens on the loopback's port 53, so a foreign name fails at once instead of after 10 s.
         resolver.write_text("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n")
-        if container.user:
-            open_to_all(spec.base)
         instance = _NamespaceInstance(self._keepers[number], spec.host, self._network.address(number))
         # The bootstrap sizes Ray's object store to /dev/shm, as it does on SageMaker.
         variables = {"HOME": str(home), **spec.share.variables(object_store=False), **spec.variables}
@@ -154,7 +153,7 @@ class NamespaceSite(Site):
 
 def needed_by_python() -> list[Path]:
     """Return the paths that this machine's Python needs to run in an instance."""
-    # raysm may be imported from a checkout that is on no prefix.
+    # raysm may be imported from a checkout outside of all prefixes.
     package = Path(__file__).parents[3]
     paths: list[str | Path] = [
         sys.prefix,
@@ -203,12 +202,12 @@ def plan(spec: InstanceSpec, keep: Iterable[Path], hosts: Path, resolver: Path, 
         *(_own_folder(path, spec.private / path.name, keep, mode=0o755) for path in closed),
     ]
     # The folder that hides the sources of the others comes last.
-    replaced.sort(key=lambda mounts: spec.private.is_relative_to(mounts[-1][2]))
+    replaced.sort(key=lambda folder_mounts: spec.private.is_relative_to(folder_mounts[-1][2]))
     return [
         *mounts,
         *_own_opt(opt, spec.private / "opt", _own_ml(spec, spec.private / "opt" / "ml")),
         ("tmpfs", "shm", str(SHM), f"size={spec.share.shm_bytes},mode=1777"),
-        *(mount for mounts_over in replaced for mount in mounts_over),
+        *(mount for folder_mounts in replaced for mount in folder_mounts),
     ]
 
 

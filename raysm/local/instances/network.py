@@ -1,4 +1,4 @@
-"""The private network of one job's instances, and the names in it; nothing of it outlives the job.
+"""The private network of one job's instances, and their host names.
 
 ::
 
@@ -19,7 +19,6 @@ The name of this machine's end claims the /24: the kernel refuses to make the sa
 """
 
 import contextlib
-import ctypes
 import ipaddress
 import json
 import os
@@ -34,24 +33,33 @@ from typing import TypeVar
 
 from raysm.contract.packages import default_index
 from raysm.errors import InvalidRequest, RaysmError
+from raysm.local.instances import kernel
 from raysm.local.instances.base import to_loopback
 from raysm.local.instances.kept import Keeper
 from raysm.local.scenario import Scenario
 
 T = TypeVar("T")
 
-NOBODY = "192.0.2.1"
+MAX_INSTANCES = 240
+"""Addresses .11 to .250 of the /24."""
+FIRST_ADDRESS = 11
+INTERFACE = "eth0"
+RANGES = ("10.231", "198.18")
+"""The /24s are taken from a corner of a private range, then from the range for testing network devices."""
+SILENT_ADDRESS = "192.0.2.1"
 """An address reserved for documentation (RFC 5737): nothing answers there."""
+PROBE_S = 5.0
+"""A connection over a bridge takes well under a millisecond; a firewall that drops packets never answers."""
 
 
 class HostNames:
-    """The name files of the instances of one job."""
+    """The files ``/etc/hosts`` of the instances of one job."""
 
     def __init__(self, addresses: Mapping[str, str], scenario: Scenario) -> None:
         self._addresses = addresses
         self._switches = scenario.network
         self._host_name = scenario.container.hostname
-        self._later: list[threading.Timer] = []
+        self._timers: list[threading.Timer] = []
 
     def write(self, path: Path, own_name: str) -> None:
         """Write the file of the instance ``own_name``; names that resolve late are added later."""
@@ -62,36 +70,25 @@ class HostNames:
             timer = threading.Timer(late_s, path.write_text, [self.text(own_name, with_hosts=True)])
             timer.daemon = True
             timer.start()
-            self._later.append(timer)
+            self._timers.append(timer)
 
     def text(self, own_name: str, *, with_hosts: bool) -> str:
         """Return the content of the file of ``own_name``, with or without the instances' names."""
         names = {"localhost": "127.0.0.1"}
         if with_hosts:
             names |= self._addresses
-        # As container runtimes do: torch's gloo finds its own address by the host name.
+        # Container runtimes do the same: torch's gloo finds its own address by the host name.
         names.setdefault(self._host_name, self._addresses[own_name])
         if self._switches.silent_internet:
             # Without pip on this machine there is no index to ask.
             index = default_index()
-            names |= dict.fromkeys(index.hosts if index else (), NOBODY)
+            names |= dict.fromkeys(index.hosts if index else (), SILENT_ADDRESS)
         return "".join(f"{address} {name}\n" for name, address in names.items())
 
     def close(self) -> None:
-        """Write no more."""
-        for timer in self._later:
+        """Cancel writes that have not happened yet."""
+        for timer in self._timers:
             timer.cancel()
-
-
-MAX_INSTANCES = 240
-"""Addresses .11 to .250 of the /24."""
-FIRST_ADDRESS = 11
-INTERFACE = "eth0"
-RANGES = ("10.231", "198.18")
-"""The /24s are taken from a corner of a private range, then from the range for testing network devices."""
-CLONE_NEWNET = 0x40000000
-PROBE_S = 5.0
-"""A connection over a bridge takes well under a millisecond; a firewall that drops packets never answers."""
 
 
 def missing_for_namespaces() -> str | None:
@@ -102,13 +99,13 @@ def missing_for_namespaces() -> str | None:
         return "instances of kind 'namespace' need root; run as root, or use kind 'process'"
     if shutil.which("ip") is None:
         return "instances of kind 'namespace' need the command 'ip'; install iproute2, or use kind 'process'"
-    libc = ctypes.CDLL(None, use_errno=True)
-    # Try it, since root in a container may lack the right; in a thread, so that this process stays where it is.
-    refused = in_thread(lambda: ctypes.get_errno() if libc.unshare(CLONE_NEWNET) != 0 else 0)
-    if refused:
+    try:
+        # Root in a container may lack the right. In a thread, so that this process stays in its namespace.
+        in_thread(lambda: kernel.call("unshare", kernel.CLONE_NEWNET))
+    except OSError as error:
         return (
-            f"this machine refuses to make network namespaces ({os.strerror(refused)}), which instances of kind "
-            "'namespace' need: a container wants --privileged for that; or use kind 'process'"
+            f"this machine refuses to make network namespaces ({os.strerror(error.errno or 0)}), which instances of "
+            "kind 'namespace' need; run the container with --privileged, or use kind 'process'"
         )
     return None
 
@@ -159,7 +156,7 @@ class Network:
             self._in_switch(
                 "link set uplink master bridge up",
                 f"addr add {self.gateway}/24 dev bridge",
-                # The switch owns all foreign addresses. Nothing listens there, so its kernel refuses connections.
+                # The switch owns all other addresses. Nothing listens on them, so its kernel refuses connections.
                 "link set lo up",
                 "route add local default dev lo table main",
             )
@@ -245,8 +242,8 @@ class Network:
                 socket.create_connection(target, timeout=timeout_s).close()
             except OSError as error:
                 raise RaysmError(
-                    f"this machine cannot connect to {head.name} at {target[0]}: {error}; a firewall drops it: look "
-                    f"for rules on {self._link}, or use kind 'process'"
+                    f"this machine cannot connect to {head.name} at {target[0]}: {error}; a firewall drops the "
+                    f"connection; look for rules on {self._link}, or use kind 'process'"
                 ) from error
 
     def close(self) -> None:
@@ -275,11 +272,8 @@ def connect_inside(keeper: Keeper, port: int) -> socket.socket:
 
 
 def _enter(pid: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
     with open(f"/proc/{pid}/ns/net", "rb") as namespace:
-        if libc.setns(namespace.fileno(), CLONE_NEWNET) != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, f"setns: {os.strerror(number)}")
+        kernel.call("setns", namespace.fileno(), kernel.CLONE_NEWNET)
 
 
 def _listen(pid: int, address: str) -> socket.socket:

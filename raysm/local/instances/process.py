@@ -5,8 +5,8 @@ instances share one address, so each port belongs to one instance: the head gets
 chooses those of every node.
 
 ``pip install`` in a job leaves the user's Python environment as it was, and the job can import what it installed.
-Where the user may mount (root on Linux), each instance gets an overlay over the environment. Elsewhere it gets a
-virtual environment that sees the user's packages.
+If the user may mount (root on Linux), each instance gets an overlay over the environment. Otherwise it gets a virtual
+environment that sees the user's packages.
 """
 
 import contextlib
@@ -67,7 +67,7 @@ class ProcessSite(Site):
 
     @property
     def protects(self) -> bool:
-        """Whether this system lets its instances mount their originals read-only."""
+        """True if the files that links lead to are mounted read-only, which needs the right to mount."""
         return can_mount()
 
     def base_inside(self, base: Path) -> Path:
@@ -81,7 +81,7 @@ class ProcessSite(Site):
             names.PORTS: json.dumps(ports),
             # Hosts have no names on this machine, so the bootstrap must not resolve them.
             names.ADDRESSES: json.dumps({spec.host: ADDRESS for spec in specs}),
-            # Each instance has its own temporary folder, and would compile the kernels again: 2 s of a core.
+            # Each instance has its own temporary folder, and would compile the kernels again.
             names.KERNELS: str(kernels_folder()),
         }
         try:
@@ -102,7 +102,7 @@ class ProcessSite(Site):
         self._keepers.append(keeper)
 
         def clean() -> None:
-            # Only after a keeper was killed: a reader of one of Ray's logs bears the same marks.
+            # Only if the keeper was killed: a user's program that reads one of Ray's logs matches too.
             if keeper.lost:
                 kill_marked(spec.base, ray)
 
@@ -111,7 +111,7 @@ class ProcessSite(Site):
             names.BASE_DIR: str(spec.base),
             names.RAY_TEMP_DIR: str(ray),
             "HOME": str(home),
-            # The short folder: sockets are made there, and their paths are limited to about 100 characters.
+            # A short path, because paths of sockets are limited to about 100 characters.
             "TMPDIR": str(ray),
             **shared,
             **spec.share.variables(),
@@ -146,7 +146,7 @@ class ProcessSite(Site):
 
 @functools.cache
 def can_mount() -> bool:
-    """Whether processes of this user may have mounts of their own: root may, outside most containers."""
+    """Return whether this user's processes may have their own mounts: root may, except in most containers."""
     if not sys.platform.startswith("linux"):
         return False
     # In another process, because unshare would give this one its own mounts for good.
@@ -159,7 +159,7 @@ def can_mount() -> bool:
 def give(link: Link, within: Path, but: Path | None = None) -> None:
     """Make the target of ``link`` a symbolic link; for a folder, make a folder with a symbolic link to each file.
 
-    So what a job makes, removes or renames in the target changes only the instance's own folders.
+    A job that makes, removes or renames files in the target changes only the instance's own folders.
 
     Args:
         link: The source and the target.
@@ -189,7 +189,7 @@ def free_ports(count: int) -> list[int]:
         with socket.socket() as probe, contextlib.suppress(OSError):
             # As servers do: a connection in TIME_WAIT does not occupy the port.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            # On every address: a listener on any of them could get what is meant for the instance.
+            # On every address: a listener on any of them could receive the instance's connections.
             probe.bind(("", port))
             chosen.append(port)
     if len(chosen) < count:
@@ -200,10 +200,10 @@ def free_ports(count: int) -> list[int]:
 def kill_marked(base: Path, ray: Path) -> None:
     """Kill every process of the instance with the folder ``base``, or of the Ray session below ``ray``.
 
-    The keeper does this itself unless it was killed; then only a process's environment and arguments tell its instance.
+    The keeper does this itself unless it was killed. Then only environment and arguments show a process's instance.
     """
     deadline = time.monotonic() + 10
-    # Repeated, because a process may fork between the look and the signal.
+    # Repeated, because a process may fork before the signal reaches it.
     while time.monotonic() < deadline:
         marked = list(_marked(base, ray))
         if not marked:
@@ -301,7 +301,7 @@ class Scratch:
         """Remove the folder; may be repeated."""
         if self._lock is None:
             return
-        # While it is still locked, so that no sweep comes in between.
+        # Remove it while it is locked, so that no sweep comes in between.
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
         self._lock = None
@@ -315,7 +315,7 @@ class Scratch:
 
 def _lock(folder: Path) -> int | None:
     """Lock ``folder`` and return the descriptor; None if another process locked or removed it."""
-    import fcntl  # absent on Windows, where this module must be importable to refuse it with words
+    import fcntl  # missing on Windows, where this module is imported to raise a clear error
 
     try:
         # In a folder that all users may write to, a link can lead anywhere.
@@ -335,7 +335,7 @@ def _lock(folder: Path) -> int | None:
 def sweep(parent: Path, prefix: str = PREFIX) -> list[Path]:
     """Remove and return this user's scratch folders below ``parent`` that are not locked; links are not followed."""
     swept = []
-    # The whole name as Scratch makes it: a user's own "raysm-notes" has the same prefix.
+    # Match the whole name that Scratch makes: a user's own "raysm-notes" has the same prefix.
     ours = re.compile(re.escape(prefix) + r"\d+-[a-z0-9_]{8}")
     for folder in parent.iterdir():
         with contextlib.suppress(OSError):

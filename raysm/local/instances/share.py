@@ -18,7 +18,7 @@ from raysm.contract import machine, names
 T = TypeVar("T")
 
 MEMORY_PART = 0.8
-"""Part of the available memory that instances are told they have; the rest is the machine's own."""
+"""Part of the available memory that the instances share; the machine keeps the rest."""
 
 OBJECT_STORE_PART = 0.3
 """Part of an instance's memory for Ray's object store: Ray's own default."""
@@ -29,6 +29,9 @@ three, confined to one CPU each, forms in 16 s instead of the 10 s on two shared
 
 SMALLEST_OBJECT_STORE = 80 * 2**20
 """Ray refuses to start with less than 75 MiB."""
+
+DEFAULT_SHM_BYTES = 64 * 2**20
+"""The default of container engines."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,16 +48,12 @@ class Machine:
     """Identifiers of the GPUs, as ``CUDA_VISIBLE_DEVICES`` takes them."""
 
 
-DEFAULT_SHM_BYTES = 64 * 2**20
-"""The default of container engines."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Share:
     """The part of the machine that one instance gets; None is no limit."""
 
     cpus: int | None = None
-    """Number of CPUs that the instance is told it has, at least 1."""
+    """Number of CPUs that Ray uses in the instance, at least 1."""
     affinity: tuple[int, ...] | None = None
     """CPUs that it is confined to; None leaves the choice to the scheduler."""
     memory_bytes: int | None = None
@@ -69,7 +68,7 @@ class Share:
         return self.memory_bytes // 2 if self.memory_bytes else DEFAULT_SHM_BYTES
 
     def variables(self, *, object_store: bool = True) -> dict[str, str]:
-        """Return the variables that tell the bootstrap of this share."""
+        """Return the environment variables that describe this share to the bootstrap."""
         values = {
             names.CPUS: self.cpus,
             names.MEMORY_BYTES: self.memory_bytes,
@@ -88,7 +87,7 @@ def measure() -> Machine:
     return Machine(
         cpus=tuple(cpus),
         memory_bytes=available,
-        # Elsewhere than on Linux, Ray keeps its objects in files of the temporary folder.
+        # On other systems than Linux, Ray keeps its objects in files of the temporary folder.
         shm_bytes=shutil.disk_usage(shm).free if shm.is_dir() else available,
         gpus=_gpus(),
     )

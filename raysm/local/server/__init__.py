@@ -1,6 +1,6 @@
 """The embedded SageMaker: its API over HTTP on loopback, in front of the jobs of this machine.
 
-A request finds its way by ``app``: SageMaker's job operations to ``operations``, reads of the jobs' logs to
-``log_service``, ``/raysm/…`` to ``console``, all else (S3, CloudWatch, STS, IAM …) to moto. A job's record lies in
-``records``, its life is ``run``.
+``app`` routes requests: SageMaker's job operations to ``operations``, reads of the jobs' logs to ``log_service``,
+prices and quotas to ``market``, Batch to ``batch``, ``/raysm/…`` to ``console``, all else (S3, CloudWatch, STS, IAM …)
+to moto. ``records`` keeps the records of the jobs, and ``run`` runs one job.
 """

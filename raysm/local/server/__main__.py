@@ -14,13 +14,15 @@ from raysm.request.targets import INSTANCE_KINDS
 def main() -> int:
     """Read the arguments, and serve."""
     parser = argparse.ArgumentParser(prog="python -m raysm.local.server", description=__doc__)
-    parser.add_argument("--home", type=Path, help="its folder (default: $RAYSM_HOME, else ~/.raysm)")
-    parser.add_argument("--idle-s", type=float, default=900.0, help="end after so many seconds without work")
-    parser.add_argument("--port", type=int, default=0, help="on 127.0.0.1 (default: any that is free)")
+    parser.add_argument("--home", type=Path, help="folder of the server (default: $RAYSM_HOME, else ~/.raysm)")
+    parser.add_argument(
+        "--idle-s", type=float, default=900.0, help="end after this many seconds without jobs and calls"
+    )
+    parser.add_argument("--port", type=int, default=0, help="port on 127.0.0.1 (default: any free port)")
     kinds = list(INSTANCE_KINDS)
-    parser.add_argument("--instance-kind", choices=kinds, help="of jobs that do not say (default: the best here)")
-    parser.add_argument("--cores", type=int, help="instances at a time (default: as many as there are cores)")
-    parser.add_argument("--stop-grace-s", type=float, default=120.0, help="from SIGTERM to SIGKILL")
+    parser.add_argument("--instance-kind", choices=kinds, help="for jobs that name no kind (default: the best here)")
+    parser.add_argument("--cores", type=int, help="instances that run at a time (default: the number of cores)")
+    parser.add_argument("--stop-grace-s", type=float, default=120.0, help="seconds from SIGTERM to SIGKILL")
     arguments = parser.parse_args()
     # Imported late, so that --help and a wrong argument answer at once.
     from raysm.local.server.serving import Options, serve

@@ -19,7 +19,7 @@ Item = TypeVar("Item")
 
 
 def matches(record: JobRecord, request: Mapping[str, Any]) -> bool:
-    """Whether List returns a job, by the filters of the request."""
+    """Return whether a job passes the filters of a List request."""
     tests: dict[str, Callable[[Any], bool]] = {
         "CreationTimeAfter": lambda at: record.created_s >= at,
         "CreationTimeBefore": lambda at: record.created_s <= at,

@@ -89,35 +89,35 @@ class App:
             self._admit(request)
             if self._entering.asks(request.method, request.path):
                 self._entering.serve(request.path, _parameters(request), request.environ["werkzeug.socket"])
-            refusal = self._refusal(request)
+            refusal = self._scenario_error(request)
             if refusal is not None:
                 return refusal(environ, start_response)
-            response = self._permissions(request)
+            response = self._simulated_policy(request)
             if response is None:
-                response = self._ours(request)
+                response = self._answer_here(request)
         except ApiError as error:
-            response = _refusing(error)
+            response = _json_error(error)
         except HandedOver:
             raise
         except Exception as error:
             traceback.print_exc()
             message = f"the embedded SageMaker failed: {type(error).__name__}: {error}"
-            # In AWS's form, so that a client raises these words.
+            # In AWS's form, so that a client shows this message.
             response = _response({"__type": "InternalFailure", "message": message}, 500)
         # moto checks the condition and then writes, so that two requests at one moment would both succeed.
         with self._writing if _is_conditional(request) else contextlib.nullcontext():
-            answer = (self._by_moto if response is None else response)(environ, start_response)
+            answer = (self._answer_by_moto if response is None else response)(environ, start_response)
         if not request.path.startswith(PREFIX) and self._faults.loses_answer(_region(request)):
-            return _lost(environ, answer)
+            return _drop_answer(environ, answer)
         return answer
 
-    def _by_moto(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
-        """Have moto answer; refuse in the service's form what moto does not emulate."""
+    def _answer_by_moto(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+        """Let moto answer; refuse requests that moto does not emulate, in the service's form."""
         call = _call(Request(environ, populate_request=False))
         try:
             answer, status, headers = run_wsgi_app(self._moto.application, environ)
             # moto's router answers an unknown path with a page of HTML.
-            if status[0] not in "45" or not _is_page(content := b"".join(answer)):
+            if status[0] not in "45" or not _is_html(content := b"".join(answer)):
                 start_response(status, headers.to_wsgi_list())
                 return answer if status[0] not in "45" else [content]
             reason = ""
@@ -128,20 +128,20 @@ class App:
             reason = f" with these parameters ({type(error).__name__}: {error})"
         what = call.operation or f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}"
         message = f"the embedded SageMaker does not emulate {what} of the service {call.service or 's3'}{reason}"
-        return _refused(ApiError("NotImplementedException", message), call)(environ, start_response)
+        return _error_response(ApiError("NotImplementedException", message), call)(environ, start_response)
 
-    def _refusal(self, request: Request) -> Response | None:
-        """Return the refusal of a request that the scenario has fail; None if it does not."""
+    def _scenario_error(self, request: Request) -> Response | None:
+        """Return the error that the scenario answers a request with, or None."""
         if request.path.startswith(PREFIX):
             return None
         call = _call(request)
         try:
             self._faults.refuse(call)
         except ApiError as error:
-            # Read the rest of the request, which would be taken for the next one.
+            # Read the rest of the request, or the server takes it for the next one.
             for _ in iter(lambda: request.stream.read(1 << 16), b""):
                 pass
-            return _refused(error, call)
+            return _error_response(error, call)
         return None
 
     def _admit(self, request: Request) -> None:
@@ -149,16 +149,16 @@ class App:
         # A browser sends Origin for another site's page; no client of AWS does.
         if "Origin" in request.headers or not HOSTS.fullmatch(request.headers.get("Host", "")):
             raise ApiError(
-                "AccessDeniedException", "the embedded SageMaker answers no browser, and only on 127.0.0.1", 403
+                "AccessDeniedException", "the embedded SageMaker refuses browsers, and answers only on 127.0.0.1", 403
             )
 
-    def _permissions(self, request: Request) -> Response | None:
+    def _simulated_policy(self, request: Request) -> Response | None:
         if not IAM.search(request.headers.get("Authorization", "")):
             return None
         allowed = simulate_policy(_body(request), self._moto)
         return None if allowed is None else Response(allowed, content_type="text/xml")
 
-    def _ours(self, request: Request) -> Response | None:
+    def _answer_here(self, request: Request) -> Response | None:
         """Answer a request to this server's services; None leaves it to moto."""
         if request.path.startswith(PREFIX):
             return _response(self._console.answer(request.method, request.path))
@@ -200,13 +200,13 @@ def _call(request: Request) -> Call:
     )
 
 
-def _is_page(content: bytes) -> bool:
+def _is_html(content: bytes) -> bool:
     return content[:14].lower() == b"<!doctype html"
 
 
-def _refused(error: ApiError, call: Call) -> Response:
+def _error_response(error: ApiError, call: Call) -> Response:
     if call.in_json:
-        return _refusing(error)
+        return _json_error(error)
     return Response(xml_error(error, call.service), status=error.status, content_type="text/xml")
 
 
@@ -230,7 +230,7 @@ def _parameters(request: Request) -> Mapping[str, Any]:
 
 
 def _is_conditional(request: Request) -> bool:
-    """Whether the request writes an object only if it has not changed."""
+    """Return whether the request writes an object only if it has not changed."""
     return request.method == "PUT" and ("If-Match" in request.headers or "If-None-Match" in request.headers)
 
 
@@ -240,8 +240,8 @@ def _region(request: Request) -> str:
     return named[1] if named else DEFAULT_REGION
 
 
-def _lost(environ: "WSGIEnvironment", answer: Iterable[bytes]) -> Iterable[bytes]:
-    """Carry a request out, and close the connection without an answer."""
+def _drop_answer(environ: "WSGIEnvironment", answer: Iterable[bytes]) -> Iterable[bytes]:
+    """Close the connection without the answer of a request that was carried out."""
     for _ in answer:
         pass
     with contextlib.suppress(OSError):  # the client closed it
@@ -249,7 +249,7 @@ def _lost(environ: "WSGIEnvironment", answer: Iterable[bytes]) -> Iterable[bytes
     return [b""]
 
 
-def _refusing(error: ApiError) -> Response:
+def _json_error(error: ApiError) -> Response:
     # Both spellings: AWS's services use either, and some clients look for only one.
     content = {"__type": error.code, "message": error.message, "Message": error.message}
     return _response(content, error.status)

@@ -26,6 +26,8 @@ MIN_CHILDREN, MAX_CHILDREN = 2, 10_000
 NOT_EMULATED = ("dependsOn", "nodeOverrides", "eksPropertiesOverride", "ecsPropertiesOverride", "shareIdentifier")
 INHERITED = ("retryStrategy", "timeout", "parameters")
 """Fields that a job takes from its definition."""
+PARTS = {"computeEnvironment": "compute-environment", "jobQueue": "job-queue"}
+"""Kinds of resources as ARNs name them, by their keys in requests."""
 
 Resource = dict[str, Any]
 
@@ -55,7 +57,7 @@ class BatchService:
 
     @property
     def running(self) -> bool:
-        """Whether a job has not ended."""
+        """True while a job has not ended."""
         return self.jobs.running
 
     def answer(self, method: str, path: str, request: Mapping[str, Any], region: str) -> Mapping[str, Any]:
@@ -78,7 +80,7 @@ class BatchService:
         """End all programs."""
         self.jobs.shut_down()
 
-    def _keep(self, part: str, region: str, name: str, body: Mapping[str, Any]) -> str:
+    def _add_resource(self, part: str, region: str, name: str, body: Mapping[str, Any]) -> str:
         """Add a resource; return its ARN."""
         arn = f"arn:aws:batch:{region}:{ACCOUNT}:{part}/{name}"
         if (part, region, name) in self._resources:
@@ -103,7 +105,7 @@ class BatchService:
                 raise _client_error("a job queue needs a computeEnvironmentOrder, got none")
             for item in request["computeEnvironmentOrder"]:
                 self._get(PARTS["computeEnvironment"], region, item["computeEnvironment"])
-        arn = self._keep(PARTS[key], region, name, {"state": "ENABLED", "status": "VALID", **request})
+        arn = self._add_resource(PARTS[key], region, name, {"state": "ENABLED", "status": "VALID", **request})
         return {f"{key}Name": name, f"{key}Arn": arn}
 
     def _describe_queues(self, request: Mapping[str, Any], region: str) -> Mapping[str, Any]:
@@ -134,7 +136,7 @@ class BatchService:
         revision = 1 + sum(body["jobDefinitionName"] == name for body in self._definitions(region))
         arn = f"arn:aws:batch:{region}:{ACCOUNT}:job-definition/{name}:{revision}"
         body = {**request, "revision": revision, "status": "ACTIVE", "jobDefinitionArn": arn}
-        self._keep("job-definition", region, f"{name}:{revision}", body)
+        self._add_resource("job-definition", region, f"{name}:{revision}", body)
         return {"jobDefinitionName": name, "jobDefinitionArn": arn, "revision": revision}
 
     def _describe_definitions(self, request: Mapping[str, Any], region: str) -> Mapping[str, Any]:
@@ -173,7 +175,7 @@ class BatchService:
         }
         identifier, now = str(uuid.uuid4()), self._clock.now()
 
-        def made(index: int | None) -> BatchJob:
+        def new_job(index: int | None) -> BatchJob:
             name = identifier if index is None else f"{identifier}:{index}"
             return BatchJob(
                 id=name,
@@ -189,8 +191,8 @@ class BatchService:
                 index=index,
             )
 
-        job = made(None)
-        job.children = [made(index) for index in range(size or 0)]
+        job = new_job(None)
+        job.children = [new_job(index) for index in range(size or 0)]
         # A job without a command is refused now, not by each attempt.
         command_of(job)
         self.jobs.add(job)
@@ -234,10 +236,6 @@ class BatchService:
         return {}
 
 
-PARTS = {"computeEnvironment": "compute-environment", "jobQueue": "job-queue"}
-"""Kinds of resources as ARNs name them, by their keys in requests."""
-
-
 def operation_of(method: str, path: str) -> str:
     """Return the operation of a request, ``SubmitJob``; empty for a path that botocore does not know."""
     return _operations().get((method, path), "")
@@ -264,13 +262,13 @@ def _client_error(message: str) -> ApiError:
 def _described(job: BatchJob) -> dict[str, Any]:
     container = dict(container_of(job))
     if job.attempts:
-        container |= _present(exitCode=job.attempts[-1].exit_code, logStreamName=job.attempts[-1].stream)
+        container |= _without_none(exitCode=job.attempts[-1].exit_code, logStreamName=job.attempts[-1].stream)
     array: dict[str, Any] | None = None
     if job.index is not None:
         array = {"size": job.size, "index": job.index}
     elif job.children:
         array = {"size": job.size, "statusSummary": dict(Counter(child.status for child in job.children))}
-    return _present(
+    return _without_none(
         jobArn=job.arn,
         jobName=job.name,
         jobId=job.id,
@@ -281,7 +279,7 @@ def _described(job: BatchJob) -> dict[str, Any]:
         createdAt=_ms(job.created_s),
         startedAt=_ms(job.attempts[-1].started_s if job.attempts else None),
         stoppedAt=_ms(job.stopped_s),
-        isTerminated=job.ordered is not None,
+        isTerminated=job.termination_reason is not None,
         attempts=[_attempt(each) for each in job.attempts],
         jobDefinition=job.request["jobDefinition"],
         container=container,
@@ -291,8 +289,8 @@ def _described(job: BatchJob) -> dict[str, Any]:
 
 
 def _attempt(attempt: Attempt) -> dict[str, Any]:
-    return _present(
-        container=_present(exitCode=attempt.exit_code, logStreamName=attempt.stream),
+    return _without_none(
+        container=_without_none(exitCode=attempt.exit_code, logStreamName=attempt.stream),
         startedAt=_ms(attempt.started_s),
         stoppedAt=_ms(attempt.stopped_s),
         statusReason=attempt.reason or None,
@@ -303,5 +301,5 @@ def _ms(moment_s: float | None) -> int | None:
     return None if moment_s is None else round(moment_s * 1000)
 
 
-def _present(**values: Any) -> dict[str, Any]:
+def _without_none(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}

@@ -38,11 +38,11 @@ LOG_GROUP = "/aws/batch/job"
 FINAL = ("SUCCEEDED", "FAILED")
 STEP_S = 0.2
 MAX_PROGRAMS = 16
-"""Programs at a time, whatever the vCPUs of an environment: the controllers of a grid mostly wait."""
+"""Programs that run at a time, even with more vCPUs: the controllers of a grid mostly wait."""
 MAX_LINES = 5_000
-"""Lines in one request to CloudWatch Logs, which takes 10,000 and 1 MiB."""
+"""Lines in one request to CloudWatch Logs, which takes at most 10,000 lines and 1 MiB."""
 GRACE_S = 30.0
-"""Seconds from SIGTERM to SIGKILL, as ECS has them."""
+"""Seconds from SIGTERM to SIGKILL, as on ECS."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -61,7 +61,7 @@ class BatchJob:
     """One job, or an array of jobs with its children."""
 
     id: str
-    """A UUID, for a child with its index: ``UUID:3``."""
+    """A UUID; a child of an array has its index too: ``UUID:3``."""
     arn: str
     name: str
     region: str
@@ -82,7 +82,7 @@ class BatchJob:
     """Number of children, for an array and its children."""
     index: int | None = None
     children: "list[BatchJob]" = field(default_factory=list)
-    ordered: str | None = None
+    termination_reason: str | None = None
     """Reason of a request to terminate the job."""
 
     @property
@@ -137,15 +137,15 @@ class BatchJobs:
 
     @property
     def running(self) -> bool:
-        """Whether a job has not ended."""
+        """True while a job has not ended."""
         with self._lock:
             return any(job.status not in FINAL for job in self._jobs.values())
 
     def terminate(self, job: BatchJob, reason: str) -> None:
-        """End a job that has not ended; an array with all of its children."""
+        """End a job, or all children of an array, if they have not ended."""
         with self._lock:
             for one in job.children or [job]:
-                one.ordered = reason
+                one.termination_reason = reason
             self.step()
 
     def shut_down(self) -> None:
@@ -165,14 +165,14 @@ class BatchJobs:
                 LOG.exception("a step of the embedded Batch failed")
 
     def step(self) -> None:
-        """Do what is due now."""
+        """Watch programs that run, start those that wait, and finish arrays."""
         with self._lock:
             open_jobs = [job for job in self._jobs.values() if job.status not in FINAL]
             for job in open_jobs:
                 if job.status == "RUNNING":
                     self._watch(job)
-                elif not job.children and job.ordered is not None:
-                    self._finish(job, "FAILED", job.ordered)
+                elif not job.children and job.termination_reason is not None:
+                    self._finish(job, "FAILED", job.termination_reason)
             waiting = [job for job in open_jobs if job.status == "RUNNABLE" and not job.children]
             running = [job for job in open_jobs if job.status == "RUNNING"]
             for job in waiting:
@@ -209,7 +209,7 @@ class BatchJobs:
                     base=folder / "ml",
                     private=folder / "private",
                     command=command_of(job),
-                    variables={**self._surroundings(job), **variables_of(job, number)},
+                    variables={**self._server_variables(job), **variables_of(job, number)},
                     log_fd=stream.fileno(),
                 )
                 instance = site.start([spec])[0]
@@ -219,7 +219,7 @@ class BatchJobs:
             return
         self._programs[job.id] = _Program(site=site, instance=instance, folder=folder)
 
-    def _surroundings(self, job: BatchJob) -> dict[str, str]:
+    def _server_variables(self, job: BatchJob) -> dict[str, str]:
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])  # noqa: TID251
         variables = {
             "PATH": path,
@@ -233,7 +233,7 @@ class BatchJobs:
             "SAGEMAKER_USER_CONFIG_OVERRIDE": str(sdk_config_file(self._home)),
             VARIABLE: str(self._home),
         }
-        # An installed raysm must not come before the standard library, as it would by PYTHONPATH.
+        # PYTHONPATH would put the site-packages of an installed raysm before the standard library.
         source = Path(raysm.__file__).parent.parent
         return variables if "site-packages" in source.parts else {**variables, "PYTHONPATH": str(source)}
 
@@ -252,9 +252,9 @@ class BatchJobs:
             self._end_attempt(job, "Essential container in task exited", code)
             return
         limit_s = (job.request.get("timeout") or {}).get("attemptDurationSeconds")
-        if job.ordered is None and limit_s and self._clock.now() - job.attempts[-1].started_s >= limit_s:
-            job.ordered = "Job attempt duration exceeded timeout"
-        if job.ordered is None:
+        if job.termination_reason is None and limit_s and self._clock.now() - job.attempts[-1].started_s >= limit_s:
+            job.termination_reason = "Job attempt duration exceeded timeout"
+        if job.termination_reason is None:
             return
         if program.stopping_since_s is None:
             program.stopping_since_s = time.monotonic()
@@ -265,9 +265,9 @@ class BatchJobs:
     def _end_attempt(self, job: BatchJob, reason: str, code: int | None) -> None:
         attempt = job.attempts[-1]
         attempt.stopped_s, attempt.reason, attempt.exit_code = self._clock.now(), reason, code
-        # AWS fails a terminated job even if its program ended well meanwhile.
-        if job.ordered is not None:
-            self._finish(job, "FAILED", job.ordered)
+        # AWS fails a terminated job even if its program succeeded meanwhile.
+        if job.termination_reason is not None:
+            self._finish(job, "FAILED", job.termination_reason)
         elif code == 0:
             self._finish(job, "SUCCEEDED", reason)
         elif is_retried(job.request.get("retryStrategy") or {}, len(job.attempts), reason, code):
@@ -338,7 +338,7 @@ def variables_of(job: BatchJob, attempt: int) -> dict[str, str]:
 
 
 def is_retried(strategy: Mapping[str, Any], attempts: int, reason: str, code: int | None) -> bool:
-    """Whether another attempt follows one that failed.
+    """Return whether another attempt follows one that failed.
 
     See https://docs.aws.amazon.com/batch/latest/APIReference/API_RetryStrategy.html.
     """

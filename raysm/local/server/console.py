@@ -17,6 +17,14 @@ from raysm.local.server.records import Records
 from raysm.local.server.services import Cores
 from raysm.local.server.validation import ApiError, validation
 
+PREFIX = "/raysm/"
+"""Prefix of the server's own paths, which no bucket of S3 can have."""
+# Users may leave out the region.
+INTERRUPT = re.compile(r"/raysm/jobs/(?:([a-z0-9-]{1,32})/)?([A-Za-z0-9-]{1,63})/interrupt")
+END = re.compile(r"/raysm/jobs/([a-z0-9-]{1,32})/([A-Za-z0-9-]{1,63})/end/([0-9]{1,2})")
+"""Answered when the job ends, or after so many seconds."""
+CHANGE = re.compile(r"/raysm/jobs/([a-z0-9-]{1,32})/([A-Za-z0-9-]{1,63})/change/([0-9]{1,12})/([0-9]{1,2})")
+"""Answered when the count of lines and statuses differs from the first number, or after so many seconds."""
 INSTANCE = re.compile(r"/raysm/jobs/([a-z0-9-]{1,32})/([A-Za-z0-9-]{1,63})/instances/(algo-[1-9]\d*)/(.+)")
 PORT = re.compile(r"ports/([1-9]\d{0,4})")
 UPGRADED = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: raysm\r\n\r\n"
@@ -37,14 +45,14 @@ class Entering:
         Args:
             records: The records of all jobs.
             instances: Returns the running instances of a training job of a region, by host.
-            is_permitted: Whether the jobs' role lets its agent connect, by the scenario.
+            is_permitted: By the scenario, the jobs' role lets the agent connect.
         """
         self._records = records
         self._instances = instances
         self._is_permitted = is_permitted
 
     def asks(self, method: str, path: str) -> bool:
-        """Whether a request is for an instance."""
+        """Return whether a request is for an instance."""
         return method == "POST" and INSTANCE.fullmatch(path) is not None
 
     def serve(self, path: str, request: Mapping[str, Any], connection: socket.socket) -> NoReturn:
@@ -78,7 +86,7 @@ class Entering:
         raise HandedOver("the connection was handed over")
 
     def _instance(self, region: str, job: str, host: str) -> Instance:
-        # SSM's answer for any reason (github.com/aws/session-manager-plugin/issues/72).
+        # SSM gives this answer for every reason (github.com/aws/session-manager-plugin/issues/72).
         instance = self._instances(job, region).get(host) if self._is_open(region, job) else None
         if instance is None or instance.exited.done():
             raise ApiError("TargetNotConnected", f"{host} of {job} is not connected.")
@@ -106,12 +114,12 @@ def _forward(instance: Instance, port: int, connection: socket.socket) -> None:
 def _run(instance: Instance, request: Mapping[str, Any], connection: socket.socket) -> None:
     command, stdin, stdout = request.get("command"), request.get("stdin"), request.get("stdout")
     if not (isinstance(command, list) and command and all(isinstance(each, str) for each in (*command, stdin, stdout))):
-        raise validation("a command takes command, a list of words, and the paths stdin and stdout")
+        raise validation("the request needs command (a list of words), stdin and stdout (paths)")
     visit = instance.enter(command, stdin=str(stdin), stdout=str(stdout))
-    ended, ring = socket.socketpair()
-    with ended, ring:
+    ended, waker = socket.socketpair()
+    with ended, waker:
         try:
-            visit.exited.add_done_callback(lambda _: _ring(ring))
+            visit.exited.add_done_callback(lambda _: _wake(waker))
             connection.sendall(UPGRADED)
             # The client sends nothing, so its connection becomes readable when it is closed.
             select.select([ended, connection], [], [])
@@ -121,20 +129,9 @@ def _run(instance: Instance, request: Mapping[str, Any], connection: socket.sock
             visit.leave()
 
 
-def _ring(bell: socket.socket) -> None:
+def _wake(waker: socket.socket) -> None:
     with contextlib.suppress(OSError):
-        bell.send(b".")
-
-
-PREFIX = "/raysm/"
-"""Prefix of these paths, which no bucket of S3 can have."""
-
-# People may give the name without a region.
-INTERRUPT = re.compile(r"/raysm/jobs/(?:([a-z0-9-]{1,32})/)?([A-Za-z0-9-]{1,63})/interrupt")
-END = re.compile(r"/raysm/jobs/([a-z0-9-]{1,32})/([A-Za-z0-9-]{1,63})/end/([0-9]{1,2})")
-"""Answered when the job ends, or after so many seconds."""
-CHANGE = re.compile(r"/raysm/jobs/([a-z0-9-]{1,32})/([A-Za-z0-9-]{1,63})/change/([0-9]{1,12})/([0-9]{1,2})")
-"""Answered when the count of lines and statuses differs from the first number, or after so many seconds."""
+        waker.send(b".")
 
 
 class Console:

@@ -1,4 +1,4 @@
-"""The parts of a request that a job's life needs, the same for all APIs; and the module that reads each API's requests.
+"""What the server needs from a request, in one form for all APIs, and the module that reads each API's requests.
 
 To serve another API, write a module with the same functions as ``training_request`` and add one entry to ``SERVED``.
 """
@@ -17,12 +17,12 @@ from raysm.request.targets import INSTANCE_KINDS, kind_of_image
 
 BASE = PurePosixPath(DEFAULT_BASE)
 EndReason: TypeAlias = Literal["stop", "interrupt", "runtime", "wait", "pending", "shutdown"]
-"""Why a job is to end before its instances do."""
+"""Why the server ends a job before its instances end by themselves."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source:
-    """A channel to bring."""
+    """A channel whose data the job needs."""
 
     name: str
     uri: str
@@ -43,13 +43,13 @@ class Output:
     """The folder becomes one ``.tar.gz``."""
     even_empty: bool = False
     """An empty folder becomes an archive too."""
-    only_of_the_good: bool = False
+    unless_failed: bool = False
     """A job that failed does not upload it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Definition:
-    """A job as its life sees it."""
+    """What ``JobLife`` needs from a request."""
 
     sources: Sequence[Source]
     outputs: Sequence[Output]
@@ -75,12 +75,12 @@ class Definition:
     """Key that encrypts outputs in S3."""
 
     def exceeded(self, *, waited_s: float, ran_s: float, pending: bool) -> EndReason | None:
-        """Return the time limit that is exceeded.
+        """Return the time limit that is exceeded, or None.
 
         Args:
             waited_s: Time since the request.
             ran_s: Time for which the instances have run.
-            pending: Whether the job waits for its turn.
+            pending: The job waits for its turn.
         """
         if self.max_wait_s is not None and waited_s > self.max_wait_s:
             return "wait"
@@ -134,12 +134,12 @@ def kind_of(image: str, tags: Mapping[str, str], default: str) -> str:
     return name
 
 
-def local_part(what: str, path: str, least: PurePosixPath = BASE) -> PurePosixPath:
-    """Return an absolute path of the instance relative to the base folder; raise ApiError if not below ``least``."""
+def local_part(what: str, path: str, within: PurePosixPath = BASE) -> PurePosixPath:
+    """Return the absolute ``path`` relative to the base folder; raise ApiError if it is not below ``within``."""
     place = PurePosixPath(path)
     # Pure paths do not resolve ``..``.
-    if ".." in place.parts or not place.is_relative_to(least) or place == least:
-        raise validation(f"{what}: the path {path!r} must lie below {least}")
+    if ".." in place.parts or not place.is_relative_to(within) or place == within:
+        raise validation(f"{what}: the path {path!r} must lie below {within}")
     return place.relative_to(BASE)
 
 

@@ -46,7 +46,7 @@ class Call:
     parameters: Mapping[str, Any]
     """The parameters of a request in JSON."""
     in_json: bool
-    """Whether the answer is JSON, else XML."""
+    """The answer is JSON; otherwise it is XML."""
 
     @classmethod
     def of(
@@ -92,7 +92,7 @@ class Faults:
         self._chance = chance
         self._clock = clock or Clock()
         self._lock = threading.Lock()
-        # By region and operation: the tokens left of its rate, and when.
+        # Token buckets by region and operation: the tokens left, and the time at which they were counted.
         self._left: dict[tuple[str, str], tuple[float, float]] = {}
 
     def refuse(self, call: Call) -> None:
@@ -108,7 +108,7 @@ class Faults:
             raise _unavailable(call)
 
     def loses_answer(self, region: str) -> bool:
-        """Whether to drop the answer of a request that was carried out."""
+        """Return whether to drop the answer of a request that was carried out."""
         return self._chance.random() < self._scenario.of(region).api.answers_lost
 
     def _is_within_rate(self, call: Call, rate: float | None) -> bool:

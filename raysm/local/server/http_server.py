@@ -19,8 +19,18 @@ TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 """The second one has IPv6 sockets that speak IPv4."""
 LOOPBACK = "127.0.0.1"
 ESTABLISHED = "01"
-LOOKS = 3
-"""The kernel shows a long table in pieces, and a row may be missed between two of them."""
+TABLE_READS = 3
+"""A read may miss a row, because the kernel returns a long table in pieces."""
+HEADERS_S = 20.0
+"""How long a client may pause while it sends the headers."""
+MAX_FILES = 65536
+"""Soft limit of open files: each job and each waiting client needs some."""
+
+REFUSAL = b'{"__type": "AccessDeniedException", "message": "the embedded SageMaker answers only its own user"}'
+REFUSED = (
+    b"HTTP/1.1 403 Forbidden\r\nContent-Type: application/x-amz-json-1.1\r\nConnection: close\r\n"
+    b"Content-Length: %d\r\n\r\n%s" % (len(REFUSAL), REFUSAL)
+)
 
 
 def is_from_our_user(client: tuple[str, int], server_port: int) -> bool:
@@ -42,9 +52,9 @@ def is_from_our_user(client: tuple[str, int], server_port: int) -> bool:
 def user_of(port: int, server_port: int) -> int | None:
     """Return the user of the socket on 127.0.0.1 that has ``port`` and is connected to ``server_port``.
 
-    None if there is no such connection, or if it is being closed: its row then has user 0, whoever it was.
+    None if there is no such connection, or if it is being closed and the kernel no longer knows its user.
     """
-    for _ in range(LOOKS):
+    for _ in range(TABLE_READS):
         for table in TABLES:
             user = _user_in(table, port, server_port)
             if user is not None:
@@ -68,24 +78,12 @@ def _user_in(table: Path, port: int, server_port: int) -> int | None:
     return None
 
 
-HEADERS_S = 20.0
-"""How long a client may pause while it sends the headers."""
-MAX_FILES = 65536
-"""Soft limit of open files: each job and each waiting client needs some."""
-
-REFUSAL = b'{"__type": "AccessDeniedException", "message": "the embedded SageMaker answers only its own user"}'
-REFUSED = (
-    b"HTTP/1.1 403 Forbidden\r\nContent-Type: application/x-amz-json-1.1\r\nConnection: close\r\n"
-    b"Content-Length: %d\r\n\r\n%s" % (len(REFUSAL), REFUSAL)
-)
-
-
 class _Handler(request_handler()):  # type: ignore[misc]
     protocol_version = "HTTP/1.1"
     timeout = HEADERS_S
 
     def parse_request(self) -> bool:
-        """Read the headers with a time limit; the body may take as long as it takes."""
+        """Read the headers with a time limit; the body has none."""
         is_good: bool = super().parse_request()
         self.connection.settimeout(None)
         return is_good

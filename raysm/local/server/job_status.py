@@ -1,4 +1,4 @@
-"""The status of one job while it runs: its possible ends in AWS's words, and waiting for changes."""
+"""The status of one job while it runs: AWS's messages for its end, and a count of changes to wait for."""
 
 import abc
 import threading
@@ -28,7 +28,7 @@ FAILURES: Mapping[EndReason, str] = {
 """Failure reasons of jobs that were ended."""
 
 INTERNAL_ERROR = "We encountered an internal error. Please try again."
-"""AWS's words after ``InternalServerError:`` (sagemaker-python-sdk, issue 2496)."""
+"""AWS's message after ``InternalServerError:`` (sagemaker-python-sdk, issue 2496)."""
 
 
 def ended(reason: EndReason, title: str) -> tuple[str, str]:
@@ -41,7 +41,7 @@ def failure_reason(api: JobApi, outcome: Outcome) -> str:
     """Return AWS's failure reason for a job whose instances failed, at most 1024 characters.
 
     Public examples show these forms. The reason of a Processing job is always the same (the integration tests of AWS's
-    sagemaker-spark-container compare it); its own words are its ExitMessage.
+    sagemaker-spark-container compare it); the job's own message is its ExitMessage.
     """
     if api.has_exit_message:
         return "AlgorithmError: See job logs for more information"
@@ -100,7 +100,7 @@ class JobStatus:
 
     Attributes:
         final: Set when the job has entered its last status.
-        changes: Changes of the status, and those that others add, such as lines of the log.
+        changes: Counts changes of the status, and others, such as new lines of the log.
     """
 
     def __init__(self, records: Records, record: JobRecord) -> None:
@@ -119,7 +119,7 @@ class JobStatus:
         self._records.update(self._api, self._name, self._region, **changes)
 
     def enter(self, secondary: str, message: str, **changes: Any) -> None:
-        """Enter a secondary status; a job that is being stopped goes on showing that."""
+        """Enter a secondary status; a job that is being stopped keeps the status Stopping until it uploads."""
         with self._records.held():
             # On AWS too, only Uploading follows Stopping.
             if self.record.status == "Stopping" and secondary != "Uploading":
@@ -197,7 +197,7 @@ class JobLife(abc.ABC):
     @property
     @abc.abstractmethod
     def running(self) -> bool:
-        """Whether something is still done for the job."""
+        """True while the server still works on the job."""
 
     @abc.abstractmethod
     def start(self) -> None:

@@ -22,9 +22,9 @@ Event = tuple[int, int, int, str]
 """Offset of the event, offset of its end, milliseconds since the epoch, message."""
 
 MAX_MESSAGE_BYTES = 262_144 - 26
-"""CloudWatch takes no longer message."""
+"""The longest message that CloudWatch takes."""
 AGENT = "~ssm"
-"""Suffix of the file of the remote debugging agent's stream, whose name has a slash there."""
+"""Suffix of the file with the stream of the remote debugging agent; the stream's name ends with ``/ssm`` instead."""
 CHUNK_BYTES = 1 << 18
 """Bytes to read at a time from the end."""
 BATCH = 500
@@ -48,7 +48,7 @@ class LogWriter:
 
     def _file(self, host: str) -> BinaryIO:
         if host not in self._files:
-            # Without parents: the home of the job may have been deleted, and must not come back.
+            # Without parents: if the server's home was deleted meanwhile, it must not come back.
             self._folder.mkdir(exist_ok=True)
             # Unbuffered, so that readers see whole lines.
             name = f"{host.removesuffix(AGENT)}-{self._suffix}{AGENT if host.endswith(AGENT) else ''}"
@@ -60,7 +60,7 @@ class LogWriter:
         self.line(f"{host}{AGENT}", message)
 
     def line(self, host: str, message: str) -> None:
-        """Write an event of now."""
+        """Write an event with the current time."""
         # A message may have bytes that are not UTF-8, such as a file's name.
         encoded = message.encode(errors="replace")
         message = encoded[:MAX_MESSAGE_BYTES].decode(errors="ignore")
@@ -153,7 +153,7 @@ class MetricScanner:
                 # An expression without a group, or one that finds no number, does not fail the job.
                 with contextlib.suppress(ValueError, IndexError, TypeError):
                     value = float(match.group(1))
-                    # CloudWatch takes no infinity or NaN, and would refuse the whole call.
+                    # CloudWatch refuses the whole call for an infinity or NaN.
                     if math.isfinite(value):
                         metric = {"MetricName": name, "Value": value, "Timestamp": time.time()}
                         with self._lock:
@@ -174,5 +174,5 @@ class MetricScanner:
         for start in range(0, len(unsent), BATCH):
             data = [{**metric, "Dimensions": dimensions} for metric in unsent[start : start + BATCH]]
             cloudwatch = self._moto.client("cloudwatch", self._region)
-            # SageMaker names its namespaces of metrics like its groups of logs.
+            # SageMaker's metric namespaces have the names of its log groups.
             cloudwatch.put_metric_data(Namespace=self._api.log_group, MetricData=data)

@@ -86,9 +86,8 @@ class LogService:
 
     def _describe(self, request: Mapping[str, Any], region: str) -> dict[str, Any]:
         group = request["logGroupName"]
-        streams = [
-            _described(region, group, it) for it in self._streams(region, group, request.get("logStreamNamePrefix", ""))
-        ]
+        prefix = request.get("logStreamNamePrefix", "")
+        streams = [_described(region, group, stream) for stream in self._streams(region, group, prefix)]
         if request.get("orderBy") == "LastEventTime":
             streams.sort(key=lambda stream: stream.get("lastEventTimestamp", 0))
         if request.get("descending"):
@@ -105,11 +104,11 @@ class LogService:
         direction, start = "f" if request.get("startFromHead") else "b", 0
         end: int | None = None
         if token is not None:
-            direction, _, place = token.partition("/")
+            direction, _, offset = token.partition("/")
             # As on AWS, the token's direction overrides startFromHead.
-            if direction not in ("f", "b") or not place.isdigit():
+            if direction not in ("f", "b") or not offset.isdigit():
                 raise ApiError("InvalidParameterException", "The specified nextToken is invalid.")
-            start = end = int(place)
+            start = end = int(offset)
         source = read(stream.path, start) if direction == "f" else backwards(stream.path, end)
         page = _page((event for event in source if _within(event, request)), limit)
         if direction == "b":
@@ -134,18 +133,18 @@ class LogService:
         else:
             streams = list(self._streams(region, group, request.get("logStreamNamePrefix") or ""))
         limit = int(request.get("limit") or PAGE_EVENTS)
-        places: dict[str, int] = _decoded(request.get("nextToken"), {})
+        offsets: dict[str, int] = _decoded(request.get("nextToken"), {})
         matches = log_filter(request.get("filterPattern") or "")
         # Lazily, so that a page of a long log reads only a part of each file.
-        merged = heapq.merge(*[_numbered(number, stream, places) for number, stream in enumerate(streams)])
+        merged = heapq.merge(*[_numbered(number, stream, offsets) for number, stream in enumerate(streams)])
         events: list[dict[str, Any]] = []
         size = 0
-        for at, number, offset, behind, text in merged:
+        for at, number, offset, end, text in merged:
             name = streams[number].name
-            if _within((offset, behind, at, text), request) and matches(text):
+            if _within((offset, end, at, text), request) and matches(text):
                 size += len(text) + EVENT_BYTES
                 if len(events) == limit or size > PAGE_BYTES and events:
-                    return {"events": events, "nextToken": _encoded(places), "searchedLogStreams": []}
+                    return {"events": events, "nextToken": _encoded(offsets), "searchedLogStreams": []}
                 events.append(
                     {
                         "logStreamName": name,
@@ -156,7 +155,7 @@ class LogService:
                     }
                 )
             # After the return above, so that an event without room is the first of the next page.
-            places[name] = behind
+            offsets[name] = end
         return {"events": events, "searchedLogStreams": []}
 
 
@@ -166,9 +165,9 @@ def _group(request: Mapping[str, Any]) -> str:
     return str(name).removesuffix(":*").rpartition(":")[2]
 
 
-def _numbered(number: int, stream: _Stream, places: Mapping[str, int]) -> Iterator[tuple[int, int, int, int, str]]:
-    for offset, behind, at, text in read(stream.path, places.get(stream.name, 0)):
-        yield at, number, offset, behind, text
+def _numbered(number: int, stream: _Stream, offsets: Mapping[str, int]) -> Iterator[tuple[int, int, int, int, str]]:
+    for offset, end, at, text in read(stream.path, offsets.get(stream.name, 0)):
+        yield at, number, offset, end, text
 
 
 def _within(event: Event, request: Mapping[str, Any]) -> bool:
@@ -204,13 +203,13 @@ def _described(region: str, group: str, stream: _Stream) -> dict[str, Any]:
     return described
 
 
-def _encoded(place: Any) -> str:
-    return base64.urlsafe_b64encode(json.dumps(place).encode()).decode()
+def _encoded(position: Any) -> str:
+    return base64.urlsafe_b64encode(json.dumps(position).encode()).decode()
 
 
-def _decoded(token: str | None, nothing: Any) -> Any:
+def _decoded(token: str | None, default: Any) -> Any:
     if token is None:
-        return nothing
+        return default
     try:
         return json.loads(base64.urlsafe_b64decode(token))
     except ValueError:

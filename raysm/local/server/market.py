@@ -29,7 +29,7 @@ PAGE = 100
 INSUFFICIENT = (
     "CapacityError: Unable to provision requested ML compute capacity. Please retry using a different ML instance type."
 )
-"""AWS's words, as jobs that failed by it show them (DIAGNijmegen/rse-grand-challenge, issue 2631)."""
+"""AWS's message, as failed jobs show it (DIAGNijmegen/rse-grand-challenge, issue 2631)."""
 
 
 class Stock:
@@ -40,30 +40,30 @@ class Stock:
         self._records = records
         self._lock = threading.Lock()
         self._taken: dict[str, Counter[str]] = {}
-        self._words: dict[str, list[str]] = {}
+        self._texts_left: dict[str, list[str]] = {}
         # The instances of each job: of several preferred types, the one that it got.
         self._held: dict[tuple[str, JobApi, str], Counter[str]] = {}
 
     def interrupts(self, region: str, line: str) -> bool:
-        """Whether a job that wrote ``line`` loses its spot capacity: once for each text in ``interrupted_at``."""
-        words = self._scenario.of(region).capacity.interrupted_at
-        if not words:
+        """Return whether ``line`` interrupts the job that wrote it: once for each text in ``interrupted_at``."""
+        texts = self._scenario.of(region).capacity.interrupted_at
+        if not texts:
             return False
         with self._lock:
-            left = self._words.setdefault(region, list(words))
-            word = next((each for each in left if each in line), None)
-            if word is not None:
-                left.remove(word)
-        return word is not None
+            left = self._texts_left.setdefault(region, list(texts))
+            found = next((text for text in left if text in line), None)
+            if found is not None:
+                left.remove(found)
+        return found is not None
 
     def take(self, record: JobRecord) -> bool:
-        """Give a job all of its instances, or none; return whether there were enough."""
-        there = self._scenario.of(record.region).capacity.instances
+        """Reserve all instances of a job, or none; return whether there were enough."""
+        limits = self._scenario.of(record.region).capacity.instances
         for request in _choices(record.api, record.request):
             counts = asked_instances(record.api, request)
             with self._lock:
                 in_use = self._taken.setdefault(record.region, Counter())
-                if any(in_use[name] + counts[name] > limit for name, limit in there.items()):
+                if any(in_use[name] + counts[name] > limit for name, limit in limits.items()):
                     continue
                 in_use.update(counts)
                 self._held[record.region, record.api, record.name] = counts
@@ -73,7 +73,7 @@ class Stock:
         return False
 
     def give_back(self, record: JobRecord) -> None:
-        """Take the instances of a job back."""
+        """Release the instances of a job."""
         with self._lock:
             self._taken[record.region].subtract(self._held.pop((record.region, record.api, record.name)))
 
@@ -124,7 +124,7 @@ class JobInstances:
     """The instances of one job, over all of its attempts."""
 
     def __init__(self, stock: Stock, capacity: Capacity, record: JobRecord, chance: Random) -> None:
-        """Take nothing yet; ``chance`` draws what the scenario leaves open."""
+        """Reserve nothing yet; ``chance`` draws what the scenario leaves open."""
         self._stock = stock
         self._capacity = capacity
         self._record = record
@@ -132,26 +132,26 @@ class JobInstances:
         self._is_taken = False
 
     def draw_start_s(self) -> float:
-        """Return the seconds that they take to start."""
+        """Draw the seconds that the instances need to start."""
         return spread_by(self._capacity.start_spread, self._capacity.start_delay_s, self._chance)
 
     def draw_interruption_s(self, *, spot: bool) -> float:
-        """Return the seconds of running after which they are taken back; infinity is never."""
+        """Draw the seconds of running after which the job is interrupted; infinity for never."""
         rate = self._capacity.interruptions_per_hour
         return self._chance.expovariate(rate / 3600) if spot and rate else math.inf
 
     def is_taken_back_at(self, line: str, *, spot: bool) -> bool:
-        """Whether they are taken back now that the job has written ``line``."""
+        """Return whether ``line`` of the job's log interrupts it."""
         return spot and self._stock.interrupts(self._record.region, line)
 
     def take(self) -> bool:
-        """Take them; return whether the region has them."""
+        """Reserve the instances; return whether the region has them."""
         if self._chance.random() >= self._capacity.insufficient:
             self._is_taken = self._stock.take(self._record)
         return self._is_taken
 
     def give_back(self) -> None:
-        """Return them; does nothing if there are none."""
+        """Release the instances; does nothing if none are reserved."""
         if self._is_taken:
             self._is_taken = False
             self._stock.give_back(self._record)
@@ -187,7 +187,7 @@ class MarketService:
         if target == f"{QUOTAS}ListServiceQuotas":
             page, more = _page(quotas, request)
             return {"Quotas": page, **more}
-        # The account has a value for every quota, so that none is left to AWS's defaults.
+        # The account has its own value for every quota, so AWS's defaults apply to none.
         if target == f"{QUOTAS}ListAWSDefaultServiceQuotas":
             return {"Quotas": []}
         if target == f"{QUOTAS}GetServiceQuota":
@@ -199,7 +199,7 @@ class MarketService:
 
 
 def asked_instances(api: JobApi, request: Mapping[str, Any]) -> Counter[str]:
-    """Return the number of instances of each type in a request; of several preferred types the chosen or first one."""
+    """Return the number of instances of each type in a request; with preferred types, of the chosen or first one."""
     resources = _resources(api, request)
     counts: Counter[str] = Counter()
     for group in resources.get("InstanceGroups") or [settled(resources)]:
@@ -255,7 +255,7 @@ def _products_of(market: Market, region: str) -> Iterator[dict[str, Any]]:
 
 def _matches(attributes: Mapping[str, str], filters: Mapping[str, str]) -> bool:
     values = {name.lower(): value for name, value in attributes.items()}
-    # An attribute that is not listed here filters nothing; AWS's list has dozens.
+    # Ignore filters by attributes that these products lack; AWS's have dozens.
     return all(values.get(name, value) == value for name, value in filters.items())
 
 

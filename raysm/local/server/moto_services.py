@@ -29,7 +29,7 @@ ACCOUNT: str = DEFAULT_ACCOUNT_ID
 """The account that owns everything."""
 PARTITION = "aws"
 LARGE = 64 << 20
-"""Objects of more bytes are not held in memory while they are read."""
+"""Larger objects, in bytes, are read in parts."""
 CHUNK = 1 << 20
 
 
@@ -69,7 +69,7 @@ class MotoServices:
         # moto checks no keys, but botocore would look for the user's own.
         session = Session(aws_access_key_id="raysm", aws_secret_access_key="raysm", region_name=region)
         config = Config(
-            # Without a network, a call that failed would fail again, and nothing is damaged on the way.
+            # There is no network: a call that failed would fail again, and no body can be damaged.
             retries={"total_max_attempts": 1},
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
@@ -144,8 +144,8 @@ TRUST = {
 def simulate_policy(form: bytes, moto: MotoServices) -> bytes | None:
     """Answer IAM's SimulatePrincipalPolicy, which moto does not: everything is allowed.
 
-    The role is made too, so that the next question, which principals it trusts, has an answer. Return None for other
-    requests, which moto answers.
+    The role is made too, because a client asks next which principals the role trusts. Return None for other requests,
+    which moto answers.
     """
     fields = parse_qs(form.decode(errors="replace"))
     if fields.get("Action") != ["SimulatePrincipalPolicy"]:

@@ -1,6 +1,6 @@
 """Objects by URI, the download of a job's channels, and the upload of its outputs.
 
-``s3://bucket/key`` is in moto; ``file:///path`` names a file of this machine wherever AWS takes ``s3://``.
+``s3://bucket/key`` is in moto; ``file:///path`` is a file of this machine, and can replace any ``s3://`` URI.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ COMPRESSION = 1
 
 
 def is_file(uri: str) -> bool:
-    """Whether ``uri`` names a file or folder of this machine."""
+    """Return whether ``uri`` names a file or folder of this machine."""
     return uri.startswith("file://")
 
 
@@ -89,7 +89,7 @@ class Objects:
         objects = list(self._below(uri))
         if not objects:
             raise InvalidInput(f"No S3 objects found under S3 URL {uri!r}; check the bucket and the prefix")
-        self._bring(objects, folder)
+        self._download(objects, folder)
 
     def download_listed(self, uri: str, folder: Path) -> None:
         """Download the objects that the manifest at ``uri`` lists into the new ``folder``, by their names in it.
@@ -97,21 +97,21 @@ class Objects:
         Raises:
             InvalidInput: It is not a manifest, or lists objects that do not exist, or a name leads out of the folder.
         """
-        manifest = InputManifest.of(self._content(uri), uri)
+        manifest = InputManifest.of(self._read_manifest(uri), uri)
         if not is_file(manifest.prefix):
-            self._bring(list(self._listed(manifest)), folder)
+            self._download(list(self._listed(manifest)), folder)
             return
         base = self.local(manifest.prefix)
         folder.mkdir(exist_ok=True)
         for name in manifest.names:
             source, path = base / name, _place_below(folder, name, base / name)
             if not source.is_file():
-                raise InvalidInput(f"{uri} lists {source}, and no file is there")
+                raise InvalidInput(f"{uri} lists {source}, which is not a file")
             make_folder(path.parent, within=folder)
             # A copy, because a link in the folder would lead nowhere in an instance.
             shutil.copy2(source, path)
 
-    def _content(self, uri: str) -> bytes:
+    def _read_manifest(self, uri: str) -> bytes:
         if is_file(uri):
             path = self.local(uri)
             if not path.is_file():
@@ -124,9 +124,9 @@ class Objects:
     def fetch(self, uri: str, folder: Path) -> None:
         """Download everything below the folder ``uri``, which may be nothing."""
         # With the slash, so that checkpoints of run-10 are not those of run-1.
-        self._bring(list(self._below(uri.rstrip("/") + "/")), folder)
+        self._download(list(self._below(uri.rstrip("/") + "/")), folder)
 
-    def _bring(self, objects: list[_Object], folder: Path) -> None:
+    def _download(self, objects: list[_Object], folder: Path) -> None:
         folder.mkdir(exist_ok=True)
         for item in objects:
             path = _place_below(folder, item.name, f"s3://{item.bucket}/{item.key}")
@@ -159,7 +159,7 @@ class Objects:
             path: The file.
             uri: The object.
             kms_key: Key that encrypts it in S3.
-            is_ours: Whether the file may be moved; a file behind a link may be the user's own.
+            is_ours: The file may be moved; a file behind a link may be the user's own.
         """
         if is_file(uri):
             target = self.local(uri)
@@ -266,7 +266,7 @@ def bring(objects: Objects, sources: Sequence[Source], folder: Path) -> dict[str
 
 
 def upload_order(job: LocalJob, chance: Random) -> list[str]:
-    """Return a random order of the instances, as AWS promises none; of two files of one name the later one stays.
+    """Return the instances in random order, because AWS promises none: the last upload of a name stays.
 
     See the developer guide, "Amazon SageMaker AI Training Storage Folders": names of files must not clash.
     """
@@ -283,19 +283,19 @@ def upload(objects: Objects, definition: Definition, bases: Sequence[Path], scra
         definition: The outputs.
         bases: The base folders of the instances, in the order of their upload.
         scratch: A folder for archives.
-        failed: Whether the job has failed.
+        failed: The job has failed.
 
     Raises:
         InvalidRequest: The output of a job that has not failed could not be uploaded.
     """
     for output in definition.outputs:
-        # SageMaker uploads no model of a job that failed.
-        if failed and output.only_of_the_good:
+        # SageMaker does not upload the model of a job that failed.
+        if failed and output.unless_failed:
             continue
         try:
             collect(objects, output, bases, scratch, definition.kms_key)
         except (InvalidRequest, OSError) as error:
-            # A failed job has a reason that tells more.
+            # A failed job already has a more useful reason.
             if not failed:
                 raise InvalidRequest(f"Artifact upload failed: {error}") from error
 
@@ -312,7 +312,7 @@ def exit_message(job: LocalJob) -> str | None:
 
 
 def collect(objects: Objects, output: Output, bases: Sequence[Path], scratch: Path, kms_key: str | None) -> None:
-    """Upload one output of the instances with the folders ``bases``, by way of ``scratch`` if it is an archive."""
+    """Upload one output of the instances with the folders ``bases``; archives are made in ``scratch``."""
     files: dict[str, Path] = {}
     for folder in (base / output.place for base in bases):
         files |= {path.relative_to(folder).as_posix(): path for path in files_below(folder)}

@@ -86,7 +86,7 @@ class Operations:
         return operations
 
     def has(self, operation: str, request: Mapping[str, Any]) -> bool:
-        """Whether this class answers the request: moto answers tags of, and searches for, other resources."""
+        """Return whether this class answers the request; moto handles tags and searches of other resources."""
         if operation == "Search":
             return request.get("Resource") not in SEARCHED_BY_MOTO
         arn = request.get("ResourceArn")
@@ -151,11 +151,11 @@ class Operations:
             runs = [run for (where, _, mine), run in self._runs.items() if (where, mine) == (region, name)]
         unfinished = [run for run in runs if not run.await_end(0)]
         if not runs or len(unfinished) > 1:
-            raise ApiError("ValidationException", f"it is not clear which job {name} is, or whether it runs", 409)
+            raise ApiError("ValidationException", f"this server runs no job {name}, or several of different kinds", 409)
         return unfinished[0] if unfinished else None
 
     def running(self) -> list[str]:
-        """Return the names of the jobs that something is still done for, even if their records are final."""
+        """Return the names of the jobs that the server still works on, even if their records are final."""
         with self._lock:
             return [name for (_, _, name), run in self._runs.items() if run.running]
 
@@ -207,29 +207,26 @@ class Operations:
         )
         self._records.add(record)
         try:
-            run = self._life_of(record)
+            runs_programs = instance_kind(kind).runs_programs
+            run = JobRun(self._services, record) if runs_programs else SimulatedLife(self._services, record)
             with self._lock:
                 self._runs[region, api, name] = run
             run.start()
         except BaseException:
-            # For example without threads left: the request is refused, and may be repeated.
+            # For example if no thread can be started. The client may repeat the request.
             with self._lock:
                 self._runs.pop((region, api, name), None)
             self._records.delete(api, name, region)
             raise
         return {api.arn_key: record.arn}
 
-    def _life_of(self, record: JobRecord) -> JobLife:
-        is_real = instance_kind(record.instance_kind).runs_programs
-        return JobRun(self._services, record) if is_real else SimulatedLife(self._services, record)
-
     def _check_clock(self, kind: str) -> None:
-        """Raise ApiError for a job that really runs, if the server's clock is faster than this machine's."""
+        """Raise ApiError for instances that keep real time, if the server's clock has another speed."""
         speed = self._records.clock.speed
         if speed != 1.0 and not instance_kind(kind).keeps_any_time:
             raise validation(
                 f"instances of the kind {kind} run in this machine's time, and the scenario has speed = {speed:g}: "
-                "take simulated ones, or the switch out of the scenario"
+                "use simulated instances, or remove speed from the scenario"
             )
 
     def _stop(self, api: JobApi, name: str, region: str) -> Mapping[str, Any]:
@@ -281,7 +278,7 @@ class Operations:
             "Status": lambda record: record.status,
         }
         key = keys.get(by, keys["CreationTime"])
-        # By the name too: jobs of one status or moment must not change places between two pages.
+        # By name too, so that jobs with equal keys keep their order from page to page.
         records.sort(key=lambda record: (key(record), record.name), reverse=request.get("SortOrder") != "Ascending")
         page, more = page_of(records, request, lambda record: record.name)
         # As on AWS: the status filters the page, which may be empty and not the last.

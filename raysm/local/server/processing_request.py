@@ -62,8 +62,8 @@ def _outputs(request: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return list((request.get("ProcessingOutputConfig") or {}).get("Outputs") or [])
 
 
-def _brought(request: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    # An AppManaged input may lack LocalPath: the job's own program brings it.
+def _downloaded_inputs(request: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    # An AppManaged input may lack LocalPath: the job's own program fetches it.
     return [item for item in request.get("ProcessingInputs") or [] if item["S3Input"].get("LocalPath")]
 
 
@@ -82,7 +82,7 @@ def define(record: JobRecord) -> Definition:
                 uri=item["S3Input"]["S3Uri"],
                 manifest=item["S3Input"]["S3DataType"] == "ManifestFile",
             )
-            for item in _brought(request)
+            for item in _downloaded_inputs(request)
         ],
         outputs=[
             Output(place=local_part("", _path(item["S3Output"])), uri=item["S3Output"]["S3Uri"])
@@ -106,7 +106,7 @@ def specify(record: JobRecord, objects: Objects, sources: Sources) -> JobSpec:
         # The files of a Processing job have no groups.
         groups=number_hosts(("homogeneousCluster", cluster["InstanceType"], cluster["InstanceCount"])),
         command=_command(request),
-        channels=tuple(_channel(item, *sources[item["InputName"]]) for item in _brought(request)),
+        channels=tuple(_channel(item, *sources[item["InputName"]]) for item in _downloaded_inputs(request)),
         environment=request.get("Environment") or {},
         outputs={item["OutputName"]: local_part("", _path(item["S3Output"])) for item in _outputs(request)},
         description=_description(record),

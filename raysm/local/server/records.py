@@ -6,7 +6,7 @@
     HOME/jobs/training/NAME/streams/        its logs (``log_files``)
     HOME/jobs/training/NAME/work/           what its instances need while they live
     HOME/jobs/processing/NAME/…             the same
-    HOME/jobs/training@REGION/NAME/…        a job that was sent to another region than that of the server's own clients
+    HOME/jobs/training@REGION/NAME/…        a job in another region than the default one
 """
 
 import contextlib
@@ -96,7 +96,7 @@ class JobRecord:
 
     @property
     def final(self) -> bool:
-        """Whether it has ended."""
+        """True if the job has ended."""
         return self.status in FINAL
 
     @property
@@ -123,7 +123,7 @@ class Records:
     """All records of one home; every method may be called from any thread.
 
     Attributes:
-        clock: Dates changes.
+        clock: Its time is the time of a change.
     """
 
     def __init__(self, home: Path, clock: Clock | None = None) -> None:
@@ -131,7 +131,7 @@ class Records:
         self.clock = clock or Clock()
         self._jobs = home / "jobs"
         self._jobs.mkdir(parents=True, exist_ok=True)
-        # The folder itself, since another one may take its path.
+        # Identifies the folder, because another one may take its path.
         self._opened = os.stat(self._jobs)
         # Reentrant, because a holder of the records changes them.
         self._lock = threading.RLock()
@@ -149,7 +149,7 @@ class Records:
         return self._jobs / (api.kind if region == REGION else f"{api.kind}@{region}") / name
 
     def add(self, record: JobRecord) -> None:
-        """Keep a new job; raise ApiError (ResourceInUse) if there is one of its name."""
+        """Add a job; raise ApiError (ResourceInUse) if its name is taken."""
         with self._lock:
             existing = self._records.get(record.key)
             if existing is not None:
@@ -159,7 +159,7 @@ class Records:
                     f"{record.kind} job with this name already exists ({existing.arn})",
                 )
             folder = self.folder(record.api, record.name, record.region)
-            # Written first, so that a job without a file is refused.
+            # Write first, so that a job whose file cannot be written is refused.
             try:
                 self._check_home()
                 make_folder(folder, within=self._jobs)
@@ -170,7 +170,7 @@ class Records:
             self._records[record.key] = record
 
     def _check_home(self) -> None:
-        # A home that was deleted must not come back, nor jobs write into another one of its name.
+        # A deleted home must not come back, and jobs must not write into a new home at its path.
         if not os.path.samestat(os.stat(self._jobs), self._opened):
             raise FileNotFoundError(f"{self._jobs} is another folder now")
 
@@ -189,7 +189,7 @@ class Records:
                 except OSError:
                     continue
                 else:
-                    # The first warning may be missing: the log is usually on the same disk.
+                    # The warning of ``update`` may be lost: the log is usually on the same disk.
                     LOG.warning("the record of the %s, which a full disk had refused, is written now", _title(key))
                 self._unwritten.discard(key)
 
@@ -224,7 +224,7 @@ class Records:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Let no other thread change anything in the block."""
+        """Lock the records: no other thread can change them in the block."""
         with self._lock:
             yield
 
@@ -248,7 +248,7 @@ class Records:
             return record
 
     def advance(self, record: JobRecord, secondary: str, message: str, **changes: Any) -> JobRecord:
-        """Have a job enter a secondary status; the one before ends at the same moment."""
+        """Enter a secondary status; the previous one ends at the same moment."""
         now = self.clock.now()
         with self._lock:
             record = self.get(record.api, record.name, record.region)

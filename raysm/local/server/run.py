@@ -57,7 +57,7 @@ METRICS_S = 2.0
 
 
 class _Ended(Exception):
-    """The job must not go on; its end reason says why."""
+    """Ends the job's thread early; ``_end_reason`` says why."""
 
 
 class JobRun(JobLife):
@@ -73,9 +73,9 @@ class JobRun(JobLife):
         self._definition: Definition = served(record.api).define(record)
         self._folder = services.records.folder(record.api, record.name, record.region)
         self._capacity = services.scenario.of(record.region).capacity
-        # With the job's own random generator, so that a seed repeats runs in which jobs start at the same time.
+        # With the job's own random generator, so that a seed gives the same run whatever other jobs draw.
         self._job_instances = JobInstances(
-            services.stock, services.scenario.of(record.region).capacity, record, services.scenario.chance(record.name)
+            services.stock, self._capacity, record, services.scenario.chance(record.name)
         )
         self._scanner = MetricScanner(services.moto, record, self._definition.metrics)
         self._end_reason: EndReason | None = None
@@ -97,7 +97,7 @@ class JobRun(JobLife):
 
     @property
     def running(self) -> bool:
-        """Whether the job has not ended."""
+        """True while the job's thread runs."""
         return self._thread.is_alive()
 
     def start(self) -> None:
@@ -120,7 +120,7 @@ class JobRun(JobLife):
             check_interruption(self._status.record, spot=self._definition.spot, is_ending=self._end_reason is not None)
             self._ask_to_end("interrupt")
 
-    def _take_back(self) -> None:
+    def _interrupt_if_running(self) -> None:
         # The job may have ended by now, or be uploading.
         with contextlib.suppress(ApiError):
             self.interrupt()
@@ -151,13 +151,13 @@ class JobRun(JobLife):
             if not self._services.cores.wait(ticket, 0.0):
                 self._status.wait_for_capacity(self._services.cores.reason(ticket))
             while not self._services.cores.wait(ticket, TICK_S):
-                self._look_at_clock(waiting=True)
+                self._check_limits(waiting=True)
                 self._status.explain_waiting(ticket, self._services.cores.reason(ticket))
             self._warm = self._services.pools.take(self._status.record)
             if not self._warm:
-                self._launch()
+                self._wait_for_start()
             if self._warm or self._job_instances.take():
-                self._attempts()
+                self._run_attempts()
             else:
                 self._fail(INSUFFICIENT)
         except _Ended:
@@ -168,13 +168,13 @@ class JobRun(JobLife):
         except (RaysmError, OSError) as error:
             self._fail(f"InternalServerError: {error}")
         except BaseException as error:
-            # A bug: its traceback belongs into the server's log.
+            # A bug: raise it, so that its traceback is in the server's log.
             self._fail(f"InternalServerError: {type(error).__name__}: {error}")
             raise
         finally:
             self._services.cores.give_back(ticket)
             self._job_instances.give_back()
-            # An attempt that broke off has not removed its own.
+            # An attempt that failed has not removed its folder.
             shutil.rmtree(self._folder / "work", ignore_errors=True)
 
     def _finish(self, status: str, secondary: str, message: str, reason: str | None = None, **changes: Any) -> None:
@@ -190,7 +190,7 @@ class JobRun(JobLife):
         else:
             self._finish("Stopped", *ended(reason, self._api.title), **changes)
 
-    def _look_at_clock(self, *, waiting: bool = False, running_s: float = 0.0) -> None:
+    def _check_limits(self, *, waiting: bool = False, running_s: float = 0.0) -> None:
         """Check the time limits; raise _Ended if the job is to end and has no instances."""
         if self._end_reason is None:
             ran_s = self._training_s + running_s
@@ -209,23 +209,20 @@ class JobRun(JobLife):
     def _waited_s(self) -> float:
         return time.monotonic() - self._begun_s
 
-    def _happens(self, share: float) -> bool:
-        return self._services.chance.random() < share
-
-    def _launch(self) -> None:
+    def _wait_for_start(self) -> None:
         """Wait for the scenario's start delay."""
         begin_s = time.monotonic() + self._job_instances.draw_start_s()
         while (left_s := begin_s - time.monotonic()) > 0:
             self._changed.wait(min(TICK_S, left_s))
-            self._look_at_clock(waiting=True)
+            self._check_limits(waiting=True)
 
-    def _attempts(self) -> None:
-        """Run the instances, again after each interruption and after as many errors of the service as are allowed."""
+    def _run_attempts(self) -> None:
+        """Run attempts until one ends the job; another follows an interruption or a retried error of the service."""
         # RetryStrategy does not count interruptions.
         number, retries = 1, self._definition.retries
         while True:
             try:
-                if not self._attempt(number):
+                if not self._run_attempt(number):
                     return
                 with self._records.held():  # keep a stop that comes meanwhile
                     self._end_reason = None if self._end_reason == "interrupt" else self._end_reason
@@ -242,15 +239,15 @@ class JobRun(JobLife):
                 )
             number += 1
 
-    def _attempt(self, number: int) -> bool:
+    def _run_attempt(self, number: int) -> bool:
         """Run the instances once; return whether they were interrupted."""
         # A new folder for each attempt: SageMaker's new instances find only their checkpoints.
         root = self._folder / "work" / str(number)
         make_folder(root, within=self._folder)
         self._status.enter("Downloading", "Downloading input data", attempts=number)
         spec = self._specify(bring(self._services.objects, self._definition.sources, root / "channels"))
-        self._look_at_clock(waiting=True)
-        # A stream is named by the second at which its container began.
+        self._check_limits(waiting=True)
+        # A stream's name has the second at which its container started.
         writer = LogWriter(self._folder / "streams", time.time(), self._status.changes.add)
 
         lost = False
@@ -261,7 +258,7 @@ class JobRun(JobLife):
             self._scanner.line(text)
             if self._job_instances.is_taken_back_at(text, spot=self._definition.spot):
                 lost = True
-                self._take_back()
+                self._interrupt_if_running()
 
         image = served(self._api).image(self._status.record.request)
         with (
@@ -288,7 +285,7 @@ class JobRun(JobLife):
                 self._job = None
             self._training_s += max(0.0, outcome.ended_s - outcome.started_s)
             self._status.update(training_s=self._training_s)
-            # A job that ended by itself before the signal came has its outcome, unless it lost its instances at a line.
+            # A job that ended by itself before the signal keeps its outcome, unless a line of its log interrupted it.
             if self._end_reason == "interrupt" and (outcome.status == "Stopped" or lost):
                 self._status.enter(
                     "Interrupted", f"{self._api.title} job interrupted: its spot capacity was taken away"
@@ -316,28 +313,28 @@ class JobRun(JobLife):
             writer.agent_line(host, AGENT_COMPLAINT)
 
     def _watch(self, job: LocalJob) -> Outcome:
-        """Wait for the instances, and end them if there is a reason to."""
+        """Wait until the instances have ended; stop them at a request, a time limit or an interruption."""
         began = sent_s = time.monotonic()
         stopping = False
-        capacity = self._capacity
-        breaks_s = began + INTERNAL_ERROR_AFTER_S if self._happens(capacity.internal_errors) else math.inf
-        if (taken_back_s := self._job_instances.draw_interruption_s(spot=self._definition.spot)) < math.inf:
-            self._services.timers.after(taken_back_s, self._take_back)
+        has_internal_error = self._services.chance.random() < self._capacity.internal_errors
+        error_at_s = began + INTERNAL_ERROR_AFTER_S if has_internal_error else math.inf
+        if (interrupted_s := self._job_instances.draw_interruption_s(spot=self._definition.spot)) < math.inf:
+            self._services.timers.after(interrupted_s, self._interrupt_if_running)
         while True:
-            self._changed.wait(min(self._pause_s(time.monotonic() - began), max(0.0, breaks_s - time.monotonic())))
+            self._changed.wait(min(self._pause_s(time.monotonic() - began), max(0.0, error_at_s - time.monotonic())))
             self._changed.clear()
-            # First: the end of the instances comes before any reason to end them.
+            # Check first whether the instances have ended: then no reason to end them counts.
             with contextlib.suppress(TimeoutError):
                 outcome = job.wait(0)
                 self._scanner.send()
                 return outcome
             now = time.monotonic()
-            self._look_at_clock(running_s=now - began)
-            # Without grace or upload, because the end of the server waits for this.
+            self._check_limits(running_s=now - began)
+            # Without grace period or upload, because the server waits for this before it ends.
             if self._end_reason == "shutdown":
                 job.close()
                 raise _Ended
-            if now >= breaks_s:
+            if now >= error_at_s:
                 self._training_s += now - began
                 raise RaysmError(INTERNAL_ERROR)
             if self._end_reason is not None and not stopping:
@@ -357,7 +354,7 @@ class JobRun(JobLife):
     def _conclude(self, job: LocalJob, outcome: Outcome) -> None:
         self._status.enter("Uploading", f"Uploading generated {self._api.kind} model")
         failed = outcome.status == "Failed"
-        # Of a failed job too: its outputs may tell why.
+        # Upload after a failure too: the outputs may show its cause.
         self._upload(job, failed)
         changes: dict[str, Any] = {"exit_message": exit_message(job) if self._api.has_exit_message else None}
         if failed:

@@ -1,7 +1,7 @@
 """Keep moto's S3, which is in memory, over restarts of the server.
 
-At the end each bucket is written into a file, at the start they are read. A server that is killed leaves the files of
-the end before. Of raysm's own bucket only the payloads of jobs are kept that a follow-up job will start from.
+A server writes each bucket to a file when it ends, and reads the files when it starts. A server that is killed leaves
+the files of the previous end. Of raysm's own bucket, only the payloads that a follow-up job needs are kept.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ def _restarts_left(record: JobRecord) -> int:
     return 0
 
 
-def _wanted(records: Iterable[JobRecord]) -> tuple[str, ...]:
+def _prefixes_to_keep(records: Iterable[JobRecord]) -> tuple[str, ...]:
     """Return the prefixes of keys that follow-up jobs will read."""
     prefixes: set[str] = set()
     for record in records:
@@ -47,13 +47,13 @@ def _wanted(records: Iterable[JobRecord]) -> tuple[str, ...]:
 
 
 def _is_own(bucket: str) -> bool:
-    """Whether a bucket is raysm's own in some region."""
+    """Return whether a bucket is raysm's own in some region."""
     return bucket == LOCAL_BUCKET or bucket.startswith(f"{LOCAL_BUCKET}-")
 
 
 def save(home: Path, records: Iterable[JobRecord]) -> None:
     """Write every bucket of the server of ``home``; S3 must not be used meanwhile."""
-    names = _wanted(records)
+    prefixes = _prefixes_to_keep(records)
     present = buckets()
     folder = _folder(home)
     if folder.is_dir():
@@ -62,14 +62,14 @@ def save(home: Path, records: Iterable[JobRecord]) -> None:
                 # The bucket was deleted.
                 path.unlink()
     for name, bucket in present.items():
-        part = only_with(bucket, names) if _is_own(name) else contextlib.nullcontext()
+        part = only_with(bucket, prefixes) if _is_own(name) else contextlib.nullcontext()
         with part, replacing(folder / name, mode=0o600, within=folder.parent) as beside:
             with beside.open("wb") as file:
                 pickle.dump(bucket, file, protocol=5)
 
 
 def restore(home: Path) -> None:
-    """Read the buckets of the server before; a file that cannot be read is moved away, and logged."""
+    """Read the buckets of the previous server; a file that cannot be read is logged and moved away."""
     folder = _folder(home)
     for other in folder.parent.iterdir() if folder.parent.is_dir() else ():
         if other.name not in (folder.name, UNREADABLE) and other.is_dir() and any(other.iterdir()):

@@ -44,7 +44,7 @@ class Cores:
         self._changed = threading.Condition()
 
     def ask(self, instances: int, job: str = "") -> Ticket:
-        """Queue a job with so many instances."""
+        """Queue a job with ``instances`` instances; return its place in the queue."""
         ticket = Ticket(min(instances, self.cores), job)
         with self._changed:
             self._waiting.append(ticket)
@@ -73,7 +73,7 @@ class Cores:
             return len(self._waiting)
 
     def reason(self, ticket: Ticket) -> str:
-        """Return what a ticket waits for, in words; empty if it does not wait."""
+        """Return a text that says what a ticket waits for; empty if it does not wait."""
         with self._changed:
             if ticket not in self._waiting:
                 return ""
@@ -110,7 +110,7 @@ class Timers:
         self._is_closed = False
 
     def after(self, seconds: float, do: Callable[[], None]) -> None:
-        """Call ``do`` in so many seconds; its exceptions are logged."""
+        """Call ``do`` after ``seconds``; its exceptions are logged."""
         with self._changed:
             # The number orders functions of the same moment.
             heapq.heappush(self._queue, (time.monotonic() + seconds, next(self._numbers), do))
@@ -120,7 +120,7 @@ class Timers:
             self._changed.notify()
 
     def close(self) -> None:
-        """Wait for the function that is being called, and call no more."""
+        """Wait for a function that is running, and call no others."""
         with self._changed:
             self._is_closed = True
             self._changed.notify()

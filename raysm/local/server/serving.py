@@ -1,4 +1,4 @@
-"""The server process: one for each home, which clients find by its record, and which ends when it is idle."""
+"""The server process: one for each home. Clients find it by its record; it ends when it is idle."""
 
 import contextlib
 import fcntl
@@ -35,7 +35,8 @@ from raysm.local.server.services import Cores, Services
 from raysm.local.server.warm_pools import WarmPools, terminated
 
 LOST = "InternalServerError: the embedded SageMaker that ran the job was killed; its instances ended with it"
-LOOK_S = 0.5
+POLL_S = 0.5
+"""How often the server checks whether to end."""
 LOG = logging.getLogger(__name__)
 
 SDK_CONFIG = f"""\
@@ -87,15 +88,15 @@ def _locked(home: Path) -> Iterator[int]:
         os.close(handle)
 
 
-def _is_there(home: Path, lock: int) -> bool:
-    """Whether ``home`` is still the folder that this server locked, and was not deleted or made again."""
+def _is_same_home(home: Path, lock: int) -> bool:
+    """Return whether ``home`` is still the folder that this server locked, not deleted and not made again."""
     try:
         return os.path.samestat(os.stat(lock_file(home)), os.fstat(lock))
     except OSError:
         return False
 
 
-def _close_to_others(home: Path) -> None:
+def _restrict_access(home: Path) -> None:
     """Make tokens, data and models readable by this user only, even in an existing home.
 
     Only the folders above them are closed, because the modes in an instance's folders are those of SageMaker.
@@ -106,10 +107,14 @@ def _close_to_others(home: Path) -> None:
 
 
 def serve(options: Options) -> None:
-    """Serve until told to end, or idle; raise InvalidRequest if a server runs already or the scenario is wrong."""
+    """Serve until a signal, a shutdown request or the idle limit.
+
+    Raises:
+        InvalidRequest: A server of this home runs already, or the scenario is wrong.
+    """
     with _locked(options.home) as lock:
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
-        _close_to_others(options.home)
+        _restrict_access(options.home)
         if os.getsid(0) == os.getpid():  # not in a terminal; instances have their own sessions
             let_others_first()
         scenario = read(scenario_file(options.home))
@@ -119,7 +124,7 @@ def serve(options: Options) -> None:
         started_s = time.time()
         clock = Clock(speed=scenario.speed, begun_s=started_s)
         records = Records(options.home, clock)
-        # First: a job of a killed server must not be seen as InProgress.
+        # First, so that no client sees a job of a killed server as InProgress.
         _recover(records)
         s3_snapshot.restore(options.home)
         moto = MotoServices()
@@ -143,7 +148,7 @@ def serve(options: Options) -> None:
         batch = BatchService(options.home, clock, moto)
         app = App(operations, LogService(records), console, moto, faults, entering, market, batch)
         server = HttpServer(options.port, app)
-        # A handler only sets an event, because it may interrupt this thread while it holds a lock.
+        # The handler only sets an event, because this thread may hold a lock when a signal interrupts it.
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda number, frame: ending.set())
         try:
@@ -155,10 +160,13 @@ def serve(options: Options) -> None:
                 speed=scenario.speed,
             )
             batch.jobs.url = record.url
-            busy = lambda: bool(operations.running() or batch.running or app.answering)  # noqa: E731
-            _listen(server, app, busy, options, ending, record, lock, records)
+
+            def is_busy() -> bool:
+                return bool(operations.running() or batch.running or app.answering)
+
+            _serve_until_end(server, app, is_busy, options, ending, record, lock, records)
         finally:
-            if _is_there(options.home, lock):
+            if _is_same_home(options.home, lock):
                 # First, so that clients do not find a server that ends.
                 ServerRecord.remove(options.home)
             batch.shut_down()
@@ -167,7 +175,7 @@ def serve(options: Options) -> None:
             services.pools.close()
             server.shutdown()
             server.server_close()
-            if _is_there(options.home, lock):
+            if _is_same_home(options.home, lock):
                 records.retry()
                 for title in records.unwritten():
                     LOG.error("the record of the %s could not be written; the next server will not know its end", title)
@@ -175,10 +183,10 @@ def serve(options: Options) -> None:
                 s3_snapshot.save(options.home, records.all())
 
 
-def _listen(
+def _serve_until_end(
     server: HttpServer,
     app: App,
-    busy: Callable[[], bool],
+    is_busy: Callable[[], bool],
     options: Options,
     ending: threading.Event,
     record: ServerRecord,
@@ -191,13 +199,13 @@ def _listen(
     put(sdk_config_file(options.home), SDK_CONFIG, within=options.home)
     record.write(options.home)
     last_job_s = time.monotonic()
-    while not ending.wait(LOOK_S):
+    while not ending.wait(POLL_S):
         now = time.monotonic()
-        if busy():
+        if is_busy():
             last_job_s = now
         if now - max(last_job_s, app.last_request_s) > options.idle_s:
             return
-        if not _is_there(options.home, lock):  # no client could find this server or end its jobs
+        if not _is_same_home(options.home, lock):  # no client could find this server or end its jobs
             LOG.warning("the home %s was deleted: its server ends, and its jobs with it", options.home)
             return
         records.retry()
@@ -215,7 +223,7 @@ def _recover(records: Records) -> None:
                 failure_reason=LOST,
                 ended_s=records.clock.now(),
             )
-        # Of ended jobs too: the server may have been killed before it removed these.
+        # Of ended jobs too: a server may have been killed before it removed their folders.
         for name in ("work", "warm"):
             shutil.rmtree(records.folder(record.api, record.name, record.region) / name, ignore_errors=True)
         if record.warm_pool is not None:

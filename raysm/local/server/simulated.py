@@ -36,16 +36,11 @@ REFUSAL_S = 30.0
 """Seconds until a job fails for which the region has no instances."""
 RUN_S = "simulated_run_s"
 FAILURE = "simulated_failure"
-"""Hyperparameters by which a job sets its own run time and failure."""
+"""Hyperparameters that set a job's own run time and failure."""
 
 
 class SimulatedLife(JobLife):
-    """Runs one job; nothing of it really runs."""
-
-    @property
-    def instances(self) -> Mapping[str, Instance]:
-        """None: nothing runs."""
-        return {}
+    """Plays one job without running anything."""
 
     def __init__(self, services: Services, record: JobRecord) -> None:
         self._services = services
@@ -69,8 +64,13 @@ class SimulatedLife(JobLife):
         self._lock = threading.RLock()
 
     @property
+    def instances(self) -> Mapping[str, Instance]:
+        """Always empty, because nothing runs."""
+        return {}
+
+    @property
     def running(self) -> bool:
-        """Whether it has not ended."""
+        """True until the job has ended."""
         return not self._status.final.is_set()
 
     def start(self) -> None:
@@ -79,13 +79,13 @@ class SimulatedLife(JobLife):
             self._launch()
 
     def stop(self) -> None:
-        """Ask it to end; raises ApiError if it has ended."""
+        """Ask the job to end; raise ApiError if it has ended."""
         with self._lock:
             check_stop(self.record)
             self._end_early("stop")
 
     def interrupt(self) -> None:
-        """Take its spot capacity back, after which it starts again; raises ApiError without spot capacity."""
+        """Interrupt the job, which then starts again; raise ApiError if it does not run on spot capacity."""
         with self._lock:
             check_interruption(self.record, spot=self._definition.spot, is_ending=self._running_since_s is None)
             self._interrupted()
@@ -101,12 +101,12 @@ class SimulatedLife(JobLife):
         self._step += 1
         step = self._step
 
-        def take() -> None:
+        def run_step() -> None:
             with self._lock:
                 if step == self._step and self.running:
                     do()
 
-        self._services.timers.after(self._clock.takes_s(seconds), take)
+        self._services.timers.after(self._clock.takes_s(seconds), run_step)
 
     def _launch(self) -> None:
         delay_s, wait_s = self._job_instances.draw_start_s(), self._left_of_wait_s()
@@ -165,7 +165,7 @@ class SimulatedLife(JobLife):
     def _pause(self) -> None:
         """Count the time that it ran, and return its instances."""
         if self._running_since_s is not None:
-            # A late timer is no work.
+            # The delay of a late timer does not count as work.
             ran_s = min(self._clock.now() - self._running_since_s, self._left_s)
             self._training_s, self._left_s = self._training_s + ran_s, self._left_s - ran_s
             self._running_since_s = None

@@ -29,14 +29,17 @@ def entrypoint_of(request: Mapping[str, Any]) -> list[str] | None:
     command = request["AlgorithmSpecification"].get("ContainerEntrypoint")
     if command:
         return list(command)
-    if not _value(request, PROGRAM):
+    if not _setting(request, PROGRAM):
         return None
     # By path: the instances see this machine's files.
     return ["python3", str(Path(framework_image.__file__).resolve()), str(DEFAULT_BASE)]
 
 
 def check_kind(request: Mapping[str, Any], kind: str) -> None:
-    """Raise InvalidRequest for a job without entry point in real images, which lack the program that plays them."""
+    """Raise InvalidRequest for a job without ContainerEntrypoint whose instances run an image.
+
+    Images do not have the program that plays the framework images.
+    """
     if instance_kind(kind).needs_image and not request["AlgorithmSpecification"].get("ContainerEntrypoint"):
         raise InvalidRequest(
             f"instances of kind {kind!r} need ContainerEntrypoint; add it to the request, or take "
@@ -46,13 +49,13 @@ def check_kind(request: Mapping[str, Any], kind: str) -> None:
 
 def source_of(request: Mapping[str, Any]) -> Source | None:
     """Return the source of a job's code that a framework image would download."""
-    uri = _value(request, SUBMITTED)
+    uri = _setting(request, SUBMITTED)
     if request["AlgorithmSpecification"].get("ContainerEntrypoint") or not uri.startswith("s3://"):
         return None
     return Source(name=SUBMITTED, uri=uri)
 
 
-def _value(request: Mapping[str, Any], name: str) -> str:
+def _setting(request: Mapping[str, Any], name: str) -> str:
     hyperparameters = decoded(request.get("HyperParameters") or {})
     return str(hyperparameters.get(name) or (request.get("Environment") or {}).get(name.upper()) or "")
 
@@ -68,7 +71,7 @@ def check(request: Mapping[str, Any]) -> None:
 
 def _check_resources(resources: Mapping[str, Any]) -> None:
     count = sum(len(group.hosts) for group in _groups(resources))
-    # The addresses of one /24.
+    # A network of instances has the addresses of one /24.
     if count > MAX_INSTANCES:
         raise ApiError(
             "ResourceLimitExceeded",
@@ -79,7 +82,7 @@ def _check_resources(resources: Mapping[str, Any]) -> None:
 
 def _check_algorithm(request: Mapping[str, Any]) -> None:
     algorithm = request.get("AlgorithmSpecification")
-    # The model requires neither this nor the image.
+    # botocore's model requires neither AlgorithmSpecification nor the image.
     if not algorithm:
         raise validation("AlgorithmSpecification is required")
     if not algorithm.get("TrainingImage"):
@@ -140,10 +143,8 @@ def define(record: JobRecord) -> Definition:
         sources=[*sources, *([script] if script else [])],
         outputs=[
             # An empty archive too, because ModelArtifacts always names it.
-            Output(
-                place=PurePosixPath("model"), uri=model, archive=archived, even_empty=archived, only_of_the_good=True
-            ),
-            # Of a failed job too: it may tell why.
+            Output(place=PurePosixPath("model"), uri=model, archive=archived, even_empty=archived, unless_failed=True),
+            # Uploaded after a failure too: it may show the cause.
             Output(
                 place=PurePosixPath("output/data"),
                 uri=f"{prefix}/output.tar.gz" if archived else f"{prefix}/data",

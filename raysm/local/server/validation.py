@@ -54,9 +54,9 @@ def check(operation: str, request: Any) -> None:
 
 def refuse(broken: Iterable[Violation], error: Callable[[str], ApiError]) -> None:
     """Raise the service's own ``error`` for a request with violations."""
-    wrong = [_worded(violation) for violation in broken if not _may_pass(violation)]
+    wrong = [_message(violation) for violation in broken if not _may_pass(violation)]
     if wrong:
-        # The number tells of those that are not shown.
+        # The number includes violations that are not shown.
         shown = "; ".join(wrong[:MOST_SHOWN])
         raise error(f"{len(wrong)} validation error{'s'[: len(wrong) > 1]} detected: {shown}")
 
@@ -78,7 +78,7 @@ def check_rules(api: JobApi, request: Mapping[str, Any]) -> None:
         raise ApiError("ResourceLimitExceeded" if breach.is_quota else "ValidationException", breach.message)
 
 
-def _worded(violation: Violation) -> str:
+def _message(violation: Violation) -> str:
     path, shown = _named(violation.path), str(violation.value)[:LONGEST_SHOWN]
     match violation.rule:
         case Rule.MISSING:
@@ -116,5 +116,5 @@ def _step(step: Step) -> str:
         case Entry(key):
             return f"{key}.member"
         case _:
-            # SageMaker's words begin a member with a lower-case letter, ``hyperParameters``.
+            # SageMaker's messages begin a member with a lower-case letter, ``hyperParameters``.
             return step[:1].lower() + step[1:]

@@ -36,7 +36,7 @@ class _Pool:
     record: JobRecord
     """The job when it ended."""
     folder: Path
-    """The kept cache folders, one for each host."""
+    """The folder with the kept cache folders, one for each host."""
     since_s: float
     """When the pool was made, in seconds since the epoch."""
     end: threading.Timer
@@ -49,7 +49,7 @@ def keep_alive_s(request: Mapping[str, Any]) -> int:
 
 
 def terminated(status: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the status of a pool whose server has ended, from its last status."""
+    """Return the new status of a pool after its server has ended."""
     return status if status["Status"] == "Reused" else {**status, "Status": "Terminated"}
 
 
@@ -84,7 +84,7 @@ class WarmPools:
         pool = _Pool(record=record, folder=self.folder(record), since_s=time.time(), end=end)
         with self._lock:
             self._pools[record.arn] = pool
-            self._tell(pool, "Available")
+            self._set_status(pool, "Available")
             end.start()
 
     def take(self, record: JobRecord) -> bool:
@@ -97,7 +97,7 @@ class WarmPools:
             del self._pools[pool.record.arn]
             if pool.folder.is_dir():
                 shutil.move(pool.folder, self.folder(record))
-            self._tell(pool, "Reused", ReusedByJob=record.arn)
+            self._set_status(pool, "Reused", ReusedByJob=record.arn)
             if keep_alive_s(record.request):
                 self._records.update(record.api, record.name, record.region, warm_pool={"Status": "InUse"})
             return True
@@ -128,19 +128,19 @@ class WarmPools:
 
     def _terminate(self, pool: _Pool) -> None:
         shutil.rmtree(pool.folder, ignore_errors=True)
-        self._tell(pool, "Terminated")
+        self._set_status(pool, "Terminated")
 
-    def _tell(self, pool: _Pool, status: str, **more: str) -> None:
+    def _set_status(self, pool: _Pool, status: str, **more: str) -> None:
         seconds = round(time.time() - pool.since_s)
         status_document = {"Status": status, "ResourceRetainedBillableTimeInSeconds": seconds, **more}
-        # Its job may have been deleted meanwhile.
+        # The pool's job may have been deleted meanwhile.
         with contextlib.suppress(ApiError):
             self._records.update(pool.record.api, pool.record.name, pool.record.region, warm_pool=status_document)
 
 
 def _key(record: JobRecord) -> tuple[Any, ...]:
     resources = record.request.get("ResourceConfig") or {}
-    # An image has no part in it: other images run on the same instances.
+    # Without the image: instances of a pool can run another image.
     return (
         record.api,
         record.region,
