@@ -21,7 +21,7 @@ class SubmitOptions(TypedDict, total=False):
     """The options of a job beside its workload; None is the default of each.
 
     Attributes:
-        cluster: The instances; None is the target's default, ``on.instances`` local ones.
+        cluster: The instances. AWS requires them; on this machine None is ``on.instances`` instances.
         inputs: Channels by name: ``s3://…``, a local path, an ``Input``, ``other_job.output("data")``,
             ``job:NAME/data``, or data: a NumPy array, a torch tensor, a pandas or polars data frame.
         name: Name of the task, from which each run's own name is made; None is made from the workload.

@@ -1,7 +1,7 @@
 """Options in files: ``raysm.toml`` of a project with its profiles, and whole requests.
 
-The file is given, or found upwards from the working folder; each value knows its line. Passwords, tokens and keys do
-not belong in these files: they are beside the source, and all who may describe a job can read them.
+The file is given, or found in the working folder or above it. Errors name the line of a value. Passwords, tokens and
+keys do not belong in these files: they are beside the source, and all who may describe a job can read them.
 """
 
 import json
@@ -20,7 +20,7 @@ PROFILES = "profile"
 """The table of profiles by name."""
 
 SCRIPT_PATHS = ("source_dir", "script")
-"""Options of a workload that are paths, the base of the others first."""
+"""Options of a workload that are paths: the script is relative to the source folder, if that is given."""
 
 
 def find_project_file(start: Path, home: Path) -> Path | None:
@@ -56,7 +56,7 @@ class Project:
                 raise InvalidRequest(f"{file.origin((PROFILES, name))}: write a profile as [{PROFILES}.NAME.cluster]")
         if "workload" in file.data:
             raise InvalidRequest(
-                f"{file.origin(('workload',))}: a project is for many workloads; one belongs to a file for --request"
+                f"{file.origin(('workload',))}: a project file has no workload; put it into a file for --request"
             )
         base = {name: item for name, item in file.data.items() if name != PROFILES}
         layers: dict[str | None, Layer] = {None: file.layer(base, (), workload=False)}
@@ -129,7 +129,7 @@ def absolute(data: Mapping[str, Any], base: Path) -> dict[str, Any]:
 
 
 def _located(item: Mapping[str, Any], base: Path) -> Mapping[str, Any]:
-    # Outputs of other jobs and URIs are not paths.
+    # URIs and references to other jobs' outputs are not paths.
     is_path = "://" not in item.get("uri", "://") and not item["uri"].startswith("job:")
     return {**item, "uri": _joined(item["uri"], base)} if is_path else item
 

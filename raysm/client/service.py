@@ -104,7 +104,7 @@ class Service:
 
     @property
     def polling(self) -> Polling:
-        """How often jobs are polled; the embedded server says how late its lines may be once it runs."""
+        """How often jobs are polled, and how late log lines may be, which an embedded server reports once it runs."""
         return self._polling or self.connection.polling
 
     @property
@@ -143,7 +143,7 @@ class Service:
 
     @contextlib.contextmanager
     def followed(self) -> Iterator[None]:
-        """While it runs, a job is followed: an embedded server that was shut down is not started again."""
+        """Mark a job as followed while the block runs, so that an embedded server which was shut down stays down."""
         # A counter, since several threads may follow jobs of one service.
         with self._lock:
             self._followers += 1
@@ -311,7 +311,7 @@ def _translate(action: str, error: Exception) -> ServiceError | None:
             )
         case exceptions.NoRegionError():
             return ServiceError(f"{action}: no AWS region is set", remedy=SET_REGION)
-        # With SSO, the token itself is too old, so the call is not even made.
+        # With SSO, the token itself has expired, so botocore does not even make the call.
         case exceptions.SSOError() | exceptions.TokenRetrievalError() | exceptions.CredentialRetrievalError():
             return CredentialsExpired(f"{action}: {error}", remedy=LOGIN)
         case exceptions.HTTPClientError() | exceptions.ConnectionError() | exceptions.IncompleteReadError():
@@ -331,7 +331,7 @@ def _translate(action: str, error: Exception) -> ServiceError | None:
 
 def _refusal(action: str, error: Mapping[str, str]) -> ServiceError:
     code, message = error.get("Code", ""), error.get("Message", "")
-    # SageMaker has no code for a missing job: only the message of a ValidationException tells.
+    # SageMaker has no code for a missing job: only the message of a ValidationException says so.
     is_absent = any(words in message.lower() for words in ("not found", "could not find"))
     if "_job" in action and (code == "ResourceNotFound" or (code == "ValidationException" and is_absent)):
         return JobNotFound(f"there is no such job: {message}", code=code)

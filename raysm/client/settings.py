@@ -16,7 +16,7 @@ from raysm.request.codec import from_json, hints_of
 from raysm.request.job import hyperparameter_text
 
 Key: TypeAlias = tuple[str, ...]
-"""The way to a value: ``("cluster", "count")``."""
+"""The path to a value: ``("cluster", "count")``."""
 
 TARGETS: Mapping[str, type[Target]] = {
     target.kind: target for target in sorted(typing.get_args(Target), key=lambda target: target is not Local)
@@ -105,7 +105,7 @@ def _is_table(hint: Any) -> bool:
 
 
 def _hints_in(hint: Any, name: str) -> Mapping[str, Any]:
-    """Return the names that a table may have, with their types; ``name`` is one if users choose the names."""
+    """Return the types of a table's values by name; if users choose the names, only the type for ``name``."""
     if isinstance(hint, Mapping):
         return hint
     if hint is Workload:  # checked as a whole, once its kind is known
@@ -142,15 +142,15 @@ class Settings:
         self.values: dict[Key, Any] = {}
         self._origins: dict[Key, Callable[[Key], str]] = {}
         for layer in layers:
-            self._lay(layer)
+            self._merge(layer)
 
-    def _lay(self, layer: Layer) -> None:
+    def _merge(self, layer: Layer) -> None:
         replaced: list[Key] = []
-        # Not whether the key is there: a printed request has empty groups beside a type and a count.
+        # The key alone does not count: a printed request has empty groups beside a type and a count.
         if layer.values.get(GROUPS):
             replaced += UNIFORM
         elif any(key in layer.values for key in UNIFORM):
-            # The head is one of the groups.
+            # ``head`` names one of the groups.
             replaced += [GROUPS, ("cluster", "head")]
         kind = ("workload", "kind")
         if kind in layer.values and self.values.get(kind) not in (None, layer.values[kind]):
@@ -178,19 +178,19 @@ class Settings:
         """The kind of target."""
         return TARGETS[self.values.get(("on",), next(iter(TARGETS)))]
 
-    def target(self, **lacking: Any) -> Target:
+    def target(self, **defaults: Any) -> Target:
         """Return the target.
 
         Args:
-            lacking: Values for options that were not chosen: reading a job needs no role.
+            defaults: Values of options that were not chosen: reading a job needs no role.
 
         Raises:
             InvalidRequest: It needs an option that was not chosen.
         """
         kind = self.on
         fields = dataclasses.fields(kind)
-        used = {field.name: lacking[field.name] for field in fields if field.name in lacking}
-        chosen = used | self.table(kind.kind)
+        names = {field.name for field in fields}
+        chosen = {name: value for name, value in defaults.items() if name in names} | self.table(kind.kind)
         for field in fields:
             if field.default is dataclasses.MISSING and field.name not in chosen:
                 raise InvalidRequest(
@@ -215,8 +215,8 @@ class Settings:
                 raise InvalidRequest(f"{self.origin(key)}: a {name} has no option {_nearest(key, fields)}")
         for option, field in fields.items():
             if option not in chosen and field.default is dataclasses.MISSING is field.default_factory:
-                raise InvalidRequest(f"the {name} has no {option}; the request's [workload] has to say it")
-        # Not by the codec, because the class has better messages about its values.
+                raise InvalidRequest(f"the {name} has no {option}; give it in the request's [workload]")
+        # Without the codec, because the class has better messages about its values.
         return kind(**{key: tuple(item) if isinstance(item, list) else item for key, item in chosen.items()})
 
     def options(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """From a workload and options to a job that is ready to be sent: request, plan and checks, in this order.
 
-``prepare`` sends nothing: its plan is the very call that ``Prepared.send`` makes.
+``prepare`` sends nothing: its plan is exactly the call that ``Prepared.send`` makes.
 """
 
 import re
@@ -41,15 +41,14 @@ def submit(
     resume: bool = False,
     **options: Unpack[SubmitOptions],
 ) -> Job:
-    """Send a job, and return the handle on it; it does not wait.
+    """Send a job, and return its handle without waiting for it.
 
     Args:
         workload: ``Script``, ``Function``, ``Similarity``, ``TorchScript``, ``DataParallel``, or one of a kind of your
-            own; or a whole ``JobRequest``, whose name is the task's, and beside which only the option ``wheels`` may
-            be given.
+            own. Or a whole ``JobRequest``, whose name is the task's; then ``wheels`` is the only option allowed.
         on: ``AWS(…)`` or ``Local(…)``; None is ``Local()``.
-        if_done: ``skip`` returns the job that did the very same before, or is still at it, if the source, the inputs,
-            the parameters and raysm are unchanged.
+        if_done: ``skip`` returns the task's earlier job, completed or still running, if its source, inputs, parameters
+            and raysm are unchanged.
         resume: Continue with the state of the task's latest job instead of an empty one.
         options: The options of a job, as ``raysm.client.options.SubmitOptions`` lists them.
 
@@ -74,16 +73,16 @@ def prepare(
     shares: bool = False,
     **options: Unpack[SubmitOptions],
 ) -> Prepared:
-    """Do everything of ``submit`` but the sending: ``prepare(…).plan`` is the very call that ``.send()`` makes.
+    """Do all steps of ``submit`` except sending: ``prepare(…).plan`` is exactly the call that ``.send()`` makes.
 
     Asks AWS for the account's number if the target names no bucket, and reads the task's records if ``resume`` is set.
 
     Args:
-        workload: As for ``submit``, or its package, if many jobs have the same.
+        workload: As for ``submit``, or a package that many jobs share.
         on: As for ``submit``.
         resume: As for ``submit``.
-        job_name: Exact name of the job, if its sender has to know it before; None makes a unique one.
-        token: The job's secret, if the same job may be prepared twice; None draws one.
+        job_name: Exact name of the job, for callers that must know it before; None makes a unique one.
+        token: The job's token, for a job that may be prepared twice; None makes a random one.
         shares: True uploads what the job has in common with others once for all of them, and keeps it.
         options: The options of a job, as ``raysm.client.options.SubmitOptions`` lists them.
 
@@ -103,7 +102,7 @@ def prepare(
     channels = {
         channel: _input(channel, item, service, id_columns) for channel, item in (chosen.get("inputs") or {}).items()
     }
-    # Before the next step, which reads every byte of them for digests if the target is AWS.
+    # Before ``locate``, which reads every byte of local inputs for their digests if the target is AWS.
     check_inputs(package.workload, channels)
     located, needed = locate(channels, service.target, service.places)
     fields = {"cluster": chosen.get("cluster") or service.target.default_cluster(), **request_fields(chosen)}
@@ -113,7 +112,7 @@ def prepare(
 
         fields["tracking"] = absolute_place(fields["tracking"], on=service.target)
     request = JobRequest(**fields | {"name": task, "workload": package.workload, "inputs": located})
-    # Checks the types of all values, which the instance would refuse after the start of a cluster.
+    # This checks the types of all values: an instance would refuse them only after the cluster has started.
     from_json(JobRequest, to_json(request))
     wheels = tuple(Path(wheel) for wheel in chosen.get("wheels") or ())
     _check_packages(request, wheels)
@@ -181,20 +180,18 @@ def _task(name: str | None, title: str) -> str:
 def _input(channel: str, item: Any, service: Service, id_columns: Sequence[str]) -> Input:
     if is_data(item):
         return Input(str(save(channel, item, service.home, id_columns)))
-    if isinstance(item, Input):
-        if not item.uri.startswith(REFERENCE):
-            return item
-        return replace(item, uri=_referred(channel, item.uri, service).uri)
-    text = str(item)
-    return _referred(channel, text, service) if text.startswith(REFERENCE) else Input(text)
+    source = item if isinstance(item, Input) else Input(str(item))
+    if not source.uri.startswith(REFERENCE):
+        return source
+    return replace(source, uri=_output_uri(channel, source.uri, service))
 
 
-def _referred(channel: str, reference: str, service: Service) -> Input:
-    """Return the input that ``job:NAME/data`` refers to, once that job is done."""
+def _output_uri(channel: str, reference: str, service: Service) -> str:
+    """Return the URI of the output that ``job:NAME/data`` refers to, once that job is done."""
     name, slash, output = reference.removeprefix(REFERENCE).partition("/")
     if not name:
         raise InvalidRequest(f"the channel {channel!r} is {reference!r}; write job:NAME/data or job:NAME/model")
-    return attach(name, service).output(output if slash else "model")
+    return attach(name, service).output(output if slash else "model").uri
 
 
 def _check_packages(request: JobRequest, wheels: Sequence[Path]) -> None:
@@ -206,7 +203,7 @@ def _check_packages(request: JobRequest, wheels: Sequence[Path]) -> None:
                 f"the requirement {name!r} is a file, not a package; give its lines: "
                 f"requirements=Path({name!r}).read_text().splitlines()"
             )
-    # Without a network there is no index; packages that travel need none.
+    # Without a network pip cannot reach an index; wheels that travel with the job need none.
     if request.security.isolation and request.requirements and not wheels:
         raise InvalidRequest(
             "requirements cannot be installed from an index with security.isolation; let them travel: wheels=[…]"

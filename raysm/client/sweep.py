@@ -69,8 +69,8 @@ class Sweep:
             gpus: GPUs of each worker; None is one if any instance has GPUs, else 0.
             concurrency: Maximum number of trials at a time; None is as many as the instances have room for.
             time_budget_s: Seconds after which all trials end.
-            retries: How often a trial is restarted whose process or instance died.
-            reuse: Whether a process runs several trials, one after the other.
+            retries: Maximum number of restarts of a trial whose process or instance died.
+            reuse: Run several trials in one process, one after the other.
             seed: Seed of the search and of each trial's random numbers.
             warm_start: A sweep of the same parameters, or its result: the search starts with its trials that lie in the
                 ranges.
@@ -135,8 +135,8 @@ def _workload(train: object, space: Space, fields: dict[str, Any]) -> SweepWorkl
     if script is not None:
         if callable(space):
             raise InvalidRequest(
-                "Sweep: a script's space is ranges by name, {'lr': raysm.loguniform(1e-4, 1e-1)}: a function of an "
-                "Optuna trial goes with a function"
+                "Sweep: a script's space is ranges by name, {'lr': raysm.loguniform(1e-4, 1e-1)}; a space that is a "
+                "function needs a function instead of a script"
             )
         return ScriptSweep(script=script.script, args=script.args, source_dir=script.source_dir, **fields)
     if not callable(train):
@@ -153,10 +153,10 @@ def _workload(train: object, space: Space, fields: dict[str, Any]) -> SweepWorkl
 
 
 def _takes_config(train: Callable[..., Any], names: Sequence[str] | None) -> bool:
-    """Return whether a function takes the parameters as one mapping; ``names`` is None if a function draws them."""
+    """Return True if a function takes the parameters as one mapping; ``names`` is None if a function draws them."""
     try:
         signature = inspect.signature(train)
-    except ValueError:  # a built-in: the call itself will tell
+    except ValueError:  # a built-in without a signature: the call itself raises
         return False
     # *args takes nothing that has a name.
     by_name = [item for item in signature.parameters.values() if item.kind is not item.VAR_POSITIONAL]
@@ -168,7 +168,7 @@ def _takes_config(train: Callable[..., Any], names: Sequence[str] | None) -> boo
         return False
     except TypeError as error:
         if has_one and by_name[0].name not in names and by_name[0].kind is not inspect.Parameter.KEYWORD_ONLY:
-            # f(lr_) for the space {"lr"} is a slip, f(config) is not: 0.8 lets only slips through.
+            # f(lr_) for the space {"lr"} is a typo, f(config) is not: only typos are as close as 0.8.
             if not difflib.get_close_matches(by_name[0].name, names, n=1, cutoff=0.8):
                 return True
         takes = ", ".join(item.name for item in by_name) or "nothing"

@@ -15,7 +15,7 @@ from raysm.errors import InvalidRequest, MissingDependency
 
 BARS = "▁▂▃▄▅▆▇█"
 
-MOST_SHOWN = 20
+MAX_SHOWN = 20
 """Rows that a notebook or a terminal shows: the best ones."""
 
 
@@ -65,15 +65,15 @@ class TrialTable(list[Trial]):
         best: list[float] = []
         choose = min if self._mode == "min" else max
         for trial in sorted(self, key=lambda trial: trial.time_s):
+            # A failed trial may have reported a value before it failed.
             if trial.value is not None and trial.status != "failed":
-                # A failed one may have reported a value before; it is no result.
                 best.append(choose([trial.value, *best[-1:]]))
         return best
 
     def to_frame(self) -> Any:
         """Return a ``pandas.DataFrame`` of the rows, by the trials' numbers."""
         try:
-            # On first use: tables are read without it, too.
+            # Imported on first use, because most uses of a table do not need it.
             import pandas
         except ImportError as error:
             raise MissingDependency(f"to_frame needs {error.name}: python3 -m pip install pandas") from error
@@ -96,11 +96,11 @@ class TrialTable(list[Trial]):
         return f"<table cellpadding=5><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{hidden}"
 
     def _hidden(self) -> list[str]:
-        return [f"… and {len(self) - MOST_SHOWN} more"] if len(self) > MOST_SHOWN else []
+        return [f"… and {len(self) - MAX_SHOWN} more"] if len(self) > MAX_SHOWN else []
 
     def _cells(self) -> tuple[list[str], list[list[str]]]:
         params = list(dict.fromkeys(name for trial in self for name in trial.params))
-        # The metric that counts alone: all others are in to_frame().
+        # Only the metric of the sweep: to_frame() has all others.
         names = ["trial", "status", self._metric, *params, "reports", "seconds"]
         return names, [
             [
@@ -111,7 +111,7 @@ class TrialTable(list[Trial]):
                 str(trial.reports),
                 f"{trial.seconds:.1f}",
             ]
-            for trial in self.by_value()[:MOST_SHOWN]
+            for trial in self.by_value()[:MAX_SHOWN]
         ]
 
 
@@ -130,7 +130,7 @@ class SweepResult(Result):
 
     @property
     def metric(self) -> str:
-        """What counts."""
+        """Name of the metric that the sweep optimizes."""
         return self._found.metric
 
     @property
@@ -163,7 +163,7 @@ class SweepResult(Result):
 
     @property
     def view(self) -> str:
-        """How the best value came about, and the best trials as a table."""
+        """The best value so far after each trial as a sparkline, and the best trials as a table."""
         best = self.trials.best_so_far()
         parts = [f"best {self.metric} so far  {sparkline(best)}"] if len(best) > 1 else []
         return "\n".join([*parts, *([""] if parts else []), repr(self.trials)])
@@ -187,7 +187,7 @@ class SweepResult(Result):
 
 
 def sparkline(values: Sequence[float], width: int = 40) -> str:
-    """Return values as bars, at most ``width`` of them: of each stretch the last one."""
+    """Return values as at most ``width`` bars; each shows the last value of its stretch."""
     count = min(width, len(values))
     chosen = [values[(number + 1) * len(values) // count - 1] for number in range(count)]
     low, high = min(chosen), max(chosen)
@@ -196,7 +196,7 @@ def sparkline(values: Sequence[float], width: int = 40) -> str:
 
 
 def _row(trial: Trial) -> dict[str, Any]:
-    # A metric may be named like a parameter: then it is told apart, and neither takes the other's place.
+    # A metric with the name of a parameter gets a prefix, so that neither replaces the other.
     metrics = {(f"metrics.{name}" if name in trial.params else name): value for name, value in trial.metrics.items()}
     columns = {"number": trial.number, "status": trial.status, "value": trial.value}
     rest = {"reports": trial.reports, "seconds": trial.seconds, "host": trial.host, "reason": trial.reason}

@@ -1,4 +1,4 @@
-"""Sweeps whose trials the service launches, a training job each: a HyperParameterTuningJob and the handle on it."""
+"""Sweeps that SageMaker runs as a HyperParameterTuningJob, with a training job for each trial."""
 
 import json
 import logging
@@ -30,24 +30,18 @@ MODES: Mapping[str, str] = {"Minimize": "min", "Maximize": "max"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sought:
+class Objective:
     """The metric and the parameters of a tuning job."""
 
     metric: str
     mode: str
     """``min`` or ``max``."""
-    read: Mapping[str, Callable[[str], Value]]
-    """Parses a value as the service writes it, by parameter."""
+    parsers: Mapping[str, Callable[[str], Value]]
+    """For each parameter, parses a value as the service writes it."""
 
 
-def sought_by(sweep: SweepWorkload) -> Sought:
-    """Return what a sweep looks for."""
-    read = {name: parameter.read for name, parameter in sweep.space.items()}
-    return Sought(metric=sweep.metric, mode=sweep.mode, read=read)
-
-
-def described(answer: Mapping[str, Any]) -> Sought:
-    """Return what a tuning job looks for, from the answer of Describe.
+def objective_of(answer: Mapping[str, Any]) -> Objective:
+    """Read the objective of a tuning job from Describe's answer.
 
     Raises:
         InvalidRequest: It has several definitions, which raysm never sends.
@@ -57,7 +51,7 @@ def described(answer: Mapping[str, Any]) -> Sought:
     if objective is None:
         raise InvalidRequest(
             f"the tuning job {answer['HyperParameterTuningJobName']} has several definitions with an objective each; "
-            "look at it by the SDK that sent it"
+            "use the SDK that sent it"
         )
     kinds: Mapping[str, Callable[[str], Value]] = {
         "IntegerParameterRanges": int,
@@ -65,15 +59,15 @@ def described(answer: Mapping[str, Any]) -> Sought:
         "CategoricalParameterRanges": _category,
     }
     ranges = config.get("ParameterRanges") or {}
-    return Sought(
+    return Objective(
         metric=objective["MetricName"],
         mode=MODES[objective["Type"]],
-        read={item["Name"]: read for kind, read in kinds.items() for item in ranges.get(kind) or ()},
+        parsers={item["Name"]: parse for kind, parse in kinds.items() for item in ranges.get(kind) or ()},
     )
 
 
 def _category(text: str) -> Value:
-    # A sweep quotes a text that would read as JSON.
+    # A sweep writes a text in quotes if it would parse as JSON.
     try:
         value = json.loads(text)
     except ValueError:
@@ -96,9 +90,9 @@ class Tuning:
         mode: The direction: ``min`` or ``max``.
     """
 
-    def __init__(self, name: str, sought: Sought, service: Service) -> None:
-        self.name, self.metric, self.mode = name, sought.metric, sought.mode
-        self._sought = sought
+    def __init__(self, name: str, objective: Objective, service: Service) -> None:
+        self.name, self.metric, self.mode = name, objective.metric, objective.mode
+        self._parsers = objective.parsers
         self._service = service
 
     def describe(self) -> dict[str, Any]:
@@ -111,7 +105,7 @@ class Tuning:
         return str(self.describe()["HyperParameterTuningJobStatus"])
 
     def done(self) -> bool:
-        """Return whether it has ended."""
+        """Return True if it has ended."""
         return self.status in FINAL
 
     @property
@@ -123,7 +117,7 @@ class Tuning:
         """Wait for its end; return its status.
 
         Args:
-            timeout_s: Seconds; None is without end.
+            timeout_s: Seconds; None waits without limit.
             ended: Called with each trial, once, when it has ended.
 
         Raises:
@@ -136,12 +130,12 @@ class Tuning:
         while (status := self.status) not in FINAL:
             if deadline_s is not None and time.monotonic() >= deadline_s:
                 raise NotDone(f"the tuning job {self.name} is {status} after {timeout_s:g} s")
-            self._tell(ended, names)
+            self._report(ended, names)
             time.sleep(next(pauses))
-        self._tell(ended, names)
+        self._report(ended, names)
         return status
 
-    def _tell(self, ended: Callable[[Trial], Any] | None, names: set[str]) -> None:
+    def _report(self, ended: Callable[[Trial], Any] | None, names: set[str]) -> None:
         if ended is None:
             return
         for trial in self.trials:
@@ -150,7 +144,7 @@ class Tuning:
                 ended(trial)
 
     def stop(self) -> None:
-        """Launch nothing more, and stop the trials that run."""
+        """Ask the service to launch no more trials, and to stop those that run."""
         self._service.call("sagemaker", "stop_hyper_parameter_tuning_job", **{NAME: self.name})
 
     @property
@@ -158,21 +152,21 @@ class Tuning:
         """All trials so far, by their numbers."""
         summaries = sorted(self._summaries(), key=lambda item: item["TrainingJobName"])
         trials = [self._trial(number, item) for number, item in enumerate(summaries)]
-        return TrialTable(trials, self.metric, self._sought.mode)
+        return TrialTable(trials, self.metric, self.mode)
 
     @property
     def best(self) -> Job:
-        """The training job of the best trial: its result is the sweep's with that trial alone.
+        """The training job of the best trial; its result is a sweep's result with that trial alone.
 
         Raises:
             JobFailed: The tuning job has failed.
             NotDone: No trial has a value yet.
         """
-        described = self.describe()
-        if "BestTrainingJob" in described:
-            return attach(described["BestTrainingJob"]["TrainingJobName"], self._service)
-        if described["HyperParameterTuningJobStatus"] == "Failed":
-            raise JobFailed(f"the tuning job {self.name} failed: {described.get('FailureReason', '')}")
+        answer = self.describe()
+        if "BestTrainingJob" in answer:
+            return attach(answer["BestTrainingJob"]["TrainingJobName"], self._service)
+        if answer["HyperParameterTuningJobStatus"] == "Failed":
+            raise JobFailed(f"the tuning job {self.name} failed: {answer.get('FailureReason', '')}")
         raise NotDone(f"no trial of the tuning job {self.name} has a value of {self.metric!r} yet")
 
     def _summaries(self) -> Iterator[Mapping[str, Any]]:
@@ -188,9 +182,9 @@ class Tuning:
             number=number,
             status=TRIALS.get(item["TrainingJobStatus"], "running"),
             params={
-                name: self._sought.read[name](text)
+                name: self._parsers[name](text)
                 for name, text in item["TunedHyperParameters"].items()
-                if name in self._sought.read
+                if name in self._parsers
             },
             value=value,
             metrics={} if value is None else {self.metric: value},
@@ -223,14 +217,15 @@ def attach_tuning(name: str, on: "Target | Service | None" = None) -> Tuning:
         answer = service.call("sagemaker", "describe_hyper_parameter_tuning_job", **{NAME: name})
     except JobNotFound:
         raise JobNotFound(f"there is no tuning job {name!r} {service.target.describe()}; check its name") from None
-    return Tuning(name, described(answer), service)
+    return Tuning(name, objective_of(answer), service)
 
 
 _log = logging.getLogger("raysm")
 
 
 STRATEGIES: Mapping[str, str] = {"optuna": "Bayesian", "random": "Random", "grid": "Grid"}
-"""The service's strategy by the sweep's search: ``optuna`` stands for the one that learns."""
+"""The service's strategy by the sweep's search: ``optuna`` stands for any search that learns from trials."""
+
 KEPT = (
     "RoleArn",
     "InputDataConfig",
@@ -245,8 +240,10 @@ KEPT = (
     "Environment",
 )
 """Keys that a definition takes from the training job. Not its checkpoints: all trials would have the same prefix."""
+
 MIN_TIME_S = 120
 """The service's lower limit of MaxRuntimeInSeconds."""
+
 NUMBER = r"-?[0-9][0-9.e+-]*"
 """A finite number in JSON."""
 
@@ -271,7 +268,7 @@ def request_of(
         sweep: The sweep that it runs.
         training: The parameters of CreateTrainingJob for the whole sweep as one job.
         options: The options of the tuning job.
-        takes_files: True where the target takes ``file://`` where the API wants ``s3://``.
+        takes_files: True if the target takes ``file://`` in place of ``s3://``.
 
     Raises:
         InvalidRequest: The service cannot do what is asked for.
@@ -280,8 +277,8 @@ def request_of(
     algorithm = training["AlgorithmSpecification"]
     static = {**(training.get("HyperParameters") or {}), "sagemaker_program": START}
     static["sagemaker_submit_directory"] = str(Paths().payload)
-    # The value of the trial's events is the metric that counts. It is found by what follows it, since a parameter may
-    # be called "value" too, and parameters come first.
+    # The "value" of a trial's event is the metric of the sweep. The pattern includes the text after it, since a
+    # parameter may be called "value" too, and parameters come first.
     pattern = re.escape('"kind": "trial", ').replace("\\ ", " ") + f'.*?"value": ({NUMBER}), "metrics": \\{{'
     parents = [{"HyperParameterTuningJobName": parent} for parent in options.parents]
     request = present(
@@ -296,7 +293,7 @@ def request_of(
             },
             **{key: training[key] for key in KEPT if key in training},
         },
-        # TransferLearning lets ranges and data change between the two.
+        # TransferLearning allows other ranges and data than those of the parents.
         WarmStartConfig={"ParentHyperParameterTuningJobs": parents, "WarmStartType": "TransferLearning"}
         if parents
         else None,
@@ -318,7 +315,7 @@ def _config(sweep: SweepWorkload, options: TuningOptions) -> dict[str, Any]:
             "MetricName": sweep.metric,
         },
         ResourceLimits=present(
-            # The service refuses a number for a grid, whose ranges have it.
+            # The service refuses a number for a grid, whose ranges determine it.
             MaxNumberOfTrainingJobs=None if is_grid else sweep.trials,
             MaxParallelTrainingJobs=options.parallel,
             MaxRuntimeInSeconds=None if budget_s is None else round(budget_s),
@@ -341,8 +338,8 @@ def _ranges(sweep: SweepWorkload, is_grid: bool) -> dict[str, list[dict[str, Any
 def _check(sweep: SweepWorkload, options: TuningOptions) -> None:
     if sweep.draws_itself:
         raise InvalidRequest(
-            "tune: the service draws by ranges, {'lr': raysm.loguniform(1e-4, 1e-1)}: a function that draws goes with "
-            "raysm.submit(raysm.Sweep(…))"
+            "tune: the service needs a space of ranges, {'lr': raysm.loguniform(1e-4, 1e-1)}; a space that is a "
+            "function needs raysm.submit(raysm.Sweep(…))"
         )
     if sweep.stop is not None and sweep.stop.service_rule is None:
         raise InvalidRequest(
@@ -350,10 +347,10 @@ def _check(sweep: SweepWorkload, options: TuningOptions) -> None:
             "raysm.submit(raysm.Sweep(…))"
         )
     if sweep.warm_start:
-        raise InvalidRequest("tune: warm_start is of sweeps on one cluster; name earlier tuning jobs: parents=[…]")
+        raise InvalidRequest("tune: warm_start is for sweeps on one cluster; name earlier tuning jobs: parents=[…]")
     if sweep.concurrency is not None:
         raise InvalidRequest(
-            f"tune: concurrency={sweep.concurrency} is of trials on one cluster; of a tuning job say parallel=…"
+            f"tune: concurrency={sweep.concurrency} is for trials on one cluster; for a tuning job give parallel=…"
         )
     if type(options.parallel) is not int or options.parallel < 1:
         raise InvalidRequest(f"tune: parallel must be a whole number of at least 1, got {options.parallel!r}")
@@ -376,7 +373,7 @@ class PreparedTuning:
     request: Mapping[str, Any]
     """The call that ``send`` makes."""
     job: Prepared
-    """The sweep as one job, of which each trial's is made."""
+    """The sweep as one job, from which the jobs of the trials are made."""
 
     def send(self) -> Tuning:
         """Upload what has changed, send the call, and return the handle.
@@ -387,7 +384,8 @@ class PreparedTuning:
         service = self.job.service
         with self.job.uploaded():
             service.call("sagemaker", "create_hyper_parameter_tuning_job", **self.request)
-        return Tuning(self.name, sought_by(self.sweep), service)
+        parsers = {name: parameter.read for name, parameter in self.sweep.space.items()}
+        return Tuning(self.name, Objective(metric=self.sweep.metric, mode=self.sweep.mode, parsers=parsers), service)
 
 
 def prepare_tuning(job: Prepared, options: TuningOptions) -> PreparedTuning:
@@ -399,7 +397,7 @@ def prepare_tuning(job: Prepared, options: TuningOptions) -> PreparedTuning:
     request, sweep = job.request, require_sweep(job.request.workload)
     if request.kind != "training":
         raise InvalidRequest(f"tune: trials are training jobs, got kind={request.kind!r}")
-    # A definition has no key for either: they would be dropped silently.
+    # A tuning job's definition has no key for the next two: they would be dropped silently.
     if request.checkpoint_uri is not None:
         raise InvalidRequest(
             "tune: all trials of a tuning job would have one checkpoint_uri; drop it, and let the trials be short, or "
@@ -407,14 +405,14 @@ def prepare_tuning(job: Prepared, options: TuningOptions) -> PreparedTuning:
         )
     if request.limits.max_restarts:
         raise InvalidRequest(
-            f"tune: max_restarts={request.limits.max_restarts} is of a job that raysm follows, and the trials of a "
-            "tuning job are launched by the service; drop it, or give them more time (limits.max_runtime_s)"
+            f"tune: max_restarts={request.limits.max_restarts} is for jobs that raysm follows, but the service "
+            "launches the trials of a tuning job; drop it, or give them more time (limits.max_runtime_s)"
         )
     # A warning only: it may be in the project's file for other jobs.
     if request.tracking is not None and not request.is_tracked_by_head:
         _log.warning(
-            "tune: the trials are not copied to %s, a file of this machine, which a tuning job does not reach; an "
-            "MLflow server (http://…, or an ARN) gets a run of each",
+            "tune: metrics of the trials are not copied to %s, a file of this machine that a tuning job cannot reach; "
+            "an MLflow server (http://…, or an ARN) gets a run of each trial",
             request.tracking,
         )
     # A tuning job's name is shorter than a job's, because the names of its trials begin with it.
@@ -433,19 +431,19 @@ def tune(
     on: "Target | Service | None" = None,
     **options: Unpack[SubmitOptions],
 ) -> Tuning:
-    """Have the service search: a tuning job, whose trials are training jobs with a cluster each.
+    """Send a sweep as a tuning job: the service searches, and each trial is a training job with its own cluster.
 
-    For trials of half an hour and more, or a search that outlives this machine; many short trials are faster on the one
-    cluster of ``raysm.submit(sweep)``. ``search="optuna"``, the default, is the service's Bayesian search; ``stop`` may
-    be ``"median"``. A trial's image has to begin with raysm's bootstrap, as those of ``containers/`` do, or be one of
-    AWS's framework images; neither was seen on AWS.
+    This suits trials of half an hour and more, or a search that outlives this machine; many short trials are faster on
+    the one cluster of ``raysm.submit(sweep)``. ``search="optuna"``, the default, is the service's Bayesian search;
+    ``stop`` may be ``"median"``. The image of a trial must start raysm's bootstrap, as those of ``containers/`` do, or
+    be one of AWS's framework images; neither was tried on AWS.
 
     Args:
         sweep: The sweep to try; its space holds ranges.
         parallel: Trials at a time, at most.
         parents: Earlier tuning jobs, up to five, from which the search learns before it begins.
         on: As for ``submit``.
-        options: As for ``submit``; of each trial's job.
+        options: As for ``submit``; they apply to the job of each trial.
 
     Raises:
         InvalidRequest: The service cannot do what is asked for; nothing was uploaded.

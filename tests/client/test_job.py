@@ -35,7 +35,7 @@ def test_wait_returns_how_it_ended_after_as_many_polls_as_it_took(remote, script
 
 
 def test_a_folder_in_the_place_of_the_timeout_is_refused_with_the_words_that_bring_it_there(job, tmp_path):
-    with pytest.raises(InvalidRequest, match=r"timeout is a number of seconds, got 'out'; .*: result\(to='out'\)$"):
+    with pytest.raises(InvalidRequest, match=r"timeout is a number of seconds, got 'out'; .*write result\(to='out'\)$"):
         job.result("out")
     for waits in (job.wait, job.exception, job.result):
         with pytest.raises(InvalidRequest, match="timeout is a number of seconds"):

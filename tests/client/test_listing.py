@@ -61,7 +61,7 @@ def test_where_all_of_a_name_have_ended_the_last_one_is_named(remote, script):
     for seconds, job in enumerate(jobs):
         remote.sagemaker.jobs[job.name]["answer"]["CreationTime"] = SENT + timedelta(seconds=seconds)
         remote.sagemaker.end(job.name, "Completed")
-    with pytest.raises(JobNotFound, match=f"nor a session .*; the last one of that name was {jobs[1].name}$"):
+    with pytest.raises(JobNotFound, match=f"nor a running session .*; the last one of that name was {jobs[1].name}$"):
         find_job("digits", remote.service)
 
 

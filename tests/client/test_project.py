@@ -118,7 +118,7 @@ def test_the_origin_of_a_value_is_the_line_on_which_it_begins(file, key, line):
         ("\n[profile.x.cluster]\ncuont = 1", ":3: there is no option cluster.cuont; did you mean cluster.count?"),
         ("[profile]\nx = 3", ":2: write a profile as [profile.NAME.cluster]"),
         ("profile = 3", ":1: write a profile as [profile.NAME.cluster]"),
-        ("[workload]\nkind = 'script'", ":1: a project is for many workloads; one belongs to a file for --request"),
+        ("[workload]\nkind = 'script'", ":1: a project file has no workload; put it into a file for --request"),
         ("count = ", " is not TOML that can be read: Invalid value (at end of document)"),
         ("grace_s = nan", ":1: grace_s: expected a finite number, got nan"),
         ("[tags]\nsince = 2020-01-01", ":2: tags.since: expected text, got datetime.date(2020, 1, 1)"),

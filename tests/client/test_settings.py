@@ -68,7 +68,7 @@ def test_a_workload_is_read_by_its_kind_and_another_kind_is_another_workload():
         ({"kind": "scrpt"}, r"layer 0: workload\.kind: expected one of 'script', .*got 'scrpt'"),
         ({}, r"default: workload\.kind: expected one of"),
         ({"kind": "script", "scirpt": "a.py"}, r"a script has no option workload\.scirpt; did you mean workload\.scri"),
-        ({"kind": "script"}, r"the script has no script; the request's \[workload\] has to say it"),
+        ({"kind": "script"}, r"the script has no script; give it in the request's \[workload\]"),
         ({"kind": "similarity", "top_k": "x"}, "top_k must be a number, got 'x'"),
     ],
 )

@@ -53,7 +53,7 @@ def test_rows_and_columns_that_are_not_there_are_refused(stacked):
     table = stacked[0]
     with pytest.raises(IndexError, match="index 10 is out of bounds"):
         table[10]
-    with pytest.raises(IndexError, match=r"by a number or a slice, not by \[1, 2\]"):
+    with pytest.raises(IndexError, match=r"columns must be a number or a slice, got \[1, 2\]"):
         table[3, [1, 2]]
     with pytest.raises(ValueError, match="only as a copy"):
         np.asarray(table, copy=False)

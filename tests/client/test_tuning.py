@@ -12,7 +12,7 @@ from raysm.client.targets.connection import Polling
 from raysm.client.tuning import (
     TuningOptions,
     attach_tuning,
-    described,
+    objective_of,
     prepare_tuning,
     request_of,
     tune,
@@ -105,7 +105,7 @@ def test_trials_are_training_jobs():
     ("options", "message"),
     [
         ({"checkpoint_uri": "s3://bucket/state"}, "all trials of a tuning job would have one checkpoint_uri"),
-        ({"limits": raysm.Limits(max_restarts=2)}, "max_restarts=2 is of a job that raysm follows"),
+        ({"limits": raysm.Limits(max_restarts=2)}, "max_restarts=2 is for jobs that raysm follows"),
     ],
     ids=["checkpoints", "restarts"],
 )
@@ -130,13 +130,13 @@ def test_without_its_sweep_a_choice_is_read_as_what_it_was_a_text_or_a_number(va
         "HyperParameterTuningJobObjective": {"Type": "Minimize", "MetricName": "loss"},
         "ParameterRanges": {kind: [{"Name": "x", **choices}]},
     }
-    read = described({"HyperParameterTuningJobConfig": config}).read["x"](choices["Values"][0])
+    read = objective_of({"HyperParameterTuningJobConfig": config}).parsers["x"](choices["Values"][0])
     assert (read, type(read)) == (value, type(value))
 
 
 def test_a_tuning_job_of_several_definitions_is_not_read():
     with pytest.raises(InvalidRequest, match="tuned has several definitions"):
-        described({"HyperParameterTuningJobName": "tuned", "HyperParameterTuningJobConfig": {}})
+        objective_of({"HyperParameterTuningJobName": "tuned", "HyperParameterTuningJobConfig": {}})
 
 
 TRAINING = {
@@ -255,5 +255,5 @@ def test_a_function_that_draws_is_refused():
     sweep = raysm.Sweep(
         train, space=lambda trial: {"lr": trial.suggest_float("lr", 0, 1)}, metric="loss", mode="min"
     ).workload()
-    with pytest.raises(InvalidRequest, match="the service draws by ranges"):
+    with pytest.raises(InvalidRequest, match="the service needs a space of ranges"):
         request_of("tuned", sweep, TRAINING, TuningOptions(), takes_files=False)

@@ -189,7 +189,7 @@ class Job:
         from raysm.client.results.result import fetch_result, load_value
 
         # Users of other libraries may expect result(folder).
-        deadline(timeout, f"; write result(to={timeout!r}) to choose the folder of the result")
+        deadline(timeout, f"; to choose a folder, write result(to={timeout!r})")
         error = self.exception(timeout)
         if error is not None:
             raise error
