@@ -4,7 +4,7 @@
 measures how fast a core prepares rows and compares pairs of the matrix itself. With N rows on S slots:
 
     prepare    = N / (rows a second) / S
-    similarity = pairs / (pairs a second) / S; or the time that rows travel or scores are written, if that is longer
+    similarity = pairs / (pairs a second) / S; or the time to send rows or to write scores, if that is longer
     gathering  = bytes of the result / DISK_BYTES_S / instances that write it
 """
 
@@ -39,10 +39,10 @@ MAX_ROWS = 4096
 """Rows of a block that is measured."""
 
 MIN_S = 0.6
-"""For how long each measurement is repeated, so that all cores are busy with the same."""
+"""Seconds for which each measurement is repeated, so that all cores measure the same thing at the same time."""
 
 START_S = 0.85
-"""From the formed cluster to the first task, and from the last file to the end: measured on two cores."""
+"""Seconds from the formed cluster to the first task, and from the last file to the end, measured on two cores."""
 
 NETWORK_BYTES_S = 1.25e9
 """Network of one instance, each way: 10 Gbit/s, which the types from 4xlarge on have as their baseline or above
@@ -59,12 +59,12 @@ class Question:
 
     path: str
     scratch: str
-    """Folder for what has to be converted."""
+    """Folder for converted files."""
     workload: Similarity
     rows: int
-    """Rows of a block; the matrix has twice as many at least."""
+    """Rows of a block; the matrix has at least twice as many."""
     min_s: float = MIN_S
-    """For how long each measurement is repeated at least."""
+    """Least seconds for which each measurement is repeated."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,17 +83,17 @@ class Estimate:
     engine: str
     slots: int
     tasks: int
-    """Pieces of the work: no more cores than these compute."""
+    """Number of tasks: at most so many cores are busy."""
     phases_s: dict[str, float]
-    """``prepare``, ``similarity``, ``gathering``: as the manifest will say them."""
+    """Seconds of ``prepare``, ``similarity`` and ``gathering``, the phases of the manifest."""
     parts: int = 1
-    """Files that the result will be, beside the manifest."""
+    """Files of the result, beside the manifest."""
     coming_bytes: float = 0.0
     """Bytes of rows that come to each instance from the others."""
 
     @property
     def total_s(self) -> float:
-        """From the formed cluster to the end of the job."""
+        """Seconds from the formed cluster to the end of the job."""
         return sum(self.phases_s.values()) + START_S
 
 
@@ -111,12 +111,12 @@ def estimate(
 
     Args:
         path: A file or folder, as a channel has it.
-        workload: What is asked for.
-        slots: Cores of all instances together; each is taken to be as fast as one of this machine.
+        workload: The request.
+        slots: Cores of all instances together, assumed to be as fast as this machine's.
         processes: Cores to measure on at once; None is all of this machine, at most ``slots``.
-        instances: How many there are.
-        shared_out: Each of them has a share of the rows, and not all.
-        min_s: For how long each measurement is repeated at least.
+        instances: Number of instances.
+        shared_out: True if each instance has a share of the rows, not all.
+        min_s: Least seconds for which each measurement is repeated.
 
     Raises:
         InvalidInput: The files are no matrix.
@@ -124,7 +124,7 @@ def estimate(
     """
     with tempfile.TemporaryDirectory(prefix="raysm-estimate-") as scratch:
         matrix = open_matrix(path, Path(scratch), Selection.of(workload))
-        # Half of the matrix at most: a tile beside the diagonal needs two blocks.
+        # At most half of the matrix, because a tile off the diagonal needs two blocks.
         rows = max(1, min(MAX_ROWS, matrix.rows // 2))
         question = Question(path=str(path), scratch=scratch, workload=workload, rows=rows, min_s=min_s)
         count = processes or min(slots, os.cpu_count() or 1)
@@ -141,7 +141,7 @@ def estimate(
 def predict(
     workload: Similarity, matrix: Matrix, rates: Rates, slots: int, instances: int = 1, *, shared_out: bool = False
 ) -> Estimate:
-    """Multiply the rates with the work of so many cores."""
+    """Divide the work among so many cores with these rates."""
     mode, rows = mode_of(workload), matrix.rows
     sizing = Sizing(
         limits=mode.limits,
@@ -159,7 +159,7 @@ def predict(
     full_bytes = rows**2 * np.dtype(workload.dtype).itemsize if mode.in_strips else 0
     parts = workload.parts or 1
     writers = min(parts, instances)
-    # On the half ring of n instances, the rows of half of the others come to each.
+    # On the half ring of n instances (see ``rotation``), each receives the rows of half of the others.
     coming_bytes = matrix.nbytes * (instances // 2) / instances if shared_out else 0.0
     return Estimate(
         engine=rates.engine,
@@ -197,7 +197,7 @@ def measure(question: Question) -> Rates:
     cache = engine_cache_of(context)
     above, beside = RowBlock(0, question.rows), RowBlock(question.rows, block.rows)
     task = TileTask(TileBlock(above, beside), self_join=not mode.in_strips)
-    # As for most of a run, lower bounds of the rows are known: those that both blocks find among themselves.
+    # Tasks know lower bounds of their rows for most of a run; here, those that each block finds within itself.
     task = replace(task, hint=mode.probed_hint(context, above, beside))
     tile_s = _seconds(lambda: mode.compare(context, task), question.min_s)
     return Rates(engine=cache.engine.name, rows=block.rows / prepare_s, pairs=question.rows**2 / tile_s)
@@ -216,14 +216,14 @@ def _seconds(function: Callable[[], object], min_s: float) -> float:
 
 
 def _ask(question: Question) -> Rates:
-    # -P: the current folder may hold a random.py that is not meant.
+    # -P: a random.py in the current folder would shadow the standard module.
     command = [sys.executable, "-P", "-m", "raysm.workloads.similarity.estimate"]
-    # As a task of one core has it, in a process of its own: a product's library reads it as it is loaded.
+    # One thread, as in a task of one core. A process of its own, because BLAS reads the variable when it is loaded.
     variables = environment.child_environment({"OMP_NUM_THREADS": "1"})
     text = json.dumps(to_json(question))
     done = subprocess.run(command, input=text, capture_output=True, text=True, env=variables, check=False)
     if done.returncode != 0:
-        # Of a traceback the last line is the error itself.
+        # The last line of a traceback is the error itself.
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         raise RaysmError(f"a few tiles of {Path(question.path).name} could not be measured: {last}")
     rates: Rates = from_json(Rates, json.loads(done.stdout), "rates")

@@ -2,9 +2,9 @@
 
 ``neighbors.parquet`` has one row for each row of the matrix: ``row``, ``neighbors`` and ``similarities``, a fixed-size
 list of k each, the best first. ``pairs.parquet`` has ``row``, ``neighbor``, ``similarity``, sorted by row and neighbor.
-Where a column names the rows, ``id`` stands beside ``row``, and ``neighbor_ids`` (of pairs ``neighbor_id``) beside the
-neighbors; the full matrix has no place for them, they are in files of their own. Row groups have sizes that depend on
-the request and the rows alone, so that the bytes do not depend on blocks or instances.
+If a column names the rows, ``id`` stands beside ``row``, and ``neighbor_ids`` (``neighbor_id`` in pairs) beside the
+neighbors. The full matrix has no columns for ids, so they are in files of their own. The sizes of row groups depend
+only on the request and the rows, so that the bytes do not depend on blocks or instances.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,16 +26,16 @@ NEIGHBORS, PAIRS, SIMILARITY = "neighbors", "pairs", "similarity"
 """Names of the result: of its one file, without a suffix, or of the folder of its parts."""
 
 GROUP_BYTES = 16 << 20
-"""Size of a row group of ``neighbors.parquet``, where ids are as long as their mean."""
+"""Size of a row group of ``neighbors.parquet``, if ids are as long as their mean."""
 
 PAIRS_GROUP = 1 << 20
-"""Pairs of one row group; of pairs with ids fewer, that take as many bytes."""
+"""Pairs of one row group; pairs with ids are fewer, and take as many bytes."""
 
 PAIR_BYTES = 20
 """Size of a pair without ids."""
 
 STEP_KEYS = 1 << 15
-"""Keys that are decoded at a time: they, and what is made of them, stay in a core's cache."""
+"""Keys that are decoded at a time: they and the decoded values stay in a core's cache."""
 
 PairChunk: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]
 """Rows, neighbors and similarities of consecutive pairs."""
@@ -55,11 +55,11 @@ def write_neighbors(
         path: The file.
         rows: The numbers of the rows.
         keys: Returns keys[stop - start, k] of rows start to stop, each row's best first.
-        k: How many.
-        on_rows: Told how many more rows are written.
-        ids: What rows and neighbors are called, where a column names them.
+        k: Number of neighbors of a row.
+        on_rows: Called with the number of further rows that are written.
+        ids: The ids of rows and neighbors, if a column names them.
     """
-    # Of each neighbor an int64 and a float32, and the row's own number.
+    # An int64 and a float32 for each neighbor, and the row's own number.
     row_bytes = 12 * k + 8 + (0 if ids is None else ids.row_bytes + k * ids.neighbor_bytes)
     size = max(1, min(1 << 20, int(GROUP_BYTES / row_bytes)))
     named = {} if ids is None else {"id": ids.rows.type, "neighbor_ids": _list(ids.neighbors.type, k)}
@@ -100,7 +100,7 @@ def _decoded(
 
 
 def _schema(order: Sequence[str], types: Mapping[str, pa.DataType]) -> pa.Schema:
-    # No value is ever absent: of a required column the file holds no levels that say which values are there.
+    # No value is ever missing, and for required columns Parquet stores no definition levels.
     return pa.schema([pa.field(name, types[name], nullable=False) for name in order if name in types])
 
 
@@ -113,7 +113,7 @@ def _lists(values: pa.Array, schema: pa.Schema, name: str) -> pa.Array:
 
 
 def _sought(schema: pa.Schema) -> list[str]:
-    """Return the columns by which a reader looks for rows; what stands in a list or beside them is in any group."""
+    """Return the columns by which a reader looks for rows; statistics of the others would exclude no row group."""
     return [name for name in ("row", "id") if name in schema.names]
 
 
@@ -128,12 +128,12 @@ def write_ids(path: Path, ids: pa.Array) -> ResultFile:
 
 
 def pair_bytes(ids: Ids | None) -> float:
-    """Return what a pair takes in the file, with ids that are as long as their mean."""
+    """Return the bytes of a pair in the file, with ids of mean length."""
     return PAIR_BYTES if ids is None else PAIR_BYTES + ids.row_bytes + ids.neighbor_bytes
 
 
 def write_ids_beside(folder: Path, ids: Ids | None) -> tuple[ResultFile, ...]:
-    """Write the ids of the columns of the full matrix, and those of its rows where they are others."""
+    """Write the ids of the columns of the full matrix, and those of its rows if they differ."""
     if ids is None:
         return ()
     columns = write_ids(folder / IDS, ids.neighbors)
@@ -150,7 +150,7 @@ def write_pairs(path: Path, chunks: Iterable[PairChunk], ids: Ids | None = None)
     size = max(1, int(PAIRS_GROUP * PAIR_BYTES / pair_bytes(ids)))
 
     def groups() -> Iterator[list[pa.Array]]:
-        # Cut again: the chunks that come keep a row's pairs together, and so differ in length.
+        # Cut again into equal groups: the chunks keep a row's pairs together, and so differ in length.
         for rows, neighbors, similarities in regroup(chunks, size):
             columns = {
                 "row": as_array(rows),

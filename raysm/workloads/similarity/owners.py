@@ -1,16 +1,16 @@
 """The owners of the result: each merges the pieces of one range of rows, and writes the range's file.
 
-With one range the head is its owner: parts come to it and are merged there. Each of several ranges belongs to an actor
-of Ray on an instance. Tasks then hand each piece to its owner directly, through Ray's object store, and the
-``Collector`` on the head hears only which tiles are done.
+If there is one range, the head is its owner: parts come to it and are merged there. If there are several, each belongs
+to a Ray actor on an instance. Tasks then send each piece to its owner directly, through Ray's object store, and the
+``Collector`` on the head learns only which tiles are done.
 
-**A lost owner.** Where its process or instance is lost, Ray starts it again on another one, with nothing but what it
-recorded among the checkpoints. Callers wait meanwhile. When all tasks are done, each owner is told which tiles it must
-hold. If one lacks any, the tiles that have rows of its range are computed again: about twice their share of all tiles.
-Owners that have the pieces drop them.
+**A lost owner.** If its process or instance is lost, Ray starts the owner again, if need be on another instance, with
+only what it recorded among the checkpoints. Callers wait meanwhile. When all tasks are done, the head asks each owner
+for the tiles that it must hold. If an owner lacks any, the tiles that have rows of its range are computed again: about
+twice their share of all tiles. Owners that have the pieces already drop the new ones.
 
-**Memory**: what its merger holds, and a piece at a time; others wait in Ray's object store, or on the disk that this
-spills to. Calls are threads: an actor tells a range's bounds while it merges a piece.
+**Memory**: an owner takes what its merger holds and one piece at a time; other pieces wait in Ray's object store, or on
+the disk that the store spills to. Calls are threads: an actor returns the bounds of its range while it merges a piece.
 """
 
 import threading
@@ -44,17 +44,17 @@ from raysm.workloads.similarity.tasks.parts import Comparing, Part, TileTask, de
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OwnerOrder:
-    """All that an owner is told when it starts, wherever that is."""
+    """The arguments of an owner; they do not depend on the instance on which it starts."""
 
     owned: OwnedRange
     merger: Callable[[OwnedRange, Path, Path, BlockRecord[Part]], RangeMerger]
-    """Starts to merge the range; given it, the folders of the result and of the scratch, and the record."""
+    """Starts to merge the range: ``merger(range, result folder, scratch folder, record)``, as ``Mode.merger`` does."""
     on_instance: int = 1
-    """Ranges that its instance owns: they share its disks."""
+    """Number of ranges that this instance owns: they share its disks."""
     source: Source
-    """The matrix: it knows this instance's scratch."""
+    """The matrix, which also knows this instance's scratch folder."""
     folders: Callable[[], Folders]
-    """Returns where this instance writes."""
+    """Returns the folders that this instance writes to."""
     depends_on: Mapping[str, Any]
     for_later: bool = False
     """See ``Mode.for_later``."""
@@ -64,7 +64,7 @@ class Owner:
     """One range, on the instance where this runs."""
 
     def __init__(self, order: OwnerOrder) -> None:
-        """Open nothing yet: an error here would end an actor for good, and no caller would learn of it."""
+        """Open nothing yet: an error here would end the actor for good, and callers would not see it."""
         self._order = order
         self._lock = threading.Lock()
         self._merger: RangeMerger | None = None
@@ -72,14 +72,14 @@ class Owner:
         self._held: set[str] = set()
 
     def hold(self, names: Sequence[str]) -> list[bool]:
-        """Return which of these tiles' pieces are here, after taking in what an earlier owner recorded of them.
+        """Merge the pieces of these tiles that an earlier owner recorded; return which tiles' pieces are here.
 
         Raises:
             NoRoom: The disk cannot hold the range, or became full.
         """
         with self._lock:
             merger = self._opened()
-            # One after the other: of a large range the pieces together are many times what the merger holds.
+            # Load one after the other: together, the pieces of a large range are many times what the merger holds.
             for name in names:
                 recorded = self._recorded(name)
                 if self._record is not None and name not in self._held and recorded in self._record:
@@ -92,11 +92,11 @@ class Owner:
         if merger is None:
             with self._lock:
                 merger = self._opened()
-        # Without the lock: a bound only rises, and both the old and the new one are true.
+        # No lock is needed: bounds only rise, and both the old and the new one are valid.
         return merger.bounds(runs)
 
     def take(self, name: str, piece: Piece) -> None:
-        """Take in a tile's piece; one that comes again, from a task that was tried again, is dropped.
+        """Merge a tile's piece; drop one that a retried task sends again.
 
         Raises:
             NoRoom: The disk became full.
@@ -105,7 +105,7 @@ class Owner:
             merger = self._opened()
             if name in self._held:
                 return
-            # Recorded first: tasks may drop what does not reach the bounds that this piece raises.
+            # Record before merging: the piece raises bounds, and tasks then drop results below them.
             if self._record is not None:
                 self._record.save(self._recorded(name), Part(arrays=piece, peaks={}, seconds=0.0))
             self._merge(merger, name, piece)
@@ -124,7 +124,7 @@ class Owner:
 
     def end(self) -> None:
         """Remove what was recorded, which is in the result, and close what is open."""
-        # Other owners of this instance have theirs in the same folder, and are as done with it.
+        # Other owners of this instance record in the same folder; they have written their ranges too.
         if self._record is not None:
             self._record.remove()
         self.close()
@@ -139,8 +139,8 @@ class Owner:
         try:
             merger.take(self._recorded(name), piece)
         except BaseException:
-            # Some of it may be merged, and cannot be taken out again; the next try brings all of it. So this owner
-            # forgets everything, as one that is started again does.
+            # Part of the piece may be merged already, which cannot be undone. So this owner forgets everything, like an
+            # owner that was started again, and the next try merges all of it.
             self._held.clear()
             self._merger = None
             merger.close()
@@ -148,7 +148,7 @@ class Owner:
         self._held.add(name)
 
     def _recorded(self, name: str) -> str:
-        # With the range: a run with other ranges must not take this piece for all of its own.
+        # The name has the range: for a run with other ranges this piece is incomplete.
         return f"{name}, of {self._order.owned.rows}"
 
     def _opened(self) -> RangeMerger:
@@ -162,10 +162,10 @@ class Owner:
         is_kept = folders.lasting or merger.keeps_pieces
         needs = [(folders.result, merger.result_bytes), (place.scratch, merger.scratch_bytes)]
         try:
-            # For all ranges of this instance at once: each alone would be promised the room that only one of them gets.
+            # Check the room for all ranges of this instance: each alone might fit, but not all of them together.
             on_disks = [(folder, size * order.on_instance) for folder, size in needs]
             if is_kept:
-                # What lies among the records already is not written again.
+                # Pieces that are recorded already are not written again.
                 on_disks.append((folders.records, merger.recorded_bytes - occupied_bytes(folders.records)))
             check_room(on_disks, where=place.host)
         except NoRoom:
@@ -180,16 +180,16 @@ def folders_here(folders: Folders) -> Folders:
     """Return the folders of this instance."""
     if folders.on_instance is None:
         return folders
-    # The head decides once whether anything lasts: instances that decide for themselves would record apart.
+    # The head alone decides whether records last: otherwise some instances might record and others not.
     return replace(folders.on_instance(), lasting=folders.lasting)
 
 
 MAX_RESTARTS = 8
-"""Ray starts an owner again this often. An owner that ends more often ends by its own doing: if an instance is short of
-memory, say, Ray ends owners before tasks, and the range would be computed again without an end."""
+"""Most restarts of an owner. An owner that ends more often is the cause itself: if an instance is short of memory, for
+example, Ray ends owners before tasks, and the range would be computed again and again."""
 
 CALLS = 16
-"""Calls that an owner answers at a time: one merges, the others tell bounds or wait with what they bring."""
+"""Calls that an owner handles at a time: one merges, the others return bounds or wait with their pieces."""
 
 DONE = Part(arrays={}, peaks={}, seconds=0.0)
 """The part of a tile whose pieces the owners have already."""
@@ -212,13 +212,13 @@ class Collector:
         """Start the owners.
 
         Args:
-            mode: What is asked for.
-            run: Of which request.
+            mode: The mode that the request asks for.
+            run: The run.
             tasks: All tiles.
             row_order: Numbers and places of the rows that look for neighbors.
-            record: Where the first sizes are kept, and what records depend on.
-            count: How many ranges there are; 1 is the head's.
-            in_strips: Whether each task has all columns, and the tasks' rows follow each other.
+            record: The owners' records depend on the same values as this one.
+            count: Number of ranges; the head owns the range if there is only one.
+            in_strips: True if each task has all columns, and the tasks' rows follow each other.
         """
         self._mode, self._run = mode, run
         self._ranges = mode.ranges(run.queries.rows, count, self_join=run.self_join)
@@ -237,11 +237,11 @@ class Collector:
         self._done: dict[str, TileTask] = {}
         self._asked: set[str] = set()
         self.recorded = _Held(self)
-        # All at once: each owner takes in what it recorded of them, beside the others.
+        # Ask for all tiles at once: the owners load what they recorded in parallel.
         self._look_for(tasks)
 
     def informed(self, task: TileTask) -> TileTask:
-        """Return the task with what the head knows of its rows; tasks ask owners on instances themselves."""
+        """Return the task with what the head knows of its rows; tasks ask owners on other instances themselves."""
         if not self.is_local:
             return task
         return self._mode.informed(task, lambda numbers: self._owners[0].bounds(list(consecutive(numbers))))
@@ -256,22 +256,22 @@ class Collector:
             if self.is_local:
                 for _, piece in self._mode.split(task, part.arrays, self._ranges):
                     self._owners[0].take(str(task), piece)
-            # Without the rows that came for it: as long as a task refers to them they stay in the object store.
+            # Drop the rows that were sent for the task: they stay in the object store while it refers to them.
             inputs: dict[str, Any] = {"inputs": ()} if inputs_of(task) else {}
             self._done[str(task)] = replace(task, hint=None, **inputs)
         return again
 
     def holds(self, task: TileTask) -> bool:
         """Return whether every owner of its rows has the pieces of a tile."""
-        # Pieces of a tile that was given up are not among those that were asked for at the beginning.
+        # Pieces of a tile that was given up were not among the tasks at the start.
         if str(task) not in self._asked and self._run.folders.lasting:
             self._look_for([task])
         return str(task) in self._done
 
     def gather(self, throttle: ProgressThrottle) -> tuple[ResultFile, ...] | None:
-        """Have every range written; None: an owner was lost, and the tiles that ``holds`` denies are computed again."""
+        """Have every range written; None: an owner was lost, and its tiles must be computed again (see ``holds``)."""
         tasks = list(self._done.values())
-        # An owner that was started again first takes in what is recorded: that need not be computed.
+        # An owner that was started again first loads its records, so that those tiles need not be computed.
         self._look_for(tasks)
         if len(self._done) < len(tasks):
             return None
@@ -279,7 +279,8 @@ class Collector:
         if self.is_local:
             written = [self._owners[0].write(names[0], ids, throttle.add)]
         else:
-            # Put once: Ray hands it on from instance to instance, where an argument would leave the head for each.
+            # Put once: Ray then copies the ids from instance to instance, whereas the head would send an argument to
+            # each.
             put = ray.put(ids)
             calls = [owner.write.remote(names[at], put) for at, owner in enumerate(self._owners)]
             written = []
@@ -303,8 +304,8 @@ class Collector:
             if self.is_local:
                 owner.close()
             else:
-                # By force, since one may be merging for seconds, and an ordinary end waits for what was called before
-                # it. What it still does is harmless: what it wrote is whole, or has no name.
+                # Kill the actor: it may be merging for seconds, and a regular end waits for all earlier calls. That is
+                # safe, because files get their names only when they are complete.
                 ray.kill(owner)
 
     def _ask(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
@@ -345,7 +346,7 @@ class Collector:
     def _of(self, block: RowBlock, numbers: Any) -> set[int]:
         if self.is_local:
             return {0}
-        # Of a block once, not of each of its tiles: those are many, and as long as the block.
+        # Once for each block, not for each of its many tiles.
         key = block.start, block.stop
         if key not in self._touched:
             places = np.arange(block.start, block.stop)
@@ -366,7 +367,7 @@ class _Held:
         """Do nothing: the owners record pieces as they take them in."""
 
     def load(self, block: object) -> Part:
-        """Return what the head knows of it."""
+        """Return an empty part: the owners have the arrays."""
         return DONE
 
 
@@ -393,7 +394,7 @@ def _orders(
             merger=mode.merger,
             on_instance=len(range(at % hosts, len(ranges), hosts)),
             source=run.context.matrix.source,
-            # The head writes where it was told to, also where it would say otherwise of itself as an instance.
+            # As the only owner, the head writes to the run's own folders, not to those of its instance.
             folders=partial(folders_here, run.folders) if several else lambda: run.folders,
             depends_on=record.depends_on,
             for_later=mode.for_later,
@@ -403,18 +404,18 @@ def _orders(
 
 
 def _owning_nodes() -> list[Any]:
-    # A head that only coordinates has no disk to speak of, and no rows: nothing is owned there.
+    # A head that only coordinates owns nothing: it has a small disk and no rows.
     return [node for node in cluster_nodes() if node.cpus]
 
 
 def _started(orders: Sequence[OwnerOrder]) -> list[Any]:
     """Start an actor for each range, one after the other on each instance that computes."""
-    # Ray starts an owner again that died, and its callers ask again.
+    # If an owner dies, Ray starts it again and repeats its calls.
     actor = ray.remote(num_cpus=0, max_restarts=MAX_RESTARTS, max_task_retries=-1, max_concurrency=CALLS)(Owner)
     nodes = _owning_nodes()
     return [
         actor.options(
-            # Soft: where this instance is lost, another one is to own the range.
+            # Soft: if this instance is lost, another one owns the range.
             scheduling_strategy=NodeAffinitySchedulingStrategy(nodes[at % len(nodes)].node_id, soft=True),
         ).remote(order)
         for at, order in enumerate(orders)
@@ -423,20 +424,20 @@ def _started(orders: Sequence[OwnerOrder]) -> list[Any]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Handover:
-    """Compares as its mode does, and hands each owner its piece of what was found. It travels to the tasks."""
+    """Compares as its mode does, and sends each owner its piece of the result. It is sent to the tasks."""
 
     mode: Mode
     ranges: Ranges
     owners: Sequence[Any]
-    """The actors, one for each range: a handle stays good when Ray starts its actor again."""
+    """The actors, one for each range; a handle stays valid when Ray starts its actor again."""
 
     def compare(self, context: Context, task: TileTask) -> Piece:
-        """Do one task; return nothing, or why it was given up."""
+        """Do one task; return nothing, or the arrays that say that it was given up."""
         arrays = self.mode.compare(context, self.mode.informed(task, self._bounds))
         if self.mode.given_up(task, arrays):
             return arrays
-        # All at once: the owners take them in beside each other. Waited for, since tasks that are done before their
-        # pieces are taken would let more and more of them pile up in the object store.
+        # Send all pieces at once, so that the owners merge in parallel. Then wait: otherwise tasks would finish before
+        # their pieces are merged, and more and more pieces would fill the object store.
         pieces = self.mode.split(task, arrays, self.ranges)
         _answers([self.owners[at].take.remote(str(task), piece) for at, piece in pieces])
         return {}
@@ -453,14 +454,14 @@ def _answers(calls: Sequence[Any]) -> list[Any]:
     """Return what owners answered.
 
     Raises:
-        RaysmError: What an owner could not do, as it said it.
-        BlockFailed: It ended whenever it was started.
+        RaysmError: The error that an owner raised.
+        BlockFailed: An owner died on every start.
     """
     try:
         answers: list[Any] = ray.get(list(calls))
         return answers
     except RayTaskError as error:
-        # Its wrapper is a traceback of the owner's process, and has a type that no caller asks for.
+        # Raise the owner's own error instead of Ray's wrapper, which no caller handles.
         if isinstance(error.cause, RaysmError):
             raise error.cause from None
         raise

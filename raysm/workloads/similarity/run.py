@@ -1,13 +1,15 @@
 """The similarity of all rows, on the head, from the channels to the manifest.
 
-1. ``load`` has every instance map its files, or convert them once, and returns the ``Layout``: where the rows lie.
-2. ``mode_of`` returns the mode; it refuses what rows like these cannot give.
+1. ``mode_of`` returns the mode that the request asks for.
+2. ``load`` has every instance map its files, or convert them once, and returns the ``Layout``: where the rows lie.
+   The mode then checks that these rows can give what is asked for.
 3. ``choose_engine`` says whether GPUs compute; on the CPU, each process probes which engine is the fastest.
-4. ``Layout.prepare`` has the norms and the centre of all rows computed where they lie: the ``Context``.
-5. ``Sizing`` says how large tiles are, ``Layout.cut`` cuts all pairs into tasks and says which of them run where.
-6. ``compare`` dispatches them: a task reads its rows, makes them ready, and has an engine compare them.
-7. The ``Collector`` gives each part to the owners of its rows: the head, or instances that own ranges.
-8. The owners write the result, with the same bytes wherever it was computed; the manifest is written last.
+4. ``Sizing`` says how large tiles are.
+5. ``Layout.prepare`` has the norms and the centre of all rows computed where they lie, and returns the ``Context``.
+6. ``Layout.cut`` cuts all pairs into tasks and says which of them run where.
+7. ``compare`` dispatches the tasks: each reads its rows, prepares them, and has an engine compare them.
+8. The ``Collector`` gives each part to the owners of its rows: the head, or instances that own ranges.
+9. The owners write the result, with the same bytes wherever it was computed. The manifest is written last.
 
 The answer depends on the rows and the request alone.
 """
@@ -62,14 +64,14 @@ def run(
     """Compute the similarity on the connected Ray cluster and leave the result in ``folders.result``.
 
     Args:
-        workload: What is asked for.
+        workload: The request.
         job: The job's name, for the manifest.
         source: The matrix, as every task finds it.
-        folders: Where the head writes.
-        emit_event: Where events go.
+        folders: The folders that the head writes to.
+        emit_event: Receives the events.
         queries: Rows that look for neighbors in the matrix; None: its own rows do.
-        engine: A word of the name of the engine that is to compute, or ``cuda``; None takes the GPUs where they can be
-            used for this, or else lets a probe choose.
+        engine: A word of the name of the engine to use, or ``cuda``; None uses the GPUs if they can compute this, and
+            otherwise lets a probe choose.
 
     Returns:
         The manifest, which is also written, as the last file.
@@ -78,7 +80,7 @@ def run(
         InvalidInput: The matrix cannot be used, or has not enough rows; the message says what and where.
         NoRoom: A disk cannot hold the result.
         BlockFailed: A block failed on every attempt.
-        InstanceLost: An instance went away for good whose rows are nowhere else.
+        InstanceLost: An instance is lost for good, and no other has its rows.
     """
     emit_event(State(name="running"))
     _allow_files()
@@ -93,7 +95,7 @@ def run(
         sparse = layout.compares_elements()
         against = reason_against(mode, layout, sparse=sparse)
         engine = choose_engine(engine, against, layout.matrix.columns, report)
-    # By what was chosen: GPUs compute also where the user did not ask for them.
+    # This follows the engine that was chosen, not the one that was asked for: GPUs may compute without being asked for.
     footprint = GPU if is_cuda(engine) else SPARSE if sparse else DENSE
     sizing = Sizing(
         limits=mode.limits,
@@ -101,7 +103,7 @@ def run(
         queries=layout.queries,
         matrix=layout.matrix,
         self_join=layout.self_join,
-        # Where GPUs compute, they alone are slots: tiles cut for the cores beside them would be too many and too small.
+        # If GPUs compute, only they are slots: tiles cut for the cores as well would be too many and too small.
         slots=task_slots(num_gpus=footprint.task.get("num_gpus", 0)),
         block_rows=workload.block_rows,
         parts=workload.parts or 1,
@@ -123,15 +125,15 @@ def run(
         for host, value in sorted(values.items()):
             emit_event(Metric(name=name, value=float(value), host=host))
     manifest = _manifest(prepared, layout, report, job, files)
-    # Last: the result is whole once it is there.
+    # The manifest is written last: its presence says that the result is complete.
     manifest.write(folders.result)
     return manifest
 
 
 def _allow_files() -> None:
-    """Raise the soft limit of open files to the hard one: each mapped file of the matrix, or large part, is one."""
+    """Raise the soft limit of open files to the hard one: each mapped file counts, of the matrix and of large parts."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # macOS names no limit and grants none that is not named.
+    # macOS reports an infinite hard limit and then refuses it.
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
@@ -149,9 +151,9 @@ def _check(mode: Mode, layout: Layout) -> None:
 
 
 def _computed(run: Run, mode: Mode, layout: Layout, sizing: Sizing, report: Report) -> tuple[ResultFile, ...]:
-    """Compare all pairs, and gather the result; what an earlier run recorded is not computed again."""
+    """Compare all pairs that no earlier run recorded, and gather the result."""
     record = run.record(mode.name + (" of shards" if layout.is_sharded else ""))
-    # Before anything is cut: the sizes that an earlier run chose lie in its folder.
+    # The record comes before the cut: its folder has the sizes that an earlier run chose.
     dispatch = layout.cut(mode, sizing, record, run.context)
     with closing(
         Collector(
@@ -167,13 +169,13 @@ def _computed(run: Run, mode: Mode, layout: Layout, sizing: Sizing, report: Repo
         if collector.note:
             say(report, collector.note)
         files = None
-        # Again, where an instance was lost with what it had taken in.
+        # ``gather`` returns None if an instance was lost with the pieces that it had merged.
         while files is None:
             compare(dispatch, collector, run.context, run.queries.rows, report)
             run.folders.result.mkdir(parents=True, exist_ok=True)
             with report.gathering(run.queries.rows) as throttle:
                 files = collector.gather(throttle)
-        # Only now: a run that ends while it gathers finds all of it again.
+        # Records are removed only now: if a run ends while it gathers, the next one finds all of them.
         collector.remove_records()
     record.remove()
     return files
@@ -187,7 +189,7 @@ def _described(matrix: Described, sha256: str) -> dict[str, Any]:
 def _measures(report: Report) -> Mapping[str, float]:
     return {
         "peak_memory_bytes": float(max(report.peaks.values(), default=0)),
-        # This process's own, which is no task: it merges what tasks find.
+        # The peak of this process, which runs no task but merges the results of all.
         "head_peak_memory_bytes": float(peak_memory_bytes()),
         "task_seconds": round(report.task_seconds, 3),
         "blocks": float(report.blocks),
@@ -201,15 +203,15 @@ def _manifest(run: Run, layout: Layout, report: Report, job: str, files: tuple[R
     return Manifest(
         job=job,
         workload=to_json(run.workload),
-        # As their files have them: the work reads both matrices as one type.
+        # Types as in the files: the tasks read both matrices as one common type.
         inputs={
             rows.source.channel: _described(rows.described, run.digests[rows.source.channel])
             for rows in layout.operands
         },
         files=files,
-        # The bytes depend on both: a score on the order in which NumPy sums, a file on how Arrow writes it.
+        # The result's bytes depend on both: scores on the order in which NumPy sums, files on how Arrow writes them.
         versions=versions | {"numpy": np.__version__, "pyarrow": pa.__version__},
-        # Those that did some of the work, as their parts say: others may have been there, and idle.
+        # Only instances that returned a part: others may have been idle.
         instances=tuple(sorted(report.peaks)),
         engines=tuple(sorted(report.engines)),
         notes=tuple(report.notes),
@@ -218,7 +220,8 @@ def _manifest(run: Run, layout: Layout, report: Report, job: str, files: tuple[R
     )
 
 
-# ---- GPUs: all of the cluster's compute, and they alone, or none ---------------------------------------------------
+# ---- GPUs: either all GPUs of the cluster compute, without the cores, or none does
+# ---------------------------------------------------
 
 ASK_S = 300.0
 """Seconds for an instance to say whether its GPU can be used: it imports torch and starts CUDA."""
@@ -232,23 +235,23 @@ def choose_engine(
     nodes: Sequence[Node] | None = None,
     ask: Callable[[Sequence[Node], int], list[str]] | None = None,
 ) -> str | None:
-    """Return what ``Context.engine`` is to be: GPUs where they can be used, and they alone.
+    """Return the value of ``Context.engine``: GPUs if they can be used, and then without the CPUs.
 
-    A GPU compares as many pairs a second as some hundred cores, so cores beside it would only make the end ragged.
+    A GPU compares as many pairs a second as some hundred cores, so cores beside it would only finish later.
 
     Args:
-        forced: A word of the engine's name; None uses GPUs where there are any that can be used.
+        forced: A word of the engine's name; None uses GPUs if there are any that can be used.
         against: Why GPUs do not compute what is asked for, or "".
         columns: Columns of the matrix.
         report: Takes notes of the choice.
-        nodes: The instances that are there; None asks Ray.
+        nodes: The instances; None asks Ray.
         ask: Returns why the GPU of each node cannot be used for that many columns, or ""; None asks each.
 
     Raises:
         InvalidRequest: GPUs are asked for, and cannot be used.
     """
     is_forced = is_cuda(forced)
-    # An engine of the CPU is asked for: GPUs are left alone, though there may be some.
+    # The caller asked for an engine of the CPU: do not look for GPUs.
     if forced is not None and not is_forced:
         return forced
     alive = cluster_nodes() if nodes is None else nodes
@@ -257,7 +260,7 @@ def choose_engine(
         if is_forced:
             raise InvalidRequest(f"the engine {CUDA!r} is asked for, and no instance has a GPU")
         return None
-    # The instances are asked last, and only where nothing else speaks against it: each imports torch to answer.
+    # Ask the instances last, and only if nothing else rules GPUs out: each imports torch to answer.
     if not against:
         answers = zip(able, (ask or _ask)(able, columns), strict=True)
         against = "; ".join(f"on {_host(node)}, {answer}" for node, answer in answers if answer)
@@ -266,7 +269,7 @@ def choose_engine(
             raise InvalidRequest(f"the engine {CUDA!r} is asked for, and cannot be used: {against}")
         say(report, f"warning: the GPUs are not used, the CPUs compute instead: {against}")
         return None
-    # A head that only coordinates is idle anyhow, and not named.
+    # The note does not name a head that only coordinates: it is always idle.
     idle = sorted(_host(node) for node in alive if node.cpus and not node.gpus)
     if idle:
         say(report, f"the GPUs alone compute, not the instances that have none: {', '.join(idle)}")
@@ -281,18 +284,18 @@ def reason_against(mode: Mode, layout: Layout, *, sparse: bool) -> str:
 
 def _ask(nodes: Sequence[Node], columns: int) -> list[str]:
     answers = []
-    # Each with a GPU of its own: Ray hides them from a task that asks for none.
+    # Each task asks for a GPU, because Ray hides GPUs from tasks that do not.
     for reference in ask_every_node(why_no_cuda, columns, nodes=nodes, num_gpus=1, max_retries=1).values():
         try:
             answers.append(ray.get(reference, timeout=ASK_S))
-        # A time limit that passed is one too. GPUs are but faster: silence must not fail a job that CPUs can do.
+        # A timeout is a RayError too. An instance that does not answer must not fail a job that CPUs can do.
         except RayError as error:
             answers.append(f"nothing is heard of it ({type(error).__name__})")
     return answers
 
 
 def say(report: Report, text: str) -> None:
-    """Log how it is computed, and note it for the manifest."""
+    """Log a note, and keep it for the manifest."""
     remark(text)
     report.notes.append(text)
 

@@ -1,4 +1,4 @@
-"""One run of the workload on the head: what it is, and what was seen of it."""
+"""One run of the workload on the head: its folders, its rows and its report."""
 
 import time
 from collections import defaultdict
@@ -30,10 +30,10 @@ class Folders:
     result: Path
     records: Path
     lasting: bool = True
-    """True if ``records`` outlives this head, as checkpoints do, and it pays: else it has only the pieces without
-    room in memory."""
+    """True if ``records`` outlives this head, as checkpoints do, and recording pays. Otherwise only pieces that do not
+    fit into memory are recorded."""
     on_instance: Callable[[], "Folders"] | None = None
-    """Returns the folders of the instance that calls it; None: they are these, wherever it is called."""
+    """Returns the folders of the instance that calls it; None: every instance uses these."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -44,7 +44,7 @@ class Report:
     phases_s: dict[str, float] = field(default_factory=dict)
     peaks: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     """Largest memory of a task, by instance."""
-    # Several, where instances differ: each process probes for itself what is the fastest.
+    # Several if instances differ: each process probes which engine is the fastest.
     engines: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     """Notes for the manifest."""
@@ -52,19 +52,20 @@ class Report:
     """Rows of a sharded matrix that each instance sent to others."""
     task_seconds: float = 0.0
     blocks: int = 0
-    """Tasks, those of an earlier run among them."""
+    """Number of tasks, including those of an earlier run."""
     blocks_found: int = 0
+    """Tasks that an earlier run did."""
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Measure a phase; what is entered twice counts twice."""
+        """Measure a phase; the times of a phase that is entered twice add up."""
         begin = time.perf_counter()
         yield
-        # Not in a ``finally``: a phase that fails leaves no manifest that could name it.
+        # Not in a ``finally``: if a phase fails, no manifest is written.
         self.phases_s[name] = round(self.phases_s.get(name, 0.0) + time.perf_counter() - begin, 4)
 
     def add(self, part: Part) -> None:
-        """Note who computed a part, and what it took."""
+        """Add the time, memory and engine of a part."""
         for host, peak in part.peaks.items():
             self.peaks[host] = max(self.peaks[host], peak)
         self.task_seconds += part.seconds
@@ -72,7 +73,7 @@ class Report:
 
     def count(self, tasks: Sequence[Any], recorded: Record[Part] | None) -> None:
         """Note how many tasks there are, and how many of them an earlier run did."""
-        # Once: what is there when tiles are computed again, after a loss, this very run has done.
+        # Count once: when tiles are computed again after a loss, this run has recorded the others itself.
         if self.blocks:
             return
         self.blocks += len(tasks)
@@ -95,7 +96,7 @@ class Run:
     matrix: Described
     """The rows among which neighbors are looked for."""
     other_queries: Described | None
-    """The rows that look for them; None where the matrix's own do."""
+    """The rows that look for them; None if the matrix's own do."""
     digests: Mapping[str, str]
     """SHA-256 of each channel's files."""
     context: Context
@@ -112,14 +113,14 @@ class Run:
 
     def record(self, kind: str) -> BlockRecord[Part]:
         """Return the record of parts of that kind."""
-        # The block size is the one that was asked for: if none was, the record itself keeps the size that was chosen.
-        # The version too: another raysm may cut the rows, or lay a part out, in another way.
+        # ``workload`` has only a block size that the user asked for; the record's folder keeps a size that raysm chose.
+        # The version counts because another raysm may cut the rows, or lay out a part, differently.
         depends_on = {"format": 8, "kind": kind, "workload": to_json(self.workload), "inputs": self.digests}
         depends_on |= {"rows": self.queries.rows, "columns": self.matrix.columns, "raysm": raysm.__version__}
         return BlockRecord(self.folders.records, depends_on, encode=encode_part, decode=decode_part)
 
     def ids(self) -> Ids | None:
-        """Bring the ids of the rows to this process, once all is computed; None where no column was named."""
+        """Bring the ids of the rows to this process, once all is computed; None if the user named no id column."""
         if self.matrix.ids is None or self.queries.ids is None:
             return None
         neighbors = pa.concat_arrays(list(self.matrix.id_batches()))

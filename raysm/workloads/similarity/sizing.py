@@ -1,17 +1,17 @@
 """Sizes of tiles.
 
-Memory bounds a tile: an operand takes at most ``OPERAND_BYTES`` and what a task hands back at most ``PART_BYTES``.
+Memory bounds a tile: an operand takes at most ``OPERAND_BYTES``, and a task returns at most ``PART_BYTES``.
 Within that, rows are cut so that each slot has about ``TILES_A_SLOT`` tasks. A restarted job keeps the sizes of its
 first run, because a recorded block is of use only to a run that cuts the rows alike.
 
 **Memory of a task** of n rows and m columns of a tile, of D elements each, beside the interpreter and its libraries:
 
-    the mapped rows that it reads                                (n + m) D itemsize, and only while there is room
+    the mapped rows that it reads                                (n + m) D itemsize, which the system may reclaim
   + the operands of this tile, or of the latest ones             max(both, KEPT_BYTES)
       one takes, for n rows, at most                             n D 8 + n D itemsize (if the rows cannot be mapped)
-  + the best of its rows and columns, and what it hands back     (n + m) (3 * 8 k + 8)
-  + what the engine takes for products                           ENGINE_BYTES, and nothing if it is compiled
-    instead, where it multiplies float32 of tight clusters       (n + m) D 8, which is about as much at most
+  + the best of its rows and columns, and what it returns        (n + m) (3 * 8 k + 8)
+  + the engine's memory for products                             ENGINE_BYTES, and nothing if it is compiled
+    or, if it multiplies float32 of tight clusters               (n + m) D 8, at most about as much
 """
 
 import math
@@ -29,13 +29,14 @@ OPERAND_BYTES = 64 << 20
 """Largest operand of a tile, with the copy of its rows that a matrix that cannot be mapped needs."""
 
 GPU_OPERAND_BYTES = 1 << 30
-"""Largest operand that a GPU compares: its rows, mapped on the host, which travel to the GPU in panels."""
+"""Largest operand that a GPU compares: its rows are mapped on the host and sent to the GPU in panels."""
 
 PART_BYTES = 32 << 20
 """Largest result of one task."""
 
 TILE_TASKS = 1 << 10
-"""Up to this many tiles, each is a task. Of more, a task of top-k does several: the head merges each task's part."""
+"""Up to this many tiles, each is a task. If there are more, a task of top-k does several, so that the head merges
+fewer parts."""
 
 SIZES = "block-rows"
 """File in the record's folder with the sizes that the first run chose."""
@@ -48,11 +49,11 @@ class Footprint:
     max_rows: Callable[[Described], int]
     """Returns the most rows of one operand."""
     min_rows: int
-    """Smaller blocks are not chosen: the fixed cost of a task would show."""
+    """Fewest rows of a block: for smaller ones the fixed cost of a task would matter."""
     open_ended_rows: int | None = None
-    """Most rows of a tile whose result may be of any size; None: as many as of others."""
+    """Most rows of a tile whose result may have any size; None: ``max_rows`` is the only limit."""
     joins: bool = False
-    """True if a task may do several tiles, where the mode's parts allow it."""
+    """True if a task may do several tiles, provided that ``PartLimits.joins`` allows it."""
     task: Mapping[str, Any] = field(default_factory=dict)
     """Options of ``map_blocks`` for each task."""
 
@@ -63,7 +64,7 @@ def _dense_rows(matrix: Described) -> int:
 
 
 def _sparse_rows(matrix: Described) -> int:
-    # 36 bytes of each element: it, its column, its share of the norm, and its entry in the list of its column.
+    # 36 bytes for each element: its value, its column, its share of the norm, and its entry in its column's list.
     return max(1, int(OPERAND_BYTES / (36 * matrix.elements / matrix.rows + 40)))
 
 
@@ -75,13 +76,13 @@ DENSE = Footprint(max_rows=_dense_rows, min_rows=256, joins=True)
 """A core that compares dense rows."""
 
 SPARSE = Footprint(max_rows=_sparse_rows, min_rows=256)
-"""A core that compares rows by their elements: what two rows cost is what they share."""
+"""A core that compares rows by their elements: the cost of a pair depends on the columns that both rows have."""
 
 GPU = Footprint(
     max_rows=_gpu_rows,
-    # A GPU is that much faster than a core.
+    # Larger than for a core, because a GPU is so much faster.
     min_rows=1 << 13,
-    # Of larger tiles, more would be given up as overflowed.
+    # More of the larger tiles would overflow and be given up.
     open_ended_rows=1 << 14,
     task={"num_gpus": 1, "lasting": True},
 )
@@ -102,7 +103,7 @@ class PartLimits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sizing:
-    """All that sizes follow from."""
+    """The sizes of tiles, and the facts that they follow from."""
 
     limits: PartLimits
     footprint: Footprint
@@ -115,11 +116,11 @@ class Sizing:
     block_rows: int | None = None
     """Rows of a block that the user asked for."""
     parts: int = 1
-    """Ranges of rows that have an owner, and a file of the result, each."""
+    """Ranges of rows; each has an owner and a file of the result."""
 
     @property
     def operand_rows(self) -> int:
-        """The most rows that are made ready at once."""
+        """The most rows that a task prepares at once."""
         most = min(self.footprint.max_rows(rows) for rows in (self.queries, self.matrix))
         if self.limits.open_ended and self.footprint.open_ended_rows is not None:
             most = min(most, self.footprint.open_ended_rows)
@@ -127,7 +128,7 @@ class Sizing:
 
     @property
     def max_block_rows(self) -> int:
-        """The most rows of a task; a larger one than ``operand_rows`` does several tiles and hands back one part."""
+        """The most rows of a task; one with more than ``operand_rows`` does several tiles and returns one part."""
         most = self.operand_rows
         if not (self.limits.rows and self.limits.joins and self.footprint.joins):
             return most
@@ -148,7 +149,7 @@ class Sizing:
     def rectangle_rows(self, record: BlockRecord[Any]) -> tuple[int, int]:
         """Return how many rows of the queries, and of the matrix, one tile has.
 
-        Queries are cut first, which leaves nothing to merge. Where they are few, the matrix is cut to keep all slots
+        Queries are cut first, which leaves nothing to merge. If there are few, the matrix is cut too, to keep all slots
         busy.
         """
         rows, columns = self._kept(record, self._rectangle_rows())
@@ -163,7 +164,7 @@ class Sizing:
         return rows, min(most, max(math.ceil(self.matrix.rows / beside), least))
 
     def strip_rows(self, record: BlockRecord[Any], row_bytes: int) -> int:
-        """Return how many rows a strip has, all of whose columns one task computes; they take ``row_bytes`` a row."""
+        """Return how many rows a strip has: one task computes all columns of them, ``row_bytes`` for each row."""
         most = min(self.operand_rows, max(1, PART_BYTES // row_bytes))
         if self.block_rows:
             return min(self.block_rows, most)
@@ -172,7 +173,7 @@ class Sizing:
 
     @property
     def tasks(self) -> int:
-        """About how many tasks there are, of rows that every instance has."""
+        """Approximate number of tasks, if every instance has all rows."""
         rows, columns = self._triangle_rows() * 2 if self.self_join else self._rectangle_rows()
         blocks = math.ceil(self.queries.rows / rows)
         return blocks * (blocks + 1) // 2 if self.self_join else blocks * math.ceil(self.matrix.rows / columns)
@@ -184,14 +185,14 @@ class Sizing:
 
     def _kept(self, record: BlockRecord[Any], sizes: tuple[int, ...]) -> tuple[int, ...]:
         """Return the sizes that an earlier run of the job chose, or keep ``sizes`` for the next."""
-        # What the user asked for is part of what the record depends on, and need not be kept beside it.
+        # A size that the user asked for is part of the record's identity already, so it need not be kept.
         if self.block_rows:
             return sizes
         path, most = record.folder / SIZES, max(self.max_block_rows, self.limits.rows or 0)
-        # A torn file is left by a run that ended while it wrote it: nothing was recorded under its sizes yet.
+        # A run that ended while it wrote this file leaves a torn one, but has recorded nothing under its sizes yet.
         with suppress(OSError, ValueError):
             kept = tuple(int(text) for text in path.read_text(encoding="ascii").split())
-            # A larger one than a task may have does not hold, whatever an earlier run chose.
+            # Ignore sizes above this run's limit, whatever an earlier run chose.
             if len(kept) == len(sizes) and all(1 <= size <= most for size in kept):
                 return kept
         put(path, " ".join(map(str, sizes)) + "\n")

@@ -1,4 +1,4 @@
-"""Cut all pairs of rows into tasks, dispatch them where the rows lie, and take their parts in."""
+"""Cut all pairs of rows into tasks, dispatch the tasks to instances that have the rows, and collect their parts."""
 
 import functools
 import math
@@ -37,20 +37,20 @@ from raysm.workloads.similarity.tasks.preparing import prepared
 LoadedRows: TypeAlias = WholeRows | ShardedRows
 
 CHUNK_BYTES = 256 << 20
-"""Largest chunk that travels: a fifth of a second of 10 Gbit/s. What takes Ray more than ten seconds it sends twice."""
+"""Largest chunk that is sent, a fifth of a second at 10 Gbit/s. Ray repeats transfers of more than ten seconds."""
 
 MIN_CHUNKS, BALANCED_CHUNKS = 4, 64
-"""Chunks of an instance's rows, so that slots end at about the same time; of all instances, above which that shows no
-more."""
+"""Fewest chunks of an instance, so that slots end at about the same time; and number of chunks of all instances beyond
+which more do not help."""
 
 
 def load(matrix: Source, queries: Source | None = None) -> "Layout":
     """Have every instance map its rows, or convert them once; return the layout of both channels.
 
     Raises:
-        InvalidInput: The files make no matrix; the message says which, and on which instance.
-        InvalidRequest: A head that only coordinates has files of its own share.
-        InstanceLost: An instance that has a share is not there.
+        InvalidInput: The files are not a matrix; the message says which, and on which instance.
+        InvalidRequest: A head that only coordinates got a share of the files.
+        InstanceLost: An instance that has a share is missing.
     """
     sources = [with_features(matrix)]
     if queries is not None:
@@ -60,10 +60,10 @@ def load(matrix: Source, queries: Source | None = None) -> "Layout":
     return Layout(rows[0], None if queries is None else rows[1])
 
 
-# No slots, unlike elsewhere: ``cached_property`` needs the ``__dict__``, which being frozen does not close.
+# No slots, because ``cached_property`` needs ``__dict__``.
 @dataclass(frozen=True)
 class Layout:
-    """The rows of both channels, and where they lie."""
+    """The rows of both channels, and the instances that have them."""
 
     rows: LoadedRows
     """The rows among which neighbors are looked for."""
@@ -72,7 +72,7 @@ class Layout:
 
     @property
     def operands(self) -> list[LoadedRows]:
-        """The matrix, and the queries where they are others."""
+        """The matrix, and the queries if there are any."""
         return [self.rows] if self.other_queries is None else [self.rows, self.other_queries]
 
     @property
@@ -82,20 +82,20 @@ class Layout:
 
     @property
     def is_sharded(self) -> bool:
-        """True if a channel is sharded: tasks then have to go where its rows are."""
+        """True if a channel is sharded: tasks then must run on instances that have its rows."""
         return any(isinstance(rows, ShardedRows) for rows in self.operands)
 
     @property
     def without_gpus(self) -> str:
-        """Why GPUs do not compute, in one phrase; empty where they do."""
+        """The reason why GPUs do not compare these rows, in one phrase; empty if they do."""
         return "the rows of a sharded matrix are compared by CPUs, where they lie" if self.is_sharded else ""
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type that all rows which are compared with each other are read as.
+        """The common type that all rows are read as.
 
-        That changes no score, since each element stays what it is as float64: the common type either holds all numbers
-        of both, or is float64 (that of int64 and uint64, say, which round beyond 2**53 as the definition does).
+        It changes no score, because scores are defined on float64: the common type either holds all numbers of both
+        types, or is float64 (for int64 and uint64, for example, which round beyond 2**53 as the definition does).
         """
         return np.result_type(*(rows.described.dtype for rows in self.operands))
 
@@ -116,18 +116,18 @@ class Layout:
 
     def compares_elements(self) -> bool:
         """Return whether all rows are sparse, and are compared by the columns that they share."""
-        # In this order: of sharded rows, the second has an instance open its files and count elements.
+        # Check ``sparse`` first: for sharded rows, the second check asks an instance to count elements.
         return all(rows.described.sparse for rows in self.operands) and self.rows.compares_elements()
 
     def prepare(
         self, report: Report, *, sparse: bool, engine: str | None, operand_rows: int
     ) -> tuple[Context, Mapping[str, str]]:
-        """Learn what has to be known of all rows; return it with the digest of each channel.
+        """Prepare all rows; return the context of the tasks, and the digest of each channel.
 
         Raises:
             InvalidInput: A row holds NaN or infinity; the first such row is named.
         """
-        # It reads the same files as the tasks do, beside them: one pass of the disk.
+        # Digesting reads the same files at the same time as the tasks, so the disk is read once.
         digesting = {rows.source.channel: rows.digest() for rows in self.operands}
         operands = []
         # Not strict: without other queries the matrix stands alone.
@@ -140,7 +140,7 @@ class Layout:
             engine=engine,
             operand_rows=operand_rows,
         )
-        # Waited for last: only the record needs the digests, and rows are prepared meanwhile.
+        # Wait for the digests last: only the record needs them.
         return context, {channel: digest.result() for channel, digest in digesting.items()}
 
     def cut(self, mode: Mode, sizing: Sizing, record: BlockRecord[Any], context: Context) -> "Dispatch":
@@ -148,7 +148,7 @@ class Layout:
         return _pairs(self, sizing, context) if self.is_sharded else _tiles(self, sizing, mode, record)
 
     def transfers(self, query_rows: int, matrix_rows: int) -> Mapping[str, list[Transfer]]:
-        """Return what comes to each instance, and what it is compared with there, in chunks of so many rows."""
+        """Return the chunks that come to each instance, and the chunks that they are compared with there."""
         if self.other_queries is None:
             return rotate(self.rows.chunks(self.slots, matrix_rows))
         return rotate_queries(
@@ -177,16 +177,16 @@ def compare(
     rows: int,
     report: Report,
 ) -> None:
-    """Have every task done that no earlier run did, and its part taken in; announce the progress, in rows.
+    """Run every task that no earlier run did, collect the parts, and report the progress in rows.
 
     Raises:
         NoRoom: A disk became full.
         BlockFailed: A task failed on every attempt.
-        InstanceLost: An instance went away for good whose rows are nowhere else.
+        InstanceLost: An instance is lost for good, and no other has its rows.
     """
     queue = dispatch.queue(collector)
     throttle = ProgressThrottle("similarity", rows, "rows", report.emit_event)
-    # A task counts by its pairs; pieces of one that is given up count together as much as it did.
+    # A task counts by its pairs; the pieces of one that was given up count as much as it did.
     whole = sum(task.area for task in dispatch.tasks)
     reached = 0.0
     pieces: dict[str, float] = {}
@@ -196,7 +196,7 @@ def compare(
         for task, part in map_blocks(function, queue, record=collector.recorded, **dispatch.options(queue)):
             report.add(part)
             again = queue.finished(task, collector.take(task, part))
-            # The next part comes while this name would still hold the last.
+            # Free this part before the next one arrives.
             del part
             area = pieces.pop(str(task), task.area)
             if again:
@@ -205,14 +205,14 @@ def compare(
                 continue
             reached += area
             throttle.reach(min(rows, math.floor(rows * reached / whole)))
-        # The areas are fractions, and rounded down above: their sum may end a row short.
+        # Rounding down may have left the progress one row short.
         throttle.reach(rows)
     report.sent_bytes.update(dispatch.sent_bytes(queue))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dispatch:
-    """The tasks of all pairs, and the way in which they are dispatched."""
+    """The tasks of all pairs, and how they are dispatched."""
 
     tasks: Sequence[TileTask]
     row_order: RowOrder
@@ -220,9 +220,9 @@ class Dispatch:
     in_strips: bool = False
     """True if each task has all columns, and the tasks' rows follow each other."""
     queue: Callable[[Collector], Any]
-    """Starts to dispatch: each task is told what the collector knows then."""
+    """Returns the queue of tasks; it gives each task what the collector knows when it is dispatched."""
     function: Callable[[Comparing, Context], Callable[..., Part]]
-    """Returns the function that is called for each task, where it runs."""
+    """Returns the function that runs a task, in the task's process."""
     options: Callable[[Any], Mapping[str, Any]]
     """Returns the options of ``map_blocks`` for a queue."""
     sent_bytes: Callable[[Any], Mapping[str, int]]
@@ -247,7 +247,7 @@ def _pairs(layout: Layout, sizing: Sizing, context: Context) -> Dispatch:
     """Dispatch pairs of chunks, each to the instance that has at least one of them."""
     rows, window = chunk_limits(layout, sizing)
     transfers = layout.transfers(*rows)
-    # Only one of the two ever travels: of what every instance has, nothing does.
+    # Only one of the two channels travels.
     moving = {transfer.brings for there in transfers.values() for transfer in there if not transfer.at_home}
     sender = (layout.other_queries or layout.rows) if "queries" in moving else layout.rows
 
@@ -255,7 +255,7 @@ def _pairs(layout: Layout, sizing: Sizing, context: Context) -> Dispatch:
         return PairQueue(
             transfers,
             layout.slots,
-            # The common type: what travels was read from files of the sender's own types, and meets those of others.
+            # Send the rows as the common type of all instances, not as the type of the sender's own files.
             partial(send_chunk, sender.source, context.matrix.dtype),
             window=window,
             recorded=collector.recorded.__contains__,
@@ -273,7 +273,7 @@ def _pairs(layout: Layout, sizing: Sizing, context: Context) -> Dispatch:
 
 
 class TileQueue(Iterator[Any]):
-    """Tiles in their order; pieces of one that was given up come next."""
+    """Hands out tiles in order; the pieces of one that was given up come next."""
 
     def __init__(self, tasks: Sequence[TileTask], collector: Collector) -> None:
         """Start with all of them."""
@@ -282,7 +282,7 @@ class TileQueue(Iterator[Any]):
         self._unfinished = 0
 
     def __next__(self) -> Any:
-        """Return a tile, with what is known of it now; or ``LATER``, while one may still be given up."""
+        """Return a tile, with what is known of it now; or ``LATER`` while a running one may still be given up."""
         if self._waiting:
             self._unfinished += 1
             return self._collector.informed(self._waiting.popleft())
@@ -291,26 +291,26 @@ class TileQueue(Iterator[Any]):
         raise StopIteration
 
     def finished(self, task: TileTask, pieces: Sequence[TileBlock]) -> Sequence[TileTask]:
-        """Say that a task has its part; return the tasks of the pieces."""
+        """Note that a task is done; return the tasks of the pieces to compute instead, if it was given up."""
         self._unfinished -= 1
         rows, columns = task.tile.rows.start, task.tile.columns.start
-        # Without the hint, which is old by now: each gets a new one when it is dispatched.
+        # Drop the old hint: each piece gets a new one when it is dispatched.
         again = [replace(task, tile=shifted(piece, rows, columns), hint=None) for piece in pieces]
-        # ``extendleft`` alone would turn their order round.
+        # ``extendleft`` reverses the order.
         self._waiting.extendleft(reversed(again))
         return again
 
 
 def chunk_limits(layout: Layout, sizing: Sizing) -> tuple[tuple[int, int], int]:
-    """Return the most rows of the chunks of the queries and of the matrix, and how many remote ones fit an instance.
+    """Return the most rows of a chunk of the queries and of the matrix, and the most remote chunks of an instance.
 
-    A chunk is as large as a task may be, as leaves each slot ``TILES_A_SLOT`` of them, and as lets two for each slot
-    travel at a time in half of the smallest object store.
+    A chunk has as many rows as these limits allow: the most rows of a task; ``TILES_A_SLOT`` pairs of chunks for each
+    slot; and room for two chunks for each slot in half of the smallest object store.
     """
     query_share, matrix_share = layout.operands[-1].largest_share, layout.operands[0].largest_share
     wanted = max(3, 2 * max(layout.slots.values()))
     each = [rows.row_bytes for rows in layout.operands]
-    # Where one side lies whole everywhere, the other stays.
+    # If every instance has all rows of one side, nothing travels.
     row_bytes = max(each) if min(each) else 0.0
     room_bytes = min(rows.store_bytes for rows in layout.operands) / 2 / (1 + MAX_LEAVING)
     if sizing.block_rows:
@@ -324,7 +324,7 @@ def chunk_limits(layout: Layout, sizing: Sizing) -> tuple[tuple[int, int], int]:
             most = min(most, math.ceil(layout.matrix.rows / fewest))
         pairs = sizing.pairs / (TILES_A_SLOT * max(1, sum(layout.slots.values())))
         query_rows = min(most, query_share, max(least, math.ceil(math.sqrt(pairs))))
-        # What one side cannot have, since no instance has as many of them, the other one makes up for.
+        # If the shares of one side are too small for such chunks, the other side gets larger ones.
         matrix_rows = min(most, matrix_share, max(least, math.ceil(pairs / query_rows)))
     rows = _equal(query_share, query_rows), _equal(matrix_share, matrix_rows)
     if not row_bytes or math.isinf(room_bytes):
@@ -333,9 +333,9 @@ def chunk_limits(layout: Layout, sizing: Sizing) -> tuple[tuple[int, int], int]:
 
 
 def _equal(share: int, rows: int) -> int:
-    """Return the rows of the largest of as many equal chunks as a share makes of ``rows`` rows at most."""
+    """Return the most rows of a chunk if a share is cut into equal chunks of at most ``rows`` rows."""
     count = max(1, math.ceil(share / rows))
-    # Opposites on the ring halve one's chunks between them, and of few an odd one shows.
+    # Opposite instances on the ring halve one's chunks between them, which an odd small number makes uneven.
     if 1 < count < BALANCED_CHUNKS:
         count += count % 2
     return math.ceil(share / count)

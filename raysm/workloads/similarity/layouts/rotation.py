@@ -1,28 +1,27 @@
-"""The rotation of sharded rows: which chunks travel to which instance, in which order. Pure functions.
+"""The rotation of sharded rows: which chunks travel to which instance, and in which order.
 
-A share is cut into *chunks* of consecutive rows. Every unordered pair of chunks, and each with itself, is compared
-once, on an instance that has at least one of the two. A foreign chunk that comes to an instance is a *transfer*, and is
-compared there with all the own chunks that it has to be; so it is sent to each instance at most once.
+A share is cut into *chunks* of consecutive rows. Every unordered pair of chunks, and each chunk with itself, is
+compared once, on an instance that has at least one of the two. A *transfer* is a chunk that comes to an instance, with
+all the chunks of that instance that it must be compared with there; so a chunk is sent to each instance at most once.
 
 **Half ring.** Of n instances, the chunks of i + 1, i + 2, … i + (n - 1) // 2 around the circle come to i. For even n,
-the instances i and i + n/2 share their work: half of the one's chunks go to the other, which sends all of its own back
-to be compared with the other half. With equal shares of N rows each instance sends and receives (n - 1) / 2 * N / n of
-them, or of even n about as many. Instances with larger shares have more to do: the files should be of about one size.
+the instances i and i + n/2 divide their work: half of the one's chunks go to the other, which sends all of its own back
+to be compared with the other half. With equal shares of N rows each instance sends and receives (n - 1) / 2 * N / n
+rows, or about as many for even n. Instances with larger shares have more to do: files should have about the same size.
 
-**Queries.** If queries look into a matrix, one of the two stays where it is, and the other travels: each of its chunks
-comes to every instance that has some of what stays. What every instance has never travels. Where both are sharded, that
-one travels which has fewer bytes.
+**Queries.** If there are queries, one of the two channels stays and the other travels: each of its chunks comes to
+every instance that has rows of the channel that stays. A channel that every instance has never travels. If both are
+sharded, the one with fewer bytes travels.
 
-**The queue of pairs** hands out pairs so that rows travel while others are compared, and few are on their way. A chunk
-that an instance lacks travels as an object of Ray's store, made by a task on the instance that has the rows, so Ray
-makes it again if it is lost. At most ``window`` of them are on their way to an instance or being compared there, and at
-most ``MAX_LEAVING`` times as many of an instance are on their way elsewhere. Each is dropped once it was compared with
-all that it has to be. So
+**The queue of pairs** hands out pairs so that rows travel while others are compared, and few are on their way. A task
+on the instance that has a chunk puts it into Ray's object store, so Ray makes it again if it is lost. At most
+``window`` chunks are on their way to an instance or being compared there, and at most ``MAX_LEAVING`` times as many are
+on their way from an instance. Each is dropped after its last comparison. So
 
     object store of an instance <= (1 + MAX_LEAVING) * window * chunk + results on their way to the head.
 
-The first pair of each chunk that was begun is handed out before the others, because Ray brings the rows of what is
-queued: a link never waits for tasks that are behind.
+The first pair of each new chunk is handed out before the remaining pairs of older ones, because Ray fetches the rows of
+queued tasks: so the network does not wait for slow tasks.
 """
 
 import hashlib
@@ -48,11 +47,11 @@ from raysm.workloads.similarity.tasks.parts import Comparing, Part, TileTask, me
 
 @dataclass(frozen=True, slots=True)
 class RowChunk:
-    """Consecutive rows of one instance: what is sent at once, and one side of a task."""
+    """Consecutive rows of one instance, which are sent together and are one side of a task."""
 
     host: str
     start: int
-    """The first, among the instance's own rows."""
+    """Its first row, counted among the instance's own rows."""
     stop: int
     runs: tuple[RowRun, ...]
     """Their numbers in the matrix, rising; offsets count from the chunk's first row."""
@@ -79,15 +78,15 @@ class RowChunk:
         return np.concatenate([np.arange(run.start, run.start + run.rows) for run in self.runs])
 
     def numbers_of(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the numbers of some of its rows by their places."""
+        """Return the numbers of its rows at these places."""
         return places if self.in_order else self.numbers()[places - self.range.start]
 
     def __str__(self) -> str:
-        """Name it by its rows in the matrix alone: wherever they lie, they are the same."""
+        """Name it by its rows' numbers in the matrix, which do not depend on the instance that has them."""
         first, last = self.runs[0].start, self.runs[-1].start + self.runs[-1].rows - 1
         if len(self.runs) == 1:
             return f"rows {first} to {last}"
-        # Digested: of thousands of small files the runs would be a name as long, in each message and line of the log.
+        # Digest the runs: with thousands of small files, their list would make every message and log line too long.
         text = ",".join(f"{run.start}+{run.rows}" for run in self.runs)
         return f"{self.rows} of rows {first} to {last} ({hashlib.sha256(text.encode()).hexdigest()[:16]})"
 
@@ -98,41 +97,41 @@ Brings = Literal["either", "queries", "matrix"]
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """A chunk, and the chunks of one instance that it is compared with there."""
+    """A chunk that comes to an instance, and the chunks that it is compared with there."""
 
     host: str
     chunk: RowChunk
-    """The chunk that comes; one of the instance's own is at home already."""
+    """The chunk that comes, or one of the instance's own."""
     partners: tuple[RowChunk, ...]
-    """With what; itself among them where it is compared with itself."""
+    """Chunks of the instance; they include ``chunk`` if it is compared with itself."""
     brings: Brings = "either"
     """The channel of the chunk that comes."""
 
     @property
     def at_home(self) -> bool:
-        """True if nothing has to be sent."""
+        """True if the chunk is the instance's own, so that nothing is sent."""
         return self.chunk.host == self.host
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class BlockPair(TileTask, PlacedBlock):
-    """Two chunks, or one and itself, of which the host has at least one: what one task compares."""
+    """The task to compare two chunks, or one with itself, on a host that has at least one of them."""
 
     host: str
     left: RowChunk
-    """The rows of the tile: queries; of a self-join, the one of the two that comes first in place."""
+    """The rows of the tile: queries, or in a self-join the chunk with the lower places."""
     right: RowChunk
     inputs: tuple[Any, ...] = ()
-    """The rows of the one that is not the host's, as an object of Ray."""
+    """The rows of the remote chunk, as a Ray object; empty if there is none."""
 
     @property
     def remote(self) -> RowChunk | None:
-        """The one that is not the host's."""
+        """The chunk that is not the host's own; None if both are."""
         return next((chunk for chunk in (self.left, self.right) if chunk.host != self.host), None)
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The other instance that has to be there."""
+        """The other instances that this task needs."""
         return () if self.remote is None else (self.remote.host,)
 
     @property
@@ -146,25 +145,25 @@ class BlockPair(TileTask, PlacedBlock):
         return self.left.in_order and self.right.in_order
 
     def row_numbers(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the numbers of rows of the left chunk by their places."""
+        """Return the numbers of the left chunk's rows at these places."""
         return self.left.numbers_of(places)
 
     def column_numbers(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the numbers of rows of the right chunk by their places."""
+        """Return the numbers of the right chunk's rows at these places."""
         return self.right.numbers_of(places)
 
     def __str__(self) -> str:
-        # By the rows' numbers alone, and a piece by where it lies in the pair: a record does not say where rows lie.
+        # Use numbers of rows, and for a piece its position in the pair: names in a record must not depend on places.
         piece = shifted(self.tile, -self.left.range.start, -self.right.range.start)
         is_whole = (piece.rows.rows, piece.columns.rows) == (self.left.rows, self.right.rows)
         return f"{self.left} with {self.right}" + ("" if is_whole else f": {piece}")
 
 
 def block_pairs(transfer: Transfer) -> Iterator[BlockPair]:
-    """Yield the pairs of a transfer: queries left, the matrix right, or of a self-join in the order of the places."""
+    """Yield the pairs of a transfer: queries left and the matrix right; in a self-join, in the order of places."""
     for own in transfer.partners:
         if transfer.brings == "either":
-            # Whichever of the two travels: a pair has one name, by which a run that sends others finds it recorded.
+            # Sort, so that a pair has the same name in the record whichever of the two chunks travels.
             left, right = sorted((transfer.chunk, own), key=lambda chunk: (natural(chunk.host), chunk.start))
         else:
             left, right = (transfer.chunk, own) if transfer.brings == "queries" else (own, transfer.chunk)
@@ -182,12 +181,12 @@ def cut(shard: Shard, chunk_rows: int, origin: int = 0) -> tuple[RowChunk, ...]:
 
     Args:
         shard: The rows.
-        chunk_rows: No chunk has more.
+        chunk_rows: Most rows of a chunk.
         origin: The place of the instance's first row.
     """
     rows = shard.rows
     count = math.ceil(rows / chunk_rows)
-    # Each from the whole: sizes differ by one row at most, and the last is no small rest.
+    # Sizes differ by one row at most, so the last chunk is not a small rest.
     edges = [rows * at // count for at in range(count + 1)] if count else [0]
     return tuple(
         RowChunk(shard.host, start, stop, shard.portion(start, stop), origin)
@@ -197,17 +196,17 @@ def cut(shard: Shard, chunk_rows: int, origin: int = 0) -> tuple[RowChunk, ...]:
 
 
 def rotate(shares: Mapping[str, Sequence[RowChunk]]) -> dict[str, list[Transfer]]:
-    """Return the transfers of each instance, in the order in which they are to be computed.
+    """Return the transfers of each instance, in the order of computation.
 
-    First come the instance's own chunks, each with itself: that gives every row its first bound. Then each meets those
-    behind it, then the others' chunks come, those of the next one on the circle first, so that at any moment each
-    instance sends to one and receives from one.
+    First come the instance's own chunks, each with itself, which gives every row its first bound. Then each is compared
+    with the instance's later chunks. Then come chunks of other instances, beginning with the next one on the circle, so
+    that at any moment each instance sends to one and receives from one.
     """
     transfers: dict[str, list[Transfer]] = {}
     for host, own in shares.items():
         transfers[host] = [Transfer(host, chunk, (chunk,)) for chunk in own]
         transfers[host] += [Transfer(host, chunk, tuple(own[at:])) for at, chunk in enumerate(own[:-1], start=1)]
-    # An instance without rows has nothing to compare: on the ring it would only spoil the halves.
+    # Leave out instances without rows, which would make the halves of the ring unequal.
     ring = [host for host, own in shares.items() if own]
     count = len(ring)
     for at, host in enumerate(ring):
@@ -217,10 +216,10 @@ def rotate(shares: Mapping[str, Sequence[RowChunk]]) -> dict[str, list[Transfer]
             if 2 * distance < count:
                 coming, partners = other, own
             elif at < count // 2:
-                # Opposites: the first half of the other's chunks comes here,
+                # Of two opposite instances, the first receives the first half of the other's chunks.
                 coming, partners = other[: len(other) // 2], own
             else:
-                # and all of this one's opposite come to it, for its own second half.
+                # The second receives all chunks of the first, and compares them with its own second half.
                 coming, partners = other, own[len(own) // 2 :]
             transfers[host] += [Transfer(host, chunk, partners) for chunk in coming if partners]
     return transfers
@@ -239,14 +238,14 @@ class Side:
 
 
 def rotate_queries(queries: Side, matrix: Side) -> dict[str, list[Transfer]]:
-    """Return the transfers of each instance, in the order in which they are to be computed."""
+    """Return the transfers of each instance between queries and matrix, in the order of computation."""
     staying, moving = (queries, matrix) if matrix.everywhere else (matrix, queries)
     if not (queries.everywhere or matrix.everywhere) and matrix.bytes < queries.bytes:
         staying, moving = queries, matrix
     transfers: dict[str, list[Transfer]] = {host: [] for host in staying.shares}
     hosts = list(moving.shares)
     for host, own in staying.shares.items():
-        # The instance's own first, then those of the next ones on the circle: each sends to one at a time.
+        # Begin with the instance's own chunks, then follow the circle, so that each instance sends to one at a time.
         at = hosts.index(host) if host in hosts else 0
         sources = [host] if moving.everywhere else [*hosts[at:], *hosts[:at]]
         coming = [chunk for source in sources for chunk in moving.shares[source]]
@@ -255,7 +254,7 @@ def rotate_queries(queries: Side, matrix: Side) -> dict[str, list[Transfer]]:
 
 
 MAX_LEAVING = 2
-"""Chunks of an instance that are away at a time, for each that comes to it: instances do not keep exactly in step."""
+"""Most chunks that leave an instance at a time, as a multiple of those that come: instances are not exactly in step."""
 
 
 @dataclass(slots=True, eq=False)
@@ -281,7 +280,7 @@ class _HostQueue:
 
 
 class PairQueue(Iterator[Any]):
-    """The pairs, as ``map_blocks`` asks for them; the caller says which are ``finished``."""
+    """Hands out pairs to ``map_blocks``; the caller reports each that is ``finished``."""
 
     def __init__(
         self,
@@ -296,14 +295,14 @@ class PairQueue(Iterator[Any]):
         """Start with all transfers.
 
         Args:
-            transfers: Of each instance, in order.
+            transfers: The transfers of each instance, in order.
             slots: Tasks that each instance runs at once.
-            send: Has a chunk's rows sent; returns the object of Ray that they become.
+            send: Puts a chunk's rows into Ray's object store, and returns the reference.
             window: Remote chunks that an instance has room for at a time.
-            recorded: Whether a pair's part is recorded: it is handed out, but its rows need not travel.
+            recorded: Returns whether a pair's part is recorded: the pair is handed out, but its rows need not travel.
             informed: Called when a pair is handed out; returns it with its ``hint``.
         """
-        # Two for each slot, so that the next one's rows come while it computes, and those that are ahead of their turn.
+        # Two pairs for each slot, so that rows come while it computes, and the first pairs of new chunks.
         self._hosts = {
             host: _HostQueue(slots[host], 2 * slots[host] + window, deque(there))
             for host, there in transfers.items()
@@ -325,28 +324,28 @@ class PairQueue(Iterator[Any]):
     def __next__(self) -> Any:
         """Return a pair, or ``LATER``."""
         for _ in range(len(self._order)):
-            # One after the other, or the first instance would have all its tasks before the last has one.
+            # Take instances in turn: otherwise the first would get all its tasks before the last gets one.
             self._order.rotate(-1)
             pair = self._next_of(self._hosts[self._order[0]])
             if pair is not None:
                 return pair
-        # An unfinished one may still be given up, and come back in pieces.
+        # An unfinished pair may still be given up, and come back in pieces.
         if any(queue.arrivals for queue in self._hosts.values()):
             return LATER
         raise StopIteration
 
     def finished(self, task: BlockPair, pieces: Sequence[TileBlock] = ()) -> Sequence[BlockPair]:
-        """Say that a pair has its part; return the tasks of the pieces that are to be computed instead."""
-        # By name: what was handed out is a copy, with its inputs and its hint.
+        """Note that a pair is done; return the tasks of the pieces to compute instead, if it was given up."""
+        # Look it up by name: the pair that was handed out is a copy, with inputs and a hint.
         queue, arrival = self._hosts[task.host], self._handed_out.pop(str(task))
         queue.unfinished -= 1
         arrival.unfinished -= 1
         rows, columns = task.tile.rows.start, task.tile.columns.start
         again = [replace(task, tile=shifted(piece, rows, columns), inputs=(), hint=None) for piece in pieces]
-        # Next, while the rows that they need are here.
+        # The pieces come next, while their rows are here.
         arrival.waiting.extendleft(again)
         if not arrival.waiting and not arrival.unfinished:
-            # Its rows are dropped here, and where they came from.
+            # This drops the last reference to its rows, so Ray frees them on both instances.
             queue.arrivals.remove(arrival)
             self._away[arrival.transfer.chunk.host] -= len(arrival.inputs)
         return again
@@ -359,7 +358,7 @@ class PairQueue(Iterator[Any]):
         waiting = [arrival for arrival in queue.arrivals if arrival.waiting]
         arrival = waiting[0] if waiting else None
         if queue.unfinished >= queue.slots:
-            # Each slot has a pair: now rows may come for the next ones.
+            # Every slot has a pair, so prefer the first pair of a new chunk: its rows come meanwhile.
             arrival = next((one for one in waiting if one.inputs and not one.is_begun), arrival)
         if arrival is None:
             return None
@@ -372,7 +371,7 @@ class PairQueue(Iterator[Any]):
         return replace(informed, inputs=arrival.inputs)
 
     def _begin(self, queue: _HostQueue, transfer: Transfer) -> bool:
-        """Have a transfer's rows sent, if they have to travel; return False while there is no room for them."""
+        """Send a transfer's rows, if they must travel; return False while there is no room for them."""
         pairs = deque(block_pairs(transfer))
         inputs: tuple[Any, ...] = ()
         if not transfer.at_home and not all(map(self._recorded, pairs)):
@@ -389,22 +388,22 @@ class PairQueue(Iterator[Any]):
 
 
 def compare_pair(comparing: Comparing, context: Context, pair: BlockPair, rows: Matrix | None = None) -> Part:
-    """Compare a pair where it runs, with the remote chunk's rows at hand, and say what it took."""
+    """Compare a pair in the process of its task; ``rows`` are those of the remote chunk."""
     remote, comes_left = pair.remote, pair.remote is not None and pair.remote is pair.left
     for operand, left in ((context.matrix, False), (context.queries, True)):
-        # Of a self-join both are the same rows, and whichever chunk came is one of them.
+        # In a self-join both operands are the same rows, so the remote chunk belongs to either.
         comes = remote is not None and (context.self_join or left == comes_left)
         operand.open().load_remote(0 if remote is None else remote.range.start, rows if comes else None)
-    # Operands of the chunk before this one would keep its rows in the object store.
+    # Operands of the last remote chunk would keep its rows in the object store.
     engine_cache_of(context).drop_what_left()
     return measured(comparing.compare, context, pair)
 
 
 def portion(source: Source, chunk: RowChunk, dtype: np.dtype[Any]) -> Matrix:
-    """Return a chunk's rows on the instance that has them; what is pickled of it are these rows alone.
+    """Return a chunk's rows, on the instance that has them; only these rows are pickled.
 
     Raises:
-        InvalidInput: They are not there any more.
+        InvalidInput: The instance no longer has them.
     """
     own = source.open()
     if own.rows < chunk.stop:

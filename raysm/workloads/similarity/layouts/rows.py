@@ -1,9 +1,9 @@
 """The rows of a channel: whole on every instance (FullyReplicated), or sharded over them (ShardedByS3Key).
 
 Whole rows are loaded everywhere at once, and prepared by any free slot. Sharded rows are described, prepared, and cut
-into chunks where they lie. A row that travels is ``columns * itemsize`` bytes, or what its elements take where it is
-sparse; the run's measures say what each instance really sent. Beside it travel the norms of all rows, 8 bytes each,
-once to every instance, and the results to their owners.
+into chunks on the instances that have them. A row that is sent takes ``columns * itemsize`` bytes, or the bytes of its
+elements if it is sparse; the run's measures have the bytes that each instance really sent. Besides rows, every instance
+receives the norms of all rows once, 8 bytes each, and owners receive the results.
 """
 
 import math
@@ -53,7 +53,7 @@ def with_features(source: Source, expected: Features | None = None) -> Source:
 
 @dataclass(frozen=True, slots=True)
 class HostRows(PlacedBlock):
-    """Rows by their places, and the instance that has them."""
+    """A block of rows, by their places, and the instance that has them."""
 
     host: str
     rows: RowBlock
@@ -63,11 +63,11 @@ class HostRows(PlacedBlock):
 
 
 def send_chunk(source: Source, dtype: np.dtype[Any], chunk: RowChunk) -> Any:
-    """Have a chunk's rows become an object of Ray, on the instance that has them; return the object.
+    """Put a chunk's rows into Ray's object store, on the instance that has them; return the reference.
 
-    Ray makes it again, there, where the value is lost.
+    If the object is lost, Ray makes it again there.
     """
-    # Without a CPU: it would wait behind the tasks that compute, whose next ones wait for the rows that it brings.
+    # num_cpus=0: otherwise this task would wait behind tasks that compute, while the next ones wait for its rows.
     task = ray.remote(num_cpus=0, max_retries=3)(portion)
     name = f"rows of {chunk.host}"
     return task.options(name=name, label_selector={LABEL_HOST: chunk.host}).remote(source, chunk, dtype)
@@ -79,7 +79,7 @@ def _digest_of(index: ShardIndex, waiting: list[Any]) -> str:
     Raises:
         InstanceLost: An instance that has files has not answered.
     """
-    # By name: the digest must not depend on how the service shared files out.
+    # Use the order of names: the digest must not depend on which instance has which file.
     sums = dict(pair for answer in answers(waiting) for pair in answer)
     if silent := {host for name, host in zip(index.names, index.hosts, strict=True) if name not in sums}:
         raise InstanceLost(
@@ -90,7 +90,7 @@ def _digest_of(index: ShardIndex, waiting: list[Any]) -> str:
 
 
 def _digests(source: Source) -> list[tuple[str, str]]:
-    # ``file_digests`` refuses a channel that holds nothing; here that is a share, as others are.
+    # ``file_digests`` refuses an empty channel, but an instance's share may be empty.
     return file_digests(source.here().channel) if source.has_files() else []
 
 
@@ -100,27 +100,27 @@ class ShardedRows:
     Attributes:
         source: The channel.
         index: The files of all instances.
-        described: The same, as ``WholeRows`` call it.
+        described: The same object, under the name that ``WholeRows`` has too.
         slots: Tasks that each instance runs at once.
-        store_bytes: What the smallest of their object stores holds.
+        store_bytes: Size of the smallest object store of these instances.
     """
 
     def __init__(self, source: Source) -> None:
         """Ask every instance for its files; each maps them, or converts them once.
 
         Raises:
-            InvalidInput: The files make no matrix; the message says which, and where.
+            InvalidInput: The files are not a matrix; the message says which, and where.
             InvalidRequest: A head that only coordinates has files.
-            InstanceLost: An instance is not there.
+            InstanceLost: An instance is missing.
         """
         self.source = source
-        # By what the service said, not by who joined: the rows of an instance that is missing in Ray are nowhere else.
+        # Expect all instances of the job, not only those that joined Ray: no other instance has a missing one's rows.
         hosts = [host.name for host in environment.read().hosts]
         self.described = self.index = join(answers(ask_every_node(report, source).values()), hosts, source)
         nodes = {node.host: node for node in cluster_nodes()}
         self.slots: Mapping[str, int] = {shard.host: nodes[shard.host].cpus for shard in self.index.shards}
         for shard in self.index.shards:
-            # The service shares the files out among all instances, whatever the head is for.
+            # SageMaker divides the files among all instances, including a head that only coordinates.
             if shard.rows and not self.slots[shard.host]:
                 raise InvalidRequest(
                     f"{shard.rows} rows of the channel {source.channel!r} lie on {shard.host}, which only coordinates; "
@@ -132,7 +132,7 @@ class ShardedRows:
 
     @property
     def order(self) -> RowOrder:
-        """Their numbers and places: those of the first instance come first, then those of the second."""
+        """Numbers and places of the rows: the first instance's rows have the first places, then come the second's."""
         return RowOrder.of(
             [
                 RowRun(run.start, self._starts[shard.host] + run.offset, run.rows)
@@ -142,19 +142,19 @@ class ShardedRows:
         )
 
     def as_type(self, dtype: np.dtype[Any]) -> Described:
-        """Return what is known of the rows, read as ``dtype``."""
+        """Return the index, with ``dtype`` as the type that rows are read as."""
         return replace(self.index, dtype=dtype)
 
     def compares_elements(self) -> bool:
-        """Return whether rows are compared by their elements: what the instance with the most rows says."""
-        # One answer for all: rows that are compared with each other have to be made ready alike.
+        """Return whether rows are compared by their elements; the instance with the most rows decides."""
+        # One instance decides for all, because all rows must be prepared alike.
         largest = max(self.index.shards, key=lambda shard: shard.rows)
         block = HostRows(largest.host, self._range(largest.host, 0, largest.rows))
         [(_, pays)] = map_blocks(partial(_sparse_pays, self.source, self.index.rows), [block], num_cpus=0)
         return pays
 
     def shape(self, dtype: np.dtype[Any], *, sparse: bool) -> RowShape:
-        """Return what tasks are told before anything is prepared."""
+        """Return the shape that tasks need to prepare the rows."""
         return RowShape(
             source=self.source,
             rows=self.index.rows,
@@ -168,13 +168,13 @@ class ShardedRows:
         return RowBlock(self._starts[host] + start, self._starts[host] + stop)
 
     def digest(self) -> "Future[str]":
-        """Return what will be the digest of the files: that of the same ones in one folder."""
-        # Asked now, so that the instances begin; the thread only waits for them.
+        """Return a future of the digest of the files, which is the same as if they were in one folder."""
+        # Ask the instances now, so that they begin; the thread only waits for them.
         waiting = list(ask_every_node(_digests, self.source).values())
         return in_thread(lambda: _digest_of(self.index, waiting))
 
     def prepared_parts(self, shape: RowShape, name: str) -> Iterator[tuple[RowBlock, Part]]:
-        """Prepare all rows where they lie.
+        """Prepare all rows on the instances that have them.
 
         Raises:
             InvalidInput: A row holds NaN or infinity; the first such row is named, and its file.
@@ -184,11 +184,11 @@ class ShardedRows:
         for block, part in map_blocks(partial(prepared_part, _prepare, shape), self._host_rows()):
             bad = int(part.arrays["first_bad"])
             if bad >= 0:
-                # By numbers: the first bad row in place may lie behind another in the matrix.
+                # Compare numbers, because the order of places differs from that of the matrix.
                 number = self.index.number(shards[block.host], bad - self._starts[block.host])
                 first_bad = min(first_bad, number)
             yield block.rows, part
-        # Not as soon as one is seen: the message must name the same row, whichever block was the first to find one.
+        # Raise only when all parts are there, so that the message names the same row whichever block comes first.
         if first_bad < self.index.rows:
             raise InvalidInput(
                 f"row {first_bad} of {name} (counted from 0) holds NaN or infinity, the first such row "
@@ -207,7 +207,7 @@ class ShardedRows:
 
     @property
     def row_bytes(self) -> float:
-        """Bytes of a row that travels, on average."""
+        """Mean bytes of a row that is sent."""
         return sum(shard.bytes for shard in self.index.shards) / self.index.rows
 
     @property
@@ -220,7 +220,7 @@ class ShardedRows:
         return {shard.host: cut(shard, chunk_rows, self._starts[shard.host]) for shard in self.index.shards}
 
     def sent_bytes(self, sent_rows: Mapping[str, int]) -> dict[str, int]:
-        """Return the bytes of so many rows of each instance."""
+        """Return the bytes of the rows that each instance sent."""
         return {shard.host: sent_rows[shard.host] * shard.bytes // max(1, shard.rows) for shard in self.index.shards}
 
 
@@ -245,12 +245,12 @@ class WholeRows:
 
     @property
     def largest_share(self) -> int:
-        """All of them."""
+        """Most rows that an instance has: all of them."""
         return self.described.rows
 
     @property
     def order(self) -> RowOrder:
-        """Their places are their numbers."""
+        """Numbers and places of the rows, which are equal."""
         return RowOrder.identity(self.described.rows)
 
     def as_type(self, dtype: np.dtype[Any]) -> Described:
@@ -262,12 +262,12 @@ class WholeRows:
         return preparing.compares_elements(self.described)
 
     def shape(self, dtype: np.dtype[Any], *, sparse: bool) -> RowShape:
-        """Return what tasks are told before anything is prepared."""
+        """Return the shape that tasks need to prepare the rows."""
         rows, columns = self.described.rows, self.described.columns
         return RowShape(source=self.source, rows=rows, columns=columns, dtype=dtype, sparse=sparse)
 
     def digest(self) -> "Future[str]":
-        """Return what will be the digest of the files; it may have been started while the cluster formed."""
+        """Return a future of the digest of the files; it may have been started while the cluster formed."""
         return digest(self.source.here().channel)
 
     def prepared_parts(self, shape: RowShape, name: str) -> Iterator[tuple[RowBlock, Part]]:
@@ -281,7 +281,7 @@ class WholeRows:
         return {host: cut(Shard(host=host, runs=runs, bytes=0), chunk_rows) for host in hosts}
 
     def sent_bytes(self, sent_rows: Mapping[str, int]) -> dict[str, int]:
-        """Return nothing: no instance sends what every other has."""
+        """Return nothing: these rows are never sent."""
         return {}
 
 
@@ -294,23 +294,23 @@ def load_everywhere(sources: Sequence[Source]) -> list[WholeRows]:
     if not sources:
         return []
     own_id = ray.get_runtime_context().get_node_id()
-    # One without a CPU computes nothing, and needs no rows.
+    # A node without CPUs computes nothing, and needs no rows.
     others = [node for node in cluster_nodes() if node.node_id != own_id and node.cpus]
-    # Begun before the head maps its own: all instances convert at the same time.
-    # For what has to be converted: it stays in the instance's scratch, where every task's process then maps it.
+    # Start the others before the head maps its own rows, so that all instances convert at the same time. Converted
+    # files stay in an instance's scratch folder, where the processes of its tasks map them.
     loading = ask_every_node(_load_there, list(sources), nodes=others, num_cpus=1)
     opened = [WholeRows(source, source.open()) for source in sources]
-    # An instance that went away has no answer; the next task there converts what it needs.
+    # A lost instance gives no answer; if it comes back, the next task there converts its files.
     answers(loading.values())
     return opened
 
 
 def _load_there(sources: Sequence[Source]) -> None:
-    # Now, so that no task waits for the compiler.
+    # Compile now, so that no task waits for the compiler.
     compile_ahead()
     for source in sources:
         try:
             source.open()
         except InvalidInput as error:
-            # Every instance has a file of that path: only the host says which of them is torn or another.
+            # Add the instance, because all instances have a file of this name.
             raise InvalidInput(f"on {source.here().host}: {error}") from error

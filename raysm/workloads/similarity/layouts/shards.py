@@ -1,7 +1,7 @@
 """The index of sharded rows: each instance reports its files, and the head joins the reports.
 
 The order of the matrix's rows is the natural order of all files' names over all instances, as if every file lay in one
-folder. So the rows of an instance are several *runs* of consecutive rows, between which lie those of the others.
+folder. So an instance has several *runs* of consecutive rows; the rows between them are on other instances.
 """
 
 import re
@@ -26,7 +26,7 @@ from raysm.workloads.similarity.reading.ids import word
 from raysm.workloads.similarity.reading.matrix import Source
 
 NUMBERED = re.compile(r"(?<!\d)(\d+)-of-(\d+)(?!\d)")
-"""``part-00003-of-00010.npy``: a name that says how many there are."""
+"""Matches names that contain the number of files: ``part-00003-of-00010.npy``."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,7 +38,7 @@ class ShardFile:
     columns: int
     dtype: np.dtype[Any]
     ids: pa.DataType | None = None
-    """Type of its id column, where one was asked for."""
+    """Type of its ids, if the user named an id column."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,7 +47,7 @@ class ShardReport:
 
     host: str
     files: tuple[ShardFile, ...]
-    """In natural order; none where it got no share."""
+    """In natural order; empty if it got no share."""
     sparse: bool = False
     bytes: int = 0
     """Size of its rows, as they are sent."""
@@ -91,10 +91,10 @@ class HostFile(PlacedBlock):
         return f"the ids of {self.name}, on {self.host}"
 
 
-# Not frozen: the protocol of described rows has attributes that may be set.
+# Not frozen, because the protocol ``Described`` has writable attributes.
 @dataclass(kw_only=True, slots=True)
 class ShardIndex:
-    """All files of a sharded matrix, as the head knows them: like a ``Matrix``, without the rows themselves."""
+    """All files of a sharded matrix, as the head knows them: a ``Described`` like ``Matrix``, but without the rows."""
 
     source: Source
     rows: int
@@ -105,24 +105,24 @@ class ShardIndex:
     elements: int
     """Number of elements that are stored."""
     ids: pa.DataType | None
-    """Type of the id column, where one was asked for."""
+    """Type of the ids, if the user named an id column."""
     names: list[str]
     """The files, in order."""
     starts: list[int]
     """starts[files]: number of each file's first row."""
     hosts: list[str]
-    """hosts[files]: the instance that has each."""
+    """hosts[files]: the instance that has each file."""
     shards: tuple[Shard, ...]
-    """One for each instance, also for those that have no file."""
+    """One for each instance, including those without files."""
 
     def id_batches(self) -> Iterator[pa.Array]:
         """Yield the ids in the order of the rows.
 
         Raises:
-            InstanceLost: An instance that has some went away for good.
+            InstanceLost: An instance that has ids is lost for good.
         """
         files = [HostFile(host, name) for name, host in zip(self.names, self.hosts, strict=True)]
-        # In any order: the caller holds all ids anyhow.
+        # Read them in any order, because the caller holds all ids in the end.
         ids = dict(map_blocks(partial(_ids, self.source), files, num_cpus=0))
         yield from (ids[file] for file in files)
 
@@ -132,25 +132,25 @@ class ShardIndex:
 
     def file_of(self, row: int) -> str:
         """Return the name of the file that holds the row, and where it lies, for messages."""
-        # The last of those that begin at the row: files before it that begin there too have no rows.
+        # If several files begin at the row, take the last: the others have no rows.
         at = bisect_right(self.starts, row) - 1
         return f"{self.names[at]} on {self.hosts[at]}, row {row - self.starts[at]} of it"
 
 
 def report(source: Source) -> ShardReport:
-    """Say what this instance has; what cannot be mapped as it is, is converted now.
+    """Report this instance's files; convert those that cannot be mapped as they are.
 
     Raises:
-        InvalidInput: A file is no matrix; the message names it, and the instance.
+        InvalidInput: A file is not a matrix; the message names it, and the instance.
     """
     place = source.here()
     if not source.has_files():
-        # With fewer files than instances the service leaves some without any; ``join`` refuses where all are.
+        # If there are fewer files than instances, some get none. ``join`` raises an error if all have none.
         return ShardReport(host=place.host, files=())
     try:
         matrix = source.open()
     except InvalidInput as error:
-        # The name of a file alone would not tell: every instance has a folder of that path.
+        # Add the instance, because all instances have the same folders.
         raise InvalidInput(f"on {place.host}: {error}") from error
     files = tuple(
         ShardFile(name=name, rows=rows, columns=matrix.columns, dtype=dtype, ids=matrix.ids)
@@ -163,7 +163,7 @@ def report(source: Source) -> ShardReport:
 
 def _ids(source: Source, file: HostFile) -> pa.Array:
     own = source.open()
-    # Not ``read_table``, which imports Arrow's data sets.
+    # Not ``read_table``, which imports pyarrow.dataset.
     with pq.ParquetFile(own.id_files[own.names.index(file.name)]) as opened:
         return opened.read()["id"].combine_chunks()
 
@@ -184,17 +184,17 @@ def join(reports: Sequence[ShardReport], hosts: Sequence[str], source: Source) -
     """Join the reports of all instances.
 
     Args:
-        reports: One for each instance that is there.
-        hosts: The instances among which the service shared the files out.
+        reports: The reports of the instances that answered.
+        hosts: The instances among which the service divided the files.
         source: The channel.
 
     Raises:
         InstanceLost: An instance has not reported: its rows would be missing.
-        InvalidInput: There is no file; a file lies on two instances; one is missing by the others' names; or the
-            files' widths or id columns differ.
+        InvalidInput: There are no files; a file is on two instances; the names of the files show that one is missing;
+            or the files differ in columns or id types.
     """
     channel = source.channel
-    # First of all: to the checks below, the files of an instance that is gone would look like a fault of the input.
+    # Check this first: to the checks below, a missing instance would look like an error of the input.
     if missing := sorted(set(hosts) - {one.host for one in reports}, key=natural):
         raise InstanceLost(
             f"{', '.join(missing)} did not report any files of the channel {channel!r}, which is sharded: its rows are "
@@ -215,7 +215,7 @@ def join(reports: Sequence[ShardReport], hosts: Sequence[str], source: Source) -
     starts = np.cumsum([0, *(files[name].rows for name in names)]).tolist()
     if starts[-1] == 0:
         raise InvalidInput(f"the files of the channel {channel!r} hold no rows; there is nothing to compute")
-    # The first is the only one: a file that lies on two instances has been refused.
+    # Each list has one entry: ``_check_places`` has refused files that are on two instances.
     owners = [places[name][0] for name in names]
     runs = _runs([files[name].rows for name in names], starts, owners)
     return ShardIndex(
@@ -223,7 +223,7 @@ def join(reports: Sequence[ShardReport], hosts: Sequence[str], source: Source) -
         rows=starts[-1],
         columns=files[names[0]].columns,
         dtype=np.result_type(*(file.dtype for file in files.values())),
-        # An instance without files would say dense, and does not count.
+        # Ignore instances without files, which report dense rows.
         sparse=all(one.sparse for one in reports if one.files),
         elements=sum(one.elements for one in reports),
         ids=files[names[0]].ids,
@@ -239,13 +239,13 @@ def join(reports: Sequence[ShardReport], hosts: Sequence[str], source: Source) -
 
 def _runs(rows: Sequence[int], starts: Sequence[int], owners: Sequence[str]) -> Mapping[str, list[RowRun]]:
     runs: dict[str, list[RowRun]] = defaultdict(list)
-    # Not strict: there is one start more than files, which says where the last one ends.
+    # Not strict: ``starts`` has one more entry, the end of the last file.
     for count, start, host in zip(rows, starts, owners, strict=False):
         own = runs[host]
         offset = own[-1].offset + own[-1].rows if own else 0
         if own and own[-1].start + own[-1].rows == start:
             own[-1] = RowRun(own[-1].start, own[-1].offset, own[-1].rows + count)
-        # No run without rows: it would end the loop of ``portion`` before those behind it.
+        # Leave out empty runs, at which the loop of ``portion`` would stop.
         elif count:
             own.append(RowRun(start, offset, count))
     return runs
@@ -260,7 +260,7 @@ def _check_places(places: Mapping[str, Sequence[str]], names: Sequence[str], cha
             )
     numbers: dict[tuple[str, str, int], set[int]] = defaultdict(set)
     for name in names:
-        # Nothing but a name tells that a file is missing: each instance knows its own alone.
+        # Only the names can show that a file is missing: each instance knows only its own files.
         if match := NUMBERED.search(name):
             numbers[name[: match.start()], name[match.end() :], int(match[2])].add(int(match[1]))
     for (before, after, count), there in numbers.items():

@@ -1,18 +1,18 @@
 """The full matrix: all scores, written to the disk as they come.
 
-Where every instance has all rows, tasks compute strips of whole rows, each one piece of the file. The lower half is the
-upper one's mirror image, but a file that is written in order has it elsewhere: it would have to be kept in memory, a
-quarter of the matrix, or be read back in pieces of some kilobytes. On two cores, of 50,000 rows of 128 columns, that
-took 102 s and this 32; the scores cost 17 s of one core for each half. Where rows are sharded, the tiles come from
-where their rows meet, and each is written to the places that it has in the matrix, with its mirror image.
+If every instance has all rows, tasks compute strips of whole rows, each one piece of the file. The lower half of the
+matrix is the mirror image of the upper half, but using that while writing the file in order would mean to hold a
+quarter of the matrix in memory, or to read it back in pieces of some kilobytes. For 50,000 rows of 128 columns on two
+cores, that took 102 s instead of 32 s; each half of the scores costs 17 s of one core. If rows are sharded, each tile
+is computed on an instance that has its rows, and written to its place in the matrix together with its mirror image.
 
-The file grows beside its place in the result, which is uploaded once, at the end. Among the checkpoints the service
-would upload it again each time that it has changed. So, where anything lasts, each finished task is a file there, which
-never changes. That writes each score twice; without it a job starts over when its head is lost. Where the cluster
-computes a score sooner than it would come back, no task is kept (``Full.is_worth_keeping``).
+The file grows in the folder of the result, which is uploaded once, at the end. In the folder of checkpoints, the
+service would upload it again after each change. So if records last, each finished task is a file of its own there,
+which never changes. That writes each score twice, but without it a job starts over when its head is lost. If the
+cluster computes a score faster than it could be brought back, no task is recorded (``Full.is_worth_keeping``).
 
 A piece has the scores of a rectangle: ``rows`` and ``columns``, the numbers of both, rising, and ``scores[rows,
-columns]``. Of a tile that serves its columns too the mirror image stands beside it, named ``mirrored_rows`` and so on.
+columns]``. The piece of a mirrored tile also has its mirror image, as ``mirrored_rows`` and so on.
 """
 
 from collections import defaultdict
@@ -43,18 +43,18 @@ from raysm.workloads.similarity.tasks.context import Context, engine_cache_of
 from raysm.workloads.similarity.tasks.parts import Part, TileTask
 
 TILE_SIDE = 2048
-"""Most rows and columns of a tile: 4 bytes for each of its entries travel."""
+"""Most rows and columns of a tile: each entry is sent as 4 bytes."""
 
 SCORE_S = 8e-11
-"""Seconds of a slot for one element of a pair: measured on two cores with AVX-512, of 128 to 512 columns."""
+"""Seconds of a slot for one element of a pair: measured on two cores with AVX-512, with 128 to 512 columns."""
 
 KEPT_BYTE_S = 8e-9
-"""Seconds that a byte of a kept part costs until it is back: it is written once more now, and once more when the
-service brings it. A general-purpose volume (gp2), all that SageMaker has beside instances' own disks, takes 250 MB/s at
+"""Seconds that a byte of a recorded part costs: it is written once now, and once more when the service brings it back.
+A general-purpose volume (gp2), all that SageMaker has beside instances' own disks, takes 250 MB/s at
 most: https://docs.aws.amazon.com/ebs/latest/userguide/general-purpose.html."""
 
 MIRRORED = "mirrored_"
-"""Before the names of the arrays of a tile's mirror image."""
+"""Prefix of the names of the arrays of a tile's mirror image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +76,16 @@ class Full(Mode):
 
     @property
     def limits(self) -> PartLimits:
-        """A tile's scores all travel; ``tiles`` cuts strips by what fits into a part."""
+        """All scores of a tile are sent; ``tiles`` cuts strips that fit into a part."""
         return PartLimits(rows=TILE_SIDE)
 
     def is_worth_keeping(self, matrix: Described, slots: int, writers: int = 1) -> bool:
-        """See ``Mode``: what a score costs grows with the elements of a row, and what it takes to keep it does not."""
+        """See ``Mode``: the cost of a score grows with the elements of a row; the cost of recording it does not."""
         score_s = matrix.elements / matrix.rows * SCORE_S / slots
         return score_s > np.dtype(self.dtype).itemsize * KEPT_BYTE_S / writers
 
     def tiles(self, sizing: Sizing, record: BlockRecord[Any]) -> list[TileTask]:
-        """Return strips of whole rows, top down; of several ranges one after the other of each in turn.
+        """Return strips of whole rows, top down; if there are several ranges, one strip of each in turn.
 
         Each pair is computed in both of its rows' strips.
         """
@@ -96,7 +96,7 @@ class Full(Mode):
             (start - rows.start, start, rows.stop) for rows in ranges for start in range(rows.start, rows.stop, most)
         ]
         cuts = [RowBlock(start, min(start + most, stop)) for _, start, stop in sorted(starts)]
-        # Never as a self-join: a strip serves its own rows alone.
+        # self_join=False even in a self-join: a strip has the scores of its own rows only.
         return [TileTask(TileBlock(cut, columns), self_join=False) for cut in cuts]
 
     def compare(self, context: Context, task: TileTask) -> dict[str, NDArray[Any]]:
@@ -111,14 +111,14 @@ class Full(Mode):
             pieces[at] |= {"rows": rows[some], "columns": columns, "scores": scores[some]}
         if task.mirrored:
             for at, some in ranges.of(columns):
-                # Turned here, where many tasks do it at once, and not by the one owner.
+                # Transpose here, in many tasks at once, and not in the one owner.
                 turned = np.ascontiguousarray(scores[:, some].T)
                 sides = {"rows": columns[some], "columns": rows, "scores": turned}
                 pieces[at] |= {MIRRORED + name: values for name, values in sides.items()}
         yield from pieces.items()
 
     def merger(self, owned: OwnedRange, folder: Path, scratch: Path, record: BlockRecord[Part]) -> RangeMerger:
-        """Start a file without any score."""
+        """Start to merge a range, with a file that has no score yet."""
         kind = _Strips if owned.in_strips else _Tiles
         return kind(owned, np.dtype(self.dtype), folder)
 
@@ -136,13 +136,13 @@ def full_tile(
     scores = np.empty((len(left), tile.columns.rows), dtype=dtype)
     for cut in row_blocks(tile.columns.rows, context.operand_rows or max(1, tile.columns.rows)):
         right = cache.tile(RowBlock(first + cut.start, first + cut.stop))
-        # Into its place: pieces that are joined at the end would take the memory of the strip twice.
+        # The engine writes into the strip: joining pieces at the end would take its memory twice.
         cache.engine.scores(left, right, scores[:, cut.start : cut.stop])
     return scores
 
 
 class _Merger(RangeMerger):
-    """The file of one range, which grows beside its place."""
+    """Writes the file of one range under a temporary name."""
 
     def __init__(self, owned: OwnedRange, dtype: np.dtype[Any], folder: Path) -> None:
         self._owned, self._rows, self._columns, self._dtype = owned, owned.rows, owned.columns, dtype
@@ -150,16 +150,16 @@ class _Merger(RangeMerger):
         self._row_bytes = self._columns * dtype.itemsize
         self.result_bytes = self.recorded_bytes = len(self._head) + self._rows.rows * self._row_bytes
         target = owned.path(folder, output.SIMILARITY, ".npy")
-        # An owner of this range that was killed on this instance left what it had written, without a name.
+        # Remove the temporary file of an owner of this range that was killed on this instance.
         for torn in target.parent.glob(f".{target.name}.*"):
             torn.unlink(missing_ok=True)
-        # Not in the scratch: to rename a file from one mount to another is to copy it, also on one disk.
+        # Not in the scratch folder: a rename from one mount to another copies the file, even on the same disk.
         self._target, self._file = target, Unfinished(target)
         self._placed: ResultFile | None = None
 
     def write(self, ids: Ids | None, on_rows: Callable[[int], None]) -> ResultFile:
         """Wait for the disk, and give the file its name."""
-        # Asked again, since another owner was lost meanwhile, it is there.
+        # ``write`` is called again if another owner was lost meanwhile; the file exists then.
         if self._placed is None:
             sha256 = self._finish()
             self._file.place()
@@ -176,12 +176,12 @@ class _Merger(RangeMerger):
         return self._placed
 
     def _finish(self) -> str:
-        """Wait until all is on the disk; return the digest."""
+        """Wait until the whole file is on the disk; return its digest."""
         raise NotImplementedError
 
 
 class _Strips(_Merger):
-    """Whole rows, which come about in order: they are digested on the way, and never read back."""
+    """Writes whole rows. They come roughly in order, so most are digested on the way and never read back."""
 
     def __init__(self, owned: OwnedRange, dtype: np.dtype[Any], folder: Path) -> None:
         super().__init__(owned, dtype, folder)
@@ -189,7 +189,7 @@ class _Strips(_Merger):
 
     def take(self, name: str, piece: Piece) -> None:
         """Write a strip."""
-        # As it lies in memory: a strip is as large as a part may be, and not copied on its way to the disk.
+        # Write the strip without copying it: it is as large as a part may be.
         start = len(self._head) + (int(piece["rows"][0]) - self._rows.start) * self._row_bytes
         self._stream.put(start, np.ascontiguousarray(piece["scores"]).data.cast("B"))
 
@@ -197,25 +197,25 @@ class _Strips(_Merger):
         return self._stream.finish()
 
     def close(self) -> None:
-        """Close the file; remove it if it is not whole."""
+        """Close the file; remove it if it is not complete."""
         self._stream.close()
         self._file.remove()
 
 
 class _Tiles(_Merger):
-    """Rectangles from wherever their rows lie; the file is digested up to the first row that is not whole yet."""
+    """Writes rectangles in any order; digests the file up to the first row that is not complete yet."""
 
     def __init__(self, owned: OwnedRange, dtype: np.dtype[Any], folder: Path) -> None:
         super().__init__(owned, dtype, folder)
         self._array = ArrayFile(self._file.beside, self._head, self._rows.rows, self._columns, dtype)
         self._digest = PrefixDigest(self._file.beside)
         self._written = np.zeros(self._rows.rows, dtype=np.int64)
-        """Scores of each row that are written."""
+        """Number of written scores of each row."""
         self._whole = 0
-        """Rows from the first on that have all of them."""
+        """Number of rows, from the first on, that are complete."""
 
     def take(self, name: str, piece: Piece) -> None:
-        """Write a piece, and digest the rows that are whole now."""
+        """Write a piece, and digest the rows that are complete now."""
         for side in ("", MIRRORED):
             if f"{side}scores" in piece:
                 own_rows, columns = piece[f"{side}rows"] - self._rows.start, piece[f"{side}columns"]
@@ -232,9 +232,9 @@ class _Tiles(_Merger):
         return sha256
 
     def close(self) -> None:
-        """Close the file; remove it if it is not whole."""
+        """Close the file; remove it if it is not complete."""
         self._digest.close()
-        # Where the disk is full, what made it so is being raised.
+        # If the disk is full, the write that failed has raised the error already.
         with suppress(OSError):
             self._array.close()
         self._file.remove()

@@ -1,4 +1,4 @@
-"""A mode: what tasks hand back of a tile, which owner gets what of it, and how an owner writes its rows."""
+"""The interface of modes: what a task returns, how it is split among owners, and how an owner writes its rows."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,49 +22,49 @@ from raysm.workloads.similarity.tasks.context import Context
 from raysm.workloads.similarity.tasks.parts import Part, TileTask
 
 Piece: TypeAlias = Mapping[str, NDArray[Any]]
-"""An owner's share of a tile: arrays by name, in which rows have their numbers in the matrix."""
+"""An owner's share of a tile's result: arrays by name, which refer to rows by their numbers in the matrix."""
 
 AskBounds: TypeAlias = Callable[[NDArray[np.int64]], NDArray[np.float32]]
-"""Returns lower_bounds[n] of the scores of rows with these numbers, which rise, as far as their owners know them."""
+"""Given rising row numbers[n], returns lower_bounds[n] of their scores that the owners know."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """All rows in consecutive ranges of their numbers."""
+    """All rows, cut by their numbers into consecutive ranges."""
 
     edges: tuple[int, ...]
-    """The first row of each range, and behind them the number of all rows; rising."""
+    """The first row of each range, then the number of all rows; rising."""
 
     @classmethod
     def even(cls, rows: int, count: int) -> "Ranges":
-        """Cut so many rows into so many ranges of about one size, into fewer where there are fewer rows."""
+        """Cut ``rows`` rows into ``count`` ranges of about equal size, at most one for each row."""
         count = max(1, min(count, rows))
         return cls(tuple(rows * at // count for at in range(count + 1)))
 
     @classmethod
     def falling(cls, rows: int, count: int) -> "Ranges":
-        """Cut rows of which each has a pair with every later one into ranges of about as many pairs."""
+        """Cut rows into ranges of about equally many pairs, if each row has a pair with every later row."""
         count = max(1, min(count, rows))
-        # Of N rows the first x have N**2 - (N - x)**2 halves of a pair.
+        # The first x of N rows have (N**2 - (N - x)**2) / 2 pairs.
         edges = [rows - round(rows * (1 - at / count) ** 0.5) for at in range(count)]
-        # Rounded, two edges may fall on one row; a range without rows would be a file without any.
+        # Rounding may put two edges on one row, but every range needs a row.
         for at in range(1, count):
             edges[at] = min(max(edges[at], edges[at - 1] + 1), rows - count + at)
         return cls((*edges, rows))
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of ranges."""
         return len(self.edges) - 1
 
     def __iter__(self) -> Iterator[RowBlock]:
-        """Yield their rows."""
+        """Yield the rows of each range."""
         return map(RowBlock, self.edges, self.edges[1:])
 
     def of(self, numbers: NDArray[np.int64]) -> Iterator[tuple[int, slice]]:
-        """Yield (range, slice) of rising numbers of rows: which of them belong to which range, where any do."""
+        """Yield (range, slice of ``numbers``) for each range that has some of these rising row numbers."""
         if not len(numbers):
             return
-        # By the two ends first: of hundreds of ranges a block of rows meets one or two.
+        # Find the ranges of both ends first: a block of rows meets only one or two of hundreds.
         first, last = np.searchsorted(self.edges, numbers[[0, -1]], side="right") - 1
         cuts = np.searchsorted(numbers, self.edges[first : last + 2]).tolist()
         for at, (start, stop) in enumerate(zip(cuts, cuts[1:], strict=False), start=int(first)):
@@ -72,17 +72,17 @@ class Ranges:
                 yield at, slice(start, stop)
 
 
-# Without ``==``: that of arrays is an array.
+# eq=False, because comparing arrays yields an array.
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class OwnedRange:
-    """One range of the result: which rows, and what their owner has to know to write them."""
+    """One range of the result: its rows, and what their owner needs to write them."""
 
     rows: RowBlock
     columns: int
     """Rows among which these look for neighbors."""
     self_join: bool
     zero_rows: NDArray[np.int64]
-    """Numbers of all zero rows that look for neighbors, rising: no task looks for theirs."""
+    """Numbers of all zero rows that look for neighbors, rising; tasks skip these rows."""
     in_strips: bool = False
     """True if each piece has all columns of its rows."""
     part: str = ""
@@ -93,7 +93,7 @@ class OwnedRange:
         return folder / stem / f"{self.part}{suffix}" if self.part else folder / f"{stem}{suffix}"
 
     def described(self, file: ResultFile, stem: str) -> ResultFile:
-        """Return what the manifest says of the file: if it is one of several, which folder it is in."""
+        """Return the file's entry in the manifest, with its folder if it is one of several."""
         if not self.part:
             return file
         how_to_read = file.how_to_read
@@ -103,17 +103,17 @@ class OwnedRange:
 
 
 class RangeMerger(ABC):
-    """One range of the result, while its tiles are computed. It is closed however the work ends."""
+    """Merges the pieces of one range while tiles are computed. Its owner always closes it in the end."""
 
     keeps_pieces: ClassVar[bool] = False
-    """True if ``write`` reads the pieces from the record, so that each has to be recorded."""
+    """True if ``write`` reads the pieces from the record, so that the owner must record all of them."""
 
     result_bytes: int = 0
-    """Approximate size of its file; 0 where only the pieces tell."""
+    """Approximate size of its file; 0 if that depends on the pieces."""
     scratch_bytes: int = 0
     """Bytes that it needs in the scratch folder."""
     recorded_bytes: int = 0
-    """The least that its recorded pieces take."""
+    """Least bytes that its recorded pieces take."""
 
     def bounds(self, runs: Sequence[RowRun]) -> NDArray[np.float32]:
         """Return the lower bounds of the scores of some of its rows, one run after the other."""
@@ -121,31 +121,31 @@ class RangeMerger(ABC):
 
     @abstractmethod
     def take(self, name: str, piece: Piece) -> None:
-        """Merge what was found of a tile, or of a part of it; it never gets the same name twice."""
+        """Merge the piece of a tile; each name comes only once."""
 
     @abstractmethod
     def write(self, ids: Ids | None, on_rows: Callable[[int], None]) -> ResultFile:
-        """Write its file of the result, and tell how many more rows are written; asked again, return the same file."""
+        """Write its file, calling ``on_rows`` with further rows written; a second call returns the same file."""
 
     def close(self) -> None:  # noqa: B027
         """Close files; a merger without any need not override it."""
 
 
 class Mode(ABC):
-    """One thing that may be asked for. It travels to the tasks and the owners."""
+    """One kind of result that a request can ask for. It is pickled for the tasks and the owners."""
 
     name: ClassVar[str]
     without_gpus: ClassVar[str] = ""
-    """Why GPUs do not compute it, in one phrase; empty where they do."""
+    """The reason why GPUs do not compute it, in one phrase; empty if they do."""
     in_strips: ClassVar[bool] = False
-    """If every instance has all rows, tasks compute strips of whole rows, each pair twice, and not the triangle."""
+    """True if tasks compute strips of whole rows, and so each pair twice, provided that every instance has all rows."""
     for_later: ClassVar[bool] = False
-    """Recorded pieces leave the page cache at once, because together they are as large as the result."""
+    """True if recorded pieces leave the page cache at once, because together they are as large as the result."""
 
     @classmethod
     @abstractmethod
     def asked_by(cls, workload: Similarity) -> Self | None:
-        """Return the mode, if that is what is asked for."""
+        """Return the mode if the request asks for it, else None."""
 
     @property
     @abstractmethod
@@ -153,10 +153,10 @@ class Mode(ABC):
         """Limits of its parts."""
 
     def check(self, queries: Described, matrix: Described, *, self_join: bool) -> None:  # noqa: B027
-        """Raise ``InvalidInput`` where rows like these cannot give what is asked for; most modes take any."""
+        """Raise ``InvalidInput`` if these rows cannot give what is asked for; most modes accept any rows."""
 
     def is_worth_keeping(self, matrix: Described, slots: int, writers: int = 1) -> bool:
-        """Return whether another run reads a part sooner from its record than it computes it: most parts are small.
+        """Return whether reading a recorded part is faster than computing it again, as it is for small parts.
 
         Args:
             matrix: The rows among which neighbors are looked for.
@@ -166,7 +166,7 @@ class Mode(ABC):
         return True
 
     def tiles(self, sizing: Sizing, record: BlockRecord[Any]) -> list[TileTask]:
-        """Return the tiles of rows that every instance has, in the order in which they are to be dispatched."""
+        """Return the tiles of rows that every instance has, in the order of dispatch."""
         if sizing.self_join:
             cuts = tiling.triangle(sizing.matrix.rows, sizing.triangle_rows(record))
         else:
@@ -174,45 +174,45 @@ class Mode(ABC):
         return [TileTask(cut, sizing.self_join) for cut in cuts]
 
     def ranges(self, rows: int, count: int, *, self_join: bool) -> Ranges:
-        """Cut the rows for about as much work of each owner: by the rows and the count alone, on any cluster."""
+        """Cut the rows into ranges of about equal work for the owners, the same on any cluster."""
         return Ranges.even(rows, count)
 
     def informed(self, task: TileTask, ask: AskBounds) -> TileTask:
-        """Return the task with what owners know of its rows; most modes need to know nothing."""
+        """Return the task with a hint of what owners know of its rows; most modes need none."""
         return task
 
     def probed_hint(self, context: Context, above: RowBlock, beside: RowBlock) -> Any:
-        """Return the hint of a tile of two blocks that is measured: what a run knows of it, mostly nothing."""
+        """Return the hint for a tile of two blocks that ``estimate`` measures; most modes need none."""
         return None
 
     @abstractmethod
     def compare(self, context: Context, task: TileTask) -> dict[str, NDArray[Any]]:
-        """Do one task, where the rows of its tile can be read; return what was found."""
+        """Do one task in a process that can read the rows of its tile; return the arrays of its part."""
 
     def given_up(self, task: TileTask, arrays: Piece) -> Sequence[TileBlock]:
-        """Return the pieces of a tile, in rows counted from its first, that are to be computed instead of it."""
+        """Return the tiles to compute instead of a tile that was given up, in rows counted from its first."""
         return ()
 
     @abstractmethod
     def split(self, task: TileTask, arrays: Piece, ranges: Ranges) -> Iterator[tuple[int, Piece]]:
-        """Yield (range, piece) of what was found of a tile: one for each range that it has rows of, found or not.
+        """Yield (range, piece) for each range that the tile has rows of.
 
-        Also where nothing was found there: an owner knows by its pieces which tiles were computed.
+        A range gets a piece even if nothing was found for it: owners know by their pieces which tiles were computed.
         """
 
     @abstractmethod
     def merger(self, owned: OwnedRange, folder: Path, scratch: Path, record: BlockRecord[Part]) -> RangeMerger:
-        """Start to merge a range, where its owner runs.
+        """Start to merge a range, in the process of its owner.
 
         Args:
-            owned: Its rows, and what has to be known to write them.
-            folder: Where the result goes.
-            scratch: Room for what is merged.
-            record: Where its pieces are, of a merger that keeps them.
+            owned: The range.
+            folder: The folder of the result.
+            scratch: Folder for what is merged.
+            record: The owner's record, from which mergers that have ``keeps_pieces`` read them.
         """
 
     def write_beside(self, folder: Path, ids: Ids | None) -> tuple[ResultFile, ...]:
-        """Write, on the head, what the result has beside the ranges; of most modes nothing."""
+        """Write, on the head, the files of the result beside those of the ranges; most modes have none."""
         return ()
 
 
@@ -226,6 +226,6 @@ def numbers_of(task: TileTask) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def served_numbers(task: TileTask) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the numbers of a tile's rows, and of the columns that it serves too: all of them, or none."""
+    """Return the numbers of a tile's rows, and those of its columns if it is mirrored (else none)."""
     rows, columns = numbers_of(task)
     return rows, columns if task.mirrored else columns[:0]

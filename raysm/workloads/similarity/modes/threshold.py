@@ -1,11 +1,11 @@
-"""A threshold: all pairs that are similar enough. Owners record pieces, and merge them when all are there.
+"""Threshold: all pairs that are similar enough. Owners record pieces, and merge them when all are there.
 
-A part and a piece name pairs by numbers: ``rows[u]``, rising, ``counts[u]`` of each, and ``neighbors[n]`` and
-``similarities[n]`` of one row after the other, neighbors rising. A pair belongs to the owner of its row, of a self-join
-of the one with the lower number.
+A part and a piece name pairs by numbers: ``rows[u]``, rising, the ``counts[u]`` of their pairs, and ``neighbors[n]``
+and ``similarities[n]`` of one row after the other, neighbors rising. A pair belongs to the owner of its row; in a
+self-join, the row is the one with the lower number.
 
-How many pairs a tile holds is unknown before. A tile with more than a task may hand back is given up as soon as that is
-seen, and computed again in smaller pieces.
+The number of pairs of a tile is unknown in advance. A task gives up a tile as soon as it finds more pairs than it may
+return; the tile is then computed again in smaller pieces.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -32,10 +32,10 @@ from raysm.workloads.similarity.tasks.context import Context, engine_cache_of
 from raysm.workloads.similarity.tasks.parts import Part, TileTask
 
 MAX_PAIRS = PART_BYTES // 8
-"""Pairs of one part: a neighbor and a score are 8 bytes."""
+"""Most pairs of one part: a neighbor and a score take 8 bytes."""
 
 PANEL_ROWS = 2048
-"""Rows, and columns, that the engine is asked about at once: at most ``MAX_PAIRS`` of them can be pairs."""
+"""Most rows, and columns, of one call of the engine, which so finds at most ``MAX_PAIRS`` pairs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,38 +49,38 @@ class Threshold(Mode):
     @classmethod
     def asked_by(cls, workload: Similarity) -> Self | None:
         """Return the mode, if a threshold is asked for."""
-        # Not ``np.float32(threshold)``: that of 0.9 lies below it, and pairs that do not reach it would be reported.
+        # Not ``np.float32(threshold)``: float32(0.9) is below 0.9, so that pairs below the threshold would be reported.
         return None if workload.threshold is None else cls(least_score(workload.threshold))
 
     @property
     def limits(self) -> PartLimits:
-        """The number of pairs is unknown before."""
+        """The number of pairs is unknown in advance."""
         return PartLimits(open_ended=True)
 
     def ranges(self, rows: int, count: int, *, self_join: bool) -> Ranges:
-        """Cut the rows for about as many pairs in each range, if they are as many of every two blocks of rows."""
-        # Of a self-join the first row has a pair with any other, and the last has none.
+        """Cut the rows into ranges with about equally many pairs, assuming that pairs are spread evenly."""
+        # In a self-join the first row may have a pair with any other, and the last has none.
         return Ranges.falling(rows, count) if self_join else Ranges.even(rows, count)
 
     def compare(self, context: Context, task: TileTask) -> dict[str, NDArray[Any]]:
-        """Return the pairs of a tile; or ``overflowed`` alone where a task may not hand back so many."""
+        """Return the pairs of a tile, or only ``overflowed`` if there are more than a task may return."""
         arrays = threshold_tile(context, self.least, task.tile)
         return arrays if "overflowed" in arrays else _numbered(context, task, arrays)
 
     def given_up(self, task: TileTask, arrays: Piece) -> Sequence[TileBlock]:
-        """Return the pieces of a tile that has more pairs than a task may hand back."""
+        """Return the pieces of a tile that has more pairs than a task may return."""
         if "overflowed" not in arrays:
             return ()
         return list(pieces(TileBlock(RowBlock(0, task.tile.rows.rows), RowBlock(0, task.tile.columns.rows))))
 
     def split(self, task: TileTask, arrays: Piece, ranges: Ranges) -> Iterator[tuple[int, Piece]]:
-        """Yield the pairs of each range that the tile has rows of; of some there are none."""
+        """Yield the pairs of each range that the tile has rows of; some ranges have no pairs."""
         if len(ranges) == 1:
             yield 0, arrays
             return
         ends = np.concatenate([[0], np.cumsum(arrays["counts"], dtype=np.int64)])
         some_of = dict(ranges.of(arrays["rows"].astype(np.int64)))
-        # Of a self-join a column may be the first of a pair, too.
+        # In a self-join a column may be the first of a pair, too.
         touched = {at for numbers in served_numbers(task) for at, _ in ranges.of(numbers)}
         for at in sorted(touched):
             some = some_of.get(at, slice(0, 0))
@@ -96,20 +96,21 @@ class Threshold(Mode):
             )
 
     def merger(self, owned: OwnedRange, folder: Path, scratch: Path, record: BlockRecord[Part]) -> RangeMerger:
-        """Start without any pair."""
+        """Start to merge a range, without any pair yet."""
         return _Merger(owned, folder, record)
 
 
 def threshold_tile(context: Context, threshold: np.float32, tile: TileBlock) -> dict[str, NDArray[Any]]:
-    """Return the tile's pairs with a score of at least ``threshold``, those row < neighbor of one matrix.
+    """Return the tile's pairs with a score of at least ``threshold``; in a self-join, those with row < neighbor.
 
-    As ``offsets[rows + 1]``, ``neighbors[n]``, ``similarities[n]`` (see ``Pairs``); as ``overflowed`` alone where there
-    are more than ``MAX_PAIRS``, of a tile that can be cut into ``pieces``.
+    Returns:
+        ``offsets[rows + 1]``, ``neighbors[n]`` and ``similarities[n]`` (see ``Pairs``); or only ``overflowed`` if there
+        are more than ``MAX_PAIRS`` and the tile can be cut into ``pieces``.
     """
     cache = engine_cache_of(context)
-    # A piece of one column may still hold more: given up again, it would come back the same without an end.
+    # Do not give up a single column, which cannot be cut: it would be given up again and again.
     can_be_cut = tile.rows.rows * tile.columns.rows > MAX_PAIRS and tile.columns.rows > 1
-    # Held here: every line needs all of them, and the cache drops the oldest where they are large.
+    # Hold all operands here: every line needs them, and the cache drops the oldest if they are large.
     right = [cache.operand(panel) for panel in tiling.row_cuts(tile.columns, PANEL_ROWS)]
     lines: list[Pairs] = []
     total = 0
@@ -134,13 +135,13 @@ def threshold_tile(context: Context, threshold: np.float32, tile: TileBlock) -> 
 
 
 def pieces(tile: TileBlock) -> Iterator[TileBlock]:
-    """Cut an overflowed tile, by its columns, into tiles that have at most ``MAX_PAIRS`` entries, or one column."""
+    """Cut an overflowed tile by its columns into tiles of at most ``MAX_PAIRS`` entries, or of one column."""
     for panel in tiling.row_cuts(tile.columns, max(1, MAX_PAIRS // tile.rows.rows)):
         yield TileBlock(tile.rows, panel)
 
 
 def _beside(line: list[Pairs], rows: int) -> Pairs:
-    """Join the pairs of the same rows with columns that rise from one to the next."""
+    """Join the pairs of the same rows with consecutive panels of columns."""
     if len(line) == 1:
         return line[0]
     if not line:
@@ -164,7 +165,7 @@ def _numbered(context: Context, task: TileTask, arrays: dict[str, NDArray[Any]])
     counts = np.diff(arrays["offsets"])
     places = np.flatnonzero(counts) + task.tile.rows.start
     if task.in_order:
-        # Nothing is sorted, and no pair is written twice as wide.
+        # The pairs are sorted already, and need no copies as int64.
         return {
             "rows": places.astype(np.uint32),
             "counts": counts[counts > 0].astype(np.uint32),
@@ -174,7 +175,7 @@ def _numbered(context: Context, task: TileTask, arrays: dict[str, NDArray[Any]])
     row = np.repeat(task.row_numbers(places), counts[counts > 0])
     neighbors = task.column_numbers(arrays["neighbors"].astype(np.int64))
     if context.self_join:
-        # Of a self-join a pair is written once, with the lower number first, wherever the two rows lie.
+        # A self-join writes a pair once, with the lower number first, wherever the two rows lie.
         row, neighbors = np.minimum(row, neighbors), np.maximum(row, neighbors)
     order = np.argsort(_packed(row, neighbors), kind="stable")
     rows, counts = np.unique(row[order], return_counts=True)
@@ -187,12 +188,12 @@ def _numbered(context: Context, task: TileTask, arrays: dict[str, NDArray[Any]])
 
 
 def _packed(rows: NDArray[np.int64], neighbors: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return one number for each pair that rises with the row, then with the neighbor."""
+    """Return a sort key for each pair: first by row, then by neighbor."""
     return (rows.astype(np.uint64) << np.uint64(32)) | neighbors.astype(np.uint64)
 
 
 class _Merger(RangeMerger):
-    """The names of the recorded pieces that hold pairs: ``write`` holds about one row group of them at a time."""
+    """Notes which recorded pieces have pairs; ``write`` then merges about one row group of pairs at a time."""
 
     keeps_pieces: ClassVar[bool] = True
 
@@ -202,7 +203,7 @@ class _Merger(RangeMerger):
         self._pairs = 0
 
     def take(self, name: str, piece: Piece) -> None:
-        """Note a piece; without pairs it has no first and last row, by which ``merged_pairs`` passes over pieces."""
+        """Note a piece, unless it is empty: ``merged_pairs`` needs the first and last row of each."""
         if len(piece["rows"]):
             self._with_pairs.append(name)
             self._pairs += len(piece["neighbors"])
@@ -218,22 +219,22 @@ class _Merger(RangeMerger):
 def merged_pairs(
     record: BlockRecord[Part], names: Sequence[str], rows: RowBlock, on_rows: Callable[[int], None]
 ) -> Iterator[output.PairChunk]:
-    """Merge the recorded pieces of these names, which are of these rows, sorted by row and neighbor.
+    """Merge the recorded pieces of these rows; yield their pairs sorted by row and neighbor.
 
-    About ``PAIRS_GROUP`` pairs come at a time. One piece is open at a time, and only the pairs that are merged are
-    copied out of it: a large matrix has more pieces than a process may have open files.
+    It yields about ``PAIRS_GROUP`` pairs at a time. Only one piece is open at a time, and only the pairs to be merged
+    are copied out of it: a large matrix has more pieces than a process may have open files.
     """
     counts, bounds = np.zeros(rows.rows, dtype=np.int64), []
     for name in names:
         arrays = record.load(name, mapped_bytes=0).arrays
-        # A piece names each row once: of an index that came twice, NumPy would add the last alone.
+        # NumPy adds only once for a repeated index, but a piece names each row only once.
         counts[arrays["rows"] - rows.start] += arrays["counts"]
         bounds.append((int(arrays["rows"][0]), int(arrays["rows"][-1])))
     before = np.concatenate([[0], np.cumsum(counts)])
     start = rows.start
     while start < rows.stop:
         full = int(np.searchsorted(before, before[start - rows.start] + output.PAIRS_GROUP, side="right")) - 1
-        # A row's pairs stay together, however many they are.
+        # All pairs of a row stay together.
         stop = min(max(start + 1, rows.start + full), rows.stop)
         parts = [
             _pairs_between(record, name, start, stop)
@@ -242,7 +243,7 @@ def merged_pairs(
         ]
         if parts:
             row, neighbor, similarity = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-            # Stable: each piece is sorted, and merging sorted runs is what that sort is fast at.
+            # The stable sort is fast here: it merges runs, and each piece is sorted.
             order = np.argsort(_packed(row, neighbor), kind="stable")
             yield row[order].astype(np.int64), neighbor[order].astype(np.int64), similarity[order]
         on_rows(stop - start)

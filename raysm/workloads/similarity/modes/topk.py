@@ -1,10 +1,10 @@
 """Top-k: the k most similar rows of each.
 
-A part holds *keys* (``arithmetic.keys``) of those who reach the lower bounds that the task was told: after a few tiles,
-few. ``counts`` has how many of each row, ``keys`` has them one row after the other, each row's sorted. A tile of two
-different blocks of one matrix serves its columns too: ``column_counts`` and ``column_keys``. A piece names its rows by
-runs of consecutive numbers, ``starts`` and ``lengths``, because a block of rows has one run, or a few where its files
-lie on different instances.
+A part holds the *keys* (``arithmetic.keys``) of the neighbors that reach the lower bounds in the task's hint, which are
+few after some tiles. ``counts`` has the number of keys of each row; ``keys`` has them one row after the other, each
+row's sorted. A tile of two different blocks of one matrix also has the keys of its columns: ``column_counts`` and
+``column_keys``. A piece names its rows by runs of consecutive numbers, ``starts`` and ``lengths``: a block of rows is
+one run, or a few if its files lie on different instances.
 """
 
 import math
@@ -53,15 +53,15 @@ Side: TypeAlias = tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint64
 """numbers[n] of rows, rising; counts[n] of their keys; and the keys."""
 
 
-# Without ``==``: that of arrays is an array, which a dataclass cannot ask for its truth.
+# eq=False, because comparing arrays yields an array.
 @dataclass(frozen=True, slots=True, eq=False)
 class TileBounds:
-    """Scores that the k-th best of a row is known to reach when its tile is dispatched; they change no answer."""
+    """Lower bounds of the k-th best score of each row, known when the tile is dispatched; they change no answer."""
 
     row_bounds: NDArray[np.float32]
     """lower_bounds[rows]."""
     column_bounds: NDArray[np.float32]
-    """lower_bounds[columns]; empty where the tile does not serve its columns."""
+    """lower_bounds[columns]; empty if the tile is not mirrored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +79,11 @@ class TopK(Mode):
 
     @property
     def limits(self) -> PartLimits:
-        """A part holds k keys, of 8 bytes each, of its rows and of as many columns."""
+        """A part holds up to k keys of 8 bytes for each of its rows, and for as many columns."""
         return PartLimits(rows=max(1, PART_BYTES // (16 * self.k)), joins=True)
 
     def check(self, queries: Described, matrix: Described, *, self_join: bool) -> None:
-        """Raise ``InvalidInput`` where there are not so many neighbors."""
+        """Raise ``InvalidInput`` if rows have fewer than k neighbors."""
         if self_join and self.k > matrix.rows - 1:
             raise InvalidInput(
                 f"{self.k} neighbors of each row are more than the {matrix.rows - 1} other rows of a matrix of "
@@ -95,19 +95,19 @@ class TopK(Mode):
             )
 
     def informed(self, task: TileTask, ask: AskBounds) -> TileTask:
-        """Return the task with the lower bounds of its rows, and of its columns where it serves them."""
+        """Return the task with the lower bounds of its rows, and of its columns if it is mirrored."""
         rows, columns = (
             ask(numbers) if len(numbers) else np.empty(0, dtype=np.float32) for numbers in served_numbers(task)
         )
         return replace(task, hint=TileBounds(rows, columns))
 
     def probed_hint(self, context: Context, above: RowBlock, beside: RowBlock) -> TileBounds:
-        """Return the bounds that both blocks have of the rows among themselves."""
+        """Return the bounds that each block finds within itself."""
         bounds = []
         for block in (above, beside):
             found = self.compare(context, TileTask(TileBlock(block, block), self_join=True))
             ends, scores = np.cumsum(found["counts"], dtype=np.int64), decode(found["keys"])[0]
-            # The last of a row that has k is its k-th best.
+            # If a row has k keys, the last is its k-th best.
             full = found["counts"] >= self.k
             lowest = np.full(block.rows, -np.inf, dtype=np.float32)
             lowest[full] = scores[ends[full] - 1]
@@ -115,7 +115,7 @@ class TopK(Mode):
         return TileBounds(*bounds)
 
     def compare(self, context: Context, task: TileTask) -> dict[str, NDArray[Any]]:
-        """Return the keys of a tile's rows, and of its columns where it serves them."""
+        """Return the keys of a tile's rows, and of its columns if it is mirrored."""
         cache, tile, bounds = engine_cache_of(context), task.tile, task.hint
         once = context.self_join and tile.rows == tile.columns
         cuts = _Cuts(cache, context.operand_rows)
@@ -126,7 +126,7 @@ class TopK(Mode):
         mine = list(cuts.pieces(tile.rows, best))
         theirs = mine if once else list(cuts.pieces(tile.columns, other if task.mirrored else None))
         for at, (rows, first) in enumerate(mine):
-            # Of a tile on the diagonal, each pair once.
+            # A tile on the diagonal compares each pair of pieces once.
             for columns, second in theirs[at:] if once else theirs:
                 left, right = cache.operand(rows, queries=True), cache.operand(columns)
                 cache.engine.topk(left, right, first, second, same=context.self_join)
@@ -148,14 +148,14 @@ class TopK(Mode):
             yield at, _piece(sides)
 
     def merger(self, owned: OwnedRange, folder: Path, scratch: Path, record: BlockRecord[Part]) -> RangeMerger:
-        """Start without any neighbor."""
+        """Start to merge a range, without any neighbor yet."""
         return _Merger(self.k, owned, folder, scratch)
 
 
 def _with_numbers(
     keys: NDArray[np.uint64], task: TileTask, numbers: Callable[[NDArray[np.int64]], NDArray[np.int64]]
 ) -> NDArray[np.uint64]:
-    """Return keys whose indices are numbers, not places; a tile's rows rise alike in both orders, so ties stay."""
+    """Replace places by numbers in the keys; both rise together within a tile, so ties keep their order."""
     if task.in_order:
         return keys
     return (keys & ~INDEX_BITS) | numbers((keys & INDEX_BITS).astype(np.int64)).astype(np.uint64)
@@ -163,13 +163,13 @@ def _with_numbers(
 
 @dataclass(frozen=True, slots=True)
 class _Cuts:
-    """The pieces in which a tile is made ready."""
+    """Cuts a tile into pieces of at most ``max_rows`` rows, which are prepared one at a time."""
 
     cache: EngineCache
     max_rows: int | None
 
     def of(self, block: RowBlock) -> list[RowBlock]:
-        """Cut a block into equal ones."""
+        """Cut a block into about equal pieces."""
         count = math.ceil(block.rows / (self.max_rows or max(1, block.rows)))
         return tiling.row_cuts(block, math.ceil(block.rows / max(1, count)))
 
@@ -178,16 +178,17 @@ class _Cuts:
         return np.concatenate([self.cache.tile(cut, queries=queries).norms for cut in self.of(block)])
 
     def pieces(self, block: RowBlock, best: Best | None) -> Iterator[tuple[RowBlock, Any]]:
-        """Yield the pieces of a block, each with its part of the best; None: it is not served."""
+        """Yield the pieces of a block, each with its part of ``best``, or with None if that is None."""
         for cut in self.of(block):
             rows = slice(cut.start - block.start, cut.stop - block.start)
-            # Views: what engines find of a piece stands in the best of the whole tile at once.
+            # Views, so that engines write into the best of the whole tile.
             yield cut, None if best is None else Best(best.keys[rows], best.lower_bounds[rows])
 
 
 def _reaching(best: Best) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
-    """Return who reaches the lower bounds: counts[n], and their keys."""
-    # The last key of that score: a neighbor that ties with the bound may still be among the k, by a lower index.
+    """Return the keys that reach the lower bounds, as counts[n] and the keys."""
+    # Compare with the last key of that score: a neighbor that ties with the bound may be among the k by its lower
+    # index.
     last = encode(best.lower_bounds, np.full(len(best.lower_bounds), 0xFFFFFFFF))
     reach = (best.keys <= last[:, None]) & (best.keys != EMPTY_KEY)
     return np.count_nonzero(reach, axis=1).astype(np.uint32), best.keys[reach]
@@ -201,7 +202,7 @@ def _deal(pieces: dict[int, list[Side]], ranges: Ranges, side: Side) -> None:
 
 
 def _piece(sides: list[Side]) -> dict[str, NDArray[Any]]:
-    # Each side by itself: rows of a tile and its columns may meet, and are runs of their own all the same.
+    # Find runs on each side alone: the rows and columns of a tile may overlap, but have separate keys.
     runs = [run for numbers, _, _ in sides for run in consecutive(numbers)]
     return {
         "starts": np.array([run.start for run in runs], dtype=np.int64),
@@ -212,25 +213,25 @@ def _piece(sides: list[Side]) -> dict[str, NDArray[Any]]:
 
 
 class _Merger(RangeMerger):
-    """The best k of the rows of one range, by their numbers."""
+    """Merges the k best of each row of one range."""
 
     def __init__(self, k: int, owned: OwnedRange, folder: Path, scratch: Path) -> None:
         self._owned, self._k, self._folder = owned, k, folder
         rows = owned.rows.rows
-        # Of each neighbor its number, its score, and a bit that says where a list begins; of each row its number. Ids
-        # are known when they are written.
+        # Each neighbor has a number, a score and one bit for the beginnings of lists; each row has a number. Ids do not
+        # count, because their sizes are known only later.
         self.result_bytes = rows * (12 * k + k // 8 + 9)
         self.scratch_bytes = self.recorded_bytes = rows * k * 8
         self._accumulator = TopKAccumulator(scratch, rows, k)
 
     def bounds(self, runs: Sequence[RowRun]) -> NDArray[np.float32]:
-        """Return the score of the k-th best of each, -inf of rows that have fewer."""
+        """Return the score of the k-th best of each row, -inf for rows that have fewer."""
         bounds, first = self._accumulator.lower_bounds, self._owned.rows.start
-        # Joined, and so copied: the bounds rise while Ray sends them.
+        # ``concatenate`` copies, as it must: the bounds rise while Ray sends them.
         return np.concatenate([bounds[run.start - first : run.start - first + run.rows] for run in runs])
 
     def take(self, name: str, piece: Piece) -> None:
-        """Merge a piece's keys, run by run: between two runs there may be any number of rows."""
+        """Merge a piece's keys, run by run."""
         row = key = 0
         for start, length in zip(piece["starts"].tolist(), piece["lengths"].tolist(), strict=True):
             counts = piece["counts"][row : row + length]
@@ -246,7 +247,7 @@ class _Merger(RangeMerger):
         return self._owned.described(file, output.NEIGHBORS)
 
     def close(self) -> None:
-        """Close the file of the keys, which is gone then."""
+        """Close the file of the keys, which removes it."""
         self._accumulator.close()
 
     def _keys(self, start: int, stop: int) -> NDArray[np.uint64]:

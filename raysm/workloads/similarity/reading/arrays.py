@@ -39,7 +39,7 @@ class ArrayLayout:
 
 
 HEADER_BYTES = 128
-"""Every header that ``header`` makes has this size, so that it can be written last."""
+"""Size of every header that ``header`` makes; it is fixed, so that the header can be written last."""
 
 MAX_HEADER_BYTES = 64 << 10
 
@@ -47,7 +47,7 @@ REAL_KINDS = "fiub"
 """float, int, unsigned, bool."""
 
 READ_HEADER = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-"""Readers by version; NumPy writes the third version for structures alone, whose names are not Latin-1."""
+"""Readers by version; NumPy writes version 3 only for structured types with names that are not Latin-1."""
 
 
 def header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
@@ -61,14 +61,14 @@ def read_header(stream: BinaryIO, where: str) -> ArrayLayout:
     """Read what the header of a ``.npy`` says, from the stream's beginning.
 
     Raises:
-        InvalidInput: It is no ``.npy``, or the type is not one of real numbers.
+        InvalidInput: It is not a ``.npy``, or its elements are not real numbers.
     """
-    # A few bytes can claim a header of 4 GiB, which NumPy would make room for: it reads from this piece instead.
+    # A small file can claim a header of 4 GiB, for which NumPy would allocate memory. So it reads from this piece.
     beginning = io.BytesIO(stream.read(MAX_HEADER_BYTES))
     try:
         read = READ_HEADER[np.lib.format.read_magic(beginning)]
         shape, fortran, dtype = read(beginning, max_header_size=MAX_HEADER_BYTES)
-    # The last three are what Python's parser raises of a text that is nested too deeply, or ends too early.
+    # Python's parser raises the last three for a text that is nested too deeply, or ends too early.
     except (ValueError, KeyError, TypeError, MemoryError, RecursionError, SyntaxError, tokenize.TokenError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise InvalidInput(f"{where} is not a valid .npy file ({reason}); write it with numpy.save") from error
@@ -76,7 +76,7 @@ def read_header(stream: BinaryIO, where: str) -> ArrayLayout:
         raise InvalidInput(f"{where} holds Python objects, which raysm never unpickles; save numbers (float32, say)")
     if dtype.kind not in REAL_KINDS or dtype.itemsize > 8:
         raise InvalidInput(f"{where} holds {dtype}; a matrix is of float16/32/64, integers or bool")
-    # Not NumPy's prod, whose integers wrap: 2**32 times 2**32 would be 0.
+    # Not numpy.prod, whose integers overflow: 2**32 times 2**32 would be 0.
     if any(type(length) is not int or length < 0 for length in shape) or (
         math.prod(max(1, length) for length in shape) * dtype.itemsize > sys.maxsize
     ):
@@ -85,7 +85,7 @@ def read_header(stream: BinaryIO, where: str) -> ArrayLayout:
 
 
 class Unmappable(InvalidInput):
-    """The file system of an array maps no files."""
+    """The file system of an array cannot map files into memory."""
 
 
 def read_layout(path: Path, dimensions: int = 2) -> ArrayLayout:
@@ -113,17 +113,17 @@ def map_array(path: Path, dimensions: int = 2) -> NDArray[Any]:
 
     Raises:
         InvalidInput: It is truncated, or has another number of dimensions.
-        Unmappable: Where it lies nothing can be mapped: a copy elsewhere can.
+        Unmappable: Its file system cannot map files; a copy on another one can be mapped.
     """
     layout = read_layout(path, dimensions)
     if math.prod(layout.shape) == 0:
-        # The system maps no file of no bytes, nor a part of none.
+        # mmap refuses an empty file, and an empty part of one.
         return np.empty(layout.shape, layout.dtype)
     with path.open("rb") as file:
         mapped = map_file(file.fileno())
     if mapped is None:
         raise Unmappable(f"{path} is on a file system that cannot map files into memory; use the input mode File")
-    # Not numpy.memmap, which runs Python code for each slice of it, and knows no other mapping than a shared one.
+    # Not numpy.memmap, which runs Python code for each slice, and cannot use the mapping of ``map_file``.
     order: Literal["F", "C"] = "F" if layout.fortran else "C"
     return np.ndarray(layout.shape, layout.dtype, buffer=mapped, offset=layout.offset, order=order)
 
@@ -135,10 +135,10 @@ class RowWriter:
         """Open ``path`` for rows of that many columns."""
         self.rows = 0
         self.columns = columns
-        # This machine's: no kernel reads another byte order, and what is written here is mapped as it is.
+        # The machine's own byte order: the file is mapped as it is, and kernels read no other.
         self.dtype = dtype.newbyteorder("=")
         self._file = path.open("wb")
-        # Room for the header, which says how many rows there were.
+        # Room for the header, which ``close`` writes.
         self._file.write(bytes(HEADER_BYTES))
 
     def write(self, rows: NDArray[Any]) -> None:
@@ -147,7 +147,7 @@ class RowWriter:
         self.rows += len(rows)
 
     def close(self) -> None:
-        """Write the header, which says how many rows there are."""
+        """Write the header with the number of rows, and close the file."""
         self._file.seek(0)
         self._file.write(header((self.rows, self.columns), self.dtype))
         self._file.close()
@@ -180,7 +180,7 @@ def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
     try:
         with zipfile.ZipFile(path) as archive:
             yield archive
-    # NotImplementedError is zipfile's of a compression that it does not know.
+    # zipfile raises NotImplementedError for a compression that it does not know.
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
         raise InvalidInput(
             f"{path.name} is not a complete .npz archive ({error}); write it with numpy.savez"
@@ -198,7 +198,7 @@ def is_sparse_archive(path: Path) -> bool:
         if "format.npy" not in members or "shape.npy" not in members:
             return False
         with archive.open("format.npy") as stream:
-            # As SciPy's versions write it: bytes, or text of four bytes a letter.
+            # SciPy writes bytes or, in some versions, text with four bytes for each letter.
             text = stream.read(1024)[-16:].decode("latin1").replace("\0", "").split("\n")[-1].strip()
         if text != "csr":
             raise InvalidInput(f"{path.name} is a sparse matrix in the format {text!r}; convert it with .tocsr()")
@@ -267,23 +267,23 @@ def extract_archive(path: Path, folder: Path) -> None:
 
 
 def _extract_member(archive: zipfile.ZipFile, name: str, target: Path, path: Path) -> None:
-    # What can be no matrix is refused before it is written.
+    # Check the header first, to refuse an array that is not a matrix before it is written.
     with archive.open(name) as stream:
         read_header(cast(BinaryIO, stream), f"{path.name}: {name}")
-    # From the beginning again: the header is part of what is mapped.
+    # Open it again from the beginning: the extracted file needs the header too.
     with archive.open(name) as source, target.open("wb") as written:
         shutil.copyfileobj(source, written, CHUNK_BYTES)
 
 
 def _check_sparse(folder: Path, path: Path, rows: int, columns: int) -> None:
-    """Look at each index once: a wrong one would read or write outside the arrays."""
+    """Check every index: kernels would read or write outside the arrays with a wrong one."""
     data, indices, indptr = (map_array(folder / f"{name}.npy", 1) for name in SPARSE_MEMBERS)
     wrong = f"{path.name} is not a valid CSR matrix"
     if len(indptr) != rows + 1 or len(data) != len(indices) or indptr.dtype.kind != "i" or indices.dtype.kind != "i":
         raise InvalidInput(f"{wrong}: its arrays do not fit its shape ({rows}, {columns})")
-    # Some at a time: what is mapped may be larger than the memory.
+    # In steps, because the arrays may be larger than the memory.
     step = CHUNK_BYTES // 8
-    # Compared, not subtracted: the difference of two int64 may wrap.
+    # Compare instead of subtracting: the difference of two int64 may overflow.
     later, earlier = indptr[1:], indptr[:-1]
     rises = all(np.all(later[start : start + step] >= earlier[start : start + step]) for start in range(0, rows, step))
     if indptr[0] != 0 or indptr[-1] != len(indices) or not rises:

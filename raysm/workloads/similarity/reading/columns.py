@@ -10,7 +10,7 @@ from raysm.errors import InvalidInput, option
 from raysm.request.similarity import MATRIX, Similarity
 
 SHOWN = 8
-"""Names that a message lists."""
+"""Most names that a message lists."""
 
 ROW_INDEX = re.compile(
     r"|Unnamed: \d+(\.\d+)*|__index_level_\d+__|index|level_0|\.\.\.1|row|row[_ ]?names?|row[_ ]?nr|row[_ ]?number",
@@ -32,7 +32,7 @@ class Selection:
 
     @classmethod
     def of(cls, workload: Similarity, channel: str = MATRIX) -> "Selection":
-        """Return what a workload chooses of a channel."""
+        """Return the columns that a workload selects from a channel."""
         return cls(
             workload.id_columns, workload.columns, workload.exclude_columns or (), may_lack_excluded=channel != MATRIX
         )
@@ -53,7 +53,7 @@ class Selection:
         Args:
             file: The table, for messages.
             names: Its columns.
-            hint: What else the message says about missing names.
+            hint: Text that the message about missing names ends with.
 
         Raises:
             InvalidInput: A named column is missing, or two columns have that name.
@@ -78,7 +78,7 @@ class Features:
     file: str
     names: tuple[str, ...]
     list_column: str | None = None
-    """The one of them whose values are lists or tensors."""
+    """The feature whose values are lists or tensors."""
     left_out: tuple[str, ...] = ()
     """Columns of the table that are neither features nor ids."""
 
@@ -90,7 +90,8 @@ class Features:
     def order(self, expected: "Features") -> list[int] | None:
         """Return the index of each expected feature in this table; None if the order is the same.
 
-        The elements of a list column have no names: beside a table of scalar columns they count by position.
+        The elements of a list column have no names: if the other table has scalar columns, they are matched by
+        position.
 
         Raises:
             InvalidInput: The two tables have other features.
@@ -137,7 +138,7 @@ class Features:
 def agreed(found: Iterable[Features | None], expected: Features | None = None) -> Features | None:
     """Return the features that all files of a channel must have, in their order; None if no file has names.
 
-    Scalar columns count before a list column, whose elements have no names.
+    A file with scalar columns decides before a file with one list column, whose elements have no names.
 
     Args:
         found: The features of the files, or of the first file of each instance.
@@ -156,7 +157,7 @@ def is_row_index(name: str) -> bool:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return some names for a message."""
+    """Return names as text for a message, at most ``SHOWN`` of them."""
     shown = list(names)
     return ", ".join(map(repr, shown[:SHOWN])) + (f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else "")
 

@@ -34,7 +34,7 @@ ARRAYS = (".npy", ".npz")
 
 def suffix(path: Path) -> str | None:
     """Return the one of ``SUFFIXES`` that a file has; None if it cannot be read."""
-    # By the whole name: the suffix of .csv.gz is .gz to pathlib, and Windows writes .CSV.
+    # Not Path.suffix, which is .gz for .csv.gz; lower case because Windows programs write .CSV.
     name = path.name.lower()
     return next((s for s in SUFFIXES if name.endswith(s)), None)
 
@@ -43,7 +43,7 @@ def matrix_files(path: Path) -> list[tuple[str, Path]]:
     """List a channel's files as (name, path), in natural order; names that begin with ``.`` or ``_`` are skipped.
 
     Raises:
-        InvalidInput: There is none, or one of them is empty or cannot be read.
+        InvalidInput: There are no files, or one of them is empty or cannot be read.
     """
     if not path.exists():
         raise InvalidInput(f"{path} does not exist; give a file, or a folder of files, with the rows of the matrix")
@@ -62,7 +62,7 @@ def matrix_files(path: Path) -> list[tuple[str, Path]]:
 
 
 def table(file: Path, selection: Selection = NO_SELECTION) -> Table | None:
-    """Return what the beginning of a table says; None for an array, whose columns have no names.
+    """Return the description of a table; None for an array, whose columns have no names.
 
     Raises:
         InvalidInput: It cannot be read, or ``selection`` names columns of an array.
@@ -90,14 +90,14 @@ class Shape(NamedTuple):
     """The shape of a matrix, from its headers."""
 
     rows: int | None
-    """Number of rows; None if only reading all files tells."""
+    """Number of rows; None if all files would have to be read to count them."""
     columns: int | None
-    """Number of columns; None if only reading tells."""
+    """Number of columns; None if rows would have to be read to count them."""
     features: Features | None
 
 
 def peek(path: Path, selection: Selection = NO_SELECTION, expected: Features | None = None) -> Shape:
-    """Return what the files' headers say.
+    """Return the shape and the features of a matrix from its files' headers.
 
     Args:
         path: A file, or a folder of files.
@@ -120,7 +120,7 @@ def peek(path: Path, selection: Selection = NO_SELECTION, expected: Features | N
             found.ordered(expected)
         file_rows, file_columns = _array_shape(file) if found is None else (found.rows, found.columns)
         rows = None if rows is None or file_rows is None else rows + file_rows
-        # Only reading tells the length of some lists.
+        # The number is None for lists whose length only reading reveals.
         if columns is not None and file_columns not in (None, columns):
             raise InvalidInput(
                 f"{name} has {file_columns} columns, {first} has {columns}; all files of a matrix need the same columns"
@@ -134,7 +134,7 @@ def peek(path: Path, selection: Selection = NO_SELECTION, expected: Features | N
 
 def _array_shape(file: Path) -> tuple[int, int]:
     shape = archive_shape(file) if suffix(file) == ".npz" else read_layout(file).shape
-    # Only of an archive: read_layout has refused others.
+    # This can happen only with an archive: read_layout has refused other files.
     if len(shape) != 2:
         raise InvalidInput(f"{file.name} has the shape {shape}; expected 2 dimensions (rows, columns)")
     return shape[0], shape[1]
@@ -151,7 +151,7 @@ def refuse_names(file: Path, selection: Selection) -> None:
 
 
 def check_ids(files: list[tuple[str, Path]], selection: Selection) -> None:
-    """Compare the types of the id columns by the files' beginnings: the ids are only written once all is computed.
+    """Compare the id types of all files now: the ids are written only after everything is computed.
 
     Raises:
         InvalidInput: Two files have ids of different types, or an id column is missing.
@@ -173,20 +173,20 @@ def check_ids(files: list[tuple[str, Path]], selection: Selection) -> None:
 # ---- the check before a job is sent ---------------------------------------------------------------------------------
 
 FIRST_BYTES = 1 << 20
-"""Bytes of an array that are read."""
+"""Bytes of an array that the check reads."""
 
 FIRST_FILES = 8
-"""Files whose rows are read, in the order of the matrix: each table costs some hundredths of a second."""
+"""Number of files whose rows are checked, the first of the matrix: each table costs some hundredths of a second."""
 
 
 def check_inputs(workload: Similarity, inputs: Mapping[str, Path | None]) -> None:
-    """Check the matrix and the queries, where they are on this machine, by their headers and first rows.
+    """Check the headers and first rows of the matrix and the queries, if they are on this machine.
 
-    It reads at most some megabytes of a few files. The job reports what this check does not see.
+    The check reads at most some megabytes of a few files. The job itself reports all other faults.
 
     Args:
         workload: The request.
-        inputs: By channel: the file or folder; None for what is elsewhere.
+        inputs: The file or folder of each channel; None if it is elsewhere.
 
     Raises:
         InvalidInput: The message names the file, what is wrong with it, and what to do.
@@ -196,7 +196,7 @@ def check_inputs(workload: Similarity, inputs: Mapping[str, Path | None]) -> Non
     of_queries = Selection.of(workload, QUERIES)
     width = None if queries is None else peek(queries, of_queries, shape.features).columns
     rows, columns = shape.rows, shape.columns
-    # Whether there are queries says the channel's name alone: of those that lie elsewhere the path is None.
+    # Look for the channel's name: the path of queries that lie elsewhere is None.
     _check_neighbors(workload.top_k, rows, matrix, with_queries=QUERIES in inputs)
     if None not in (columns, width) and columns != width:
         raise InvalidInput(f"{queries} has {width} columns, {matrix} has {columns}; both need the same columns")
@@ -204,7 +204,7 @@ def check_inputs(workload: Similarity, inputs: Mapping[str, Path | None]) -> Non
         if path is None:
             continue
         counted = _check_rows(path, chosen)
-        # The header of a CSV does not tell the number of rows.
+        # The header of a CSV does not give the number of rows.
         if path is matrix and rows is None:
             _check_neighbors(workload.top_k, counted, matrix, with_queries=QUERIES in inputs)
 
@@ -219,14 +219,14 @@ def _check_neighbors(k: int | None, rows: int | None, matrix: Path | None, *, wi
 
 
 def _check_rows(path: Path, selection: Selection) -> int | None:
-    """Look at the first rows; return how many there are, None where not all of them were read."""
+    """Check the first rows; return the number of all rows, or None if not all of them were read."""
     files = matrix_files(path)
     first = [(name, *_first_rows(file, selection)) for name, file in files[:FIRST_FILES]]
-    # A file without rows may lie beside others that have some.
+    # One file may be empty if others have rows.
     if len(files) <= FIRST_FILES and all(rows is not None and not len(rows) for _, rows, _ in first):
         raise InvalidInput(f"{path.name} has no rows below its header; there is nothing to compute")
     for name, rows, _ in first:
-        # Integers hold no NaN, and an archive would have to be unpacked.
+        # Integers cannot be NaN; ``rows`` is None for an archive, which would have to be unpacked.
         if rows is None or rows.dtype.kind != "f":
             continue
         bad = ~np.isfinite(rows).all(axis=1)
@@ -240,7 +240,7 @@ def _check_rows(path: Path, selection: Selection) -> int | None:
 
 
 def _first_rows(file: Path, selection: Selection) -> tuple[NDArray[Any] | None, bool]:
-    """Return the first rows[n, D] of a file, None of an archive, which would be unpacked; and whether those are all."""
+    """Return the first rows[n, D] of a file (None for an archive), and whether these are all of its rows."""
     kind = suffix(file)
     if kind == ".npz":
         return None, False
@@ -255,20 +255,20 @@ def _first_rows(file: Path, selection: Selection) -> tuple[NDArray[Any] | None, 
     return batch.rows, next(batches, None) is None
 
 
-# ---- digests: the manifest names them, and finished blocks are recorded under them ---------------------------------
+# ---- digests: for the manifest, and for the record of finished blocks ---------------------------------
 
 _begun: dict[Path, "Future[str]"] = {}
-"""Digests of this process that nothing has asked for yet."""
+"""Digests that ``begin_digest`` has started and ``digest`` has not taken yet."""
 
 
 def begin_digest(path: Path) -> None:
-    """Start to compute the digest of a file or folder, for the ``digest`` that will ask for it."""
+    """Start to compute the digest of a file or folder, which a later call of ``digest`` returns."""
     _begun[path] = in_thread(lambda: join_digests(file_digests(path)))
 
 
 def digest(path: Path) -> "Future[str]":
-    """Return what will be the SHA-256 of a file, or of a folder as ``join_digests`` makes it."""
-    # Once: by the next time, the file may be another one.
+    """Return a future of the SHA-256 of a file, or of a folder as ``join_digests`` makes it."""
+    # Each started digest is used once: the file may have changed by the next call.
     return _begun.pop(path, None) or in_thread(lambda: join_digests(file_digests(path)))
 
 
@@ -282,9 +282,9 @@ def file_digests(path: Path) -> list[tuple[str, str]]:
 
 
 def join_digests(sums: Sequence[tuple[str, str]]) -> str:
-    """Return the digest of a matrix: that of its only file, or of the lines ``<sha256>  <name>`` of all in their order.
+    """Return the digest of a matrix: its only file's, or that of the lines ``<sha256>  <name>`` of all files in order.
 
-    It does not depend on where the files lie.
+    It does not depend on which instances have the files.
     """
     if len(sums) == 1:
         return sums[0][1]
@@ -292,16 +292,16 @@ def join_digests(sums: Sequence[tuple[str, str]]) -> str:
 
 
 def in_thread(make: Callable[[], str]) -> "Future[str]":
-    """Return what will be the value of ``make()``, which is called in a thread."""
+    """Call ``make()`` in a thread; return a future of its value."""
     future: Future[str] = Future()
 
     def call() -> None:
         try:
             future.set_result(make())
         except BaseException as error:
-            # Any error: without it, a caller would wait without an end.
+            # Pass on any error: otherwise the caller would wait forever.
             future.set_exception(error)
 
-    # A thread of a pool would keep a process that has nothing more to do until all is read.
+    # Not a thread of a pool, which would keep the process alive until all files are read.
     threading.Thread(target=call, name="digest", daemon=True).start()
     return future

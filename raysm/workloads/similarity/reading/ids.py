@@ -1,8 +1,8 @@
-"""The ids of rows: which columns can name rows, and what the result shows of them.
+"""The ids of rows: the types that id columns may have, and the arrays that the result shows.
 
 The ids of a matrix are one Arrow array: the values of the id column, or structs if several columns name the rows. The
-head reads it once everything is computed and holds it as a whole: 16 bytes of text take 24 bytes a row, and twice that
-while the pieces are joined.
+head reads this array when everything is computed, and holds all of it: ids of 16 bytes of text take 24 bytes a row, and
+twice that while the pieces are joined.
 """
 
 from collections.abc import Mapping
@@ -21,13 +21,13 @@ class Ids:
     """The ids of the rows and of the neighbors of a result."""
 
     neighbors: pa.Array
-    """neighbors[N]: of the rows among which others look."""
+    """neighbors[N]: ids of the matrix's rows."""
     queries: pa.Array | None = None
-    """queries[M]: of the rows that look for them; None where the matrix's own do."""
+    """queries[M]: ids of the rows that look for neighbors; None if the matrix's own do."""
 
     @property
     def rows(self) -> pa.Array:
-        """rows[M]: of the rows that look for neighbors."""
+        """rows[M]: ids of the rows that look for neighbors."""
         return self.neighbors if self.queries is None else self.queries
 
     @property
@@ -44,10 +44,11 @@ class Ids:
 def converted_type(file: str, column: str, kind: pa.DataType) -> pa.DataType:
     """Return the type in which ids of the type ``kind`` are kept.
 
-    A dictionary's is that of its values. Text and bytes are *large*: no row group is too big for their offsets.
+    Dictionaries become the type of their values. Text and bytes become Arrow's *large* types, whose offsets fit row
+    groups of any size.
 
     Raises:
-        InvalidInput: ``kind`` has values that are no names.
+        InvalidInput: Values of ``kind`` cannot be ids.
     """
     converted = _converted(kind)
     if converted is None:
@@ -59,13 +60,13 @@ def converted_type(file: str, column: str, kind: pa.DataType) -> pa.DataType:
 
 
 def word(kind: pa.DataType | None) -> str:
-    """Return what a converted type is called in messages."""
+    """Return the name of a converted type, for messages."""
     return {pa.large_string(): "text", pa.large_binary(): "bytes"}.get(kind, str(kind))
 
 
 def _converted(kind: pa.DataType) -> pa.DataType | None:
     if isinstance(kind, pa.BaseExtensionType):
-        # An extension's own type where its storage can stay: UUIDs are UUIDs in the result.
+        # Keep an extension type if its storage needs no conversion: UUIDs are UUIDs in the result.
         return kind if _converted(kind.storage_type) == kind.storage_type else _converted(kind.storage_type)
     if pa.types.is_dictionary(kind):
         return _converted(kind.value_type)
@@ -77,7 +78,7 @@ def _converted(kind: pa.DataType) -> pa.DataType | None:
 
 
 def convert(ids: pa.Array) -> pa.Array:
-    """Return the ids of one batch as ``converted_type`` has them."""
+    """Return the ids of one batch in the type that ``converted_type`` returns."""
     kind = _converted(ids.type)
     if isinstance(ids, pa.ExtensionArray) and kind != ids.type:
         return convert(ids.storage)
@@ -87,12 +88,12 @@ def convert(ids: pa.Array) -> pa.Array:
 
 
 def joined_type(types: Mapping[str, pa.DataType]) -> pa.DataType | None:
-    """Return the type of ids that these columns make together; None if there is none."""
+    """Return the type of the ids that these columns make together; None if there are no columns."""
     return pa.struct(list(types.items())) if len(types) > 1 else next(iter(types.values()), None)
 
 
 def joined(columns: Mapping[str, pa.Array]) -> pa.Array | None:
-    """Return the ids[n] of one batch that these columns make together; None if there is none."""
+    """Return the ids[n] of one batch that these columns make together; None if there are no columns."""
     converted = [convert(column) for column in columns.values()]
     if len(converted) > 1:
         return pa.StructArray.from_arrays(converted, names=list(columns))
@@ -100,15 +101,15 @@ def joined(columns: Mapping[str, pa.Array]) -> pa.Array | None:
 
 
 def check_missing(file: str, column: str, metadata: Any) -> None:
-    """Refuse a Parquet file whose own statistics say that ids are missing.
+    """Refuse a Parquet file whose statistics say that ids are missing.
 
     Raises:
-        InvalidInput: They say so.
+        InvalidInput: The statistics count nulls in the id column.
     """
     missing = 0
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         for chunk in map(group.column, range(group.num_columns)):
-            # A writer may leave statistics out: of such a file, reading tells.
+            # A writer may leave statistics out; then reading finds the nulls.
             if chunk.path_in_schema == column and chunk.statistics is not None and chunk.statistics.has_null_count:
                 missing += chunk.statistics.null_count
     if missing:
@@ -129,14 +130,14 @@ def as_array(values: NDArray[Any]) -> pa.Array:
 
 
 def _mean_bytes(ids: pa.Array) -> float:
-    """Return what an id takes in a Parquet file: it follows from the values alone, however they came here."""
+    """Return the mean bytes of an id in a Parquet file; it depends on the values alone, not on how they are chunked."""
     if isinstance(ids, pa.StructArray):
         return sum(map(_mean_bytes, ids.flatten()))
     values = ids.storage if isinstance(ids, pa.ExtensionArray) else ids
     if pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type):
-        # Here: it takes 3 MB and a tenth of a second in every process of a cluster, and the head alone has ids.
+        # Imported here: it takes 3 MB and a tenth of a second in each process, and only the head needs it.
         import pyarrow.compute as pc
 
-        # Parquet writes its length before each text, in four bytes.
+        # Parquet writes four bytes with the length before each value.
         return 4 + float(pc.sum(pc.binary_length(values)).as_py() or 0) / max(1, len(values))
     return float(values.type.bit_width) / 8

@@ -1,8 +1,8 @@
 """The rows of a channel, as one matrix, mapped from this instance's own disk.
 
-``Matrix`` reads rows without ever holding all of them. C-ordered ``.npy`` files are mapped where they lie, everything
-else is converted to arrays in a scratch folder of the instance, once. A ``Source`` travels to the tasks, and each finds
-and maps the matrix on its own instance.
+``Matrix`` reads rows without ever holding all of them. C-ordered ``.npy`` files are mapped where they lie; all other
+files are converted once, to arrays in a scratch folder of the instance. A ``Source`` is sent to the tasks, and each
+task maps the matrix on its own instance.
 """
 
 import errno
@@ -35,7 +35,7 @@ from raysm.workloads.similarity.reading.files import ARRAYS, check_ids, features
 CHUNK_BYTES = 16 << 20
 
 ID_ROWS = 1 << 17
-"""Ids of one batch, and of one row group of the files that keep them."""
+"""Number of ids in one batch, and in one row group of the files of ids."""
 
 ROWS, IDS, DATA, INDICES, INDPTR, SHAPE = (
     "rows.npy",
@@ -45,29 +45,30 @@ ROWS, IDS, DATA, INDICES, INDPTR, SHAPE = (
     "indptr.npy",
     "shape.npy",
 )
-"""The files of a converted one: its rows, or the three arrays of CSR with their shape; and the ids where it has any."""
+"""Files that a converted file becomes: its rows, or the three arrays of CSR with their shape; and its ids, if any."""
 
 
 def converted(file: Path, scratch: Path, selection: Selection, expected: Features | None = None) -> Path:
-    """Return the folder with the file's arrays, made now unless it is there.
+    """Return the folder with the file's arrays; convert the file if it does not exist yet.
 
-    Several tasks of an instance may do so at the same time: each writes beside, the first renames.
+    Several tasks of an instance may convert the same file at the same time: each writes into a temporary folder, and
+    the first to finish renames its own.
 
     Args:
         file: A file of the channel.
-        scratch: Folder of what was converted.
+        scratch: Folder for converted files.
         selection: The user's choice of columns.
         expected: Features in the order in which the rows have them; None is the file's own order.
     """
     stat = file.resolve().stat()
-    # A file that changed is another one: what was made of it before is not taken for it.
+    # The name depends on size and time, so that a file that changed is converted again.
     chosen = [selection.ids, selection.columns, selection.exclude, expected and expected.names]
     identity = json.dumps([str(file), stat.st_size, stat.st_mtime_ns, chosen])
     folder = scratch / hashlib.sha256(identity.encode()).hexdigest()[:32]
     if folder.exists():
         return folder
     scratch.mkdir(parents=True, exist_ok=True)
-    # In the same folder: no rename leads from one file system to another.
+    # In the same folder, because a rename cannot cross file systems.
     beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=scratch))
     try:
         _convert(file, beside, selection, expected)
@@ -75,11 +76,11 @@ def converted(file: Path, scratch: Path, selection: Selection, expected: Feature
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise NoRoom(f"the disk of {scratch} became full while {file.name} was converted to rows") from error
-        # Where it is there, another task was first.
+        # If the folder exists now, another task was first.
         if not folder.exists():
             raise
     finally:
-        # Where all went well it has another name by now.
+        # After a successful rename this path no longer exists.
         shutil.rmtree(beside, ignore_errors=True)
     return folder
 
@@ -107,7 +108,7 @@ def _straighten_in_place(path: Path, dimensions: int) -> None:
     array = map_array(path, dimensions)
     if array.flags.c_contiguous and array.dtype.isnative:
         return
-    # Beside it: the array is mapped from this file while it is written.
+    # Write to another file, since the array is mapped from this one.
     straight = path.with_suffix(".straight")
     _straighten(array, straight)
     straight.replace(path)
@@ -119,7 +120,7 @@ def _straighten(array: NDArray[Any], target: Path) -> None:
 
 
 def _write_table(file: Path, table: tables.Table, batches: Iterator[tables.Batch], folder: Path) -> None:
-    # A table without rows is no fault where others have some: engines that write in parts leave empty ones.
+    # A table may be empty if others have rows: engines that write in parts leave empty ones.
     first = next(batches, None)
     columns, dtype = (table.columns, table.dtype) if first is None else (first.rows.shape[1], first.rows.dtype)
     if columns is None:
@@ -128,14 +129,14 @@ def _write_table(file: Path, table: tables.Table, batches: Iterator[tables.Batch
         )
     ids = None
     if table.ids is not None:
-        # Without a dictionary its size is that of the values.
+        # No dictionary: most ids are distinct, so it would only make the file larger.
         ids = pq.ParquetWriter(folder / IDS, pa.schema([("id", table.ids)]), use_dictionary=False)
     try:
         with RowWriter(folder / ROWS, columns, dtype) as writer:
             for batch in itertools.chain([] if first is None else [first], batches):
                 writer.write(batch.rows)
                 if ids is not None:
-                    # By batches, which Arrow joins to row groups; by tables each would be one, of a few thousand rows.
+                    # Not write_table, which would make each batch of a few thousand rows a row group of its own.
                     ids.write_batch(pa.record_batch([batch.ids], schema=ids.schema), ID_ROWS)
     finally:
         if ids is not None:
@@ -196,7 +197,7 @@ class _Sparse:
         dense = np.zeros((stop - start, self.shape[1]), dtype=self.dtype)
         first, last = int(self.indptr[start]), int(self.indptr[stop])
         target = np.repeat(np.arange(stop - start), np.diff(self.indptr[start : stop + 1]))
-        # Not dense[…] += data: of entries given twice, only the last would be added.
+        # Not dense[…] += data, which would add only the last of several entries for one element.
         np.add.at(dense, (target, self.indices[first:last]), self.data[first:last])
         return dense
 
@@ -211,7 +212,7 @@ class _Sparse:
 
     def portion(self, start: int, stop: int) -> "_Sparse":
         first, last = int(self.indptr[start]), int(self.indptr[stop])
-        # From 0 again: pickled, a view takes its own elements along, and none that lie before them.
+        # Count from 0 again: when pickled, the views below contain only their own elements.
         indptr = self.indptr[start : stop + 1] - self.indptr[start]
         return _Sparse(self.data[first:last], self.indices[first:last], indptr, (stop - start, self.shape[1]))
 
@@ -226,11 +227,11 @@ class Described(Protocol):
 
     @property
     def ids(self) -> pa.DataType | None:
-        """Type of the ids; None where no id column was named."""
+        """Type of the ids; None if the user named no id column."""
 
     @property
     def elements(self) -> int:
-        """Number of elements that are stored: N * D, of CSR files only those that they have."""
+        """Number of stored elements: N * D for dense files, the number of entries for CSR files."""
 
     @property
     def sparse(self) -> bool:
@@ -241,7 +242,7 @@ class Described(Protocol):
 
 
 def describe(matrix: Described, selection: Selection, features: Features | None) -> str:
-    """Return what was read, for people: ``3,000 rows x 32 columns (f0 ... f31), float64``."""
+    """Describe a matrix for the log: ``3,000 rows x 32 columns (f0 ... f31), float64``."""
     if features is not None:
         names = f" ({features.describe(matrix.columns)})"
     elif any(suffix(Path(name)) not in ARRAYS for name in matrix.names):
@@ -262,9 +263,9 @@ class Matrix:
     Attributes:
         rows: Number of rows, N.
         columns: Number of columns, D.
-        dtype: Type of what is read: the files' common one.
+        dtype: Type that rows are read as; by default the common type of the files.
         names: The files, in order.
-        id_files: One for each file, with its ids, where an id column was named.
+        id_files: A file of ids for each file; empty if the user named no id column.
     """
 
     def __init__(
@@ -274,14 +275,14 @@ class Matrix:
         id_files: list[Path],
         dtype: np.dtype[Any] | None = None,
     ) -> None:
-        """Join the parts, one for each name; what is read is of ``dtype``, or of their common type.
+        """Join the parts, one for each name; rows are read as ``dtype``, or as the parts' common type.
 
         Raises:
             InvalidInput: Their widths differ, or there is no column.
         """
         self.columns = parts[0].shape[1]
         for name, part in zip(names, parts, strict=True):
-            # The client compares widths too, but reads nothing of what lies in S3.
+            # The client compares widths too, but only of files on its machine.
             if part.shape[1] != self.columns:
                 raise InvalidInput(
                     f"{name} has {part.shape[1]} columns, {names[0]} has {self.columns}; all files of a matrix "
@@ -303,7 +304,7 @@ class Matrix:
 
     @property
     def elements(self) -> int:
-        """Number of elements that are stored: N * D, of CSR parts only those that the file has."""
+        """Number of stored elements: N * D for dense parts, the number of entries for CSR parts."""
         return sum(part.elements for part in self._parts)
 
     @property
@@ -313,7 +314,7 @@ class Matrix:
 
     @property
     def nbytes(self) -> int:
-        """Size of the rows as the files have them, and as a portion that is pickled has them."""
+        """Size of the rows in the files' types, which is also their size when pickled."""
         return sum(part.nbytes for part in self._parts)
 
     def as_type(self, dtype: np.dtype[Any]) -> "Matrix":
@@ -322,8 +323,8 @@ class Matrix:
 
     @property
     def ids(self) -> pa.DataType | None:
-        """Type of the ids; None where no id column was named."""
-        # One for all: check_ids has refused files of different types.
+        """Type of the ids; None if the user named no id column."""
+        # The first file speaks for all: check_ids has refused files of different types.
         return pq.read_schema(self.id_files[0]).field(0).type if self.id_files else None
 
     def id_batches(self) -> Iterator[pa.Array]:
@@ -334,20 +335,20 @@ class Matrix:
                     yield batch.column(0)
 
     def portion(self, start: int, stop: int, dtype: np.dtype[Any] | None = None) -> "Matrix":
-        """Return rows start to stop as a matrix of its own, without ids; its arrays are views, until it is pickled."""
+        """Return rows start to stop as a matrix of their own, without ids; its arrays are views until it is pickled."""
         parts, names = [], []
-        # One start more than parts: the last says where they end.
+        # Not strict: ``_starts`` has one more entry, the end of the last part.
         for part, name, begin in zip(self._parts, self.names, self._starts.tolist(), strict=False):
             low, high = max(start, begin), min(stop, begin + part.shape[0])
             if low < high:
                 parts.append(part.portion(low - begin, high - begin))
                 names.append(name)
-        # The type of all files, not of those that are in it: another portion must be read as the same type.
+        # Use the type of all files, so that every portion is read as the same type.
         return Matrix(parts, names, [], self.dtype if dtype is None else dtype)
 
     def read(self, start: int, stop: int) -> Rows:
-        """Return rows[stop - start, D]: a view of the mapped file where they lie in one."""
-        # From the right: a file without rows begins where the next one does.
+        """Return rows[stop - start, D]: a view of the mapped file if they lie in one and need no conversion."""
+        # side="right" skips files without rows, which begin where the next one does.
         first = int(np.searchsorted(self._starts, start, side="right")) - 1
         if stop <= self._starts[first + 1]:
             offset = int(self._starts[first])
@@ -366,7 +367,7 @@ class Matrix:
             for part, begin in zip(self._parts, self._starts.tolist(), strict=False)
             if isinstance(part, _Sparse) and max(start, begin) < min(stop, begin + part.shape[0])
         ]
-        # ``joined`` also converts: files of several types are read as one, even where the rows lie in one file.
+        # ``joined`` also converts: rows of a single file may need the common type of all files.
         return parts[0] if len(parts) == 1 and parts[0].dtype == self.dtype else SparseRows.joined(parts, self.dtype)
 
 
@@ -378,22 +379,22 @@ def open_matrix(
     expected: Features | None = None,
     is_share: bool = False,
 ) -> Matrix:
-    """Map the matrix at ``path``; what cannot be mapped as it is, is first brought into ``scratch``, once.
+    """Map the matrix at ``path``; files that cannot be mapped as they are, are first converted into ``scratch``, once.
 
     Args:
         path: A file, or a folder of files.
-        scratch: Folder for what is brought, on a disk whose files can be mapped.
+        scratch: Folder for converted files, on a disk whose files can be mapped.
         selection: The user's choice of columns.
         expected: Features in the order in which the rows have them; None is that of the first file with names.
-        is_share: It is one instance's share of a matrix, which may have no rows: those of others make one.
+        is_share: True if this is one instance's share of a matrix, which may have no rows.
 
     Raises:
-        InvalidInput: The files are no matrix; the message names the file, and the row and column where it can.
+        InvalidInput: The files are not a matrix; the message names the file and, if possible, the row and column.
     """
     parts: list[_Dense | _Sparse] = []
     id_files: list[Path] = []
     files = matrix_files(path)
-    # Before the first file is converted, which may take minutes.
+    # Check before converting any file, which may take minutes.
     check_ids(files, selection)
     expected = expected or features(files, selection)
     for _, file in files:
@@ -414,12 +415,12 @@ def open_matrix(
 
 
 def _mapped_as_it_is(file: Path) -> NDArray[Any] | None:
-    """Return the array of a ``.npy`` where it can be used as it lies there; else None."""
+    """Return the array of a ``.npy`` if it can be used without conversion; else None."""
     try:
         array = map_array(file)
     except Unmappable:
         return None
-    # In Fortran's order a row lies all over the file; and no kernel reads another byte order.
+    # In Fortran order a row is scattered over the file, and kernels read only this machine's byte order.
     return array if array.flags.c_contiguous and array.dtype.isnative else None
 
 
@@ -437,7 +438,7 @@ class Place:
 
     channel: Path
     scratch: Path
-    """Folder for what has to be converted."""
+    """Folder for converted files."""
     host: str
 
 
@@ -450,12 +451,12 @@ class Source:
     expected: Features | None = None
     """Features in the order in which all files have them; None is that of the first file with names."""
     sharded: bool = False
-    """Each instance has its share of the files alone."""
+    """True if each instance has only its share of the files."""
     place: Place | None = None
     """Its folders; None asks the instance's own environment, as jobs do."""
 
     def here(self) -> Place:
-        """Return where this instance has it."""
+        """Return the folders of this instance."""
         if self.place is not None:
             return self.place
         instance = environment.read()
@@ -463,7 +464,7 @@ class Source:
         return Place(paths.channel(self.channel), paths.scratch / self.channel, instance.current_host)
 
     def open(self, place: Place | None = None) -> Matrix:
-        """Map the matrix of this instance, at ``place`` where that is known already; a process maps it once."""
+        """Map the matrix of this instance, at ``place`` if the caller knows it already; a process maps it once."""
         return _open(place or self.here(), self.selection, self.expected, is_share=self.sharded)
 
     def features(self) -> Features | None:
@@ -471,13 +472,13 @@ class Source:
         return features(matrix_files(self.here().channel), self.selection) if self.has_files() else None
 
     def has_files(self) -> bool:
-        """Return whether this instance has any: of a sharded channel, some may have got none."""
+        """Return whether this instance has files: with a sharded channel, some instances may have none."""
         folder = self.here().channel
-        # Not by matrix_files, to which a folder without files is an error.
+        # Not matrix_files, which raises an error for a folder without files.
         return bool(data_files(folder))
 
 
-# Two: the matrix, and the queries that look into it.
+# A process opens two matrices: the matrix and the queries.
 @functools.lru_cache(maxsize=2)
 def _open(place: Place, selection: Selection, expected: Features | None, *, is_share: bool) -> Matrix:
     return open_matrix(place.channel, place.scratch, selection, expected=expected, is_share=is_share)

@@ -25,13 +25,13 @@ DELIMITERS = (";", "\t", "|", ",")
 """Delimiters that programs write between fields."""
 
 MAX_COLUMNS = 100_000
-"""Columns of a table: Arrow takes about 4 kB of memory for each of a CSV, and 10 kB for each of a Parquet file."""
+"""Most columns of a table: Arrow takes about 4 kB of memory for each of a CSV, and 10 kB for each of a Parquet file."""
 
 MAX_LINE_CHARACTERS = 16 << 20
-"""Characters of a line: a small compressed file can hold one line of many gigabytes."""
+"""Most characters of a line: a small compressed file can hold one line of many gigabytes."""
 
 MAX_LIST = 1 << 24
-"""Numbers in one list of a Parquet file: a small compressed file can hold one list of many gigabytes."""
+"""Most numbers in one list of a Parquet file: a small compressed file can hold one list of many gigabytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,9 @@ class Table:
     """The description of a table, from its beginning or its metadata."""
 
     rows: int | None
-    """Number of rows; None if only reading the whole file tells."""
+    """Number of rows; None if the whole file would have to be read to count them."""
     columns: int | None
-    """Number of columns of the matrix; None if only reading tells."""
+    """Number of columns of the matrix; None if rows would have to be read to count them."""
     names: tuple[str, ...]
     dtype: np.dtype[Any]
     positions: tuple[int, ...]
@@ -79,7 +79,7 @@ class Table:
 
 
 def describe_table(path: Path, selection: Selection = NO_SELECTION) -> Table:
-    """Read what the beginning of a CSV or TSV says, or the metadata of a Parquet file.
+    """Describe a table from the first line of a CSV or TSV, or from the metadata of a Parquet file.
 
     Raises:
         InvalidInput: The file cannot be read, or does not have the columns that ``selection`` names.
@@ -110,7 +110,7 @@ def _id_or_exclude(column: str) -> str:
 
 
 def _refuse_row_index(path: Path, names: Sequence[str], how_to_write: str) -> None:
-    """Refuse features whose names are those of row numbers: as numbers they would pass silently for data."""
+    """Refuse features with names that programs give to row numbers, which would silently pass for data."""
     found = next((name for name in names if is_row_index(name)), None)
     if found is not None:
         raise InvalidInput(
@@ -162,7 +162,7 @@ def _lines(path: Path, stream: TextIO) -> Iterator[str]:
     """Yield the lines of a text.
 
     Raises:
-        InvalidInput: A line is too long; no more than the limit has been read of it.
+        InvalidInput: A line is longer than the limit; the rest of it is not read.
     """
     number = 0
     while line := stream.readline(MAX_LINE_CHARACTERS + 1):
@@ -225,7 +225,7 @@ def _csv_table(path: Path, selection: Selection) -> Table:
         names=names,
         dtype=np.dtype(np.float64),
         positions=positions,
-        # A header that only counts names nothing.
+        # A header of mere numbers gives the columns no names.
         features=Features(path.name, chosen, left_out=left_out) if has_header and not counted else None,
         header_lines=lines if has_header else 0,
         ids=row_ids.joined_type({name: pa.large_string() for name in selection.ids}),
@@ -233,7 +233,7 @@ def _csv_table(path: Path, selection: Selection) -> Table:
 
 
 def _chosen(names: Sequence[str], selection: Selection, index: Sequence[str]) -> tuple[int, ...]:
-    """Return the positions of the features: all columns but ids, excluded ones and pandas' ``index``, or the named."""
+    """Return the positions of the features: the named columns, or all but ids, excluded ones and pandas' ``index``."""
     if selection.columns is not None:
         chosen = set(selection.columns)
         return tuple(i for i, name in enumerate(names) if name in chosen)
@@ -245,7 +245,7 @@ def _read_csv(path: Path, selection: Selection, expected: Features | None) -> It
     table = _csv_table(path, selection)
     positions = table.ordered(expected)
     ids = [table.names.index(name) for name in selection.ids]
-    # Numbers for names: column_types goes by names, and two columns may have the same.
+    # Rename the columns to their numbers: column_types uses names, and two columns may have the same one.
     names = [str(i) for i in range(len(table.names))]
     # Ids are text, which keeps leading zeros.
     types = {names[i]: pa.float64() for i in positions} | {names[i]: pa.string() for i in ids}
@@ -254,14 +254,14 @@ def _read_csv(path: Path, selection: Selection, expected: Features | None) -> It
         reader = pyarrow.csv.open_csv(
             pa.input_stream(str(path), compression="gzip" if _is_compressed(path) else None),
             read_options=pyarrow.csv.ReadOptions(
-                # The longest line must fit; numbers take up to 25 characters.
+                # The longest line must fit into a block; a number takes up to 25 characters.
                 block_size=max(4 << 20, 64 * len(names)),
                 column_names=names,
                 skip_rows=table.header_lines,
                 use_threads=False,
             ),
             parse_options=pyarrow.csv.ParseOptions(delimiter=_delimiter(path)),
-            # Arrow's own list of missing values has NaN, NA and null: NaN is a number, and all may be ids.
+            # Arrow's default list of missing values has NaN, NA and null, but NaN is a number, and all may be ids.
             convert_options=pyarrow.csv.ConvertOptions(
                 column_types=types,
                 null_values=[""],
@@ -282,14 +282,14 @@ def _read_csv(path: Path, selection: Selection, expected: Features | None) -> It
                 rows[:, target] = np.from_dlpack(batch.column(at[i]))
             yield Batch(rows, row_ids.joined({table.names[i]: batch.column(at[i]) for i in ids}))
     except (pa.ArrowInvalid, OSError) as error:
-        # If Python's reader finds nothing wrong, Arrow's message is all there is.
+        # Fall back to Arrow's message if Python's reader finds nothing wrong.
         raise _csv_error(path, table, selection) or InvalidInput(
             f"{path.name} cannot be read as CSV: {error}"
         ) from error
 
 
 def _csv_error(path: Path, table: Table, selection: Selection) -> InvalidInput | None:
-    """Read the file again, slowly, to find where it is wrong."""
+    """Read the file again, slowly, to locate the error; None if this finds none."""
     features, ids = set(table.positions), {table.names.index(name) for name in selection.ids}
     try:
         with _text(path) as stream:
@@ -297,7 +297,7 @@ def _csv_error(path: Path, table: Table, selection: Selection) -> InvalidInput |
             if table.header_lines:
                 next(lines)
             for row, fields in enumerate(line for line in lines if line):
-                # Rows count from 0 and without the header; an editor goes to the line.
+                # Rows count from 0, without the header; the line number is for editors.
                 at = f"row {row}, line {lines.line_num}"
                 if len(fields) != len(table.names):
                     hint = _other_delimiter(path, table.names, table.names[0])
@@ -333,7 +333,7 @@ def _parquet_table(path: Path, selection: Selection) -> Table:
     ``selection`` names them. The columns in which pandas keeps a frame's index are not features.
     """
     try:
-        # The limit is of every list in the metadata, the one of the columns among them.
+        # The limit applies to every list in the metadata, including the list of columns.
         with pq.ParquetFile(path, thrift_container_size_limit=MAX_COLUMNS + 1) as file:
             schema, metadata = file.schema_arrow, file.metadata
     except (pa.ArrowException, OSError) as error:
@@ -395,7 +395,7 @@ def _pandas_index(schema: pa.Schema) -> tuple[str, ...]:
 
 
 def _storage(kind: pa.DataType) -> pa.DataType:
-    # Ray's tensors are an extension type only in processes that have imported Ray Data, and lists elsewhere.
+    # Ray's tensors are an extension type in processes that have imported Ray Data, and plain lists in others.
     return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
 
 
@@ -425,7 +425,7 @@ def _check_types(path: Path, fields: Sequence[pa.Field]) -> None:
 
 
 def _width(path: Path, field: pa.Field, metadata: Any, scalars: int) -> int | None:
-    """Return the number of columns with a list column; None if only reading tells the length of the lists.
+    """Return the columns of a matrix with a list column; None if the lists must be read to know their length.
 
     Raises:
         InvalidInput: The lists are too long to be read, or differ in length and are many.
@@ -434,7 +434,7 @@ def _width(path: Path, field: pa.Field, metadata: Any, scalars: int) -> int | No
         chunks = (group.column(i) for i in range(group.num_columns))
         values = sum(chunk.num_values for chunk in chunks if chunk.path_in_schema.startswith(f"{field.name}."))
         longest = values / max(1, group.num_rows)
-        # Lists of one length have a whole number of values for each row; of a few others, reading says which.
+        # Lists of equal length have a whole number of values for each row. If few values differ, reading names the row.
         if longest > MAX_LIST or (values > MAX_LIST and values % group.num_rows):
             what = f"lists of about {longest:,.0f} numbers" if longest > MAX_LIST else "lists of different lengths"
             raise InvalidInput(
@@ -450,7 +450,7 @@ def _read_parquet(path: Path, selection: Selection, expected: Features | None) -
     positions = table.ordered(expected)
     ids = [table.names.index(name) for name in selection.ids]
     used = sorted({*positions, *ids})
-    # Arrow takes names for paths, in which a dot separates levels: then all columns are read.
+    # Arrow takes names for paths, in which a dot separates levels. So if a name has a dot, read all columns.
     some = (
         None
         if len(used) == len(table.names) or any("." in n for n in table.names)
@@ -459,7 +459,7 @@ def _read_parquet(path: Path, selection: Selection, expected: Features | None) -
     at = {position: i for i, position in enumerate(used if some else range(len(table.names)))}
     done, length = 0, None
     try:
-        # What is read ahead would stay in memory: Arrow's default trades that for speed.
+        # Without pre_buffer, because Arrow keeps all that it reads ahead in memory.
         with pq.ParquetFile(path, pre_buffer=False) as file:
             for batch in file.iter_batches(
                 batch_size=_batch_rows(table, file.metadata), columns=some, use_threads=False
@@ -476,7 +476,7 @@ def _read_parquet(path: Path, selection: Selection, expected: Features | None) -
                         piece = _list_rows(path, name, column, done, length)
                         length = piece.shape[1]
                     else:
-                        # Booleans are single bits in Arrow, which no view can show.
+                        # Booleans are single bits in Arrow, so they need a copy.
                         piece = column.to_numpy(zero_copy_only=False)
                     pieces.append(piece)
                 yield Batch(_joined(pieces, table.dtype), row_ids.joined({table.names[i]: columns[i] for i in ids}))
@@ -486,10 +486,10 @@ def _read_parquet(path: Path, selection: Selection, expected: Features | None) -
 
 
 def _batch_rows(table: Table, metadata: Any) -> int:
-    """Return how many rows make a batch of ``BATCH_BYTES``."""
+    """Return the number of rows in a batch of ``BATCH_BYTES``."""
     width = table.columns
     if width is None:
-        # Without a fixed length, the number of stored values tells the mean length.
+        # Without a fixed length, estimate it from the number of stored values.
         groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
         values = max((group.column(i).num_values for group in groups for i in range(group.num_columns)), default=0)
         width = max(1024, values // max(1, min((group.num_rows for group in groups), default=1)))

@@ -1,9 +1,9 @@
 """The context of all tasks of a similarity, and the rows and operands that a process keeps between them.
 
-A process can read the rows that its instance has, and those of one chunk that came from another instance. Tasks know
-rows by their places (see ``arithmetic.tiling``). Before the rows are prepared there is a ``RowShape``, afterwards a
-``Context``. Of two tasks that come one after the other, one side of the tile is mostly the same: making its rows ready
-again would cost a tenth of comparing them, so ``EngineCache`` keeps it. ``sizing`` says what all of it takes.
+A process can read the rows that its instance has, and those of one chunk that came from another instance. Tasks address
+rows by their places (see ``arithmetic.tiling``). Preparing the rows turns a ``RowShape`` into an ``Operand``, and a
+``Context`` holds one or two of these. Consecutive tasks mostly share one side of the tile. Preparing its rows again
+would cost a tenth of comparing them, so ``EngineCache`` keeps it. ``sizing`` says how much memory all of this takes.
 """
 
 import functools
@@ -26,16 +26,16 @@ from raysm.workloads.similarity.reading.matrix import Matrix, Place, Source
 
 
 class ResidentRows:
-    """Rows by their places, as far as tasks read a ``Matrix``."""
+    """The rows that this process can read, by their places."""
 
     def __init__(self, matrix: Matrix | None, start: int) -> None:
-        """Start with the instance's own rows, which lie from ``start`` on; None: it has none."""
+        """Start with the instance's own rows, whose places begin at ``start``; None: it has no rows."""
         self._held = [] if matrix is None else [(start, matrix)]
         self._remote: list[tuple[int, Matrix]] = []
 
     def load_remote(self, start: int, rows: Matrix | None) -> None:
-        """Take in a remote chunk, whose rows lie from ``start`` on; the one before it is dropped. None: no other."""
-        # The one before is dropped: held, it would keep its room in the object store.
+        """Replace the remote chunk by one whose places begin at ``start``, or drop it (None)."""
+        # Keep only one chunk: a reference to an earlier one would hold its memory in the object store.
         self._remote = [] if rows is None else [(start, rows)]
 
     def holds(self, block: RowBlock) -> bool:
@@ -43,7 +43,7 @@ class ResidentRows:
         return self._find(block.start, block.stop) is not None
 
     def some(self, rows: int) -> RowBlock | None:
-        """Return where some rows lie that can be read, its own rather than remote ones; None: there are none."""
+        """Return the places of up to ``rows`` readable rows, own ones before remote ones; None if there are none."""
         for start, matrix in (*self._held, *self._remote):
             return RowBlock(start, start + min(rows, matrix.rows))
         return None
@@ -97,17 +97,17 @@ class RowShape:
     rows: int
     columns: int
     dtype: np.dtype[Any]
-    """Type that the rows are read as: that of all rows that they are compared with."""
+    """Type that the rows are read as: one for all rows that are compared with each other."""
     ranges: Mapping[str, RowBlock] | None = None
     """The places of each instance's own rows (ShardedByS3Key); None: every instance has all rows (FullyReplicated)."""
     sparse: bool = False
-    """Rows are read, and compared, by their elements: the files are CSR, and sparse enough."""
+    """True if rows are read and compared by their elements: the files are CSR, and sparse enough."""
 
     def open(self) -> ResidentRows:
-        """Return what this process can read of them; a process has them once.
+        """Return the rows that this process can read; repeated calls return the same object.
 
         Raises:
-            InvalidInput: The instance has not the rows that the head knows of.
+            InvalidInput: The instance does not have the rows that the head knows of.
         """
         place = self.source.here()
         here = RowBlock(0, self.rows) if self.ranges is None else self.ranges.get(place.host, RowBlock(0, 0))
@@ -122,18 +122,18 @@ class RowShape:
             raise InvalidInput(
                 f"{place.host} has {shape[0]} rows, and had {here.rows}: its files changed while the job ran"
             )
-        # The place is part of what decides: a process of a test may be several instances, one after the other.
+        # The place is part of the cache key: in tests, one process may act as several instances in turn.
         return _resident(self.source, place, here.start, self.dtype, empty=not here.rows)
 
     def prepared(self, norms: NDArray[np.float64], exponents: NDArray[np.int16], **facts: Any) -> "Operand":
-        """Return the same rows with what was learned of them."""
+        """Return the same rows with the facts that preparing them has found."""
         # Not ``dataclasses.asdict``, which would turn the source and the placement into dicts as well.
         shape = {name: getattr(self, name) for name in RowShape.__slots__}
         return Operand(**shape, norms=norms, exponents=exponents, **facts)
 
 
-# Outside of the value, of which each task may bring another copy: a process has the rows once.
-# The matrix and the queries, of this context and, while a process goes over to the next one, of the last.
+# Cached here and not in ``RowShape``: each task may bring its own copy of that, but a process should map the rows once.
+# Four: the matrix and the queries of this context, and those of the last one while a process switches contexts.
 @functools.lru_cache(maxsize=4)
 def _resident(source: Source, place: Place, start: int, dtype: np.dtype[Any], *, empty: bool) -> ResidentRows:
     return ResidentRows(None if empty else source.open(place).as_type(dtype), start)
@@ -141,12 +141,12 @@ def _resident(source: Source, place: Place, start: int, dtype: np.dtype[Any], *,
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Operand(RowShape):
-    """Rows of one channel that are ready to be compared: what is known of them all, by their places."""
+    """The rows of one channel, prepared: all that is needed to compare them, by their places."""
 
     norms: NDArray[np.float64]
     """norms[N]."""
     exponents: NDArray[np.int16]
-    """exponents[N], see ``score``; empty where all are 0."""
+    """exponents[N], see ``score``; empty if all are 0."""
     integral: bool = False
     centre: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     """centre[D] about which engines may quantise, see ``Frame``; empty is the origin."""
@@ -157,29 +157,29 @@ class Operand(RowShape):
         """Read the rows at places start to stop."""
         resident, exponents = self.open(), self.exponents[start:stop]
         if self.sparse:
-            # The engine that is chosen for such rows takes them as they are.
+            # The sparse engine takes the elements as they are.
             sparse = resident.read_sparse(start, stop).scaled(exponents)
             return SparseTile(start=start, rows=sparse, norms=self.norms[start:stop])
         rows = resident.read(start, stop)
-        # Else they stay views of the mapped file, which take no memory of the task's own.
+        # Without exponents they stay views of the mapped file, which take no memory of the task.
         rows = scaled(rows, exponents) if len(exponents) else rows
         return Tile(start=start, rows=rows, norms=self.norms[start:stop])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Context:
-    """The facts that are the same for all tasks of one run; Ray ships them once."""
+    """The facts that are the same for all tasks of one run; Ray sends them once to each instance."""
 
     matrix: Operand
     """The rows among which neighbors are looked for."""
     other_queries: Operand | None = None
     """The rows that look for them; None: the matrix's own do."""
     engine: str | None = None
-    """A word of the name of the engine that is to compute; None lets a probe choose."""
+    """A word of the name of the engine to use; None lets a probe choose."""
     operand_rows: int | None = None
-    """Most rows that a task makes ready at once: a larger tile is done in several cuts; None sets no limit."""
+    """Most rows that a task prepares at once: it does a larger tile in several cuts; None sets no limit."""
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
-    """Names this context: what a process keeps from one task to the next is for tasks of the same."""
+    """Identifies this context: a process reuses its ``EngineCache`` only for tasks of the same context."""
 
     @property
     def queries(self) -> Operand:
@@ -197,9 +197,9 @@ class Context:
         return self.matrix.source.here().host
 
     def frame(self) -> Frame:
-        """Return what engines see both matrices in."""
+        """Return the frame in which engines see both matrices."""
         centre = self.matrix.centre if len(self.matrix.centre) else np.zeros(self.matrix.columns)
-        # Of both: a product of an integer with another number is rounded, and an engine that trusts it would be wrong.
+        # ``integral`` needs both: an engine that relies on exact products would be wrong if only one has integers.
         return Frame(
             centre=centre,
             integral=self.matrix.integral and self.queries.integral,
@@ -207,8 +207,8 @@ class Context:
         )
 
     def sample(self, rows: int) -> Tile | SparseTile:
-        """Return some rows that can be read here, at most so many: the matrix's, or else the queries'."""
-        # An instance may have a share of the queries alone.
+        """Return up to ``rows`` rows that can be read here: the matrix's, or else the queries'."""
+        # An instance may have only a share of the queries.
         for operand in (self.matrix, self.queries):
             some = operand.open().some(rows)
             if some is not None:
@@ -217,13 +217,13 @@ class Context:
 
 
 KEPT_BYTES = 64 << 20
-"""Operands are kept up to this; never fewer than the two of one tile."""
+"""Most bytes of kept operands; the two of the latest tile are kept in any case."""
 
 ENGINE_BYTES = 104 << 20
-"""Most that the engine of NumPy takes: about a dozen arrays of 8 MiB."""
+"""Most memory that the NumPy engine takes: about a dozen arrays of 8 MiB."""
 
 SAMPLE_ROWS = 512
-"""Rows that the engine is chosen by."""
+"""Rows on which engines are probed."""
 
 
 class EngineCache:
@@ -237,35 +237,35 @@ class EngineCache:
         self._operands: dict[tuple[bool, RowBlock], PreparedTile[Any]] = {}
 
     def tile(self, cut: RowBlock, *, queries: bool = False) -> Tile | SparseTile:
-        """Read rows of the matrix, or of the one whose rows look for neighbors."""
+        """Read rows of the matrix, or of the queries."""
         rows = self.context.queries if queries else self.context.matrix
         return rows.tile(cut.start, cut.stop)
 
     def operand(self, cut: RowBlock, *, queries: bool = False) -> PreparedTile[Any]:
-        """Return those rows, ready for products: the ones that were made last need not be made again."""
+        """Return those rows, prepared for products; the most recent operands are cached."""
         key = queries and not self.context.self_join, cut
         operand = self._operands.pop(key, None)
         if operand is None:
             tile = self.tile(cut, queries=queries)
             self._make_room(tile)
             operand = self.engine.prepare(tile, self._frame)
-        # Put back last: what was used longest ago is the first to go.
+        # Put it last: the first operand is the least recently used.
         self._operands[key] = operand
         return operand
 
     def _make_room(self, tile: Tile | SparseTile) -> None:
-        """Drop the oldest operands before there is one more; the latest stays, because it is of the same tile."""
+        """Drop the oldest operands before adding one; the latest stays, because it belongs to the same tile."""
         most = max((operand.nbytes / len(operand) for operand in self._operands.values()), default=0.0)
         while len(self._operands) > 1 and self.held_bytes + len(tile) * most + _copied_bytes(tile) > KEPT_BYTES:
             del self._operands[next(iter(self._operands))]
 
     @property
     def held_bytes(self) -> int:
-        """Memory of all operands that are held now."""
+        """Memory of all cached operands."""
         return sum(operand.nbytes + _copied_bytes(operand.tile) for operand in self._operands.values())
 
     def drop_what_left(self) -> None:
-        """Drop operands whose rows cannot be read here any more: they would keep a remote chunk in memory."""
+        """Drop operands whose rows can no longer be read here: they would keep a remote chunk in memory."""
         resident = {True: self.context.queries.open(), False: self.context.matrix.open()}
         self._operands = {key: operand for key, operand in self._operands.items() if resident[key[0]].holds(key[1])}
 
@@ -276,19 +276,19 @@ def _copied_bytes(tile: Tile | SparseTile) -> int:
 
 
 _caches: dict[str, EngineCache] = {}
-"""The one of this process, by its context's token."""
+"""This process's cache, by its context's token; it has at most one entry."""
 
 
 def engine_cache_of(context: Context) -> EngineCache:
-    """Return this process's cache for the context: the one of its last task, or a new one instead."""
+    """Return this process's cache for the context; make one at the first task of the context."""
     if context.token not in _caches:
-        # Nothing of another context is used again: it would only take memory.
+        # Free the memory of an earlier context.
         _caches.clear()
         _caches[context.token] = EngineCache(context)
     return _caches[context.token]
 
 
 def engine_name(context: Context) -> str:
-    """Return the name of the engine that computed for the context in this process; empty where none did."""
+    """Return the name of the engine that this process used for the context; empty if it used none."""
     cache = _caches.get(context.token)
     return "" if cache is None else cache.engine.name

@@ -1,4 +1,4 @@
-"""The task of one tile, and what it hands back: arrays, and who made them; as bytes that a record keeps and maps."""
+"""The task of one tile, and its result as a ``Part``: arrays and measures, encoded as bytes that a record can map."""
 
 import json
 import resource
@@ -18,9 +18,9 @@ from raysm.workloads.similarity.tasks.context import Context, RowShape, engine_n
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TileTask:
-    """A tile that any instance can compute: the rows lie whole everywhere, so their places are their numbers.
+    """A tile that any instance can compute: every instance has all rows, so their places are their numbers.
 
-    ``str`` of it names it in messages and in the record: not with the hint, because another run is told other bounds.
+    Its ``str`` names it in messages and in the record, without the hint, which differs from run to run.
     """
 
     tile: TileBlock
@@ -28,7 +28,7 @@ class TileTask:
     self_join: bool
     """True if both are rows of one matrix."""
     hint: Any = None
-    """Knowledge of the mode when the task was dispatched; it changes the time, never the answer."""
+    """What the mode knew when the task was dispatched: it saves time, and never changes the answer."""
 
     @property
     def mirrored(self) -> bool:
@@ -37,7 +37,7 @@ class TileTask:
 
     @property
     def area(self) -> float:
-        """The work: its pairs, of a block with itself each unordered one, and a row with itself by half."""
+        """The work, in pairs; a block with itself counts each unordered pair once, and a row with itself half."""
         entries = self.tile.rows.rows * self.tile.columns.rows
         return entries / 2 if self.self_join and not self.mirrored else entries
 
@@ -47,11 +47,11 @@ class TileTask:
         return True
 
     def row_numbers(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the numbers in the matrix of queries by their places."""
+        """Return the numbers of the rows at these places of the queries."""
         return places
 
     def column_numbers(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the numbers of rows of the matrix by their places."""
+        """Return the numbers of the rows at these places of the matrix."""
         return places
 
     def __str__(self) -> str:
@@ -59,10 +59,10 @@ class TileTask:
 
 
 class Comparing(Protocol):
-    """The interface that tasks call: a mode, or ``Handover``, which hands a mode's findings to the owners."""
+    """The interface that tasks call: a mode, or ``Handover``, which sends a mode's results to the owners."""
 
     def compare(self, context: Context, task: TileTask) -> Mapping[str, NDArray[Any]]:
-        """Do one task, where the rows of its tile can be read; return what the head takes in."""
+        """Do one task in a process that can read the rows of its tile; return the arrays for the head."""
         ...
 
 
@@ -71,7 +71,7 @@ ALIGNMENT = 64
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """The result of one block: of one task, or of many that are merged."""
+    """The result of one task, or of several that were merged."""
 
     arrays: Mapping[str, NDArray[Any]]
     peaks: Mapping[str, int]
@@ -79,18 +79,18 @@ class Part:
     seconds: float
     """Seconds of all its tasks together."""
     engines: tuple[str, ...] = ()
-    """Names of the engines that computed it; none where no engine was needed."""
+    """Names of the engines that computed it; empty if it needed none."""
 
 
 def measured(function: Callable[[Context, Any], Mapping[str, NDArray[Any]]], context: Context, block: Any) -> Part:
-    """Run ``function(context, block)``, which compares rows, and say what it took."""
+    """Run ``function(context, block)``, which compares rows; return its arrays with time, memory and engine."""
     part = _timed(function, context, block, context.host)
     name = engine_name(context)
     return replace(part, engines=(name,) if name else ())
 
 
 def prepared_part(function: Callable[[RowShape, Any], Mapping[str, NDArray[Any]]], shape: RowShape, block: Any) -> Part:
-    """Run ``function(shape, block)``, which needs no engine yet, and say what it took."""
+    """Run ``function(shape, block)``, which prepares rows; return its arrays with time and memory."""
     return _timed(function, shape, block, shape.source.here().host)
 
 
@@ -101,7 +101,7 @@ def _timed(function: Callable[..., Mapping[str, NDArray[Any]]], argument: Any, b
 
 
 def peak_memory_bytes() -> int:
-    """Return the most memory that this process ever held, mapped pages of the matrix among it."""
+    """Return the most memory that this process ever held, including mapped pages of the matrix."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     # Linux counts in KiB, macOS in bytes.
     return peak if sys.platform == "darwin" else peak * 1024
@@ -109,7 +109,7 @@ def peak_memory_bytes() -> int:
 
 def encode_part(part: Part) -> Buffers:
     """Turn a part into bytes: one line of JSON, then the arrays, each on a 64-byte boundary."""
-    # A transposed or strided array has no bytes in a row that could be written as they lie.
+    # Copy transposed and strided arrays, whose bytes are not contiguous.
     arrays = {name: np.asarray(array, order="C") for name, array in part.arrays.items()}
     line = json.dumps(
         {
@@ -119,7 +119,7 @@ def encode_part(part: Part) -> Buffers:
             "engines": part.engines,
         }
     ).encode()
-    # Padded: each array begins on a boundary, where it can be mapped.
+    # The padding lets each array begin on a boundary, as mapping needs it.
     buffers: list[bytes | memoryview] = [line.ljust(-(len(line) + 1) % ALIGNMENT + len(line)) + b"\n"]
     for array in arrays.values():
         if array.nbytes:
@@ -128,8 +128,9 @@ def encode_part(part: Part) -> Buffers:
 
 
 def decode_part(data: memoryview) -> Part:
-    """Turn bytes back; the arrays are views of them."""
-    # JSON on one line holds no newline of its own: the first at the end of 64 bytes ends it.
+    """Decode the bytes of ``encode_part``; the arrays are views of them."""
+    # The JSON has no newline in it and is padded, so its line ends with the first newline at the end of a 64-byte
+    # block.
     end = next(at for at in range(ALIGNMENT - 1, len(data), ALIGNMENT) if data[at] == 10) + 1
     fields = json.loads(bytes(data[:end]))
     arrays = {}

@@ -1,9 +1,9 @@
-"""Prepare the rows before any two are compared: norms, rows that cannot be used, the centre and clusters of all rows.
+"""Prepare the rows before any two are compared: norms, checks for NaN and infinity, centre and clusters of all rows.
 
-The rows are prepared in share-nothing blocks, which are cut into steps whose size depends on the number of columns
-alone: each step's contribution to the centre is computed in one order, and the head adds them in the order of the
-steps. So the centre does not depend on the number of instances, blocks or tasks; nor do the tight clusters, which the
-head finds among some rows that are chosen by their places.
+The rows are prepared in share-nothing blocks. Blocks are cut into steps whose size depends only on the number of
+columns: each step's contribution to the centre is computed in one order, and the head adds them in the order of the
+steps. So the centre does not depend on the number of instances, blocks or tasks. Neither do the tight clusters, which
+the head finds among some rows that are chosen by their places.
 """
 
 import math
@@ -29,10 +29,10 @@ BLOCK_ROWS = 1 << 20
 """Most rows of one task."""
 
 SPARSE_ELEMENTS = 1 << 22
-"""About so many elements of a sparse matrix are looked at in one step."""
+"""Approximate number of elements of a sparse matrix in one step."""
 
 CENTRE_ROWS = 1 << 14
-"""About so many rows, spread evenly, make the centre: more would not move it by what quantising could notice."""
+"""Approximate number of rows, spread evenly, that the centre is computed from: more would not improve quantising."""
 
 
 def compares_elements(matrix: Matrix) -> bool:
@@ -45,7 +45,7 @@ def by_elements(matrix: Matrix, rows: int) -> bool:
 
     Args:
         matrix: Sparse rows: the whole matrix, or one instance's.
-        rows: How many the whole matrix has.
+        rows: Number of rows of the whole matrix.
     """
     some = max(1, min(matrix.rows, SAMPLED * matrix.rows // max(1, matrix.elements)))
     if not sparse_pays(matrix.read_sparse(0, some), rows):
@@ -53,14 +53,14 @@ def by_elements(matrix: Matrix, rows: int) -> bool:
     try:
         sparse_library(matrix.columns)
     except Unavailable:
-        # Without a compiled library the rows are made dense, a tile at a time, for the other engines.
+        # Without a compiled library, other engines compare the rows, made dense one tile at a time.
         return False
     return True
 
 
 def prepare_blocks(shape: RowShape, slots: int) -> list[RowBlock]:
     """Cut the rows into blocks for ``slots`` tasks at a time, each of whole steps."""
-    # No centre is made of sparse rows, so steps need not be whole.
+    # Sparse rows have no centre, so blocks need not have whole steps.
     if shape.sparse:
         return row_blocks(shape.rows, min(BLOCK_ROWS, math.ceil(shape.rows / slots)))
     step = _step_rows(shape.columns)
@@ -73,9 +73,10 @@ def _step_rows(columns: int) -> int:
 
 
 def prepare_block(shape: RowShape, block: RowBlock) -> dict[str, NDArray[Any]]:
-    """Return of a block's rows ``norms`` and ``exponents``, ``integral``, ``first_bad`` (-1: none), ``sums``, ``some``.
+    """Return a block's ``norms``, ``exponents``, ``integral``, ``first_bad`` (-1: none), ``sums`` and ``some``.
 
-    ``sums[steps, D]`` are of every ``stride``-th row of each step, divided by its norm, ``some[n, D]`` a few such rows.
+    ``sums[steps, D]`` are sums of every ``stride``-th row of each step, divided by its norm. ``some[n, D]`` are a few
+    such rows, for the clusters.
     """
     resident = shape.open()
     if shape.sparse:
@@ -86,9 +87,9 @@ def prepare_block(shape: RowShape, block: RowBlock) -> dict[str, NDArray[Any]]:
         rows = resident.read(start, min(start + step, block.stop))
         norms = prepare(rows)
         parts.append(norms)
-        # Chosen by their places in the whole matrix, or the centre would depend on how it is cut.
+        # Rows are chosen by their places in the whole matrix, so that the centre does not depend on the blocks.
         tile = _every(stride, start, rows, norms)
-        # Zeros instead of NaN; they are not used: the run ends because of that row.
+        # Zeros instead of NaN; they are never used, because the bad row ends the run.
         sums.append(unit_sum(tile) if norms.first_bad is None else np.zeros(shape.columns))
         few = _every(sample_stride(shape.rows, shape.columns), start, rows, norms)
         some_rows.append(unit_rows(few) if norms.first_bad is None else np.empty((0, shape.columns), np.float32))
@@ -96,13 +97,13 @@ def prepare_block(shape: RowShape, block: RowBlock) -> dict[str, NDArray[Any]]:
 
 
 def _every(stride: int, start: int, rows: Rows, norms: Norms) -> Tile:
-    """Return every ``stride``-th row of the matrix, of those that begin at ``start``."""
+    """Return those of ``rows``, the first of which is at ``start``, whose places are multiples of ``stride``."""
     some = slice(-start % stride, None, stride)
     return Tile(start=start, rows=scaled(rows[some], norms.exponents[some]), norms=norms.norms[some])
 
 
 def _prepare_sparse(shape: RowShape, block: RowBlock) -> dict[str, NDArray[Any]]:
-    """Do the same by the rows' elements; about the origin, since a centre would make them dense."""
+    """Prepare sparse rows by their elements, without a centre, which would make them dense."""
     resident, own = shape.open(), shape.source.open()
     step = max(1, SPARSE_ELEMENTS * own.rows // max(1, own.elements))
     starts = range(block.start, block.stop, step)
@@ -122,7 +123,7 @@ def _arrays(parts: list[Norms], first: int, step: int) -> dict[str, NDArray[Any]
 
 
 def prepared(shape: RowShape, parts: Iterable[tuple[RowBlock, Part]], *, name: str = "the matrix") -> Operand:
-    """Return the rows, ready to be compared, from the parts of all blocks in any order.
+    """Join the parts of all blocks, in any order, into the prepared rows.
 
     Raises:
         InvalidInput: A row holds NaN or infinity; the first such row is named.
@@ -135,12 +136,12 @@ def prepared(shape: RowShape, parts: Iterable[tuple[RowBlock, Part]], *, name: s
     for block, part in parts:
         norms[block.start : block.stop] = part.arrays["norms"]
         exponents[block.start : block.stop] = part.arrays["exponents"]
-        # Added when all are there, since parts come in any order.
+        # ``_centre`` adds them at the end, because parts come in any order.
         sums[block.start], some[block.start] = part.arrays["sums"], part.arrays["some"]
         integral = integral and bool(part.arrays["integral"])
         bad = int(part.arrays["first_bad"])
         first_bad = min(first_bad, bad if bad >= 0 else rows)
-    # Not as soon as one is seen: the message must name the same row, whichever block was the first to find one.
+    # Raise only when all parts are there, so that the message names the same row whichever block comes first.
     if first_bad < rows:
         raise InvalidInput(
             f"row {first_bad} of {name} (counted from 0) holds NaN or infinity, the first such row; replace it"
@@ -148,7 +149,7 @@ def prepared(shape: RowShape, parts: Iterable[tuple[RowBlock, Part]], *, name: s
     centre = _centre(sums, rows, shape.columns)
     return shape.prepared(
         norms,
-        # Nearly no matrix needs them: then nothing is multiplied, and nothing is shipped.
+        # Hardly any matrix needs exponents; an empty array saves multiplying and sending them.
         exponents if exponents.any() else np.empty(0, dtype=np.int16),
         integral=integral,
         centre=centre,
@@ -157,10 +158,10 @@ def prepared(shape: RowShape, parts: Iterable[tuple[RowBlock, Part]], *, name: s
 
 
 def _centre(sums: Mapping[int, NDArray[np.float64]], rows: int, columns: int) -> NDArray[np.float64]:
-    """Return the mean of the unit rows that were looked at; added in one order, wherever each sum was made."""
+    """Return the mean of the sampled unit rows, adding the steps in order."""
     total = np.zeros(columns)
     for start in sorted(sums):
-        # Step by step: sums of whole blocks, added first, would round by how the rows were cut.
+        # Add step by step: sums of whole blocks would make the rounding depend on the blocks.
         for one in sums[start]:
             total += one
     return total / len(range(0, rows, max(1, rows // CENTRE_ROWS)))
