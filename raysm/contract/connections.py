@@ -1,10 +1,10 @@
-"""Connections to and from a job's own processes: check who listens, and prove who calls.
+"""Connections to and from a job's own processes: check the owner of a listening port, and authenticate both ends.
 
-A port is no identity: any user of a machine can listen at a free one. On Linux the kernel lists the owner of each
-listening socket (https://www.kernel.org/doc/html/latest/networking/proc_net_tcp.html); on other systems the checks of
-the owner do nothing. The handshake proves on every system that both ends have the job's token.
+Any user of a machine can listen at a free port. On Linux the kernel lists the owner of each listening socket
+(https://www.kernel.org/doc/html/latest/networking/proc_net_tcp.html); on other systems the checks of the owner do
+nothing. The handshake proves on every system that both ends have the job's token.
 
-Standard library alone, but for ``checked_connector``: instances use this before they have installed anything.
+Only ``checked_connector`` needs a package; instances use the rest before they have installed anything.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from aiohttp.client_proto import ResponseHandler
 
 
-# The thread's, not the process's: a thread may have entered the network namespace of an instance.
+# thread-self, because a thread may have entered the network namespace of an instance.
 TABLES = Path("/proc/thread-self/net")
 LISTENS = "0A"
 """TCP_LISTEN, as the tables write it."""
@@ -35,11 +35,11 @@ ADDRESSES = {socket.AF_INET: ("0.0.0.0", "tcp"), socket.AF_INET6: ("::", "tcp6")
 
 
 def is_of_this_machine(address: str) -> bool:
-    """Return whether an IP address is one of this machine's (of this network namespace's)."""
+    """Return whether an IP address belongs to this machine, or rather to this network namespace."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
-            # Connecting a datagram socket sends nothing; the kernel only chooses the route and with it the source.
+            # Connecting a datagram socket sends nothing; the kernel only chooses the route and the source address.
             probe.connect((address, 9))
         except OSError:
             return False
@@ -48,14 +48,14 @@ def is_of_this_machine(address: str) -> bool:
 
 
 def check_listener(address: str, port: int) -> frozenset[int]:
-    """Return the inodes of the sockets that listen for ``address`` and ``port``, which are all of this process's user.
+    """Check that only this process's user listens at ``address`` and ``port``; return the inodes of the sockets.
 
     Args:
         address: An IP address of this machine.
         port: The port.
 
     Returns:
-        Empty where nothing listens there, and always on systems that do not tell.
+        The inodes; empty if nothing listens there, or if this system does not list the owners.
 
     Raises:
         ForeignListener: Another user's process listens there.
@@ -66,16 +66,16 @@ def check_listener(address: str, port: int) -> frozenset[int]:
     foreign = next((uid for uid, _ in found if uid != os.geteuid()), None)
     if foreign is not None:
         raise ForeignListener(
-            f"a process of another user (uid {foreign}) listens at {address}, port {port}, where the job's own should: "
+            f"a process of another user (uid {foreign}) listens at {address}, port {port}, instead of the job's own: "
             "nothing was sent to it"
         )
     return frozenset(inode for _, inode in found)
 
 
 def has_own_listener(address: str, port: int) -> bool:
-    """Return whether a process of this user listens there; True as well where this machine cannot tell.
+    """Return whether a process of this user listens there; also True if this machine cannot know.
 
-    It cannot tell for an address of another machine, and on systems without the kernel's list.
+    It cannot know for an address of another machine, or without the kernel's list of owners.
 
     Raises:
         ForeignListener: Another user's process listens there.
@@ -108,7 +108,7 @@ def connect_to_own(host: str, port: int, timeout_s: float) -> socket.socket:
                 connection.settimeout(None)
                 return connection
         except OSError as error:
-            # Another user may have the port at one of the host's addresses, and the job at the next one.
+            # Another user may listen at one of the host's addresses, and the job at the next one.
             failure = failure if isinstance(failure, ForeignListener) else error
     raise failure
 
@@ -137,7 +137,7 @@ async def open_to_own(address: str, port: int) -> socket.socket:
 
 @functools.cache
 def _owners_are_listed() -> bool:
-    """Return whether this system lists the owners of listening sockets, as found out with one of this process's own."""
+    """Return whether this system lists the owners of listening sockets; tried with a socket of this process."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         try:
             own = os.geteuid(), os.fstat(probe.fileno()).st_ino
@@ -152,13 +152,12 @@ def _same_listener(address: str, port: int) -> Iterator[None]:
     is_local = is_of_this_machine(address)
     before = check_listener(address, port) if is_local else None
     yield
-    # Only so is it known which socket has taken the connection.
     if is_local and check_listener(address, port) != before:
         raise ConnectionResetError(f"the listener at {address}, port {port}, was replaced meanwhile")
 
 
 def _listeners(address: str, port: int) -> Iterator[tuple[int, int]]:
-    """Yield owner and inode of each socket that listens for an address; only the more specific family's."""
+    """Yield owner and inode of each socket that listens for an address."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     wildcard, table = ADDRESSES[family]
     found = list(_read(table, {_hex(family, address), _hex(family, wildcard)}, port))
@@ -181,7 +180,7 @@ def _read(table: str, addresses: set[str], port: int) -> Iterator[tuple[int, int
 
 
 def _hex(family: int, address: str) -> str:
-    """Return an address as the tables have it: words of 32 bits, each in the byte order of this machine."""
+    """Return an address as the tables write it: words of 32 bits, each in the byte order of this machine."""
     packed = socket.inet_pton(family, address)
     words = [int.from_bytes(packed[start : start + 4], sys.byteorder) for start in range(0, len(packed), 4)]
     return "".join(f"{word:08X}" for word in words)
@@ -192,17 +191,17 @@ TURNS = 3
 
 
 class Listening(Protocol):
-    """A socket, or what asyncio shows of one."""
+    """A socket, or asyncio's view of one."""
 
     def fileno(self) -> int:
-        """Its descriptor."""
+        """Return the file descriptor."""
 
 
 async def accept_no_more(listeners: Iterable[Listening]) -> None:
-    """Take no more connections, and wait until those that were taken are the server's, so that it can end them.
+    """Accept no more connections, and wait until the server has a transport for each accepted one.
 
-    A server that is closed at once forgets connections in between: asyncio (until Python 3.12) leaves them open, and
-    warns on stderr when they are collected.
+    If a server is closed earlier, asyncio (until Python 3.12) leaves such connections open, and warns on stderr when
+    they are garbage collected.
     """
     loop = asyncio.get_running_loop()
     for listener in listeners:
@@ -216,11 +215,11 @@ OpenConnection: TypeAlias = Callable[[str, int], Awaitable[socket.socket]]
 
 
 def checked_connector(open_connection: OpenConnection) -> "aiohttp.BaseConnector":
-    """Return a connector that opens as many connections as are asked for, each by a function."""
+    """Return an aiohttp connector without a limit that opens each connection with ``open_connection``."""
     import aiohttp
 
     class Connector(aiohttp.BaseConnector):
-        # aiohttp's own connectors implement this method; it has no public name.
+        # A private method, but the one that all connectors of aiohttp implement.
         async def _create_connection(
             self, req: aiohttp.ClientRequest, traces: object, timeout: aiohttp.ClientTimeout
         ) -> "ResponseHandler":
@@ -233,7 +232,7 @@ def checked_connector(open_connection: OpenConnection) -> "aiohttp.BaseConnector
                 raise
             return protocol
 
-    # aiohttp's 100 connections would be taken by 100 calls that are waited for, and nothing else get through.
+    # With aiohttp's default limit, 100 waiting calls would block all others.
     return Connector(limit=0)
 
 
@@ -241,7 +240,7 @@ GREETING = b"raysm 1\n"
 NONCE_BYTES = 32
 PROOF_BYTES = 32
 HANDSHAKE_S = 10.0
-"""Seconds that a caller has to prove itself."""
+"""Seconds that a client has for the handshake."""
 
 
 class NotProved(ConnectionError):
@@ -252,13 +251,13 @@ async def connect_proved(host: str, port: int, *, token: str, server_port: int) 
     """Return a connection whose other end has proved that it has the token.
 
     Args:
-        host: The host to connect to: this machine, where the server or a tunnel to it listens.
-        port: There.
-        token: The job's.
+        host: The host to connect to; the server, or a tunnel to it, listens there.
+        port: The port on that host.
+        token: The job's token.
         server_port: The port on which the server itself listens, on its own loopback.
 
     Raises:
-        NotProved: What listens there does not know the token; it was not told.
+        NotProved: The other end does not know the token; it has not learned it either.
         OSError: Nothing answers.
     """
     connection = socket.socket()
@@ -275,7 +274,7 @@ async def connect_proved(host: str, port: int, *, token: str, server_port: int) 
 
 
 async def prove_client(connection: socket.socket, token: bytes, server_port: int) -> None:
-    """Do the client's part on a non-blocking socket.
+    """Run the client's part of the handshake on a non-blocking socket.
 
     Raises:
         NotProved: The server does not know the token.
@@ -293,7 +292,7 @@ async def prove_client(connection: socket.socket, token: bytes, server_port: int
 
 
 async def prove_server(connection: socket.socket, token: bytes, server_port: int) -> None:
-    """Do the server's part on a non-blocking socket.
+    """Run the server's part of the handshake on a non-blocking socket.
 
     Raises:
         NotProved: The client does not know the token.
@@ -304,19 +303,19 @@ async def prove_server(connection: socket.socket, token: bytes, server_port: int
     await loop.sock_sendall(connection, GREETING + mine)
     answer = await _receive(connection, NONCE_BYTES + PROOF_BYTES)
     theirs, proof = answer[:NONCE_BYTES], answer[NONCE_BYTES:]
-    # The client proves itself first: a stranger gets nothing that it could try tokens on.
+    # The client proves itself first, so that an attacker gets no proof to test guessed tokens with.
     if not hmac.compare_digest(proof, _proof(token, b"client", mine, theirs, server_port)):
         raise NotProved("a caller does not know the job's token")
     await loop.sock_sendall(connection, _proof(token, b"server", mine, theirs, server_port))
 
 
 def _proof(token: bytes, role: bytes, of_server: bytes, of_client: bytes, server_port: int) -> bytes:
-    # The parts have fixed lengths, but for the last one: no two lists of parts look the same.
+    # All parts before the port have fixed lengths, so two different lists of parts never give the same message.
     return hmac.digest(token, b"raysm session " + role + of_server + of_client + b"%d" % server_port, "sha256")
 
 
 async def _receive(connection: socket.socket, count: int) -> bytes:
-    """Return exactly ``count`` bytes: later ones are for the next reader of the connection."""
+    """Receive exactly ``count`` bytes; later ones stay for the next reader of the connection."""
     content = b""
     while len(content) < count:
         piece = await asyncio.get_running_loop().sock_recv(connection, count - len(content))

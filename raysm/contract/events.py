@@ -213,7 +213,7 @@ class ProgressLines:
         return lines
 
     def rest(self) -> bytes:
-        """Return the last line, which has no line end."""
+        """Return the rest of the output, a last line without a line end."""
         last = self._held.rstrip(b"\r") or self._frame
         self._held = self._frame = b""
         return last
@@ -223,7 +223,7 @@ class ProgressLines:
         position = 0
         for match in LINE.finditer(data):
             text, end = match.groups()
-            # The next byte decides whether a last \r belongs to a \r\n.
+            # The next byte decides whether a \r at the end belongs to a \r\n.
             if end == b"\r" and match.end() == len(data):
                 break
             position = match.end()

@@ -3,7 +3,7 @@
 ::
 
     HOME/server.json    pid, port, start and version of the server, while it listens
-    HOME/server.lock    locked by the server as long as it lives
+    HOME/server.lock    locked by the server while it runs
     HOME/server.log     what the server wrote
     HOME/scenario.toml  the scenario of this home: raysm local up --scenario
     HOME/sagemaker.yaml configuration of the SageMaker SDK for this server: SAGEMAKER_USER_CONFIG_OVERRIDE names it
@@ -62,14 +62,14 @@ class Clock:
     """
 
     speed: float = 1.0
-    """Seconds of this clock in one second."""
+    """Seconds of this clock in one real second."""
     begun_s: float = 0.0
     """When it began to run at this speed, in seconds since the epoch."""
 
     def __post_init__(self) -> None:
         if not self.speed > 0:
             raise InvalidRequest(
-                f"a clock's speed is above 0, got {self.speed:g}; 1 is everybody's, 60 an hour a minute"
+                f"a clock's speed must be above 0, got {self.speed:g}; 1 is real time, 60 makes an hour a minute"
             )
 
     def now(self) -> float:
@@ -79,11 +79,11 @@ class Clock:
         return now_s if self.speed == 1.0 else self.begun_s + (now_s - self.begun_s) * self.speed
 
     def takes_s(self, seconds: float) -> float:
-        """Return the real seconds of so many of the clock's."""
+        """Convert seconds of the clock into real seconds."""
         return seconds / self.speed
 
     def sleep(self, seconds: float) -> None:
-        """Sleep for so many of the clock's seconds."""
+        """Sleep for seconds of the clock."""
         time.sleep(max(0.0, self.takes_s(seconds)))
 
 
@@ -108,14 +108,14 @@ class ServerRecord:
     @property
     def url(self) -> str:
         """The server's endpoint."""
-        # By number: localhost may be ::1, where it does not listen.
+        # A number, because localhost may be ::1, where the server does not listen.
         return f"http://127.0.0.1:{self.port}"
 
     @classmethod
     def read(cls, folder: Path) -> "ServerRecord | None":
-        """Return the record in the home ``folder``; None if there is none that can be read.
+        """Return the record in the home ``folder``; None if there is no readable one.
 
-        A server that was killed leaves its record behind: the lock says whether it lives.
+        A killed server leaves its record behind; the lock shows whether the server runs.
         """
         try:
             fields = read_json(folder / RECORD)

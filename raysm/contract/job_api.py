@@ -182,7 +182,7 @@ def selected(resources: Resources, instance_type: str, count: int) -> dict[str, 
 
 
 def settled(resources: Resources) -> Resources:
-    """Return the same with one type and count: those that the service has chosen, before that the first."""
+    """Return the same with one type and count: the service's choice, or the first preference before it has chosen."""
     choices = preferred(resources)
     if not choices:
         return resources

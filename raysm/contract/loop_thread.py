@@ -1,6 +1,6 @@
-"""An event loop in a thread of its own: for connections that outlive the call that made them, or must not wait for it.
+"""An event loop in a thread of its own, for connections that outlive the call that opened them.
 
-Any thread may start coroutines and calls there, and gets their results.
+Any thread may start coroutines in the loop and get their results.
 """
 
 import asyncio
@@ -11,19 +11,19 @@ from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
 
 END_S = 2.0
-"""Seconds that its tasks have to end; the thread dies with the process in any case, and instances end within this time
-of the job's end."""
+"""Seconds that the loop's tasks have to end. Instances must end this soon after the job; the thread is a daemon and
+ends with the process in any case."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class LoopThread:
-    """A running event loop, until it is closed."""
+    """An event loop that runs in a thread until ``close``."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
-        # A daemon: a program whose user has forgotten close() still ends.
+        # A daemon, so that a program without a call of close() still ends.
         self._thread = threading.Thread(target=self._live, daemon=True, name=name)
         self._thread.start()
 
@@ -33,14 +33,14 @@ class LoopThread:
         return not self._thread.is_alive()
 
     def start(self, work: Coroutine[Any, Any, T]) -> "concurrent.futures.Future[T]":
-        """Have ``work`` run there."""
+        """Start ``work`` in the loop; return its future."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def run(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-        """Run ``work`` there and wait for it; Ctrl-C ends both.
+        """Run ``work`` in the loop and wait for it; Ctrl-C ends both.
 
         Raises:
-            TimeoutError: It takes longer than ``timeout_s``.
+            TimeoutError: ``work`` takes longer than ``timeout_s``.
         """
         future = self.start(work)
         try:
@@ -50,21 +50,21 @@ class LoopThread:
             raise
 
     async def carry_out(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run ``work`` there for a coroutine of another loop, which goes on meanwhile; who cancels this, cancels it."""
+        """Run ``work`` in the loop without blocking the caller's own loop; cancelling this cancels ``work``."""
         return await asyncio.wrap_future(self.start(work))
 
     def call(self, function: Callable[P, None], *args: P.args, **named: P.kwargs) -> None:
-        """Call ``function`` there, some time soon, and after what was asked for before."""
+        """Call ``function`` in the loop soon, after all earlier calls; do not wait for it."""
 
         def guarded() -> None:
-            with contextlib.suppress(OSError):  # a connection that is lost is reported by itself
+            with contextlib.suppress(OSError):  # a lost connection is reported by its reader
                 function(*args, **named)
 
         self._loop.call_soon_threadsafe(guarded)
 
     def close(self) -> None:
-        """End all that runs there, and the thread; harmless when repeated."""
-        # From within it could only wait for itself.
+        """Cancel all tasks of the loop and end the thread; a second call does nothing."""
+        # The thread cannot wait for itself.
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             with contextlib.suppress(RuntimeError):  # closed meanwhile
                 self._loop.call_soon_threadsafe(self._loop.stop)
@@ -73,7 +73,7 @@ class LoopThread:
     def _live(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
-        # Cancelled and waited for: a task that is only dropped complains on stderr when it is collected.
+        # A task that is dropped without being awaited warns on stderr when it is garbage collected.
         tasks = asyncio.all_tasks(self._loop)
         for task in tasks:
             task.cancel()
@@ -83,7 +83,7 @@ class LoopThread:
 
 
 def bound_to_this_loop(function: Callable[P, None]) -> Callable[P, None]:
-    """Return what calls ``function`` in the event loop that runs here, whatever thread calls it; in its order."""
+    """Return a function that any thread may call, and that calls ``function`` in the current event loop, in order."""
     loop = asyncio.get_running_loop()
 
     def call(*args: P.args, **named: P.kwargs) -> None:

@@ -7,14 +7,14 @@ from pathlib import Path
 ROOT = Path("/")
 
 UNLIMITED = 2**60
-"""cgroup v1 says 'no limit' by a number about 2**63."""
+"""cgroup v1 writes a number near 2**63 for 'no limit'."""
 
 
 def cgroup_value(root: Path, controller: str, name: str) -> str | None:
-    """Return the content of a file of this process's cgroup, v2 or v1; None where there is none.
+    """Return the content of a file of this process's cgroup, v2 or v1; None if there is no such file.
 
-    Inside a container the group is mounted at the root of ``/sys/fs/cgroup``; elsewhere ``/proc/self/cgroup`` says
-    where it is.
+    Inside a container the group is mounted at the root of ``/sys/fs/cgroup``; elsewhere ``/proc/self/cgroup`` contains
+    its path.
     """
     base = root / "sys/fs/cgroup"
     candidates = []
@@ -26,7 +26,7 @@ def cgroup_value(root: Path, controller: str, name: str) -> str | None:
                 # On systems with both versions, systemd mounts version 2 below unified.
                 candidates += [base / group / name, base / "unified" / group / name]
             elif controller in parts[1].split(","):
-                # Controllers that share a tree are mounted under their list; a link of the single name may be missing.
+                # Controllers that share a tree are mounted as "cpu,cpuacct"; the link "cpu" may be missing.
                 candidates += [base / controller / group / name, base / parts[1] / group / name]
     candidates += [base / name, base / controller / name]
     if controller == "cpu":
@@ -35,7 +35,7 @@ def cgroup_value(root: Path, controller: str, name: str) -> str | None:
 
 
 def memory_limit(root: Path = ROOT) -> int | None:
-    """Return the bytes of memory that the group may use; None where it has no limit."""
+    """Return the bytes of memory that the group may use; None if there is no limit."""
     limits = [cgroup_value(root, "memory", name) for name in ("memory.max", "memory.limit_in_bytes")]
     return min((int(text) for text in limits if text and text.isdigit() and 0 < int(text) < UNLIMITED), default=None)
 
@@ -46,7 +46,7 @@ def memory_used(root: Path = ROOT) -> int | None:
         text = cgroup_value(root, "memory", name)
         if text and text.isdigit():
             stat = dict(line.split(" ", 1) for line in (cgroup_value(root, "memory", "memory.stat") or "").splitlines())
-            # The two are read one after the other: the second may have grown beyond the first.
+            # The files are read one after the other, so the second value may have grown beyond the first.
             return max(0, int(text) - int(stat.get(inactive, "0")))
     return None
 
@@ -60,18 +60,18 @@ def _text(path: Path) -> str | None:
 
 AUTOGROUP = Path("/proc/self/autogroup")
 NICE = "10"
-"""A tenth of another session's share where both want all: enough for daemons that take 0.2 of a core together."""
+"""A tenth of another session's share if both want all CPUs; the daemons need 0.2 of a core together."""
 
 
 def let_others_first(autogroup: Path = AUTOGROUP) -> None:
-    """Have the session of this process give way to others; where the system has no such thing, nothing changes."""
-    with contextlib.suppress(OSError):  # the kernel takes one change in a tenth of a second from other users than root
+    """Lower the priority of this process's session; does nothing on a system without autogroups."""
+    with contextlib.suppress(OSError):  # without root, the kernel accepts only ten changes a second
         autogroup.write_text(NICE)
 
 
 def go_first() -> None:
-    """Take this process, one of Ray's workers, out of Ray's session, which gives way."""
+    """Move this process, one of Ray's workers, out of Ray's session, whose priority is lowered here too."""
     let_others_first()
-    if AUTOGROUP.exists():  # elsewhere a session more would only be harder to end
-        with contextlib.suppress(OSError):  # one that leads a process group cannot leave
+    if AUTOGROUP.exists():  # without autogroups, another session would only be harder to end
+        with contextlib.suppress(OSError):  # the leader of a process group cannot leave its session
             os.setsid()

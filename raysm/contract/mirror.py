@@ -16,13 +16,13 @@ from raysm.contract.events import Metric
 from raysm.request.external import place_of
 
 End: TypeAlias = Literal["FINISHED", "FAILED", "KILLED"]
-"""MLflow's words for how a run ended."""
+"""MLflow's final states of a run."""
 
 Value: TypeAlias = tuple[str, float, int, int]
-"""A metric's name, value, time in milliseconds since the epoch, and step: MLflow keeps equal ones once."""
+"""A metric's name, value, time in milliseconds since the epoch, and step; MLflow stores equal values once."""
 
 JOB_TAG = "raysm.job"
-"""Tag of a run: the job that it is the copy of."""
+"""Tag of a run: the job that the run is a copy of."""
 
 ILLEGAL = re.compile(r"[^A-Za-z0-9_\-. :/]")
 """Characters that MLflow refuses in names of parameters and metrics."""
@@ -34,14 +34,14 @@ MAX_METRICS = 1000
 MAX_PARAMS = 100
 
 PAUSE_S = 5.0
-"""Seconds between two calls: a step of a training may take milliseconds."""
+"""Seconds between two calls, because a training may take a step every few milliseconds."""
 LATER_S = 30.0
 """Seconds before a server that failed is tried again."""
 LAST_S = 1.0
-"""Seconds between two tries once the job has ended."""
+"""Seconds between two tries after the job has ended."""
 REQUEST_S = 10
 RETRIES = 1
-"""Limits of one request to a server. MLflow's own defaults are minutes, during which nothing else could be tried."""
+"""Limits of one request to a server; with MLflow's own defaults one request could block the thread for minutes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,26 +49,26 @@ class MlflowRun:
     """The run that a job is copied into."""
 
     uri: str
-    """The place: ``sqlite:///…``, ``http://…``, an ARN."""
+    """The place: ``sqlite:///…``, ``http://…``, or an ARN."""
     experiment: str
     """The project of the job's task."""
     job: str
-    """The job's name, which is the run's."""
+    """The job's name, which is also the run's."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Place(Protocol):
-    """Where one run is written; used by one thread."""
+    """The store that one run is written to; used by one thread."""
 
     def write(self, values: list[Value]) -> None:
-        """Write the values that are not there yet; raises what it likes."""
+        """Write the values that the run does not have yet; may raise any exception."""
 
     def close(self, end: End) -> None:
-        """Write how the run ended."""
+        """Write the final state of the run."""
 
 
 class Mirror:
-    """Writes one job's run in a thread, a few times a minute; may be used from any thread, and never raises."""
+    """Writes one job's run, every few seconds, in a thread of its own; any thread may use it, and it never raises."""
 
     def __init__(
         self,
@@ -79,14 +79,14 @@ class Mirror:
         later_s: float = LATER_S,
         place: Place | None = None,
     ) -> None:
-        """Begin.
+        """Start the thread.
 
         Args:
             run: The run.
             say: Called once with a message if the place cannot be written.
             pause_s: Seconds between two calls.
             later_s: Seconds before the next try after a failure.
-            place: The folder it is written to; None is the run's own place.
+            place: The store to write to; None is the MLflow at the run's URI.
         """
         self._run, self._say, self._pause_s, self._later_s = run, say, pause_s, later_s
         self._lock = threading.Lock()
@@ -107,18 +107,18 @@ class Mirror:
             return len(self._waiting)
 
     def add(self, metric: Metric) -> None:
-        """Take the job's next metric; those of single instances are left out."""
+        """Add the job's next metric; metrics of single instances are skipped."""
         if metric.host:
             return
         number = self._counts.get(metric.name, 0)
         self._counts[metric.name] = number + 1
-        # MLflow wants a step. The number of the value is the same each time that a log is read.
+        # MLflow requires a step. Counting the values gives the same numbers whenever a log is read again.
         step = number if metric.step is None else metric.step
         with self._lock:
             self._waiting.append((_name(metric.name), metric.value, int(metric.time_s * 1000), step))
 
     def close(self, end: End, within_s: float) -> bool:
-        """Write what is missing, and how the job ended; give up after ``within_s`` seconds, and return False then."""
+        """Write the missing values and the final state; return False if that fails for ``within_s`` seconds."""
         self._deadline_s = time.monotonic() + within_s
         self._end = end
         self._ending.set()
@@ -149,7 +149,7 @@ class Mirror:
             if end is not None:
                 self._place.close(end)
                 self._is_closed = True
-        except Exception as error:  # MLflow raises what its stores raise; no metric is worth a job
+        except Exception as error:  # MLflow's stores raise any exception, and a lost metric must not fail the job
             if not self._has_said:
                 self._has_said = True
                 text = ": ".join(filter(None, [type(error).__name__, str(error).strip().partition("\n")[0][:300]]))
@@ -190,7 +190,7 @@ class _MlflowPlace:
 
         client = self._client = _client(self._run.uri)
         experiment = self._experiment()
-        # The service makes a run of the job's name itself if it was told of the place.
+        # If the API call named the place, the service has created a run with the job's name.
         queries = (f"tags.`{JOB_TAG}` = '{self._run.job}'", f"attributes.run_name = '{self._run.job}'")
         runs = (client.search_runs([experiment], filter_string=query, max_results=1) for query in queries)
         run = next((found[0] for found in runs if found), None)
@@ -227,13 +227,13 @@ class _MlflowPlace:
 def _client(uri: str) -> Any:
     from mlflow import MlflowClient, environment_variables, set_tracking_uri
 
-    with contextlib.suppress(AttributeError):  # another version of MLflow keeps its own limits
+    with contextlib.suppress(AttributeError):  # in another version of MLflow these may not exist
         limits: Any = environment_variables
         limits.MLFLOW_HTTP_REQUEST_TIMEOUT.set(REQUEST_S)
         limits.MLFLOW_HTTP_REQUEST_MAX_RETRIES.set(RETRIES)
     if place_of(uri).is_of_service:
-        # AWS's plugin reads the ARN for each call's header from this process's setting. Only the head writes there,
-        # from a process of raysm's own; in the user's process the setting is the user's.
+        # AWS's plugin reads the ARN for the headers of its calls from this global setting. This runs in a process of
+        # raysm on the head, never in the user's process, so it changes no setting of the user.
         set_tracking_uri(uri)
-    # The registry too: otherwise a server of others may be asked for one.
+    # Without registry_uri, MLflow might connect to another server for the registry.
     return MlflowClient(tracking_uri=uri, registry_uri=uri)

@@ -1,4 +1,4 @@
-"""The packages of an instance: raysm itself as a file, what instances import beside it, and pip's index."""
+"""The packages of an instance: raysm itself as a zip file, its requirements, and pip's index."""
 
 import contextlib
 import functools
@@ -17,24 +17,21 @@ import raysm
 from raysm.contract.store import put
 
 LIBRARY = "raysm.zip"
-"""Name of the file: Python imports from it as it is, and it is unpacked where modules are needed as files."""
+"""Name of the zip file with raysm's modules; Python can import from it, and an instance unpacks it."""
 
 TRAVELS = ("*.py", "*.[ch]", "*.so", "*.json", "py.typed")
-"""Not all: data of the demo, and what images are built from, are of no use in an instance."""
+"""Patterns of the files in the zip; instances do not need the demo's data or the files that images are built from."""
 
 EPOCH = (1980, 1, 1, 0, 0, 0)
-"""The earliest time that a zip can say: a real one would give every payload another digest."""
+"""The earliest time that a zip can hold; the real times would give every payload another digest."""
 
 BYTECODE = "__pycache__"
 
 
 @functools.lru_cache(maxsize=1)
 def library() -> bytes:
-    """Return a zip of raysm's own modules, with the tables that they read.
-
-    The C files that some compile where they run travel too, and the libraries made of them, where raysm carries these.
-    """
-    # As with bytecode: who wants none to be written beside the sources wants this neither.
+    """Return a zip of raysm's own modules, their data tables, the C files that some compile, and compiled libraries."""
+    # A user who wants no bytecode beside the sources does not want this file there either.
     return kept_library(Path(raysm.__file__).parent, keep=not sys.dont_write_bytecode)
 
 
@@ -42,9 +39,9 @@ def kept_library(package: Path, *, keep: bool = True) -> bytes:
     """Return a zip of the modules of ``package``.
 
     Args:
-        package: Their folder.
-        keep: Whether to leave it beside their bytecode, for as long as none of them changes: packing takes a command a
-            third as long as its imports.
+        package: The folder of the modules.
+        keep: Keep the zip beside the bytecode until a module changes, because packing takes a third as long as a
+            command's imports.
     """
     paths = sorted(_travelling(package))
     folder = package / BYTECODE
@@ -53,7 +50,7 @@ def kept_library(package: Path, *, keep: bool = True) -> bytes:
         return archive.read_bytes()
     content = _packed(package, paths)
     if keep:
-        with contextlib.suppress(OSError):  # a folder of another user's: it is packed anew each time
+        with contextlib.suppress(OSError):  # the folder may be another user's
             put(archive, content)
             for older in set(folder.glob(f"{LIBRARY}.{sys.implementation.cache_tag}.*")) - {archive}:
                 older.unlink(missing_ok=True)
@@ -69,7 +66,7 @@ def _travelling(package: Path) -> Iterator[Path]:
 
 
 def _state_of(package: Path, paths: Sequence[Path]) -> str:
-    """Return a digest of what bytecode is told by, too: each file's name, size and time of change."""
+    """Return a digest of each file's name, size and time of change, by which Python validates bytecode too."""
     state = hashlib.sha256()
     for path in paths:
         status = path.stat()
@@ -80,7 +77,6 @@ def _state_of(package: Path, paths: Sequence[Path]) -> str:
 def _packed(package: Path, paths: Sequence[Path]) -> bytes:
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
-        # Sorted: folders list their files in another order on every machine.
         for path in paths:
             entry = zipfile.ZipInfo(path.relative_to(package.parent).as_posix(), EPOCH)
             entry.compress_type = zipfile.ZIP_DEFLATED
@@ -89,12 +85,11 @@ def _packed(package: Path, paths: Sequence[Path]) -> bytes:
     return content.getvalue()
 
 
-# The standard library alone: the instances ask before anything is installed there.
 RAY_RANGE = ">=2.60,<2.61"
-"""One release: the bootstrap goes by names inside of Ray, and by options of ``ray start``, that others lack."""
+"""Only one release, because the bootstrap uses internals of Ray and options of ``ray start`` that others lack."""
 
 NEEDS = {
-    # Without default there is no dashboard, and without train Ray Train lacks pandas.
+    # The extra default has the dashboard, and train has pandas for Ray Train.
     "ray": f"ray[default,train]{RAY_RANGE}",
     "IPython": "ipython>=8.18",
     "cloudpickle": "cloudpickle>=3",
@@ -103,7 +98,7 @@ NEEDS = {
     "pyarrow": "pyarrow>=17",
     "safetensors": "safetensors>=0.5",
     "torch": "torch>=2.9,<2.14",
-    # The whole of it is for its server, which no instance is.
+    # mlflow-skinny lacks only the server.
     "mlflow": "mlflow-skinny>=3.17",
     "sagemaker_mlflow": "sagemaker-mlflow>=0.5",
 }
@@ -113,16 +108,16 @@ NAME = re.compile(r"\s*([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)")
 
 
 def name_of(requirement: str) -> str:
-    """Return the name of the package that a line of a requirements.txt asks for; empty where it names none.
+    """Return the normalized name of the package in a line of requirements.txt; empty if the line names none.
 
-    In the form in which names are compared: ``Ray`` is ``ray``, and ``a_b`` is ``a-b``.
+    ``Ray`` becomes ``ray``, and ``a_b`` becomes ``a-b``.
     """
     match = NAME.match(requirement)
     return re.sub(r"[-_.]+", "-", match[1]).lower() if match else ""
 
 
 def release_of(version: str) -> tuple[int, ...]:
-    """Return the numbers that a version begins with: ``(2, 60, 1)`` of ``2.60.1rc2+cpu``."""
+    """Return the numbers that a version begins with: ``(2, 60, 1)`` for ``2.60.1rc2+cpu``."""
     match = re.match(r"\d+(?:\.\d+)*", version)
     return tuple(int(number) for number in match[0].split(".")) if match else ()
 
@@ -140,14 +135,14 @@ class DefaultIndex:
     url: str
     """The value of pip's ``--index-url``."""
     hosts: tuple[str, ...]
-    """The index, and where its files lie."""
+    """The hosts of the index and of its files."""
 
 
 @functools.cache
 def default_index() -> DefaultIndex | None:
-    """Return pip's default index; None where there is no pip, which then asks no index either."""
+    """Return pip's default index; None if pip is not installed."""
     try:
-        # Internal to pip, which has no other way to say it; the test fails when the name goes.
+        # pip has no public name for it; a test fails if pip removes this one.
         from pip._internal.models.index import PyPI
     except ImportError:
         return None
@@ -155,9 +150,9 @@ def default_index() -> DefaultIndex | None:
 
 
 BEFORE_HOST = re.compile(r"(://)[^/\s]*@")
-"""A token, or a user with a password; to the last @, since one may stand in a password too."""
+"""Credentials in a URL, up to the last @, because a password may contain one."""
 
 
 def without_credentials(text: str) -> str:
-    """Return a text with stars in place of what stands before the host of each of its addresses."""
+    """Replace the credentials in all URLs of a text by stars."""
     return BEFORE_HOST.sub(r"\1***@", text)

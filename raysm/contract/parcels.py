@@ -1,8 +1,8 @@
 """Large values between a session and its clients: pickles whose large buffers travel beside them, without copies.
 
-A *parcel* is a plain pickle, or ``MARK``, one line of JSON with the sizes of the pickle and its buffers, and these,
-each padded to ``ALIGNMENT`` bytes. A connection that carries one large value begins with ``BULK``; its request and its
-answers are lines of JSON.
+A *parcel* is either a plain pickle, or a line with ``MARK`` and the sizes of the pickle and its buffers as JSON,
+followed by the pickle and the buffers, each padded to ``ALIGNMENT`` bytes. A connection that transfers one large value
+begins with ``BULK``; its request and its answers are lines of JSON.
 """
 
 import json
@@ -14,12 +14,12 @@ from typing import Any
 
 Piece = bytes | memoryview
 Content = bytes | bytearray | mmap.mmap
-"""What was received; all of them find a line, and ``memoryview`` cuts them without copies."""
+"""A received parcel; all of these have ``find``, and ``memoryview`` slices them without copies."""
 
 BULK = b"\0"
-"""First byte of a connection that carries one large value; no request of HTTP begins with it."""
+"""First byte of a connection that transfers one large value; no HTTP request begins with it."""
 SMALL_BYTES = 64 << 10
-"""What is larger travels by a connection of its own, and a buffer that is larger beside its pickle."""
+"""A larger value travels on a connection of its own, and a larger buffer travels beside its pickle."""
 ALIGNMENT = 64
 MARK = b"raysm parcel"
 SEND_BYTES = 8 << 20
@@ -27,20 +27,20 @@ MAX_LINE_BYTES = 4096
 
 
 class Pickled:
-    """A file for a pickler, and its ``buffer_callback``: keeps what comes in pieces, large ones without a copy."""
+    """A file and a ``buffer_callback`` for a pickler; collects the pieces, without copies of large ones."""
 
     def __init__(self) -> None:
         self._pieces: list[Piece] = []
         self._buffers: list[memoryview] = []
 
     def write(self, content: Any) -> int:
-        """Take a part of the pickle."""
+        """Add a part of the pickle."""
         piece = content if isinstance(content, bytes) else memoryview(content).cast("B")
         self._pieces.append(piece)
         return len(piece)
 
     def take_buffer(self, buffer: pickle.PickleBuffer) -> bool:
-        """Take a buffer if it is large; return whether it stays in the pickle."""
+        """Collect a large buffer and return False; return True for one that stays in the pickle."""
         try:
             view = buffer.raw()
         except BufferError:  # not contiguous
@@ -64,7 +64,7 @@ class Pickled:
 
 
 def padded_line(text: bytes) -> bytes:
-    """Return a line whose length is a multiple of ``ALIGNMENT``, so that what follows is aligned."""
+    """Return a line whose length is a multiple of ``ALIGNMENT``, so that the next bytes are aligned."""
     return text + b" " * (-(len(text) + 1) % ALIGNMENT) + b"\n"
 
 
@@ -73,7 +73,7 @@ def _padding(size: int) -> list[Piece]:
 
 
 def load(content: Any, loads: Any = pickle.loads) -> Any:
-    """Return the value of a parcel. Its arrays lie in ``content``, and can be written to if that can."""
+    """Return the value of a parcel. Its arrays share the memory of ``content``, and are writable if that is."""
     view = memoryview(content)
     if bytes(view[: len(MARK)]) != MARK:
         return loads(view)
@@ -89,11 +89,11 @@ def load(content: Any, loads: Any = pickle.loads) -> Any:
 
 
 def size_of(pieces: Iterable[Any]) -> int:
-    """Return the bytes of all pieces."""
+    """Return the size of all pieces in bytes."""
     return sum(map(len, pieces))
 
 
-# A connection that carries one value; the socket blocks, with a timeout for each of its calls.
+# A connection that transfers one value; the socket blocks, with a timeout for each of its calls.
 
 
 def send_line(connection: socket.socket, head: Any, first: bytes = b"") -> None:
@@ -102,7 +102,7 @@ def send_line(connection: socket.socket, head: Any, first: bytes = b"") -> None:
 
 
 def receive_line(connection: socket.socket) -> Any:
-    """Receive a line of JSON, and nothing behind it."""
+    """Receive a line of JSON, and no byte after it."""
     line = bytearray()
     while not line.endswith(b"\n"):
         byte = connection.recv(1)
@@ -116,13 +116,13 @@ def send(connection: socket.socket, pieces: Sequence[Any]) -> None:
     """Send all pieces, without copies."""
     for piece in pieces:
         view = memoryview(piece)
-        # In parts: the timeout of a socket is that of a whole sendall.
+        # In parts, because the socket's timeout applies to a whole sendall.
         for start in range(0, len(view), SEND_BYTES):
             connection.sendall(view[start : start + SEND_BYTES])
 
 
 def receive_into(connection: socket.socket, view: memoryview) -> None:
-    """Fill a buffer."""
+    """Receive bytes until the buffer is full."""
     position = 0
     while position < len(view):
         count = connection.recv_into(view[position : position + SEND_BYTES])
@@ -132,7 +132,7 @@ def receive_into(connection: socket.socket, view: memoryview) -> None:
 
 
 def memory(size: int) -> mmap.mmap:
-    """Return writable memory for something large, without the time that zeroing it takes."""
+    """Return writable memory for a large value without zeroing it, which would take time."""
     if not hasattr(mmap, "MAP_PRIVATE"):
         return mmap.mmap(-1, size)
     return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

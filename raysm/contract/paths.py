@@ -18,7 +18,7 @@ SDK_CODE = "code"
 """Channel in which the SageMaker SDK sends the user's source."""
 
 SDK_DRIVERS = "sm_drivers"
-"""Channel in which the SageMaker SDK sends what it runs around it."""
+"""Channel in which the SageMaker SDK sends its scripts that start the user's source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Paths:
     @classmethod
     def found_in(cls, base: Path) -> "Paths":
         """Return the layout that the service has made under ``base``; a Training job's if there is none yet."""
-        # By its file: a Processing job may have a folder input/config of the user's.
+        # The file decides, because a Processing job may have a user's folder input/config.
         training = cls(base)
         if training.resource_config.exists():
             return training
@@ -104,11 +104,11 @@ class Paths:
 
     @property
     def checkpoints(self) -> Path:
-        """Folder that is synchronised with the checkpoint URI (training only); all hosts share one prefix there."""
+        """Folder that the service synchronises with the checkpoint URI (training only); all hosts share one prefix."""
         return self.base / "checkpoints"
 
     def state(self, host: str) -> Path:
-        """Folder of ``host`` among the checkpoints: SageMaker brings the files of all instances to one prefix."""
+        """Folder of ``host`` among the checkpoints, because the files of all instances share one prefix."""
         return self.checkpoints / host
 
     @property
@@ -119,7 +119,7 @@ class Paths:
     def records(self, *, lasting: bool) -> Path:
         """Folder of a similarity's finished parts: with ``lasting`` among the checkpoints, else lost with the job.
 
-        It is never in the result: a driver that is killed would leave it there.
+        It is never below the result, because a killed driver would leave it there.
         """
         return (self.checkpoints / "raysm" if lasting else self.scratch) / "similarity"
 
@@ -129,7 +129,7 @@ class Paths:
         return self.checkpoints / "raysm" / "batch"
 
     def sweep(self, *, lasting: bool) -> Path:
-        """Folder of a sweep's trials and their checkpoints: with ``lasting`` among the job's, else lost with it."""
+        """Folder of a sweep's trials: with ``lasting`` among the job's checkpoints, else lost with the job."""
         return (self.checkpoints / "raysm" if lasting else self.scratch) / "sweep"
 
     @property
@@ -151,5 +151,5 @@ class Paths:
 
 def kernels_folder() -> Path:
     """Return this user's folder of compiled kernels; it may not exist yet."""
-    # By the user's number: another user's files would be loaded into this one's processes.
+    # The name contains the user's id, because processes must not load another user's files.
     return Path(tempfile.gettempdir()) / f"raysm-kernels-{os.getuid()}"

@@ -3,23 +3,23 @@
 ::
 
     start.py           run by the instance's Python: verifies, installs, becomes ``python -m raysm.bootstrap``
-    raysm.zip          raysm itself, so that any image with Python will do
+    raysm.zip          raysm itself, so that any image with Python works
     request.json       the JobRequest
-    token              the job's secret, hex; readable by its owner alone
-    source/            what ``contract.source`` finds of the user's source; never empty, because an object store has no
+    token              the job's secret, hex; only its owner can read it
+    source/            the user's source, found by ``contract.source``; never empty, because an object store has no
                        empty folders
-    function.pkl       where the workload says that it was pickled: cloudpickle's bytes of ``(function, args, kwargs)``
-    requirements.txt   what pip installs before the instance joins, where there is anything
+    function.pkl       cloudpickle's bytes of ``(function, args, kwargs)``, if the workload is pickled
+    requirements.txt   the requirements that pip installs before the instance joins, if there are any
     wheels/            packages that travel; pip looks here first
-    digests.json       SHA-256 of every other file, verified before anything of the payload is used
+    digests.json       SHA-256 of every other file, verified before any of them is used
 
-The digests of start.py and of digests.json travel with the call that makes the job, not with the files: who may write
-to the bucket, and not call the API, can neither change nor add what an instance runs (``contract.seal``).
+The API call that creates the job contains the digests of start.py and of digests.json. A user who may write to the
+bucket, but not call the API, can therefore not change what an instance runs (``contract.seal``).
 
 A grid sends the payload in two parts, so that the source of 100,000 rows is uploaded once::
 
-    raysm/       the shared part: start.py, raysm.zip, source/ …, under a prefix that is named by its content
-    raysm-job/   the job's own: job.json (the request and the digests), token, function.pkl
+    raysm/       the shared part: start.py, raysm.zip, source/ …; its prefix contains a digest of its content
+    raysm-job/   the job's own part: job.json (the request and the digests), token, function.pkl
 
 The instance joins both parts and verifies the whole as usual.
 """
@@ -59,7 +59,7 @@ PLACEHOLDER = ".raysm"
 # Without slots: cached_property keeps its value in __dict__.
 @dataclass(frozen=True, kw_only=True)
 class Contents:
-    """A payload before it is written: what is in it is decided, and with it what an instance will accept."""
+    """A payload before it is written; its digests are fixed when they are first computed."""
 
     files: Mapping[str, bytes | Path]
     """Content or local file by name, without DIGESTS."""
@@ -67,7 +67,7 @@ class Contents:
     @functools.cached_property
     def digests(self) -> bytes:
         """The content of DIGESTS; reads every file."""
-        # Kept: the call tells this very digest, and a file that changes after it must not slip into a second one.
+        # Cached, because the API call contains this digest; a file that changes later must not change it.
         return json.dumps({name: sha256_of_content(self.files[name]) for name in sorted(self.files)}, indent=1).encode()
 
     @property
@@ -76,12 +76,12 @@ class Contents:
         return Seal(start=sha256_of_content(self.files[START]), digests=sha256_of_content(self.digests))
 
     def write(self, folder: Path) -> None:
-        """Write it into ``folder``, which must not exist yet.
+        """Write the payload into ``folder``, which must not exist yet.
 
         Raises:
-            InvalidRequest: A file of the user's has changed since the digests were taken.
+            InvalidRequest: A file of the user has changed since the digests were computed.
         """
-        # Closed as a whole: the token has a mode of its own, the source and the pickled arguments have not.
+        # The folder is private, because the source and the pickled arguments have no restricted mode of their own.
         folder.mkdir(parents=True, mode=0o700)
         for name, content in self.files.items():
             path = folder / name
@@ -90,7 +90,7 @@ class Contents:
             else:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(content, path)
-        # Last: a file that is written after it counts as added.
+        # Written last, because a later file would count as added.
         put(folder / DIGESTS, self.digests)
         try:
             verify(folder)
@@ -100,15 +100,15 @@ class Contents:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Payload:
-    """A payload that was found whole."""
+    """A verified payload."""
 
     folder: Path
     request: JobRequest
     """The user's request; a script's path is relative to ``source``."""
     token_file: Path
-    """The file of the job's secret: pass its path on, never its content."""
+    """The file with the job's secret; pass on its path, never its content."""
     digest: str
-    """SHA-256 of ``digests.json``: instances with the same digest were told the same."""
+    """SHA-256 of ``digests.json``; instances with the same digest have the same payload."""
 
     @property
     def source(self) -> Path:
@@ -117,7 +117,7 @@ class Payload:
 
     @property
     def function(self) -> Path:
-        """The pickle of ``(function, args, kwargs)``; there where the workload says who pickled it."""
+        """The pickle of ``(function, args, kwargs)``; it exists if the workload is pickled."""
         return self.folder / FUNCTION
 
     @property
@@ -150,12 +150,12 @@ def contents_of(
     Args:
         request: The user's request.
         source: The user's source; None is the result of ``source_of`` for a script.
-        function: The pickle of ``(function, args, kwargs)``, if the workload says that it was pickled.
+        function: The pickle of ``(function, args, kwargs)``, if the workload is pickled.
         wheels: Packages (``.whl``, or source archives that pip can build) that travel along.
         token: The job's secret; None creates one.
 
     Raises:
-        InvalidRequest: The source cannot travel, as ``source_of`` says, or a wheel is not there.
+        InvalidRequest: The source cannot travel, see ``source_of``, or a wheel does not exist.
     """
     is_pickled = request.workload.pickled_by is not None
     assert (function is not None) == is_pickled, "a function goes with its pickle"
@@ -163,7 +163,7 @@ def contents_of(
     if script is not None:
         source = source or source_of(script)
         assert source.script is not None, "a script travels with what it imports"
-        # Before the request is written: a path of this machine means nothing in an instance.
+        # The request must not contain a path of this machine.
         request = dataclasses.replace(request, workload=script.moved_to(source.script))
     check_wheels(wheels)
     files: dict[str, bytes | Path] = {}
@@ -182,19 +182,19 @@ def contents_of(
 
 
 def pack_driver(folder: Path) -> None:
-    """Write into ``folder``, which must not exist yet, what a job of the SageMaker SDK needs of raysm.
+    """Write raysm's files for a job of the SageMaker SDK into ``folder``, which must not exist yet.
 
-    It is a payload without a request and a source: these are made in the instances, of what the SDK sends.
+    They are a payload without a request and a source, which each instance makes from the SDK's files.
     """
     Contents(files=_own_files()).write(folder)
 
 
 def pack_here(request: JobRequest, folder: Path, *, source: Path, token_file: Path) -> None:
-    """Write, in an instance, the payload of a job that came without: it points at the source where that lies.
+    """Write, in an instance, the payload of a job of the SageMaker SDK, with a link to its source.
 
     Args:
         request: The job's request; a script's path is relative to ``source``.
-        folder: Must not exist yet.
+        folder: The folder to write to; it must not exist yet.
         source: The user's source.
         token_file: The job's secret, the same in every instance.
 
@@ -206,10 +206,10 @@ def pack_here(request: JobRequest, folder: Path, *, source: Path, token_file: Pa
     if not (source / script.script).is_file():
         raise InvalidRequest(f"{source} holds no script {script.script!r}")
     folder.mkdir(parents=True, mode=0o700)
-    # Only the link is digested: the SDK brings the code itself.
+    # Only the link has a digest, because the SDK sends the code itself.
     (folder / SOURCE).symlink_to(source, target_is_directory=True)
     put(folder / REQUEST, json.dumps(to_json(request), indent=1))
-    # Not by _own_files: a token that is made here would be another one in every instance.
+    # _own_files would make another token in every instance.
     put(folder / TOKEN, token_file.read_bytes(), mode=0o600)
     put(folder / DIGESTS, json.dumps(digests_of(folder), indent=1))
 
@@ -218,22 +218,22 @@ def _own_files() -> dict[str, bytes | Path]:
     return {
         START: (Path(raysm.__file__).parent / "bootstrap" / START).read_bytes(),
         LIBRARY: library(),
-        # Never an environment variable: DescribeTrainingJob shows those.
+        # A file, because DescribeTrainingJob shows environment variables.
         TOKEN: secrets.token_hex(32).encode(),
     }
 
 
 def check_wheels(wheels: Sequence[Path]) -> None:
-    """Check that the packages that are to travel are there, each under a name of its own.
+    """Check that the wheels exist and have distinct names.
 
     Raises:
-        InvalidRequest: One is not.
+        InvalidRequest: A wheel does not exist, or two have the same name.
     """
     paths: dict[str, Path] = {}
     for wheel in wheels:
         if not wheel.is_file():
             raise InvalidRequest(f"the wheel {str(wheel)!r} is not there, or is no file; build it, or drop it")
-        # They share one folder, where the second would replace the first.
+        # All wheels travel in one folder, where the second would replace the first.
         if wheel.name in paths:
             raise InvalidRequest(
                 f"two wheels are named {wheel.name!r}: {paths[wheel.name]} and {wheel}; give one of them"
@@ -245,8 +245,8 @@ def load(folder: Path) -> Payload:
     """Verify the payload in ``folder`` and read its request.
 
     Raises:
-        InvalidPayload: A file is missing, was added or changed, the request is malformed, or a function was pickled by
-            another Python than this one; one line that says which.
+        InvalidPayload: A file is missing, was added or was changed, the request is malformed, or a function was pickled
+            by another Python than this one.
     """
     digests = verify(folder, TOKEN, REQUEST)
     request = read_request(folder)
@@ -261,10 +261,10 @@ def load(folder: Path) -> Payload:
 
 
 def read_request(folder: Path) -> JobRequest:
-    """Read the request alone: for processes of a job whose payload was verified when it began.
+    """Read the request without verifying the payload, for processes that start after the instance has verified it.
 
     Raises:
-        InvalidPayload: It is malformed.
+        InvalidPayload: The request is malformed.
     """
     try:
         with _importable(folder / SOURCE):
@@ -275,9 +275,9 @@ def read_request(folder: Path) -> JobRequest:
 
 @contextlib.contextmanager
 def _importable(source: Path) -> Iterator[None]:
-    """Let a kind of workload that is not raysm's own be imported from the source that travelled.
+    """Put the user's source into ``sys.path`` during the body, because it may define the kind of the workload.
 
-    Only meanwhile: a module of the user's that is named like one of Python's must not take its place in the bootstrap.
+    Afterwards the bootstrap must not import a user's module that has the name of one of Python's.
     """
     # Bytecode in the payload would count as added when the next process of the job verifies it.
     writes_bytecode, sys.dont_write_bytecode = sys.dont_write_bytecode, True
@@ -286,40 +286,40 @@ def _importable(source: Path) -> Iterator[None]:
         yield
     finally:
         sys.dont_write_bytecode = writes_bytecode
-        with contextlib.suppress(ValueError):  # what was imported has changed the path itself
+        with contextlib.suppress(ValueError):  # the imported module may have changed sys.path
             sys.path.remove(str(source))
 
 
 def _check_function(name: str, python: str, digests: Mapping[str, str]) -> None:
     if FUNCTION not in digests:
         raise InvalidPayload(f"the payload's file {FUNCTION!r} is missing")
-    # cloudpickle writes bytecode of what cannot be imported, and that changes with the minor version alone.
+    # cloudpickle pickles functions as bytecode, which changes only with the minor version.
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     if python != version:
         raise InvalidPayload(
-            f"the function {name} was pickled by Python {python}, but this instance has {version}: it may read it "
-            f"wrongly; use an image with Python {python}, or submit from Python {version}"
+            f"the function {name} was pickled by Python {python}, but this instance has {version}, which may read the "
+            f"pickle wrongly; use an image with Python {python}, or submit from Python {version}"
         )
 
 
 JOB = "job.json"
 """File of the job's own part; start.py reads it too, before raysm can be imported."""
 
-# The pickle contains the arguments, so each row has another one; in the shared part they would never be removed.
+# The pickle contains the arguments of one row.
 OWN = (REQUEST, TOKEN, FUNCTION)
-"""Files that no two jobs have alike."""
+"""Files that differ from job to job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parted:
-    """The parts of one job's payload."""
+    """A payload that is written in two parts."""
 
     contents: Contents
-    """The whole of it."""
+    """The whole payload."""
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the shared part: two jobs with the same one share it."""
+        """SHA-256 of the shared part; jobs with the same digest share it."""
         digests = json.loads(self.contents.digests)
         shared = {name: digest for name, digest in digests.items() if name not in OWN}
         return hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()
@@ -328,27 +328,27 @@ class Parted:
         """Write the shared part into ``folder``, which must not exist yet.
 
         Raises:
-            InvalidRequest: A file of the user's has changed since the digests were taken.
+            InvalidRequest: A file of the user has changed since the digests were computed.
         """
         self.contents.write(folder)
         for name in (*OWN, DIGESTS):
             (folder / name).unlink(missing_ok=True)
 
     def own(self) -> Mapping[str, bytes]:
-        """Return the job's own part by the names of its files."""
+        """Return the files of the job's own part by name."""
         files = {name: self.contents.files[name] for name in OWN if name in self.contents.files}
         contents = {name: content for name, content in files.items() if isinstance(content, bytes)}
         assert contents.keys() == files.keys(), "made here, never files of the user's"
-        # In one object: each costs a request a row.
+        # One object, because each object costs a request for each row.
         job = {"digests": self.contents.digests.decode(), "request": contents.pop(REQUEST).decode()}
         return {JOB: json.dumps(job).encode(), **contents}
 
 
 def join(shared: Path, job_part: Path, folder: Path) -> Path:
-    """Make the whole payload in ``folder``, which must not exist yet; return it. It is not verified yet.
+    """Join both parts into a payload in ``folder``, which must not exist yet; return the folder, unverified.
 
     Raises:
-        InvalidPayload: The job's own part is not there, or is none.
+        InvalidPayload: The job's own part is missing or malformed.
     """
     try:
         job = read_json(job_part / JOB)
@@ -357,7 +357,7 @@ def join(shared: Path, job_part: Path, folder: Path) -> Path:
         files = {name: (job_part / name).read_bytes() for name in (TOKEN, *optional)}
     except (InvalidConfig, OSError, KeyError, TypeError) as error:
         raise InvalidPayload(f"no payload: the job's own part in {job_part} cannot be read: {error}") from error
-    # Copied, not linked: Python takes the folder of what a link leads to for a script's own.
+    # Copies, because Python takes the folder of a link's target for a script's own folder.
     shutil.copytree(shared, folder)
     folder.chmod(0o700)
     put(folder / REQUEST, request)

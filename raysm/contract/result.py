@@ -14,7 +14,7 @@ MANIFEST = "manifest.json"
 """Name of the manifest in the result's folder; it is written last, so a result with a manifest is complete."""
 
 MARK = ".raysm"
-"""Name of a file in a result's folder: an incomplete result has it, a folder of the user's has not."""
+"""Name of a file in the folder of an incomplete result, which a user's own folder does not have."""
 
 VALUE = "result.pkl"
 """Name of a function's value, pickled by cloudpickle, in the result's folder."""
@@ -36,7 +36,7 @@ TRAINING = "training.json"
 """Name of a training's ``Measured``, beside the model."""
 
 SERVICE_REASON = 1024
-"""Characters of FailureReason, of which the failure file is a part."""
+"""Maximum length of FailureReason, which contains the failure file's text."""
 
 # SageMaker writes AlgorithmError: before it and the exit code after it, and cuts the whole.
 MAX_REASON = 950
@@ -105,7 +105,7 @@ class Measured:
     """Measurements of a training."""
 
     summary: str
-    """One sentence that names what it waited for most."""
+    """One sentence about what the training waited for most."""
     measures: Mapping[str, float]
     """Figures, with units in their names: ``steps_per_s``, ``data_s``."""
 
@@ -176,7 +176,7 @@ class Manifest:
         return path
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as it stands in ``manifest.json``: dictionaries, lists, text and numbers."""
+        """Return the content of ``manifest.json``: dictionaries, lists, text and numbers."""
         content: dict[str, Any] = to_json(self)
         return content
 
@@ -199,7 +199,7 @@ class Manifest:
 def own_manifest(folder: Path) -> Manifest | None:
     """Return the manifest that raysm wrote into a folder; None if there is none, or a user's own file of that name."""
     path = folder / MANIFEST
-    # A user's own can be large: raysm's begins with the job.
+    # The first bytes are checked, because a user's own file can be large.
     try:
         with path.open("rb") as file:
             if not file.read(64).lstrip().startswith(b'{\n "job": '):

@@ -6,17 +6,17 @@ from raysm.contract.parcels import load
 
 
 class Scattered:
-    """Stands for a value in the arguments of a session's calls, which get the value itself.
+    """A handle of a value for the arguments of a session's calls; a call receives the value itself.
 
-    Its arrays lie in memory that all processes of an instance share, and can only be read.
+    Arrays in the value are read-only, because all processes of an instance share their memory.
     """
 
     def __init__(self, reference: bytes, size: int) -> None:
-        """Know of it.
+        """Create the handle.
 
         Args:
-            reference: The pickled reference of Ray's.
-            size: Bytes of the value.
+            reference: The pickled reference to the object in Ray's store.
+            size: Size of the value in bytes.
         """
         self._reference, self._size = reference, size
 

@@ -15,14 +15,15 @@ from raysm.errors import InvalidConfig, InvalidPayload
 START = "start.py"
 DIGESTS = "digests.json"
 
-# One line, and at most 256 characters, as the API has it. What it compares it also runs, and nothing that lies beside:
-# neither beside that file nor in the folder where the container begins, which Python has first for a program of -c.
+# The API allows one line of at most 256 characters. The code runs exactly the bytes that it has compared, and imports
+# nothing from the file's folder or from the working folder, which ``python -c`` puts first in sys.path.
 CHECKED = (
     "from sys import*;path[0]or path.pop(0);from hashlib import*;f,d,o=argv[1:4];b=open(f,'rb').read();"
     "d==sha256(b).hexdigest()or[open(o,'w').write(f+' is not the one that was sent'),exit(2)];"
     "exec(compile(b,f,'exec'),{'__name__':'__main__','__file__':f})"
 )
-"""Python: runs the file that the first argument names if its SHA-256 is the second; else says so in the third."""
+"""Python code that runs the file in its first argument if the second is its SHA-256; else the third, a file, gets the
+error."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,13 +36,13 @@ class Seal:
     """SHA-256 of DIGESTS."""
 
     def command(self, folder: PurePath, failure: PurePath) -> list[str]:
-        """Return what an instance runs that finds the payload in ``folder``, and says in ``failure`` why it cannot."""
-        # Exec form: of a shell in front SIGTERM would end that alone, or, where it is PID 1, not even that.
+        """Return the command of an instance with the payload in ``folder`` and the failure file ``failure``."""
+        # No shell: SIGTERM would end only the shell, or as PID 1 not even that.
         return ["python3", "-c", CHECKED, str(folder / START), self.start, str(failure), self.digests]
 
 
 def verify(folder: Path, *needed: str) -> dict[str, str]:
-    """Compare every file of ``folder`` with its digest; return them.
+    """Compare every file of ``folder`` with its digest; return the digests by name.
 
     Args:
         folder: A payload, or a driver folder.
@@ -75,9 +76,9 @@ def verify(folder: Path, *needed: str) -> dict[str, str]:
 
 
 def digests_of(folder: Path) -> dict[str, str]:
-    """Return the digest of everything in ``folder`` that is not a folder, by its name; DIGESTS itself is left out.
+    """Return the digests of all files and links below ``folder``, except DIGESTS, by name.
 
-    The digest of a file is its SHA-256, that of a link the SHA-256 of where it leads. Links are not followed.
+    Links are not followed; the digest of a link is that of its target's path.
     """
     paths = sorted(path for path in folder.rglob("*") if path != folder / DIGESTS)
     return {
@@ -86,7 +87,7 @@ def digests_of(folder: Path) -> dict[str, str]:
 
 
 def sha256_of_content(content: bytes | Path) -> str:
-    """Return the SHA-256 of a content, or of a file's."""
+    """Return the SHA-256 of bytes, or of the content of a file."""
     return hashlib.sha256(content).hexdigest() if isinstance(content, bytes) else sha256_of(content)
 
 

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any, TypeAlias
 
 CLASSES: Mapping[str, str] = {r"\p{L}": r"\w", r"\p{N}": r"\w", r"\p{Z}": r"\s", r"\p{Alnum}": "a-zA-Z0-9"}
-"""Character classes of Java, which the API uses inside brackets, in Python's words."""
+"""Python's equivalents of Java's character classes, which the API uses inside brackets."""
 
 ANYTHING = re.compile(r".*", re.DOTALL)
 
@@ -23,7 +23,7 @@ ANYTHING = re.compile(r".*", re.DOTALL)
 def compiled(pattern: str) -> re.Pattern[str]:
     """Compile a pattern of the API, which is written for Java; one that Python cannot compile matches everything.
 
-    ``.*`` stands in the model where the API takes any text, line breaks too; ``.+`` takes one line.
+    In the model ``.*`` also matches line breaks, but ``.+`` matches one line.
     """
     for java, python in CLASSES.items():
         pattern = pattern.replace(java, python)
@@ -64,20 +64,20 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The step into a map by a key that is itself what is wrong."""
+    """The step to a key of a map, if the key itself is wrong."""
 
     key: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The step into a map to the value of a key."""
+    """The step to the value of a key of a map."""
 
     key: Any
 
 
 Step: TypeAlias = str | int | Key | Entry
-"""One step of the way into a request: a member's name, the index in a list from 0, a key of a map, a key's value."""
+"""One step of a path into a request: a member's name, an index in a list, a key of a map, or a key's value."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

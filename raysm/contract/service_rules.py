@@ -14,7 +14,7 @@ from raysm.contract.job_api import APIS, PROCESSING, TRAINING, JobApi, preferred
 from raysm.request.limits import MAX_RUNTIME_S
 
 DEFAULT_RUNTIME_S = 86_400
-"""Seconds that a job may run that does not say; the API's own default."""
+"""The API's default for the seconds that a job may run."""
 
 REFERENCE = "https://docs.aws.amazon.com/sagemaker/latest/APIReference"
 GUIDE = "https://docs.aws.amazon.com/sagemaker/latest/dg"
@@ -33,11 +33,11 @@ class _Rule:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Breach:
-    """One place of a request that breaks a rule."""
+    """One violation of a rule."""
 
     message: str
     source: str
-    """URL of the page that has the rule."""
+    """URL of the page that documents the rule."""
     remedy: str
     """A remedy in raysm's options; empty if the message says it."""
     is_quota: bool
@@ -162,7 +162,7 @@ def _channel_names(request: Parameters) -> Iterator[str]:
     for name in names:
         # The model's pattern allows them, and the embedded SageMaker makes a folder of each channel's name.
         if name in (".", ".."):
-            yield f"channel {name!r}: the name would be a folder's that is there already; give another"
+            yield f"channel {name!r}: a folder of that name exists already; give another name"
 
 
 @_rule(TRAINING, source=f"{REFERENCE}/API_Channel.html")
@@ -192,14 +192,14 @@ def _groups_of(channel: Parameters) -> set[str]:
 @_rule(
     TRAINING,
     source=f"{GUIDE}/model-access-training-data.html",
-    remedy="give the folder that it lies in, with a slash at its end, or mode='File'",
+    remedy="give the object's folder, with a slash at the end, or mode='File'",
 )
 def _fast_file(request: Parameters) -> Iterator[str]:
     mode = request["AlgorithmSpecification"].get("TrainingInputMode")
     for channel in request.get("InputDataConfig") or []:
         source = channel["DataSource"].get("S3DataSource") or {}
         uri = source.get("S3Uri", "")
-        # A channel without a mode has the job's.
+        # The job's mode is the default of its channels.
         if (channel.get("InputMode") or mode) != "FastFile":
             continue
         if source.get("S3DataType", "S3Prefix") != "S3Prefix":
@@ -293,7 +293,7 @@ def _volume_size(request: Parameters) -> Iterator[str]:
 
 
 def _volume_of(request: Parameters) -> tuple[str, Parameters, list[str]]:
-    """Return the path of what says the volume, what says it, and the instance types that have it."""
+    """Return the path of the structure with the volume's size, the structure itself, and its instance types."""
     path = "ResourceConfig" if "ResourceConfig" in request else "ProcessingResources.ClusterConfig"
     resources: Any = request
     for key in path.split("."):
@@ -306,7 +306,7 @@ def _volume_of(request: Parameters) -> tuple[str, Parameters, list[str]]:
 def _tags(request: Parameters) -> Iterator[str]:
     keys = [tag["Key"] for tag in request.get("Tags") or []]
     for key in keys:
-        # In upper case too.
+        # AWS reserves the prefix in upper case too.
         if key.lower().startswith("aws:"):
             yield f"Tags: the key {key!r} begins with aws:, which is reserved"
     if len(set(keys)) != len(keys):

@@ -1,9 +1,9 @@
 """The protocol of a session: calls, their answers, and how they travel.
 
-A request for a call, and the answer, are each a *frame*: one line of JSON and, behind it, bytes that only their
-receiver reads: a pickle, or the source of a cell. Every request is made under an id of the client's choosing and
-may be repeated: a call is executed once, and a repeated call gets the same answer. Calls go as frames over the client's
-WebSocket, each question with a number that its answer repeats; large ones go by HTTP. Standard library alone.
+A request for a call, and its answer, are each a *frame*: one line of JSON, followed by bytes that only the receiver
+reads, such as a pickle or the source of a cell. The client chooses an id for each request and may repeat the request:
+the call is executed once, and the repetition gets the same answer. Frames travel over the client's WebSocket, where an
+answer repeats the number of its request; large ones travel by HTTP. This module needs only the standard library.
 """
 
 import contextlib
@@ -27,12 +27,12 @@ WARNING = "warning"
 CLOSING = "closing"
 """State of a job: its session ends; the detail says why."""
 
-# Six of them within lifetime.ATTACHED_S: one or two lost ones detach no client.
+# Six heartbeats fit into lifetime.ATTACHED_S, so one or two lost ones do not detach a client.
 HEARTBEAT_S = 5.0
 """Seconds between the heartbeats of a client."""
 
 MAX_BODY_BYTES = 2 << 30
-"""Bytes of one request that the session holds in memory; files that are transferred have no limit."""
+"""Maximum size of a request, which the session holds in memory; transferred files have no limit."""
 
 # Kinds of calls
 CALL = "call"
@@ -40,15 +40,15 @@ CALL = "call"
 BATCH = "batch"
 """A pickled function and several items, in a process of its own on any instance."""
 SHELL = "shell"
-"""A command, on an instance."""
+"""A shell command on an instance."""
 SCATTER = "scatter"
-"""A parcel that becomes an object of Ray's, whose pickled reference is the outcome."""
+"""A parcel to put into Ray's object store; the outcome is a pickled reference to it."""
 CELL = "cell"
-"""Source code, in the namespace of the session."""
+"""Source code to run in the namespace of the session."""
 PUSH = "push"
-"""Pickled values by name, into the namespace."""
+"""Pickled values, by name, to set in the namespace."""
 PULL = "pull"
-"""Names of the namespace, whose values come back by name."""
+"""Names whose values in the namespace are the outcome."""
 
 # States of a call; a client keeps waiting in a state that it does not know.
 WAITING = "waiting"
@@ -81,7 +81,7 @@ class Versions:
     @staticmethod
     @functools.cache
     def here() -> "Versions":
-        """Return the versions of this process, by pip's records: importing Ray alone would take seconds."""
+        """Return the versions in this process, from the packages' metadata, because importing Ray takes seconds."""
         from importlib import metadata
 
         import raysm
@@ -119,11 +119,11 @@ class CallRequest:
     function: str = ""
     """For a batch: the digest under which its function was sent."""
     first: int = 0
-    """Of a batch: the number of its first item among all."""
+    """For a batch: the number of its first item among all items."""
     unpack: bool = False
-    """Whether each item of a batch is a tuple of arguments."""
+    """For a batch: True if each item is a tuple of arguments."""
     retries: int = 0
-    """For a batch: how often an item is tried again."""
+    """For a batch: maximum number of retries of an item."""
     return_exceptions: bool = False
     """For a batch: continue after an item that failed."""
     host: str = ""
@@ -146,9 +146,9 @@ class CallStatus:
     """``WAITING``, ``RUNNING`` or ``DONE``."""
     failed: bool = False
     output_end: int = 0
-    """Characters that it has printed."""
+    """Number of characters that it has printed."""
     took_s: float = 0.0
-    """Seconds since its start, or that it ran."""
+    """Seconds that it has run."""
     bytes: int = 0
     """Size of its outcome."""
 
@@ -196,7 +196,7 @@ class RemoteError:
     """Name of its class."""
     message: str
     traceback: str = ""
-    """As Python prints it, without raysm's own frames."""
+    """The traceback as Python prints it, without raysm's own frames."""
     host: str = ""
     """The instance where it was raised."""
     cancelled: bool = False
@@ -215,12 +215,12 @@ class Outcome:
     """The result of a call."""
 
     error: RemoteError | None = None
-    """Why it failed; None where it did not."""
+    """The error of a failed call; None if the call succeeded."""
     pickled: Any = b""
-    """Its value as a parcel, in one piece or a list; of a call that failed its exception, empty if that cannot be
+    """The value as a parcel, in one piece or a list; for a failed call the exception, or empty if that cannot be
     pickled."""
     shown: Mapping[str, Any] = field(default_factory=dict)
-    """The value of a cell's last line as it shows itself, by MIME type; JSON."""
+    """The rich representations of the value of a cell's last line, by MIME type, as JSON."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """IPython's metadata for ``shown``, by MIME type."""
 
@@ -230,17 +230,17 @@ class Outcome:
 
     def pieces(self) -> list[Piece]:
         """Return it as bytes in pieces."""
-        # The value stays a pickle within the frame: whoever passes it on need not be able to read it.
+        # The value stays pickled inside the frame, so that intermediate processes need not unpickle it.
         error = None if self.error is None else to_json(self.error)
         head = frame({"error": error, "shown": dict(self.shown), "metadata": dict(self.metadata)})
         return [head, *(self.pickled if isinstance(self.pickled, list) else [self.pickled])]
 
     @staticmethod
     def decode(content: Content) -> "Outcome":
-        """Read what ``encode`` made.
+        """Parse the bytes that ``encode`` returned.
 
         Raises:
-            InvalidConfig: It is none.
+            InvalidConfig: They are not an outcome.
         """
         head, pickled = unframe(content)
         error = None if head.get("error") is None else from_json(RemoteError, head["error"], "error")
@@ -248,24 +248,24 @@ class Outcome:
 
 
 def frame(head: Mapping[str, Any], body: bytes = b"") -> bytes:
-    """Return one line of JSON, and ``body`` behind it."""
+    """Return one line of JSON, followed by ``body``."""
     return padded_line(json.dumps(head).encode()) + body
 
 
 def unframe(content: Content) -> tuple[dict[str, Any], Any]:
-    """Return what ``frame`` was given; the body of bytes as bytes, else as a part of ``content``.
+    """Split a frame into head and body; the body of ``bytes`` is a copy, otherwise a view of ``content``.
 
     Raises:
-        InvalidConfig: It is no frame.
+        InvalidConfig: ``content`` is not a frame.
     """
-    # JSON never has a newline of its own here: json.dumps writes those of texts as \n.
+    # The first newline ends the head, because json.dumps escapes newlines.
     end = content.find(b"\n")
     try:
         head = json.loads(content[:end])
-    # RecursionError: a hostile head of a thousand brackets is no frame either.
+    # A hostile head of a thousand brackets raises RecursionError.
     except (ValueError, RecursionError) as error:
         raise InvalidConfig(f"no frame of a session: {error}") from error
-    # Without a newline it may be cut off: half a head can still be whole JSON.
+    # A head without a newline may be incomplete, although it is valid JSON.
     if end < 0 or not isinstance(head, dict):
         raise InvalidConfig("no frame of a session: its first line is not a JSON object")
     return head, content[end + 1 :] if isinstance(content, bytes) else memoryview(content)[end + 1 :]
@@ -277,7 +277,7 @@ CHUNK_BYTES = 1 << 18
 def relay(one: socket.socket, other: socket.socket) -> None:
     """Pass bytes in both directions until both have ended, then close both sockets.
 
-    Each direction ends by itself: after the end of a request the answer can still arrive.
+    The directions end separately, so that an answer can still arrive after the end of the request.
     """
     with one, other:
         back = threading.Thread(target=_pass_on, args=(other, one), name="relay", daemon=True)

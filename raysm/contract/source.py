@@ -1,9 +1,9 @@
-"""Find what of the user's source travels with a job.
+"""Find the files of the user's source that travel with a job.
 
-A script takes along the modules and packages beside it that it imports, and those that these import. They are found by
+With a script travel the modules and packages beside it that it imports, and those that these import. They are found by
 parsing the files, as Python would find them with the script's folder first in ``sys.path``; nothing is imported. A
-package travels whole: its code, and of its other files those of at most 1 MB. A source folder that the user names
-travels whole. Hidden files, caches, virtual environments and earlier results of raysm stay behind.
+package travels whole, except files over 1 MB that are not code. A source folder that the user names travels whole.
+Hidden files, caches, virtual environments and earlier results of raysm never travel.
 """
 
 import ast
@@ -24,7 +24,7 @@ SUFFIXES = (*importlib.machinery.EXTENSION_SUFFIXES, *importlib.machinery.SOURCE
 """Suffixes of modules, in Python's order."""
 
 CODE_SUFFIXES = (".py", ".pyi", ".so", ".pyd")
-"""Suffixes of files that are code, whatever their size."""
+"""Suffixes of files that count as code, whatever their size."""
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 """Nodes whose bodies do not run when the module is imported."""
@@ -42,13 +42,13 @@ def read_tree(path: Path) -> ast.Module:
     """Parse a Python file.
 
     Raises:
-        SyntaxError: This Python cannot read it.
+        SyntaxError: This Python cannot parse it.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the user's odd escapes the job itself will warn
+        warnings.simplefilter("ignore")  # the job itself will print the warnings
         try:
             return ast.parse(path.read_bytes(), str(path))
-        except (ValueError, RecursionError, MemoryError) as error:  # NUL bytes; brackets without end
+        except (ValueError, RecursionError, MemoryError) as error:  # NUL bytes, or too many brackets
             raise SyntaxError(str(error)) from error
 
 
@@ -59,23 +59,22 @@ def _named_by(node: ast.AST) -> Iterator[str]:
         case ast.ImportFrom(module=str(module), level=0):
             yield module.partition(".")[0]
         case ast.Call(func=ast.Name(id=called) | ast.Attribute(attr=called), args=[ast.Constant(str(module)), *_]):
-            # The name of a module that is made up at run time cannot be read here.
             if called in CALLS:
                 yield module.partition(".")[0]
 
 
 def imported_modules(files: Iterable[Path]) -> set[str]:
-    """Return the top-level names that Python files import; one that cannot be parsed imports nothing."""
+    """Return the top-level names that Python files import; files that cannot be parsed are skipped."""
     return set().union(*(names.all for names in map(_names_in, files)))
 
 
 def late_modules(files: Iterable[Path]) -> set[str]:
-    """Return those of them that are imported inside functions: not before these are called."""
+    """Return the top-level names that Python files import inside functions."""
     return set().union(*(names.late for names in map(_names_in, files)))
 
 
 def imports_its_package_late(file: Path) -> bool:
-    """Return whether a file imports from its own package by dots, inside functions."""
+    """Return whether a file has a relative import inside a function."""
     return _names_in(file).is_late_by_dots
 
 
@@ -84,18 +83,18 @@ class _Names:
     all: frozenset[str] = frozenset()
     late: frozenset[str] = frozenset()
     is_late_by_dots: bool = False
-    """True if a function imports ``from . import …``."""
+    """True if a function has a relative import, ``from . import …``."""
 
 
 def _names_in(path: Path) -> _Names:
     try:
         is_now = path.stat()
         return _names_read(path, is_now.st_mtime_ns, is_now.st_size)
-    except (SyntaxError, OSError):  # a template, or Python 2: its import will fail in the job
+    except (SyntaxError, OSError):  # for example a template or Python 2, whose import would fail in the job too
         return _Names()
 
 
-# A program that submits often has the same files each time: 800 of them took 7 s to read, with every function.
+# Cached, because parsing 800 files takes 7 s, and a program that submits often has the same files each time.
 @functools.lru_cache(maxsize=16_384)
 def _names_read(path: Path, changed_ns: int, size: int) -> _Names:
     at_once: set[str] = set()
@@ -112,11 +111,11 @@ def _names_read(path: Path, changed_ns: int, size: int) -> _Names:
 
 
 def find_module(name: str, folder: Path) -> Path | None:
-    """Return the file or package folder that ``import name`` would find in ``folder``; None where it would find none.
+    """Return the file or package folder that ``import name`` would find in ``folder``; None if there is none.
 
     Args:
         name: A top-level name.
-        folder: The one that comes first in ``sys.path``.
+        folder: The first folder in ``sys.path``.
     """
     package = folder / name
     if (package / "__init__.py").is_file():
@@ -131,27 +130,27 @@ def find_module(name: str, folder: Path) -> Path | None:
 
 @functools.cache
 def _is_installed(name: str, folder: Path) -> bool:
-    """Return whether a package or module of that name lies elsewhere: it wins over a folder without ``__init__.py``."""
+    """Return whether another folder has a module of that name, which Python prefers to a namespace package."""
     places = [place for place in sys.path if Path(place or ".").resolve() != folder.resolve()]
     spec = importlib.machinery.PathFinder.find_spec(name, places)
-    # Among folders without __init__.py the first one wins: the script's.
+    # Another namespace package has no origin; of two, Python takes the first, which is the script's.
     return spec is not None and spec.origin is not None
 
 
 MAX_BYTES = 50_000_000
-"""Limit for a script without a source folder: more is unlikely to be code."""
+"""Maximum size for a script without a source folder; more is unlikely to be code."""
 
 MANY_FILES = 1_000
-"""Number of files from which on a warning is printed: a project of code has fewer."""
+"""Maximum number of files without a warning; projects have fewer files of code."""
 
 MAX_DATA_BYTES = 1_000_000
-"""Limit for a data file of a package: word lists and configurations, not weights."""
+"""Maximum size of a data file in a package: enough for word lists and configurations, but not for weights."""
 
 MAX_NAMED = 3
-"""Files, and folders, that a sentence names."""
+"""Number of files, and of folders, that a message names."""
 
 OWN = "raysm"
-"""Travels with every payload."""
+"""raysm's own package, which is in every payload anyway."""
 
 MISSING = re.compile(r"No module named '([\w.]+)'")
 """Python's message about a missing module."""
@@ -168,9 +167,9 @@ class Source:
     files: Mapping[str, Path]
     """Local paths by the name below the source folder of the instance, POSIX."""
     left_behind: Mapping[str, Path] = field(default_factory=dict)
-    """Files of the packages that are too large to be code."""
+    """Large files of the packages, which do not travel because they are not code."""
     outside: Mapping[str, Path] = field(default_factory=dict)
-    """Files that travel although a link leads out of the folder to them: their real paths by name."""
+    """Real paths, by name, of files outside of the folder that travel because a link leads to them."""
 
     def __post_init__(self) -> None:
         for name in self.files:
@@ -214,11 +213,11 @@ class Source:
         )
 
     def remedy_for(self, failure: str) -> str | None:
-        """Return the remedy for a failure that lacks a module which is beside the script; None for other failures."""
+        """Return the remedy for a failure whose missing module lies beside the script; None for other failures."""
         missing = MISSING.search(failure)
-        # Python names the submodule, and the package is beside the script.
+        # The message may name a submodule of a package beside the script.
         module = find_module(missing[1].partition(".")[0], self.folder) if missing else None
-        # A module that travelled is missing for another reason.
+        # A module that has travelled is missing for another reason.
         if module is None or any(path == module or module in path.parents for path in self.files.values()):
             return None
         shown = f"{module.name}/" if module.is_dir() else module.name
@@ -234,10 +233,10 @@ class Source:
 
 
 def source_of(workload: EntryScript) -> Source:
-    """Find what travels with a script.
+    """Find the files that travel with a script.
 
     Raises:
-        InvalidRequest: The script or its folder is not there, Python cannot read the script, or what it imports is too
+        InvalidRequest: The script or its folder does not exist, Python cannot parse the script, or its imports are too
             large to be code.
     """
     _check_there(workload)
@@ -251,19 +250,19 @@ def source_of(workload: EntryScript) -> Source:
         return Source(script=script_name, folder=folder, files=files, outside=outside)
     script = Path(workload.script)
     try:
-        # For its error only: a script that cannot be parsed would travel without its imports and fail later.
+        # A script that cannot be parsed would travel without its imports and fail in the job.
         read_tree(script)
     except SyntaxError as error:
         raise InvalidRequest(
-            f"{workload.script}, line {error.lineno or 1}: {error.msg}; correct it, or, where another Python runs it, "
+            f"{workload.script}, line {error.lineno or 1}: {error.msg}; correct it, or, if another Python runs it, "
             f"send its folder unread, with {option('source_dir')}"
         ) from error
-    # Python looks beside the file that a link names.
+    # If the script is a link, Python imports from the folder of its target.
     return _with_neighbours(script, imported_modules([script]), script.resolve().parent)
 
 
 def source_of_modules(names: Iterable[str], folder: Path) -> Source:
-    """Find those of the modules ``names`` that lie in ``folder``, and what they import there.
+    """Find the modules ``names`` that lie in ``folder``, and the modules there that they import.
 
     Raises:
         InvalidRequest: They are too large to be code.
@@ -340,7 +339,7 @@ def _is_no_source(folder: Path) -> bool:
     if (folder / "pyvenv.cfg").is_file() or (folder / MARK).is_file():
         return True
     try:
-        # Others may have a manifest.json too.
+        # A user's folder may contain another manifest.json.
         Manifest.read(folder)
     except (InvalidConfig, InvalidRequest):
         return False

@@ -56,11 +56,11 @@ def _files_below(folder: Path, above: frozenset[tuple[int, int]]) -> Iterator[Pa
         status = os.stat(folder)
         with os.scandir(folder) as scanned:
             entries = sorted(scanned, key=lambda entry: entry.name)
-    # As os.walk does. Other errors are raised: a folder that cannot be read for lack of file descriptors would look
-    # empty, and its files be removed elsewhere.
+    # os.walk ignores these errors too. Others are raised: a folder that cannot be read for lack of file descriptors
+    # would look empty, and a caller might remove the copies of its files.
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return
-    # A link to a parent folder would be followed for ever.
+    # Otherwise a link to a parent folder would be followed forever.
     if (status.st_dev, status.st_ino) in above:
         return
     yield from (Path(entry) for entry in entries if entry.is_file(follow_symlinks=False) or os.path.isfile(entry))
@@ -78,7 +78,7 @@ UNFINISHED = re.compile(rf"\..+\.[0-9a-f]{{8}}{re.escape(PARTIAL)}", re.DOTALL)
 """The names that ``replacing`` chooses; a user's own ``download.partial`` does not match."""
 
 OPEN = 0o666
-"""Mode of a file that is no secret, before the umask."""
+"""Mode of a file that is not secret, before the umask."""
 
 
 class Unfinished:
@@ -93,7 +93,7 @@ class Unfinished:
         make_folder(path.parent, within)
         self._path = path
         self.beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL}")
-        # Not by tempfile, whose files are 0600: colleagues could not read a result.
+        # tempfile would set the mode 0600, so that colleagues could not read a result.
         os.close(os.open(self.beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
 
     def place(self) -> None:
@@ -104,7 +104,7 @@ class Unfinished:
     def place_first(self) -> None:
         """Flush it to the disk and link it to its place, unless another process was first."""
         self._settle()
-        # No rename: it would replace a file that another process placed meanwhile.
+        # A rename would replace a file that another process has placed meanwhile.
         with contextlib.suppress(FileExistsError):
             os.link(self.beside, self._path)
 
@@ -137,7 +137,7 @@ def replacing(path: Path, mode: int = OPEN, within: Path | None = None) -> Itera
 
 @contextlib.contextmanager
 def removed_if_torn(path: Path) -> Iterator[None]:
-    """Remove ``path`` if the body, which writes it, raises. A killed process leaves it torn: readers check this."""
+    """Remove ``path`` if the body, which writes it, raises. A killed process leaves it torn, so readers must check."""
     try:
         yield
     except BaseException:

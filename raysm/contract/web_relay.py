@@ -1,7 +1,7 @@
-"""Pass a browser's requests, WebSockets too, on to another server, and its answers back.
+"""Relay a browser's HTTP requests and WebSockets to another server.
 
-Both ends of the way to a Jupyter server do so: the proxy beside the browser, and the session's server on the head. What
-tells who asks stays behind at each of them: they have decided by it, and the next one decides by what it is given.
+Two servers between a browser and Jupyter do so: the proxy on the user's machine, and the session's server on the head.
+Each authenticates the request itself, and removes the caller's credentials before it passes the request on.
 """
 
 import asyncio
@@ -28,30 +28,31 @@ NOT_UP = HOP_BY_HOP | {
     "x-proxycontextpath",
     "x-ray-authorization",
 }
-"""Whatever says who asks, and the secret path of the page, which Ray would write into its access log. Origin, because
-the other server would compare it with its own name: the proxy has already refused pages of other sites."""
+"""Headers that are not sent to the other server: credentials, and the secret path of the page, which Ray would write
+into its access log. Also Origin, which the other server would compare with its own name; the proxy has already refused
+pages of other sites."""
 
 NOT_DOWN = HOP_BY_HOP | {"set-cookie", "content-length", "server", "date"}
-"""Cookies know no ports: those of two servers on one machine would overwrite each other."""
+"""Headers that are not sent back. Cookies do not depend on the port, so two servers on one machine would overwrite each
+other's cookies."""
 
 CONNECT_S = 20.0
-"""Through a tunnel the first connection takes a handshake of several seconds."""
+"""Seconds to connect; the first connection through a tunnel has a handshake of several seconds."""
 
 
 def open_relay(way: str | OpenConnection) -> "aiohttp.ClientSession":
-    """Return a client that passes requests on.
+    """Return a client for ``relay``.
 
     Args:
-        way: The path of the Unix socket at which the other server listens, or what connects to the address of each
-            request's URL.
+        way: The path of the other server's Unix socket, or a function that connects to the host and port of a URL.
     """
     import aiohttp
 
     return aiohttp.ClientSession(
-        # A computing kernel sends nothing for hours, and each notebook has its WebSocket.
+        # No limits: each notebook has a WebSocket, on which a computing kernel may send nothing for hours.
         connector=aiohttp.UnixConnector(way, limit=0) if isinstance(way, str) else checked_connector(way),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
-        # Compressed content is passed on as it is.
+        # Compressed content is passed on unchanged.
         auto_decompress=False,
         cookie_jar=aiohttp.DummyCookieJar(),
     )
@@ -60,13 +61,13 @@ def open_relay(way: str | OpenConnection) -> "aiohttp.ClientSession":
 async def relay(
     request: "web.Request", session: "aiohttp.ClientSession", url: str, headers: Mapping[str, str] | None = None
 ) -> "web.StreamResponse":
-    """Pass a request on to ``url``, and its answer back, piece by piece; 502 if the server does not answer.
+    """Pass a request on to ``url`` and stream the answer back; answer 502 if the server does not answer.
 
     Args:
-        request: The browser's.
-        session: The session ``open_relay`` returned.
-        url: The address to ask, quoted as it came.
-        headers: Headers for the other server, beside the browser's own.
+        request: The browser's request.
+        session: The session that ``open_relay`` returned.
+        url: The URL to request, percent-encoded as the browser sent it.
+        headers: Headers for the other server in addition to the browser's own.
     """
     import aiohttp
     from aiohttp import web
@@ -74,18 +75,18 @@ async def relay(
     kept = [pair for pair in _kept(request.headers.items(), NOT_UP) if not pair[0].lower().startswith("x-forwarded-")]
     all_headers = kept + list((headers or {}).items())
     try:
-        # Not every browser says "Connection: Upgrade" alone, but all say what they want to upgrade to.
+        # Browsers send different values of Connection, but all name the protocol in Upgrade.
         if request.headers.get("Upgrade", "").lower() == "websocket":
             return await _relay_socket(request, session, url, all_headers)
         return await _relay_request(request, session, url, all_headers)
     except aiohttp.WSServerHandshakeError as error:
         return web.Response(status=error.status)
     except (OSError, aiohttp.ClientError) as error:
-        return web.Response(status=502, text=f"nobody answers there: {error}")
+        return web.Response(status=502, text=f"the server does not answer: {error}")
 
 
 async def pass_on(answer: "aiohttp.ClientResponse", response: "web.StreamResponse", request: "web.Request") -> None:
-    """Pass on the body of an answer as it comes, until one of the two ends is gone."""
+    """Stream the body of an answer until it ends or one of the two connections breaks."""
     import aiohttp
 
     try:
@@ -94,9 +95,8 @@ async def pass_on(answer: "aiohttp.ClientResponse", response: "web.StreamRespons
             await response.write(piece)
         await response.write_eof()
     except (ConnectionError, aiohttp.ClientError):
-        # A page that was closed while its log streamed is no fault: aiohttp would write a traceback. Where it is the
-        # other server that has gone, half an answer must not look like a whole one: ended in order, a browser would
-        # show it.
+        # If the browser has closed the page, there is nothing to report. If the other server is gone, the connection
+        # is aborted, because a browser would show half an answer that ends normally as a whole one.
         if request.transport is not None:
             request.transport.abort()
 
@@ -111,9 +111,9 @@ async def _relay_request(
     from aiohttp import web
     from yarl import URL
 
-    # Streamed: an upload of a gigabyte is not kept in memory.
+    # A stream, because an upload of a gigabyte must not be kept in memory.
     body = request.content if request.body_exists else None
-    # Encoded already: what a browser has quoted once must not be quoted again.
+    # encoded=True, because the browser has percent-encoded the URL already.
     target = URL(url, encoded=True)
     async with session.request(request.method, target, headers=headers, data=body, allow_redirects=False) as answer:
         passed = _kept(answer.headers.items(), NOT_DOWN)
@@ -130,9 +130,9 @@ async def _relay_socket(
 
     offered = request.headers.get("Sec-WebSocket-Protocol", "")
     protocols = [word.strip() for word in offered.split(",") if word.strip()]
-    # The handshake is each connection's own.
+    # Each of the two connections has a handshake of its own.
     headers = [(name, value) for name, value in headers if not name.lower().startswith("sec-websocket-")]
-    # First that side: one that refuses is to be a refusal for the browser, not a connection that closes.
+    # The other server comes first, so that the browser receives its refusal and not a connection that closes.
     async with session.ws_connect(
         URL(url, encoded=True), protocols=protocols, headers=headers, max_msg_size=0
     ) as upstream:
@@ -140,7 +140,7 @@ async def _relay_socket(
         await downstream.prepare(request)
         pumps = [asyncio.create_task(_pump(downstream, upstream)), asyncio.create_task(_pump(upstream, downstream))]
         try:
-            # Whichever end goes first: the other one is closed, and its pump ends by that.
+            # When one end has gone, the other one is closed too.
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for pump in pumps:

@@ -46,7 +46,7 @@ class Limits:
         ),
     )
     """Number of times that the service restarts the job after an InternalServerError, 1 to 30; None is never."""
-    # A tag of raysm's own counts the remaining restarts; see raysm.client.tags.
+    # Tags of raysm's own count the restarts; see raysm.client.tags.
     max_restarts: int = field(
         default=0, metadata=decides(result=False, processing_lacks="checkpoints, so nothing to restart from")
     )

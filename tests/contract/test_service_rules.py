@@ -80,7 +80,7 @@ TRAININGS = {
         {"ResourceConfig": {name: value for name, value in CHOICE.items() if name != "InstanceCount"}},
         "give InstanceCount once, or with each",
     ),
-    "a channel above": ({"InputDataConfig": [channel("..")]}, "a folder's that is there already"),
+    "a channel above": ({"InputDataConfig": [channel("..")]}, "a folder of that name exists already"),
     "channels of one name": ({"InputDataConfig": [channel("c"), channel("c")]}, "must be unique, got c, c"),
     "an archive as a file": (
         {"InputDataConfig": [{**channel("c"), "CompressionType": "Gzip"}]},
