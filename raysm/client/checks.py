@@ -108,7 +108,7 @@ def check_volume(request: JobRequest, sizes: Mapping[str, int]) -> None:
     groups = cluster.groups or (InstanceGroup("all", cluster.instance_type, cluster.count),)
     # Streamed inputs take no room.
     downloaded = [(name, source) for name, source in request.inputs.items() if source.mode == "File"]
-    # The inputs have to fit onto each alternative type.
+    # The inputs must fit onto each alternative type.
     others = [replace(group, instance_type=name) for group in groups for name in cluster.alternatives]
     for group in (*groups, *others):
         needed = 0.0
@@ -141,8 +141,8 @@ REMEDIES: Mapping[Step, str] = {
     "Tags": "raysm adds some tags of its own; give fewer",
     "MetricDefinitions": "give fewer; raysm.contract.events.Metric needs no definition",
     "InstanceGroups": "join groups of one type",
-    "InstancePreferences": "leave cluster.alternatives out, or bring a newer botocore",
-    "MaxRuntimeInSeconds": "limits.max_restarts lets a training job go on in follow-up jobs",
+    "InstancePreferences": "leave cluster.alternatives out, or install a newer botocore",
+    "MaxRuntimeInSeconds": "limits.max_restarts lets follow-up jobs continue a training job",
     "VolumeSizeInGB": "read large inputs as FastFile",
     "TrainingJobName": "choose another name",
     "ProcessingJobName": "choose another name",
@@ -213,7 +213,7 @@ def _warn_of_newer(values: Sequence[str], name: str, path: tuple[Step, ...]) -> 
     _log.warning(
         "%s is %r, which botocore %s does not know%s: it is sent as it is; if AWS refuses it, check the name, or "
         "update boto3 for a newer list",
-        _named(path),
+        _dotted(path),
         name,
         __version__,
         _hint(values, name, path),
@@ -229,20 +229,20 @@ def _message(violation: Violation) -> str:
     path, value = violation.path, violation.value
     match violation.rule:
         case Rule.MISSING:
-            return f"{_named(path)} is missing; the API needs it"
+            return f"{_dotted(path)} is missing; the API needs it"
         case Rule.UNKNOWN:
-            return f"{_named(path)} is unknown to this version of botocore; update boto3"
+            return f"{_dotted(path)} is unknown to this version of botocore; update boto3"
         case Rule.TYPE:
             # 1.5 is a number too.
             number = "a whole number" if isinstance(value, float) else "a number"
-            return f"{_named(path)} must be {NOUNS.get(violation.type_name, number)}, got {_short(repr(value))}"
+            return f"{_dotted(path)} must be {NOUNS.get(violation.type_name, number)}, got {_short(repr(value))}"
         case Rule.VALUES:
             return _unknown_value(violation.values, value, path)
         case Rule.LEAST | Rule.MOST:
             return _out_of_bounds(violation)
         case Rule.PATTERN:
             return (
-                f"{_named(path)} is {_short(value)!r}, which the API refuses: it must match {violation.pattern}"
+                f"{_dotted(path)} is {_short(value)!r}, which the API refuses: it must match {violation.pattern}"
                 f"{_remedy(path)}"
             )
 
@@ -253,12 +253,12 @@ def _out_of_bounds(violation: Violation) -> str:
     # The text itself says more than its length.
     shown = f": {_short(violation.value)!r}" if violation.value and violation.type_name == "string" else ""
     size = f"has {violation.size} {unit}{shown}" if unit else f"is {violation.size}"
-    return f"{_named(violation.path)} {size}; the API takes {bounds}{_remedy(violation.path)}"
+    return f"{_dotted(violation.path)} {size}; the API takes {bounds}{_remedy(violation.path)}"
 
 
 def _unknown_value(values: Sequence[str], value: str, path: tuple[Step, ...]) -> str:
     few = f"; it takes {', '.join(values)}" if len(values) <= FEW else ""
-    return f"{_named(path)} is {value!r}, which SageMaker does not have{_hint(values, value, path)}{few}"
+    return f"{_dotted(path)} is {value!r}, which SageMaker does not have{_hint(values, value, path)}{few}"
 
 
 def _hint(values: Sequence[str], value: str, path: tuple[Step, ...]) -> str:
@@ -271,7 +271,7 @@ def _hint(values: Sequence[str], value: str, path: tuple[Step, ...]) -> str:
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
-def _named(path: tuple[Step, ...]) -> str:
+def _dotted(path: tuple[Step, ...]) -> str:
     return ".".join(map(_step, path)).replace(".[", "[") or "the request"
 
 

@@ -47,7 +47,7 @@ class Plan:
         return outputs(self.api, self.name, self.request)
 
     def json(self) -> str:
-        """Return it as text, for people and for comparisons."""
+        """Return the call as JSON text, for people and for comparisons."""
         return json.dumps({"api": self.api.create, "request": self.request}, indent=1, ensure_ascii=False)
 
 
@@ -122,7 +122,7 @@ def outputs(api: JobApi, name: str, answer: Mapping[str, Any]) -> str:
     return f"{answer['OutputDataConfig']['S3OutputPath'].rstrip('/')}/{name}/output"
 
 
-def present(**values: Any) -> dict[str, Any]:
+def without_none(**values: Any) -> dict[str, Any]:
     """Return the values that are not None, since the API takes no null."""
     return {name: value for name, value in values.items() if value is not None}
 
@@ -152,7 +152,7 @@ class _Parts:
         prefixes = (
             {PAYLOAD_CHANNEL: payload} if self.shared is None else {PAYLOAD_CHANNEL: self.shared, JOB_CHANNEL: payload}
         )
-        # Without the slash, the payload of a job whose name begins with this one's would come along.
+        # Without the slash, the prefix would also match payloads of jobs whose names begin with this job's name.
         own = {name: Input(f"{uri}/", groups=groups if named else ()) for name, uri in prefixes.items()}
         return [*own.items(), *self.request.inputs.items()]
 
@@ -191,7 +191,7 @@ def _processing_call(parts: _Parts) -> dict[str, Any]:
             cluster.size,
         )
     prefix = f"{parts.output_root()}/{request.name}/output"
-    return present(
+    return without_none(
         ProcessingJobName=request.name,
         AppSpecification={
             "ImageUri": parts.target.job_image(),
@@ -199,8 +199,8 @@ def _processing_call(parts: _Parts) -> dict[str, Any]:
         },
         RoleArn=parts.target.job_role(),
         ProcessingInputs=[_processing_input(parts, name, source) for name, source in parts.channels()],
-        ProcessingOutputConfig=present(
-            # The same folders as a Training job's. Inputs and outputs share one set of names, of which raysm's begin
+        ProcessingOutputConfig=without_none(
+            # The same folders as a Training job's. Inputs and outputs share one set of names; raysm's own names begin
             # with its prefix.
             Outputs=[
                 _processing_output(f"{OWN_PREFIX}result", f"{prefix}/model", PROCESSING_PATHS.model),
@@ -209,7 +209,7 @@ def _processing_call(parts: _Parts) -> dict[str, Any]:
             KmsKeyId=security.output_kms_key,
         ),
         ProcessingResources={
-            "ClusterConfig": present(
+            "ClusterConfig": without_none(
                 InstanceCount=cluster.count,
                 InstanceType=parts.target.instance_type(cluster.instance_type),
                 VolumeSizeInGB=cluster.volume_gb,
@@ -217,7 +217,7 @@ def _processing_call(parts: _Parts) -> dict[str, Any]:
             )
         },
         StoppingCondition={"MaxRuntimeInSeconds": request.limits.max_runtime_s},
-        NetworkConfig=present(
+        NetworkConfig=without_none(
             EnableInterContainerTrafficEncryption=security.encrypt_traffic,
             EnableNetworkIsolation=security.isolation,
             VpcConfig=parts.network(),
@@ -250,17 +250,17 @@ def _training_call(parts: _Parts) -> dict[str, Any]:
     has_state = request.workload.keeps_state or request.checkpoint_uri is not None
     if limits.max_restarts and not has_state:
         raise InvalidRequest(
-            f"{request.workload.label} keeps no state (keeps_state of {request.workload.kind}) with which a follow-up "
-            "job could go on (limits.max_restarts); drop one"
+            f"{request.workload.label} keeps no state (keeps_state of {request.workload.kind}), so a follow-up job "
+            "(limits.max_restarts) could not continue it; drop max_restarts, or give checkpoint_uri"
         )
     # Jobs that are not resumed have checkpoints too: without them no follow-up continues the job.
     state = request.checkpoint_uri or parts.state or parts.places.state(request.project, request.name, request.name)
     metrics = [{"Name": item.name, "Regex": item.regex} for item in request.metrics]
     # The API requires a maximum wait for spot jobs, and refuses one for all others.
     wait_s = 2 * limits.max_runtime_s if limits.max_wait_s is None else limits.max_wait_s
-    return present(
+    return without_none(
         TrainingJobName=request.name,
-        AlgorithmSpecification=present(
+        AlgorithmSpecification=without_none(
             TrainingImage=parts.target.job_image(),
             TrainingInputMode="File",
             ContainerEntrypoint=parts.entrypoint(TRAINING_PATHS),
@@ -269,12 +269,12 @@ def _training_call(parts: _Parts) -> dict[str, Any]:
         ),
         RoleArn=parts.target.job_role(),
         InputDataConfig=[_channel(parts, name, source) for name, source in parts.channels()],
-        # An archive would have to be downloaded and unpacked whole to read one file.
-        OutputDataConfig=present(
+        # With an archive, a reader would download and unpack all of it for one file.
+        OutputDataConfig=without_none(
             S3OutputPath=parts.output_root(), CompressionType="NONE", KmsKeyId=security.output_kms_key
         ),
         ResourceConfig=_resources(parts, request.cluster),
-        StoppingCondition=present(
+        StoppingCondition=without_none(
             MaxRuntimeInSeconds=limits.max_runtime_s,
             MaxWaitTimeInSeconds=wait_s if limits.spot else None,
         ),
@@ -324,7 +324,7 @@ def _resources(parts: _Parts, cluster: Cluster) -> dict[str, Any]:
         }
     else:
         shape = {"InstanceType": parts.target.instance_type(cluster.instance_type), "InstanceCount": cluster.count}
-    return shape | present(
+    return shape | without_none(
         VolumeSizeInGB=cluster.volume_gb,
         VolumeKmsKeyId=parts.request.security.volume_kms_key,
         KeepAlivePeriodInSeconds=cluster.keep_alive_s or None,
@@ -333,10 +333,10 @@ def _resources(parts: _Parts, cluster: Cluster) -> dict[str, Any]:
 
 
 def _channel(parts: _Parts, name: str, source: Input) -> dict[str, Any]:
-    return present(
+    return without_none(
         ChannelName=name,
         DataSource={
-            "S3DataSource": present(
+            "S3DataSource": without_none(
                 S3DataType=_data_type(source),
                 S3Uri=parts.uri(name, source),
                 S3DataDistributionType=source.distribution,

@@ -108,7 +108,7 @@ def await_predecessor(prefix: str, state: str, service: Service) -> None:
                     "own state: without resume, or with another checkpoint_uri"
                 )
             if not is_reported:
-                _log.warning("waiting until %s has saved its state, with which the new job goes on", chain.name)
+                _log.warning("waiting until %s has saved its state, with which the new job continues", chain.name)
                 is_reported = True
         except JobNotFound:  # only an ended job can be removed
             return
@@ -141,7 +141,7 @@ class Prepared:
     source_digest: str
     """Digest of everything that the result depends on, except the state of the inputs."""
     image: str = ""
-    """The image that was chosen, for people; empty if the user named one or none is needed."""
+    """The image that raysm chose, for people; empty if the user named one, or if the target needs none."""
     shared: str | None = None
     """Prefix of the payload's part that other jobs use too; None if the payload is the job's alone."""
 
@@ -196,7 +196,7 @@ class Prepared:
                 same job again.
 
         Raises:
-            InvalidRequest: The job whose state it continues with runs, or the inputs are larger than the instances'
+            InvalidRequest: The job whose state it continues is running, or the inputs are larger than the instances'
                 volumes; nothing was uploaded.
             ServiceError: The service refused; nothing of the job is left but data that can be used again.
         """

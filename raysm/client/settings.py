@@ -86,7 +86,7 @@ def _leaves(item: Any, hint: Any, key: Key, origin: Callable[[Key], str]) -> Ite
     for name, inner in item.items():
         names = _hints_in(hint, name)
         if name not in names:
-            raise InvalidRequest(f"{origin((*key, name))}: there is no option {_nearest((*key, name), names)}")
+            raise InvalidRequest(f"{origin((*key, name))}: there is no option {_with_nearest((*key, name), names)}")
         yield from _leaves(inner, names[name], (*key, name), origin)
 
 
@@ -113,7 +113,8 @@ def _hints_in(hint: Any, name: str) -> Mapping[str, Any]:
     return {name: typing.get_args(hint)[-1]} if typing.get_origin(hint) is Mapping else hints_of(hint)
 
 
-def _nearest(key: Key, names: Iterable[str]) -> str:
+def _with_nearest(key: Key, names: Iterable[str]) -> str:
+    """Return a key for a message, followed by the most similar name, or by all names."""
     near = difflib.get_close_matches(key[-1], names, n=1)
     hint = f"; did you mean {'.'.join((*key[:-1], near[0]))}?" if near else f"; there are {', '.join(names)}"
     return f"{'.'.join(key)}{hint}"
@@ -212,7 +213,7 @@ class Settings:
         for option in chosen:
             if option not in fields:
                 key = ("workload", option)
-                raise InvalidRequest(f"{self.origin(key)}: a {name} has no option {_nearest(key, fields)}")
+                raise InvalidRequest(f"{self.origin(key)}: a {name} has no option {_with_nearest(key, fields)}")
         for option, field in fields.items():
             if option not in chosen and field.default is dataclasses.MISSING is field.default_factory:
                 raise InvalidRequest(f"the {name} has no {option}; give it in the request's [workload]")

@@ -25,8 +25,8 @@ class Sweep:
     """A workload: many trials of a function or a script with different parameters.
 
     A function gets its trial's parameters as arguments, or all of them as one mapping if it has one parameter. It
-    returns the metric, or a mapping of several. It may report metrics meanwhile (``raysm.report``), by which trials end
-    early. A script gets the parameters as ``--lr=0.01`` before its other arguments, and reports.
+    returns the metric, or a mapping of several. While it runs, it may report metrics (``raysm.report``), so that poor
+    trials end early. A script gets the parameters as ``--lr=0.01`` before its other arguments, and reports.
 
     Attributes:
         train: The function, or the ``raysm.Script``.

@@ -11,7 +11,7 @@ from typing import Any, Unpack
 
 from raysm.client.job.handle import Job, attach
 from raysm.client.options import SubmitOptions
-from raysm.client.plan import present
+from raysm.client.plan import without_none
 from raysm.client.prepared import Prepared
 from raysm.client.service import Service, connect
 from raysm.client.submit import prepare
@@ -125,7 +125,7 @@ class Tuning:
         """
         names: set[str] = set()
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
-        # At the pace of all polling: AWS limits the Describe calls of an account, of any kind of job.
+        # Polls as for jobs, because AWS limits the Describe calls of an account over all kinds of jobs.
         pauses = self._service.polling.pauses()
         while (status := self.status) not in FINAL:
             if deadline_s is not None and time.monotonic() >= deadline_s:
@@ -281,7 +281,7 @@ def request_of(
     # parameter may be called "value" too, and parameters come first.
     pattern = re.escape('"kind": "trial", ').replace("\\ ", " ") + f'.*?"value": ({NUMBER}), "metrics": \\{{'
     parents = [{"HyperParameterTuningJobName": parent} for parent in options.parents]
-    request = present(
+    request = without_none(
         HyperParameterTuningJobName=name,
         HyperParameterTuningJobConfig=_config(sweep, options),
         TrainingJobDefinition={
@@ -308,13 +308,13 @@ def request_of(
 def _config(sweep: SweepWorkload, options: TuningOptions) -> dict[str, Any]:
     is_grid = sweep.chosen_search == "grid"
     budget_s = sweep.time_budget_s
-    return present(
+    return without_none(
         Strategy=STRATEGIES[sweep.chosen_search],
         HyperParameterTuningJobObjective={
             "Type": "Minimize" if sweep.mode == "min" else "Maximize",
             "MetricName": sweep.metric,
         },
-        ResourceLimits=present(
+        ResourceLimits=without_none(
             # The service refuses a number for a grid, whose ranges determine it.
             MaxNumberOfTrainingJobs=None if is_grid else sweep.trials,
             MaxParallelTrainingJobs=options.parallel,

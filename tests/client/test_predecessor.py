@@ -82,7 +82,7 @@ def test_no_follow_up_is_sent_once_another_job_has_gone_on_with_the_state(remote
     second = send(remote, script, resume=True)
     assert first.wait(60) == "Stopped"
     assert [call["TrainingJobName"] for call in remote.sagemaker.sent] == [first.name, second.name]
-    assert f"{second.name} goes on with its state" in caplog.text
+    assert f"{second.name} continues with its state" in caplog.text
 
 
 def test_a_follow_up_is_sent_where_the_records_cannot_be_read(remote, script):

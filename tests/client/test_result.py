@@ -10,7 +10,7 @@ import pytest
 
 from raysm.client.job.handle import attach
 from raysm.client.results.result import (
-    Earlier,
+    ExistingResult,
     Result,
     begin_result,
     check_folder,
@@ -41,7 +41,7 @@ def test_while_a_result_is_brought_the_folder_says_what_it_mixes(tmp_path):
     leave_result(tmp_path, FIRST, "old")
     begin_result(tmp_path, SECOND, ["new"], check_folder(tmp_path, SECOND))
     assert manifest_of(tmp_path) is None
-    assert earlier_result(tmp_path) == Earlier(job=SECOND, names=frozenset({"old", "new"}))
+    assert earlier_result(tmp_path) == ExistingResult(job=SECOND, names=frozenset({"old", "new"}))
 
 
 def double(x):

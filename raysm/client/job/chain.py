@@ -237,7 +237,7 @@ class Chain:
             return False  # a user who may not read the records may still send follow-ups
         if latest is not None and latest.job != tags.get(FIRST_TAG, self.first):
             self._is_replaced = True
-            _log.warning("the job %s has no follow-up: %s goes on with its state", ended.name, latest.job)
+            _log.warning("the job %s has no follow-up: %s continues with its state", ended.name, latest.job)
         return self._is_replaced
 
     def _switch_to(self, following: str, ended: Description, send: bool) -> bool:

@@ -167,7 +167,7 @@ class Job:
         return self.chain.known().status
 
     def result(self, timeout: float | None = None, *, to: str | Path | None = None) -> Any:
-        """Wait for the result and bring it here.
+        """Wait for the result, and fetch it to this machine.
 
         Args:
             timeout: Seconds; None waits without limit.
@@ -299,7 +299,7 @@ class Job:
         Args:
             follow: Go on until the job has ended; its follow-up jobs are sent meanwhile.
             instance: ``algo-2``; None is all.
-            tail: Number of the last readable lines to begin with; None is all lines.
+            tail: Number of last lines to start with, not counting progress and metrics; None starts at the first line.
 
         Raises:
             InvalidRequest: The job has no such instance, or ``tail`` is below 0.

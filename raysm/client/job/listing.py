@@ -93,7 +93,7 @@ def find_job(name: str, service: Service) -> Job:
         service: The service of the job.
 
     Raises:
-        JobNotFound: There is none; the message has similar names.
+        JobNotFound: No job has this name; the message has similar names.
     """
     try:
         return attach(name, service)
@@ -105,7 +105,7 @@ def find_all(name: str, service: Service) -> list[Job]:
     """Return the jobs that a name or a pattern means: ``digits-20260101-120000-0a1b2c3d``, ``digits``, ``digits-*``.
 
     Raises:
-        JobNotFound: There is none.
+        JobNotFound: No job matches.
         InvalidRequest: Several jobs have this short name; a pattern means all of them.
     """
     if set(name) & set("*?["):
@@ -117,7 +117,7 @@ def find_all(name: str, service: Service) -> list[Job]:
     try:
         return [attach(name, service)]
     except JobNotFound:
-        named = [str(item[api.name_key]) for api, item in _named(name, service)]
+        named = [str(item[api.name_key]) for api, item in _jobs_of_task(name, service)]
         if len(named) > 1:
             more = ", …" if len(named) > SHOWN else ""
             raise InvalidRequest(
@@ -140,7 +140,7 @@ def find_running(name: str, service: Service, *, sole: bool = False, ended: Call
         JobNotFound: No such job runs; the message has similar names.
         InvalidRequest: Several run, and ``sole`` is set.
     """
-    named = list(_named(name, service))
+    named = list(_jobs_of_task(name, service))
     running = [(api, item) for api, item in named if not Status(item[api.status_key]).is_terminal]
     if not running:
         missing = f"there is no job {name!r} {service.target.describe()}, nor a running session of that name"
@@ -166,7 +166,7 @@ def find_running(name: str, service: Service, *, sole: bool = False, ended: Call
     return attach(names[0], service)
 
 
-def _named(name: str, service: Service) -> Iterator[tuple[JobApi, dict[str, Any]]]:
+def _jobs_of_task(name: str, service: Service) -> Iterator[tuple[JobApi, dict[str, Any]]]:
     """Yield the jobs of a task, for each API the latest first."""
     # The service refuses a search for a name that no job can have.
     if not NAME_PATTERN.fullmatch(name):

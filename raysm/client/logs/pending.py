@@ -27,7 +27,7 @@ REASONS = {
     SecondaryStatus.INTERRUPTED: "spot capacity was taken back; the service looks for new capacity",
     SecondaryStatus.RESTARTING: "the service starts the instances again",
 }
-"""What a secondary status means for a user who waits."""
+"""The reason of a wait by secondary status."""
 
 
 class Silence:

@@ -64,7 +64,7 @@ class Rendering:
             reasons: False hides why an instance failed, which the caller says once at the end.
             clock: Returns seconds.
         """
-        self._shows_metrics, self._reasons, self._clock = metrics, reasons, clock
+        self._shows_metrics, self._shows_reasons, self._clock = metrics, reasons, clock
         self._remarks: set[str] = set()
         self._phases: dict[str, Phase] = {}
         self._progress: dict[str, events.Progress] = {}
@@ -76,7 +76,7 @@ class Rendering:
         match events.parse(text):
             case None:
                 return self._text(host, text)
-            case events.State(name="failed") as state if not self._reasons:
+            case events.State(name="failed") as state if not self._shows_reasons:
                 return [f"{state.host} failed".strip()]
             case events.State(name="failed") as state if _remark(state.host, state.detail) in self._remarks:
                 return []
@@ -94,7 +94,7 @@ class Rendering:
     def _text(self, host: str, text: str) -> list[str]:
         # An instance that fails writes its reason as a line, and then as an event.
         if text.startswith(_remark(host, "")):
-            if not self._reasons:
+            if not self._shows_reasons:
                 return []
             self._remarks.add(text.rstrip())
         return [f"{host} | {text}"]

@@ -59,7 +59,7 @@ class LogReader:
         self._hosts: dict[str, str] = {}
         self._tokens: dict[str, str] = {}
         self._taken: dict[str, int] = {}
-        self._over_s: float | None = None
+        self._complete_at_s: float | None = None
 
     @property
     def streams(self) -> int:
@@ -86,10 +86,10 @@ class LogReader:
             came = True
             yield line
         if late_s is not None:
-            if self._over_s is None:
-                self._over_s = time.monotonic() + late_s
+            if self._complete_at_s is None:
+                self._complete_at_s = time.monotonic() + late_s
             # If lines came just now, more of them may arrive.
-            self.is_over = not came and time.monotonic() >= self._over_s
+            self.is_over = not came and time.monotonic() >= self._complete_at_s
 
     def _find_streams(self) -> None:
         pages = self._service.pages(

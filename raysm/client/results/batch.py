@@ -79,7 +79,7 @@ class BatchOptions(TypedDict, total=False):
     Attributes:
         channel: The channel that is read; None is the only one.
         read: ``images``, ``text``, ``csv``, ``jsonl``, ``parquet``, ``npy`` or ``files``; None goes by the names.
-        keep: Columns of the input that stand beside the predictions.
+        keep: Columns of the input to copy beside the predictions.
         types: Types of columns of tables, ``{"zip": "string"}``; other columns have the type of all of their values.
         piece_rows: Approximate number of records in one part of the result; None is 16 batches.
         cpus: CPUs of one process that predicts.

@@ -23,7 +23,7 @@ ARCHIVE = "model.tar.gz"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Earlier:
+class ExistingResult:
     """A result in a folder of this machine."""
 
     job: str
@@ -40,19 +40,19 @@ def manifest_of(folder: Path) -> Manifest | None:
         return None
 
 
-def earlier_result(folder: Path) -> Earlier | None:
+def earlier_result(folder: Path) -> ExistingResult | None:
     """Return the result in ``folder``; None if there is none."""
     # The mark first, because only it lists the files of an interrupted result.
     if (folder / MARK).is_file():
         job, *names = (folder / MARK).read_text(encoding="utf-8").splitlines() or [""]
-        return Earlier(job=job, names=frozenset(names))
+        return ExistingResult(job=job, names=frozenset(names))
     manifest = manifest_of(folder)
     if manifest is None:
         return None
-    return Earlier(job=manifest.job, names=frozenset(file.name for file in manifest.files))
+    return ExistingResult(job=manifest.job, names=frozenset(file.name for file in manifest.files))
 
 
-def check_folder(folder: Path, job: str | None = None) -> Earlier | None:
+def check_folder(folder: Path, job: str | None = None) -> ExistingResult | None:
     """Refuse a folder for a result unless it is empty or contains a result of the same task.
 
     Args:
@@ -80,7 +80,7 @@ def check_folder(folder: Path, job: str | None = None) -> Earlier | None:
     return earlier
 
 
-def begin_result(folder: Path, job: str, names: Iterable[str], earlier: Earlier | None) -> None:
+def begin_result(folder: Path, job: str, names: Iterable[str], earlier: ExistingResult | None) -> None:
     """Mark ``folder`` as incomplete while the files ``names`` are copied into it."""
     folder.mkdir(parents=True, exist_ok=True)
     # Marked before the manifest is removed, so that one of them always lists the files in the folder.
@@ -90,7 +90,7 @@ def begin_result(folder: Path, job: str, names: Iterable[str], earlier: Earlier 
         (folder / MANIFEST).unlink()
 
 
-def finish_result(folder: Path, job: str, names: Iterable[str], earlier: Earlier | None) -> None:
+def finish_result(folder: Path, job: str, names: Iterable[str], earlier: ExistingResult | None) -> None:
     """Remove the files that only the earlier result had, once all ``names`` but a manifest are there."""
     present = set(names)
     for name in sorted((earlier.names if earlier else frozenset()) - present):
@@ -293,8 +293,8 @@ def load_value(outputs: str, storage: Storage, *, job: str, python: str) -> Any:
 def ended_by_service(job: str, reason: str) -> JobFailed:
     """Return the error of a job that the service ended at one of its limits."""
     return JobFailed(
-        f"the job {job} was ended by the service: {reason}; give it more time (limits), or let it go on in follow-up "
-        "jobs (limits.max_restarts)",
+        f"the job {job} was ended by the service: {reason}; give it more time (limits), or let follow-up jobs continue "
+        "it (limits.max_restarts)",
         job=job,
         reason=reason,
     )

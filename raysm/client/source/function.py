@@ -219,7 +219,7 @@ def pickling(
 ) -> Iterator[Callable[..., bytes]]:
     """Yield a function that pickles a value, or pickles it into a ``Pickled``.
 
-    The user's own modules beside ``fn``'s are pickled by value meanwhile.
+    While the block runs, the user's own modules beside ``fn``'s are pickled by value.
 
     Args:
         fn: The function.
