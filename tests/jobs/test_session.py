@@ -129,8 +129,12 @@ def test_cells_share_a_namespace_print_here_and_show_their_last_value(digits, ca
 
 def test_a_task_of_a_cell_prints_into_that_cell(digits, capsys):
     digits.exec("import ray\n@ray.remote(num_cpus=0)\ndef say():\n    print('from a task')\nray.get(say.remote())")
-    digits.exec("import time\ntime.sleep(3)")  # Ray looks at its logs a few times a second
-    assert "from a task" in capsys.readouterr().out
+
+    def has_printed():
+        digits.exec("import time\ntime.sleep(0.5)")  # Ray looks at its logs a few times a second
+        return "from a task" in capsys.readouterr().out
+
+    until(has_printed)
 
 
 def test_values_are_pushed_and_pulled(digits):
