@@ -92,12 +92,6 @@ def test_a_dashboard_that_is_being_started_is_waited_for_and_that_is_said_once(j
     assert said == [f"waiting for the dashboard of {job.name} to answer: it starts at the first request"]
 
 
-def test_of_a_dashboard_that_answers_nothing_is_said(job, capsys):
-    with serving_head() as head, way_to(Tunnelled(job, head.address), PLACE):
-        pass
-    assert capsys.readouterr().err == ""
-
-
 def test_one_that_does_not_come_up_in_time_is_said(job):
     with pytest.raises(NotDone, match=rf"the dashboard of {job.name} has not come up within 0 s; the job goes on"):
         way_to(Tunnelled(job, "127.0.0.1:9"), PLACE, limit_s=0).__enter__()
