@@ -48,7 +48,7 @@ def run(arguments: Arguments, console: Console) -> None:
         else:
             _print_answer(arguments, console, {"running": True, "home": str(folder)} | variables)
     elif arguments.verb == "down":
-        _end(arguments, console, folder)
+        _down(arguments, console, folder)
     elif arguments.verb == "status":
         _print_answer(arguments, console, _status() | _scenario(folder) | _sizes(folder, arguments.json))
     elif arguments.verb == "clean":
@@ -75,7 +75,7 @@ def _set_scenario(folder: Path, path: Path) -> None:
     put(place, text)
 
 
-def _end(arguments: Arguments, console: Console, folder: Path) -> None:
+def _down(arguments: Arguments, console: Console, folder: Path) -> None:
     record = endpoint.answering(folder)
     active = [] if record is None else endpoint.active_jobs(record)
     if active and not arguments.force:
@@ -88,7 +88,7 @@ def _end(arguments: Arguments, console: Console, folder: Path) -> None:
             f"{len(active)} job{'s are' if len(active) > 1 else ' is'} active: {', '.join(active)}; wait for "
             "them, stop them (raysm stop JOB), or end them with the server: raysm local down --force"
         )
-    ended = _down(folder, record)
+    ended = _end_server(folder, record)
     # The next server must not play a scenario that its user has forgotten.
     scenario_file(folder).unlink(missing_ok=True)
     _print_answer(arguments, console, {"running": False, "ended": ended, "home": str(folder), "ended_jobs": active})
@@ -175,7 +175,7 @@ def _client_variables(url: str, folder: Path) -> dict[str, str]:
     }
 
 
-def _down(folder: Path, record: ServerRecord | None) -> bool:
+def _end_server(folder: Path, record: ServerRecord | None) -> bool:
     """End the server of a home; return whether one answered. No server writes into the home when this returns."""
     deadline_s = time.monotonic() + END_S
     # A server that has the lock but no record is starting, or is ending and still saves its data.

@@ -85,7 +85,7 @@ class Exits:
 
         Args:
             paths: Returns the paths of a host.
-            stopped: Whether the service asked the job to end, so that exits by SIGTERM are no failures.
+            stopped: The service stop_seen the job to end, so exits by SIGTERM are not failures.
             started_s: When all instances had been started.
             ended_s: Now.
         """
@@ -324,12 +324,13 @@ class LocalJob:
             self._on_end()
 
     def _follow(self) -> Outcome:
+        """Wait for all exits; after a failure or a stop send SIGTERM, and later SIGKILL."""
         exits = Exits(spec=self.spec)
-        asked = stopped = terminated = False
-        settle_at = kill_at = float("inf")
+        stop_seen = stopped = terminated = False
+        terminate_at = kill_at = float("inf")
         while len(exits.codes) < len(self._instances):
             # With a timeout, since no event marks the moments of SIGTERM and SIGKILL.
-            self._changed.wait(min(WATCH_S, max(0.0, min(settle_at, kill_at) - time.monotonic())))
+            self._changed.wait(min(WATCH_S, max(0.0, min(terminate_at, kill_at) - time.monotonic())))
             self._changed.clear()
             for host, instance in self._instances.items():
                 if host not in exits.codes and instance.exited.done():
@@ -340,25 +341,25 @@ class LocalJob:
                         self._sync.leave(self.paths(host).base / self.spec.checkpoints.target)
             now = time.monotonic()
             # A stop after the last exit changes nothing.
-            if self._stop.is_set() and not asked and len(exits.codes) < len(self._instances):
-                asked = True
+            if self._stop.is_set() and not stop_seen and len(exits.codes) < len(self._instances):
+                stop_seen = True
                 # After a failure a stop only hastens the end.
                 stopped = not exits.failed()
-                settle_at = now
+                terminate_at = now
             if exits.failed():
                 self._kill_frozen(exits)
-                settle_at = min(settle_at, now + self._patience.settle_s)
-            if not terminated and now >= settle_at:
+                terminate_at = min(terminate_at, now + self._patience.settle_s)
+            if not terminated and now >= terminate_at:
                 terminated = True
                 # SageMaker documents the grace period of a stopped job, but none after a failure.
                 kill_at = now + (self._patience.stop_grace_s if stopped else self._patience.kill_s)
                 self._signal_all(signal.SIGTERM)
             if terminated:
-                settle_at = float("inf")  # later exits must not send SIGTERM again
+                terminate_at = float("inf")  # later exits must not send SIGTERM again
             if now >= kill_at:
                 kill_at = float("inf")
                 self._signal_all(signal.SIGKILL)
-        self._resolve_links()
+        self._relink()
         self._finish_logs(self._keep_checkpoints())
         return exits.outcome(self.paths, stopped=stopped, started_s=self._started_s, ended_s=time.time())
 
@@ -370,8 +371,8 @@ class LocalJob:
                     if psutil.Process(instance.pid).status() == psutil.STATUS_STOPPED:
                         instance.kill()
 
-    def _resolve_links(self) -> None:
-        """Make links to ``/opt/ml`` below it valid on this machine, so that outputs behind them are found."""
+    def _relink(self) -> None:
+        """Make the instances' links to ``/opt/ml`` valid on this machine, so that outputs behind them are found."""
         assert self._site is not None
         for host in self._instances:
             base = self.paths(host).base

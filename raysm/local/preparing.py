@@ -73,10 +73,10 @@ class Preparation:
             write_files(self.spec, host, base, self.site.base_inside(base), self.site.interface)
         channels.hand_over(self.entries, bases)
         for host in order:
-            self._warm(host)
-        return [replace(self._spec(host, shares[host], open_log(host)), originals=originals) for host in order]
+            self._move_cache(host)
+        return [replace(self._instance_spec(host, shares[host], open_log(host)), originals=originals) for host in order]
 
-    def _warm(self, host: str) -> None:
+    def _move_cache(self, host: str) -> None:
         """Give a host of a warm pool the cache folder of the same host in the previous job."""
         if self.spec.warm is None:
             return
@@ -87,7 +87,7 @@ class Preparation:
         # Every job of a warm pool finds the folder, even if nothing was kept.
         cache.mkdir(exist_ok=True)
 
-    def _spec(self, host: str, share: Share, log_fd: int) -> InstanceSpec:
+    def _instance_spec(self, host: str, share: Share, log_fd: int) -> InstanceSpec:
         base = self.base(host)
         links = [Link(source=entry.source, target=base / entry.name) for entry in self.entries[host] if not entry.owned]
         # This Python first, because raysm and Ray are installed in it.
@@ -141,12 +141,12 @@ def write_files(spec: JobSpec, host: str, base: Path, inside: Path, interface: s
         # A host with an empty share finds an empty folder.
         if channel.distribution != "FullyReplicated" and host in spec.hosts_of(channel):
             make_folder(base / spec.place_of(channel), within=base)
-    for path, content in _contents(spec, host, paths, inside, interface):
+    for path, content in _config_files(spec, host, paths, inside, interface):
         put(path, json.dumps(content, indent=1) + "\n", within=base)
     return paths
 
 
-def _contents(spec: JobSpec, host: str, paths: Paths, inside: Path, interface: str) -> list[tuple[Path, Any]]:
+def _config_files(spec: JobSpec, host: str, paths: Paths, inside: Path, interface: str) -> list[tuple[Path, Any]]:
     # As the service lists them: algo-10 before algo-2.
     hosts = sorted(spec.hosts)
     if paths.description:

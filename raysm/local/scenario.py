@@ -112,7 +112,7 @@ class Capacity:
     """How instances start and are lost."""
 
     absent: tuple[str, ...] = ()
-    """Hosts of the job that never start: ``["algo-2"]``."""
+    """Hosts that the configuration lists but that never start: ``["algo-2"]``."""
     start_delay_s: float = 0.0
     """Seconds until the instances of a job start: minutes on AWS."""
     insufficient: float = 0.0
@@ -197,7 +197,7 @@ class Ssm:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scenario:
-    """All switches, a table each in the file."""
+    """All tables of a scenario file."""
 
     container: Container = field(default_factory=Container)
     """The container of an instance."""

@@ -40,7 +40,7 @@ class _Keeper:
         self.docker: list[str] = []
         self.name = self.network = ""
         self.logs: subprocess.Popen[bytes] | None = None
-        self.ended: subprocess.Popen[bytes] | None = None
+        self.waiter: subprocess.Popen[bytes] | None = None
         self.buffer = b""
 
     def report(self, event: str, **fields: Any) -> None:
@@ -50,7 +50,7 @@ class _Keeper:
     def serve(self) -> None:
         """Answer operations until the container or the parent is gone."""
         while os.getppid() == self.parent:
-            watched = [0, *([self.ended.stdout.fileno()] if self.ended and self.ended.stdout else [])]
+            watched = [0, *([self.waiter.stdout.fileno()] if self.waiter and self.waiter.stdout else [])]
             ready, _, _ = select.select(watched, [], [], TICK_S)
             if len(watched) > 1 and watched[1] in ready:
                 self.finish()
@@ -68,7 +68,7 @@ class _Keeper:
         try:
             if request["op"] == "start":
                 self.start(request)
-            elif request["op"] == "signal" and self.ended is not None:
+            elif request["op"] == "signal" and self.waiter is not None:
                 with contextlib.suppress(ValueError):  # it may have ended by itself
                     self.call("kill", f"--signal={int(request['number'])}", self.name)
         except (OSError, ValueError, subprocess.TimeoutExpired) as error:
@@ -81,15 +81,15 @@ class _Keeper:
         self.call("start", self.name)
         pid, _, address = self.call("inspect", f"--format={STATE_FORMAT}", self.name).strip().partition(" ")
         self.logs = subprocess.Popen([*self.docker, "logs", "--follow", self.name], stdin=subprocess.DEVNULL)
-        self.ended = subprocess.Popen(
+        self.waiter = subprocess.Popen(
             [*self.docker, "wait", self.name], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
         )
         self.report("started", pid=int(pid), address=address)
 
     def finish(self) -> None:
         """Pass on the last lines of a container that has ended, remove it, and report how it ended."""
-        assert self.ended is not None
-        answer = self.ended.communicate()[0].split()
+        assert self.waiter is not None
+        answer = self.waiter.communicate()[0].split()
         if self.logs is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.logs.wait(LOGS_S)
@@ -98,7 +98,7 @@ class _Keeper:
 
     def remove(self) -> None:
         """Remove the container, and the network once it is empty."""
-        for child in (self.logs, self.ended):
+        for child in (self.logs, self.waiter):
             if child is not None and child.poll() is None:
                 child.kill()
                 child.wait()

@@ -5,12 +5,13 @@ no protection against malicious code, which is root on this machine.
 
 An instance sees this machine's file system with these exceptions:
 
-- The folders of ``/opt/ml`` are those of its base folder, and the links in them are read-only; beside them there is as
-  little room as on SageMaker's small ``/``. Nothing is made in this machine's ``/opt``: a folder of the instance is
-  mounted over it, which has its own ``ml`` and this machine's other entries, so that a Python in ``/opt`` still works.
+- The folders of ``/opt/ml`` are those of its base folder, and the links in them are read-only. A scenario can limit the
+  room outside of them (``root_mb``), as on SageMaker's small ``/``. Nothing is made in this machine's ``/opt``: a
+  folder of the instance is mounted over it, which has its own ``ml`` and this machine's other entries, so that a Python
+  in ``/opt`` still works.
 - The Python environment is under an overlay, so that packages that the job installs go away with it.
 - ``/dev/shm`` is its own, of its share's size; ``/proc`` shows its own processes.
-- ``/etc/hosts`` names the instances of the job, ``/etc/resolv.conf`` no server.
+- ``/etc/hosts`` has the names of the job's instances; the name server of ``/etc/resolv.conf`` does not exist.
 - The folder of the job shows only this instance's part.
 - ``/tmp`` is its own. It shows only what must stay visible: Python, the folders on its ``sys.path``, raysm itself, the
   instance's home, the kernels that this machine has compiled.
@@ -196,7 +197,7 @@ def plan(spec: InstanceSpec, keep: Iterable[Path], hosts: Path, resolver: Path, 
     mounts += [_link(link, spec.base) for link in spec.links]
     # After the links, whose sources may be in the job's folder.
     mounts += _own_job(spec.private)
-    closed = _closed(keep) if spec.scenario.container.user else []
+    closed = _closed_folders(keep) if spec.scenario.container.user else []
     replaced = [
         _own_folder(TMP, spec.private / "tmp", keep, mode=0o1777),
         *(_own_folder(path, spec.private / path.name, keep, mode=0o755) for path in closed),
@@ -267,7 +268,7 @@ def _own_folder(folder: Path, staging: Path, keep: Iterable[Path], *, mode: int)
     return [*mounts, ("bind", str(staging), str(folder), "")]
 
 
-def _closed(keep: Iterable[Path]) -> list[Path]:
+def _closed_folders(keep: Iterable[Path]) -> list[Path]:
     """Return the folders right below ``/``, such as ``/root``, that hide paths of ``keep`` from other users."""
     folders = {Path("/", path.parts[1]) for path in keep if len(path.parts) > 2}
     return sorted(folder for folder in folders if not folder.stat().st_mode & 0o001)

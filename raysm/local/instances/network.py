@@ -208,7 +208,7 @@ class Network:
 
     @property
     def gateway(self) -> str:
-        """Return the address of the instances' default gateway."""
+        """The address of the instances' default gateway."""
         return f"{self.prefix}.254"
 
     def attach(self, keeper: Keeper, number: int) -> None:

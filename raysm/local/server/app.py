@@ -104,7 +104,7 @@ class App:
             message = f"the embedded SageMaker failed: {type(error).__name__}: {error}"
             # In AWS's form, so that a client shows this message.
             response = _response({"__type": "InternalFailure", "message": message}, 500)
-        # moto checks the condition and then writes, so that two requests at one moment would both succeed.
+        # moto checks the condition and then writes: without the lock, two requests at a time could both succeed.
         with self._writing if _is_conditional(request) else contextlib.nullcontext():
             answer = (self._answer_by_moto if response is None else response)(environ, start_response)
         if not request.path.startswith(PREFIX) and self._faults.loses_answer(_region(request)):

@@ -112,14 +112,14 @@ class BatchService:
         chosen = [named.rpartition("/")[2] for named in request.get("jobQueues") or []]
         listed = [
             {**body, "jobQueueArn": f"arn:aws:batch:{region}:{ACCOUNT}:job-queue/{name}"}
-            for (part, where, name), body in self._resources.items()
-            if (part, where) == ("job-queue", region) and (not chosen or name in chosen)
+            for (part, in_region, name), body in self._resources.items()
+            if (part, in_region) == ("job-queue", region) and (not chosen or name in chosen)
         ]
         return {"jobQueues": listed}
 
     def _definitions(self, region: str) -> list[Resource]:
         found = self._resources.items()
-        return [body for (part, where, _), body in found if (part, where) == ("job-definition", region)]
+        return [body for (part, in_region, _), body in found if (part, in_region) == ("job-definition", region)]
 
     def _register(self, request: Mapping[str, Any], region: str) -> Mapping[str, Any]:
         if request["type"] != "container" or not request.get("containerProperties"):

@@ -19,6 +19,11 @@ BASE = PurePosixPath(DEFAULT_BASE)
 EndReason: TypeAlias = Literal["stop", "interrupt", "runtime", "wait", "pending", "shutdown"]
 """Why the server ends a job before its instances end by themselves."""
 
+SERVED: Mapping[JobApi, str] = {
+    TRAINING: "raysm.local.server.training_request",
+    PROCESSING: "raysm.local.server.processing_request",
+}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source:
@@ -97,13 +102,7 @@ class Definition:
 
 
 Sources: TypeAlias = Mapping[str, tuple[Path, bool]]
-"""By channel: the path of its data on this machine, and whether the job owns it."""
-
-
-SERVED: Mapping[JobApi, str] = {
-    TRAINING: "raysm.local.server.training_request",
-    PROCESSING: "raysm.local.server.processing_request",
-}
+"""The path of each channel's data on this machine, and whether the job owns the data."""
 
 
 def served(api: JobApi) -> Any:

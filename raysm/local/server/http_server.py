@@ -52,7 +52,7 @@ def is_from_our_user(client: tuple[str, int], server_port: int) -> bool:
 def user_of(port: int, server_port: int) -> int | None:
     """Return the user of the socket on 127.0.0.1 that has ``port`` and is connected to ``server_port``.
 
-    None if there is no such connection, or if it is being closed and the kernel no longer knows its user.
+    None if there is no such connection, or if it is being closed: the kernel then reports user 0.
     """
     for _ in range(TABLE_READS):
         for table in TABLES:

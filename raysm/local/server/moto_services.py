@@ -33,6 +33,16 @@ LARGE = 64 << 20
 CHUNK = 1 << 20
 
 
+IAM = re.compile(r"Credential=[^,]*/iam/aws4_request")
+"""The authorization of a request to IAM."""
+NAMESPACE = "https://iam.amazonaws.com/doc/2010-05-08/"
+ROLE = re.compile(r"arn:aws[\w-]*:iam::\d{12}:role(/.*)?/([\w+=,.@-]{1,64})")
+TRUST = {
+    "Version": "2012-10-17",
+    "Statement": [{"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}],
+}
+
+
 class _Raw(io.BytesIO):
     """A body in the form that botocore reads."""
 
@@ -129,16 +139,6 @@ def _environ(request: Any, body: Any) -> dict[str, Any]:
         key = name.upper().replace("-", "_")
         environ[key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{key}"] = text
     return environ
-
-
-IAM = re.compile(r"Credential=[^,]*/iam/aws4_request")
-"""The authorization of a request to IAM."""
-NAMESPACE = "https://iam.amazonaws.com/doc/2010-05-08/"
-ROLE = re.compile(r"arn:aws[\w-]*:iam::\d{12}:role(/.*)?/([\w+=,.@-]{1,64})")
-TRUST = {
-    "Version": "2012-10-17",
-    "Statement": [{"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}],
-}
 
 
 def simulate_policy(form: bytes, moto: MotoServices) -> bytes | None:

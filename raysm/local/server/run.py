@@ -250,14 +250,14 @@ class JobRun(JobLife):
         # A stream's name has the second at which its container started.
         writer = LogWriter(self._folder / "streams", time.time(), self._status.changes.add)
 
-        lost = False
+        interrupted_by_line = False
 
         def on_line(host: str, text: str) -> None:
-            nonlocal lost
+            nonlocal interrupted_by_line
             writer.line(host, text)
             self._scanner.line(text)
             if self._job_instances.is_taken_back_at(text, spot=self._definition.spot):
-                lost = True
+                interrupted_by_line = True
                 self._interrupt_if_running()
 
         image = served(self._api).image(self._status.record.request)
@@ -286,7 +286,7 @@ class JobRun(JobLife):
             self._training_s += max(0.0, outcome.ended_s - outcome.started_s)
             self._status.update(training_s=self._training_s)
             # A job that ended by itself before the signal keeps its outcome, unless a line of its log interrupted it.
-            if self._end_reason == "interrupt" and (outcome.status == "Stopped" or lost):
+            if self._end_reason == "interrupt" and (outcome.status == "Stopped" or interrupted_by_line):
                 self._status.enter(
                     "Interrupted", f"{self._api.title} job interrupted: its spot capacity was taken away"
                 )
@@ -354,8 +354,9 @@ class JobRun(JobLife):
     def _conclude(self, job: LocalJob, outcome: Outcome) -> None:
         self._status.enter("Uploading", f"Uploading generated {self._api.kind} model")
         failed = outcome.status == "Failed"
+        bases = [job.paths(host).base for host in upload_order(job, self._services.chance)]
         # Upload after a failure too: the outputs may show its cause.
-        self._upload(job, failed)
+        upload(self._services.objects, self._definition, bases, self._folder / "work", failed=failed)
         changes: dict[str, Any] = {"exit_message": exit_message(job) if self._api.has_exit_message else None}
         if failed:
             self._status.update(**changes)
@@ -366,8 +367,3 @@ class JobRun(JobLife):
             self._finish_early(**changes)
         else:
             self._finish("Completed", "Completed", f"{self._api.title} job completed", **changes)
-
-    def _upload(self, job: LocalJob, failed: bool) -> None:
-        hosts = upload_order(job, self._services.chance)
-        bases = [job.paths(host).base for host in hosts]
-        upload(self._services.objects, self._definition, bases, self._folder / "work", failed=failed)

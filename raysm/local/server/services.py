@@ -48,7 +48,7 @@ class Cores:
         ticket = Ticket(min(instances, self.cores), job)
         with self._changed:
             self._waiting.append(ticket)
-            self._serve()
+            self._grant()
         return ticket
 
     def wait(self, ticket: Ticket, timeout_s: float) -> bool:
@@ -65,7 +65,7 @@ class Cores:
                 ticket.granted = False
                 self._free += ticket.cores
                 self._running.remove(ticket)
-            self._serve()
+            self._grant()
 
     def waiting(self) -> int:
         """Return how many jobs wait."""
@@ -88,7 +88,7 @@ class Cores:
             free = f"waits for {ticket.cores} of {self.cores} cores, {self._free} of them free"
             return f"{free}; {ordinal} in line, {before}"
 
-    def _serve(self) -> None:
+    def _grant(self) -> None:
         # Small jobs do not overtake a large one: it would wait forever.
         while self._waiting and self._waiting[0].cores <= self._free:
             ticket = self._waiting.popleft()

@@ -7,6 +7,19 @@ from raysm.contract.job_api import JobApi
 from raysm.contract.service_model import Entry, Key, Rule, Step, Violation, may_be_newer, violations
 from raysm.contract.service_rules import breaches
 
+MOST_SHOWN = 10
+LONGEST_SHOWN = 300
+
+NOUNS: Mapping[str, str] = {
+    "structure": "a structure",
+    "list": "a list",
+    "map": "a map",
+    "string": "a string",
+    "boolean": "a boolean",
+    "timestamp": "a timestamp",
+}
+"""Names of the types of the model; all others are numbers."""
+
 
 class ApiError(Exception):
     """A refusal that the caller receives.
@@ -31,20 +44,6 @@ def validation(message: str) -> ApiError:
 def not_found(what: str = "") -> ApiError:
     """Return SageMaker's refusal for a job that does not exist: a ValidationException, for historical reasons."""
     return validation("Requested resource not found." + (f" ({what})" if what else ""))
-
-
-MOST_SHOWN = 10
-LONGEST_SHOWN = 300
-
-NOUNS: Mapping[str, str] = {
-    "structure": "a structure",
-    "list": "a list",
-    "map": "a map",
-    "string": "a string",
-    "boolean": "a boolean",
-    "timestamp": "a timestamp",
-}
-"""Names of the types of the model; all others are numbers."""
 
 
 def check(operation: str, request: Any) -> None:
