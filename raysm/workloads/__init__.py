@@ -1,1 +1,1 @@
-"""What runs on the formed cluster: the driver, share-nothing blocks, the gathering, and the ready-made workloads."""
+"""The code that the driver runs on the formed cluster: blocks, gathering, and a runner for each kind of workload."""

@@ -1,4 +1,4 @@
-"""Run one function over many blocks on all instances; each task is told only its own block.
+"""Run one function over many blocks on all instances; each task receives only its own block.
 
 Values arrive one at a time, in the order in which they finish. At most ``in_flight`` blocks are unfinished at any
 moment, and a new one begins when the caller takes a value, so memory depends neither on the number of blocks nor on how
@@ -52,7 +52,7 @@ class FileBlock(PlacedBlock):
 
     @property
     def path(self) -> Path:
-        """The file on the instance that asks; a block's function calls this where it runs."""
+        """The file on this instance; a block's function reads it where it runs."""
         return environment.read().paths.channel(self.channel) / self.name
 
     def __str__(self) -> str:
@@ -85,7 +85,7 @@ def file_blocks(channel: str) -> list[FileBlock]:
                 "head compute, or make the channel FullyReplicated"
             )
         blocks.extend(listed)
-    # By name, not by the order of answers: a record of an earlier run knows blocks by their place in this order.
+    # Sorted by name, because answers come in any order, and the order must be that of an earlier run.
     return sorted(blocks, key=lambda block: (block.name, block.host or ""))
 
 
@@ -104,14 +104,14 @@ def list_files(folder: Path, channel: str, host: str | None) -> list[FileBlock]:
 B = TypeVar("B")
 V = TypeVar("V")
 
-MAY_PASS = (OSError, MemoryError)
-"""Errors that the instance, the network or a disk may cause: another attempt may succeed."""
+TRANSIENT = (OSError, MemoryError)
+"""Errors that the instance, the network or a disk may cause, so that another attempt may succeed."""
 
 CHECK_S = 10.0
-"""Seconds between two looks at which instances are there."""
+"""Seconds between two checks of which instances are alive."""
 
 LATER: Any = object()
-"""An iterator of blocks gives this if it has none now: it is asked again when a block has finished."""
+"""An iterator of blocks yields this if it has no block yet; it is asked again when a block has finished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +155,10 @@ def row_blocks(rows: int, block_rows: int) -> list[RowBlock]:
 
 
 class Record(Protocol[V]):
-    """What ``map_blocks`` needs of a ``BlockRecord``."""
+    """The methods of ``BlockRecord`` that ``map_blocks`` uses."""
 
     def __contains__(self, block: object) -> bool:
-        """Return whether the block's value is here, and whole."""
+        """Return whether the record has the block's complete value."""
         ...
 
     def save(self, block: object, value: V) -> None: ...
@@ -185,16 +185,16 @@ def map_blocks(
     and what else the function gets.
 
     Args:
-        function: Pure: a block that is tried again, or a job that is restarted, has to return the same. May also be the
-            Ray object reference of a function, if a task maps blocks itself.
-        blocks: Values that pickle; ``str(block)`` names each in messages and in the record. An iterator may give
+        function: Must be pure: a block that is tried again, also by a restarted job, must return the same value. A task
+            that maps blocks itself may pass the Ray object reference of a function.
+        blocks: Values that pickle; ``str(block)`` names each in messages and in the record. An iterator may yield
             ``LATER`` while any of its blocks is unfinished.
-        record: Keeps finished blocks; those that it has are read and not computed.
+        record: Saves finished blocks; blocks that it already has are loaded and not computed.
         on_progress: Called with the number of finished blocks and of all (None if ``blocks`` has no length).
         num_cpus: CPUs of one task; NumPy uses as many threads if ``OMP_NUM_THREADS`` is not set.
         num_gpus: GPUs of one task.
-        retries: How often a block is tried again after a crash, a lost instance, too little memory, or an ``OSError``
-            of its function. Any other exception of the function is final.
+        retries: Number of further attempts after a crash, a lost instance, too little memory, or an ``OSError`` of the
+            function. Any other exception of the function is final.
         in_flight: Maximum number of unfinished blocks; None is two for each task that the cluster can run at once.
         lasting: Run the blocks in processes that live until the end, one for each task that the cluster can run at
             once, for example to keep a GPU's memory.
@@ -211,7 +211,7 @@ def map_blocks(
     """
     if retries < 0:
         raise InvalidRequest(f"map_blocks: retries must be at least 0, got {retries}")
-    # One runs and one waits: the inputs of a block travel while it waits for its CPU.
+    # One block runs and one waits for its CPU; the inputs of the waiting one travel meanwhile.
     limit = 2 * task_slots(num_cpus, num_gpus) if in_flight is None else in_flight
     if limit < 1:
         raise InvalidRequest(f"map_blocks: in_flight must be at least 1, got {limit}")
@@ -227,8 +227,8 @@ def map_blocks(
     for block, value in run.finish(iter(blocks)):
         done += 1
         yield block, value
-        del value  # The caller's is the only reference while the next value comes.
-        # After the ``yield``: a block counts when the caller has dealt with it.
+        del value  # While the next value comes, only the caller holds this one.
+        # After the ``yield``: a block counts as finished once the caller has dealt with it.
         if on_progress is not None:
             on_progress(done, total)
 
@@ -240,7 +240,7 @@ class _Running:
 
 
 class _Run:
-    """The blocks of one ``map_blocks`` that are unfinished, and what becomes of them."""
+    """One call of ``map_blocks``: its unfinished blocks, their retries and the checks of their instances."""
 
     def __init__(
         self,
@@ -262,9 +262,9 @@ class _Run:
         """Yield (block, value), in the order in which they are finished."""
         try:
             while True:
-                yield from self._begin(waiting)
+                yield from self._fill(waiting)
                 if not self._running:
-                    assert self._is_exhausted, "there are blocks, later, but none is running after which they come"
+                    assert self._is_exhausted, "the iterator gave LATER while no block was unfinished"
                     return
                 finished = self._await_one()
                 if finished is None:
@@ -276,11 +276,11 @@ class _Run:
                 yield block, value
                 del value
         finally:
-            # Also where the caller takes no more values: closing its iterator ends the generator here.
+            # Also if the caller takes no more values: closing its iterator ends the generator here.
             self._workers.close(list(self._running))
 
-    def _begin(self, waiting: Iterator[Any]) -> Iterator[tuple[Any, Any]]:
-        """Begin as many blocks as may be unfinished; yield those that an earlier run has finished."""
+    def _fill(self, waiting: Iterator[Any]) -> Iterator[tuple[Any, Any]]:
+        """Submit blocks up to the limit; yield those that the record already has."""
         while len(self._running) < self._limit and not self._is_exhausted:
             # Not None for the end: a block may be any value.
             block = next(waiting, self)
@@ -294,10 +294,10 @@ class _Run:
                 self._submit(block, 1)
 
     def _await_one(self) -> tuple[Any, Any] | None:
-        """Return the next that is finished; None if none is yet, or one has to be tried again."""
-        # Values stay where they were made until their turn: the head's object store holds one of them.
+        """Return the next finished block and its value; None if no block finished, or one failed and is tried again."""
+        # Without fetching, values stay where they were made: the head's object store holds one at a time.
         ready, _ = ray.wait(list(self._running), num_returns=1, timeout=CHECK_S, fetch_local=False)
-        # Also while others finish, to notice early that a block waits for a lost instance.
+        # Check while other blocks finish too, to notice early that a block waits for a lost instance.
         if not ready or time.monotonic() >= self._check_at:
             self._check_presence([entry.block for entry in self._running.values()])
         if not ready:
@@ -306,7 +306,7 @@ class _Run:
         try:
             return entry.block, ray.get(ready[0])
         except RayError as error:
-            _judge(error, entry, self._attempts)
+            _raise_if_final(error, entry, self._attempts)
             # A lasting process has ended: Ray replaces the processes of tasks only.
             if isinstance(error, RayActorError):
                 self._workers.replace(ready[0])
@@ -314,7 +314,7 @@ class _Run:
             return None
 
     def _submit(self, block: Any, attempt: int) -> None:
-        # Without a process that takes blocks, nothing else can be done.
+        # Wait here, because nothing else can be done until a process takes blocks.
         while not self._workers.wait(CHECK_S, block):
             self._check_presence([block])
         self._running[self._workers.submit(self._shipped, block)] = _Running(block, attempt)
@@ -325,41 +325,42 @@ class _Run:
         self._check_at = now_s + CHECK_S
 
 
-def _judge(error: RayError, entry: _Running, attempts: int) -> None:
-    """Raise what ends the work; return if the block may be tried again."""
+def _raise_if_final(error: RayError, entry: _Running, attempts: int) -> None:
+    """Raise the error of a block if it is final; return if the block may be tried again."""
     cause = error.cause if isinstance(error, RayTaskError) else None
-    # A task may itself wait for a task.
+    # A task that waited for another task wraps that one's error.
     while isinstance(cause, RayTaskError):
         cause = cause.cause
     # BlockFailed and InstanceLost come from a task that itself mapped blocks, and retried them.
     if isinstance(cause, InvalidRequest | InvalidConfig | MissingDependency | BlockFailed | InstanceLost | NoRoom):
         raise cause from None
     # A task that Ray cannot schedule would fail at the next attempt too.
-    if isinstance(error, TaskUnschedulableError) or entry.attempt >= attempts or _is_users(error, cause):
+    if isinstance(error, TaskUnschedulableError) or entry.attempt >= attempts or _is_user_error(error, cause):
         failure = failure_of(error)
         assert failure is not None, "only an exit is no failure"
         raise BlockFailed(str(entry.block), entry.attempt, task_traceback(error), failure.headline) from None
 
 
-def _is_users(error: RayError, cause: BaseException | None) -> bool:
-    """Return whether the function raised an exception that it would raise again."""
+def _is_user_error(error: RayError, cause: BaseException | None) -> bool:
+    """Return whether the error comes from the user's function, which would raise it again."""
     if not isinstance(error, RayTaskError):
         # Other errors are Ray's, unless they stand for an exception that cannot be unpickled here.
         return isinstance(error, UnserializableException)
-    # The task waited for something that was lost. RayError itself stands for an exception that cannot be pickled.
+    # An error of Ray's own: the task waited for a lost object. RayError itself stands for an exception that cannot be
+    # pickled.
     is_rays = isinstance(cause, RayError) and type(cause) not in (RayError, UnserializableException)
-    return not is_rays and not isinstance(cause, MAY_PASS)
+    return not is_rays and not isinstance(cause, TRANSIENT)
 
 
 def task_slots(num_cpus: float = 1.0, num_gpus: float = 0) -> int:
-    """Return how many tasks of that size the cluster can run at once; raise InvalidRequest for none."""
+    """Return how many tasks of that size the cluster can run at once; raise InvalidRequest if it is 0."""
     nodes = [node["Resources"] for node in _alive()]
     at_once = tasks_at_once(nodes, num_cpus, num_gpus)
     if at_once == 0:
-        most = max((node.get("CPU", 0) for node in nodes), default=0), max((n.get("GPU", 0) for n in nodes), default=0)
+        cpus, gpus = (max((node.get(name, 0) for node in nodes), default=0) for name in ("CPU", "GPU"))
         raise InvalidRequest(
             f"no instance can run a task of num_cpus={num_cpus:g} and num_gpus={num_gpus:g}: the largest offers "
-            f"{most[0]:g} CPUs and {most[1]:g} GPUs"
+            f"{cpus:g} CPUs and {gpus:g} GPUs"
         )
     return at_once
 

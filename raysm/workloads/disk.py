@@ -1,9 +1,9 @@
 """Large files on the head's disk: mapped, written at any position, and streamed with a digest.
 
-A stream holds at most ``PIECES`` pieces, however many arrive early. Each piece is brought to the disk and leaves the
-page cache at once. A file larger than free memory is written at the disk's speed anyway, and a smaller one then takes
-no memory from the tasks. Where fresh memory is slow (virtual machines that return unused memory), recently used pages
-are used again: 4 GB were written at 1.4 GB/s this way, and at 0.16 to 0.39 GB/s with one synchronisation at the end.
+A stream holds at most ``PIECES`` pieces in memory, even if many arrive early. Each piece is synchronised to the disk,
+and dropped from the page cache, at once, so that the file takes no memory from the tasks. It is also faster on virtual
+machines that return unused memory, where fresh pages are slow, because recent pages are reused: 4 GB were written at
+1.4 GB/s, and at 0.16 to 0.39 GB/s with one synchronisation at the end.
 """
 
 import contextlib
@@ -25,7 +25,8 @@ from raysm.errors import NoRoom
 def full_disk_is_no_room(path: Path, activity: str = "") -> Iterator[None]:
     """Raise NoRoom if the disk, or the user's quota, becomes full while the block writes.
 
-    ``activity`` says what filled it, as in ``rows 0 to 9 were recorded``; by default that the file was written.
+    ``activity`` completes "became full while …" in the message, for example ``rows 0 to 9 were recorded``; by default
+    it says that the file was written.
     """
     try:
         yield
@@ -36,7 +37,7 @@ def full_disk_is_no_room(path: Path, activity: str = "") -> Iterator[None]:
 
 
 def write_at(descriptor: int, position: int, data: memoryview) -> None:
-    """Write all of ``data`` at a byte of an open file, without the file's own position: several threads may."""
+    """Write all of ``data`` at a position of an open file; several threads may do so at once."""
     while data:
         # A signal, or a disk that is nearly full, may end a write early.
         count = os.pwrite(descriptor, data, position)
@@ -44,10 +45,10 @@ def write_at(descriptor: int, position: int, data: memoryview) -> None:
 
 
 def settle(descriptor: int, start: int, stop: int) -> None:
-    """Bring these bytes of an open file to the disk, and drop them from the page cache."""
-    # macOS has neither.
+    """Synchronise these bytes of an open file to the disk, and drop them from the page cache."""
+    # macOS has neither of the two calls.
     if hasattr(os, "posix_fadvise"):
-        # First: pages that are not on the disk yet stay in the cache, whatever is advised.
+        # Synchronise first, because pages that are not on the disk yet would stay in the cache.
         os.fdatasync(descriptor)
         os.posix_fadvise(descriptor, start, stop - start, os.POSIX_FADV_DONTNEED)
 
@@ -60,7 +61,7 @@ NOT_MAPPED = (errno.ENODEV, errno.EINVAL, errno.EOPNOTSUPP)
 
 
 def map_file(descriptor: int, map_pages: MapPages = mmap.mmap) -> mmap.mmap | None:
-    """Map a whole file, which is not empty, read-only; return None if its file system maps no files."""
+    """Map a whole file, which must not be empty, read-only; return None if its file system cannot map files."""
     for flags in (mmap.MAP_SHARED, mmap.MAP_PRIVATE):
         try:
             return map_pages(descriptor, 0, flags=flags, prot=mmap.PROT_READ)
@@ -71,10 +72,11 @@ def map_file(descriptor: int, map_pages: MapPages = mmap.mmap) -> mmap.mmap | No
 
 
 PIECES = 6
-"""Pieces in memory: two that are being written, and those that wait for that or for their digest."""
+"""Maximum number of pieces in memory: two are being written, the others wait to be written or digested."""
 
 EARLY = 3
-"""Pieces in memory that wait for one before them: others are read again from the disk when their turn comes."""
+"""Maximum number of written pieces that wait in memory for an earlier one before they are digested; further ones are
+read again from the disk."""
 
 CHUNK_BYTES = 4 << 20
 
@@ -87,7 +89,7 @@ class _Piece:
 
 
 class Stream:
-    """A file that comes in pieces."""
+    """A file that is written in pieces, in any order, with a digest of the whole."""
 
     def __init__(
         self,
@@ -96,12 +98,12 @@ class Stream:
         size: int | None = None,
         write: Callable[[int, int, memoryview], None] = write_at,
     ) -> None:
-        """Open ``path``, or make it; what is in it stays.
+        """Open or create the file; its content stays.
 
         Args:
             path: The file.
-            head: Its first bytes.
-            size: Number of bytes of the whole; None if it is unknown and the file is new.
+            head: The first bytes of the file.
+            size: Size of the whole file in bytes; None if it is unknown and the file is new.
             write: Writes bytes at a position of an open file.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -126,20 +128,20 @@ class Stream:
         start: int,
         data: memoryview | Sequence[bytes | memoryview],
     ) -> None:
-        """Write ``data``, one buffer or several, from byte ``start`` on; wait while too much is on its way.
+        """Write ``data``, one buffer or several, at byte ``start``; wait while too many pieces are in memory.
 
         Raises:
             NoRoom: The disk became full, now or with an earlier piece.
         """
         self._room.acquire()
         buffers = [data] if isinstance(data, memoryview) else data
-        # Also after an error: both threads have to release the room that was just taken.
+        # Submit it after an error too, because the threads release the room that was just acquired.
         self._writers.submit(self._write, _Piece(start, start + sum(map(len, buffers)), buffers))
         if self._error is not None:
             raise self._error
 
     def finish(self) -> str:
-        """Wait until all is on the disk; return the digest of the whole."""
+        """Wait until everything is on the disk; return the SHA-256 of the whole file."""
         self.close()
         if self._error is not None:
             raise self._error
@@ -147,7 +149,7 @@ class Stream:
 
     def close(self) -> None:
         """Wait for the pieces that were put, and close the file."""
-        # First: they pass their pieces on to the digester.
+        # The writers first, because they pass their pieces on to the digester.
         self._writers.shutdown()
         self._digester.shutdown()
         if not self._file.closed:
@@ -169,10 +171,10 @@ class Stream:
                     settle(self._file.fileno(), piece.start, piece.stop)
         except BaseException as error:
             self._error = self._error or error
-        self._digester.submit(self._take, piece)
+        self._digester.submit(self._on_written, piece)
 
-    def _take(self, piece: _Piece) -> None:
-        """Digest what is there of what comes next."""
+    def _on_written(self, piece: _Piece) -> None:
+        """Digest the written pieces that come next in the file."""
         self._written[piece.start] = piece
         while self._error is None and self._digested in self._written:
             following = self._written.pop(self._digested)
@@ -180,28 +182,29 @@ class Stream:
                 if following.data is not None:
                     for buffer in following.data:
                         self._digest.update(buffer)
-                elif not self._digest_file(self._digest, following.start, following.stop):
+                elif not self._digest_file(following.start, following.stop):
                     raise OSError(errno.EIO, f"{self.path} ends before byte {following.stop}")
             except BaseException as error:
                 self._error = self._error or error
             self._digested = following.stop
-            self._forget(following)
-        # The last of them first: those are the ones that are needed last.
+            self._drop_data(following)
+        # Drop the pieces first that are needed last.
         early = sorted((start for start, one in self._written.items() if one.data is not None), reverse=True)
-        for start in early[: len(early) if self._error is not None else max(0, len(early) - EARLY)]:
-            self._forget(self._written[start])
+        kept = EARLY if self._error is None else 0
+        for start in early[: max(0, len(early) - kept)]:
+            self._drop_data(self._written[start])
 
-    def _forget(self, piece: _Piece) -> None:
+    def _drop_data(self, piece: _Piece) -> None:
         if piece.data is not None:
             piece.data = None
             self._room.release()
 
-    def _digest_file(self, digest: "hashlib._Hash", start: int, stop: int) -> bool:
-        """Add what the file has there; return whether it has all of it."""
+    def _digest_file(self, start: int, stop: int) -> bool:
+        """Digest these bytes of the file; return False if the file ends before ``stop``."""
         while start < stop:
             data = os.pread(self._file.fileno(), min(CHUNK_BYTES, stop - start), start)
             if not data:
                 return False
-            digest.update(data)
+            self._digest.update(data)
             start += len(data)
         return True

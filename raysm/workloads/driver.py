@@ -1,8 +1,8 @@
 """``python -m raysm.workloads.driver``: runs the request's workload on the head, inside the formed cluster.
 
 The bootstrap starts it as a child process, with ``RAY_ADDRESS`` and the token's file in its environment. The workload
-names its runner, and the runner does the work: nothing here knows one kind from another. What flows out is the result
-under the model folder, or a ``Failure`` in the failure record, and an exit code.
+names its runner, so this module is the same for all kinds. The runner leaves the result in the model folder; the driver
+leaves an exit code, and a ``Failure`` in the failure record if the workload failed.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from raysm.contract import payload as payloads
 from raysm.contract.payload import Payload
 from raysm.contract.result import Failure
 from raysm.contract.store import put
-from raysm.workloads.failure import failure_of
+from raysm.workloads.failure import failure_of, pickled_exception
 from raysm.workloads.runner import Beginning, load_runner
 from raysm.workloads.script_main import leave_at_once_after_exit_handlers
 
@@ -29,15 +29,16 @@ def main(arguments: Sequence[str] = ()) -> int:
     """Run the workload; return the exit code: 0, that of a SystemExit, 2 for an invalid request, else 1.
 
     A runner whose work is done may end the process itself. With ``--wait`` in ``arguments`` the cluster is not formed
-    yet: the runner prepares, and the address comes as a line on stdin; the end of stdin says that there will be none.
+    yet: the runner prepares, and then the driver reads the address as a line from stdin. If stdin ends instead, there
+    will be no cluster, and the driver ends.
     """
     environment: Environment | None = None
     payload: Payload | None = None
     try:
         environment = environments.read()
         payload = payloads.load(environment.payload)
-        _hush_ray()
-        # Only now, and not at Python's start: a json.py of the user's must not replace the standard library's.
+        logging.getLogger(ray_internals.LOGGER).setLevel(logging.WARNING)
+        # Added only now: at Python's start a json.py of the user's would replace the standard library's.
         sys.path.insert(0, str(payload.source))
         runner = load_runner(payload, environment)
         address = "auto"
@@ -60,16 +61,12 @@ def main(arguments: Sequence[str] = ()) -> int:
     return 0
 
 
-def _hush_ray() -> None:
-    logging.getLogger(ray_internals.LOGGER).setLevel(logging.WARNING)
-
-
 def _fail(failure: Failure, error: BaseException, payload: Payload | None, environment: Environment | None) -> int:
-    """Write the failure into the log and for the bootstrap; return the exit code."""
+    """Write the failure to the log and to the failure record; return the exit code."""
     workload = None if payload is None else payload.request.workload
-    # The log already has a traceback that a process wrote.
-    is_told = workload is not None and workload.relays_output
-    text = failure.headline if is_told else failure.remote_traceback or failure.headline
+    # The process whose output is relayed has written its traceback to the log.
+    is_logged = workload is not None and workload.relays_output
+    text = failure.headline if is_logged else failure.remote_traceback or failure.headline
     print(text.rstrip("\n"), file=sys.stderr)  # noqa: T201
     if environment is not None and environment.failure_record is not None:
         travels = workload is not None and workload.returns_value
@@ -78,21 +75,19 @@ def _fail(failure: Failure, error: BaseException, payload: Payload | None, envir
 
 
 def _record(failure: Failure, raised: BaseException | None, record: Path) -> None:
-    """Write the failure, and the exception that a function raised, for the bootstrap, which knows if they count."""
-    # On a full disk, for example, stderr has it already, and the exit code must still be returned.
-    with contextlib.suppress(OSError, ImportError):
+    """Write the failure record, and beside it a function's exception; the bootstrap decides whether they count."""
+    # If the disk is full, stderr has the failure already, and the exit code must still be returned.
+    with contextlib.suppress(OSError):
         if raised is not None:
-            from raysm.workloads.failure import pickled_exception
-
             content = pickled_exception(raised.with_traceback(None))
             if content is not None:
                 put(exception_beside(record), content)
     with contextlib.suppress(OSError):
-        failure.write(record)  # last: who finds it finds the exception too
+        failure.write(record)  # last, so that its reader finds the exception too
 
 
 if __name__ == "__main__":
-    # First: the exit handlers of Ray and of the user's code are registered later, and so are called before it.
+    # First, because exit handlers are called in reverse order: those of Ray and of the user's code run before this one.
     set_exit_status = leave_at_once_after_exit_handlers()
     exit_status = main(sys.argv[1:])
     set_exit_status(exit_status)

@@ -1,4 +1,4 @@
-"""Why a workload failed, and what travels pickled: the user's function, its value, its exception."""
+"""Describe why a workload failed; pickle and unpickle the user's function, its value and its exception."""
 
 import pickle
 import re
@@ -30,7 +30,7 @@ COLORS = re.compile(r"\x1b\[[0-9;]*m")
 
 ORIGINAL = "Original exception:\n"
 ORIGINAL_DETAILS = "Original exception details:\n"
-"""Ray puts the traceback of an exception that cannot be pickled, or unpickled here, behind these."""
+"""Ray puts the traceback of an exception that cannot be pickled, or unpickled here, after one of these marks."""
 
 OWN_FRAME = re.compile(r'  File "[^"]*/raysm/(workloads|bootstrap)/')
 ACTOR = re.compile(r", actor_id=.*\)$")
@@ -40,7 +40,7 @@ INTERNAL = re.compile(r"raysm/workloads/(driver\.py$|script_main\.py$|runners/|s
 
 
 def failure_of(error: BaseException) -> Failure | None:
-    """Return why a workload ended, without raysm's own frames in the traceback; None for a good end."""
+    """Return why a workload ended, without raysm's own frames in the traceback; None if it succeeded."""
     user_frames = _user_frames(error.__traceback__)
     match error:
         case SystemExit():
@@ -60,7 +60,7 @@ def failure_of(error: BaseException) -> Failure | None:
             return Failure(error_type=_name_of(error), message=str(error), remote_traceback=error.remote_traceback)
     lines = COLORS.sub("", "".join(traceback.format_exception(type(error), error, user_frames)))
     code = 130 if isinstance(error, KeyboardInterrupt) else 1
-    # Ray's own text is the whole traceback of the task: the reason is what the user's code raised there.
+    # The text of Ray's wrapper is the task's whole traceback; the message is only what the user's code raised there.
     first = cause_in_task(error)
     kind, message = _name_of(first), str(first)
     if is_only_described(error):
@@ -76,7 +76,7 @@ def _failure_of_exit(error: SystemExit, user_frames: TracebackType | None) -> Fa
     code = error.code if isinstance(error.code, int) else 1
     last = traceback.extract_tb(user_frames)[-1:] if user_frames else []
     where = f", raised at {Path(last[0].filename).name}:{last[0].lineno}" if last else ""
-    # A process has eight bits for it, and 256 would look like success.
+    # An exit status has eight bits, and 256 would look like success.
     return Failure(error_type="SystemExit", message=f"{error.code}{where}", exit_code=code & 0xFF or 1)
 
 
@@ -94,27 +94,27 @@ def cause_in_task(error: BaseException) -> BaseException:
 
 
 def is_only_described(error: BaseException) -> bool:
-    """Return whether Ray has an exception only as text: it cannot be pickled, or not be unpickled here."""
+    """Return whether Ray has the exception only as text, because it cannot be pickled, or unpickled here."""
     return _name_of(cause_in_task(error)) in ("ray.exceptions.UnserializableException", "ray.exceptions.RayError")
 
 
 def task_traceback(error: BaseException) -> str:
-    """Return the traceback of what a task raised: without raysm's own frames, and what Ray says of pickling."""
+    """Return the traceback of a task's exception, without raysm's own frames and Ray's remarks on pickling."""
     text = COLORS.sub("", str(error))
     return _without_internal_frames((text.partition(ORIGINAL)[2] or text).strip())
 
 
 def _without_internal_frames(text: str) -> str:
-    """Drop frames of raysm, and the marks that Ray leaves of its own, unless no other frame is there."""
+    """Drop raysm's frames, and the underlines that are left of Ray's, unless there are no other frames."""
     kept: list[str] = []
     is_dropped = True
     for line in text.splitlines():
         if line.startswith('  File "'):
             is_dropped = OWN_FRAME.match(line) is not None
         elif not line.startswith("    "):
-            # The first frame may have been dropped by Ray itself, which leaves its marks behind.
             is_dropped = False
             line = ACTOR.sub(")", line)
+        # Ray drops its own first frame, but leaves the underline below it.
         elif not any(item.startswith('  File "') for item in kept) and not line.strip(" ~^"):
             continue
         if not is_dropped:
@@ -123,11 +123,11 @@ def _without_internal_frames(text: str) -> str:
 
 
 def _described_by_ray(kind: str, message: str) -> tuple[str, str]:
-    """Return class and text of an exception that cannot be pickled: Ray has only its traceback, as text."""
+    """Return class and text of an exception of which Ray has only the traceback, as text."""
     for mark in (ORIGINAL, ORIGINAL_DETAILS):
         lines = COLORS.sub("", message.partition(mark)[2]).strip().splitlines()
         if lines:
-            # The exception stands behind the last frame, which is indented.
+            # The exception follows the last frame, whose lines are indented.
             start = max((number + 1 for number, line in enumerate(lines) if line.startswith("  ")), default=0)
             name, _, text = "\n".join(lines[start:] or lines[-1:]).partition(": ")
             return name, text
@@ -148,7 +148,7 @@ def _user_frames(frames: TracebackType | None) -> TracebackType | None:
 
 
 def pickled_value(value: object, name: str, into: Pickled | None = None) -> bytes:
-    """Return the value of the function ``name`` pickled; or pickle it into ``into``, and return nothing.
+    """Pickle the value of the function ``name`` and return the bytes; or write them into ``into`` and return no bytes.
 
     Raises:
         InvalidRequest: It cannot be pickled.
@@ -168,13 +168,13 @@ def pickled_value(value: object, name: str, into: Pickled | None = None) -> byte
 def pickled_exception(error: BaseException) -> bytes | None:
     """Return the exception pickled, or None if it does not survive pickling.
 
-    What a Ray task raised stands for itself: its wrapper could only be read where Ray is installed.
+    An exception of a Ray task is pickled without its wrapper, which could only be unpickled where Ray is installed.
     """
     try:
         content = cloudpickle.dumps(cause_in_task(error))
-        # Unpickled as well: an exception whose ``__init__`` takes other arguments than it keeps fails only here.
+        # Unpickle it too: an exception whose ``__init__`` takes other arguments than its ``args`` fails only then.
         pickle.loads(content)
-    except Exception:  # its own code again
+    except Exception:  # pickling runs the exception's own code
         return None
     return bytes(content)
 

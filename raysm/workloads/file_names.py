@@ -1,6 +1,6 @@
-"""Which files of a channel are the user's data: not those that hold only descriptions of a result.
+"""Choose the files of a channel that hold data, and not those that only describe a result.
 
-Apart from what reads files, so that a client without Ray and NumPy can look at its inputs as the job will.
+This module needs neither Ray nor NumPy, so that a client without them sees its inputs as the job will.
 """
 
 from pathlib import Path, PurePath
@@ -11,17 +11,16 @@ from raysm.contract.store import files_below
 
 
 def is_hidden(name: str) -> bool:
-    """Return whether a name is hidden: ``.DS_Store``, ``_SUCCESS``, all of a folder ``_temporary``."""
-    # As Spark leaves them beside its parts: _SUCCESS, and checksums in hidden files.
+    """Return whether the file or a folder above it is hidden: ``.DS_Store``, ``_SUCCESS``, ``_temporary/part``."""
+    # Spark leaves _SUCCESS and hidden files with checksums beside its data.
     return any(part.startswith((".", "_")) for part in PurePath(name).parts)
 
 
 def input_files(path: Path) -> list[tuple[str, Path]]:
     """List the files of an input as (name, path), sorted by path.
 
-    Another job's result is an input like any other: what raysm has written beside its data is left out. That is the
-    manifest, the trials of a sweep as JSON and the ids of a full matrix, which are tables of their own, and the pickled
-    value of a function that left other files.
+    The input may be another job's result. Then the files that raysm wrote beside its data are left out: the manifest,
+    the trials of a sweep as JSON, the ids of a full matrix, and, if there are other files, a function's pickled value.
 
     Args:
         path: A folder, or the one file of the input.
@@ -40,7 +39,7 @@ def data_files(path: Path) -> list[tuple[str, Path]]:
 
 
 def _is_description(file: Path) -> bool:
-    # By its content: a user's data may have a file of that name.
+    # The content decides, because a user's data may have a file of that name.
     match file.name:
         case result.MARK:
             return True

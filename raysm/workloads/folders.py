@@ -21,8 +21,9 @@ CACHE = "__pycache__"
 def make_state_folder(here: Environment, source: Path, say: Callable[[str], None]) -> Path:
     """Return the state folder of this instance, with the files of ``source`` in it.
 
-    A copy that the script has not changed follows the source. Any other file stays as it is, even if the source has one
-    of its name: it may be the checkpoint. ``say`` is told which files of the source are hidden.
+    A file that came from the source, and that the script has not changed, is updated or removed with the source. Any
+    other file stays, because it may be a checkpoint. ``say`` receives a line that names the files of the source that
+    such files hide.
     """
     if not here.has_checkpoints:
         raise InvalidRequest("in_state needs a job with checkpoints: submit it with kind='training'")
@@ -84,13 +85,10 @@ def fill_folders(args: Sequence[str], here: Environment) -> tuple[str, ...]:
     return tuple(filled)
 
 
-NOT_KEPT = ("__pycache__",)
-
-
 def make_folder(instance: Environment, source: Path) -> Path:
-    """Return this instance's folder, made if needed, with links to the source's files and the channels.
+    """Create this instance's working folder, with links to the source's files and the channels, and return it.
 
-    What an earlier attempt of the same job left in it stays: a restarted script may go on with it.
+    Files of an earlier attempt of the same job stay, so that a restarted script may continue with them.
     """
     folder = instance.paths.working
     folder.mkdir(parents=True, exist_ok=True)
@@ -103,7 +101,7 @@ def make_folder(instance: Environment, source: Path) -> Path:
 
 
 def link_state_folder(instance: Environment, source: Path, say: Callable[[str], None]) -> Path:
-    """Return the state folder of this instance, to which its working folder becomes a link."""
+    """Make this instance's working folder a link to its state folder, and return the state folder."""
     state = make_state_folder(instance, source, say)
     instance.paths.working.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
@@ -112,9 +110,9 @@ def link_state_folder(instance: Environment, source: Path, say: Callable[[str], 
 
 
 def save_outputs(instance: Environment) -> list[str]:
-    """Move what the workers left in the folder to this instance's model folder, and return the names.
+    """Move the workers' files from the working folder to this instance's model folder, and return their names.
 
-    From a state folder it is copied. Files in the model folder are not overwritten.
+    Files of a state folder are copied instead. Files in the model folder are not overwritten.
     """
     folder, model = instance.paths.working, instance.paths.model
     if folder.is_symlink():
@@ -122,7 +120,7 @@ def save_outputs(instance: Environment) -> list[str]:
     names: list[str] = []
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         # A link leads to the source or a channel.
-        if path.is_symlink() or path.name in NOT_KEPT or (model / path.name).exists():
+        if path.is_symlink() or path.name == CACHE or (model / path.name).exists():
             continue
         model.mkdir(parents=True, exist_ok=True)
         _move(path, model / path.name)
@@ -136,7 +134,7 @@ def _copy_outputs(state: Path, model: Path) -> list[str]:
     for path in files_below(state):
         name = path.relative_to(state)
         is_source = name.as_posix() in copied and copied[name.as_posix()] == sha256_of(path)
-        if is_source or name.name == RECORD or set(name.parts) & set(NOT_KEPT) or (model / name).exists():
+        if is_source or name.name == RECORD or CACHE in name.parts or (model / name).exists():
             continue
         (model / name).parent.mkdir(parents=True, exist_ok=True)
         _copy(path, model / name)

@@ -34,10 +34,10 @@ def check_room(
     sizes_by_device: dict[int, int] = defaultdict(int)
     folders: dict[int, Path] = {}
     for folder, size in needs:
-        # The folder itself may not be there yet; its disk is that of the nearest one that is.
+        # The folder may not exist yet; it will be on the disk of its nearest parent that does.
         existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
         device = existing.stat().st_dev
-        # By device: two folders on one disk would each be promised the room that only one of them gets.
+        # Added up by device, because folders on one disk share its free space.
         sizes_by_device[device] += size
         folders.setdefault(device, existing)
     for device, size in sizes_by_device.items():
@@ -45,8 +45,8 @@ def check_room(
         if available < size + SPARE_BYTES:
             raise NoRoom(
                 f"the disk of {folders[device]} on {where} has {available / 1e9:.2f} GB free, the result needs "
-                f"{size / 1e9:.2f} GB; give the instance a larger volume, or ask for less (a smaller k), or for parts "
-                "on more of them"
+                f"{size / 1e9:.2f} GB; give the instance a larger volume, ask for less (a smaller k), or keep parts of "
+                "the result on more instances"
             )
 
 
@@ -58,7 +58,7 @@ def regroup(chunks: Iterable[tuple[NDArray[Any], ...]], size: int) -> Iterator[t
         waiting.append(chunk)
         length += len(chunk[0])
         if length >= size:
-            # Only when a whole piece is there: joining at each chunk would copy the rest again and again.
+            # Join only when a whole piece is there: joining at each chunk would copy the rest again and again.
             joined = tuple(np.concatenate(parts) for parts in zip(*waiting, strict=True))
             for start in range(0, length - size + 1, size):
                 yield tuple(part[start : start + size] for part in joined)
@@ -77,18 +77,18 @@ class ArrayFile:
         self._offset = len(header)
         self._columns = columns
         self._dtype = dtype
-        # Unbuffered, because writes go to their places past the file's own position.
+        # Unbuffered, because ``write_at`` ignores the file's own position.
         self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, OPEN), "r+b", buffering=0)
         self._file.truncate(self._offset + rows * columns * dtype.itemsize)
         write_at(self._file.fileno(), 0, memoryview(header))
 
     def write(self, block: TileBlock, values: NDArray[Any], *, mirrored: bool = False) -> None:
-        """Write a tile, or, of a symmetric array, its mirror image."""
+        """Write a tile, or its mirror image in a symmetric array."""
         values = np.ascontiguousarray(values, dtype=self._dtype)
         rows, columns = (block.columns, block.rows) if mirrored else (block.rows, block.columns)
         lines = np.ascontiguousarray(values.T) if mirrored else values
         with full_disk_is_no_room(self.path):
-            # Whole rows lie one after the other in the file: one write for all of them.
+            # Whole rows follow each other in the file, so one write is enough.
             if columns.rows == self._columns:
                 write_at(self._file.fileno(), self.position(rows.start, 0), lines.data.cast("B"))
             else:
@@ -102,12 +102,12 @@ class ArrayFile:
             self._file.close()
 
     def position(self, row: int, column: int) -> int:
-        """Return where in the file an entry lies; the row after the last is its end."""
+        """Return the byte position of an entry in the file; the row after the last begins at the file's end."""
         return self._offset + (row * self._columns + column) * self._dtype.itemsize
 
 
 class PrefixDigest:
-    """The digest of a file that becomes complete from its beginning on, computed beside the writing."""
+    """The digest of a file, computed while the file is still written from its beginning on."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("rb", buffering=0)
@@ -116,12 +116,12 @@ class PrefixDigest:
         self._last: Future[None] | None = None
 
     def reach(self, position: int) -> None:
-        """Digest up to ``position``, in a thread: what lies before does not change any more."""
-        # One thread, one chain: the digest of a prefix needs all bytes before it, in their order.
+        """Digest up to ``position`` in a thread; the bytes before it must not change any more."""
+        # Each step waits for the one before, because a digest needs all bytes in their order.
         self._last = self._pool.submit(self._advance, position, self._last)
 
     def finish(self) -> str:
-        """Return the digest of all up to the last position."""
+        """Return the digest of the file up to the last position."""
         if self._last is not None:
             self._last.result()
         return self._digest.hexdigest()
@@ -133,7 +133,7 @@ class PrefixDigest:
 
     def _advance(self, position: int, before: "Future[None] | None") -> None:
         if before is not None:
-            before.result()  # an error there is one of all that follow
+            before.result()  # raises the error of the step before
         buffer = memoryview(bytearray(CHUNK_BYTES))
         while (left := position - self._file.tell()) > 0:
             count = self._file.readinto(buffer[: min(left, CHUNK_BYTES)])

@@ -1,4 +1,4 @@
-"""The instances as Ray knows them: calls to each of them, blocks bound to some, and how long one may be away."""
+"""The instances as Ray's nodes: list them, call a function on each, bind blocks to them, and notice a lost one."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,10 +15,10 @@ from raysm.errors import InstanceLost, InvalidRequest
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Node:
-    """One instance that is there, as Ray knows it."""
+    """One instance that is alive, as Ray describes it."""
 
     host: str
-    """As in ``algo-2``; empty without a label."""
+    """For example ``algo-2``; empty if the node has no label."""
     node_id: str
     """Ray's id; it changes when Ray starts again."""
     address: str
@@ -72,14 +72,14 @@ def ask_every_node(
     ``num_cpus`` 0 lets a busy instance, or one that only coordinates, answer too. The call is repeated ``max_retries``
     times if its worker dies.
     """
-    # Shipped once for all instances, not once for each.
+    # Ray ships the function once for all instances, not once for each.
     task = ray.remote(num_cpus=num_cpus, num_gpus=num_gpus, max_retries=max_retries)(function)
     all_nodes = cluster_nodes() if nodes is None else nodes
     return {node: task.options(scheduling_strategy=only_on(node.node_id)).remote(*arguments) for node in all_nodes}
 
 
 def answers(references: Iterable[Any]) -> list[Any]:
-    """Return what the instances answered, without those that went away; raise an InvalidRequest of theirs."""
+    """Return the answers of the instances that are not lost; raise the InvalidRequest that one of them raised."""
     values = []
     for reference in references:
         try:
@@ -90,18 +90,18 @@ def answers(references: Iterable[Any]) -> list[Any]:
                 raise error.cause from None
             raise
         except RayError:
-            # It went away: callers that need all of them see which values are missing.
+            # The instance was lost; callers that need all answers notice that one is missing.
             continue
     return values
 
 
 class PlacedBlock:
-    """A block that says where it runs and what else the function gets.
+    """A block that says on which instance it runs and which further values the function gets.
 
     Inherit it, and define what you need as a field or a property:
 
-    - ``host``: the instance that the block runs on, ``algo-2``; None is any;
-    - ``needs``: names of other instances that have to be there;
+    - ``host``: the instance that the block runs on, ``algo-2``; None means any;
+    - ``needs``: names of other instances that must be alive;
     - ``inputs``: Ray object references, whose values the function gets after the block: they travel while the block
       waits for its CPU.
 
@@ -113,40 +113,40 @@ class PlacedBlock:
             host: str
     """
 
-    # Nothing but the name: an attribute here would become the default of the dataclass's field.
+    # No attributes: one here would become the default of a subclass's field.
     __slots__ = ()
 
 
 def host_of(block: object) -> str | None:
-    """Return the instance that a block runs on; None is any."""
-    host: str | None = _told_by(block, "host", None)
+    """Return the instance that a block must run on; None if any will do."""
+    host: str | None = _attribute_of(block, "host", None)
     return host
 
 
-def hosts_of(block: object) -> tuple[str, ...]:
-    """Return the instances that a block cannot do without."""
+def needed_hosts(block: object) -> tuple[str, ...]:
+    """Return the instances that a block needs: the one that it runs on, and others."""
     host = host_of(block)
-    needs: Sequence[str] = _told_by(block, "needs", ())
+    needs: Sequence[str] = _attribute_of(block, "needs", ())
     return (*(() if host is None else (host,)), *needs)
 
 
 def inputs_of(block: object) -> Sequence[Any]:
     """Return the objects of Ray whose values the function gets after the block."""
-    inputs: Sequence[Any] = _told_by(block, "inputs", ())
+    inputs: Sequence[Any] = _attribute_of(block, "inputs", ())
     return inputs
 
 
-def _told_by(block: object, name: str, default: Any) -> Any:
+def _attribute_of(block: object, name: str, default: Any) -> Any:
     # Any object may be a block, and a user's own may have an attribute of that name with another meaning.
     return getattr(block, name, default) if isinstance(block, PlacedBlock) else default
 
 
 LOST_AFTER_S = 60.0
-"""Seconds that an instance that a block needs may be away before it is given up."""
+"""Seconds after which an instance that is away counts as lost, if a block needs it."""
 
 
 def tasks_at_once(nodes: Iterable[Mapping[str, float]], num_cpus: float, num_gpus: float) -> int:
-    """Return how many tasks of that size run at once on nodes of these resources."""
+    """Return how many tasks of that size run at once on nodes with these resources."""
     at_once = 0
     for resources in nodes:
         fits = [resources.get(name, 0) / need for name, need in (("CPU", num_cpus), ("GPU", num_gpus)) if need > 0]
@@ -156,7 +156,7 @@ def tasks_at_once(nodes: Iterable[Mapping[str, float]], num_cpus: float, num_gpu
 
 
 class Presence:
-    """Knows how long instances have been away while blocks are worked on."""
+    """Tracks how long the instances that blocks need have been away."""
 
     def __init__(self, num_cpus: float, num_gpus: float) -> None:
         self._task = num_cpus, num_gpus
@@ -166,11 +166,11 @@ class Presence:
     def check(self, blocks: Iterable[Any], nodes: Sequence[Mapping[str, Any]], now_s: float) -> None:
         """Raise InstanceLost if an instance that a block is bound to, or all that could run a task, are away too long.
 
-        ``nodes`` are the rows of ``ray.nodes()`` that are alive, ``now_s`` is of a monotonic clock.
+        ``nodes`` are the living rows of ``ray.nodes()``; ``now_s`` comes from a monotonic clock.
         """
         self._check_any(nodes, now_s)
         alive = {node["Labels"].get(LABEL_HOST, "") for node in nodes}
-        bound = {host: block for block in blocks for host in hosts_of(block)}
+        bound = {host: block for block in blocks for host in needed_hosts(block)}
         # The time starts again for an instance that came back, or that no block needed meanwhile.
         self._since = {host: self._since.get(host, now_s) for host in bound if host not in alive}
         for host, since in self._since.items():
@@ -178,7 +178,7 @@ class Presence:
                 raise InstanceLost(f"{host} has been away for {now_s - since:.0f} s, and only it has {bound[host]}")
 
     def _check_any(self, nodes: Sequence[Mapping[str, Any]], now_s: float) -> None:
-        """Give up if no instance can run a task: Ray itself would wait forever."""
+        """Raise InstanceLost if no instance could run a task for too long; Ray itself would wait forever."""
         if tasks_at_once((node["Resources"] for node in nodes), *self._task):
             self._nowhere_since = None
         elif self._nowhere_since is None:

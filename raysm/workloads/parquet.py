@@ -16,10 +16,10 @@ from raysm.contract.store import replacing
 from raysm.workloads.disk import Stream, full_disk_is_no_room
 
 PIECE_BYTES = 16 << 20
-"""About as many bytes are brought to the disk at once."""
+"""About this many bytes are written to the disk at once."""
 
 BATCH_VALUES = 8192
-"""Values that Arrow encodes at a time: with its default of 1,024, lists of ten take half as long again."""
+"""Values that Arrow encodes at a time; with its default of 1,024, writing lists of ten takes 1.5 times as long."""
 
 
 def write_parquet(
@@ -31,18 +31,18 @@ def write_parquet(
     units: tuple[str, ...] = ("rows",),
     statistics: Sequence[str] = (),
 ) -> ResultFile:
-    """Write one Parquet file, the columns of each of ``groups`` as one row group of it.
+    """Write one Parquet file, with one row group for each of ``groups``.
 
-    The bytes depend on the groups alone: give them sizes that do not depend on who computed them. At most
-    ``disk.PIECES`` pieces of the file, and one group that is being made, are held.
+    The bytes depend on the groups alone, so the size of a group must not depend on which instance computed it. Memory
+    holds at most ``disk.PIECES`` pieces of the file, and one group.
 
     Args:
         path: The file.
         schema: Names and types of the columns.
-        groups: Columns of equal length.
-        inner: The result's shape beside the number of rows: the k of top-k.
-        units: What the lengths of that shape count.
-        statistics: Columns whose least and largest value of each group are kept: readers then skip groups.
+        groups: The columns of each row group, of equal length.
+        inner: The result's dimensions after the number of rows: the k of top-k.
+        units: The unit of each dimension of the shape.
+        statistics: Columns whose minimum and maximum are stored for each group, so that readers can skip groups.
     """
     rows = 0
     with full_disk_is_no_room(path), replacing(path) as beside:
@@ -58,14 +58,14 @@ def write_parquet(
                 write_batch_size=BATCH_VALUES,
             ) as writer:
                 for columns in groups:
-                    # With its own length as the size of a group: Arrow would cut a longer table at 1,048,576 rows.
+                    # The length is also the group size, because Arrow would cut a longer table at 1,048,576 rows.
                     writer.write_table(pa.Table.from_arrays(list(columns), schema=schema), len(columns[0]))
                     rows += len(columns[0])
-            # Only now: closing the writer has put the file's footer into the sink.
+            # After the writer was closed, which put the file's footer into the sink.
             sink.flush()
             sha256 = stream.finish()
         finally:
-            # Also after an error, before the file is removed: its threads may still be writing.
+            # Also after an error: the stream's threads must end before the file is removed.
             stream.close()
         size = beside.stat().st_size
     return ResultFile(
@@ -79,9 +79,9 @@ def write_parquet(
 
 
 class _Sink:
-    """What Arrow writes to, as to a file that only grows: small pieces are put into the stream together."""
+    """A file object for Arrow to write to. It joins small pieces before it puts them into the stream."""
 
-    # Arrow also reads this, and calls ``tell``, as for any file of Python's.
+    # Arrow reads this attribute, and calls ``tell``, as of any Python file.
     closed = False
 
     def __init__(self, stream: Stream) -> None:

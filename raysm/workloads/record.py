@@ -1,9 +1,9 @@
 """Finished blocks on the head's disk, so that a restarted job goes on where it stopped.
 
-A folder holds one file for each finished block. It may be torn by a kill, and may have travelled since (checkpoints go
-to S3 and come back), so a file is believed only if its own first line names this record's key and this block, and the
-digest of its content. Anything else is removed and computed again. So it needs no name to be unfinished under: the
-service would take over that file too, and bring it back with every restart of an instance that died meanwhile.
+A folder holds one file for each finished block. A kill may tear a file, and checkpoints go to S3 and come back, so a
+file is used only if its first line has this record's key, the digest of the block's name and the digest of the content.
+Any other file is removed, and its block is computed again. Therefore a file needs no temporary name while it is
+written: SageMaker would copy that file too, and bring it back with every restart of an instance that died meanwhile.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ Buffers: TypeAlias = Sequence[bytes | memoryview]
 MAX_LINE_BYTES = 4096
 
 MAPPED_BYTES = 1 << 20
-"""Smaller files are read: a mapping holds a file descriptor as long as any view of it lives."""
+"""Smaller files are read, because a mapping holds a file descriptor while any view of it lives."""
 
 
 def _pickled(value: Any) -> Buffers:
@@ -35,12 +35,12 @@ def _pickled(value: Any) -> Buffers:
 
 
 def occupied_bytes(folder: Path) -> int:
-    """Return what the files below ``folder`` occupy of the disk; 0 where it is not there."""
+    """Return the bytes that the files below ``folder`` occupy on the disk; 0 if it does not exist."""
     return sum(path.lstat().st_blocks * 512 for path in folder.rglob("*"))
 
 
 class BlockRecord(Generic[V]):
-    """The values of finished blocks, by the text of the block."""
+    """The values of finished blocks, by ``str(block)``."""
 
     def __init__(
         self,
@@ -51,15 +51,15 @@ class BlockRecord(Generic[V]):
         decode: Callable[[memoryview], V] = pickle.loads,
         for_later: bool = False,
     ) -> None:
-        """Open the record in ``folder``, or begin it; remove what other requests recorded there.
+        """Open or create the record in ``folder``; remove the records of other requests there.
 
         Args:
-            folder: For this record alone.
+            folder: A folder for this record alone.
             depends_on: Everything that the values depend on, as JSON: digests of the input, parameters, versions, the
                 block size. Another request never reuses them.
             encode: Turns a value into bytes; the default pickles it, so the folder must be as trusted as the code.
-            decode: The reverse. It gets a file's content, mapped if it is large, and may return views of it.
-            for_later: Only another run reads what this one saves, so it takes no memory meanwhile.
+            decode: Turns bytes back into a value. It gets a file's content, mapped if it is large; it may return views.
+            for_later: Only a later run reads what this one saves, so files are dropped from the page cache.
         """
         text = json.dumps(depends_on, sort_keys=True, separators=(",", ":"))
         self.key = hashlib.sha256(text.encode()).hexdigest()
@@ -68,7 +68,7 @@ class BlockRecord(Generic[V]):
         self._encode = encode
         self._decode = decode
         self._for_later = for_later
-        self._believed: set[str] = set()
+        self._verified: set[str] = set()
         if folder.exists():
             for other in folder.iterdir():
                 if other.name != self.folder.name and other.is_dir():
@@ -82,18 +82,17 @@ class BlockRecord(Generic[V]):
         return self.folder / hashlib.sha256(str(block).encode()).hexdigest()[:32]
 
     def __contains__(self, block: object) -> bool:
-        """Return whether the block's value is here, and whole."""
+        """Return whether the record has the block's complete value."""
         path = self.path(block)
-        if path.name in self._believed:
+        if path.name in self._verified:
             return True
         if not path.exists():
             return False
-        # Torn by an interruption, or of another block: computing it again costs one block, trusting it would cost
-        # the result.
-        if not self._whole(path, block):
+        # The file is torn, or of another block. Computing it again costs one block; using it would spoil the result.
+        if not self._is_complete(path, block):
             path.unlink(missing_ok=True)
             return False
-        self._believed.add(path.name)
+        self._verified.add(path.name)
         return True
 
     def save(self, block: object, value: V) -> None:
@@ -103,7 +102,7 @@ class BlockRecord(Generic[V]):
             digest.update(buffer)
         path = self.path(block)
         self.folder.mkdir(parents=True, exist_ok=True)
-        # A new file: what was there may be mapped.
+        # Write a new file, because the old one may be mapped.
         path.unlink(missing_ok=True)
         with full_disk_is_no_room(path, f"{block} was recorded"), removed_if_torn(path), path.open("xb") as file:
             file.write(self._line(block, digest.hexdigest()))
@@ -112,10 +111,10 @@ class BlockRecord(Generic[V]):
             if self._for_later:
                 file.flush()
                 settle(file.fileno(), 0, file.tell())
-        self._believed.add(path.name)
+        self._verified.add(path.name)
 
     def load(self, block: object, mapped_bytes: int = MAPPED_BYTES) -> V:
-        """Return a recorded value; raise KeyError if it is not here.
+        """Return a recorded value; raise KeyError if there is none.
 
         Files of ``mapped_bytes`` or more are mapped, smaller ones read; 0 maps all of them, for a caller that looks at
         little of each.
@@ -133,24 +132,24 @@ class BlockRecord(Generic[V]):
         return self._decode(memoryview(content)[offset:])
 
     def size_bytes(self) -> int:
-        """Return the size of all that is recorded."""
+        """Return the size of all files of the record."""
         return sum(path.stat().st_size for path in self.folder.iterdir())
 
     def remove(self) -> None:
-        """Remove the record: its values are in the result."""
-        # The job has its result, so files that cannot be removed do not matter.
+        """Remove the record."""
+        # The result has its values, so files that cannot be removed do not matter.
         shutil.rmtree(self.folder, ignore_errors=True)
         with contextlib.suppress(OSError):
             self.folder.parent.rmdir()
 
     def _line(self, block: object, digest: str) -> bytes:
-        # The block's digest, not its text: the line has one length, however long the text is.
+        # The digest of the block's name, because the line must have one length for names of any length.
         named = hashlib.sha256(str(block).encode()).hexdigest()
         line = json.dumps({"raysm_block": 1, "key": self.key, "block": named, "sha256": digest}).encode() + b"\n"
         # Padded to a multiple of 64 bytes, so that arrays that follow are aligned.
         return line[:-1].ljust(-len(line) % 64 + len(line) - 1) + b"\n"
 
-    def _whole(self, path: Path, block: object) -> bool:
+    def _is_complete(self, path: Path, block: object) -> bool:
         try:
             with path.open("rb") as file:
                 first = file.readline(MAX_LINE_BYTES)

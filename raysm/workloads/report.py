@@ -33,8 +33,8 @@ def report(*, step: int | None = None, checkpoint: str | Path | None = None, **m
         metrics: Numbers by name, the unit at the end of the name: ``loss=0.25, read_bytes=1e9``.
 
     Raises:
-        InvalidRequest: There is no metric, a metric is no number, the step is no whole number, or the checkpoint is no
-            folder.
+        InvalidRequest: There is no metric, a metric is not a number, the step is not a whole number, or the checkpoint
+            is not a folder.
     """
     if not metrics:
         raise InvalidRequest("report takes metrics by name, report(loss=0.25), and got none")
@@ -43,13 +43,13 @@ def report(*, step: int | None = None, checkpoint: str | Path | None = None, **m
     # All ranks of a torchrun script run the same lines; several values for a step would make the curve jump.
     if variables.get("RANK", "0") != "0":
         return
-    of_trial, take = variables.get(TRIAL), listener()
-    if take is not None or of_trial:
+    trial_folder, take = variables.get(TRIAL), listener()
+    if take is not None or trial_folder:
         report_made = report_of(values, step, checkpoint)
         if take is not None:
             take(report_made)
             return
-        lines = [send(report_made, Path(str(of_trial)))]
+        lines = [send(report_made, Path(str(trial_folder)))]
     # A job of Ray's own prints into Ray's log, which only people read.
     elif RAYS_JOB not in variables and environment.base_paths(variables).resource_config.exists():
         lines = event_lines(values, step)
@@ -77,7 +77,7 @@ def numbers(metrics: Mapping[str, object]) -> dict[str, float]:
 
 
 def event_lines(values: Mapping[str, float], step: int | None) -> list[str]:
-    """Return metrics as the lines of a job's log, all of one moment."""
+    """Return metrics as event lines of a job's log, all with the same time."""
     now_s = time.time()
     # An event carries finite numbers only; a NaN is printed for people.
     return [
@@ -96,7 +96,7 @@ def words(values: Mapping[str, float], step: int | None) -> str:
 
 def _number(name: str, value: object) -> float:
     try:
-        return float(value)  # type: ignore[arg-type]  # whatever is one: a tensor, a NumPy scalar
+        return float(value)  # type: ignore[arg-type]  # a tensor or a NumPy scalar too
     except (TypeError, ValueError, RuntimeError) as error:
         raise InvalidRequest(f"report: {name} must be a number, got {value!r}") from error
 
@@ -195,7 +195,7 @@ INTERVAL_S = 0.2
 
 
 class ProgressThrottle:
-    """Announces the progress of one phase, at most five times a second, and its end."""
+    """Emits progress events of one phase: at most five a second, and always the last one."""
 
     def __init__(
         self, phase: str, total: int, unit: str, to: EmitEvent, clock: Callable[[], float] = time.monotonic
@@ -203,7 +203,7 @@ class ProgressThrottle:
         self._phase, self._total, self._unit, self._to, self._clock = phase, total, unit, to, clock
         self._done = 0
         self._last = clock()
-        self._tell()
+        self._emit_progress()
 
     def add(self, done: int) -> None:
         self.reach(self._done + done)
@@ -213,10 +213,10 @@ class ProgressThrottle:
             return
         self._done = done
         now = self._clock()
-        # The end is always announced, however soon it comes: displays close their bar on it.
+        # The last event is always emitted, however soon it comes: displays close their bar on it.
         if self._done >= self._total or now - self._last >= INTERVAL_S:
             self._last = now
-            self._tell()
+            self._emit_progress()
 
-    def _tell(self) -> None:
+    def _emit_progress(self) -> None:
         self._to(Progress(phase=self._phase, done=self._done, total=self._total, unit=self._unit))

@@ -1,6 +1,7 @@
 """Runners: each runs one kind of workload on the head, in the driver.
 
-Nothing heavy is imported here: every instance reads a module that holds both a kind and its runner.
+This module must import nothing heavy, because a module may hold a kind together with its runner, and every instance
+imports that module.
 """
 
 import contextlib
@@ -41,25 +42,25 @@ class Runner(Generic[W]):
         return self.payload.request
 
     def prepare(self) -> None:
-        """Make ready what needs no cluster, while it forms: imports, compiling, a first look at the inputs."""
+        """Do what needs no cluster while the cluster forms: import, compile, look at the inputs."""
 
     def run(self, address: str) -> None:
-        """Do it, from joining Ray to the last file of the result.
+        """Run the workload, from connecting to Ray to the last file of the result.
 
         ``address`` is the cluster's ``IP:port`` for ``ray.init``, or ``auto`` if a variable names it.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not say how it runs")
+        raise NotImplementedError(f"{type(self).__name__} must override run()")
 
     def describe_result(self, phases_s: Mapping[str, float], **details: Any) -> None:
-        """Write the manifest of the model folder, once all of it is there; ``write_manifest`` has the details."""
+        """Write the manifest of the model folder after all other files; ``details`` go to ``write_manifest``."""
         hosts = tuple(host.name for host in self.environment.hosts)
         write_manifest(self.request, self.environment.paths.model, instances=hosts, phases_s=phases_s, **details)
 
 
 def load_runner(payload: Payload, environment: Environment) -> "Runner[Any]":
-    """Import and make the runner that the payload's workload names."""
+    """Import the runner that the payload's workload names, and return an instance of it."""
     workload = payload.request.workload
-    # By name: clients and all instances read the request, and few of them have what the runner imports.
+    # By name, because clients and all instances read the request, and few of them have the packages of the runner.
     module, _, name = workload.runner.partition(":")
     with naming_what_is_missing(workload):
         runner = getattr(importlib.import_module(module), name, None)
@@ -67,7 +68,7 @@ def load_runner(payload: Payload, environment: Environment) -> "Runner[Any]":
         raise InvalidRequest(
             f"the workload {workload.kind} names the runner {workload.runner!r}, but {module} has no {name}"
         )
-    # Outside of the ``with``: only a missing import is the image's fault.
+    # Outside of the ``with``, because only a missing import is the image's fault.
     instance: Runner[Any] = runner(payload, environment)
     return instance
 
@@ -80,7 +81,7 @@ def naming_what_is_missing(workload: Workload, unnamed: str = "") -> Iterator[No
     """
     try:
         yield
-    # Not ModuleNotFoundError alone: a package that is there may lack a library of the system, or be too old.
+    # Not ModuleNotFoundError alone: an installed package may be too old, or lack a system library.
     except ImportError as error:
         remedy = "it to the requirements"
         if workload.extra is not None:
@@ -91,10 +92,10 @@ def naming_what_is_missing(workload: Workload, unnamed: str = "") -> Iterator[No
 
 
 def leave() -> NoReturn:
-    """Leave the process with 0; for work that is done, and on the disk.
+    """Exit with 0 at once; for work whose result is on the disk.
 
-    Without ``ray.shutdown``, which takes 0.3 s, and the end of an interpreter with Ray in it, which takes 0.2: the
-    bootstrap ends Ray afterwards, and with it what Ray keeps of this driver.
+    This skips ``ray.shutdown`` (0.3 s) and the teardown of an interpreter that has imported Ray (0.2 s). The bootstrap
+    ends Ray afterwards, with everything that Ray keeps for this driver.
     """
     # ``os._exit`` flushes nothing.
     sys.stdout.flush()
@@ -103,12 +104,12 @@ def leave() -> NoReturn:
 
 
 def leave_on_sigterm(clean: Callable[[], None] = lambda: None) -> None:
-    """Leave the process with 143 when SIGTERM comes, after ``clean()``; for work whose finished parts are on disk.
+    """On SIGTERM, call ``clean()`` and exit with 143 at once; for work whose finished parts are on the disk.
 
-    Without unwinding: an exception that a handler raises can get lost in a wait of Ray's, and unwinding would cancel
-    tasks that are just ending, over which Ray 2.60 aborts ("Tried to complete task that was not pending"). The
-    bootstrap ends Ray afterwards. Ray puts a handler of its own in the place of this one: call it after ``ray.init``,
-    and before, where SIGTERM may come earlier.
+    The handler does not unwind the stack: an exception that it raised could get lost while Ray waits, and unwinding
+    would cancel tasks that are just ending, on which Ray 2.60 aborts ("Tried to complete task that was not pending").
+    The bootstrap ends Ray afterwards. ``ray.init`` installs a handler of its own, so call this function after it, and
+    also before it if SIGTERM may come earlier.
     """
 
     def end(number: int, frame: FrameType | None) -> None:
@@ -124,7 +125,7 @@ START_S = "start_s"
 
 
 class Beginning:
-    """When this process's workload began."""
+    """The time from the start of the bootstrap to the start of this process's workload, as a measure of the result."""
 
     _measures: Mapping[str, float] = {}
 
@@ -132,7 +133,7 @@ class Beginning:
     def note(cls, environment: Environment, now_s: float | None = None) -> None:
         if environment.began_s is not None:
             now_s = time.time() if now_s is None else now_s
-            # Not below 0: the clock may have been set in between.
+            # At least 0, because the clock may have been set in between.
             cls._measures = {START_S: round(max(0.0, now_s - environment.began_s), 3)}
 
     @classmethod
@@ -154,14 +155,14 @@ def write_manifest(
     """Write the manifest into ``folder``, the head's model folder, as the last file of the result.
 
     Args:
-        request: The job's.
+        request: The job's request.
         folder: The head's model folder.
         instances: The hosts that took part.
         phases_s: Seconds of each phase.
-        packages: Packages whose versions count, beside raysm, Python and Ray.
+        packages: Packages whose versions are recorded, beside raysm, Python and Ray.
         described: Descriptions of some files; they come first.
-        measures: Figures of the run.
-        summary: For people.
+        measures: Figures of the run, by name.
+        summary: The result in one line, for people.
 
     Returns:
         The manifest, without the files of other instances; None if the only instance left nothing, or if the user's

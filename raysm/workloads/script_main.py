@@ -34,7 +34,7 @@ def command(script: str, arguments: Sequence[str]) -> list[str]:
 
 
 def leave_at_once_after_exit_handlers() -> Callable[[int], None]:
-    """Make this process leave by ``os._exit`` once its exit handlers have run; return what sets its exit status.
+    """Make this process leave by ``os._exit`` after its exit handlers; return a function that sets its exit status.
 
     Call it before anything else registers an exit handler: the first that is registered is called last.
     """
@@ -56,7 +56,7 @@ def run_script(script: str, arguments: Sequence[str]) -> None:
     """
     main_module = types.ModuleType("__main__")
     loader = importlib.machinery.SourceFileLoader("__main__", script)
-    # ``__spec__`` stays None, as for every script; by it and ``__file__`` multiprocessing's children find the script.
+    # ``__spec__`` stays None, as for every script: then multiprocessing's children find the script by ``__file__``.
     main_module.__dict__.update(__file__=script, __cached__=None, __loader__=loader, __builtins__=builtins)
     sys.modules["__main__"] = main_module
     sys.argv[:] = [script, *arguments]
@@ -67,7 +67,7 @@ def run_script(script: str, arguments: Sequence[str]) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the script that ``arguments`` begin with; return its exit status. An exception is printed as Python does."""
+    """Run the script ``arguments[0]`` and return its exit status; print an exception as Python does."""
     try:
         run_script(arguments[0], arguments[1:])
     except SystemExit as error:
@@ -121,7 +121,7 @@ def _flush_files() -> None:
     found = [item for item in gc.get_objects() if issubclass(type(item), kinds) and id(item) not in standard]
     plain = [item for item in found if type(item).__module__ == FILE.__module__]
     others = [item for item in found if type(item).__module__ != FILE.__module__]
-    # Closing a gzip file, or one that is uploaded, writes its last bytes, and into other files.
+    # Closing a gzip file, or an uploading one, writes its last bytes into other files, which are flushed again.
     _try_each(plain, "flush")
     _try_each(others, "close")
     _try_each(plain, "flush")

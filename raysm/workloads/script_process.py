@@ -1,4 +1,4 @@
-"""Run a script as a program of its own: its lines as it writes them, and why it failed. It ends with its parent."""
+"""Run a script as a process of its own, which ends with its parent: read its lines, and describe its failure."""
 
 import contextlib
 import math
@@ -17,7 +17,7 @@ TAIL_LINES = 30
 """Lines of a script's output that are shown when it fails."""
 
 DRAIN_S = 2.0
-"""Seconds for the output of processes that a script has started, once it has ended."""
+"""Seconds to read the output of a script's background processes after the script has ended."""
 
 POLL_S = 0.5
 
@@ -47,7 +47,7 @@ def started(
     try:
         yield process
     finally:
-        # Also on an early end: processes that the script has started end with it.
+        # Also if the script has ended by itself, because processes that it started must end with it.
         kill(process)
         process.wait()
         if process.stdout is not None:
@@ -57,7 +57,7 @@ def started(
 def lines_of(process: "subprocess.Popen[str]", drain_s: float = DRAIN_S) -> Iterator[str]:
     """Yield the lines of a program that ``started`` began, as it writes them, until it has ended.
 
-    Not until its output ends, because background processes may keep it open.
+    The lines do not go on until the output ends, because background processes may keep it open.
     """
     assert process.stdout is not None
     descriptor = process.stdout.fileno()

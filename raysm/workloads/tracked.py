@@ -26,14 +26,14 @@ from raysm.contract.payload import Payload
 
 DRIVER = Commands().driver
 
-OF_SERVICE = ("sagemaker_", "_tuning_")
+SERVICE_PREFIXES = ("sagemaker_", "_tuning_")
 """Prefixes of hyperparameters that a tuning job or a framework's image sets for itself."""
 
 CHUNK = 65536
 STDOUT = 1
 
-MOST_LINE = 1 << 16
-"""Bytes of a line that may be an event: of a longer one only the end is parsed."""
+MAX_LINE_BYTES = 1 << 16
+"""Maximum size of a line; only the end of a longer one is parsed."""
 
 DRAIN_S = 2.0
 """Seconds to read the rest of the pipe once the driver has ended: a background process may keep it open."""
@@ -44,7 +44,7 @@ STOPPED_LAST_S = 5.0
 
 
 class Lines:
-    """Cuts what flows by into lines, and gives the metrics in them on."""
+    """Splits output into lines, and passes the metrics in them to ``take``."""
 
     def __init__(self, take: Callable[[Metric], None]) -> None:
         self._take = take
@@ -54,7 +54,7 @@ class Lines:
         """Take the next bytes of the output."""
         *lines, rest = (self._rest + chunk).split(b"\n")
         # A line without an end, such as a progress bar, would grow for days; no event is so long.
-        self._rest = rest[-MOST_LINE:]
+        self._rest = rest[-MAX_LINE_BYTES:]
         for line in lines:
             match parse(line.decode(errors="replace")):
                 case Metric() as metric:
@@ -69,7 +69,7 @@ def run_of(payload: Payload, job: str = "", hyperparameters: Mapping[str, str] |
     if TUNING_OBJECTIVE in texts:
         # All trials of a tuning job travel with the same payload: by its name they would be one run.
         name = job
-        parameters |= {key: text for key, text in texts.items() if not key.startswith(OF_SERVICE)}
+        parameters |= {key: text for key, text in texts.items() if not key.startswith(SERVICE_PREFIXES)}
     return MlflowRun(uri=request.tracking, experiment=request.project, job=name, parameters=parameters)
 
 
@@ -79,20 +79,20 @@ def main(arguments: Sequence[str] = (), driver: Sequence[str] = DRIVER, mirror: 
     child = subprocess.Popen(die_with_parent.wrap([*driver, *arguments]), stdout=subprocess.PIPE)
     stopped = threading.Event()
 
-    def hand_on(number: int, frame: FrameType | None) -> None:
-        # Before the signal is passed on: the child may end at once, which must then count as a stop.
+    def forward(number: int, frame: FrameType | None) -> None:
+        # Set before the signal is forwarded: the child may end at once, which must then count as a stop.
         stopped.set()
         with contextlib.suppress(ProcessLookupError):
             child.send_signal(number)
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, hand_on)
+        signal.signal(number, forward)
     copying = threading.Thread(target=_copy, args=(child, Lines(mirror.add)), daemon=True)
     copying.start()
     status = child.wait()
     # A background process of the driver may hold its pipe open forever.
     copying.join(DRAIN_S)
-    mirror.close(_end(status, is_stopped=stopped.is_set()), STOPPED_LAST_S if stopped.is_set() else LAST_S)
+    mirror.close(_run_status(status, is_stopped=stopped.is_set()), STOPPED_LAST_S if stopped.is_set() else LAST_S)
     if status < 0:
         _die(-status)
     return status
@@ -108,7 +108,7 @@ def _copy(child: "subprocess.Popen[bytes]", lines: Lines) -> None:
     assert child.stdout is not None
     source = child.stdout.fileno()
     while chunk := os.read(source, CHUNK):
-        # The log first: the copy is made from it.
+        # The log first, because MLflow only gets a copy.
         _write(chunk)
         lines.feed(chunk)
 
@@ -119,16 +119,16 @@ def _write(chunk: bytes) -> None:
             chunk = chunk[os.write(STDOUT, chunk) :]
 
 
-def _end(status: int, *, is_stopped: bool) -> End:
+def _run_status(status: int, *, is_stopped: bool) -> End:
     if is_stopped:
         return "KILLED"
     return "FINISHED" if status == 0 else "FAILED"
 
 
 def _die(number: int) -> None:
-    """End by the signal that ended the driver: the bootstrap reports it."""
-    # By the same signal, so that the bootstrap sees the same end as without this process.
-    signal.signal(number, signal.SIG_DFL) if number not in (signal.SIGKILL, signal.SIGSTOP) else None
+    """End by the signal that ended the driver, so that the bootstrap sees the same end as without this process."""
+    if number not in (signal.SIGKILL, signal.SIGSTOP):
+        signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
 
 

@@ -1,4 +1,4 @@
-"""The two ways to run blocks: Ray tasks, and processes that keep what they hold from one block to the next.
+"""The two ways to run blocks: Ray tasks, and processes that keep their memory from one block to the next.
 
 Tasks are cancelled from another process. ``ray.cancel`` in the process that submitted a task races with the reply of a
 task that just ends: Ray looks the task up in one thread and forgets it in another, and if both meet, a check of Ray's
@@ -17,8 +17,8 @@ from raysm.workloads.nodes import cluster_nodes, host_of, inputs_of
 
 
 def cancel(references: Sequence[Any]) -> None:
-    """Have tasks of this process ended, with their processes; those that have ended already stay as they are."""
-    # In a list: Ray would wait for the value of a reference that is an argument itself.
+    """Cancel tasks that this process submitted, and kill their processes; finished tasks stay as they are."""
+    # In a list, because Ray would wait for the value of a reference that is itself an argument.
     _CANCEL.remote(list(references))
 
 
@@ -40,16 +40,16 @@ class Workers(Protocol):
     """Runs blocks."""
 
     def wait(self, timeout_s: float, block: Any = None) -> bool:
-        """Return whether the block can be submitted, waiting until then at most so long."""
+        """Wait until the block can be submitted, at most ``timeout_s``; return whether it can."""
 
     def submit(self, shipped: Any, block: Any) -> Any:
-        """Return the object of Ray that the block's value becomes; ``shipped`` is the function."""
+        """Submit a block and return the reference of its value; ``shipped`` is the reference of the function."""
 
     def replace(self, reference: Any) -> None:
-        """Put something in the place of what died over that block."""
+        """Replace the worker that died while it ran the block with this reference."""
 
     def close(self, unfinished: Sequence[Any]) -> None:
-        """End the tasks of these blocks: their values are not needed any more."""
+        """End the tasks of these blocks, whose values are not needed any more."""
 
 
 class Tasks:
@@ -60,11 +60,10 @@ class Tasks:
         self._task = ray.remote(max_retries=0, num_cpus=num_cpus, num_gpus=num_gpus)(_call)
 
     def wait(self, timeout_s: float, block: Any = None) -> bool:
-        """Say that it can be: tasks wait in Ray's own queues."""
+        """Return True, because tasks wait in Ray's own queues."""
         return True
 
     def submit(self, shipped: Any, block: Any) -> Any:
-        """Return the object that the block's value becomes."""
         host = host_of(block)
         where = {"scheduling_strategy": "SPREAD"} if host is None else {"label_selector": {LABEL_HOST: host}}
         return self._task.options(name=str(block), **where).remote(shipped, block, *inputs_of(block))
@@ -73,7 +72,7 @@ class Tasks:
         """Do nothing: the next task gets another process."""
 
     def close(self, unfinished: Sequence[Any]) -> None:
-        """Cancel them: their CPUs are free for what comes after them."""
+        """Cancel the tasks, to free their CPUs."""
         # Ray finds nothing to cancel while a task is handed to its process, and does not try again.
         for _ in range(CANCEL_ATTEMPTS):
             if not unfinished:
@@ -92,12 +91,12 @@ class _Process:
         return function(block, *inputs)
 
     def ready(self) -> str:
-        """Answer on which of Ray's nodes, as soon as there is a place for this process."""
+        """Return the node of this process. Ray answers once the process has started."""
         return str(ray.get_runtime_context().get_node_id())
 
 
 class Processes:
-    """So many processes, which stand in for a remote function: a block goes to the one that has the fewest."""
+    """A fixed number of actors. Each block goes to the actor with the fewest unfinished blocks."""
 
     def __init__(self, count: int, num_cpus: float, num_gpus: float) -> None:
         # No restarts by Ray: a new process would not know which blocks the old one had, and they are tried again
@@ -110,22 +109,21 @@ class Processes:
             self._start()
 
     def wait(self, timeout_s: float, block: Any = None) -> bool:
-        """Return whether one of them is there to take the block, waiting until then at most so long."""
         host = host_of(block)
         if self._starting:
-            if not self._there(host):
+            if not self._started(host):
                 ray.wait(list(self._starting.values()), num_returns=1, timeout=timeout_s)
-            self._meet()
-        return bool(self._there(host))
+            self._update_hosts()
+        return bool(self._started(host))
 
-    def _there(self, host: str | None) -> list[Any]:
-        """Return those that have a place, on that instance; None is any."""
-        # A process without a place might never get one: its instance went away, or other work holds the CPU.
+    def _started(self, host: str | None) -> list[Any]:
+        """Return the processes that have started, on ``host`` or, if it is None, on any instance."""
+        # Others may never start, because their instance went away or other work holds the CPU.
         ready = [process for process in self._running if process not in self._starting]
         return ready if host is None else [process for process in ready if self._hosts.get(process) == host]
 
-    def _meet(self) -> None:
-        """Learn where those are that have found a place meanwhile."""
+    def _update_hosts(self) -> None:
+        """Note the hosts of processes that have started meanwhile; replace those that have died."""
         starting = list(self._starting.values())
         answering, _ = ray.wait(starting, num_returns=len(starting), timeout=0)
         hosts = {node.node_id: node.host for node in cluster_nodes()} if answering else {}
@@ -136,14 +134,14 @@ class Processes:
             try:
                 self._hosts[process] = hosts.get(ray.get(ready), "")
             except RayError:
-                # It died before it had a block: a block submitted to it would lose an attempt.
+                # The process died before it had a block; a block submitted to it would lose an attempt.
                 del self._running[process]
                 self._start()
 
     def submit(self, shipped: Any, block: Any) -> Any:
-        """Return the object that a block's value becomes; ``wait`` has said that one is there."""
+        """Submit a block, after ``wait`` has returned True for it."""
         self._running = {process: _unfinished(blocks) for process, blocks in self._running.items()}
-        ready = self._there(host_of(block))
+        ready = self._started(host_of(block))
         # The process with the fewest blocks, because blocks differ in length.
         process = min(ready, key=lambda process: len(self._running[process]))
         reference = process.call.options(name=str(block)).remote(shipped, block, *inputs_of(block))
@@ -151,7 +149,7 @@ class Processes:
         return reference
 
     def replace(self, reference: Any) -> None:
-        """Start another process instead of the one that a block ended, or that ended with its instance."""
+        """Start another process in place of the one that died while it ran this block."""
         for process, blocks in list(self._running.items()):
             if reference in blocks:
                 del self._running[process]
@@ -161,7 +159,7 @@ class Processes:
                 self._start()
 
     def close(self, unfinished: Sequence[Any]) -> None:
-        """End them, and with them what they work on."""
+        """Kill the processes, which ends their blocks."""
         for process in self._running:
             ray.kill(process)
 

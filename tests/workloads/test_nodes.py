@@ -15,8 +15,8 @@ from raysm.workloads.nodes import (
     ask_every_node,
     cluster_nodes,
     host_of,
-    hosts_of,
     inputs_of,
+    needed_hosts,
 )
 
 
@@ -91,7 +91,7 @@ class Lookalike:
     ],
 )
 def test_only_a_placed_block_is_asked(block, host, hosts, inputs):
-    assert (host_of(block), hosts_of(block), tuple(inputs_of(block))) == (host, hosts, inputs)
+    assert (host_of(block), needed_hosts(block), tuple(inputs_of(block))) == (host, hosts, inputs)
 
 
 def nodes(*hosts: str) -> list[dict[str, dict[str, object]]]:
