@@ -1,1 +1,1 @@
-"""Batch inference: records are cut into pieces, predicted where there is a place, and written in their order."""
+"""Batch inference: cut records into pieces, predict them on all instances, and write the parts in order."""

@@ -40,7 +40,7 @@ class InputColumns:
     block_bytes: int
     """The block size that holds the longest record of any CSV file."""
     notes: Mapping[str, str]
-    """By column: its type differs between files, or values are missing."""
+    """Remarks by column: its type differs between files, or values are missing."""
 
     def described(self) -> str:
         """Return the columns with their types, for people: ``zip string, price double (int64 in a.csv)``."""
@@ -108,11 +108,13 @@ def unified(
         others = [(file, kind) for file, kind in where if plain(kind) != found[name]]
         if others:
             kind = others[0][1]
-            notes[name] = f"{kind} in {_some([file for file, other in others if other == kind])}"
+            notes[name] = f"{kind} in {_and_more([file for file, other in others if other == kind])}"
         if len(where) < len(described):
             nullable[name] = True
             having = {file for file, _ in where}
-            notes.setdefault(name, f"missing in {_some([item.file for item in described if item.file not in having])}")
+            notes.setdefault(
+                name, f"missing in {_and_more([item.file for item in described if item.file not in having])}"
+            )
     unknown = [name for name in types if name not in found]
     if unknown:
         raise InvalidInput(f"types names the column {unknown[0]!r}; the input has {', '.join(found) or 'no columns'}")
@@ -201,5 +203,5 @@ def _is_scalar(kind: pa.DataType) -> bool:
     return any(check(kind) for check in checks)
 
 
-def _some(files: Sequence[str]) -> str:
+def _and_more(files: Sequence[str]) -> str:
     return files[0] + (f" and {len(files) - 1:,} more" if len(files) > 1 else "")

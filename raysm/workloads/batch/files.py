@@ -18,7 +18,7 @@ BUFFER_BYTES = 4 << 20
 
 
 def objects(values: Sequence[Any]) -> np.ndarray[Any, Any]:
-    """Return values as an array of objects: NumPy would make of equal lists a matrix, and of texts a padded type."""
+    """Return values as an array of objects, because NumPy would turn equal lists into a matrix and pad texts."""
     array = np.empty(len(values), dtype=object)
     array[:] = values
     return array
@@ -48,14 +48,14 @@ class WholeFiles:
 
 
 def _naming(decode: Callable[[Path], Any]) -> Callable[[Path], Any]:
-    """Return the same, with errors that name the file."""
+    """Wrap ``decode`` so that its errors name the file."""
 
     def decoded(path: Path) -> Any:
         try:
             return decode(path)
         except MemoryError:
             raise
-        # Any other exception: Pillow raises SyntaxError for a broken PNG, and other errors for other kinds.
+        # Every other exception, because Pillow raises SyntaxError for a broken PNG, and others for other formats.
         except Exception as error:
             raise InvalidInput(f"{path} cannot be read: {error}; remove it, or repair it") from error
 
@@ -63,27 +63,28 @@ def _naming(decode: Callable[[Path], Any]) -> Callable[[Path], Any]:
 
 
 class Images(WholeFiles):
-    """Reads images: columns ``file`` and ``image``, of uint8[height, width, 3], of grey ones [height, width].
+    """Reads images: columns ``file`` and ``image``.
 
-    Grey images are uint8, those of more bits uint16, int32 or float32, as the file has them. Images of one size and
-    type are one array[n, height, width, …], else an array of n arrays.
+    A colour image is uint8[height, width, 3]. A grey one is [height, width] of uint8, or of the file's uint16, int32 or
+    float32 if it has more than eight bits. Images of one size and type are one array[n, height, width, …], others an
+    array of n arrays.
     """
 
     column = "image"
 
     def __init__(self) -> None:
-        # Here and not at the top: the other formats do without Pillow.
+        # Imported here, because the other formats do without Pillow.
         from PIL import Image
 
         self._open = Image.open
 
     def decode(self, path: Path) -> Any:
         with self._open(path) as image:
-            # More than eight bits (I, I;16, F): Pillow would turn all values above 255 into white.
+            # Keep more than eight bits (I, I;16, F): Pillow would turn all values above 255 into white.
             if image.mode.startswith(("I", "F")):
                 pixels = np.asarray(image)
                 return pixels.astype(pixels.dtype.newbyteorder("="), copy=False)
-            # Palettes, alpha and the like come as the colours that one sees; 1 and L stay grey.
+            # Palettes, alpha and the like become the visible colours; 1 and L stay grey.
             return np.asarray(image.convert("L") if image.mode in ("1", "L") else image.convert("RGB"))
 
     def joined(self, values: list[Any]) -> np.ndarray[Any, Any]:
@@ -124,7 +125,7 @@ def _lines(path: Path, span: Span, count: int) -> Iterator[list[bytes]]:
             lines = islice(file, span.rows)
             while some := list(islice(lines, count)):
                 yield some
-    # The file is torn or damaged. Errors of the disk pass: another attempt may succeed.
+    # The file is torn or damaged. Errors of the disk are not caught, because another attempt may succeed.
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InvalidInput(f"{path} cannot be read: {error}") from error
 
@@ -132,11 +133,11 @@ def _lines(path: Path, span: Span, count: int) -> Iterator[list[bytes]]:
 def _cut_lines(folder: Path, name: str, rows: int) -> list[Span]:
     if is_gzipped(name):
         return [Span(files=(name,))]
-    # To find the byte at which each span begins, all lines before it have to be read once.
+    # All lines are read once, to find the byte at which each span begins.
     spans, begin, first = [], 0, 0
     with (folder / name).open("rb", buffering=BUFFER_BYTES) as file:
         while count := sum(1 for _ in islice(file, rows)):
-            # Not tell() for each line, which would cost a call.
+            # Once for each span, because a tell() for each line would take long.
             stop = file.tell()
             spans.append(Span(files=(name,), start=begin, stop=stop, first_row=first, rows=count))
             begin, first = stop, first + count
@@ -181,7 +182,7 @@ class Npy:
 
 def _mapped(path: Path) -> NDArray[Any]:
     try:
-        # Never pickles: a file of data may not run code here.
+        # No pickles, because a file of data must not run code.
         array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:
         raise InvalidInput(f"{path} cannot be read as .npy: {error}") from error

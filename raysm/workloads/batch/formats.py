@@ -1,4 +1,4 @@
-"""Formats of files: how to know them by name, and what each of them must do.
+"""File formats: recognise them by the names of files; the interface of their readers.
 
 Cuts depend on the files and the request alone, never on the cluster, so that parts of the result, and the batches that
 a predictor sees, are the same on any number of instances. This module imports neither NumPy nor Arrow, because a client
@@ -52,7 +52,7 @@ class Format(Protocol):
         ...
 
     def batches(self, folder: Path, span: Span, batch_size: int, threads: int) -> Iterator[Columns]:
-        """Yield the records of a span, ``batch_size`` at a time, fewer at its end; the columns ``keys`` among them."""
+        """Yield the records of a span, ``batch_size`` at a time, fewer at its end, with the columns ``keys``."""
         ...
 
 
@@ -78,14 +78,14 @@ FORMATS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "npy": ("raysm.workloads.batch.files:Npy", (".npy",)),
     "files": ("raysm.workloads.batch.files:WholeFiles", ()),
 }
-"""The class of each format, and how the names of its files end."""
+"""The class of each format, and the suffixes of its files."""
 
 
 def named(name: str, columns: "InputColumns | None" = None) -> "Format":
-    """Return a format by its name; of tables with ``columns``, those of all files, without which none can be read.
+    """Return the reader of a format. To read a table it needs ``columns``, the columns of all files.
 
     Raises:
-        MissingDependency: The image lacks what reads it.
+        MissingDependency: The image lacks the package that reads this format.
     """
     try:
         kind = pkgutil.resolve_name(FORMATS[name][0])
@@ -115,11 +115,11 @@ def format_of(files: Sequence[str], channel: str) -> str:
 
 def _by_suffix(file: str) -> str | None:
     name = PurePath(file).name.lower()
-    return next((kind for kind, (_, suffixes) in FORMATS.items() if name.endswith(suffixes or "\0")), None)
+    return next((kind for kind, (_, suffixes) in FORMATS.items() if name.endswith(suffixes)), None)
 
 
 def check_inputs(workload: BatchInference, inputs: Mapping[str, Path | None]) -> None:
-    """Check the channel that is read, if it is here; ``inputs`` has its file or folder, None for what is elsewhere."""
+    """Check the files of the channel to read; ``inputs`` has each channel's path, None if it is elsewhere."""
     channel = workload.channel_of(inputs)
     path = inputs[channel]
     if path is None:

@@ -18,7 +18,7 @@ from raysm.workloads.nodes import PlacedBlock, answers, ask_every_node, cluster_
 from raysm.workloads.report import EmitEvent, ProgressThrottle
 
 Spans: TypeAlias = Mapping[str | None, Sequence[Span]]
-"""By the only instance that has the records; None if all have them."""
+"""Spans by the only instance that has their records; None if all have them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,12 +70,12 @@ def pieces_of(workload: BatchInference, channel: str) -> tuple[str, list[Piece]]
 
 
 def _cut_there(channel: str, kind: str, names: Mapping[str | None, Sequence[str]], rows: int) -> Spans:
-    """Have each instance cut the files that it alone has."""
+    """Let each instance cut the files that it alone has."""
     nodes = cluster_nodes()
     references = {}
     for host, files in names.items():
         on_host = [node for node in nodes if node.host == host]
-        # Each gets its own names only, of which there may be many; all are asked before the first answer is awaited.
+        # Each instance gets only its own names, which may be many. All are asked before the first answer is awaited.
         references[host] = list(ask_every_node(_cut, channel, kind, files, rows, nodes=on_host, max_retries=3).values())
     spans: dict[str | None, Sequence[Span]] = {}
     for host, reference in references.items():
@@ -91,16 +91,16 @@ def _cut(channel: str, kind: str, names: Sequence[str], rows: int) -> list[Span]
 
 
 def _numbered(pieces: list[Piece]) -> list[Piece]:
-    # By name, not by the order of answers: the order of the result must not depend on which instance has a file.
+    # Sorted by name, because the order of the result must not depend on which instance has a file.
     ordered = sorted(pieces, key=lambda piece: (natural(piece.span.files[0]), piece.span.start, piece.host or ""))
     return [replace(piece, number=number) for number, piece in enumerate(ordered)]
 
 
 GROUP_FILES = {"parquet": 64}
-"""Files that one task scans: of Parquet it reads footers only, files of other formats are read whole."""
+"""Number of files that one task scans, if not 1: Parquet needs only footers, other formats are read whole."""
 
 SMALL_BYTES = 32 << 20
-"""The driver itself scans a channel up to this size, sooner than a task would begin."""
+"""The driver itself scans a channel up to this size, which takes less time than to start a task."""
 
 NOUNS = {"images": "image", "text": "text file", "npy": ".npy file", "files": "file"}
 
@@ -127,13 +127,13 @@ def scan_columns(
     reader = named(kind)
     if not isinstance(reader, Table):
         return None
-    # Once each: a Parquet file can be cut into several pieces.
+    # Each file once, because a Parquet file may be cut into several pieces.
     keys = list(dict.fromkeys((piece.host, file) for piece in pieces for file in piece.span.files))
     folder = environment.read().paths.channel(channel)
     if all(host is None for host, _ in keys) and sum((folder / file).stat().st_size for _, file in keys) <= SMALL_BYTES:
         return reader.unified([reader.scan(folder, file, workload.types) for _, file in keys], workload.types)
     found = _scan_everywhere(workload, channel, kind, keys, emit_event)
-    # In the order of the input, not of the ends of tasks: the order of the columns depends on it.
+    # In the order of the input, not in which tasks end, because the order of the columns follows from it.
     return reader.unified([found[key] for key in keys], workload.types)
 
 
@@ -158,8 +158,15 @@ def _scan_everywhere(
     return found
 
 
+def _scan(channel: str, kind: str, types: Mapping[str, str], group: FileGroup) -> list[FileColumns]:
+    reader = named(kind)
+    assert isinstance(reader, Table), "only tables are scanned"
+    folder = environment.read().paths.channel(channel)
+    return [reader.scan(folder, file, types) for file in group.files]
+
+
 def described(channel: str, kind: str, pieces: Sequence[Piece], columns: InputColumns | None) -> str:
-    """Return what is read, for people: files, records, and columns with their types."""
+    """Describe the input for people: files, records, and columns with their types."""
     files = len({(piece.host, file) for piece in pieces for file in piece.span.files})
     counts = [piece.span.rows for piece in pieces]
     rows = columns.rows if columns is not None else None if None in counts else sum(filter(None, counts))
@@ -171,10 +178,3 @@ def described(channel: str, kind: str, pieces: Sequence[Piece], columns: InputCo
 
 def _counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + "s" * (count != 1)
-
-
-def _scan(channel: str, kind: str, types: Mapping[str, str], group: FileGroup) -> list[FileColumns]:
-    reader = named(kind)
-    assert isinstance(reader, Table), "only tables are scanned"
-    folder = environment.read().paths.channel(channel)
-    return [reader.scan(folder, file, types) for file in group.files]

@@ -1,4 +1,4 @@
-"""Predicting one piece in a worker process: the user's predictor, and the Parquet file of what it returned.
+"""Predict one piece in a worker process by the user's predictor, and write its values as a Parquet file.
 
 The bytes of a part depend on the piece and the predictor alone.
 """
@@ -35,7 +35,7 @@ AHEAD = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prediction:
-    """The task of every process that predicts."""
+    """The settings that all processes that predict share."""
 
     workload: BatchInference
     channel: str
@@ -58,14 +58,14 @@ class Part:
 def predict(prediction: Prediction, piece: Piece) -> Part:
     """Predict a piece, with the predictor of this process."""
     instance, workload = environment.read(), prediction.workload
-    # Before anything is read: a model that cannot be made is an error of the first second.
+    # Made before anything is read, so that a model that cannot be made fails at once.
     predictor = predictor_of(instance.payload / FUNCTION, workload.name)
     reader = named(prediction.format, prediction.columns)
     folder = instance.paths.channel(prediction.channel)
     batches = reader.batches(folder, piece.span, workload.batch_size, prediction.threads)
     tables = []
     for batch in ahead(batches, AHEAD):
-        # A copy: the keys are not taken from what the predictor adds or changes.
+        # A copy, so that columns that the predictor adds or replaces do not change the keys.
         predicted = predictor(dict(batch))
         tables.append(table_of(batch, predicted, reader.keys, workload.keep, workload.name))
     if not tables:
@@ -103,18 +103,18 @@ def parquet_of(table: pa.Table) -> bytes:
 
 
 def ahead(items: Iterable[T], count: int) -> Iterator[T]:
-    """Yield items, ``count`` of which a thread makes ahead; an error of making them is raised here."""
+    """Yield items, while a thread makes up to ``count`` more ahead; an error of the thread is raised here."""
     items_ahead: queue.Queue[tuple[bool, Any]] = queue.Queue(maxsize=count)
-    ended, left = object(), threading.Event()
+    ended, closed = object(), threading.Event()
 
     def make() -> None:
         try:
             for item in items:
-                if not _put(items_ahead, (True, item), left):
+                if not _put(items_ahead, (True, item), closed):
                     return
-            _put(items_ahead, (True, ended), left)
-        except BaseException as error:  # raised where it is waited for
-            _put(items_ahead, (False, error), left)
+            _put(items_ahead, (True, ended), closed)
+        except BaseException as error:  # raised by the loop below
+            _put(items_ahead, (False, error), closed)
 
     thread = threading.Thread(target=make, name="reading-ahead", daemon=True)
     thread.start()
@@ -127,13 +127,13 @@ def ahead(items: Iterable[T], count: int) -> Iterator[T]:
                 return
             yield item
     finally:
-        # Also if the caller wants no more: a reader that waits for room would wait forever, with its files open.
-        left.set()
+        # Also if the caller stops early: a reader that waits for room would wait forever, with its files open.
+        closed.set()
         thread.join()
 
 
-def _put(items_ahead: "queue.Queue[Any]", item: Any, left: threading.Event) -> bool:
-    while not left.is_set():
+def _put(items_ahead: "queue.Queue[Any]", item: Any, closed: threading.Event) -> bool:
+    while not closed.is_set():
         try:
             items_ahead.put(item, timeout=0.1)
             return True
@@ -145,7 +145,7 @@ def _put(items_ahead: "queue.Queue[Any]", item: Any, left: threading.Event) -> b
 Predictor = Callable[[dict[str, Any]], Any]
 
 _made: dict[Path, Predictor] = {}
-"""By the payload's file, so that a process that predicts many pieces makes its model once."""
+"""Predictors by the payload's file, so that a process that predicts many pieces makes its model once."""
 
 
 def predictor_of(pickled: Path, name: str) -> Predictor:
@@ -159,11 +159,11 @@ def predictor_of(pickled: Path, name: str) -> Predictor:
 
 
 def table_of(batch: Columns, predicted: object, keys: tuple[str, ...], keep: tuple[str, ...], name: str) -> pa.Table:
-    """Return what the result has of a batch: the columns ``keys`` and ``keep`` of the records, and the predictions.
+    """Return the result of a batch: the columns ``keys`` and ``keep`` of the records, and the predictions.
 
     Raises:
         InvalidRequest: The predictor ``name`` returned no mapping, another number of predictions, or a column that
-            there is already; or the batch has no column that is to be kept.
+            the records have already; or the batch lacks a column of ``keep``.
     """
     rows = len(next(iter(batch.values())))
     if not isinstance(predicted, Mapping) or not predicted:
@@ -190,7 +190,7 @@ def table_of(batch: Columns, predicted: object, keys: tuple[str, ...], keep: tup
 
 
 def _kept(batch: Columns, column: str, name: str) -> pa.Array:
-    """Return a column of the records: of a table as the table has it, so that all batches have one type."""
+    """Return a column of the records. A table's column keeps its Arrow type, so that all batches have one type."""
     if not isinstance(batch, TableColumns) or column not in batch.table.column_names:
         return _arrow(batch[column], column, name)
     own = batch.table.column(column)
@@ -200,9 +200,9 @@ def _kept(batch: Columns, column: str, name: str) -> pa.Array:
 
 
 def _arrow(values: Any, column: str, name: str) -> pa.Array:
-    """Return a column as Arrow has it: of two dimensions lists of one length, of more of them tensors."""
+    """Convert a column to Arrow: two dimensions become lists of one length, more become tensors."""
     if hasattr(values, "detach"):
-        # A tensor of torch: NumPy refuses one that has gradients or is on a GPU.
+        # A torch tensor, which NumPy refuses if it has gradients or is on a GPU.
         values = values.detach().cpu().numpy()
     try:
         if isinstance(values, list | tuple) and not (values and hasattr(values[0], "__array__")):

@@ -34,15 +34,16 @@ from raysm.workloads.report import EmitEvent, ProgressThrottle
 from raysm.workloads.runner import Runner, leave_on_sigterm
 
 RATE_S = 5.0
+"""Seconds between two metrics of the rate."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Places:
-    """Where the head writes."""
+    """Folders on the head."""
 
     result: Path
     records: Path | None
-    """Where parts outlive this job's containers; None keeps none."""
+    """Keeps finished parts after this job's containers; None keeps none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,15 +85,15 @@ def run_batch(workload: BatchInference, channel: str, pickled: Path, places: Pla
     """Predict all records of a channel on the connected cluster.
 
     Args:
-        workload: The request's.
+        workload: The request's workload.
         channel: Name of the channel.
         pickled: The predictor's file in the payload.
         places: Where to write.
-        emit_event: Takes events.
+        emit_event: Receives the events of the run.
 
     Raises:
         InvalidInput: The channel has no files, or one cannot be read.
-        InvalidRequest: The predictor returned what cannot be written, or no instance can run it.
+        InvalidRequest: The predictor returned values that cannot be written, or no instance can run it.
         BlockFailed: A piece failed on every attempt; the message has the predictor's traceback.
         InstanceLost: An instance that alone has some records went away for good.
         NoRoom: The head's disk is full.
@@ -101,7 +102,7 @@ def run_batch(workload: BatchInference, channel: str, pickled: Path, places: Pla
     kind, pieces = pieces_of(workload, channel)
     size = size_of(workload, cluster_nodes())
     columns = scan_columns(workload, channel, kind, pieces, emit_event)
-    # Before anything is computed, the user sees how the input was understood.
+    # The user sees how the input was understood before anything is computed.
     print(described(channel, kind, pieces, columns), flush=True)  # noqa: T201 - the job's log
     if columns is not None:
         _check_keep(workload, columns)
@@ -109,11 +110,11 @@ def run_batch(workload: BatchInference, channel: str, pickled: Path, places: Pla
     record = _record(places, workload, pieces, pickled, columns)
     resumed = 0 if record is None else sum(piece in record for piece in pieces)
     gathered = Gathered(places.result, pieces, emit_event)
-    # After the cutting: the rate should be the model's, without the listing of files.
+    # Counted from here, so that the rate does not include listing and cutting files.
     begun_s = time.monotonic()
     for piece, part in map_blocks(
         functools.partial(predict, prediction),
-        _dealt(pieces),
+        _interleaved(pieces),
         record=record,
         num_cpus=size.cpus,
         num_gpus=size.gpus,
@@ -121,7 +122,7 @@ def run_batch(workload: BatchInference, channel: str, pickled: Path, places: Pla
     ):
         gathered.take(piece, part)
     files = gathered.files()
-    # Only now that every part is in its place: until here a restart would have continued from it.
+    # Removed only when every part is in its place: until then a restart continues from the record.
     if record is not None:
         record.remove()
     seconds = time.monotonic() - begun_s
@@ -135,8 +136,8 @@ def _check_keep(workload: BatchInference, columns: InputColumns) -> None:
         raise InvalidRequest(f"keep names the column {unknown[0]!r}; the input has {', '.join(names)}")
 
 
-def _dealt(pieces: Sequence[Piece]) -> list[Piece]:
-    """Return pieces in the order in which they begin: one of each instance, then the next of each."""
+def _interleaved(pieces: Sequence[Piece]) -> list[Piece]:
+    """Return pieces in the order in which they begin: the first of each instance, then the second of each."""
     # In the order of the input, the first pieces could all lie on one instance, and the others would have none.
     turns: dict[str | None, int] = {}
     keyed = []
@@ -154,7 +155,7 @@ def _record(
     # Without checkpoints nothing outlives the containers, so a second copy of each part would be useless.
     if places.records is None:
         return None
-    # All fields of the pieces: their names in messages have only the first of many files.
+    # All fields of the pieces, because str(piece) names only the first of many files.
     depends_on: dict[str, Any] = {
         "workload": decisive_json(workload),
         "predictor": hashlib.sha256(pickled.read_bytes()).hexdigest(),
@@ -165,7 +166,7 @@ def _record(
 
 
 class Gathered:
-    """The parts that have come so far."""
+    """Collects the parts, writes them, and checks that they have the same columns."""
 
     def __init__(self, folder: Path, pieces: Sequence[Piece], emit_event: EmitEvent) -> None:
         self.rows = 0
@@ -176,25 +177,25 @@ class Gathered:
         # Parts in which a column has no value, and so no type.
         self._incomplete: list[tuple[Piece, pa.Schema]] = []
         self._progress = ProgressThrottle("predict", len(pieces), "parts", emit_event)
-        self._begun_s = self._told_s = time.monotonic()
+        self._begun_s = self._rated_s = time.monotonic()
 
     def take(self, piece: Piece, part: Part) -> None:
-        """Write a part in its place; refuse columns that are not those of the other parts."""
-        # A file may be empty: its piece keeps its number, so that the names of the others do not depend on it.
+        """Write a part in its place; raise InvalidRequest if its columns differ from those of the other parts."""
+        # The piece of an empty file keeps its number, so that the names of other parts do not depend on it.
         if part.rows:
             self._check(piece, part)
             self._write(piece, part.rows, part.content)
             self.rows += part.rows
         self._progress.add(1)
         now_s = time.monotonic()
-        if now_s - self._told_s >= RATE_S:
-            self._told_s = now_s
+        if now_s - self._rated_s >= RATE_S:
+            self._rated_s = now_s
             self._emit(Metric(name="rows_per_s", value=self.rows / (now_s - self._begun_s)))
 
     def files(self) -> tuple[ResultFile, ...]:
-        """Return the parts in the order of the input, once all have come."""
+        """Return the files in the order of the input, after all parts were taken."""
         for piece, schema in self._incomplete:
-            # Another part has the type: all parts have the same columns, in whatever order they came.
+            # Another part has the type. This one is written again, so that all parts have the same columns.
             if schema != self._schema:
                 table = pq.read_table(self._folder / piece.file).cast(self._schema)
                 self._write(piece, len(table), parquet_of(table))
@@ -215,7 +216,7 @@ class Gathered:
 
     def _check(self, piece: Piece, part: Part) -> None:
         assert part.schema is not None, "a part with rows has columns"
-        # The first that comes, not the first in order: the message names both.
+        # The first that comes, which need not be the first in order; the message names both.
         if self._schema is None:
             self._schema, self._first = part.schema, piece
         schema = filled(self._schema, part.schema)
@@ -242,7 +243,6 @@ class BatchRunner(Runner[BatchInference]):
 
     def run(self, address: str) -> None:
         channel = self.workload.channel_of(self.request.inputs)
-        # RAY_ADDRESS names the cluster, and RAY_AUTH_TOKEN_PATH the token: "auto" takes no other one.
         ray.init(address=address, configure_logging=False)
         # Finished parts are on disk already, so SIGTERM may end the work anywhere.
         leave_on_sigterm(self._clean)

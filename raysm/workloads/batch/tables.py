@@ -48,7 +48,7 @@ CSV_COLUMN = re.compile(r"In CSV column #(\d+): (?:Row #\d+: )?")
 
 
 class TableColumns(dict[str, NDArray[Any]]):
-    """Records of a table; ``table`` has them as in the file; in NumPy a missing integer makes all of them floats."""
+    """Records of a table as NumPy arrays. ``table`` has the file's types: in NumPy a missing integer makes floats."""
 
     def __init__(self, columns: Columns, table: pa.Table) -> None:
         super().__init__(columns)
@@ -56,7 +56,7 @@ class TableColumns(dict[str, NDArray[Any]]):
 
 
 class Table:
-    """What the three formats have in common: rows are numbered in their file, and come in batches of one size."""
+    """Base class of the three formats: rows are numbered in their file, and come in batches of one size."""
 
     keys: tuple[str, ...] = ("file", "row")
     same_columns = False
@@ -68,7 +68,7 @@ class Table:
         self._columns = columns
 
     def cut(self, folder: Path, files: Sequence[str], rows: int) -> list[Span]:
-        """Keep each file whole, because only reading all rows before it tells where a row begins."""
+        """Keep each file whole, because finding a row means reading all rows before it."""
         return [Span(files=(file,)) for file in files]
 
     def scan(self, folder: Path, file: str, types: Mapping[str, str]) -> FileColumns:
@@ -110,9 +110,9 @@ class Table:
 
 
 class Csv(Table):
-    """Reads CSV with a header; ``.tsv`` by tabs. A column is bool, int64, double or text, by all of its values."""
+    """Reads CSV with a header; ``.tsv`` has tabs. A column's values decide if it is bool, int64, double or text."""
 
-    # In a file without a header the first row would be one.
+    # If a file has no header, its first row would be taken for one.
     same_columns = True
 
     def scanned(self, path: Path, file: str, types: Mapping[str, str]) -> FileColumns:
@@ -158,7 +158,7 @@ def _csv_tables(path: Path, block_bytes: int, kinds: Mapping[str, pa.DataType]) 
 
 def _csv_columns(path: Path, block_bytes: int, types: Mapping[str, str]) -> tuple[pa.Schema, int]:
     names = next(_csv_tables(path, block_bytes, {})).column_names
-    _refuse_twice(path, names)
+    _check_unique(path, names)
     kinds = {name: pa.type_for_alias(types[name]) if name in types else pa.null() for name in names}
     missing = dict.fromkeys(names, False)
     rows = 0
@@ -178,7 +178,7 @@ def _csv_columns(path: Path, block_bytes: int, types: Mapping[str, str]) -> tupl
     return pa.schema(fields), rows
 
 
-def _refuse_twice(path: Path, names: Sequence[str]) -> None:
+def _check_unique(path: Path, names: Sequence[str]) -> None:
     twice = next((name for name, count in Counter(names).items() if count > 1), None)
     if twice is not None:
         raise InvalidInput(f"{path} has several columns named {twice!r}; rename all but one")
@@ -202,7 +202,7 @@ def _csv_type(values: pa.ChunkedArray) -> pa.DataType:
 
 
 def _name_csv_column(error: pa.ArrowInvalid, path: Path, block_bytes: int) -> NoReturn:
-    """Raise an error that names the column whose number Arrow says."""
+    """Raise an error with the column's name, where Arrow has only its number."""
     found = CSV_COLUMN.search(str(error))
     if found is None:
         raise error
@@ -217,7 +217,7 @@ def _name_csv_column(error: pa.ArrowInvalid, path: Path, block_bytes: int) -> No
 
 
 class JsonLines(Table):
-    """Reads a JSON object a line. Text in JSON stays text; a column of several types is text, as it is written."""
+    """Reads one JSON object per line. Text stays text; a column of several types becomes text, as the file has it."""
 
     any_is_text = True
 
@@ -240,7 +240,7 @@ class JsonLines(Table):
         return FileColumns(file=file, schema=pa.schema(fields), rows=rows)
 
     def tables(self, path: Path, span: Span, batch_size: int, columns: InputColumns) -> Iterator[pa.Table]:
-        # Times have no literal in JSON: they are texts, which are cast afterwards.
+        # JSON has no literal for times: they are read as texts, and cast afterwards.
         schema = pa.schema(
             [(field.name, pa.string() if pa.types.is_temporal(field.type) else field.type) for field in columns.schema]
         )
@@ -272,7 +272,7 @@ def _json_table(block: bytes, schema: pa.Schema) -> pa.Table:
 
 def _json_columns(block: bytes, path: Path, first_line: int) -> tuple[dict[str, pa.DataType], dict[str, int], int]:
     """Return the types of some lines' columns, how many values each has, and how many records there are."""
-    # By Python: Arrow takes texts for times, and whole numbers of more than 64 bits for fractions.
+    # Parsed by Python, because Arrow reads texts as times, and whole numbers of more than 64 bits as fractions.
     found: dict[str, pa.DataType] = {}
     present: dict[str, int] = {}
     rows = _json_rows(block, path, first_line)
@@ -322,7 +322,7 @@ def _json_type(value: Any) -> pa.DataType:
 
 
 def _rows_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema, path: Path) -> pa.Table:
-    """Return records as a table, where Arrow does not convert JSON's values to the types of the schema."""
+    """Return records as a table, if Arrow itself cannot convert JSON's values to the types of the schema."""
     arrays = []
     for field in schema:
         try:
@@ -336,7 +336,7 @@ def _rows_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema, path: Path
 
 
 def _fitted(value: Any, kind: pa.DataType) -> Any:
-    """Return a value of JSON for a column of that type: as text, it is what stands in the file."""
+    """Return a value of JSON for a column of that type; a number in a column of texts becomes JSON again."""
     if value is None:
         return None
     if pa.types.is_string(kind):
@@ -368,7 +368,7 @@ class Parquet(Table):
     def scanned(self, path: Path, file: str, types: Mapping[str, str]) -> FileColumns:
         """Read only the file's footer, which has types and usually counts missing values."""
         with pq.ParquetFile(path) as parquet:
-            _refuse_twice(path, parquet.schema_arrow.names)
+            _check_unique(path, parquet.schema_arrow.names)
             fields = [
                 column(
                     field.name,
@@ -439,7 +439,7 @@ def _regrouped(tables: Iterable[pa.Table], size: int) -> Iterator[pa.Table]:
 def array_of(column: pa.ChunkedArray, nullable: bool) -> NDArray[Any]:
     """Return a column for NumPy: numbers, lists of one length as rows of a matrix, else objects.
 
-    A ``nullable`` column misses a value here or in another batch: all batches have the same type.
+    A ``nullable`` column lacks a value in this batch or another one; all batches get the same type.
     """
     whole = column.combine_chunks()
     if isinstance(whole, pa.ChunkedArray):
