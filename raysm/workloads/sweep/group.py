@@ -80,7 +80,7 @@ def run_group(run: TrialRun) -> Any:
         )
         for rank in range(workload.workers)
     ]
-    # Before rank 0 begins, which waits for all of them in init_process_group.
+    # Started before rank 0, which waits for all of them in init_process_group.
     running = [actor.run.remote(member) for actor, member in zip(others, members[1:], strict=True)]
     failures: list[WorkerFailed] = []
     watching = threading.Thread(target=_watch, args=[running, others, failures], daemon=True, name="raysm-group")
@@ -128,7 +128,7 @@ class _Worker:
 
 def _work(member: _Member, take: Listener) -> Any:
     environment.tell(member.variables)
-    # It makes the process group. The function may use torch's own calls, or raysm.training.
+    # Makes the process group; the function may then use torch's own calls, or raysm.training.
     session.begin()
     try:
         return call(environment.read(), member.workload, member.assignment.params, take)

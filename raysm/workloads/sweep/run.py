@@ -25,16 +25,16 @@ from raysm.workloads.sweep.study import Draw, Entry, Population, Study
 from raysm.workloads.sweep.trial import Assignment, Message, TrialActor
 
 SPENT_EVERY_S = 10.0
-"""Seconds between two notes of the time spent; a killed run may take this much more than its budget."""
+"""Seconds between two saves of the time spent; a killed run may take this much more than its budget."""
 
 STOPS_WITHIN_S = 10.0
-"""A trial that was told to stop has this long for its ``finally`` blocks; then its process is killed."""
+"""Seconds that a trial has for its ``finally`` blocks after it should stop; then its process is killed."""
 
 MAX_FAILED_STARTS = 20
 """Processes in a row that died before they took a trial, after which the sweep fails."""
 
 CHECKPOINTS_KEPT = 2
-"""The latest of each running trial, and the one before: a copy of the journal in S3 may still name that one."""
+"""Checkpoints of each running trial: the latest, and the one before, which the copy of the journal in S3 may name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,7 +96,7 @@ class Sweep:
     study: Study = field(init=False)
 
     def run(self, nodes: Sequence[Node]) -> Outcome:
-        """Run the trials that are left on the instances ``nodes``, of which the first is the head.
+        """Run the trials that are left on the instances ``nodes``; the first one is the head.
 
         Raises:
             InvalidRequest: No trial fits, or no trial reported the metric.
@@ -128,16 +128,17 @@ class _Run:
         self.notes: list[str] = []
         self._files: Any = None
         self._calls: dict[Any, _Slot] = {}
-        # Trials that were interrupted or whose process died come before new ones, those of a population after them.
-        self._first = [_Trial(entry=entry) for entry in study.interrupted]
-        self._last: list[_Trial] = []
-        self._unbegun = max(0, workload.planned_trials - len(study.entries) - len(self._first))
+        # Trials that were interrupted or whose process died run before new ones; those of a population that take turns
+        # run after them.
+        self._resuming = [_Trial(entry=entry) for entry in study.interrupted]
+        self._paused: list[_Trial] = []
+        self._unbegun = max(0, workload.planned_trials - len(study.entries) - len(self._resuming))
         self._has_metric = any(entry.trial.value is not None for entry in study.entries.values())
         self._failed_starts = 0
         self._population = Population(workload.stop, workload) if isinstance(workload.stop, Pbt) else None
         self._begun_s = time.monotonic() - study.spent_s
         self._saved_s = time.monotonic()
-        self._tell_progress()
+        self._emit_progress()
 
     def run(self, head: Node) -> None:
         """Run all trials, or as many as the time allows."""
@@ -150,7 +151,7 @@ class _Run:
                     self._close(slot)
                 ray.kill(self._files)
         if self._is_over:
-            for trial in [*self._first, *self._last, *(slot.trial for slot in self._calls.values())]:
+            for trial in [*self._resuming, *self._paused, *(slot.trial for slot in self._calls.values())]:
                 if trial is not None:
                     self._end(trial, "stopped")
             missing = max(0, self._workload.planned_trials - len(self._study.entries))
@@ -162,7 +163,7 @@ class _Run:
     def _loop(self) -> None:
         while self._is_waiting or any(slot.trial for slot in self._calls.values()):
             running = sum(slot.trial is not None for slot in self._calls.values())
-            waiting = len(self._first) + len(self._last) + self._unbegun
+            waiting = len(self._resuming) + len(self._paused) + self._unbegun
             for _ in range(min(self._at_once, running + waiting) - len(self._calls)):
                 self._open()
             ready, _ = ray.wait(list(self._calls), timeout=max(0.0, min(1.0, self._left_s)))
@@ -216,7 +217,7 @@ class _Run:
             else:
                 self._close(slot)
         else:
-            # A trial that was told to stop may report again from another thread.
+            # A trial that should stop may report again from another thread.
             goes_on = slot.trial is not None and self._on_report(slot.trial, message)
             if not goes_on:
                 slot.trial, slot.kill_at_s = None, min(slot.kill_at_s, time.monotonic() + STOPS_WITHIN_S)
@@ -229,7 +230,7 @@ class _Run:
             self._close(slot)
             return
         slot.trial, slot.kill_at_s = trial, math.inf
-        # The begin of a trial is announced once, also if its process died or it takes turns.
+        # The start of a trial is announced once, even if its process died or it takes turns.
         if trial.began_s is None:
             trial.began_s = time.monotonic()
             # An interrupted trial without its checkpoint starts from the beginning.
@@ -249,15 +250,15 @@ class _Run:
         self._calls[slot.actor.begin.remote(assignment)] = slot
 
     def _next(self) -> _Trial | None:
-        if self._first:
-            return self._first.pop(0)
+        if self._resuming:
+            return self._resuming.pop(0)
         if self._unbegun:
             entry = self._study.next()
             if entry is not None:
                 self._unbegun -= 1
                 return _Trial(entry=entry)
             self._unbegun = 0
-        return self._last.pop(0) if self._last else None
+        return self._paused.pop(0) if self._paused else None
 
     def _on_death(self, slot: _Slot, error: Exception) -> None:
         """Run the trial of a process that died again, from its checkpoint, unless it died too often."""
@@ -270,16 +271,16 @@ class _Run:
             return
         trial.deaths += 1
         if trial.deaths <= self._workload.retries:
-            self._first.append(trial)
+            self._resuming.append(trial)
             return
         times = f"{trial.deaths} time{'s'[: trial.deaths != 1]}"
         self._end(trial, "failed", f"its process or its instance died, {times}", str(error).strip())
 
-    # What trials say.
+    # Messages of trials.
 
     def _on_report(self, trial: _Trial, message: Message) -> bool:
         """Take a report; return whether the trial goes on in its process."""
-        self._take(trial, message.report, message.host)
+        self._record_report(trial, message.report, message.host)
         metric, reports = self._workload.metric, trial.entry.trial.reports
         if metric not in message.report.metrics and metric not in message.report.not_finite:
             return True
@@ -299,19 +300,19 @@ class _Run:
             self._drop_old_checkpoints(trial)
         elif not self._is_waiting:
             return True
-        # Where there is no room for all trials, they take turns.
-        self._last.append(trial)
+        # If there is no room for all trials, they take turns.
+        self._paused.append(trial)
         return False
 
     def _on_end(self, trial: _Trial, message: Message) -> None:
         report = message.report
         if report.metrics or report.not_finite:
-            self._take(trial, report, message.host)
+            self._record_report(trial, report, message.host)
         elif report.checkpoint is not None:
             self._keep_checkpoint(trial, report.checkpoint)
         self._end(trial, message.status, message.reason, message.traceback)
 
-    def _take(self, trial: _Trial, report: Report, host: str) -> None:
+    def _record_report(self, trial: _Trial, report: Report, host: str) -> None:
         metric, record = self._workload.metric, trial.entry.trial
         if metric in report.metrics or metric in report.not_finite:
             self._has_metric, trial.is_finite = True, metric in report.metrics
@@ -336,7 +337,7 @@ class _Run:
     def _drop_old_checkpoints(self, trial: _Trial) -> None:
         needed = set(trial.checkpoints[-CHECKPOINTS_KEPT:])
         if self._population is not None:
-            open_trials = [*self._first, *self._last, *(slot.trial for slot in self._calls.values())]
+            open_trials = [*self._resuming, *self._paused, *(slot.trial for slot in self._calls.values())]
             needed |= self._population.checkpoints
             needed |= {each.entry.checkpoint for each in open_trials if each is not None and each.entry.checkpoint}
         for name in [name for name in trial.checkpoints if name not in needed]:
@@ -347,14 +348,14 @@ class _Run:
         metric, record = self._workload.metric, trial.entry.trial
         reported = ", ".join(map(repr, record.metrics)) or "nothing"
         lacks_metric = status == "done" and record.value is None and trial.is_finite
-        # A trial that reported nothing to compare it by has not succeeded, nor has one that diverged.
+        # A trial without the metric has not succeeded, nor has one that diverged.
         if lacks_metric:
             status, reason = "failed", f"it did not report the metric {metric!r}; it reported {reported}"
         elif status != "failed" and not trial.is_finite:
             status, reason = "failed", f"the metric {metric!r} was not finite when it was reported last"
         seconds = 0.0 if trial.began_s is None else time.monotonic() - trial.began_s
         record = replace(record, status=status, reason=reason, seconds=round(seconds, 3), time_s=time.time())
-        # On the disk before the event, so that readers of the event find it there.
+        # Written to the disk first, so that readers of the event find it there.
         self._study.finish(replace(trial.entry, trial=record, traceback=traceback))
         if self._population is None:
             self._keep_only_best()
@@ -362,8 +363,8 @@ class _Run:
             # Others may be about to continue from the checkpoints of a trial that has ended.
             self._population.leave(trial.number)
         self._emit(record)
-        self._tell_progress()
-        # Before money is spent on all the others, which run the same lines.
+        self._emit_progress()
+        # Fail now, before money is spent on all the others, which run the same code.
         if lacks_metric and not self._has_metric:
             raise InvalidRequest(
                 f"no trial reported the metric {metric!r}: the first that ended reported {reported}; report it "
@@ -378,7 +379,7 @@ class _Run:
             if entry.checkpoint is not None and (best is None or number != best.number):
                 self._study.remove_checkpoints(number)
 
-    def _tell_progress(self) -> None:
+    def _emit_progress(self) -> None:
         ended = [entry.trial for _, entry in sorted(self._study.entries.items())]
         self._emit(Progress(phase="sweep", done=len(ended), total=self._workload.planned_trials, unit="trials"))
         best = best_of(ended, self._workload.mode)
@@ -389,7 +390,7 @@ class _Run:
 
     @property
     def _is_waiting(self) -> bool:
-        return bool(self._first or self._last or self._unbegun)
+        return bool(self._resuming or self._paused or self._unbegun)
 
     @property
     def _left_s(self) -> float:

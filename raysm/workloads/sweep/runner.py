@@ -72,7 +72,7 @@ def as_launched(workload: SweepWorkload, hyperparameters: Mapping[str, str]) -> 
     if missing:
         raise InvalidRequest(f"the tuning job gave no value of {missing[0]!r}, which the sweep varies")
     values = {name: Choice((item.read(hyperparameters[name]),)) for name, item in workload.space.items()}
-    # Without a rule: the service, which sees the other trials, decides whether this one ends early.
+    # stop=None, because the service, which sees the other trials, decides whether this one ends early.
     return dataclasses.replace(
         workload, space=values, search="grid", trials=1, stop=None, concurrency=None, time_budget_s=None
     )

@@ -110,14 +110,14 @@ class Study:
         return Entry(trial=Trial(number=number, status="running", params=dict(self._draw(trial))))
 
     def save(self, entry: Entry) -> Entry:
-        """Write down how a trial is, with the sizes of its checkpoint's files; return what was written."""
+        """Save the state of a trial, with the sizes of its checkpoint's files; return the saved entry."""
         if entry.checkpoint is not None:
             entry = replace(entry, sizes=_sizes(self.files / entry.checkpoint))
         self._trials[entry.trial.number].set_user_attr(ENTRY, to_json(entry))
         return entry
 
     def finish(self, entry: Entry) -> None:
-        """Write down how a trial ended, and let the search learn from it."""
+        """Save how a trial ended, and pass its value to the search."""
         # The entry first: if the process is killed before ``tell``, the next run continues here.
         number = entry.trial.number
         self.entries[number] = self.save(entry)
@@ -170,14 +170,14 @@ class Study:
         written = frozen.user_attrs.get(ENTRY)
         entry = None if written is None else from_json(Entry, written, "trial")
         if entry is not None and _sizes(self.files / str(entry.checkpoint)) != dict(entry.sizes):
-            # Deleted, or not all of it came back.
+            # The checkpoint was deleted, or did not come back complete.
             entry = replace(entry, checkpoint=None, sizes={}, reports=0)
         if entry is not None and frozen.state.is_finished():
             self.entries[number] = entry
             return
         trial = self._trials[number] = optuna.Trial(self._study, frozen._trial_id)
         if entry is None:
-            # The run was killed between drawing the parameters and writing them down; drawn ones are drawn again.
+            # The run was killed before the parameters were saved; Optuna draws the same ones again.
             entry = Entry(trial=Trial(number=number, status="running", params=dict(self._draw(trial))))
         if entry.trial.status == "running":
             self.interrupted.append(entry)

@@ -41,7 +41,7 @@ TRACEBACK_CHARACTERS = 4000
 
 
 class EndedEarly(SystemExit):
-    """Raised by the report after which a trial is to stop; it passes through user code like ``sys.exit(0)``."""
+    """A report raises it if the trial should stop; it passes through user code like ``sys.exit(0)``."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,7 +120,7 @@ class TrialRun:
     assignment: Assignment
     folder: Path
     deliver: Callable[[Message], None]
-    """Sends a report to the sweep; raises EndedEarly if the trial is to stop."""
+    """Sends a report to the sweep; raises EndedEarly if the trial should stop."""
 
     @property
     def seed(self) -> int | None:
@@ -174,7 +174,7 @@ def run_trial(assignment: Assignment, deliver: Callable[[Message], None]) -> Mes
 
 
 def _run_function(run: TrialRun) -> Any:
-    workload: FunctionSweep = run.workload  # type: ignore[assignment]  # a sweep that is not a script's
+    workload: FunctionSweep = run.workload  # type: ignore[assignment]  # the sweep of a function
     if workload.workers > 1:
         # Imported here because it needs torch, which a function in one process may do without.
         group = pkgutil.resolve_name("raysm.workloads.sweep.group:run_group")
@@ -218,7 +218,7 @@ def run_script(run: TrialRun) -> None:
             report = parse(line)
             if report is None:
                 sys.stdout.write(line)
-                # Without reports, which do not explain a failure.
+                # The tail has no reports, because they do not explain a failure.
                 tail.append(line.rstrip())
             else:
                 run.take(report)
@@ -239,7 +239,7 @@ def arguments_of(params: Mapping[str, Any]) -> list[str]:
     for name, value in params.items():
         flag = "--" + name.replace("_", "-")
         if value is True:
-            # As argparse's store_true takes it.
+            # The form that argparse's store_true expects.
             arguments.append(flag)
         elif value is not False and value is not None:
             arguments.append(f"{flag}={value}")
