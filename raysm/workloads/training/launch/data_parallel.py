@@ -41,7 +41,7 @@ class DataParallelRunner(Runner[TrainLoop]):
 
 POLL_S = 0.1
 RAY_TRAIN = {
-    # Seconds between the looks of its controller at the workers.
+    # Seconds between two checks of the workers by the controller.
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
     # Lines go to the head by raysm's relay, as they are.
     "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
@@ -55,12 +55,12 @@ RAY_TRAIN = {
 }
 """Settings of Ray Train, which only environment variables can set."""
 UNUSED = ("DatasetsCallback", "PlacementGroupCleanerCallback")
-"""What Ray Train starts beside each training.
+"""Callbacks of Ray Train that raysm leaves out.
 
-The first is the manager of Ray's datasets, which the request has no place for: an actor that imports Ray Data, just
-when the workers start. The second removes what a controller that was killed has reserved: here the job ends with its
-controller, and Ray removes it then. Once a second it asks the dashboard whether the controller lives, and so the whole
-dashboard would be started, twelve processes, and an agent on every instance.
+The first starts an actor for Ray's datasets, which imports Ray Data just when the workers start; a request of raysm has
+no such datasets. The second removes the reservations of a killed controller, which Ray does here anyway, because the
+job ends with its controller. It asks the dashboard once a second whether the controller lives, so that the whole
+dashboard would start: twelve processes, and an agent on every instance.
 """
 OWN_RETRIES = {"controller_failure_limit": 1, "max_preemption_failures": 0}
 """Ray Train retries nothing by itself: ``launch`` does, and logs it."""
@@ -91,14 +91,14 @@ class _Loop:
             raise Stopped(clean=error is None)
         if error is None:
             return
-        lost = _unanswering([item.node for item in places], self._launch.payload.request.cluster.silence_s)
+        lost = _unresponsive([item.node for item in places], self._launch.payload.request.cluster.silence_s)
         if lost:
             raise NodesLost(lost, "it does not answer any more")
         failure = _failure(error, places)
         raise as_refusal(failure) or failure if isinstance(failure, WorkerFailed) else failure
 
     def _fit(self, places: tuple[Place, ...], number: int) -> Exception | None:
-        """Let Ray Train train; return what it raised. A stop goes to the workers meanwhile."""
+        """Run Ray Train and return the error that it raised; forward a stop to the workers meanwhile."""
         trainer = self._trainer(places, number)
         raised: list[Exception] = []
 
@@ -108,15 +108,15 @@ class _Loop:
             except Exception as error:  # judged by the caller, in the main thread
                 raised.append(error)
 
-        # In a thread, because SIGTERM has to be noticed while it trains.
+        # In a thread, because SIGTERM must be noticed while it trains.
         fitting = threading.Thread(target=fit, daemon=True, name="ray-train")
         fitting.start()
-        is_told = False
+        is_stopping = False
         give_up: float | None = None
         while fitting.is_alive() and (give_up is None or time.monotonic() < give_up):
-            if self._stop.asked and not is_told:
-                is_told = True
-                self._relay.tell(OUT, STOP)
+            if self._stop.asked and not is_stopping:
+                is_stopping = True
+                self._relay.send(OUT, STOP)
                 give_up = time.monotonic() + grace_of_workers(self._launch.payload.request.chosen_grace_s)
             fitting.join(POLL_S)
         if fitting.is_alive():
@@ -160,7 +160,7 @@ class _Loop:
 def trainer_class() -> "type[TorchTrainer]":
     """Return Ray Train's trainer without ``UNUSED`` and without requests to the autoscaler.
 
-    They take 17 of the 64 s that the cores spend on a short training. If Ray lacks one of the names, all of it starts.
+    They take 17 of the 64 CPU seconds of a short training. If Ray lacks one of the names, nothing is left out.
     """
     from ray.train.torch import TorchTrainer
 
@@ -178,8 +178,8 @@ def trainer_class() -> "type[TorchTrainer]":
     return Trainer
 
 
-def _unanswering(nodes: Sequence[Node], silence_s: float) -> list[Node]:
-    """Return the instances on which nothing can be run any more, or nothing that answers within ``silence_s``."""
+def _unresponsive(nodes: Sequence[Node], silence_s: float) -> list[Node]:
+    """Return the instances on which a task fails, or does not answer within ``silence_s``."""
     node_of = {answer: node for node, answer in ask_every_node(lambda: True, nodes=nodes, max_retries=0).items()}
     ready, silent = ray.wait(list(node_of), num_returns=len(node_of), timeout=silence_s)
     failed = []
@@ -195,13 +195,13 @@ def _unanswering(nodes: Sequence[Node], silence_s: float) -> list[Node]:
 def lost_nodes(silent: Sequence[Node], failed: Sequence[Node], own_id: str) -> list[Node]:
     """Return the lost instances: those that failed, and those that were silent, unless this one was silent too."""
     # An answer takes a new process. If this instance starts none in that time either, the machines are overloaded, and
-    # silence means nothing: the workers' own errors tell why they failed.
+    # silence means nothing: the workers' own errors say why they failed.
     is_overloaded = any(node.node_id == own_id for node in silent)
     return [*failed] if is_overloaded else [*silent, *failed]
 
 
 def _failure(error: Exception, places: tuple[Place, ...]) -> Exception:
-    """Return what Ray Train's error means: which worker is the cause, and why it failed."""
+    """Turn Ray Train's error into the error of the worker that caused it."""
     from ray.train import WorkerGroupError
 
     from raysm.workloads.training.launch.loop_worker import LoopFailed

@@ -1,7 +1,7 @@
-"""Why a worker failed, read from how it ended and from the last of its stderr, and which of several is the cause.
+"""Find out why a worker failed, by its exit status and the end of its stderr, and which of several is the cause.
 
-Pure: text in, an error out. A worker that fails because another one is gone is often seen to end first, on the
-clock of its own instance: so the evidence counts before the time.
+These are pure functions. A worker that fails because another one is gone often seems to end first, by the clock of its
+own instance. So the evidence counts more than the time.
 """
 
 import re
@@ -19,7 +19,7 @@ OWN = {f"{kind.__module__}.{kind.__name__}": kind for kind in (InvalidRequest, I
 LAST_LINES = 5
 
 CAUSE_S = 5.0
-"""Seconds that the cause of a lost connection has to show itself: a peer's end is seen later than its connections'."""
+"""Seconds to wait for the cause of a lost connection: a peer's end is seen later than the end of its connections."""
 
 LOST_PEER = re.compile(
     r"connection (was )?(likely )?(closed|reset|aborted)|broken pipe|socket (is )?closed|caused pair closure"
@@ -45,7 +45,7 @@ class Failure:
 
 
 def attribute_failure(rank: int, host: str, status: int, stderr: str) -> WorkerFailed:
-    """Return the error that a worker's end makes, by its exit status (or minus a signal) and the end of its stderr."""
+    """Return the error of a worker that ended with ``status`` (minus the signal that killed it) and this stderr."""
     code = status if status > 0 else 128 - status
     exception = _exception(stderr) if status > 0 else None
     if exception is not None:
@@ -60,13 +60,13 @@ def attribute_failure(rank: int, host: str, status: int, stderr: str) -> WorkerF
 
 
 def find_cause(failures: Iterable[Failure]) -> WorkerFailed | None:
-    """Return the error that caused the others, whichever was seen first; None without any."""
+    """Return the error that caused the others, whichever was seen first; None if there are no failures."""
     first = min(failures, key=lambda failure: (_evidence(failure), failure.at_s), default=None)
     return first.error if first is not None else None
 
 
 def blame_early_end(error: WorkerFailed, ended_well: Iterable[tuple[int, str]]) -> WorkerFailed:
-    """Return the error of a lost connection with the worker whose early end cut it; other errors as they are.
+    """Blame a lost connection on the worker whose early end cut it; return other errors as they are.
 
     ``ended_well`` has rank and host of the workers that ended with 0 before.
     """
@@ -79,8 +79,9 @@ def blame_early_end(error: WorkerFailed, ended_well: Iterable[tuple[int, str]]) 
 
 
 def is_consequence(error: WorkerFailed) -> bool:
-    """Return whether the worker failed because another one was gone, as far as can be told."""
-    # What a worker said before the kernel killed it is not why it ended; NCCL's watchdog aborts when a peer is gone.
+    """Return whether the worker failed because another one was gone, as far as its messages show."""
+    # The messages of a worker that the kernel killed do not say why it ended. Other signals may follow a lost peer:
+    # NCCL's watchdog aborts.
     return error.exit_code != 128 + signal.SIGKILL and bool(LOST_PEER.search(f"{error.error_type} {error.text}"))
 
 
@@ -93,16 +94,17 @@ def _evidence(failure: Failure) -> int:
 
 
 def as_refusal(error: WorkerFailed) -> InvalidRequest | None:
-    """Return raysm's own refusal of what the worker asked for; None where it failed otherwise."""
+    """Return the error by which raysm refused a call of the worker; None if it failed otherwise."""
     kind = OWN.get(error.error_type)
     return kind(error.text) if kind is not None else None
 
 
 def _exception(stderr: str) -> tuple[str, str, str] | None:
-    """Return class, text and traceback of the last exception in ``stderr``; None without one."""
-    # Torch labels the lines of a traceback with the rank where several write to one terminal.
+    """Return class, text and traceback of the last exception in ``stderr``; None if there is none."""
+    # Torch labels the lines of a traceback with the rank if several write to one terminal.
     lines = [re.sub(r"^\[rank\d+\]: ", "", line) for line in stderr.splitlines()]
-    # Of chained ones the last is what ended it; of a process that torch.multiprocessing spawned, the inner one is.
+    # The last of several headers: of chained exceptions the last one ended the process, and of a process that
+    # torch.multiprocessing spawned, the inner one did.
     headers = [number for number, line in enumerate(lines) if line.strip() == HEADER]
     if not headers:
         return None

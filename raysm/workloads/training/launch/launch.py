@@ -1,4 +1,4 @@
-"""Start a training, watch and restart its workers, handle a stop, and bring the model: for scripts and for loops."""
+"""Start a training, watch and restart its workers, handle a stop, and download the model: for scripts and for loops."""
 
 import signal
 import time
@@ -22,8 +22,8 @@ Attempt = Callable[[tuple[Place, ...], int], None]
 """(places, number of earlier attempts) -> None once all workers have ended well."""
 
 RETURN_S = 60.0
-"""How long an instance whose loss is not allowed may be away: the bootstrap starts its Ray again, or ends the job."""
-ASK_S = 0.5
+"""Seconds to wait for an instance whose loss is not allowed: the bootstrap starts its Ray again, or ends the job."""
+POLL_S = 0.5
 
 
 class Stopped(Exception):
@@ -59,14 +59,14 @@ def train(
         attempt: One attempt; it raises WorkerFailed, NodesLost or Stopped.
         nodes: Returns the instances that are alive.
         place: Assigns the workers to instances.
-        max_restarts: How often all workers are started again after a worker, or the Ray of an instance, failed.
-        on_instance_loss: Continuing without a lost instance does not count as a restart.
+        max_restarts: Number of restarts of all workers, after a worker or the Ray of an instance has failed.
+        on_instance_loss: ``continue`` goes on without a lost instance, which does not count as a restart.
         say: Takes a line for people.
         sleep: Waits; it may raise Stopped.
 
     Raises:
-        WorkerFailed: More often than ``max_restarts``; the last time.
-        InstanceLost: An instance went away, and ``on_instance_loss``, or what is left, does not allow to continue.
+        WorkerFailed: A worker failed more than ``max_restarts`` times; this is the last failure.
+        InstanceLost: An instance went away, and ``on_instance_loss`` or the remaining instances do not allow to go on.
         InvalidRequest: The workers do not fit the instances.
         Stopped: A stop was asked for.
     """
@@ -75,7 +75,7 @@ def train(
     places = place(nodes())
     number = restarts = 0
     while True:
-        _tell(places, number, say)
+        _announce(places, number, say)
         try:
             attempt(places, number)
             return places
@@ -113,15 +113,15 @@ def _came_back(
 ) -> bool:
     """Wait until each of their hosts is back, with a new Ray; return False if one does not come."""
     # By count, so that tests can pass a sleep that takes no time.
-    for _ in range(int(RETURN_S / ASK_S)):
+    for _ in range(int(RETURN_S / POLL_S)):
         present = {node.host for node in nodes() if node.node_id not in lost_ids}
         if present.issuperset(node.host for node in lost):
             return True
-        sleep(ASK_S)
+        sleep(POLL_S)
     return False
 
 
-def _tell(places: tuple[Place, ...], number: int, say: Callable[[str], None]) -> None:
+def _announce(places: tuple[Place, ...], number: int, say: Callable[[str], None]) -> None:
     workers = sum(item.workers for item in places)
     # A list of a hundred instances is not read.
     shown = ", ".join(map(str, places[:8])) + (f" and {len(places) - 8} more" if len(places) > 8 else "")
@@ -135,18 +135,18 @@ def say(text: str) -> None:
 
 
 MARGIN_S = 5.0
-"""Of the driver's grace, what it keeps to bring the model together."""
+"""Seconds of the driver's grace that it keeps for itself, to download the model."""
 
 
 class Stop:
-    """Whether a stop was asked for; a context in which SIGTERM asks for one."""
+    """A request to stop; SIGTERM makes it while the context lasts."""
 
     def __init__(self) -> None:
         self.asked = False
         self._before: Any = signal.SIG_DFL
 
     def __enter__(self) -> "Stop":
-        # What was there is put back: the driver's own handler ends the process.
+        # Kept to be restored: the driver's own handler ends the process.
         self._before = signal.signal(signal.SIGTERM, self._ask)
         return self
 
@@ -156,7 +156,7 @@ class Stop:
         signal.signal(signal.SIGTERM, self._before)
 
     def listen(self) -> None:
-        """Put the handler in place again: ``ray.init`` has put its own there."""
+        """Install the handler again, because ``ray.init`` has replaced it."""
         signal.signal(signal.SIGTERM, self._ask)
 
     def sleep(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -179,7 +179,7 @@ def grace_of_workers(grace_s: float) -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launch:
-    """What the attempts of one training work with."""
+    """The objects that all attempts of one training share."""
 
     payload: Payload
     environment: Environment
@@ -212,22 +212,22 @@ def launch_training(
 
     Args:
         payload: The request and the source.
-        environment: The head's.
+        environment: The head's environment.
         place: Assigns the workers to instances.
-        max_restarts: How often all workers are started again.
-        attempts: Makes the function that attempts the training, once Ray is joined.
+        max_restarts: Number of restarts of all workers.
+        attempts: Returns the function that attempts the training; called once Ray is connected.
 
     Raises:
-        WorkerFailed: A worker failed more often than it may.
+        WorkerFailed: A worker failed more than ``max_restarts`` times.
         InstanceLost: An instance went away, and the job does not go on without it.
-        InvalidRequest: The workers do not fit the instances, or asked for what cannot be.
+        InvalidRequest: The workers do not fit the instances, or raysm refused a call of a worker.
         SystemExit: A stop was asked for, and the workers did not all end with 0.
     """
-    # Before Ray sets it for this process.
+    # Read before Ray sets it for this process.
     threads = inherited().get("OMP_NUM_THREADS", "")
     let_others_first()
     with Stop() as stop:
-        # RAY_ADDRESS names the cluster, and RAY_AUTH_TOKEN_PATH the token: "auto" takes no other one.
+        # "auto" is the cluster of RAY_ADDRESS, with the token at RAY_AUTH_TOKEN_PATH.
         ray.init(address="auto", log_to_driver=False, configure_logging=False)
         stop.listen()
         # The other instances reach the head's Ray at this address, so the relay listens there too.
@@ -251,17 +251,17 @@ def _train(
 ) -> None:
     # Restarts count as time of the training.
     model, begun_s = launch.environment.paths.model, time.monotonic()
-    earlier: list[tuple[Place, ...]] = []
+    last_places: list[tuple[Place, ...]] = []
 
     def remembered(places: tuple[Place, ...], number: int) -> None:
-        # For a stop: the model to bring is where rank 0 was in the last attempt.
-        earlier[:] = [places]
+        # Kept for a stop: the model is where rank 0 of the last attempt was.
+        last_places[:] = [places]
         attempt(places, number)
 
     try:
         places = train(
             remembered,
-            nodes=lambda: cluster_nodes(),
+            nodes=cluster_nodes,
             place=place,
             max_restarts=max_restarts,
             on_instance_loss=launch.payload.request.cluster.on_instance_loss,
@@ -269,8 +269,8 @@ def _train(
             sleep=launch.stop.sleep,
         )
     except Stopped as stopped:
-        if earlier:
-            download_model(earlier[0][0].node, launch.environment, say)
+        if last_places:
+            download_model(last_places[0][0].node, launch.environment, say)
         if not stopped.clean:
             raise SystemExit(143) from None
     else:

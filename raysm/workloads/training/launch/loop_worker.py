@@ -29,12 +29,12 @@ from raysm.workloads.training.model_file import save_model
 from raysm.workloads.training.usage import Usage
 
 RAY_TRAINS_OWN = ("MASTER_ADDR", "MASTER_PORT")
-"""The process group was made with them before the loop begins."""
+"""Ray Train sets these, and has made the process group with them, before the loop begins."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerSpec:
-    """What every worker of one attempt works by."""
+    """The settings of all workers of one attempt."""
 
     name: str
     places: tuple[Place, ...]
@@ -57,7 +57,7 @@ class LoopFailed(Exception):
 
 
 def run_loop(config: dict[str, WorkerSpec]) -> None:
-    """Run the loop of one worker; Ray Train calls it on all of them, with a process group made."""
+    """Run the loop of one worker; Ray Train calls it in every worker, after it has made the process group."""
     go_first()
     _Worker(config["spec"]).run()
 
@@ -88,7 +88,7 @@ class _Worker:
         spec = self._spec
         instance = environment.read()
         variables = torchrun_variables(self._place, self._local_rank, spec.group, spec.threads)
-        # By IP address, as Ray Train counts them, instances of one machine would be one.
+        # Ray Train's own values count instances by IP address, by which instances of one machine would be one.
         environment.tell({name: value for name, value in variables.items() if name not in RAY_TRAINS_OWN})
         # OMP_NUM_THREADS is read when torch is imported, which Ray Train has done by now.
         torch.set_num_threads(int(variables["OMP_NUM_THREADS"]))
@@ -104,11 +104,11 @@ class _Worker:
             except BaseException as error:
                 failed = self._failed(error)
                 if failed is not None and not failed.stopped and is_consequence(failed.error):
-                    # Ray Train ends all at the first failure that it sees, and learns of a process that was killed
-                    # later than a peer does: the cause comes first if this one waits.
+                    # Ray Train ends all workers at the first failure that it sees, and it sees a killed process later
+                    # than a peer does. This worker waits, so that the cause comes first.
                     time.sleep(CAUSE_S)
                 if failed is not None:
-                    # Ray would print the chained one beside it: once is enough.
+                    # Without the chained exception, which Ray would print too.
                     raise failed from None
 
     def _call(self, loop: Any, args: tuple[Any, ...], named: dict[str, Any]) -> None:
@@ -125,14 +125,14 @@ class _Worker:
             self._session.stop_asked = True
 
     def _failed(self, error: BaseException) -> LoopFailed | None:
-        """Return what the driver is told about the end by ``error``; None for an exit with 0."""
+        """Return the failure that goes to the driver; None if ``error`` is an exit with 0."""
         frames = error.__traceback__
         # The user's traceback begins after the frames of this file.
         while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
             frames = frames.tb_next
         kind, text, trace, code = type(error).__qualname__, str(error), "", 1
         if isinstance(error, SystemExit):
-            # sys.exit(0) in a script is a good end, so it is one in a loop.
+            # sys.exit(0) ends a loop well, as it does a script.
             if error.code in (None, 0):
                 return None
             code = error.code if isinstance(error.code, int) else 1

@@ -1,7 +1,7 @@
 """The lines of all workers on the head's own output, each with its rank, as they are written.
 
-The output of a worker is a connection to the head: no thread copies it there, its end says that nothing more comes, and
-a worker that is killed loses no line. The last of each worker's stderr is kept, because it says why the worker failed.
+The output of a worker is a connection to the head: no thread copies it there, its end means that nothing more comes,
+and a worker that is killed loses no line. The end of each worker's stderr is kept, because it says why it failed.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ OUT, ERROR = 1, 2
 """The two streams of a worker, by their file descriptors."""
 
 AGENT = 3
-"""The stream of an agent, which also listens for words."""
+"""The stream of an agent, which also receives messages."""
 
 TAKEN = b"+"
 """The head's answer to a connection with the right key."""
@@ -63,12 +63,12 @@ class Wire:
     @contextlib.contextmanager
     def instead_of_output(self, rank: int, on_stop: Callable[[], None]) -> Iterator[None]:
         """Send this process's output to the head, libraries' output too; call ``on_stop`` when ``STOP`` comes."""
-        with self.heeding(rank, OUT, lambda word: on_stop()) as out, self.connect(rank, ERROR) as error:
+        with self.listening(rank, OUT, lambda message: on_stop()) as out, self.connect(rank, ERROR) as error:
             before = {stream: os.dup(stream) for stream in (OUT, ERROR)}
             os.dup2(out.fileno(), OUT)
             os.dup2(error.fileno(), ERROR)
             try:
-                # Ray's workers have files of their own there.
+                # Ray's workers have replaced sys.stdout and sys.stderr.
                 with open(OUT, "w", 1, closefd=False) as lines, open(ERROR, "w", 1, closefd=False) as errors:
                     with contextlib.redirect_stdout(lines), contextlib.redirect_stderr(errors):
                         yield
@@ -78,23 +78,23 @@ class Wire:
                     os.close(copy)
 
     @contextlib.contextmanager
-    def heeding(self, rank: int, stream: int, on_word: Callable[[bytes], None]) -> Iterator[socket.socket]:
-        """Connect like ``connect``; a thread calls ``on_word`` with each message of the head."""
+    def listening(self, rank: int, stream: int, on_message: Callable[[bytes], None]) -> Iterator[socket.socket]:
+        """Connect like ``connect``; a thread calls ``on_message`` with each message of the head."""
         with self.connect(rank, stream) as connection:
-            listening = threading.Thread(target=_listen, args=[connection, on_word], daemon=True, name="relay-words")
-            listening.start()
+            thread = threading.Thread(target=_listen, args=[connection, on_message], daemon=True, name="relay-messages")
+            thread.start()
             try:
                 yield connection
             finally:
                 with contextlib.suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
-                listening.join()
+                thread.join()
 
 
-def _listen(connection: socket.socket, on_word: Callable[[bytes], None]) -> None:
+def _listen(connection: socket.socket, on_message: Callable[[bytes], None]) -> None:
     with contextlib.suppress(OSError):
-        while word := connection.recv(1):
-            on_word(word)
+        while message := connection.recv(1):
+            on_message(message)
 
 
 class _Source:
@@ -120,10 +120,10 @@ class Relay:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._server, selectors.EVENT_READ)
         self._tails: dict[int, bytes] = defaultdict(bytes)
-        self._heard: dict[socket.socket, int] = {}
-        """Connections of workers, from the answer to their end, with their streams."""
-        self._words_sent: dict[int, bytes] = defaultdict(bytes)
-        """Messages that each stream got, for those that connect later."""
+        self._connections: dict[socket.socket, int] = {}
+        """Open connections of workers, with their streams."""
+        self._sent: dict[int, bytes] = defaultdict(bytes)
+        """Messages to each stream, for workers that connect later."""
         self._changed = threading.Condition()
         self._closing = False
         self._thread = threading.Thread(target=self._serve, daemon=True, name="relay")
@@ -132,28 +132,28 @@ class Relay:
     def tail(self, rank: int) -> str:
         return self._tails[rank].decode(errors="replace")
 
-    def tell(self, stream: int, word: bytes) -> None:
-        """Send a message to all connections of a stream, also to those that connect later; they have to listen.
+    def send(self, stream: int, message: bytes) -> None:
+        """Send a message to all connections of a stream, also to later ones; they must listen.
 
-        One that does not listen would send a reset when it ends, and its last lines would be lost.
+        A process that ends with an unread message resets its connection, and its last lines would be lost.
         """
         with self._changed:  # so that the other thread closes no connection meanwhile
-            self._words_sent[stream] += word
-            for connection, heard in self._heard.items():
-                if heard == stream:
+            self._sent[stream] += message
+            for connection, connection_stream in self._connections.items():
+                if connection_stream == stream:
                     with contextlib.suppress(OSError):
-                        connection.send(word)
+                        connection.send(message)
 
     def forget(self) -> None:
-        """Forget stderr and sent words, before other workers start."""
+        """Forget stderr and sent messages, before other workers start."""
         self._tails.clear()
-        self._words_sent.clear()
+        self._sent.clear()
 
     def drain(self, timeout_s: float = 2.0) -> None:
         """Wait until each worker's connection has ended, at most ``timeout_s``: a background process may hold it."""
         deadline = time.monotonic() + timeout_s
         with self._changed:
-            self._changed.wait_for(lambda: not self._heard, max(0.0, deadline - time.monotonic()))
+            self._changed.wait_for(lambda: not self._connections, max(0.0, deadline - time.monotonic()))
 
     def close(self) -> None:
         self._closing = True
@@ -192,7 +192,7 @@ class Relay:
             self._say(source, [last])
         self._selector.unregister(connection)
         with self._changed:
-            self._heard.pop(connection, None)
+            self._connections.pop(connection, None)
             connection.close()
             self._changed.notify_all()
 
@@ -209,9 +209,9 @@ class Relay:
                 return False
             source.rank, source.stream = map(int, named.split())
             with self._changed:
-                self._heard[connection] = source.stream
+                self._connections[connection] = source.stream
                 with contextlib.suppress(OSError):  # it was killed meanwhile: its end comes next
-                    connection.send(TAKEN + self._words_sent[source.stream])
+                    connection.send(TAKEN + self._sent[source.stream])
         self._say(source, lines)
         return True
 

@@ -1,4 +1,6 @@
-"""Which instances train, how many workers each has, and torchrun's variables of each worker. Pure: no Ray.
+"""Choose the instances that train and their numbers of workers; set torchrun's variables of each worker.
+
+These are pure functions without Ray.
 
 Instances come in the order of the cluster, the head first if it takes part; the ranks of one instance follow each
 other. If any instance has a GPU, those without do not train: they would only slow the others down.
@@ -46,16 +48,16 @@ def place(
     Args:
         nodes: The instances, by rank.
         workers_per_instance: None is one for each GPU; on CPUs one, or an even share of ``workers``.
-        workers: In all; None is what the instances have.
+        workers: Total number; None is what the instances have.
         spawns: One worker for each instance, which has all its GPUs.
 
     Raises:
         InvalidRequest: An instance lacks the GPU that its type has, or there are too few GPUs or instances.
     """
-    # A head that only coordinates offers nothing.
+    # A head that only coordinates offers no CPUs and GPUs.
     able = [node for node in nodes if node.cpus or node.gpus]
     for node in able:
-        # To train on its CPUs would be paid for by the hour, and noticed hours later.
+        # Training on its CPUs would cost as much per hour, and be noticed hours later.
         if GPU_TYPE.match(node.instance_type) and not node.gpus:
             raise InvalidRequest(
                 f"{node.host} is an {node.instance_type}, but shows no GPU: take an image with CUDA (locally: a "
@@ -118,12 +120,12 @@ DEFAULTS: Mapping[str, str] = {
     # A worker's output is no terminal, and what it says should be seen when it is said.
     "PYTHONUNBUFFERED": "1",
 }
-"""Variables of every worker where the user has not set them."""
+"""Variables of every worker, unless the user has set them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Group:
-    """What all workers of one attempt share."""
+    """The values that all workers of one attempt share."""
 
     world_size: int
     instances: int
@@ -139,7 +141,7 @@ class Group:
 def torchrun_variables(place: Place, local_rank: int, group: Group, threads: int | None = None) -> dict[str, str]:
     """Return the variables of one worker; ``threads`` is OMP_NUM_THREADS if the user has set it."""
     rank, size = str(place.first_rank + local_rank), str(group.world_size)
-    # As many threads as CPUs in each worker would slow all of them: torchrun sets 1, which wastes the others.
+    # An even share: as many threads as CPUs in each worker would slow all of them, and torchrun's 1 wastes CPUs.
     share = max(1, place.node.cpus // max(place.workers, place.gpus))
     return {
         "RANK": rank,
@@ -157,7 +159,7 @@ def torchrun_variables(place: Place, local_rank: int, group: Group, threads: int
         "TORCHELASTIC_RESTART_COUNT": str(group.attempt),
         "TORCHELASTIC_MAX_RESTARTS": str(group.max_restarts),
         "TORCHELASTIC_RUN_ID": group.run_id,
-        # Rank 0 itself opens the store at MASTER_PORT: there is no agent of torch's that does.
+        # Rank 0 itself opens the store at MASTER_PORT, because there is no agent of torch's that does.
         "TORCHELASTIC_USE_AGENT_STORE": "False",
         "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
         "OMP_NUM_THREADS": str(share if threads is None else threads),

@@ -23,32 +23,32 @@ UNDER_WAY = 4
 
 
 def download_model(node: Node, head: Environment, say: Callable[[str], None]) -> None:
-    """Bring the model folder and the outputs of the workers on ``node`` into the head's model folder.
+    """Copy the model folder and the outputs of the workers on ``node`` into the head's model folder.
 
     Raises:
-        InstanceLost: The instance went away before all of it was here.
+        InstanceLost: The instance went away before everything was copied.
     """
     if node.host == head.current_host:
         outputs = folders.save_outputs(head)
     else:
-        # Never again elsewhere: another instance has another folder, and no rank 0.
+        # Without retries, because another instance has another folder, and no rank 0.
         read = ray.remote(num_cpus=0, max_retries=0)(_sent)
         stream = read.options(
             num_returns="streaming",
             scheduling_strategy=only_on(node.node_id),
-            # Without it the whole model would pile up in the head's object store.
+            # Else the whole model would pile up in the head's object store.
             **spare_options(BACKPRESSURE, {"_generator_backpressure_num_objects": UNDER_WAY}),
         ).remote()
         try:
             outputs = ray.get(next(stream))
             write_pieces((ray.get(piece) for piece in stream), head.paths.model)
-        # What was raised over there is an error of ours or of the disk, and no loss.
+        # The task itself raised, an error of raysm or of the disk: no instance was lost.
         except RayTaskError:
             raise
         except RayError as error:
             raise InstanceLost(f"{node.host} lost, and rank 0's model with it") from error
     if outputs:
-        say(f"in the result, beside the model, is what rank 0 left in its working folder: {', '.join(outputs)}")
+        say(f"the result also has the files that rank 0 left in its working folder: {', '.join(outputs)}")
 
 
 def _sent() -> Iterator[list[str] | tuple[str, bytes]]:
@@ -59,18 +59,18 @@ def _sent() -> Iterator[list[str] | tuple[str, bytes]]:
 
 def read_pieces(folder: Path) -> Iterator[tuple[str, bytes]]:
     """Yield ``(name, bytes)`` of each file below ``folder``, in order; an empty piece ends each file."""
-    # Those behind a link to a folder too: where rank 0 is on the head, the service has them.
+    # Files behind a link to a folder too, which the service uploads if rank 0 is on the head.
     for path in sorted(files_below(folder)):
         name = path.relative_to(folder).as_posix()
         with path.open("rb") as file:
             while piece := file.read(PIECE_BYTES):
                 yield name, piece
-        # An empty file has no other piece: without an end of its own it would not be there.
+        # Without this piece, an empty file would be missing.
         yield name, b""
 
 
 def write_pieces(pieces: Iterator[tuple[str, bytes]], to: Path) -> None:
-    """Write what ``read_pieces`` yielded below ``to``; a file is there once it is whole."""
+    """Write what ``read_pieces`` yielded below ``to``; a file gets its name once it is complete."""
     for name, piece in pieces:
         with replacing(to / name) as beside:
             with beside.open("wb") as file:
@@ -91,7 +91,7 @@ def write_manifest(request: JobRequest, model: Path, hosts: tuple[str, ...], tra
         model,
         instances=hosts,
         phases_s={"training": training_s},
-        # What a model can be read with again; other packages are the user's.
+        # The package that can read a model again; other packages are the user's.
         packages=("torch",),
         described=(_model(model / MODEL_FILE),) if (model / MODEL_FILE).is_file() else (),
         measures=measured.measures,
@@ -113,6 +113,6 @@ def _model(path: Path) -> ResultFile:
 def _values(path: Path) -> int:
     """Return how many numbers a safetensors file holds: its header, JSON after its length, has all shapes."""
     with path.open("rb") as file:
-        # The header alone: a model of many GB is not read for a number.
+        # Only the header is read, because a model may have many GB.
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
     return sum(math.prod(item["shape"]) for name, item in header.items() if name != "__metadata__")

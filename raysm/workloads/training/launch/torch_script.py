@@ -58,7 +58,7 @@ because one of them is ending, which is about to say why. One that a signal kill
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
-    """What the workers of one instance do."""
+    """The task of the workers of one instance."""
 
     place: Place
     script: str
@@ -104,7 +104,7 @@ class Agent:
             return port
 
     def run(self, task: Task) -> tuple[Exit, ...]:
-        """Start the workers and wait until all have ended; end them once one fails or the head says so."""
+        """Start the workers and wait until all have ended; end them once one fails or the head sends a message."""
         instance = environment.read()
         source = instance.payload / payload.SOURCE
         task = dataclasses.replace(task, args=fill_folders(task.args, instance))
@@ -112,12 +112,12 @@ class Agent:
         self._ending = False
         self._killed.clear()
 
-        def heed(word: bytes) -> None:
+        def on_message(message: bytes) -> None:
             with self._changing:
-                self._end(task.grace_s if word == STOP else END_GRACE_S)
+                self._end(task.grace_s if message == STOP else END_GRACE_S)
 
-        # By the relay, like a worker's output, so that it is in the head's log before the job ends.
-        with task.wire.heeding(task.place.first_rank, AGENT, heed) as head:
+        # The agent's lines go through the relay too, so that they are in the head's log before the job ends.
+        with task.wire.listening(task.place.first_rank, AGENT, on_message) as head:
 
             def send(text: str) -> None:
                 with contextlib.suppress(OSError):  # a head that is gone needs no figures
@@ -176,7 +176,7 @@ class Agent:
         for popen in workers:
             with contextlib.suppress(ProcessLookupError):
                 popen.send_signal(signal.SIGTERM)
-        # Not a wait here: the lock is held, and workers that end meanwhile have to be reaped.
+        # A timer and not a wait: the lock is held, and workers that end meanwhile must be reaped.
         killing = threading.Timer(grace_s, self._kill, args=[workers])
         killing.daemon = True
         killing.start()
@@ -194,7 +194,7 @@ def _start(task: Task, local_rank: int, source: Path, folder: Path) -> "subproce
     errors.mkdir(exist_ok=True)
     variables = {
         **torchrun_variables(task.place, local_rank, task.group, task.threads),
-        # Where torch.distributed.elastic's @record writes an exception.
+        # torch.distributed.elastic's @record writes an exception into this file.
         "TORCHELASTIC_ERROR_FILE": str(errors / f"{task.group.attempt}-{rank}.json"),
     }
     args = fill_arguments(task.args, variables) if task.fill else task.args
@@ -246,7 +246,7 @@ class _Script:
         try:
             tasks = self._tasks(places, number)
         except RayActorError as error:
-            # It is the agent of the first place: no other has been called yet.
+            # The agent of the first place died: no other has been called yet.
             raise NodesLost([places[0].node], "its worker process died") from error
         exits, lost = self._wait(tasks)
         self._relay.drain()
@@ -313,13 +313,13 @@ class _Script:
         places = [task.place for task in tasks]
         exits: list[Exit] = []
         lost: list[Node] = []
-        told_to_stop = False
+        is_stopping = False
         give_up: float | None = None
         failed_at: float | None = None
         while running and (give_up is None or time.monotonic() < give_up):
-            if self._stop.asked and not told_to_stop:
-                told_to_stop = True
-                self._relay.tell(AGENT, STOP)
+            if self._stop.asked and not is_stopping:
+                is_stopping = True
+                self._relay.send(AGENT, STOP)
                 give_up = time.monotonic() + self._grace_s + END_GRACE_S
             ready, _ = ray.wait(list(running), num_returns=1, timeout=WAIT_S)
             for reference in ready:
@@ -332,14 +332,14 @@ class _Script:
             if give_up is None and (lost or any(item.status for item in exits)):
                 failed_at = failed_at or time.monotonic()
                 if lost or is_settled(self._cause(exits, places), time.monotonic() - failed_at):
-                    self._relay.tell(AGENT, END)
+                    self._relay.send(AGENT, END)
                     give_up = time.monotonic() + self._launch.payload.request.cluster.silence_s
         # An instance whose workers have not ended in time counts as lost.
         return exits, lost + [task.place.node for task in running.values()]
 
 
 def is_settled(cause: WorkerFailed | None, failed_for_s: float) -> bool:
-    """Return whether no better reason than ``cause`` is waited for, this long after the first failure that was seen."""
+    """Return whether ``cause`` is final, this long after the first failure; else a better one may still come."""
     # The worker whose end caused the failure may need a moment to report why.
     return cause is None or not is_consequence(cause) or failed_for_s > CAUSE_S
 

@@ -90,7 +90,7 @@ def test_a_process_sends_its_own_output_and_hears_of_a_stop(head, capfd):
             if "from a library" in text(head):
                 break
             until.wait(0.01)
-        head.tell(OUT, STOP)
+        head.send(OUT, STOP)
         assert told.wait(90)
     head.drain()
     assert text(head) == "[rank 2] from Python\n[rank 2] from a library\n"
@@ -101,15 +101,15 @@ def test_a_process_sends_its_own_output_and_hears_of_a_stop(head, capfd):
 
 def test_a_word_reaches_those_that_listen_and_those_that_come_later_and_no_other_stream(head):
     early, late = queue.Queue(), queue.Queue()
-    with head.wire.connect(0, OUT) as worker, head.wire.heeding(0, AGENT, early.put) as agent:
+    with head.wire.connect(0, OUT) as worker, head.wire.listening(0, AGENT, early.put) as agent:
         agent.sendall(b"an agent's line\n")
-        head.tell(AGENT, END)
+        head.send(AGENT, END)
         assert early.get(timeout=90) == END
-        with head.wire.heeding(4, AGENT, late.put):
+        with head.wire.listening(4, AGENT, late.put):
             assert late.get(timeout=90) == END
         head.forget()
-        with head.wire.heeding(8, AGENT, late.put):
-            head.tell(AGENT, STOP)
+        with head.wire.listening(8, AGENT, late.put):
+            head.send(AGENT, STOP)
             assert late.get(timeout=90) == STOP
         worker.setblocking(False)
         with pytest.raises(BlockingIOError):
