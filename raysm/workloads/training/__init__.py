@@ -1,1 +1,1 @@
-"""Training inside the formed cluster; its face for users is ``raysm.training``."""
+"""Training inside the formed cluster; its public interface is ``raysm.training``."""

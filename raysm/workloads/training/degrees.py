@@ -45,7 +45,7 @@ class Layout:
     placement: Placement = "cluster"
 
     def __str__(self) -> str:
-        """As in ``data=2 × pipeline=2, spread``: equal if each rank has the same part of model and data."""
+        """Return ``data=2 × pipeline=2, spread``: equal if each rank has the same part of model and data."""
         degrees = {name: getattr(self, name) for name in sorted(self.dimensions)}
         text = " × ".join(f"{name}={degree}" for name, degree in degrees.items() if degree > 1) or "one worker"
         # Without a pipeline and replicas both orders give every rank the same part: a checkpoint of one is one of the
@@ -105,7 +105,7 @@ class Layout:
             # Two sums per layer and pass over the network would cost more than a second instance gains.
             if len({hosts[rank] for rank in group}) > 1:
                 where = ", ".join(f"rank {rank} on {hosts[rank]}" for rank in group)
-                # The degree has to fit the smallest instance, whichever it is.
+                # The degree must fit the smallest instance.
                 fewest = min(Counter(hosts).values())
                 raise InvalidRequest(
                     f"tensor={self.tensor}: these ranks would cut tensors over several instances ({where}), which "
@@ -159,7 +159,7 @@ class Parallel:
     tensor: int = 1
     """Workers over which single matrices are cut; always within one instance."""
     placement: Placement = "cluster"
-    """``cluster``: the stages of one replica are neighbours, within an instance where they fit; ``spread``: the
+    """``cluster``: the stages of one replica are neighbours, within an instance if they fit; ``spread``: the
     replicas of one stage are, so that a pipeline goes over instances."""
     schedule: Schedule = "1f1b"
     """Order of a pipeline's work: ``gpipe`` (all forward, then all backward), ``1f1b`` (one forward, one backward:
@@ -215,7 +215,7 @@ class Parallel:
         if self.schedule == "interleaved" and self.stages_per_worker == 1:
             raise InvalidRequest("Parallel: schedule='interleaved' needs stages_per_worker of at least 2")
         count = self.microbatch_count
-        # Torch says it only in the first step, when all weights have been read and cut.
+        # Torch would raise only in the first step, after all weights were read and cut.
         if self.schedule == "1f1b" and count < self.pipeline:
             raise InvalidRequest(
                 f"Parallel: microbatches={count} is below pipeline={self.pipeline}: 1f1b keeps a micro-batch in each "
@@ -256,10 +256,10 @@ class Parallel:
         """Return the mesh of ranks for this many workers.
 
         Raises:
-            InvalidRequest: The degrees do not multiply to it.
+            InvalidRequest: The product of the degrees does not fit ``workers``.
         """
         degrees = {"data": self.data, "shard": self.shard, "pipeline": self.pipeline, "tensor": self.tensor}
-        # Two open degrees would be ambiguous: FSDP shards over all workers by default.
+        # If shard is open, data is 1 unless it is given: two open degrees would be ambiguous.
         if self.shard is None:
             degrees["data"] = self.data or 1
         total = prod(degree for degree in degrees.values() if degree is not None)
@@ -279,7 +279,7 @@ class Parallel:
         """Check that the slices of a global batch can be cut into micro-batches.
 
         Raises:
-            InvalidRequest: They cannot.
+            InvalidRequest: The batch size is not a multiple of slices x micro-batches.
         """
         slices = self.layout(workers).data_ranks
         count = self.microbatch_count

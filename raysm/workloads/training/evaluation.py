@@ -1,4 +1,4 @@
-"""Measure the model on data that it does not learn from: exact means over all rows, without a trace in the training."""
+"""Measure the model on data that it does not learn from: exact means over all rows, without effect on the training."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ def evaluation(model: nn.Module, replicas: "Sequence[dist.ProcessGroup]", device
     Args:
         model: All modules of this rank.
         replicas: This rank's group in each dimension of the mesh whose ranks have the same norms.
-        device: Its random numbers stay as they are.
+        device: The device whose random numbers must not change.
     """
     modes = {module: module.training for module in model.modules()}
     model.eval()
@@ -41,7 +41,7 @@ def evaluation(model: nn.Module, replicas: "Sequence[dist.ProcessGroup]", device
 def means(
     session: Session, engine: Engine, batches: Iterable[Any], metrics: Mapping[str, Callable[[Any, Any], Any]]
 ) -> dict[str, float]:
-    """Return each metric's mean over all rows; every rank has to call it, with equally many batches.
+    """Return each metric's mean over all rows; every rank must call it, with equally many batches.
 
     While a batch is handed out, ``session.position.coming`` is its slice.
     """
@@ -69,7 +69,7 @@ def evaluate(
 ) -> dict[str, float]:
     """Return the loss, and other metrics, of the model as it is now: exact means over all rows of a data set.
 
-    Every worker has to call it. The workers share the rows, and each row counts once. It computes in evaluation mode
+    Every worker must call it. The workers share the rows, and each row counts once. It computes in evaluation mode
     and in the precision of the training, and changes neither random numbers nor running averages nor the position in
     the data. Replicas whose batch norms have averages of their own use those of the first, which checkpoints keep. ::
 
@@ -97,7 +97,7 @@ def evaluate(
     if session.trainer is None:
         raise InvalidRequest("training.evaluate was called before training.prepare")
     metrics = metrics or {}
-    # Before the first batch: of two values with one name, one would be lost after minutes of computing.
+    # Checked before the first batch: one of two values with one name would be lost, after minutes of computing.
     if "loss" in metrics:
         raise InvalidRequest(
             "training.evaluate: 'loss' is that of training.prepare, and returned in any case; give the metric another"

@@ -24,7 +24,7 @@ WARM_UP_STEPS = 2
 EMIT_EVERY_S = 2.0
 
 WORTH_ACTING_ON = {"data": 0.10, "checkpoint": 0.05, "between_steps": 0.10}
-"""Shares of the time below which the advice would gain little; saving less often costs nothing."""
+"""Shares of the time below which advice would gain little; lower for checkpoints, because saving less often is free."""
 
 CHECKPOINT_GOAL = 0.02
 """The share to which the advice on checkpoints leads."""
@@ -53,8 +53,8 @@ def bottleneck(
         usage: Means of rank 0's instance by the names of ``usage.usage_between``.
         device: Type of the device.
         precision: ``fp32`` or ``bf16``.
-        workers: In all.
-        pipeline: Workers of a pipeline.
+        workers: Total number.
+        pipeline: Number of workers of a pipeline.
         has_advice: False leaves out what to try.
     """
     worth = [kind for kind, least in WORTH_ACTING_ON.items() if shares.get(kind, 0.0) >= least]
@@ -112,7 +112,7 @@ def measure(session: Session, precision: str) -> None:
         measuring = Measuring(session, precision)
         session.timer = measuring.span
         session.observers.append(measuring)
-        atexit.register(measuring.on_end)  # a script ends without saying so
+        atexit.register(measuring.on_end)  # scripts do not call session.end()
 
 
 class Measuring(Observer):
@@ -201,7 +201,7 @@ class Measuring(Observer):
         self._recent.clear()
 
     def _emit(self, step: int) -> None:
-        """Emit the means of the steps up to ``step`` since the last time; only in a job are events read."""
+        """Emit the means of the steps up to ``step`` since the last time; nothing reads events outside of a job."""
         if self._session.in_job and self._session.rank == 0:
             recent, self._recent = self._recent, defaultdict(float)
             for name, value in _per_step(recent).items() if recent["steps"] else ():

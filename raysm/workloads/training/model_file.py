@@ -15,7 +15,7 @@ __all__ = ["MODEL_FILE", "save_model", "write"]
 
 
 def save_model(folder: str | Path | None = None) -> Path | None:
-    """Write the current model into ``model.safetensors``; every rank has to call it.
+    """Write the current model into ``model.safetensors``; every rank must call it.
 
     Args:
         folder: None is SM_MODEL_DIR, or ``model`` in the working folder outside of a job.
@@ -30,7 +30,7 @@ def save_model(folder: str | Path | None = None) -> Path | None:
     session = current()
     if session.trainer is None:
         raise InvalidRequest("training.save_model was called before training.prepare")
-    # On every rank, also those that write nothing: each has parts of it.
+    # Every rank takes part, because each may have parts of the model.
     tensors = session.trainer.full_state_dict()
     session.model_saved = True
     if session.rank != 0:
@@ -49,7 +49,7 @@ def write(tensors: Mapping[str, torch.Tensor], folder: Path) -> Path:
     with replacing(path) as beside:
         mode = beside.stat().st_mode
         save_file(_apart(tensors), beside, metadata={"format": "pt"})
-        # safetensors puts a file of its own, which only its owner may read, in the place of that one.
+        # safetensors replaces the file by one that only its owner may read.
         beside.chmod(mode)
     return path
 

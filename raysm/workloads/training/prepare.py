@@ -50,7 +50,7 @@ def prepare(
         parallel: How to cut the training over the workers; None replicates the model on each (DDP).
         loss: (output, target) -> mean over the rows.
         scheduler: A scheduler of the optimizer's rate. It is stepped after every step and kept in checkpoints. One that
-            takes a metric (``ReduceLROnPlateau``) is only kept: step it with what ``training.evaluate`` returns.
+            takes a metric (``ReduceLROnPlateau``) is only kept: step it with a value of ``training.evaluate``.
         accumulate: A worker computes its slice of a batch in this many pieces, one after the other, and adds up their
             gradients: the same step with the activations of one piece in memory. A pipeline has micro-batches instead.
         blocks: Name of the Sequential or ModuleList whose children are the units in which the model is cut into
@@ -125,7 +125,7 @@ def prepare(
         stages=cut.stages,
         copies=cut.copies,
     )
-    # Only now: after a refusal, prepare may be called again.
+    # Set only now, so that prepare may be called again after an error.
     session.trainer = trainer
     measure(session, precision)
     workers = "1 worker" if session.world_size == 1 else f"{session.world_size} workers"

@@ -24,7 +24,7 @@ EMIT_EVERY_S = 10.0
 """A line each second and metric would bury the log of a job of many instances."""
 
 Counters = Mapping[str, float]
-"""What the system has counted since its start, and the memory in use now."""
+"""The system's counters since its start, and the memory in use now."""
 
 
 def read_counters() -> Counters:
@@ -139,7 +139,7 @@ class Usage:
         interval_s: float = INTERVAL_S,
         emit_every_s: float = EMIT_EVERY_S,
     ) -> None:
-        """Prepare a thread for the metrics of ``host``; ``say`` takes what stays unknown and why, once."""
+        """Prepare a thread for the metrics of ``host``; ``say`` gets a line if something stays unknown."""
         self._host, self._emit_event, self._say, self._has_gpus = host, emit_event, say, has_gpus
         self._read, self._open_gpus = read, open_gpus
         self._interval_s, self._emit_every_s = interval_s, emit_every_s

@@ -33,17 +33,17 @@ from raysm.workloads.training.parallel.trainer import Trainer
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checkpoints:
-    """When to save a training, and what to keep of it."""
+    """When to save checkpoints of a training, and which ones to keep."""
 
     every_steps: int = 500
-    """Steps between two checkpoints, at least 1; a training that has to stop saves after any step."""
+    """Steps between two checkpoints, at least 1; a training that must stop saves after any step."""
     keep: int = 2
-    """Number of the newest that are kept, at least 1. With 1, no whole checkpoint may be left if an instance dies
-    before the service has copied its files.
+    """Number of the newest checkpoints to keep, at least 1. With 1, no whole checkpoint may be left if an instance
+    dies before the service has copied its files.
     """
     best: Best | None = None
     """A metric and ``min`` or ``max``: the checkpoint with the best value is kept as well. ``loss`` is that of the
-    step; for other metrics the value counts that rank 0 reported last.
+    step; the value of another metric is the last one that rank 0 reported.
     """
     folder: str | Path | None = None
     """The folder on each instance. In a job it is inside the job's folder for checkpoints, which the service keeps if
@@ -67,13 +67,13 @@ class _Saving:
     """A checkpoint that is being written."""
 
     manifest: Manifest
-    """Without its files, which only rank 0 learns."""
+    """Without its files, which only rank 0 knows."""
     future: "Future[Any]"
     begun_s: float = field(default_factory=time.monotonic)
 
 
 def attach(session: Session, trainer: Trainer, config: Checkpoints | None) -> "Checkpointing | None":
-    """Resume from the newest whole checkpoint, and save from now on; every rank has to call it.
+    """Resume from the newest whole checkpoint, and save from now on; every rank must call it.
 
     Without a config, only a job that keeps checkpoints gets the default one.
     """
@@ -82,7 +82,7 @@ def attach(session: Session, trainer: Trainer, config: Checkpoints | None) -> "C
         instance = environment.read()
         if config is None and not instance.has_checkpoints:
             return None
-        # Without a checkpoint URI they outlive a restarted worker, but not the job.
+        # Without a checkpoint URI, checkpoints outlive a restarted worker, but not the job.
         base = instance.paths.checkpoints if instance.has_checkpoints else instance.paths.scratch
         # Below a folder of raysm's own: the user's script may keep checkpoints of its own beside it.
         folder = base / "raysm" / "training" if folder is None else base / folder
@@ -107,23 +107,23 @@ class Checkpointing(Observer):
         self._run = ""
         self._whole: list[Manifest] = []
         self._saving: _Saving | None = None
-        self._random: resume.PutBack | None = None
+        self._random: resume.RestoreRandom | None = None
         self._before: Any = None
         self._over = False
 
     def begin(self) -> None:
         """Resume from the newest whole checkpoint, if there is one, and listen to SIGTERM."""
-        # Another one for each start: files of this run must never complete a torn checkpoint of the run before.
+        # A new one for each start: files of this run must never complete a torn checkpoint of an earlier run.
         self._run = self._exchange.from_first(secrets.token_hex(4))
         self._folder.mkdir(parents=True, exist_ok=True)
         resumed = resume.resume(self._session, self._trainer, self._folder, self._exchange, self._group)
         self._whole, self._random = list(resumed.whole), resumed.random
         if threading.current_thread() is threading.main_thread():
             self._before = signal.signal(signal.SIGTERM, self._on_sigterm)
-        atexit.register(self.on_end)  # a script ends without saying so
+        atexit.register(self.on_end)  # scripts do not call session.end()
 
     def on_loop_begin(self) -> None:
-        """Put the random generators back where the checkpoint had them."""
+        """Restore the random generators of the checkpoint."""
         if self._random is not None:
             self._random()
             self._random = None
@@ -132,9 +132,9 @@ class Checkpointing(Observer):
         self.on_loop_begin()
 
     def on_step_end(self, step: int, loss: float) -> None:
-        """Save if it is time; if some rank was told to stop, save at once and leave."""
+        """Save if it is time; if some rank received SIGTERM, save at once and exit."""
         if self._session.stop_agreed:
-            self._leave(step, loss)
+            self._stop(step, loss)
         elif step % self._config.every_steps == 0:
             self._save(step, loss)
         elif self._saving is not None and self._saving.future.done():
@@ -151,10 +151,10 @@ class Checkpointing(Observer):
             signal.signal(signal.SIGTERM, self._before)
 
     def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
-        # Only noted: a step that is interrupted half-way would leave the ranks in different states.
+        # Only noted, because a step that is interrupted half-way would leave the ranks in different states.
         self._session.stop_asked = True
 
-    def _leave(self, step: int, loss: float) -> None:
+    def _stop(self, step: int, loss: float) -> None:
         """Save this step, unless it is saved, and exit like a process that SIGTERM ends."""
         begun_s = time.monotonic()
         if step % self._config.every_steps != 0 or not self._is_saved(step):
@@ -162,10 +162,10 @@ class Checkpointing(Observer):
         self._settle()
         newest_step = self._whole[-1].step if self._whole else 0
         self._session.say(
-            f"told to stop: stopped after step {step}, the newest whole checkpoint is that of step {newest_step}"
+            f"received SIGTERM: stopped after step {step}, the newest whole checkpoint is that of step {newest_step}"
             f" ({time.monotonic() - begun_s:.1f} s after the step)"
         )
-        # As a process that SIGTERM ends: a launcher then knows a stop from a failure.
+        # By this exit status a launcher knows a stop from a failure.
         raise SystemExit(128 + signal.SIGTERM)
 
     def _is_saved(self, step: int) -> bool:
@@ -187,7 +187,7 @@ class Checkpointing(Observer):
             random = self._exchange.to_first(capture_state())
             if random is not None:
                 state[resume.RANDOM] = random
-            # In the background: of a large model the write takes longer than many steps.
+            # In the background, because writing a large model takes longer than many steps.
             future = shards.save(state, folder, group=self._group, staging=self._staging, complete=complete)
             self._saving = _Saving(manifest=manifest, future=future)
 
@@ -219,14 +219,14 @@ class Checkpointing(Observer):
         if saving is None:
             return
         step = saving.manifest.step
-        # Not raised: the traceback would keep the caller's frames alive, and with them loops that have ended.
+        # Not raised, because a traceback would keep the caller's frames alive, and with them loops that have ended.
         error = saving.future.exception()
         if error is not None and not isinstance(error, (Exception, CheckpointException)):
             raise error
         if error is not None:  # of the disk, of the network, or of a rank that died
             newest = f"that of step {self._whole[-1].step}" if self._whole else "none"
             self._session.say(
-                f"the checkpoint of step {step} could not be written; the newest whole one is {newest}: {_first(error)}"
+                f"the checkpoint of step {step} could not be written; the newest whole one is {newest}: {_cause(error)}"
             )
             self._remove([saving.manifest.name])
             return
@@ -241,7 +241,7 @@ class Checkpointing(Observer):
                 remove(self._folder, names)
 
 
-def _first(error: BaseException) -> str:
-    """Return the line of torch's long account that says what went wrong."""
+def _cause(error: BaseException) -> str:
+    """Return the last line of torch's long message, which has the reason."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__

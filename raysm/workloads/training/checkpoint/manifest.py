@@ -29,7 +29,7 @@ FORMAT = 1
 NAME = re.compile(r"step-\d{10,}-[0-9a-f]{8}")
 
 FILE = re.compile(r"[A-Za-z0-9_.-]+")
-"""Names of files inside; other characters could make a path (``/``) or none (NUL)."""
+"""Names of a checkpoint's files; other characters could make a path (``/``), or an invalid name (NUL)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,10 +48,10 @@ class Manifest:
     epoch: int
     """The epoch in which training resumes, from 0."""
     offset: int
-    """Samples of that epoch that were learned from, over all workers."""
+    """Samples of that epoch from which all workers together have learned."""
     workers: int
     layout: str
-    """As in ``data=2 × pipeline=2``, equal if each rank has the same part."""
+    """For example ``data=2 × pipeline=2``; equal if each rank has the same part."""
     run: str
     """Eight random hex digits, new for every start of the workers."""
     files: Mapping[str, FileRecord]
@@ -71,10 +71,10 @@ class Manifest:
         return name_of(self.step, self.run)
 
     def value_of(self, metric: str) -> float | None:
-        """Return the value of a metric by which the best is kept, even if it was another metric when this was saved."""
+        """Return this checkpoint's value of ``metric``, even if another metric chose the best when it was saved."""
         if self.metric in (None, metric):
             return self.value
-        # A step's own loss is kept nowhere else: what was reported by that name may be any other.
+        # Only ``value`` can be the step's own loss: a metric that was reported as "loss" may be another one.
         return None if metric == "loss" else self.reported.get(metric)
 
     def write(self, folder: Path) -> None:
@@ -87,7 +87,7 @@ def name_of(step: int, run: str) -> str:
 
 
 def parse_manifest(data: Any, where: str) -> Manifest:
-    """Return the manifest in ``data``, JSON values; raise InvalidConfig if it is none, or has another format."""
+    """Return the manifest in ``data``, JSON values; raise InvalidConfig if it is not one, or has another format."""
     if isinstance(data, dict) and data.get("format", FORMAT) != FORMAT:
         raise InvalidConfig(
             f"{where} has format {data['format']!r}, this raysm reads {FORMAT}: use the one that wrote it"
@@ -99,7 +99,7 @@ def parse_manifest(data: Any, where: str) -> Manifest:
     # The names become paths below the checkpoint's folder: a manifest that was tampered with must not reach others.
     outside = [name for name in manifest.files if not FILE.fullmatch(name) or name in (".", "..", MANIFEST)]
     if outside:
-        raise InvalidConfig(f"{where}: {outside[0]!r} is no name of a file of a checkpoint")
+        raise InvalidConfig(f"{where}: {outside[0]!r} is not a valid name for a file of a checkpoint")
     return manifest
 
 
@@ -122,9 +122,9 @@ def read_manifests(checkpoints: Path) -> dict[str, Manifest]:
             data = read_json(path)
         except InvalidConfig:
             continue
-        # Not skipped: other folders are removed as torn, but this one belongs to another version.
+        # Raises for another version's manifest: if it were skipped, its folder would be removed as torn.
         manifest = parse_manifest(data, str(path))
-        # A folder that was renamed or copied would be removed, or resumed from, under another step.
+        # A folder that was renamed or copied is ignored: it would be removed, or resumed from, as another step.
         if manifest.name == name:
             manifests[name] = manifest
     return manifests
@@ -142,7 +142,7 @@ def is_intact(path: Path, record: FileRecord) -> bool:
 def choose_outdated(whole: Sequence[Manifest], keep: int, best: Best | None) -> list[str]:
     """Return the names of the checkpoints that are neither among the ``keep`` newest nor the best.
 
-    Of several with the same value the newest is the best; one without a value never is.
+    If several have the same value, the newest is the best; one without a value is never the best.
     """
     # By step, then by clock: two runs may have saved the same step, and training continued from the later one.
     newest = sorted(whole, key=lambda manifest: (manifest.step, manifest.time_s), reverse=True)
@@ -158,7 +158,7 @@ def choose_outdated(whole: Sequence[Manifest], keep: int, best: Best | None) -> 
 
 
 def remove(checkpoints: Path, names: Iterable[str]) -> None:
-    """Remove checkpoints; harmless where they are not there, or another process removes them too."""
+    """Remove checkpoints; some may be missing, and another process may remove them too."""
     for name in names:
         # The manifest first: what is left of an interrupted removal must not look whole.
         (checkpoints / name / MANIFEST).unlink(missing_ok=True)

@@ -22,18 +22,18 @@ RANDOM = "random"
 OPTIMIZER = "optimizer."
 """Prefix of the optimizer's entries in a checkpoint."""
 
-PutBack: TypeAlias = Callable[[], None]
-"""Puts this rank's random generators back where they were. Not at once: what the user's code draws before its loop is
-drawn again by a restart, and must not be taken from what came after it."""
+RestoreRandom: TypeAlias = Callable[[], None]
+"""Restores this rank's random generators. Called when the loop begins and not before: after a restart, the user's code
+draws again what it drew before its loop, and must not use up the loop's numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResumePoint:
-    """What was found."""
+    """The whole checkpoints that were found, and the random state of the last one."""
 
     whole: tuple[Manifest, ...] = ()
     """The whole checkpoints, the oldest first; training resumes from the last one."""
-    random: PutBack | None = None
+    random: RestoreRandom | None = None
     """Called when the loop begins; None if training starts from the beginning."""
 
 
@@ -44,10 +44,10 @@ def resume(
     exchange: CheckpointTransfer,
     group: "dist.ProcessGroup | None",
 ) -> ResumePoint:
-    """Load the newest whole checkpoint of all instances, if there is one; every rank has to call it.
+    """Load the newest whole checkpoint of all instances, if there is one; every rank must call it.
 
     Raises:
-        InvalidRequest: It is of another model or optimizer, or another version of raysm wrote it.
+        InvalidRequest: The checkpoint is of another model or optimizer, or another version of raysm wrote it.
     """
     candidates = _candidates(folder, exchange)
     folders = set[str]().union(*exchange.gather(list_folders(folder)))
@@ -76,19 +76,19 @@ def _candidates(folder: Path, exchange: CheckpointTransfer) -> list[Manifest]:
     by_name: dict[str, Manifest] = {}
     # One rank for each instance: all of its ranks would read the same disk.
     for manifests, problem in exchange.gather(_readable(folder) if exchange.is_leader else ({}, "")):
-        # On every rank: one that left alone would let the others wait.
+        # Raised on every rank, because the others would wait for one that left alone.
         if problem:
             raise InvalidRequest(
                 f"a checkpoint cannot be read: {problem}; use the raysm that made it, or give another folder to"
                 " Checkpoints"
             )
         by_name |= manifests
-    # Step first, then the clock of the writer: clocks of instances differ by more than two saves may.
+    # By step before the writer's clock: clocks of instances may differ by more than the time between two saves.
     return sorted(by_name.values(), key=lambda manifest: (manifest.step, manifest.time_s))
 
 
 def _readable(folder: Path) -> tuple[dict[str, Manifest], str]:
-    """Return the manifests of this instance, and what is wrong with one of them."""
+    """Return the manifests of this instance, and the error of one that cannot be read."""
     try:
         return read_manifests(folder), ""
     except InvalidConfig as error:
@@ -96,9 +96,9 @@ def _readable(folder: Path) -> tuple[dict[str, Manifest], str]:
 
 
 def _intact(checkpoint: Path, manifest: Manifest, exchange: CheckpointTransfer) -> set[str]:
-    """Return the whole files on this instance, of those that are this rank's to check."""
+    """Return the files that are intact on this instance, among those that this rank checks."""
     rank_on_host, ranks = exchange.place
-    # The digests of a large checkpoint are shared by the ranks of the instance, which all read the same disk.
+    # The ranks of an instance, which all read the same disk, share the digests of a large checkpoint.
     names = sorted(manifest.files)[rank_on_host::ranks]
     return {name for name in names if is_intact(checkpoint / name, manifest.files[name])}
 
@@ -111,12 +111,12 @@ def _load(
     has: Mapping[str, set[str]],
     exchange: CheckpointTransfer,
     group: "dist.ProcessGroup | None",
-) -> PutBack:
+) -> RestoreRandom:
     # The metadata first: it says where every tensor is, and so which files this rank needs.
     moved = exchange.fetch(checkpoint, {shards.METADATA}, has, manifest.files)
     keys = shards.entries(checkpoint)
     state = trainer.state_to_read(name.removeprefix(OPTIMIZER) for name in keys if name.startswith(OPTIMIZER))
-    # Not by the number of workers: in another layout, those of one tensor group need equal states.
+    # By layout, not by number of workers: in another layout, the ranks of a tensor group need equal states.
     is_same_layout = manifest.layout == str(trainer.layout)
     if is_same_layout:
         state[RANDOM] = []
@@ -151,7 +151,7 @@ def _planned(state: dict[str, Any], checkpoint: Path, manifest: Manifest, exchan
     unread = saved_keys - {RANDOM}.union(*(names for _, names in answers))
     if not problems and unread:
         # Entries that this model does not read are those of a larger one, which would be lost silently.
-        problems = [f"it has {min(unread)}, which they have not"]
+        problems = [f"it has {min(unread)}, which they do not have"]
     if problems:
         raise InvalidRequest(
             f"the checkpoint {checkpoint} is not that of this model and optimizer: {problems[0]}; give another folder"

@@ -62,7 +62,7 @@ Stager = DefaultStager
 
 
 def stager() -> Stager:
-    """Return what copies a state into memory of the host, to be used for every save and closed at the end."""
+    """Return a stager, which copies a state into host memory; use it for every save, and close it at the end."""
     cuda = torch.cuda.is_available()
     return DefaultStager(
         StagingOptions(
@@ -84,13 +84,13 @@ def save(
     staging: Stager,
     complete: Callable[[Mapping[str, FileRecord]], None],
 ) -> "Future[Any]":
-    """Copy ``state`` and write it in the background; every rank of ``group`` has to call it.
+    """Copy ``state`` and write it in the background; every rank of ``group`` must call it.
 
     Args:
         state: This rank's part.
         folder: The checkpoint's folder on this instance.
-        group: A group of the CPU that nothing else uses meanwhile; None in a single process.
-        staging: From ``stager``; the state before must have been written.
+        group: A gloo group that nothing else uses meanwhile; None in a single process.
+        staging: From ``stager()``; the previous save must have ended.
         complete: Called on rank 0 with all files, by name, when they are on their disks.
     """
     _hush_single_process(group)
@@ -118,7 +118,7 @@ class _DigestingWriter(FileSystemWriter):
         self._folder, self._complete = folder, complete
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> "torch.futures.Future[list[WriteResult]]":
-        # The digests are computed by the rank that wrote the file: it still lies in that instance's page cache.
+        # The rank that wrote a file computes its digest, because the file is still in that instance's page cache.
         written = _Written(super().write_data(plan, planner).value())
         written.files = {name: self._record(name) for name in {item.storage_data.relative_path for item in written}}
         done: torch.futures.Future[list[WriteResult]] = torch.futures.Future()
@@ -137,12 +137,12 @@ class _DigestingWriter(FileSystemWriter):
 
 
 def entries(folder: Path) -> set[str]:
-    """Return the names of all that the checkpoint has, nested ones joined by dots."""
+    """Return the names of all entries of the checkpoint; dots join nested names."""
     return set(_metadata(folder).state_dict_metadata)
 
 
 def plan(state: dict[str, Any], folder: Path) -> tuple[set[str], set[str], set[str]]:
-    """Return what reading ``state`` takes: files, the entries to be read, and the entries that there are.
+    """Return the files that reading ``state`` needs, the entries to read, and all entries of the checkpoint.
 
     Raises:
         InvalidRequest: An entry is not in the checkpoint, or has another shape there.
@@ -163,7 +163,7 @@ def plan(state: dict[str, Any], folder: Path) -> tuple[set[str], set[str], set[s
 
 
 def load(state: dict[str, Any], folder: Path, *, group: "dist.ProcessGroup | None") -> None:
-    """Read ``state``, in place, from a checkpoint whose files are here; every rank of ``group`` has to call it.
+    """Read ``state``, in place, from a checkpoint whose files are here; every rank of ``group`` must call it.
 
     Raises:
         InvalidRequest: It holds an object of a class that is not known to be harmless.
@@ -188,7 +188,7 @@ class _Reader(FileSystemReader):
 
 class _LoadPlanner(DefaultLoadPlanner):
     def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
-        # Torch unpickles anything. What passes here is made of harmless classes, so it may do so.
+        # Torch unpickles any class, so first check that this entry consists of harmless ones.
         try:
             with torch.serialization.safe_globals(_numbers_of_numpy()):
                 torch.load(value, weights_only=True)
@@ -203,7 +203,7 @@ class _LoadPlanner(DefaultLoadPlanner):
 
 
 def _numbers_of_numpy() -> list[Any]:
-    """Return the parts of a pickled number of NumPy: a learning rate may be one."""
+    """Return the classes of a pickled NumPy number, which a learning rate may be."""
     if "numpy" not in sys.modules:
         return []
     import numpy as np
@@ -231,5 +231,5 @@ def _metadata(folder: Path) -> Metadata:
 def _hush_single_process(group: "dist.ProcessGroup | None") -> None:
     """Silence the warning that there is only one process."""
     if group is None:
-        # For good: the warning comes from another thread, at its own time.
+        # For the rest of the process, because another thread warns later.
         warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavailable or uninitialized")

@@ -1,7 +1,7 @@
 """Files of a checkpoint from the instances that have them to those that need them, over the workers' process group.
 
 Every instance has the files that its own workers wrote; the others are in S3, but come back from there only when a job
-starts. After workers were started anew inside a job, on other instances or in another number, this is how they come.
+starts. If a job starts its workers again, on other instances or in another number, this module brings the files.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -40,7 +40,7 @@ def plan_transfers(needs: Mapping[str, Collection[str]], has: Mapping[str, Colle
     """
     planned = []
     files_from = dict.fromkeys(sorted(has), 0)
-    # In one order on all ranks: each transfer is a call that all of them make together.
+    # Sorted, because all ranks make the transfers together, in one order.
     for name in sorted(set().union(*needs.values())):
         targets = tuple(host for host in sorted(needs) if name in needs[host] and name not in has.get(host, ()))
         if not targets:
@@ -56,7 +56,7 @@ def plan_transfers(needs: Mapping[str, Collection[str]], has: Mapping[str, Colle
 
 
 class CheckpointTransfer:
-    """Messages between all ranks; every rank has to call each method."""
+    """Messages between all ranks; every rank must call each method."""
 
     def __init__(self, rank: int, hosts: Sequence[str], group: "dist.ProcessGroup | None") -> None:
         self._rank, self._hosts, self._group = rank, tuple(hosts), group
@@ -131,7 +131,7 @@ class CheckpointTransfer:
         return moved
 
     def _move(self, path: Path, record: FileRecord, transfer: FileTransfer) -> None:
-        """Pass a file along the chain of its source and targets: however long it is, each sends the file once."""
+        """Pass a file along the chain of its source and targets, so that each of them sends it at most once."""
         chain = [self._leaders[host] for host in (transfer.source, *transfer.targets)]
         if self._rank not in chain:
             return
@@ -141,7 +141,7 @@ class CheckpointTransfer:
             with path.open("rb") as file:
                 self._pass_on(record, lambda chunk: file.readinto(chunk.numpy().data), None, after)
             return
-        # Under its own name at once: the manifest says when it is whole, and the service takes over whatever lies here.
+        # Under its own name: the manifest says when it is whole, and the service would copy a temporary file too.
         path.parent.mkdir(parents=True, exist_ok=True)
         with removed_if_torn(path), path.open("wb") as file:
             self._pass_on(record, lambda chunk: dist.recv(chunk, before, group=self._group), file, after)

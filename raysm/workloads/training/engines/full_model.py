@@ -57,10 +57,10 @@ class Engine(Protocol):
         """
 
     def measure(self, batch: Any, metrics: Sequence[Metric]) -> torch.Tensor:
-        """Return the sums of the metrics over the rows of this data rank's slice, as ``metrics.sums`` does.
+        """Return the sums of the metrics over the rows of this data rank's slice, as ``sums`` does.
 
         Ranks that do not have the outputs, or whose slice another rank accounts for, return zeros. Called without
-        gradients, in the mode of evaluation.
+        gradients, in evaluation mode.
         """
 
 
@@ -79,12 +79,12 @@ class FullModel:
     precision: torch.dtype | None = None
     """Type of the matrix products in the forward pass; None is the parameters' own."""
     counts: bool = True
-    """This rank accounts for its slice's loss: one of the ranks that share a slice does."""
+    """This rank accounts for its slice's loss; one of the ranks that share a slice must do so."""
     averaged: Mapping[str, nn.Parameter] = field(default_factory=dict)
     """The parameters that DDP averages, by name: it waits for each of them in every backward pass."""
 
     inner: nn.Module | None = None
-    """The model without what replicates it, for computing without gradients; None is ``model``."""
+    """The model without the wrapper that replicates it, for evaluation; None means ``model``."""
     accumulate: int = 1
     """Pieces in which a slice is computed, one after the other."""
 
@@ -92,7 +92,7 @@ class FullModel:
         """Add the gradients of ``factor`` x the loss; return the loss, or 0 if another rank accounts for it."""
         batch = on_device(batch, self.device)
         loss = self._add(batch, factor) if self.accumulate == 1 else self._add_in_pieces(batch, factor)
-        # DDP would wait for them at the next step's start, and name an index: here they still have names.
+        # Checked here, where they have names: DDP would wait for them in the next step, and name an index.
         unused = [name for name, parameter in self.averaged.items() if parameter.grad is None]
         if unused:
             raise InvalidRequest(
@@ -105,7 +105,7 @@ class FullModel:
     def measure(self, batch: Any, metrics: Sequence[Metric]) -> torch.Tensor:
         inputs, target = inputs_and_target(on_device(batch, self.device))
         with autocast(self.device, self.precision):
-            # Not the wrapped one: DDP would overwrite the buffers of ranks that are in the middle of a training.
+            # Not the wrapped model, because DDP would overwrite the buffers of ranks in the middle of a training.
             output = (self.model if self.inner is None else self.inner)(*inputs)
             return sums(metrics, output, target, rows_of((inputs, target))) if self.counts else no_sums(metrics)
 

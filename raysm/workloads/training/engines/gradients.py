@@ -16,8 +16,8 @@ BUCKET_BYTES = 25 << 20
 def average(parameters: Sequence[nn.Parameter], group: dist.ProcessGroup) -> None:
     """Average the gradients of ``parameters``, the same on every rank of the group, over the group.
 
-    A replica whose rows did not come by a parameter has no gradient of it, which counts as 0. If no replica has one,
-    there is none afterwards either.
+    A replica whose rows did not use a parameter has no gradient of it, which counts as 0. If no replica has one, the
+    parameter has none afterwards either.
     """
     _reduce(parameters, group, group.size())
 
@@ -31,12 +31,12 @@ def add_up(parameters: Sequence[nn.Parameter], group: dist.ProcessGroup) -> None
 def _reduce(parameters: Sequence[nn.Parameter], group: dist.ProcessGroup, divisor: int) -> None:
     """Sum over the group in messages of about 25 MB, as DDP does: many small ones would take long."""
     buckets = _buckets([parameter for parameter in parameters if parameter.requires_grad])
-    # All are on their way before the first is awaited: the network works while the next is put together.
+    # All messages are sent before the first is awaited, so that the network never waits for the next one.
     messages = [_message(bucket) for bucket in buckets]
     for work in [dist.all_reduce(message, group=group, async_op=True) for message in messages]:
         work.wait()
     for bucket, message in zip(buckets, messages, strict=True):
-        # After the sum: one division for a whole message.
+        # Divided after the sum, once for a whole message.
         message.div_(divisor)
         *means, owners = torch.split(message, [*(_local(parameter).numel() for parameter in bucket), len(bucket)])
         for number, (parameter, mean) in enumerate(zip(bucket, means, strict=True)):
@@ -87,15 +87,15 @@ def clip(
     stages: "dist.ProcessGroup | None",
     copies: Collection[nn.Parameter] = (),
 ) -> torch.Tensor:
-    """Scale all gradients so that their 2-norm over the whole model is at most ``max_norm``; return what it was.
+    """Scale all gradients so that their 2-norm over the whole model is at most ``max_norm``; return the norm before.
 
-    Every rank has to call it. A parameter that several ranks have as a whole counts once.
+    Every rank must call it. A parameter that several ranks have as a whole counts once.
 
     Args:
-        parameters: This rank's.
-        max_norm: Above 0.
+        parameters: This rank's parameters.
+        max_norm: The limit, above 0.
         stages: The ranks with the other stages of this one's pipeline.
-        copies: Those of ``parameters`` that another of these ranks also has, and counts.
+        copies: The ``parameters`` that another of these ranks also has, and counts.
     """
     # By identity: parameters compare entry by entry.
     others = {id(parameter) for parameter in copies}

@@ -36,7 +36,7 @@ def runs(rows: int, microbatch_rows: int, parallel: Parallel) -> list[tuple[int,
     """Return how a slice goes through the pipeline: (micro-batches, rows of each) of one run after the other.
 
     The micro-batches of one run are alike, since the stages' messages keep their shapes. Over the runs they differ by
-    one row at most: a last one with what is left over might have a single row, which batch norms cannot normalise.
+    one row at most: a small last one might have a single row, which batch norms cannot normalise.
     """
     count = -(-rows // microbatch_rows)
     size, larger = divmod(rows, count)
@@ -78,7 +78,7 @@ class PipelineRank:
     replicas: dist.ProcessGroup | None
     """The ranks with the same stages, whose gradients are averaged; None if something else does it."""
     counts: bool
-    """This pipeline accounts for its slice's loss: one of the pipelines that share a slice does."""
+    """This pipeline accounts for its slice's loss; one of the pipelines that share a slice must do so."""
     tied: Sequence[tuple[Sequence[nn.Parameter], dist.ProcessGroup]] = ()
     """Parameters of this rank, and the ranks that have copies of them, whose gradients add up."""
 
@@ -180,14 +180,14 @@ class Pipeline:
         options: dict[str, Any] = {"loss_fn": loss, "scale_grads": False}
         if self._parallel.schedule == "interleaved":
             return ScheduleInterleaved1F1B(stages, count, **options)
-        # With fewer micro-batches than stages, 1f1b refuses, and is what gpipe is.
+        # 1f1b refuses fewer micro-batches than stages; with so few, gpipe does the same.
         if self._parallel.schedule == "1f1b" and count >= self._parallel.stages:
             return Schedule1F1B(stages[0], count, **options)
         return ScheduleGPipe(stages[0], count, **options)
 
     @contextlib.contextmanager
     def _gradients_set_aside(self) -> Iterator[None]:
-        # They are of the runs before this one, in the same step.
+        # These gradients come from earlier runs of the same step.
         before = [parameter.grad for parameter in self._parameters]
         for parameter in self._parameters:
             parameter.grad = None

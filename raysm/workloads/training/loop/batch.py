@@ -78,10 +78,10 @@ class Reader(Dataset[Any]):
         """Return the batch of these rows of that epoch."""
         epoch, rows = rows_of_epoch
         if self._plain is not None:
-            tensors, places = self._plain
+            tensors, subsets = self._plain
             index = torch.tensor(rows)
-            for place in places:
-                index = place[index]
+            for subset in subsets:
+                index = subset[index]
             return [tensor[index] for tensor in tensors]
         seeds = [seed_of(self._seed, epoch, row) for row in rows]
         if self._reads_slices:
@@ -91,7 +91,7 @@ class Reader(Dataset[Any]):
                     samples = self._dataset.__getitems__(list(rows))
                 if not drawn():
                     return self._collate(samples)
-            # All rows drew by the seed of the first: what a row gets would depend on how many workers share the batch.
+            # All rows drew by the first row's seed: a row's numbers would depend on how many workers share the batch.
             self._reads_slices = False
         with seeded(iter(seeds)) as next_sample:
             return self._collate([self._sample(row) for row, _ in zip(rows, next_sample, strict=True)])
@@ -105,11 +105,11 @@ class Reader(Dataset[Any]):
 
 def _plain(dataset: Any) -> tuple[tuple[torch.Tensor, ...], list[torch.Tensor]] | None:
     """Return the tensors of a ``TensorDataset`` and the rows of each ``Subset`` around it, outermost first."""
-    places = []
+    subsets = []
     while type(dataset) is Subset:
-        places.append(torch.as_tensor(dataset.indices, dtype=torch.int64))
+        subsets.append(torch.as_tensor(dataset.indices, dtype=torch.int64))
         dataset = dataset.dataset
-    return (dataset.tensors, places) if type(dataset) is TensorDataset else None
+    return (dataset.tensors, subsets) if type(dataset) is TensorDataset else None
 
 
 _State: TypeAlias = tuple[object, Any, torch.Tensor]
@@ -127,13 +127,13 @@ def seed_all(seed: int) -> None:
     """Seed the generators of Python, numpy and torch, on the CPU and on the GPUs."""
     random.seed(seed)
     if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed(seed % 2**32)  # it takes no more, and the user's seed may have more
+        sys.modules["numpy"].random.seed(seed % 2**32)  # NumPy takes 32 bits, and the user's seed may have more
     torch.manual_seed(seed)
 
 
 @contextlib.contextmanager
 def seeded(seeds: Iterator[int]) -> Iterator[Iterator[None]]:
-    """Yield an iterator that gives the CPU's generators the next seed at each step; at the end they are as before."""
+    """Yield an iterator whose every step seeds the CPU's generators with the next seed; restore them at the end."""
     before = _cpu_state()
 
     def steps() -> Iterator[None]:
@@ -147,7 +147,7 @@ def seeded(seeds: Iterator[int]) -> Iterator[Iterator[None]]:
     try:
         yield steps()
     finally:
-        _put_cpu_state(before)
+        _set_cpu_state(before)
 
 
 @contextlib.contextmanager
@@ -163,7 +163,7 @@ def capture_state() -> bytes:
     """Return the state of all generators of this process, for ``restore_state``."""
     python, drawn, tensor = _cpu_state()
     if drawn is not None:
-        name, keys, *others = drawn  # an array would be no plain value
+        name, keys, *others = drawn  # a list, because an array is not a plain value
         drawn = (name, keys.tolist(), *others)
     cuda = torch.cuda.get_rng_state() if torch.cuda.is_available() else None
     # Bytes of plain values and tensors, which are read without running code.
@@ -173,9 +173,9 @@ def capture_state() -> bytes:
 
 
 def restore_state(state: bytes) -> None:
-    """Put back what ``capture_state`` returned; the GPU's if both that worker and this one have one."""
+    """Restore a state from ``capture_state``; the GPU's too if both that worker and this one have one."""
     python, drawn, tensor, cuda = torch.load(io.BytesIO(state), weights_only=True)
-    _put_cpu_state((python, drawn, tensor))
+    _set_cpu_state((python, drawn, tensor))
     if cuda is not None and torch.cuda.is_available():
         torch.cuda.set_rng_state(cuda)
 
@@ -195,7 +195,7 @@ def _are_equal(one: _State, other: _State) -> bool:
     )
 
 
-def _put_cpu_state(state: _State) -> None:
+def _set_cpu_state(state: _State) -> None:
     python, drawn, tensor = state
     random.setstate(python)  # type: ignore[arg-type]
     if drawn is not None:

@@ -1,4 +1,4 @@
-"""Keep running averages of norms as they are while a model computes for shapes, again, or for an evaluation."""
+"""Keep the running averages of norms while a model learns shapes, recomputes a block, or is evaluated."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 @contextmanager
 def averages_kept(block: nn.Module) -> Iterator[None]:
-    """Let batch norms average into copies: a batch that is computed again has been counted."""
+    """Let batch norms average into copies, for a batch that is computed again and was counted before."""
     # _NormBase is the base of all norms with running averages, instance norms among them; torch has no public one.
     norms = [module for module in block.modules() if isinstance(module, _NormBase)]
     before = [dict(norm._buffers) for norm in norms]
@@ -28,7 +28,7 @@ def averages_kept(block: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def averages_of_first(module: nn.Module, replicas: "Sequence[dist.ProcessGroup]") -> Iterator[None]:
-    """Let batch norms have the averages of the first replica, which are those that a checkpoint keeps.
+    """Let batch norms use the averages of the first replica, which checkpoints keep.
 
     ``replicas`` has this rank's group in each dimension of the mesh whose ranks have the same norms.
     """
@@ -44,7 +44,7 @@ def averages_of_first(module: nn.Module, replicas: "Sequence[dist.ProcessGroup]"
 def without_trace(module: nn.Module, device: torch.device) -> Iterator[None]:
     """Keep what is computed inside from changing running averages and random numbers."""
     devices = [device] if device.type == "cuda" else []
-    # On a CPU none is named: fork_rng would else ask every GPU of the machine.
+    # On a CPU the list is empty: without one, fork_rng would ask every GPU of the machine.
     with averages_kept(module), torch.random.fork_rng(devices):
         yield
 
@@ -57,7 +57,7 @@ def normed_by_averages(module: nn.Module) -> Iterator[None]:
     """
     norms = [inner for inner in module.modules() if isinstance(inner, _NormBase) and inner.training]
     for norm in norms:
-        # Not module.eval(): dropout has to work as in training, and draw as many numbers.
+        # Not module.eval(), because dropout must work as in training, and draw as many numbers.
         norm.eval()
     try:
         yield

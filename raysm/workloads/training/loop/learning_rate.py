@@ -1,11 +1,11 @@
 """The learning rate for another batch: linear scaling with gradual warm-up.
 
 P. Goyal et al. 2017, "Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour" (arXiv 1706.02677), sections 2.1 and
-2.2: where the batch grows by the factor k, the rate grows by k, and over the first epochs (5 in the paper) it rises
+2.2: if the batch grows by the factor k, the rate grows by k, and over the first epochs (5 in the paper) it rises
 linearly, step by step, from the rate of the small batch.
 
-The rate is multiplied for the optimizer's step alone, and put back after it: whatever scheduler the user brings sees,
-and saves, its own rate.
+The rate is multiplied only during the optimizer's step, and restored after it, so that the user's scheduler sees and
+saves its own rate.
 """
 
 import inspect
@@ -80,7 +80,7 @@ def factor(step: int, *, growth: float, warmup_steps: int) -> float:
 
 
 def attach(session: Session, optimizer: Optimizer) -> "Rate":
-    """Scale the rates that ``scale`` made, say what holds, and warn if something should have been scaled."""
+    """Scale the rates that ``scale`` made, say which rate holds, and warn if a rate should have been scaled."""
     rate = Rate(session, optimizer)
     session.observers.append(rate)
     return rate
@@ -91,11 +91,11 @@ class Rate(Observer):
 
     def __init__(self, session: Session, optimizer: Optimizer) -> None:
         self._session, self._optimizer = session, optimizer
-        self._is_said = False
+        self._is_announced = False
         self._own: list[float] = []
         self._scaled: dict[int, ScaledRate] = {}
         for index, group in enumerate(optimizer.param_groups):
-            # Taken out at once: a scheduler may copy it, multiply it, and pickle what it gets.
+            # Replaced by a float at once, because a scheduler may copy, multiply and pickle it.
             if isinstance(group["lr"], ScaledRate):
                 self._scaled[index] = group["lr"]
                 group["lr"] = float(group["lr"])
@@ -105,14 +105,14 @@ class Rate(Observer):
 
         Not earlier: reading a checkpoint steps the optimizer once, to create its state.
         """
-        if self._is_said:
+        if self._is_announced:
             return
-        self._is_said = True
+        self._is_announced = True
         self._say()
         if self._scaled:
             # Around the optimizer's own step alone: what schedulers and checkpoints see is the user's rate.
             self._optimizer.register_step_pre_hook(self._multiply)
-            self._optimizer.register_step_post_hook(self._put_back)
+            self._optimizer.register_step_post_hook(self._restore)
 
     def _say(self) -> None:
         session, ranks = self._session, self._session.data_ranks
@@ -175,7 +175,7 @@ class Rate(Observer):
             by = factor(self._session.position.steps, growth=growth, warmup_steps=warmup_steps)
             optimizer.param_groups[index]["lr"] = self._own[index] * by
 
-    def _put_back(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    def _restore(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         for group, rate in zip(optimizer.param_groups, self._own, strict=True):
             group["lr"] = rate
 
@@ -192,7 +192,7 @@ def check_scheduler(scheduler: Any, optimizer: Optimizer) -> None:
             f"scheduler is {scheduler!r}; it must be one of torch.optim.lr_scheduler, made with the optimizer: "
             "CosineAnnealingLR(optimizer, T_max=1000)"
         )
-    # It would run without an effect on the training.
+    # The scheduler of another optimizer would have no effect on the training.
     if getattr(scheduler, "optimizer", optimizer) is not optimizer:
         raise InvalidRequest(
             f"the scheduler, a {type(scheduler).__name__}, steps the rate of another optimizer than the one that is "
@@ -202,7 +202,7 @@ def check_scheduler(scheduler: Any, optimizer: Optimizer) -> None:
 
 def needs_metric(scheduler: Any) -> bool:
     """Return whether a step of the scheduler takes a metric (``ReduceLROnPlateau``), which only the loop knows."""
-    # By what it takes, not by its class: schedulers of other packages wait for a metric, too.
+    # By its parameters, not by its class, because schedulers of other packages may need a metric too.
     parameters = inspect.signature(scheduler.step).parameters.values()
     return any(
         parameter.default is parameter.empty

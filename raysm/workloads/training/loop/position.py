@@ -1,8 +1,8 @@
-"""Where in its data a training is: moved by steps alone, whatever else is read meanwhile.
+"""The position of a training in its data, which only steps move.
 
-Loops over ``batches`` hand out batches, and steps learn from them; a loop none of whose batches is stepped (a
-validation) leaves no trace. A loop is known by its own ``DataOrder``: the same object means the same loop, equal fields
-mean the same order of rows.
+Loops over ``batches`` yield batches, and steps learn from them. A loop whose batches go to no step (a validation) does
+not change the position. Each loop has a ``DataOrder`` object of its own: the same object means the same loop, and equal
+fields mean the same order of rows.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,12 +12,12 @@ from typing import Any
 from raysm.errors import InvalidRequest
 
 FIELDS = ("samples", "shuffle", "seed")
-"""Fields of an order that must stay for an epoch to have the same rows. Batches may be cut otherwise."""
+"""Fields that must be equal for an epoch to have the same rows in the same order; the batch size may differ."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataOrder:
-    """What determines the order of the samples, beside the epoch."""
+    """The values that determine the order of the samples, together with the epoch."""
 
     samples: int
     batch_size: int
@@ -31,7 +31,7 @@ class BatchSlice:
     """One data rank's slice of a batch, from which a step learns."""
 
     order: DataOrder
-    """Each loop has an object of its own."""
+    """The order of the loop; each loop has an object of its own."""
     epoch: int
     begin: int
     """Samples of the epoch that come before the batch."""
@@ -77,7 +77,7 @@ class Position:
         """
         if not self.may_train(order):
             return self.epoch, 0
-        # It is unknown what the user's own steps learned from: only passes can be counted.
+        # Steps on the user's own batches do not say what they learned from, so only passes are counted.
         if self.order is None and is_single and not self.counts_epochs:
             return self.epoch + self.passes, self.offset
         if self.offset and not self.is_trained:
@@ -99,7 +99,7 @@ class Position:
                 self.coming = part
                 yield batch
         finally:
-            # Also if the caller breaks out. A loop that is left late must not take away what another hands out.
+            # Also if the caller breaks out. A loop that is closed late must not reset the batch of another loop.
             if self.coming is part:
                 self.coming = around
 

@@ -1,7 +1,7 @@
 """Batches in an order that follows from the seed and the epoch alone, however many workers share them.
 
-Batch ``k`` of an epoch is the same rows on one worker and on a thousand: each data rank takes its slice. So a training
-that goes on in the middle of an epoch, also on another number of workers, meets exactly the rows that it has not met.
+Batch ``k`` of an epoch has the same rows on one worker and on a thousand: each data rank takes its slice. So a training
+that resumes in the middle of an epoch, even on another number of workers, reads exactly the rows that it has not read.
 What a sample's own code draws at random (augmentation) follows from seed, epoch and row, so it does not depend on
 workers, loaders and interruptions either.
 """
@@ -32,7 +32,7 @@ class Slice:
     rows: tuple[int, ...]
     """Rows of the data set; never empty."""
     share: float
-    """Rows that count / rows of the whole batch: 0 where the batch has fewer rows than there are data ranks."""
+    """Rows that count / rows of the whole batch; 0 on a rank without a row, if there are fewer rows than data ranks."""
 
 
 def epoch_order(samples: int, *, epoch: int, shuffle: bool, seed: int) -> torch.Tensor:
@@ -60,7 +60,7 @@ def slices(
         each, more = divmod(count, data_ranks)
         first = data_rank * each + min(data_rank, more)
         share = rows[first : first + each + (data_rank < more)]
-        # Every rank has to take part in every step: one without a row of its own computes one that does not count.
+        # Every rank must take part in every step: one without a row of its own computes one that does not count.
         computed = share if len(share) else rows[:1]
         yield Slice(
             epoch=epoch, begin=begin, end=begin + count, rows=tuple(computed.tolist()), share=len(share) / count
@@ -112,7 +112,7 @@ def batches(
     Args:
         dataset: Has ``len()`` and ``[row]``, and is the same on every instance.
         batch_size: Rows of one step over all workers. It stays the same if the number of workers changes, and the
-            learning rate has to suit it.
+            learning rate must suit it.
         epochs: Passes over the data in the whole training, including those before an interruption; None is one pass,
             inside of ``training.epochs`` and for data that are not trained on.
         shuffle: Give each epoch an order of its own.
@@ -146,7 +146,7 @@ def one_pass(
     loader_workers: int,
     collate: Callable[[list[Any]], Any],
 ) -> Iterator[Any]:
-    """Yield this worker's slices of one pass over a data set in its own order, wherever the training is in its data."""
+    """Yield this worker's slices of one pass over a data set in its own order, at any position of the training."""
     order = _checked(dataset, batch_size, False, 0, loader_workers, False)
     # Not by position.begin: a training does not continue in this pass, even if it has the same data set.
     parts = _one_pass(
@@ -190,7 +190,7 @@ def _one_pass(
     session: Session, reader: Reader, order: DataOrder, todo: list[Slice], loader_workers: int
 ) -> Iterator[tuple[BatchSlice, Any]]:
     pinned = session.device.type == "cuda"
-    # Batch by batch through the sampler, not the data set's own length: a loader ends where its sampler does.
+    # The sampler gives whole batches. The loader ends when its sampler does, not at the data set's length.
     loader = DataLoader(
         reader,
         batch_size=None,

@@ -1,4 +1,4 @@
-"""Who this process is among the workers, and what ``prepare``, ``step``, ``batches`` and checkpoints share.
+"""This process's rank among the workers, and the state that ``prepare``, ``step``, ``batches`` and checkpoints share.
 
 Nothing here uses Ray: the same code runs in a Ray Train worker, in a child of a TorchScript, under bare torchrun, and
 in one plain process.
@@ -23,10 +23,10 @@ from raysm.workloads.training.loop.position import Position
 
 
 class Observer:
-    """Base class of what follows the steps. Called on every rank, in the order of joining."""
+    """Base class of objects that follow the steps; every rank calls them, in the order in which they were added."""
 
     def on_loop_begin(self) -> None:
-        """Called before a loop over ``batches`` reads that may be the one that trains."""
+        """Called before a loop over ``batches`` that may train begins to read."""
 
     def on_step_begin(self, step: int) -> None:
         """Called before step number ``step`` (from 1, over the whole training, restarts included)."""
@@ -62,9 +62,9 @@ class Session:
     reported: dict[str, float] = field(default_factory=dict)
     """The metrics that were reported last, by name."""
     stop_asked: bool = False
-    """This process was told to end (SIGTERM)."""
+    """This process received SIGTERM."""
     stop_agreed: bool = False
-    """Some rank was told to end: set on all ranks after the same step."""
+    """Some rank received SIGTERM; set on all ranks after the same step."""
     observers: list[Observer] = field(default_factory=list)
     timer: Callable[[str], AbstractContextManager[Any]] | None = None
     """Measures a span of the step by its name."""
@@ -94,7 +94,7 @@ class Session:
 
     @property
     def slice_rows(self) -> int | None:
-        """Rows of a full slice, None if it is unknown. Pipelines pad a smaller slice up to it."""
+        """Rows of a full slice, None if it is unknown. Pipelines derive the size of their micro-batches from it."""
         return self.position.coming.slice_rows if self.position.coming else None
 
     def span(self, name: str) -> AbstractContextManager[Any]:
@@ -104,7 +104,7 @@ class Session:
     def agree(self, loss: torch.Tensor) -> Callable[[], float]:
         """Begin to sum ``loss`` (a scalar) over all ranks; the returned function waits for the sum.
 
-        With it, all ranks learn whether one of them was told to stop.
+        The same message says whether some rank received SIGTERM.
         """
         # In float64: a sum over a thousand ranks in float32 would differ by the order of arrival.
         loss_and_stop = torch.stack([loss.detach().double(), loss.new_tensor(float(self.stop_asked)).double()])
@@ -121,9 +121,9 @@ class Session:
         return agreed
 
     def report(self, *, step: int | None = None, **metrics: float) -> None:
-        """Announce metrics, those of rank 0 only; ``step`` None is the number of steps done.
+        """Report metrics, only those of rank 0; ``step`` None is the number of steps done.
 
-        A value that is not finite is printed for people: no curve can have it.
+        A value that is not finite is printed for people, because no curve can show it.
         """
         values = numbers(metrics)
         self.reported |= values
@@ -205,7 +205,7 @@ def current() -> Session:
 
 
 def end() -> None:
-    """Tell the observers that the training is over, and forget the session; a process group stays as it is."""
+    """Forget the session and call ``on_end`` of its observers; a process group stays as it is."""
     global _session
     # Reset first: an observer that raises must not leave a session that the next begin() refuses.
     ending, _session = _session, None
@@ -228,7 +228,7 @@ def _hosts(variables: Mapping[str, str], world_size: int, group: "dist.ProcessGr
     if environment.base_paths(variables).resource_config.exists():
         name = environment.read(variables).current_host
     else:
-        # Its number is enough here: names only group the ranks that share an instance.
+        # The node's number is enough, because names only group the ranks that share an instance.
         node = variables.get("GROUP_RANK") or variables.get("NODE_RANK")
         name = f"node-{node}" if node else socket.gethostname()
     if world_size == 1:

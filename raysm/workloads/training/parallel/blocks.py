@@ -57,8 +57,8 @@ Compile: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def check_compiler(device: torch.device, group: "dist.ProcessGroup | None", compiled: Compile = torch.compile) -> None:
-    """Check that code can be compiled on every rank, by compiling a line of it; every rank has to call it."""
-    # All ranks learn of it: one that continued alone would wait for the others in its first step.
+    """Check that code can be compiled on every rank, by compiling a line of it; every rank must call it."""
+    # All ranks exchange their errors: one that continued alone would wait for the others in its first step.
     problem = _problem(device, compiled)
     problems = [problem] * (dist.get_world_size(group) if group is not None else 1)
     if group is not None:
@@ -77,7 +77,7 @@ def compile_blocks(module: nn.Module, blocks: Sequence[str], compiled: Compile =
     modules = dict(module.named_modules())
     for name in blocks or [""]:
         if name in modules:
-            # The method, not a module around it: names stay as they are, and hooks (shards) stay outside.
+            # Compile the method and do not wrap the module: names stay as they are, and hooks (shards) stay outside.
             modules[name].forward = compiled(modules[name].forward)
 
 

@@ -65,7 +65,7 @@ def trained(parts: nn.Module, names: Collection[str]) -> Iterator[None]:
 
 
 def _parameter_of(entry: str, parameters: Collection[str]) -> str:
-    """Return the parameter of a state's entry, "" for another one; values may be nested."""
+    """Return the parameter of a state's entry, "" for an entry of others; values may be nested."""
     name = entry.removeprefix(STATE)
     # Names of parameters and of nested values have dots: take the longest known name.
     while name and name not in parameters:
@@ -94,7 +94,7 @@ def names_of_groups(optimizer: Optimizer, model: nn.Module) -> Groups:
 
 def check_placed(groups: Groups, placed: Iterable[str]) -> None:
     """Check that some rank gets each of the optimizer's parameters; ``placed`` has the names of all ranks together."""
-    # Of all stages: another rank has a parameter that this one lacks.
+    # The names of all stages, because another rank has parameters that this one lacks.
     all_names = set(placed)
     lost = [names[0] for group in groups for names in group if all_names.isdisjoint(names)]
     if lost:

@@ -88,7 +88,7 @@ class Parallelizer:
         if stages is not None:
             check_placed(groups, stages.parameter_names())
             check_ties(find_ties(stages), self.layout, plan)
-        # Before anything is cut: afterwards no rank has what it would have to send.
+        # Before anything is cut, because afterwards no rank has the whole weights to send.
         self._share_weights(model)
         mesh = init_device_mesh(self.session.device.type, self.layout.shape, mesh_dim_names=self.layout.dimensions)
         if stages is None:
@@ -105,7 +105,7 @@ class Parallelizer:
         return blocks
 
     def _in_one_stage(self, model: nn.Module, blocks: Sequence[str], plan: Plan, mesh: DeviceMesh) -> RankModel:
-        wrapped = self._around(model, blocks, plan, mesh)
+        wrapped = self._wrap(model, blocks, plan, mesh)
         engine = FullModel(
             model=wrapped,
             loss=self.loss,
@@ -118,18 +118,18 @@ class Parallelizer:
         return RankModel(wrapped, model, engine, replicas=self._replicas(mesh))
 
     def _replicas(self, mesh: DeviceMesh) -> "tuple[dist.ProcessGroup, ...]":
-        # Shards first: the first shard of each replica, and then the first replica's, becomes everybody's.
+        # Broadcast over shards first and over replicas second, so that all get the first shard's of the first replica.
         return tuple(mesh[name].get_group() for name in ("shard", "data") if getattr(self.layout, name) > 1)
 
     def _in_stages(self, stages: Stages, blocks: Sequence[str], plan: Plan, mesh: DeviceMesh) -> RankModel:
         """Keep the stages of this rank's place in its pipeline."""
         place = self.layout.coordinates(self.session.rank)
-        # While the model is whole: afterwards ties and names of other ranks are lost.
+        # Found while the model is whole, because a stage has lost the ties and names of other ranks.
         ties, names = find_ties(stages), list(stages.model.state_dict())
         inner = [stages.module(number) for number in stage_numbers(self.parallel, place.pipeline)]
         outer = [Stage(module, self.session.device, self.precision) for module in inner]
         for stage in outer:
-            self._around(stage, blocks, plan, mesh)
+            self._wrap(stage, blocks, plan, mesh)
         parts = _merged(inner, names, [tie.names for tie in ties])
         copies = copies_here(ties, parts, self.layout, self.session.rank)
         pipeline = Pipeline(
@@ -178,8 +178,8 @@ class Parallelizer:
             inner=model,
             accumulate=self.accumulate,
         )
-        everybody = dist.group.WORLD if dist.is_initialized() else None
-        return RankModel(wrapped, model, engine, replicas=() if everybody is None else (everybody,))
+        world = dist.group.WORLD if dist.is_initialized() else None
+        return RankModel(wrapped, model, engine, replicas=() if world is None else (world,))
 
     def _checked_plan(self, model: nn.Module) -> Plan:
         degree = self.layout.tensor
@@ -191,15 +191,15 @@ class Parallelizer:
         return plan
 
     def _stages(self, model: nn.Module) -> Stages:
-        """Cut the model into stages where rank 0 would: times differ from rank to rank."""
+        """Cut the model into stages at rank 0's boundaries, because measured times differ from rank to rank."""
         example = None
         if self.example is not None and self.parallel.optimize == "speed":
             example = on_device(inputs_and_target(self.example)[0], next(model.parameters()).device)
         partition = partition_stages(model, self.parallel.stages, self.blocks, example=example)
-        first_ranks: list[Any] = [partition.starts, partition.shares]
-        # What rank 0 measured: two ranks that cut elsewhere would each miss a layer.
-        dist.broadcast_object_list(first_ranks, 0, group=self.session.cpu_group)
-        starts, shares = first_ranks
+        cuts: list[Any] = [partition.starts, partition.shares]
+        # All ranks use rank 0's cuts: if two ranks cut at different places, a layer would be missing.
+        dist.broadcast_object_list(cuts, 0, group=self.session.cpu_group)
+        starts, shares = cuts
         stages = Stages(model=model, graph=partition.graph, starts=starts, shares=shares)
         for number, start in enumerate(("the beginning", *starts)):
             share = f", {shares[number]:.0%} of the cost" if shares else ""
@@ -217,7 +217,7 @@ class Parallelizer:
             if message.data_ptr() != tensor.data_ptr():  # laid out otherwise: channels last
                 tensor.detach().copy_(message)
 
-    def _around(self, module: nn.Module, blocks: Sequence[str], plan: Plan, mesh: DeviceMesh) -> nn.Module:
+    def _wrap(self, module: nn.Module, blocks: Sequence[str], plan: Plan, mesh: DeviceMesh) -> nn.Module:
         """Wrap this rank's model, or one stage of it, and move it to the device."""
         inner = module.part if isinstance(module, Stage) else module
         if plan:
@@ -238,14 +238,14 @@ class Parallelizer:
         again = self.layout.pipeline == 1
         modules = dict(inner.named_modules())
         for name in blocks:
-            # Tied parameters have to be in one FSDP unit: blocks that share some belong to the unit of the whole model.
+            # Tied parameters must be in one FSDP unit: blocks that share some belong to the unit of the whole model.
             if name in modules and any(True for _ in modules[name].parameters()) and not _shares(modules[name], inner):
                 policy = self._policy(modules[name])
                 fully_shard(modules[name], mesh=mesh, mp_policy=policy, reshard_after_forward=again)
         fully_shard(outer, mesh=mesh, mp_policy=self._policy(outer), reshard_after_forward=again)
 
     def _policy(self, module: nn.Module) -> MixedPrecisionPolicy:
-        """Return the types in which parameters travel: those beside running averages keep the averages' type."""
+        """Return the types in which parameters travel; a module with running averages keeps its own type."""
         averages = any(isinstance(inner, _NormBase) for inner in module.modules())
         return MixedPrecisionPolicy(
             param_dtype=None if averages else self.precision, reduce_dtype=torch.float32 if self.precision else None
@@ -254,7 +254,7 @@ class Parallelizer:
     def _recompute(self, module: nn.Module, blocks: Sequence[str]) -> None:
         """Compile, recompute or offload each block, as asked for."""
         if self.compiles:
-            # Inside of the recomputed function: torch cannot compile a checkpoint that restores running averages.
+            # Compiled inside the recomputed function: torch cannot compile a checkpoint that restores running averages.
             compile_blocks(module, blocks)
         recompute, offload = self.parallel.optimize == "memory", self.parallel.offload
         if not (recompute or offload):
@@ -262,7 +262,7 @@ class Parallelizer:
         modules = dict(module.named_modules())
         for name in blocks:
             if name in modules:
-                _lighten(modules[name], recompute, offload)
+                _save_memory(modules[name], recompute, offload)
 
 
 def _shares(block: nn.Module, model: nn.Module) -> bool:
@@ -278,15 +278,15 @@ def _shown(names: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(re.sub(r"(?<=\.)\d+(?=\.)", "*", name) for name in names))
 
 
-def _lighten(block: nn.Module, recompute: bool, offload: bool) -> None:
-    # The method, not a module around it: names stay as they are.
+def _save_memory(block: nn.Module, recompute: bool, offload: bool) -> None:
+    # Replace the method and do not wrap the module: names stay as they are.
     forward = block.forward
 
     def light(*args: Any, **kwargs: Any) -> Any:
         with save_on_cpu(pin_memory=torch.cuda.is_available()) if offload else nullcontext():
             if not recompute:
                 return forward(*args, **kwargs)
-            # The reentrant one, which torch takes by default, takes neither a context_fn nor keyword arguments.
+            # Torch's default, the reentrant one, takes neither a context_fn nor keyword arguments.
             return checkpoint(forward, *args, use_reentrant=False, context_fn=contexts, **kwargs)
 
     def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:

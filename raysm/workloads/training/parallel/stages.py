@@ -22,8 +22,8 @@ from raysm.workloads.training.parallel.blocks import Blocks, block_names
 def balance_stages(costs: Sequence[float], stages: int) -> list[int]:
     """Cut blocks into consecutive stages; return the index of each stage's first block.
 
-    The cost of the dearest stage is the least possible. Dynamic programming over (stages so far, blocks so far),
-    O(stages x blocks^2): the classic linear partition.
+    The cost of the most expensive stage is the lowest possible. The algorithm is the classic linear partition: dynamic
+    programming over (stages so far, blocks so far), O(stages x blocks^2).
     """
     count = len(costs)
     if count < stages:
@@ -32,7 +32,7 @@ def balance_stages(costs: Sequence[float], stages: int) -> list[int]:
             "stages_per_worker, or name smaller blocks"
         )
     until = [0.0, *accumulate(costs)]
-    # least[i]: cost of the dearest stage when the first i blocks are cut into the stages so far.
+    # least[i]: cost of the most expensive stage when the first i blocks are cut into the stages so far.
     least = until[:]
     cuts: list[list[int]] = []
     for stage in range(2, stages + 1):
@@ -118,7 +118,7 @@ class Stages:
 
 
 def trace(model: nn.Module, boundaries: Sequence[str]) -> fx.Graph:
-    """Return the graph of the model's forward, opened just so far that each boundary is a node.
+    """Return the graph of the model's forward, traced just deep enough that each boundary is a node.
 
     Its inputs are the parameters of ``forward`` that have no default.
     """
@@ -178,7 +178,7 @@ def partition_stages(
                 "blocks=[…]"
             )
         graph = trace(model, names)
-        # The parts before, between and after the blocks move with them: a large head counts.
+        # Costs include the modules before, between and after the blocks, such as a large head.
         costs = _block_costs(_leaf_costs(model, graph, example), names)
         firsts = balance_stages(costs, stages)
         starts = tuple(names[first] for first in firsts[1:])
@@ -201,7 +201,7 @@ def _placed(graph: fx.Graph, starts: Sequence[str]) -> dict[fx.Node, int]:
     # Silently fewer stages would leave a worker without work, and the schedule waiting for it.
     if stage < len(starts):
         raise InvalidRequest(
-            f"the stage that begins at {starts[stage]!r} is never reached: the model's forward has to call the modules "
+            f"the stage that begins at {starts[stage]!r} is never reached: the model's forward must call the modules "
             f"{', '.join(starts)} in this order"
         )
     return placed
@@ -262,7 +262,7 @@ def _is_size(node: fx.Node) -> bool:
 
 
 def _containers(name: str) -> list[str]:
-    """Return the names of the modules around that of this name: of a.b.c it is a and a.b."""
+    """Return the names of the modules around the module ``name``: for a.b.c they are a and a.b."""
     return [name[:dot] for dot, sign in enumerate(name) if sign == "."]
 
 
@@ -280,10 +280,10 @@ def _leaf_costs(model: nn.Module, graph: fx.Graph, example: Sequence[Any] | None
         }
     stopwatch = _Stopwatch(model, graph)
     modes = {module: module.training for module in model.modules()}
-    model.eval()  # Neither dropout's random numbers nor batch norm's averages are to change.
+    model.eval()  # Neither dropout's random numbers nor batch norm's averages may change.
     try:
         with torch.no_grad():
-            # The shortest of several: the first allocates, and others may be held up by anything.
+            # The shortest of several counts: the first run allocates, and anything may delay the others.
             for _ in range(MEASURED_RUNS):
                 stopwatch.run(*example)
     finally:

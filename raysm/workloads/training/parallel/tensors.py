@@ -57,7 +57,7 @@ def resolve_plan(model: nn.Module, plan: Plan | None, degree: int) -> Plan:
             shared = [names[id(parameter)] for parameter in modules[name].parameters() if parameter is not None]
             tied = next((group for group in shared if len(group) > 1), None)
             if tied and style in GATHERED:
-                continue  # whole on each worker it returns the same
+                continue  # kept whole on each worker, it returns the same
             if tied:
                 raise InvalidRequest(
                     f"plan: the weights of {name!r} are shared ({' = '.join(tied)}), and only one of them would be "
@@ -112,12 +112,12 @@ def partition_tensors(module: nn.Module, plan: Plan, mesh: DeviceMesh) -> None:
         if name in modules
     }
     for parent in _parents(plan, modules):
-        # Its forward reshapes by them: a worker's share of the columns does not fit the whole count.
+        # The forward reshapes by these counts, and a worker's share of the columns does not fit the whole count.
         for attribute, count in _head_counts(modules[parent]).items():
             setattr(modules[parent], attribute, count // mesh.size())
     for inner in modules.values():
-        # The fast path of evaluations reads the weights past the modules that gather them; these attributes, which
-        # only decide on that path, keep the layer from it.
+        # The fast path of evaluations bypasses the modules that gather the weights. These attributes decide only about
+        # that path, and switch it off.
         if isinstance(inner, nn.TransformerEncoderLayer):
             inner.activation_relu_or_gelu = 0
         elif isinstance(inner, nn.TransformerEncoder):
@@ -151,7 +151,7 @@ def _parents(plan: Plan, modules: Mapping[str, nn.Module]) -> set[str]:
 
 
 def _head_counts(module: nn.Module) -> dict[str, int]:
-    """Return the attributes that count the heads of an attention; {} if it has none or does not tell their size."""
+    """Return the attributes that count the heads of an attention; {} if it has none or no attribute with their size."""
     if not any(isinstance(getattr(module, name, None), int) for name in HEAD_SIZES):
         return {}
     # Others may have a tensor or a module of that name.
@@ -173,7 +173,7 @@ class OwnStream:
     # Compiled code would keep the state that it saw when it was traced.
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def enter(self) -> None:
-        """Draw from the own stream from now on."""
+        """Switch to this worker's own stream."""
         if self._common is not None or not self._module.training:
             return
         before = _state()
@@ -184,7 +184,7 @@ class OwnStream:
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def leave(self) -> None:
-        """Draw from the common stream again, at the same place on every worker of the group."""
+        """Switch back to the common stream, at the same position on every worker of the group."""
         if self._common is None:
             return
         (before, after, fresh), self._common = self._common, None
@@ -214,7 +214,7 @@ def _drawing(forward: Callable[..., Any], stream: OwnStream) -> Callable[..., An
 
 
 def _draw_in_forward(parent: nn.Module, cuts: Mapping[str, Any], part: int) -> None:
-    """Use the own stream from the output of the first layer cut by columns to the input of the one cut by rows."""
+    """Use an own stream from the output of the first layer cut by columns to the input of the one cut by rows."""
     stream = OwnStream(parent, part)
     is_inside: list[bool] = []
     forward = parent.forward

@@ -37,7 +37,7 @@ class Copies:
     """In the same order on all of these workers."""
     group: dist.ProcessGroup
     is_first: bool
-    """This worker stands for all where a parameter counts once."""
+    """This worker counts the parameters wherever each may count only once."""
 
 
 def find_ties(stages: Stages) -> list[Tie]:
@@ -77,17 +77,16 @@ def check_ties(ties: Iterable[Tie], layout: Layout, cut: Iterable[str]) -> None:
 
 
 def copies_here(ties: Sequence[Tie], parts: nn.Module, layout: Layout, rank: int) -> tuple[Copies, ...]:
-    """Return this worker's copies; every rank has to call it, since all of them make each group."""
+    """Return this worker's copies; every rank must call it, since all of them make each group."""
     params = dict(parts.named_parameters(remove_duplicate=False))
-    # One group, and one message, for all that the same workers share.
+    # One group, and so one message, for all parameters that the same workers share.
     by_places: dict[tuple[int, ...], list[Tie]] = {}
     for tie in ties:
         by_places.setdefault(tie.places(layout.pipeline), []).append(tie)
     copies = []
     for places, tied in by_places.items():
-        if (
-            len(places) == 1
-        ):  # two stages of one worker have the very same parameter, whose gradients add up by themselves
+        # Two stages of one worker have the very same parameter, whose gradients add up by themselves.
+        if len(places) == 1:
             continue
         for pipeline in layout.groups("pipeline"):
             ranks = [pipeline[place] for place in places]

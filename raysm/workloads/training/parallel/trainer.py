@@ -68,7 +68,7 @@ class Trainer:
     def step(self, batch: Any) -> float:
         """Train on this data rank's slice of a batch; return the mean loss of the whole batch."""
         session = self.session
-        # Before the step: what is saved at its end must say that these rows were learned from.
+        # Before the step, because a checkpoint at its end must include these rows.
         session.position.learn()
         number = session.position.steps + 1
         for observer in session.observers:
@@ -98,7 +98,7 @@ class Trainer:
         return mean
 
     def _rehearse(self, batch: Any, factor: float) -> None:
-        """Go forward and backward without an effect but for DDP's order of gradients.
+        """Run forward and backward only to fix DDP's order of gradients; restore everything else.
 
         In its first backward pass DDP lays the gradients out by the order of the parameters, in later ones by the
         order in which they became ready. A ring of more than two ranks sums each piece in an order that depends on
@@ -148,14 +148,14 @@ class Trainer:
         return state | {"optimizer": readable(state["optimizer"], names)}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take over a ``state()`` of any mode, read into this rank's shape."""
+        """Load a ``state()`` of any mode, which was read into this rank's shapes."""
         set_model_state_dict(self.parts, state["model"])
         with _filled_groups(self.optimizer) as filled, trained(self.parts, stateful(state["optimizer"])):
             if filled:
                 set_optimizer_state_dict(self.parts, self.optimizer, state["optimizer"], options=FLAT)
         if self.scheduler is not None and "scheduler" in state:
             self.scheduler.load_state_dict(state["scheduler"])
-        # The sum of two ranks is the same in any order.
+        # Two ranks need no rehearsal, because their sum is the same in any order.
         self.rehearses = isinstance(self.model, DistributedDataParallel) and self.session.world_size > 2
 
     def _optimizer_state(self) -> dict[str, Any]:
@@ -165,9 +165,8 @@ class Trainer:
     def full_state_dict(self) -> dict[str, torch.Tensor]:
         """Return the whole model on rank 0, as plain CPU tensors in the original order; {} on the others.
 
-        Every rank has to call it. Tensors come one at a time: only rank 0 holds more than one beside its own part.
+        Every rank must call it. Tensors come one at a time: only rank 0 holds more than one beside its own part.
         """
-        # One tensor after the other: gathered at once, a model that needs sharding would not fit.
         of_rank = get_model_state_dict(self.parts)
         owners = self._owners(of_rank)
         whole = {name: self._whole(of_rank.get(name), owners[name]) for name in self.names}
@@ -180,13 +179,13 @@ class Trainer:
         return {name: rank for rank in reversed(range(len(names))) for name in names[rank]}
 
     def _whole(self, tensor: Any, owner: int) -> torch.Tensor | None:
-        """Bring one tensor from rank ``owner`` to rank 0; every rank that has a part of it helps."""
+        """Return on rank 0 one tensor of rank ``owner``, None on the others; every rank must call it."""
         if isinstance(tensor, DTensor):
             tensor = tensor.full_tensor()
         rank, group = self.session.rank, self.session.cpu_group
         if rank == owner:
             plain: torch.Tensor = tensor.detach().to("cpu", copy=True).contiguous()
-            # Nothing to send to itself: gloo refuses that.
+            # Rank 0 sends nothing to itself, which gloo refuses.
             if owner == 0:
                 return plain
             dist.send_object_list([plain.shape, plain.dtype], 0, group=group)
@@ -202,7 +201,7 @@ class Trainer:
 
 @contextmanager
 def _filled_groups(optimizer: Optimizer) -> Iterator[int]:
-    """Hide the groups without a parameter of this rank; yield the number of the others.
+    """Hide the groups that have no parameter on this rank; yield the number of the others.
 
     Torch's functions do not expect such groups, but a scheduler counts on all.
     """

@@ -55,7 +55,7 @@ def test_a_newer_format_is_named(tmp_path):
 @pytest.mark.parametrize("name", ["../a", "", ".", "..", MANIFEST, "a\0b", "\ud800"])
 def test_a_manifest_names_files_of_its_own_folder_only(tmp_path, name):
     manifest(7, files={name: FileRecord(bytes=1, sha256="00")}).write(tmp_path)
-    with pytest.raises(InvalidConfig, match="no name of a file"):
+    with pytest.raises(InvalidConfig, match="not a valid name for a file"):
         parse_manifest(read_json(tmp_path / MANIFEST), "step-7")
 
 
