@@ -72,7 +72,7 @@ def _failure_of_exit(error: SystemExit, user_frames: TracebackType | None) -> Fa
     if error.code is None or error.code == 0:
         return None
     if error.code == TERMINATED or _is_rays_answer_to_sigterm(user_frames):
-        return Failure(error_type="SIGTERM", message="the driver was told to end", exit_code=TERMINATED)
+        return Failure(error_type="SIGTERM", message="the driver was asked to end", exit_code=TERMINATED)
     code = error.code if isinstance(error.code, int) else 1
     last = traceback.extract_tb(user_frames)[-1:] if user_frames else []
     where = f", raised at {Path(last[0].filename).name}:{last[0].lineno}" if last else ""

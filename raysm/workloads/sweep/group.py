@@ -44,7 +44,7 @@ class _Member:
             "NODE_RANK": rank,
             "MASTER_ADDR": self.address,
             "MASTER_PORT": str(self.port),
-            # The store is open already, as under torchrun's agent, so that no port has to be guessed.
+            # The store is open already, as under torchrun's agent, so that no port must be guessed.
             "TORCHELASTIC_USE_AGENT_STORE": "True",
             "TORCHELASTIC_RESTART_COUNT": "0",
             "OMP_NUM_THREADS": str(max(1, int(self.workload.cpus))),

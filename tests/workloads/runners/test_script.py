@@ -119,7 +119,7 @@ def test_a_script_that_is_told_to_end_shows_neither_a_stack_of_ray_nor_its_color
         driver.terminate()
         output, errors = driver.communicate(timeout=60)
     assert (driver.returncode, output) == (143, "")
-    assert errors == "SIGTERM: the driver was told to end\n"
+    assert errors == "SIGTERM: the driver was asked to end\n"
 
 
 def test_a_handler_of_user_code_for_sigterm_works_as_ever(address, base, tmp_path):
