@@ -91,7 +91,7 @@ def check_names(options: Mapping[str, Any]) -> None:
 
 
 def of_request(request: JobRequest, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a whole request as options, together with those that may be given beside one.
+    """Return the fields of a request as options, together with the options that are allowed beside a request.
 
     Raises:
         InvalidRequest: An option is given that the request has too.
@@ -99,8 +99,9 @@ def of_request(request: JobRequest, options: Mapping[str, Any]) -> dict[str, Any
     for name, value in options.items():
         if value is not None and name not in BESIDE_A_REQUEST:
             raise InvalidRequest(
-                f"{name} is given beside a JobRequest, which has its own: raysm.submit takes on, if_done, resume and "
-                f"{', '.join(BESIDE_A_REQUEST)} beside one; dataclasses.replace(request, {name}=…) makes another"
+                f"{name} is given beside a JobRequest, which has its own; give "
+                f"dataclasses.replace(request, {name}=…). Beside a request raysm.submit takes on, if_done, resume and "
+                f"{', '.join(BESIDE_A_REQUEST)}"
             )
     # Not asdict, which would make dictionaries of cluster, inputs and workload too.
     fields = {field.name: getattr(request, field.name) for field in dataclasses.fields(JobRequest)}

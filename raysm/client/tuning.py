@@ -5,7 +5,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
@@ -38,6 +38,12 @@ class Objective:
     """``min`` or ``max``."""
     parsers: Mapping[str, Callable[[str], Value]]
     """For each parameter, parses a value as the service writes it."""
+
+    @classmethod
+    def of_sweep(cls, sweep: SweepWorkload) -> "Objective":
+        """Return the objective of a sweep."""
+        parsers = {name: parameter.read for name, parameter in sweep.space.items()}
+        return cls(metric=sweep.metric, mode=sweep.mode, parsers=parsers)
 
 
 def objective_of(answer: Mapping[str, Any]) -> Objective:
@@ -150,7 +156,10 @@ class Tuning:
     @property
     def trials(self) -> TrialTable:
         """All trials so far, by their numbers."""
-        summaries = sorted(self._summaries(), key=lambda item: item["TrainingJobName"])
+        query: dict[str, Any] = {NAME: self.name, "MaxResults": 100}
+        pages = self._service.pages("sagemaker", "list_training_jobs_for_hyper_parameter_tuning_job", **query)
+        summaries = [item for page in pages for item in page["TrainingJobSummaries"]]
+        summaries.sort(key=lambda item: item["TrainingJobName"])
         trials = [self._trial(number, item) for number, item in enumerate(summaries)]
         return TrialTable(trials, self.metric, self.mode)
 
@@ -168,11 +177,6 @@ class Tuning:
         if answer["HyperParameterTuningJobStatus"] == "Failed":
             raise JobFailed(f"the tuning job {self.name} failed: {answer.get('FailureReason', '')}")
         raise NotDone(f"no trial of the tuning job {self.name} has a value of {self.metric!r} yet")
-
-    def _summaries(self) -> Iterator[Mapping[str, Any]]:
-        query: dict[str, Any] = {NAME: self.name, "MaxResults": 100}
-        for page in self._service.pages("sagemaker", "list_training_jobs_for_hyper_parameter_tuning_job", **query):
-            yield from page["TrainingJobSummaries"]
 
     def _trial(self, number: int, item: Mapping[str, Any]) -> Trial:
         final = item.get("FinalHyperParameterTuningJobObjectiveMetric") or {}
@@ -384,8 +388,7 @@ class PreparedTuning:
         service = self.job.service
         with self.job.uploaded():
             service.call("sagemaker", "create_hyper_parameter_tuning_job", **self.request)
-        parsers = {name: parameter.read for name, parameter in self.sweep.space.items()}
-        return Tuning(self.name, Objective(metric=self.sweep.metric, mode=self.sweep.mode, parsers=parsers), service)
+        return Tuning(self.name, Objective.of_sweep(self.sweep), service)
 
 
 def prepare_tuning(job: Prepared, options: TuningOptions) -> PreparedTuning:

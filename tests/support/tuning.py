@@ -5,7 +5,7 @@ import datetime
 import raysm
 from raysm.client.service import Service
 from raysm.client.targets.connection import Polling
-from raysm.client.tuning import Tuning, sought_by
+from raysm.client.tuning import Objective, Tuning
 
 BEGAN = datetime.datetime(2026, 11, 1, tzinfo=datetime.UTC)
 SPACE = {"lr": raysm.uniform(0, 1), "depth": raysm.choice([2, None])}
@@ -33,9 +33,8 @@ class SageMaker:
 def scripted_tuning(sagemaker):
     """Return the handle on the tuning job ``tuned`` of a scripted SageMaker."""
     service = Service(raysm.Local(), clients=lambda name: sagemaker, polling=Polling(first_s=0.001, most_s=0.001))
-    return Tuning(
-        "tuned", sought_by(raysm.Sweep("train.py", space=SPACE, metric="loss", mode="min").workload()), service
-    )
+    sweep = raysm.Sweep("train.py", space=SPACE, metric="loss", mode="min").workload()
+    return Tuning("tuned", Objective.of_sweep(sweep), service)
 
 
 def summary(number, status="Completed", value=None, **fields):
