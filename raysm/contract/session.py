@@ -1,9 +1,11 @@
 """The protocol of a session: calls, their answers, and how they travel.
 
-A request for a call, and its answer, are each a *frame*: one line of JSON, followed by bytes that only the receiver
-reads, such as a pickle or the source of a cell. The client chooses an id for each request and may repeat the request:
-the call is executed once, and the repetition gets the same answer. Frames travel over the client's WebSocket, where an
-answer repeats the number of its request; large ones travel by HTTP. This module needs only the standard library.
+A request for a call and its answer are each a *frame*: one line of JSON, followed by bytes that only the receiver
+reads, such as a pickle or the source of a cell. The client chooses an id for each call. It may repeat the request: the
+session executes the call once and gives the same answer again.
+
+Frames travel over the client's WebSocket; each question has a number, which its answer repeats. Large values travel
+over connections of their own. This module uses only the standard library.
 """
 
 import contextlib
@@ -21,43 +23,43 @@ from raysm.errors import InvalidConfig
 from raysm.request.codec import from_json, to_json
 
 SERVING = "session"
-"""State of a job: its session takes calls at the event's address, which is on the head's loopback."""
+"""State of a job: its session accepts calls at the event's address on the head's loopback."""
 WARNING = "warning"
 """State of a job: its session will end soon; the detail says why."""
 CLOSING = "closing"
 """State of a job: its session ends; the detail says why."""
 
-# Six heartbeats fit into lifetime.ATTACHED_S, so one or two lost ones do not detach a client.
+# lifetime.ATTACHED_S covers six heartbeats, so that a client stays attached if one or two are lost.
 HEARTBEAT_S = 5.0
 """Seconds between the heartbeats of a client."""
 
 MAX_BODY_BYTES = 2 << 30
-"""Maximum size of a request, which the session holds in memory; transferred files have no limit."""
+"""Maximum size of one request, which the session holds in memory; transferred files have no limit."""
 
 # Kinds of calls
 CALL = "call"
-"""A pickled function with its arguments, in a process of its own on the head."""
+"""Call a pickled function with its arguments in a process of its own on the head."""
 BATCH = "batch"
-"""A pickled function and several items, in a process of its own on any instance."""
+"""Call a pickled function with each of several items, in a process of its own on any instance."""
 SHELL = "shell"
-"""A shell command on an instance."""
+"""Run a shell command on an instance."""
 SCATTER = "scatter"
-"""A parcel to put into Ray's object store; the outcome is a pickled reference to it."""
+"""Put a parcel into Ray's object store; the outcome is the pickled reference."""
 CELL = "cell"
-"""Source code to run in the namespace of the session."""
+"""Run source code in the namespace of the session."""
 PUSH = "push"
-"""Pickled values, by name, to set in the namespace."""
+"""Store pickled values in the namespace by name."""
 PULL = "pull"
-"""Names whose values in the namespace are the outcome."""
+"""Return values of the namespace by name."""
 
-# States of a call; a client keeps waiting in a state that it does not know.
+# States of a call. A client keeps waiting if it does not know a state.
 WAITING = "waiting"
 RUNNING = "running"
 DONE = "done"
 
 DISPLAY = "display"
-"""The stream of rich output: each piece is one display as JSON, with ``data``, ``metadata``, ``transient`` and
-``update`` as in Jupyter's messages, or ``clear``."""
+"""The stream of rich output. Each piece is one display as JSON: ``data``, ``metadata``, ``transient`` and ``update`` as
+in Jupyter's messages, or ``clear``."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,21 +69,22 @@ class Versions:
     python: str
     """``3.11.9``."""
     ray: str
-    """Empty if it is not installed."""
+    """Empty if Ray is not installed."""
     cloudpickle: str
-    """Empty if it is not installed."""
+    """Empty if cloudpickle is not installed."""
     raysm: str
 
     @property
     def pickles(self) -> str:
-        """The version that both ends must share to read each other's pickles: the first two numbers of Python's."""
-        # cloudpickle sends functions as bytecode, which changes from one minor version to the next and within none.
+        """The part of Python's version that must be equal at both ends to exchange pickles: ``3.11``."""
+        # cloudpickle sends functions as bytecode, which changes only with the minor version.
         return ".".join(self.python.split(".")[:2])
 
     @staticmethod
     @functools.cache
     def here() -> "Versions":
-        """Return the versions in this process, from the packages' metadata, because importing Ray takes seconds."""
+        """Return the versions of this process."""
+        # From the metadata of the packages, because importing Ray would take seconds.
         from importlib import metadata
 
         import raysm
@@ -109,21 +112,21 @@ class CallRequest:
     name: str
     """Name for messages: ``train``."""
     client: str = ""
-    """The client that sees what the call prints."""
+    """The client that gets the output of the call."""
     python: str = ""
-    """``Versions.pickles`` of the client that pickled the call; empty if nothing is pickled."""
+    """``Versions.pickles`` of the client that pickled the call. Empty if nothing is pickled."""
     num_cpus: float = 0.0
-    """CPUs of each of its processes."""
+    """CPUs for each process of the call."""
     num_gpus: float = 0.0
-    """GPUs of each of its processes."""
+    """GPUs for each process of the call."""
     function: str = ""
-    """For a batch: the digest under which its function was sent."""
+    """For a batch: the digest under which the client sent its function."""
     first: int = 0
-    """For a batch: the number of its first item among all items."""
+    """For a batch: the index of its first item in the whole map."""
     unpack: bool = False
-    """For a batch: True if each item is a tuple of arguments."""
+    """For a batch: each item is a tuple of arguments."""
     retries: int = 0
-    """For a batch: maximum number of retries of an item."""
+    """For a batch: how often to retry an item."""
     return_exceptions: bool = False
     """For a batch: continue after an item that failed."""
     host: str = ""
@@ -131,7 +134,7 @@ class CallRequest:
     args: tuple[str, ...] = ()
     """For a cell: ``sys.argv[1:]``."""
     filename: str = ""
-    """For a cell: the name of its source in tracebacks; empty lets the session number it."""
+    """For a cell: its file name in tracebacks. If it is empty, the session numbers the cell."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,11 +149,11 @@ class CallStatus:
     """``WAITING``, ``RUNNING`` or ``DONE``."""
     failed: bool = False
     output_end: int = 0
-    """Number of characters that it has printed."""
+    """Number of characters that the call has printed."""
     took_s: float = 0.0
-    """Seconds that it has run."""
+    """Run time so far, or in total."""
     bytes: int = 0
-    """Size of its outcome."""
+    """Size of the outcome."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -161,52 +164,52 @@ class SessionState:
     """Name of the session's job."""
     versions: Versions
     hosts: tuple[str, ...]
-    """Its instances, the head first."""
+    """Names of the instances, the head first."""
     cpus: float
-    """CPUs of all instances together, for Ray."""
+    """CPUs of all instances together, as Ray counts them."""
     gpus: float
-    """GPUs of all instances together, for Ray."""
+    """GPUs of all instances together, as Ray counts them."""
     busy: int
-    """Number of calls that wait or run, and of jobs that were submitted to its Ray."""
+    """Number of waiting and running calls, running Ray jobs and busy Jupyter kernels."""
     clients: int
     """Number of attached clients."""
     uptime_s: float
     """Seconds since the start of the head."""
     ends_in_s: float | None
-    """Seconds until it ends if nothing happens; None while it is busy, unless a budget ends it."""
+    """Seconds until the session ends if nothing happens. None while it is busy and has no budget."""
     ends_why: str
-    """The reason of that end."""
+    """The reason for that end."""
     closing: str
-    """The reason why it is ending now; empty if it is not."""
+    """The reason why the session is ending now; empty if it is not."""
     usd: float | None
-    """Costs so far; None if no price is known."""
+    """Cost so far; None if no price is known."""
     usd_per_hour: float | None
-    """Costs of all instances together; None if no price is known."""
+    """Hourly cost of all instances together; None if no price is known."""
     budget_usd: float | None
-    """Maximum costs; None is no limit."""
+    """Maximum cost; None is no limit."""
     folder: str
-    """The folder on the head where its calls and cells run."""
+    """The folder on the head where calls and cells run."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RemoteError:
-    """An exception in a form that every Python can read."""
+    """An exception in a form that every version of Python can read."""
 
     type: str
-    """Name of its class."""
+    """Name of the exception's class."""
     message: str
     traceback: str = ""
     """The traceback as Python prints it, without raysm's own frames."""
     host: str = ""
     """The instance where it was raised."""
     cancelled: bool = False
-    """True for the end of an interrupted call."""
+    """True if the call was interrupted."""
     item: int | None = None
-    """For a batch: the number of the item."""
+    """For a batch: the index of the item."""
 
     @property
     def headline(self) -> str:
-        """Class and text; the class alone if it has no text."""
+        """Class and message, or only the class if the message is empty."""
         return f"{self.type}: {self.message}".strip().removesuffix(":")
 
 
@@ -215,32 +218,32 @@ class Outcome:
     """The result of a call."""
 
     error: RemoteError | None = None
-    """The error of a failed call; None if the call succeeded."""
+    """The failure; None for a success."""
     pickled: Any = b""
-    """The value as a parcel, in one piece or a list; for a failed call the exception, or empty if that cannot be
+    """The value, or the exception of a failure, as a parcel in one piece or in a list. Empty if the exception cannot be
     pickled."""
     shown: Mapping[str, Any] = field(default_factory=dict)
-    """The rich representations of the value of a cell's last line, by MIME type, as JSON."""
+    """The representations of a cell's last value by MIME type, as JSON."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     """IPython's metadata for ``shown``, by MIME type."""
 
     def encode(self) -> bytes:
-        """Return it as bytes."""
+        """Encode the outcome as bytes."""
         return b"".join(self.pieces())
 
     def pieces(self) -> list[Piece]:
-        """Return it as bytes in pieces."""
-        # The value stays pickled inside the frame, so that intermediate processes need not unpickle it.
+        """Encode the outcome as pieces of bytes."""
+        # The value stays pickled inside the frame, so that processes can forward it without being able to load it.
         error = None if self.error is None else to_json(self.error)
         head = frame({"error": error, "shown": dict(self.shown), "metadata": dict(self.metadata)})
         return [head, *(self.pickled if isinstance(self.pickled, list) else [self.pickled])]
 
     @staticmethod
     def decode(content: Content) -> "Outcome":
-        """Parse the bytes that ``encode`` returned.
+        """Decode the result of ``encode``.
 
         Raises:
-            InvalidConfig: They are not an outcome.
+            InvalidConfig: The content is not an outcome.
         """
         head, pickled = unframe(content)
         error = None if head.get("error") is None else from_json(RemoteError, head["error"], "error")
@@ -253,19 +256,19 @@ def frame(head: Mapping[str, Any], body: bytes = b"") -> bytes:
 
 
 def unframe(content: Content) -> tuple[dict[str, Any], Any]:
-    """Split a frame into head and body; the body of ``bytes`` is a copy, otherwise a view of ``content``.
+    """Split a frame into its head and its body. The body is a slice of bytes, otherwise a view of ``content``.
 
     Raises:
-        InvalidConfig: ``content`` is not a frame.
+        InvalidConfig: The content is not a frame.
     """
-    # The first newline ends the head, because json.dumps escapes newlines.
+    # The JSON contains no newline, because json.dumps escapes newlines in strings.
     end = content.find(b"\n")
     try:
         head = json.loads(content[:end])
-    # A hostile head of a thousand brackets raises RecursionError.
+    # RecursionError: a hostile head may consist of thousands of brackets.
     except (ValueError, RecursionError) as error:
         raise InvalidConfig(f"no frame of a session: {error}") from error
-    # A head without a newline may be incomplete, although it is valid JSON.
+    # Without a newline the head may be cut off, because a part of it can still be valid JSON.
     if end < 0 or not isinstance(head, dict):
         raise InvalidConfig("no frame of a session: its first line is not a JSON object")
     return head, content[end + 1 :] if isinstance(content, bytes) else memoryview(content)[end + 1 :]
@@ -275,9 +278,9 @@ CHUNK_BYTES = 1 << 18
 
 
 def relay(one: socket.socket, other: socket.socket) -> None:
-    """Pass bytes in both directions until both have ended, then close both sockets.
+    """Copy bytes in both directions until both have ended, then close both sockets.
 
-    The directions end separately, so that an answer can still arrive after the end of the request.
+    The directions end independently: the answer can still arrive after the end of the request.
     """
     with one, other:
         back = threading.Thread(target=_pass_on, args=(other, one), name="relay", daemon=True)
@@ -291,7 +294,7 @@ def _pass_on(source: socket.socket, target: socket.socket) -> None:
         while data := source.recv(CHUNK_BYTES):
             target.sendall(data)
     except OSError:
-        # Nothing more can be passed on either way.
+        # A broken direction breaks the other one too.
         for each in (source, target):
             with contextlib.suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)

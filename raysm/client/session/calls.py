@@ -1,4 +1,4 @@
-"""Calls of a session as futures, and what their outcomes become here."""
+"""Calls of a session as futures: their values, exceptions and output in the client."""
 
 import asyncio
 import concurrent.futures
@@ -25,11 +25,11 @@ __all__ = ["Call", "CellResult", "Line", "Shown", "cell_result", "error_of", "sh
 
 
 class Shown:
-    """What the last line of a cell shows: its text by ``str``, and in a notebook as the value would show itself.
+    """The displayed value of a cell's last line: text by ``repr``, rich output in a notebook.
 
     Attributes:
-        data: By MIME type; pictures in base64.
-        metadata: IPython's, by MIME type.
+        data: The representations by MIME type; pictures in base64.
+        metadata: IPython's metadata by MIME type.
     """
 
     def __init__(self, data: Mapping[str, Any], metadata: Mapping[str, Any] | None = None) -> None:
@@ -44,16 +44,16 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class CellResult:
-    """What a cell printed and showed; as the last line of a notebook's cell it shows ``result``."""
+    """The output of a cell. A notebook displays it as its ``result``."""
 
     outputs: list[dict[str, Any]]
-    """All of it in order, as nbformat has outputs: ``stream``, ``display_data`` and ``execute_result``."""
+    """All output in order, in nbformat's types ``stream``, ``display_data`` and ``execute_result``."""
     result: Shown | None
-    """The value of the last line, as it shows itself; None if it has none."""
+    """The displayed value of the last line; None if it has none."""
 
     @property
     def text(self) -> str:
-        """All of it as plain text."""
+        """All output as plain text."""
         return "".join(
             each["text"] if each["output_type"] == "stream" else f"{each['data'].get('text/plain', '')}\n"
             for each in self.outputs
@@ -68,17 +68,17 @@ class CellResult:
 
 
 def cell_result(pieces: Iterable[tuple[str, str]], outcome: Outcome) -> CellResult:
-    """Return the result of a cell.
+    """Build the result of a cell.
 
     Args:
-        pieces: What it printed and displayed: streams and texts.
-        outcome: How it ended.
+        pieces: The output of the cell: pairs of stream and text.
+        outcome: The outcome of the cell.
     """
     outputs: list[dict[str, Any]] = []
     is_to_clear = False
     for stream, text in pieces:
         bundle = json.loads(text) if stream == DISPLAY else {}
-        if "clear" in bundle and bundle["clear"]:  # when the next output comes
+        if "clear" in bundle and bundle["clear"]:  # clear when the next output comes
             is_to_clear = True
             continue
         if is_to_clear or "clear" in bundle:
@@ -107,8 +107,8 @@ def cell_result(pieces: Iterable[tuple[str, str]], outcome: Outcome) -> CellResu
 
 
 def show_display(bundle: Mapping[str, Any], out: TextIO) -> None:
-    """Show rich output in the notebook, or its text in ``out`` where there is none."""
-    # Not imported: without a notebook, nobody has.
+    """Show rich output in the notebook, or write its text to ``out`` outside of a notebook."""
+    # A notebook has imported IPython already; anywhere else the import is not needed.
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     if shell is not None and "clear" in bundle:
@@ -122,17 +122,17 @@ def show_display(bundle: Mapping[str, Any], out: TextIO) -> None:
 
 
 def value_of(outcome: Outcome, name: str, loads: Callable[..., Any] = pickle.loads) -> Any:
-    """Return the value of a call that did not fail.
+    """Load the value of a successful call.
 
     Args:
-        outcome: How it ended.
-        name: Of the call.
-        loads: Reads a pickle of the session's.
+        outcome: The outcome of the call.
+        name: The name of the call.
+        loads: Loads a pickle from the session.
 
     Raises:
-        CallFailed: It cannot be read here.
+        CallFailed: The value cannot be loaded here.
     """
-    # None, which most calls return, is sent as nothing.
+    # None travels as an empty pickle.
     if not len(outcome.pickled):
         return None
     try:
@@ -148,55 +148,57 @@ def value_of(outcome: Outcome, name: str, loads: Callable[..., Any] = pickle.loa
 def error_of(
     error: RemoteError, pickled: bytes, name: str, session: str, loads: Callable[..., Any] = pickle.loads
 ) -> BaseException:
-    """Return why a call failed: the exception itself where it can be made anew here, with the remote frames as a note.
+    """Return the exception of a failed call, with the remote traceback as a note.
+
+    It is the original exception if that can be loaded here, and otherwise CallFailed.
 
     Args:
-        error: What is known of it.
-        pickled: The exception; empty where it did not survive.
-        name: Of the call.
-        session: Its name.
-        loads: Reads a pickle of the session's.
+        error: The description of the exception.
+        pickled: The pickled exception; empty if it could not be pickled.
+        name: The name of the call.
+        session: The name of the session.
+        loads: Loads a pickle from the session.
     """
     if error.cancelled:
         return CallCancelled(f"{name} was interrupted")
     where = f"in the session {session}" + (f" on {error.host}" if error.host else "")
     note = f"{where}:\n{error.traceback.rstrip()}" if error.traceback else f"raised {where}"
-    # The user's except clauses go by its class: CallFailed only where that cannot be had.
-    raised = _made_anew(pickled, loads)
+    raised = _loaded_exception(pickled, loads)
     if raised is None:
         text = f"{error.headline}\n\n{note}" if error.traceback else error.headline
         return CallFailed(text, error_type=error.type, remote_traceback=error.traceback)
-    # What raysm itself refused has no frames of anybody's.
+    # Refusals of raysm itself have no traceback.
     if error.traceback:
         raised.add_note(note)
     return raised
 
 
-def _made_anew(pickled: Any, loads: Callable[..., Any]) -> Exception | None:
+def _loaded_exception(pickled: Any, loads: Callable[..., Any]) -> Exception | None:
     if not len(pickled):
         return None
     try:
         value = load(pickled, loads)
-    except Exception:  # its class may not be here, or want other arguments
+    except Exception:  # its class may be missing here, or need other arguments
         return None
-    # SystemExit or KeyboardInterrupt of there would end the program here.
+    # A remote SystemExit or KeyboardInterrupt must not end this program.
     return value if isinstance(value, Exception) else None
 
 
 T = TypeVar("T")
 
-# Well below the minute after which proxies cut an answer that does not come, and below the wire's own READ_S.
+# Long poll: below the minute after which proxies cut a silent request, and below the wire's READ_S.
 WAIT_S = 20.0
-"""For how long the server is asked to hold an answer back until the call is done."""
+"""How long the server may hold an answer back until the call is done."""
 
 LATE_S = 0.5
-"""How long output that came before the outcome may be under way by the other connection."""
+"""How long to wait for output that is still on the WebSocket when the outcome has arrived."""
 
-# Between two looks for a call whose request is under way on the same connection: that takes milliseconds.
+# The request travels on the same connection and arrives within milliseconds.
 ON_ITS_WAY_S = 0.02
+"""Pause between attempts to interrupt a call whose request has not arrived yet."""
 
 KEPT_CHARACTERS = 32 << 20
-"""Output of a cell that is kept for its result, the last part."""
+"""How much of a cell's output is kept for its result: the last characters."""
 
 INTERRUPTED_S = 10.0
 """How long Ctrl-C waits for the call's end."""
@@ -204,33 +206,33 @@ INTERRUPTED_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What calls share: the connection, and the loop in which it lives."""
+    """The connection that all calls of a handle share, and its event loop."""
 
     loop: LoopThread
     wire: Wire
     session: str
-    """The session's name, for people."""
+    """Name of the session, for messages."""
     loads: Callable[..., Any] = pickle.loads
-    """Reads a pickle of the session's."""
+    """Loads a pickle from the session."""
 
 
 class Call(Generic[T]):
-    """One call.
+    """The future of one call.
 
     Attributes:
-        id: By which the session knows it.
-        name: For people: the function's.
+        id: The call's id in the session.
+        name: Name for messages, usually the function's.
     """
 
     def __init__(self, id: str, name: str, line: Line, *, is_cell: bool = False, has_ended: bool = False) -> None:
-        """Know of it; ``send`` or ``follow`` begins.
+        """Create the future; ``send`` or ``follow`` starts to wait for the outcome.
 
         Args:
-            id: By which the session knows it.
-            name: For people.
+            id: The call's id in the session.
+            name: Name for messages.
             line: The connection.
-            is_cell: Whether its value is a ``CellResult``.
-            has_ended: Whether the session said that it has ended; its outcome is still fetched.
+            is_cell: The value is a ``CellResult``.
+            has_ended: The session has reported that the call is done; the outcome is still to be fetched.
         """
         self.id, self.name = id, name
         self._has_ended = has_ended
@@ -239,7 +241,7 @@ class Call(Generic[T]):
         self._news: queue.SimpleQueue[tuple[str, str] | None] = queue.SimpleQueue()
         self._pieces: deque[tuple[str, str]] | None = deque() if is_cell else None
         self._kept = 0
-        # Of the output, in characters since the call began: so a piece is known again, whichever connection brings it.
+        # Characters of output received so far. Identifies pieces that a new connection sends again.
         self._position = 0
         self._more = asyncio.Event()
         self._is_under_way = False
@@ -247,11 +249,11 @@ class Call(Generic[T]):
     # In the loop of the connection
 
     async def send(self, request: CallRequest, body: Sequence[Piece]) -> None:
-        """Have it executed, once, and wait for its outcome."""
+        """Send the call and wait for its outcome."""
         await self._live(request, body)
 
     async def follow(self) -> None:
-        """Wait for the outcome of a call that somebody has sent."""
+        """Wait for the outcome of a call that was sent before."""
         await self._live()
 
     async def _live(self, request: CallRequest | None = None, body: Sequence[Piece] = ()) -> None:
@@ -260,21 +262,21 @@ class Call(Generic[T]):
             status, outcome = await self._ask(request, body)
             while status.state != DONE:
                 try:
-                    # No time limit: a call may run for days, each of these requests is answered within WAIT_S.
+                    # No time limit, because a call may run for days. The server answers each request within WAIT_S.
                     status, outcome = await self._ask()
                 except NoSuchCall:
-                    # The server takes a call whose id it knows as the same one: to send it twice executes it once.
+                    # The server executes a call once per id, so it is safe to send it again.
                     status, outcome = await self._ask(request, body)
             await self._await_output(status.output_end)
         except asyncio.CancelledError:
             self._fail(CallCancelled(f"{self.name}: the connection was closed; the session may still work on it"))
             raise
-        except Exception as error:  # whoever waits has to hear it
+        except Exception as error:  # raised by result()
             self._fail(error)
         else:
             self._news.put(None)
             self._ended.set_result((status, outcome))
-            await self._line.wire.tell({"delivered": self.id})
+            await self._line.wire.send_message({"delivered": self.id})
 
     def _fail(self, error: BaseException) -> None:
         self._news.put(None)
@@ -288,12 +290,12 @@ class Call(Generic[T]):
     def _path(self) -> str:
         return f"/calls/{self.id}"
 
-    def hear(self, start: int, stream: str, text: str) -> None:
-        """Take a piece of what it prints; a piece that came before, by an earlier connection, is passed over."""
-        # Behind a connection that broke, the server begins again with what it does not know to have arrived.
+    def on_output(self, start: int, stream: str, text: str) -> None:
+        """Receive a piece of the call's output; skip what an earlier connection has brought already."""
+        # After a broken connection the server sends the output again from its beginning.
         if start + len(text) <= self._position:
             return
-        # The first part of a piece may have come by the connection before.
+        # The piece may have grown since an earlier connection brought its first part.
         piece = (stream, text[max(0, self._position - start) :])
         self._news.put(piece)
         if self._pieces is not None:
@@ -305,7 +307,7 @@ class Call(Generic[T]):
         self._more.set()
 
     async def _await_output(self, end: int) -> None:
-        # The outcome and the output come by different connections, and may overtake each other.
+        # The server sends outcomes and output independently, so the outcome may arrive first.
         until_s = time.monotonic() + LATE_S
         while self._position < end and time.monotonic() < until_s:
             self._more.clear()
@@ -317,22 +319,22 @@ class Call(Generic[T]):
     async def _fetch_output(self) -> None:
         answer = await self._line.wire.json("GET", f"{self._path}/output", params={"from": self._position})
         for piece in answer["pieces"]:
-            self.hear(piece["start"], piece["stream"], piece["text"])
+            self.on_output(piece["start"], piece["stream"], piece["text"])
 
     # For the user
 
     def result(self, timeout: float | None = None) -> T:
-        """Wait for its value; Ctrl-C ends the waiting, not the call.
+        """Wait for the value of the call; Ctrl-C stops the waiting, not the call.
 
         Args:
-            timeout: Seconds; None is without end.
+            timeout: Seconds to wait; None waits without limit.
 
         Raises:
-            InvalidRequest: ``timeout`` is no number of seconds.
-            NotDone: A TimeoutError: it has not ended within ``timeout``; it goes on.
-            CallCancelled: Somebody interrupted it.
-            CallFailed: It failed by what cannot be made anew here.
-            Exception: What it raised, with the remote traceback among its notes.
+            InvalidRequest: ``timeout`` is not a number of seconds.
+            NotDone: A TimeoutError: the call is still running after ``timeout`` seconds.
+            CallCancelled: The call was interrupted.
+            CallFailed: The call raised an exception that cannot be loaded here.
+            Exception: The exception of the call, with the remote traceback as a note.
         """
         _, outcome = self._await(timeout)
         if outcome.error is not None:
@@ -346,7 +348,7 @@ class Call(Generic[T]):
         return result
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait for its end, and return why it failed; None where it did not."""
+        """Wait for the end of the call and return its exception, or None if it succeeded."""
         _, outcome = self._await(timeout)
         if outcome.error is None:
             return None
@@ -356,48 +358,48 @@ class Call(Generic[T]):
         return error_of(error, pickled, self.name, self._line.session, self._line.loads)
 
     def _await(self, timeout: float | None) -> tuple[CallStatus, Outcome]:
-        # Before it is waited: threading would say that a text cannot be compared.
+        # Checks the timeout: threading would fail with an obscure TypeError.
         deadline(timeout)
         try:
             return self._ended.result(timeout)
         except TimeoutError as error:
-            # The call's own TimeoutError, not that of the waiting: both are one class since Python 3.11.
+            # If the future is done, the call itself failed with a TimeoutError.
             if self._ended.done():
                 raise
             raise NotDone(f"{self.name} has not ended within {timeout:g} s; it goes on") from error
 
     def wait(self, timeout: float | None) -> bool:
-        """Wait for its end, in whatever way; return whether it has ended within so many seconds."""
+        """Wait until the call has succeeded or failed; return False if it still runs after ``timeout`` seconds."""
         deadline(timeout)
         return bool(concurrent.futures.wait([self._ended], timeout).done)
 
     def outcome(self) -> tuple[CallStatus, Outcome]:
-        """Wait for how it ended, as it came."""
+        """Wait for the status and the outcome of the call, still encoded."""
         return self._await(None)
 
     def done(self) -> bool:
-        """Whether it has ended, in whatever way, as far as it is known here."""
+        """Return whether the call has ended, according to the last news from the session."""
         return self._has_ended or self._ended.done()
 
     def is_over(self) -> bool:
-        """Whether its outcome is here, so that ``result`` does not wait."""
+        """Return whether the outcome has arrived, so that ``result`` does not wait."""
         return self._ended.done()
 
     def cancelled(self) -> bool:
-        """Whether it has ended because somebody interrupted it."""
+        """Return whether the call ended because it was interrupted."""
         if not self._ended.done() or self._ended.exception() is not None:
             return False
         error = self._ended.result()[1].error
         return error is not None and error.cancelled
 
     def cancel(self) -> bool:
-        """Interrupt it; return whether that was still possible."""
+        """Interrupt the call; return False if it had ended already."""
         if self.done():
             return False
         return self._line.loop.run(self._interrupt())
 
     async def _interrupt(self) -> bool:
-        # Asked again while it is on its way, and never where it can no more arrive.
+
         while not self._ended.done():
             try:
                 await self._line.wire.request("POST", f"{self._path}/interrupt")
@@ -405,24 +407,24 @@ class Call(Generic[T]):
             except NoSuchCall:
                 if not self._is_under_way:
                     return False
-                # What brings it is still on its way: to interrupt it before would be to interrupt nothing.
+                # The request with the call has not arrived yet: try again.
                 await asyncio.sleep(ON_ITS_WAY_S)
         return False
 
     @property
     def status(self) -> CallStatus:
-        """How it is now."""
+        """The current status of the call."""
         if self._ended.done() and self._ended.exception() is None:
             return self._ended.result()[0]
         try:
             answer = self._line.loop.run(self._line.wire.request("GET", self._path))
-        except NoSuchCall:  # what brings it is still on its way
+        except NoSuchCall:  # the request with the call has not arrived yet
             return CallStatus(id=self.id, kind="", name=self.name, state=WAITING)
         status: CallStatus = from_json(CallStatus, unframe(answer)[0]["call"], "call")
         return status
 
     def logs(self) -> str:
-        """Return what it has printed so far; of very much, the end."""
+        """Return the output of the call so far, at most the last four million characters."""
         try:
             answer = self._line.loop.run(self._line.wire.json("GET", f"{self._path}/output"))
         except NoSuchCall:
@@ -431,7 +433,7 @@ class Call(Generic[T]):
         return cell_result(pieces, Outcome()).text
 
     def add_done_callback(self, fn: "Callable[[Call[T]], object]") -> None:
-        """Call ``fn(call)`` once it has ended; at once where it has."""
+        """Call ``fn(call)`` when the call ends, or now if it has ended."""
         self._ended.add_done_callback(lambda _: fn(self))
 
     def show(
@@ -440,12 +442,12 @@ class Call(Generic[T]):
         err: TextIO | None = None,
         display: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> None:
-        """Print what it prints, and show what it shows, until it has ended; Ctrl-C interrupts it.
+        """Show the output of the call until it ends; Ctrl-C interrupts the call.
 
         Args:
-            out: None is stdout.
-            err: None is stderr.
-            display: Takes each display; None shows it in the notebook, or prints its text.
+            out: Stream for the call's stdout; None is this process's.
+            err: Stream for the call's stderr; None is this process's.
+            display: Handles each display; None shows it in the notebook, or prints its text.
         """
         try:
             while (piece := self._news.get()) is not None:
@@ -453,16 +455,16 @@ class Call(Generic[T]):
                     bundle = json.loads(piece[1])
                     show_display(bundle, out or sys.stdout) if display is None else display(bundle)
                     continue
-                # Each time: a notebook and a test put others in their place.
+                # Looked up each time, because notebooks and tests replace the streams.
                 stream = (out or sys.stdout) if piece[0] == "stdout" else (err or sys.stderr)
                 stream.write(piece[1])
                 stream.flush()
-            # For whoever shows it once more: nothing is left to print, and nothing will come.
+            # A second show() must not block.
             self._news.put(None)
         except KeyboardInterrupt:
             with contextlib.suppress(RaysmError):
                 self.cancel()
-            # So that what it prints as it ends is not shown among what the user does next.
+            # Its last output must not appear below the user's next command.
             self.wait(INTERRUPTED_S)
             raise
 

@@ -1,4 +1,4 @@
-"""The base of a session's handle: its connection, its state, and how it is shown."""
+"""The base class of a session's handle: its connection, its state and its representation."""
 
 import contextlib
 import html
@@ -15,9 +15,9 @@ __all__ = ["ConnectedSession", "detached", "rows", "text"]
 
 
 def rows(state: SessionState) -> list[tuple[str, str]]:
-    """Return what there is to know, by its label."""
+    """Return the facts about a session as pairs of label and text."""
     gpus = f", {state.gpus:g} GPUs" if state.gpus else ""
-    # Left out on this machine: "0 USD" would read as if somebody had looked.
+    # Without a price the cost is left out, because "0 USD" would look like a known cost.
     cost = []
     if state.usd is not None and state.usd_per_hour is not None:
         budget = f" of {dollars(state.budget_usd)}" if state.budget_usd is not None else ""
@@ -35,11 +35,11 @@ def rows(state: SessionState) -> list[tuple[str, str]]:
 
 
 def detached(name: str, idle_s: float) -> tuple[str, str]:
-    """Return what becomes of a session whose only client goes now, and its label.
+    """Return label and text for a session whose last client detaches now.
 
     Args:
-        name: The session's.
-        idle_s: After which it ends without one.
+        name: The session's name.
+        idle_s: Its idle timeout without a client.
     """
     return (
         "detached",
@@ -48,7 +48,7 @@ def detached(name: str, idle_s: float) -> tuple[str, str]:
 
 
 def text(state: SessionState | None, name: str | None) -> str:
-    """Return it as one line."""
+    """Return the state of a session as one line."""
     if state is None:
         return f"<session {name or ''}: not open>".replace(" :", ":")
     facts = ", ".join(f"{label} {value}" for label, value in rows(state))
@@ -56,12 +56,12 @@ def text(state: SessionState | None, name: str | None) -> str:
 
 
 def _minutes(seconds: float) -> str:
-    # Rounded to minutes a minute and a half would read "2 min", when half of it may be gone.
+    # Below 2 minutes in seconds, because rounding 1.5 to 2 minutes would be too coarse.
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 class ConnectedSession:
-    """A handle that has, or has not, a session open."""
+    """A handle whose session may or may not be open."""
 
     _name: str | None
     _open: Opened | None
@@ -79,20 +79,18 @@ class ConnectedSession:
 
     @property
     def name(self) -> str:
-        """As it was named; else its job's name."""
+        """The name of the session, or of its job if it has none."""
         return self._opened.line.session
 
     @property
     def job(self) -> Job:
-        """The job that it is."""
+        """The session's job."""
         return self._opened.job
 
     @property
     def state(self) -> SessionState:
-        """How it is now."""
+        """The current state of the session."""
         return self._opened.state()
-
-    # For people
 
     def __repr__(self) -> str:
         return text(self._glance(), self._name)

@@ -1,6 +1,6 @@
-"""The session inside of which this program is just now: ``with raysm.Session(…)``.
+"""The session whose ``with`` block this program is in.
 
-What is decorated with ``raysm.remote`` is then called there, and not sent as a job of its own.
+Inside the block, functions decorated with ``raysm.remote`` are called in the session instead of being sent as jobs.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,28 +11,27 @@ __all__ = ["Submits", "current_session", "inside"]
 
 
 class Submits(Protocol):
-    """A session, as far as a decorated function has to know it."""
+    """The part of a session that a decorated function uses."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Have a function called there."""
+        """Call a function in the session."""
 
 
-# Of the process, not of the thread: those that a program starts inside of the block are inside, too.
+# Shared by all threads, so that threads started inside the block use its session, too.
 _entered: list[Submits] = []
 
 
 def current_session() -> Submits | None:
-    """Return the session whose block was entered last; None outside of any."""
-    # The innermost, where blocks stand within each other.
+    """Return the session of the innermost block, or None outside of any."""
     return _entered[-1] if _entered else None
 
 
 @contextmanager
 def inside(session: Submits) -> Iterator[None]:
-    """Be inside of ``session``."""
+    """Make ``session`` the current session while the body runs."""
     _entered.append(session)
     try:
         yield
     finally:
-        # Not pop(): blocks of two threads may end in any order.
+        # Not pop(), because blocks in two threads may end in any order.
         _entered.remove(session)

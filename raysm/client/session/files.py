@@ -1,8 +1,8 @@
-"""Files of a session, in and out.
+"""Send files to a session, and fetch them.
 
-Where the target's service takes files of this machine, they go through the connection. Elsewhere that is a tunnel of
-less than a megabyte a second: what is larger than that goes through the job's bucket, by addresses that are signed here
-for one object and one hour, so that the head needs no right of its own.
+On the embedded SageMaker files go through the connection. On AWS the connection is a tunnel of less than a megabyte per
+second, so larger files go through the job's bucket. The client presigns the URL of one object for one hour, so the head
+needs no permissions.
 """
 
 import secrets
@@ -20,39 +20,39 @@ from raysm.errors import InvalidRequest
 __all__ = ["Files"]
 
 DIRECT_BYTES = 1 << 20
-"""Up to which a file goes through a tunnel: about a second and a half."""
+"""The largest file that goes through a tunnel, which takes about a second and a half."""
 
-# S3 signs for up to 7 days; an hour brings the 5 GB of one put also by a line of 2 MB/s.
+# S3 allows up to 7 days. In an hour the 5 GB of one put fit through 2 MB/s.
 SIGNED_S = 3600
 CHUNK_BYTES = 1 << 20
 
 
 class Files:
-    """Puts and gets files."""
+    """Sends and fetches the files of one session."""
 
     def __init__(self, line: Line, service: Service, prefix: str, *, wait_s: float = WAIT_S) -> None:
-        """Know the ways.
+        """Create the transfers.
 
         Args:
-            line: To the session.
-            service: Where its job is.
-            prefix: In the job's bucket; what lies below it is removed again.
-            wait_s: For so long an answer is held back while the head and the bucket are at it.
+            line: The connection with the session.
+            service: The service of the session's job.
+            prefix: Prefix in the job's bucket for temporary objects.
+            wait_s: How long the head may hold its answer back during a transfer with the bucket.
         """
         self._line, self._service, self._prefix, self._wait_s = line, service, prefix, wait_s
 
     def put(self, local: Path, remote: str | None) -> str:
-        """Send a file, or a folder with all that is in it; return its path on the head.
+        """Send a file or a folder; return its path on the head.
 
         Raises:
-            InvalidRequest: It is not there.
+            InvalidRequest: The file does not exist, or the folder is empty.
         """
         name = remote or local.name
         if local.is_dir():
-            # Sorted: what cannot be sent is met at the same place each time.
+            # Sorted, so that a failure happens at the same file each time.
             paths = sorted(files_below(local))
             files = [self._put_file(path, f"{name}/{path.relative_to(local).as_posix()}") for path in paths]
-            # The other end makes folders for files alone: an empty one would silently not be there.
+            # The head creates folders only for files, so an empty folder would silently be missing.
             if not files:
                 raise InvalidRequest(f"the folder {str(local)!r} holds no file; there is nothing to send")
             return name
@@ -61,14 +61,14 @@ class Files:
         return self._put_file(local, name)
 
     def get(self, remote: str, local: Path) -> Path:
-        """Bring a file; return its path here.
+        """Fetch a file; return its path here.
 
         Args:
-            remote: On the head; relative to where the session's calls run.
-            local: A file, or a folder that gets it under its own name.
+            remote: Path on the head, relative to the folder of the calls.
+            local: A file, or a folder in which the file keeps its name.
         """
         target = local / Path(remote).name if local.is_dir() else local
-        # Asked first: it decides the way, and says that there is no such file before anything is written here.
+        # The size decides the route. The request fails if the file does not exist, before anything is written here.
         size = int(self._run("HEAD", remote)["bytes"])
         if size <= DIRECT_BYTES or self._service.target.takes_files:
             self._line.loop.run(self._receive(remote, target))
@@ -87,15 +87,15 @@ class Files:
             return str(self._transfer("PUT", remote, **{"from": self._signed("get_object", uri)})["path"])
 
     def _transfer(self, method: str, remote: str, **address: str) -> Any:
-        """Have the head transfer a file from or to the bucket, for however long that takes."""
+        """Let the head copy a file from or to the bucket, and wait for the end of the copy."""
         while True:
             answer = self._run(method, remote, wait=f"{self._wait_s:g}", **address)
-            # It goes on, and is known again by its address.
+            # None: the copy still runs. The head recognizes it by its address if asked again.
             if answer["bytes"] is not None:
                 return answer
 
     def _run(self, method: str, remote: str, **params: str) -> Any:
-        # The name is no part of the URL's path, where .. and // would be normalised away on the way.
+        # The name is a parameter: in the path of a URL, .. and // would be normalized.
         how = {"path": remote, **params}
         if method == "HEAD":
             return self._line.loop.run(self._line.wire.json("GET", "/files/size", params=how))
@@ -105,7 +105,7 @@ class Files:
         return await self._line.wire.json("PUT", "/files", params={"path": remote}, body=lambda: local.open("rb"))
 
     async def _receive(self, remote: str, target: Path) -> None:
-        # A connection that breaks halfway leaves the old file as it was.
+        # A broken transfer leaves the old file unchanged.
         with replacing(target) as beside, beside.open("wb") as file:
             async with self._line.wire.streamed("GET", "/files", params={"path": remote}) as answer:
                 async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
@@ -113,8 +113,8 @@ class Files:
 
     @contextmanager
     def _object(self) -> Iterator[str]:
-        """Yield an address in the bucket that nobody else has; what was put there is removed."""
-        # A prefix for each transfer: two that run at once do not remove each other's object.
+        """Yield a unique URI in the bucket, and remove its object at the end."""
+        # One prefix for each transfer, because remove() removes everything below the prefix.
         prefix = f"{self._prefix}/{secrets.token_hex(8)}"
         try:
             yield f"{prefix}/file"

@@ -1,4 +1,4 @@
-"""Functions and namespaces of a session: run, submit, map, exec, push and pull."""
+"""The calls of a session's handle: run, submit, map, scatter, exec, push and pull."""
 
 import hashlib
 import json
@@ -22,21 +22,23 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 FOLLOWED = (CALL, CELL)
-"""Kinds of calls that are worth coming back to."""
+"""Kinds of calls that ``calls()`` lists."""
 
 
 class SessionFunctions(ConnectedSession):
-    """A session that calls functions, each in a process of its own."""
+    """The methods of a session that call functions."""
 
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> "Call[R]":
-        """Have ``fn(*args, **kwargs)`` called on the head, in a process of its own that has joined Ray; do not wait.
+        """Start ``fn(*args, **kwargs)`` on the head and return a future.
+
+        The function runs in a process of its own, which has joined Ray.
 
         Returns:
-            A future, with ``result()``, ``cancel()`` and ``logs()``.
+            A future with ``result()``, ``cancel()`` and ``logs()``.
 
         Raises:
-            InvalidRequest: It does not take these arguments, something cannot be pickled (the message says what), or
-                the session runs another Python; or another Ray, and something is an object of Ray's.
+            InvalidRequest: The function does not accept these arguments; a value cannot be pickled; the session runs
+                another Python; or it runs another Ray and an argument contains an object of Ray.
         """
         function = Function(fn, *args, **kwargs)
         opened = self._opened
@@ -46,10 +48,12 @@ class SessionFunctions(ConnectedSession):
         return opened.call(request, parcel_of_call(function.fn, function.args, function.kwargs))
 
     def run(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Do what ``submit`` does, print here what it prints there, and return its value; Ctrl-C interrupts it.
+        """Call ``fn(*args, **kwargs)`` as ``submit`` does, print its output here, and return its value.
+
+        Ctrl-C interrupts the call.
 
         Raises:
-            Exception: What the function raised, with the remote traceback among its notes.
+            Exception: The exception of the function, with the remote traceback as a note.
         """
         call = self.submit(fn, *args, **kwargs)
         call.show()
@@ -66,25 +70,25 @@ class SessionFunctions(ConnectedSession):
         num_cpus: float = 1.0,
         num_gpus: float = 0.0,
     ) -> Iterator[R]:
-        """Yield ``fn(item)`` for each of the items, which run on all instances; of several, ``fn(item, other, …)``.
+        """Call ``fn(item)`` for each item on all instances, and yield the results.
 
-        Items are taken while there is room, so that any number of them fits into memory; whoever takes no more results
-        ends what is under way.
+        With further iterables the call is ``fn(item, other, …)``. There may be any number of items, because the map
+        takes items only as fast as the caller takes results. Closing the iterator interrupts the running items.
 
         Args:
             fn: The function.
-            items: Any number.
-            more: Further arguments, one of each for each item; the shortest ends the map.
-            ordered: Whether results come in the order of the items; else as they are finished.
-            retries: How often an item is tried again whose function raised. One whose process died is tried three times
-                anyhow, and those that shared its process with it.
-            return_exceptions: Whether an exception is a result like any other; else the first one is raised.
-            num_cpus: CPUs that each process takes.
-            num_gpus: GPUs that each process takes.
+            items: The items.
+            more: Iterables with further arguments, one value for each item. The shortest iterable ends the map.
+            ordered: Yield results in the order of the items; otherwise as they finish.
+            retries: How often to retry an item whose function raised. If a process dies, its items run again one by
+                one, each up to three times, whatever ``retries`` is.
+            return_exceptions: Yield exceptions as results; otherwise the first one is raised.
+            num_cpus: CPUs for each process.
+            num_gpus: GPUs for each process.
 
         Raises:
-            InvalidRequest: No instance has room for one process, or an option is out of its range.
-            Exception: What the function raised; a note says with which item.
+            InvalidRequest: No instance has room for one process, or an option is out of range.
+            Exception: The exception of the function; a note names the item.
         """
         options = MapOptions(
             ordered=ordered,
@@ -101,28 +105,29 @@ class SessionFunctions(ConnectedSession):
         every = zip(items, *more, strict=False) if more else items
         opened.check_python(f"the function {name}")
         opened.check_ray(fn, (), {})
-        # Once for all batches, under its digest: each of them sends only its items.
+        # The function is sent once, under its digest. Batches send only their items.
         pickled = pickled_call(fn, (), {})
         digest = hashlib.sha256(pickled).hexdigest()
-        # Before the function is sent: where no process fits, nothing has to travel.
+        # Raises if no process fits, before the function is sent.
         slots = opened.slots(options)
         opened.send_function(digest, pickled)
 
         def submit(first: int, items: bytes) -> Call[Any]:
             return opened.call(options.request(name, opened.pickles, digest, first, bool(more)), [items])
 
-        # Twice as many as run, so that none waits for a request to arrive.
+        # Twice as many batches as run at once, so that no process waits for the next request.
         mapped = Mapped(every, options, 2 * slots + 1, submit, name=name, line=opened.line, pickled=opened.pickled_item)
         return mapped.results()
 
     def scatter(self, value: Any) -> Scattered:
-        """Send a value once, into memory that the processes of all instances share; return what stands for it.
+        """Send a value once into Ray's shared memory, and return a reference to it.
 
-        In the arguments of ``run``, ``submit`` and ``push``, and in what a mapped function carries, it is the value
-        itself. Its arrays can only be read. It stays until the session ends.
+        Pass the reference to ``run``, ``submit`` or ``push``, or bind it to a mapped function with
+        ``functools.partial``. The function then gets the value itself, with read-only arrays. The value stays until the
+        session ends.
 
         Raises:
-            InvalidRequest: It cannot be pickled, or the session runs another Python.
+            InvalidRequest: The value cannot be pickled, or the session runs another Python.
         """
         opened = self._opened
         opened.check_python("what is scattered")
@@ -133,44 +138,44 @@ class SessionFunctions(ConnectedSession):
 
     @staticmethod
     def gather(calls: Any, *, return_exceptions: bool = False) -> Any:
-        """Return the values of calls, in a list or in a dictionary; see ``raysm.gather``."""
+        """Return the values of a list or dictionary of calls; see ``raysm.gather``."""
         return gather(calls, return_exceptions=return_exceptions)
 
     def calls(self, limit: int = 20) -> "list[Call[Any]]":
-        """Return the latest calls and cells of all clients, the latest first, also of a client that has died.
+        """Return the latest calls and cells of all clients, including clients that have died; the latest first.
 
         Args:
-            limit: At most so many.
+            limit: Maximum number of calls.
 
         Raises:
-            InvalidRequest: ``limit`` is no whole number above 0.
+            InvalidRequest: ``limit`` is not a whole number above 0.
         """
-        # Of 0 the slice below would be all of them.
+        # With 0 the slice below would contain all calls.
         check_whole("calls: limit", limit, least=1)
-        # Not batches, of which a map has thousands, nor what only moves values.
+        # Batches are left out, because a map has thousands, and so are pushes and pulls.
         calls = [status for status in self._opened.statuses() if status.kind in FOLLOWED]
         return [self._opened.follow(status) for status in reversed(calls[-limit:])]
 
 
 class SessionNamespace(ConnectedSession):
-    """A session that runs source in namespaces that stay."""
+    """The methods of a session that run cells and access its namespaces."""
 
     def exec(self, source: str, *, args: Sequence[str] = (), filename: str = "", on: str | None = None) -> CellResult:
-        """Run a cell in a namespace that stays, and show here what it prints and displays; Ctrl-C interrupts it.
+        """Run a cell in a persistent namespace, and show its output here; Ctrl-C interrupts it.
 
         Args:
-            source: As in a notebook: Python, magics such as ``%timeit``, ``!`` commands, ``name?``, ``await``.
-            args: ``sys.argv[1:]``, where it is a file.
-            filename: What tracebacks call it.
-            on: The instance, ``algo-2``, each of which has a namespace of its own; None is the head.
+            source: Source as in a notebook: Python, magics such as ``%timeit``, ``!`` commands, ``name?``, ``await``.
+            args: ``sys.argv[1:]`` if the source is a file's.
+            filename: File name for tracebacks.
+            on: The instance, such as ``algo-2``; None is the head. Each instance has a namespace of its own.
 
         Returns:
-            Its ``text``, its ``outputs`` with pictures and HTML, and as ``result`` what the last line shows.
+            All output as ``text``, and as ``outputs`` with pictures and HTML; ``result`` is the value of the last line.
 
         Raises:
-            Exception: What it raised, with the remote traceback among its notes.
+            Exception: The exception of the cell, with the remote traceback as a note.
         """
-        # Source, and no pickle: so this works from another Python than the session's, too.
+        # The cell travels as source, not as a pickle, so the client may run another Python than the session.
         call = self.cell(source, args=args, filename=filename, on=on)
         call.show()
         return call.result()
@@ -178,12 +183,12 @@ class SessionNamespace(ConnectedSession):
     def cell(
         self, source: str, *, args: Sequence[str] = (), filename: str = "", on: str | None = None
     ) -> "Call[CellResult]":
-        """Do what ``exec`` does, but do not wait, and print nothing.
+        """Start a cell as ``exec`` does, and return its future without waiting or printing.
 
         Raises:
-            InvalidRequest: The source is no text, or ``args`` is one: its letters would be the arguments.
+            InvalidRequest: The source is not a string, or ``args`` is one.
         """
-        # An empty cell is a cell, as in a notebook; a function that was meant for run() is none.
+        # An empty cell is allowed, as in a notebook. A string of arguments would be split into its letters.
         if not isinstance(source, str):
             raise InvalidRequest(f"exec: source must be a text of Python, got {source!r}; a function is for run(…)")
         if isinstance(args, str):
@@ -195,19 +200,19 @@ class SessionNamespace(ConnectedSession):
         return self._opened.call(request, [source.encode()])
 
     def push(self, on: str | None = None, /, **values: Any) -> None:
-        """Put values into the namespace, by their names.
+        """Store values in the namespace by name.
 
         Args:
-            on: The instance; None is the head. By its place alone, so that a value may have any name.
-            values: Each under the name that it gets.
+            on: The instance; None is the head. Positional-only, so that a value may be named ``on``.
+            values: The values by name.
 
         Raises:
-            InvalidRequest: One cannot be pickled (the message says which, by its path), or there is none.
+            InvalidRequest: There is no value, or one cannot be pickled; the message contains its path.
         """
         check_instance("push", on)
         if not values:
             raise InvalidRequest("push: there is no value to push; push(model=model), say")
-        # Before anything is pickled: another Python reads bytecode wrongly, and not always with an error.
+        # Checked before pickling, because another Python misreads bytecode, not always with an error.
         self._opened.check_python("what is pushed")
         self._opened.check_ray(dict, (), values)
         pickled = parcel_of_call(dict, (), values, what="what is pushed")
@@ -216,15 +221,15 @@ class SessionNamespace(ConnectedSession):
         self._opened.call(request, pickled).result()
 
     def pull(self, *names: str, on: str | None = None) -> Any:
-        """Return a value of the namespace; of several names, a tuple.
+        """Return a value of the namespace, or a tuple of several.
 
         Args:
-            names: In the namespace.
+            names: Names in the namespace.
             on: The instance; None is the head.
 
         Raises:
-            InvalidRequest: No name is given, or one is none.
-            NameError: There is none of that name.
+            InvalidRequest: There is no name, or one is not a string.
+            NameError: The namespace does not have such a name.
         """
         check_instance("pull", on)
         if not names:
@@ -234,21 +239,21 @@ class SessionNamespace(ConnectedSession):
         self._opened.check_python("what is pulled")
         name = f"pull of {', '.join(names)}"
         request = CallRequest(kind=PULL, name=name, python=self._opened.pickles, host=on or "")
-        # All in one request, so that they are of one moment: between two, another client's cell may run.
+        # One request for all names, because another client's cell could run between two requests.
         values: Mapping[str, Any] = self._opened.call(request, [json.dumps(names).encode()]).result()
         return values[names[0]] if len(names) == 1 else tuple(values[name] for name in names)
 
     def complete(self, text: str) -> list[str]:
-        """Return how ``text``, a name of the namespace or ``name.attribute``, may go on."""
-        # Empty is a text, too: Tab at the begin of a line.
+        """Return completions of ``text``, a name of the namespace or ``name.attribute``."""
+        # An empty text is allowed: Tab at the start of a line.
         if not isinstance(text, str):
             raise InvalidRequest(f"complete: a text is completed, got {text!r}; complete('mod'), say")
         return [str(match) for match in self._opened.ask("POST", "/complete", json={"text": text})["matches"]]
 
     def interrupt(self) -> int:
-        """Interrupt the cells that run or wait, of all clients; return how many."""
+        """Interrupt the running and waiting cells of all clients; return how many."""
         cells = [status for status in self._opened.statuses() if status.kind == CELL and status.state != DONE]
-        # The last first: one that waits would begin as soon as the one before it is interrupted.
+        # The last cell first: a waiting cell would start as soon as the cell before it is interrupted.
         for status in reversed(cells):
             self._opened.ask("POST", f"/calls/{status.id}/interrupt")
         return len(cells)

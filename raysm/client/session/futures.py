@@ -1,4 +1,4 @@
-"""Many calls of sessions at once: as they end, all their results, their progress."""
+"""Wait for many calls at once: ``as_completed``, ``gather`` and ``progress``."""
 
 import queue
 import sys
@@ -18,15 +18,15 @@ DRAWN_S = 0.2
 
 
 def as_completed(calls: Iterable[Call[T]], timeout: float | None = None) -> Iterator[Call[T]]:
-    """Yield calls as they end, in whatever way.
+    """Yield calls as they end, whether they succeed or fail.
 
     Args:
-        calls: Of any sessions.
-        timeout: Seconds for all of them; None waits without end.
+        calls: Calls of any sessions.
+        timeout: Seconds for all of them; None waits without limit.
 
     Raises:
-        InvalidRequest: Something is no call.
-        NotDone: A TimeoutError: some calls have not ended within ``timeout``; they go on.
+        InvalidRequest: An element is not a call.
+        NotDone: A TimeoutError: some calls are still running after ``timeout`` seconds.
     """
     waited = _checked("as_completed", calls)
     deadline(timeout)
@@ -43,15 +43,15 @@ def as_completed(calls: Iterable[Call[T]], timeout: float | None = None) -> Iter
 
 
 def gather(calls: Any, *, return_exceptions: bool = False) -> Any:
-    """Wait for all calls, and return their values.
+    """Wait for all calls and return their values.
 
     Args:
-        calls: In a list, or in a dictionary, whose values they are; the result has the same form.
-        return_exceptions: Whether an exception is a value like any other; else the first one is raised.
+        calls: A list of calls, or a dictionary whose values are calls. The result has the same form.
+        return_exceptions: Return exceptions as values; otherwise the first one is raised.
 
     Raises:
-        InvalidRequest: Something is no call.
-        Exception: What a call raised, with the remote traceback among its notes.
+        InvalidRequest: An element is not a call.
+        Exception: The exception of a call, with the remote traceback as a note.
     """
     if isinstance(calls, Mapping):
         values = gather(list(calls.values()), return_exceptions=return_exceptions)
@@ -60,21 +60,21 @@ def gather(calls: Any, *, return_exceptions: bool = False) -> Any:
     _checked("gather", waited)
     if return_exceptions:
         return [call.result() if (error := call.exception()) is None else error for call in waited]
-    # As they end, so that a failure does not wait for slower calls.
+    # In the order of their ends, so that a failure does not wait for slower calls.
     for call in as_completed(waited):
         call.result()
     return [call.result() for call in waited]
 
 
 def progress(calls: Iterable[Call[Any]], out: TextIO | None = None) -> None:
-    """Draw a bar on one line until all calls have ended; Ctrl-C ends the drawing, and the calls go on.
+    """Draw a progress bar until all calls have ended; Ctrl-C stops the bar, and the calls keep running.
 
     Args:
-        calls: Of any sessions.
-        out: None is stderr.
+        calls: Calls of any sessions.
+        out: Where to draw; None is stderr.
 
     Raises:
-        InvalidRequest: Something is no call.
+        InvalidRequest: An element is not a call.
     """
     waited, began_s = _checked("progress", calls), time.monotonic()
     news = threading.Event()
@@ -95,7 +95,7 @@ def progress(calls: Iterable[Call[Any]], out: TextIO | None = None) -> None:
         if len(done) == len(waited):
             return
         news.wait()
-        # Of calls of milliseconds, several at a time.
+        # Limits the redraws if calls take only milliseconds.
         time.sleep(DRAWN_S)
 
 

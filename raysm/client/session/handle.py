@@ -1,6 +1,6 @@
-"""``raysm.Session``: a cluster that stays, called in milliseconds from wherever its user is.
+"""``raysm.Session``: the handle of a cluster that stays up for many calls.
 
-Nothing of a session lives in the handle: another process has all of it by ``raysm.Session.attach(name)``.
+The handle holds no state of the session: another process gets an equal handle with ``raysm.Session.attach(name)``.
 """
 
 import contextlib
@@ -31,19 +31,19 @@ from raysm.request.options import check_names
 __all__ = ["Session"]
 
 INTERRUPTED_S = 5.0
-"""How long ``close`` waits for calls that it interrupts: the head gives them two seconds, then it gives them up."""
+"""How long ``close`` waits for the calls that it interrupts. The head abandons them after two seconds."""
 
 CLOSED_S = 10.0
-"""How long ``close`` waits for the end of the job: on this machine that takes a second or two."""
+"""How long ``close`` waits for the end of the job, which takes a second or two on this machine."""
 
 _log = logging.getLogger("raysm")
 
 
 class Session(SessionFunctions, SessionNamespace):
-    """A cluster that stays up for calls, cells and maps; a context manager, at whose end it is closed.
+    """A cluster that stays up for calls, cells and maps. As a context manager it starts and closes the session.
 
     Attributes:
-        limits: When it ends by itself.
+        limits: When the session ends by itself.
     """
 
     def __init__(
@@ -57,21 +57,22 @@ class Session(SessionFunctions, SessionNamespace):
         max_runtime_s: int | None = None,
         **options: Unpack[SubmitOptions],
     ) -> None:
-        """Describe it; ``start``, or the ``with`` block, sends its job.
+        """Describe a session; ``start`` or the ``with`` block submits its job.
 
         Args:
             on: ``AWS(…)`` or ``Local(…)``; None is ``Local()``.
-            idle_timeout_s: Seconds without a call after which it ends, while a client is attached.
-            idle_timeout_detached_s: The same while none is: its laptop is closed, or its program has died.
-            budget_usd: What it may cost from the start of its head; None is no limit.
-            price_per_hour: What one instance costs, USD; None is what raysm's table of public prices says.
-            max_runtime_s: Seconds for which its job may run, whatever happens; None is a day.
-            options: Those of a job, as ``raysm.client.options.SubmitOptions`` lists them.
+            idle_timeout_s: The session ends after this many seconds without a call while a client is attached.
+            idle_timeout_detached_s: The same while no client is attached, because its laptop sleeps or its program
+                ended.
+            budget_usd: Maximum cost from the start of the head; None is no limit.
+            price_per_hour: Price of one instance in USD; None uses raysm's table of public prices.
+            max_runtime_s: Maximum run time of the job in seconds; None is a day.
+            options: Options of the job, as in ``raysm.client.options.SubmitOptions``.
 
         Raises:
-            InvalidRequest: It takes no such option.
+            InvalidRequest: An option does not exist.
         """
-        # Both kinds at once: a typing error in the name of a limit is not one of submit's options.
+        # Checked against the names of both, so that a misspelled limit gets the right suggestion.
         limit_names = {field.name for field in dataclasses.fields(SessionLimits)}
         check_names("raysm.Session", [*limit_names, *SubmitOptions.__annotations__], options)
         self.limits = SessionLimits(
@@ -82,9 +83,8 @@ class Session(SessionFunctions, SessionNamespace):
             max_runtime_s=max_runtime_s,
         )
         self._options: dict[str, Any] = dict(options)
-        # As a task's name it would be lost among the options: sessions are found by it.
         self._name: str | None = self._options.pop("name", None)
-        # Connected here: a target that cannot be is said where the session is described.
+        # Connected here, so that an invalid target fails where the session is described.
         self._service = connect(on)
         self._open: Opened | None = None
         self._dashboard: Any = None
@@ -92,18 +92,18 @@ class Session(SessionFunctions, SessionNamespace):
 
     @classmethod
     def attach(cls, name: str, on: Target | Service | None = None) -> Self:
-        """Return the handle on a session that runs.
+        """Connect to a running session.
 
         Args:
-            name: As it was named, or its job.
-            on: Where it is; None is the embedded SageMaker of this machine.
+            name: The name of the session or of its job.
+            on: The target where it runs; None is the embedded SageMaker of this machine.
 
         Raises:
-            JobNotFound: There is none of that name; the message has the nearest ones.
-            SessionEnded: It is just ending.
+            JobNotFound: No running session has this name; the message lists similar names.
+            SessionEnded: The session is ending.
         """
         check_text("raysm.Session.attach: a name", name, "attach('digits')")
-        # No options: of a session that runs they are decided, and what it says of itself counts.
+        # Without options, which were decided when the session started.
         session = cls(on=on)
         job = find(session._service, name)
         session._name = job.tags.get(TASK_TAG, name)
@@ -111,22 +111,22 @@ class Session(SessionFunctions, SessionNamespace):
         return session
 
     def start(self, show: Show | None = None) -> Self:
-        """Send its job, and wait until it takes calls; why a job waits is a warning of the logger ``raysm``.
+        """Submit the job of the session, and wait until it accepts calls.
 
         Args:
-            show: Called with what the job says of itself meanwhile; None tells it to the logger ``raysm``, once the
-                start has taken some seconds.
+            show: Called with the job's events meanwhile. None logs them with the logger ``raysm`` if the start takes
+                more than some seconds.
 
         Raises:
-            InvalidRequest: What was asked for cannot be, or the name is taken; nothing was sent.
-            JobFailed: Its job ended before it took calls.
+            InvalidRequest: The request is invalid, or the name is taken. Nothing was sent.
+            JobFailed: The job ended before the session accepted calls.
         """
         if self._open is not None:
             return self
         require_aiohttp()
-        # First, as it looks at the name: what cannot be one at all is no question for the service.
+        # Validates the name before the service is asked for it.
         ready = prepared(self._name, self.limits, self._service, self._options)
-        # Whoever names none takes none away: the job's own name is the only one of its kind.
+        # Without a name the session is called like its job, whose name is unique.
         if self._name is not None:
             check_free(self._service, self._name)
         self._begin(ready.send(), show)
@@ -136,7 +136,7 @@ class Session(SessionFunctions, SessionNamespace):
         try:
             self._connect(job, show)
         except BaseException:
-            # Ctrl-C too: nobody would know of it any more, and it would go on costing.
+            # After Ctrl-C, too: without a handle the job would keep running and costing money.
             try:
                 job.cancel()
             except RaysmError as error:
@@ -172,42 +172,43 @@ class Session(SessionFunctions, SessionNamespace):
     # Files and commands
 
     def put(self, local: str | Path, remote: str | None = None) -> str:
-        """Send a file, or a folder with what is in it, to where calls and cells run; return its path there.
+        """Send a file or a folder to the folder where calls and cells run; return its path there.
 
         Args:
-            local: Here.
-            remote: There; None is its own name.
+            local: Path on this machine.
+            remote: Path on the head; None keeps the name.
         """
         return self._opened.files.put(_path("put: a file", local), remote)
 
     def get(self, remote: str, local: str | Path = ".") -> Path:
-        """Bring a file from where calls and cells run; return its path here.
+        """Fetch a file from the folder where calls and cells run; return its path here.
 
         Args:
-            remote: There.
-            local: Here: a file, or a folder.
+            remote: Path on the head.
+            local: A file or a folder on this machine.
         """
         check_text("get: a file of there", remote, "get('out.csv')")
         return self._opened.files.get(remote, _path("get: a file of here", local))
 
     def shell(self, command: str, on: str | None = None) -> int:
-        """Run a command on an instance, print what it printed, and return its exit code; Ctrl-C interrupts it.
+        """Run a shell command on an instance, print its output at its end, and return its exit code.
 
-        Of what it printed it is the last MiB: a command that prints more is to write it into a file, for ``get``.
+        Ctrl-C interrupts the command. Only the last MiB of the output is printed; redirect more to a file, and fetch
+        that with ``get``.
 
         Args:
-            command: For the shell.
-            on: The instance, ``algo-2``; None is the head.
+            command: The command line.
+            on: The instance, such as ``algo-2``; None is the head.
 
         Raises:
-            InvalidRequest: It is no text, or there is no such instance.
+            InvalidRequest: The command is not a string, or the instance does not exist.
         """
         check_text("shell: a command", command, "shell('nvidia-smi')")
         check_instance("shell", on)
-        # The beginning of the command is its name: a script of a page would fill every list of calls.
+        # The name is shortened, because the command may be a long script.
         request = CallRequest(kind=SHELL, name=command[:60], host=on or "")
         call = self._opened.call(request, [command.encode()])
-        # It prints nothing before its end; but Ctrl-C interrupts it so, as it does a function and a cell.
+        # A command prints nothing before its end, but show() makes Ctrl-C interrupt it.
         call.show()
         done: Mapping[str, Any] = call.result()
         print(done["output"], end="")  # noqa: T201
@@ -219,14 +220,15 @@ class Session(SessionFunctions, SessionNamespace):
         return self._dashboard
 
     def jupyter(self) -> Any:
-        """Return JupyterLab on the head, at an address of this machine; its kernels join the session's Ray.
+        """Open JupyterLab on the head at an address of this machine.
 
-        ``.url`` is its address, ``.close()`` shows it no more, and so does the end of a ``with`` block or of this
-        process. Its notebooks lie where calls and cells run, and end with the session: ``get`` brings them here.
+        ``.url`` is the address. ``.close()``, the end of a ``with`` block or of this process closes it. Its kernels
+        join the session's Ray. Notebooks are kept in the folder of calls and cells until the session ends; fetch them
+        with ``get``.
 
         Raises:
             InvalidRequest: The head has no JupyterLab.
-            RaysmError: It does not start.
+            RaysmError: JupyterLab does not start.
         """
         opened = self._opened
         return pkgutil.resolve_name("raysm.views.jupyter:open_jupyter")(
@@ -234,47 +236,47 @@ class Session(SessionFunctions, SessionNamespace):
         )
 
     def tunnel(self, port: int, on: str | None = None, local_port: int = 0) -> Tunnel:
-        """Open a way to a port of one of its instances; see ``Job.tunnel``."""
+        """Open a tunnel to a port of an instance; see ``Job.tunnel``."""
         check_instance("tunnel", on)
         return self.job.tunnel(port, on=on or self.state.hosts[0], local_port=local_port)
 
-    # Its end
+    # The end of the session
 
     def keep(self, minutes: float) -> SessionState:
-        """Put off the idle end: for so many minutes from now it does not come. Budget and max_runtime_s stay.
+        """Prevent an idle end for the next ``minutes``. ``budget_usd`` and ``max_runtime_s`` still apply.
 
         Raises:
-            InvalidRequest: ``minutes`` is no number above 0.
+            InvalidRequest: ``minutes`` is not a number above 0.
         """
         check_number("keep: minutes", minutes, example="keep(minutes=60)")
         return as_state(self._opened.ask("POST", "/keep", json={"seconds": 60 * minutes}))
 
     def close(self) -> None:
-        """End it, and its job; calls that run are interrupted, and end with SessionEnded.
+        """End the session and its job. Running calls are interrupted, and raise SessionEnded.
 
-        One that has ended already is as good; of one whose head does not take it, the job is stopped.
+        This is a no-op if the session has ended. If the head does not answer, the job is stopped instead.
         """
         if self._open is None:
             return
         opened, self._open = self._open, None
         try:
             opened.end_session()
-            # Before the connection is: how they ended would never be known.
+            # The outcomes of the calls need the connection.
             opened.await_calls(INTERRUPTED_S)
         except SessionEnded:
             pass
         except RaysmError as error:
-            # It would go on costing until it is idle, or for ever: the service can end its job without it.
+            # The service can stop the job without its head; otherwise the session would keep costing money.
             _log.warning("the session %s cannot be told to end, its job is stopped instead: %s", opened.job.name, error)
             opened.job.cancel()
         finally:
             opened.close()
-        # On AWS a job takes minutes to stop: it was told to, and nobody needs to wait for that.
+        # On AWS the job takes minutes to stop, and does so without this process.
         with contextlib.suppress(NotDone):
             opened.job.wait(CLOSED_S)
 
     def detach(self) -> None:
-        """Leave it to itself: it ends when it has been idle, and ``attach`` finds it until then."""
+        """Disconnect and leave the session running; ``attach`` finds it until it ends."""
         if self._open is not None:
             opened, self._open = self._open, None
             opened.close()

@@ -1,8 +1,8 @@
-"""A function over many items in a session: batches are under way while results are taken.
+"""Map a function over many items in a session, in batches.
 
-At most ``window`` batches are under way or wait to be taken at any moment, so memory depends neither on the number of
-items nor on how fast the caller takes results. Batches grow until each takes a fraction of a second, so that an item of
-microseconds does not pay for its own request, and one of minutes does not wait for others.
+At most ``window`` batches run or wait to be taken at any moment, so memory depends neither on the number of items nor
+on how fast the caller takes results. Batches grow until each takes a fraction of a second: short items share a request,
+and long items do not wait for others.
 """
 
 import contextlib
@@ -21,31 +21,31 @@ from raysm.errors import RaysmError
 __all__ = ["BatchSize", "MapOptions", "Mapped"]
 
 WANTED_S = 0.2
-"""How long a batch is to take: long beside a request's milliseconds, short beside anybody's patience."""
+"""The desired run time of a batch: long compared to a request, and short for the user."""
 
-# A request's own milliseconds are microseconds an item by then: a larger batch gains nothing.
-MOST_ITEMS = 1000
-MOST_BYTES = 256 << 10
-"""Of one batch: a window of them has to fit into memory, and through a tunnel of 0.7 MB/s."""
+# A request takes milliseconds, which are microseconds per item then: larger batches gain nothing.
+MAX_ITEMS = 1000
+MAX_BYTES = 256 << 10
+"""Maximum size of a batch: a window of batches must fit into memory, and through a tunnel of 0.7 MB/s."""
 
-GROWTH = 8
-"""By which a batch may be larger than the one that was measured: the first items often take longest."""
+MAX_GROWTH = 8
+"""Maximum growth from one batch to the next, because the first items often take longest."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MapOptions:
-    """How items are worked on.
+    """The options of a map.
 
     Raises:
-        InvalidRequest: A number is out of its range.
+        InvalidRequest: A number is out of range.
     """
 
     ordered: bool = True
-    """Whether results come in the order of the items; else as they are finished."""
+    """Yield results in the order of the items; otherwise as they finish."""
     retries: int = 0
-    """How often an item is tried again whose function raised. One whose process died is tried three times anyhow."""
+    """How often to retry an item whose function raised. Deaths of processes are retried separately."""
     return_exceptions: bool = False
-    """Whether an exception is a result like any other; else the first one ends the map."""
+    """Yield exceptions as results; otherwise the first one ends the map."""
     num_cpus: float = 1.0
     """CPUs for each process."""
     num_gpus: float = 0.0
@@ -57,14 +57,14 @@ class MapOptions:
             check_number(f"map: {name}", getattr(self, name), example=f"{name}=1")
 
     def request(self, name: str, python: str, function: str, first: int, unpack: bool = False) -> CallRequest:
-        """Return what is asked for of one batch.
+        """Build the request of one batch.
 
         Args:
-            name: Of the function.
-            python: Who pickled it.
-            function: The digest under which it was sent.
-            first: The number of the batch's first item.
-            unpack: Whether each item is a tuple of arguments.
+            name: Name of the function.
+            python: Version of the Python that pickled it.
+            function: Digest under which it was sent.
+            first: Index of the batch's first item.
+            unpack: Each item is a tuple of arguments.
         """
         return CallRequest(
             kind=BATCH,
@@ -81,17 +81,17 @@ class MapOptions:
 
 
 class BatchSize:
-    """How many items the next batch has, by what earlier ones took."""
+    """The number of items of the next batch, from the run times of earlier batches."""
 
     def __init__(self) -> None:
-        # Nobody knows how long an item takes: one is tried first.
+        # The first batch measures one item.
         self.items = 1
 
     def learn(self, items: int, took_s: float) -> None:
-        """Take what a batch of ``items`` took."""
-        fitting = int(WANTED_S * items / took_s) if took_s > 0 else MOST_ITEMS
-        # One slow batch halves the size at most: it may have waited for a core.
-        self.items = max(1, min(fitting, items * GROWTH, MOST_ITEMS), min(self.items // 2, MOST_ITEMS))
+        """Adapt the size to a batch of ``items`` that took ``took_s``."""
+        fitting = int(WANTED_S * items / took_s) if took_s > 0 else MAX_ITEMS
+        # A slow batch at most halves the size, because it may have waited for a core.
+        self.items = max(1, min(fitting, items * MAX_GROWTH, MAX_ITEMS), min(self.items // 2, MAX_ITEMS))
 
 
 @dataclass(slots=True)
@@ -104,10 +104,10 @@ class _Batch:
 
 
 class Mapped:
-    """One map: an iterator over its results.
+    """One map: sends batches and yields results.
 
     Attributes:
-        window: Batches under way at a time, at most.
+        window: Maximum number of batches that run or wait to be taken.
     """
 
     def __init__(
@@ -121,18 +121,18 @@ class Mapped:
         line: Line,
         pickled: Callable[[Any, str], bytes],
     ) -> None:
-        """Take nothing yet.
+        """Create the map; ``results`` starts it.
 
         Args:
-            items: Any number.
-            options: How they are worked on.
-            window: Batches under way at a time.
-            submit: Sends a batch: the number of its first item, and the pickled list of pickled items.
-            name: Of the function.
-            line: To the session.
-            pickled: Pickles an item, which it calls by the name that it gets.
+            items: The items.
+            options: The options of the map.
+            window: Maximum number of batches that run or wait to be taken.
+            submit: Sends a batch: the index of its first item, and the pickled list of pickled items.
+            name: Name of the function.
+            line: The connection with the session.
+            pickled: Pickles an item; the second argument is its name in messages.
         """
-        # A batch counts until its results are taken: so a slow reader holds back what is sent.
+        # A batch counts until its results are taken, so a slow caller slows down the sending.
         self.window = window
         self._items = enumerate(items)
         self._options, self._submit, self._pickle = options, submit, pickled
@@ -143,7 +143,7 @@ class Mapped:
         self._is_exhausted = False
 
     def results(self) -> Iterator[Any]:
-        """Yield the results; who takes no more of them ends what is under way."""
+        """Yield the results; closing the iterator interrupts the running batches."""
         numbers = itertools.count()
         number = 0
         try:
@@ -153,7 +153,7 @@ class Mapped:
                 if not self._under_way:
                     return
                 batch = self._take(number)
-                # Not strict: where an item ends the map, the server tells of none behind it.
+                # Not strict, because there are no outcomes after an item that ends the map.
                 for item, outcome in zip(batch.items, batch.outcomes or (), strict=False):
                     yield self._result(outcome, item)
                 del self._under_way[batch.number]
@@ -162,12 +162,12 @@ class Mapped:
             self._cancel()
 
     def _take(self, number: int) -> _Batch:
-        """Wait for the batch that comes next."""
+        """Wait for the next batch whose results are due."""
         while True:
             ready = self._under_way.get(number) if self._options.ordered else self._any_ready()
             if ready is not None and ready.outcomes is not None:
                 return ready
-            # Not ``call.result()`` of the wanted one: others that end meanwhile tell how long the next batch may be.
+            # Not call.result() of the wanted batch, because every batch that ends adapts the batch size.
             batch = self._ended.get()
             batch.outcomes = self._read(batch)
 
@@ -175,12 +175,12 @@ class Mapped:
         return next((batch for batch in self._under_way.values() if batch.outcomes is not None), None)
 
     def _send(self, number: int) -> bool:
-        """Send a further batch; return whether there was an item for it."""
+        """Send another batch; return False if there are no more items."""
         if self._is_exhausted:
             return False
         first, items, pickled, size = 0, [], [], 0  # type: ignore[var-annotated]
-        while len(items) < self._size.items and size < MOST_BYTES:
-            # One at a time, and no more than the batch takes: what yields them may be endless, or read a file.
+        while len(items) < self._size.items and size < MAX_BYTES:
+            # Items are taken one at a time, because the iterable may be endless.
             entry = next(self._items, None)
             if entry is None:
                 self._is_exhausted = True
@@ -188,7 +188,7 @@ class Mapped:
             if not items:
                 first = entry[0]
             items.append(entry[1])
-            # Each by itself: one item that cannot be pickled is named, and one that cannot be read there fails alone.
+            # Pickled one by one, so that an error names the item, and an item that cannot be loaded fails alone.
             pickled.append(self._pickle(entry[1], f"item {entry[0]}"))
             size += len(pickled[-1])
         if not items:
@@ -196,7 +196,7 @@ class Mapped:
         batch = _Batch(number, first, items)
         self._under_way[number] = batch
         batch.call = self._submit(first, pickle.dumps(pickled))
-        # A queue, since the callback comes from the loop's thread and the results are taken in the user's.
+        # A queue, because the callback runs in the connection's thread and the user takes results in another.
         batch.call.add_done_callback(lambda _: self._ended.put(batch))
         return True
 
@@ -205,7 +205,7 @@ class Mapped:
         _, outcome = batch.call.outcome()
         if outcome.error is not None:
             raise self._error(outcome.error, outcome.pickled)
-        # Bytes of the session's own, not the user's values: those are read one by one, where each is taken.
+        # Plain bytes and a number. The user's values are loaded one by one when they are taken.
         took_s, outcomes = pickle.loads(outcome.pickled)
         self._size.learn(len(batch.items), took_s)
         return [Outcome.decode(encoded) for encoded in outcomes]
@@ -215,7 +215,7 @@ class Mapped:
             return value_of(outcome, self._name, self._line.loads)
         error = self._error(outcome.error, outcome.pickled)
         shown = repr(item)
-        # An item may be an array of gigabytes whose repr is a screen or more.
+        # The repr of an item may be very long.
         error.add_note(f"item {outcome.error.item}: {shown if len(shown) <= 200 else shown[:197] + '...'}")
         if not self._options.return_exceptions:
             raise error
@@ -227,6 +227,6 @@ class Mapped:
     def _cancel(self) -> None:
         for batch in self._under_way.values():
             if batch.call is not None and not batch.call.done():
-                # A session that has ended has none under way; and what ended the map is what its caller is to hear.
+                # The caller gets the error that ended the map, not a failure to cancel.
                 with contextlib.suppress(RaysmError):
                     batch.call.cancel()

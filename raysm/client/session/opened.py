@@ -1,8 +1,8 @@
-"""An open session: the way to its server, the connection, and the calls under way.
+"""An open session: the route to its server, the connection, and the running calls.
 
-The client connects directly if the server listens on this machine, and otherwise through the job's tunnel. The target
-does not decide which: instances that are processes share this machine's loopback, those in network namespaces and
-containers do not. So the program at the port has to prove that it has the job's token, as on every connection.
+The client connects directly if the server listens on this machine's loopback, and otherwise through the job's tunnel.
+Instances that are processes share this loopback; instances in network namespaces and containers do not. To find out,
+the client connects to the port and asks the program there to prove that it has the job's token.
 """
 
 import asyncio
@@ -37,20 +37,20 @@ __all__ = ["Opened", "as_state", "way_to_server"]
 LOOPBACK = "127.0.0.1"
 
 ANSWER_S = 2.0
-"""A server of this machine answers in milliseconds; one that is busier than that is reached through the tunnel, too."""
+"""How long to wait for a server on this machine, which usually answers in milliseconds, before using the tunnel."""
 
 
 @contextlib.contextmanager
 def way_to_server(job: Job, token: str, place: tuple[str, int]) -> Iterator[Callable[[], str]]:
-    """Yield what returns the address, ``127.0.0.1:PORT``, at each moment.
+    """Yield a function that returns the current address of the server, ``127.0.0.1:PORT``.
 
     Args:
-        job: The session's.
-        token: The job's.
+        job: The session's job.
+        token: The job's token.
         place: The name of the head, and the server's port on its loopback.
 
     Raises:
-        InvalidRequest: The job lets nobody in.
+        InvalidRequest: The job does not allow tunnels.
         ServiceError: The service refuses the tunnel.
     """
     host, port = place
@@ -62,7 +62,7 @@ def way_to_server(job: Job, token: str, place: tuple[str, int]) -> Iterator[Call
 
 
 def _is_here(port: int, token: str) -> bool:
-    # In a loop of its own: the caller may be in one, as every notebook is.
+    # In a loop of its own, because the caller may already be in one, as in a notebook.
     loop = LoopThread("session port")
     try:
         loop.run(_prove(port, token))
@@ -79,26 +79,26 @@ async def _prove(port: int, token: str) -> None:
     connection.close()
 
 
-# A head that is away would be waited for by the wire's whole patience of minutes.
 GOODBYE_S = 10.0
+"""How long to wait for the head at the end. The wire itself would retry for minutes."""
 
 _log = logging.getLogger("raysm")
 
 
 class Opened:
-    """The connection to one session, and what it is made of."""
+    """The connection to one session."""
 
     def __init__(self, job: Job, name: str, place: tuple[str, int], here: Versions | None = None) -> None:
-        """Find the way; ``begin`` connects.
+        """Open a route to the server; ``begin`` connects.
 
         Args:
-            job: The session's.
-            name: The session's, for people.
+            job: The session's job.
+            name: The session's name, for messages.
             place: The name of the head, and the server's port on its loopback.
-            here: What this end runs; None is what this process does.
+            here: The client's versions; None are those of this process.
         """
         self.job, self._here = job, here or Versions.here()
-        # While a request waits, its call has to be known, and no longer.
+        # To deliver output. Weak, so that calls are freed when their users drop them.
         self._calls: weakref.WeakValueDictionary[str, Call[Any]] = weakref.WeakValueDictionary()
         self._sending: set[Any] = set()
         self._is_ended_here = False
@@ -106,17 +106,17 @@ class Opened:
         token = token_of(job).strip()
         self.address = address = self._exit.enter_context(way_to_server(job, token, place))
         self._loop = LoopThread(f"session {name}")
-        # Behind the way on the stack: so the loop, whose connections go through it, ends first.
+        # After the tunnel on the stack, so that the loop closes first: its connections use the tunnel.
         self._exit.callback(self._loop.close)
         self.open_connection = functools.partial(connect_proved, token=token, server_port=place[1])
         wire = Wire(
             address,
             token,
             place[1],
-            # One name for each handle: the session counts clients by it, and two of one process are two.
+            # A new id for each handle, because the session counts clients by id.
             secrets.token_hex(8),
             lambda: why_ended(job, name),
-            self._hear,
+            self._on_message,
         )
         self.line = Line(self._loop, wire, name)
         project = job.tags.get(PROJECT_TAG, "default")
@@ -128,7 +128,7 @@ class Opened:
         """Connect, and compare versions.
 
         Raises:
-            SessionEnded: It is ending.
+            SessionEnded: The session is ending.
         """
         self._loop.run(self.line.wire.open())
         state = self.state()
@@ -136,79 +136,79 @@ class Opened:
             raise SessionEnded(f"the session {self.line.session} is closing: {state.closing}")
         self._there, versions = state.versions, self._here
         self.line = replace(self.line, loads=reader(versions.ray, self._there.ray))
-        # A warning only: pickles of another cloudpickle mostly work, of another Python's bytecode they do not.
+        # Only a warning: pickles of another cloudpickle usually work.
         of_session, of_caller = self._there.cloudpickle, versions.cloudpickle
         if of_caller and of_session != of_caller:
             _log.warning("the session %s has cloudpickle %s, and here is %s", self.line.session, of_session, of_caller)
 
     def await_calls(self, timeout_s: float) -> None:
-        """Wait until each call that is under way from here has ended, for so many seconds all in all."""
+        """Wait up to ``timeout_s`` in total for the running calls of this handle to end."""
         until_s = time.monotonic() + timeout_s
-        # A copy, made at once: those that end leave the set, in the connection's thread.
+        # A copy, because the connection's thread removes calls from the set when they end.
         for call in list(self._sending):
             call.wait(max(0.0, until_s - time.monotonic()))
 
     def end_session(self) -> None:
-        """Have the session end, for all."""
-        # Before it is asked: its word of the end may come before its answer, and is no news to who wants it.
+        """End the session for all clients."""
+        # Set first: the session's notice of the end may arrive before the answer, and need not be logged.
         self._is_ended_here = True
         self.ask("POST", "/close", json={"why": "it was closed"})
 
     def close(self) -> None:
-        """Say goodbye; the session goes on."""
+        """Disconnect; the session goes on."""
         with contextlib.suppress(Exception):
             self._loop.run(self.line.wire.close(), GOODBYE_S)
         self._exit.close()
 
-    def _hear(self, message: Mapping[str, Any]) -> None:
-        # By the log: a print would stand in the middle of what a cell prints.
+    def _on_message(self, message: Mapping[str, Any]) -> None:
+        # Logged, because printed notices would mix with the output of a cell.
         if "notice" in message:
             if not self._is_ended_here:
                 _log.warning("%s: %s", self.line.session, message["notice"])
             return
         call = self._calls.get(message["call"])
         if call is not None:
-            call.hear(message["start"], message["stream"], message["text"])
+            call.on_output(message["start"], message["stream"], message["text"])
 
     def ask(self, method: str, path: str, **how: Any) -> Any:
-        """Make a request; return the JSON that answers it, and raise what ``Wire.request`` does."""
+        """Make a request and return the JSON of its answer; raises like ``Wire.request``."""
         return self._loop.run(self.line.wire.json(method, path, **how))
 
     def state(self) -> SessionState:
-        """Ask how it is."""
+        """Return the state of the session."""
         return as_state(self.ask("GET", "/session"))
 
     def statuses(self) -> list[CallStatus]:
-        """Ask for all calls that it knows, in the order in which they came."""
+        """Return the status of all calls that the session knows, oldest first."""
         return [from_json(CallStatus, row, "call") for row in self.ask("GET", "/calls")]
 
     def slots(self, options: MapOptions) -> int:
-        """Ask how many processes of a map run at once.
+        """Return how many processes of a map run at once.
 
         Raises:
-            InvalidRequest: No instance has room for one.
+            InvalidRequest: No instance has room for one process.
         """
         resources = {"num_cpus": options.num_cpus, "num_gpus": options.num_gpus}
         return int(self.ask("GET", "/slots", params=resources)["slots"])
 
     def send_function(self, digest: str, pickled: bytes) -> None:
-        """Send a function of which batches will come, under its digest."""
+        """Send the function of a map, to which its batches refer by the digest."""
         self.ask("PUT", f"/functions/{digest}", data=pickled)
 
     def start_jupyter(self, base: str) -> str:
-        """Start a Jupyter server on the head, whose pages lie below ``base``; return its name.
+        """Start a Jupyter server on the head with the base path ``base``; return its name.
 
         Raises:
             InvalidRequest: The head has no JupyterLab.
-            RaysmError: It does not start.
+            RaysmError: JupyterLab does not start.
         """
         return str(self.ask("POST", "/jupyter", json={"base": base})["name"])
 
     def check_python(self, what: str) -> None:
-        """Refuse to send a pickle to another Python.
+        """Refuse to send a pickle to another version of Python.
 
         Raises:
-            InvalidRequest: The session's is another one.
+            InvalidRequest: The session runs another version of Python.
         """
         assert self._there is not None, "begin() comes first"
         if self._there.pickles != self.pickles:
@@ -221,16 +221,16 @@ class Opened:
     def check_ray(
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], *, first: str = "args[0]"
     ) -> None:
-        """Refuse to send an object of Ray's to another Ray.
+        """Refuse to send an object of Ray to another version of Ray.
 
         Args:
             fn: The function.
             args: Its positional arguments.
             kwargs: Its named arguments.
-            first: What messages call the first of ``args``.
+            first: The name of the first positional argument in messages.
 
         Raises:
-            InvalidRequest: There is one; the message has its path.
+            InvalidRequest: The call contains an object of Ray; the message has its path.
         """
         assert self._there is not None, "begin() comes first"
         of_caller, of_session = self._here.ray, self._there.ray
@@ -246,24 +246,24 @@ class Opened:
             )
 
     def pickled_item(self, item: Any, what: str) -> bytes:
-        """Return an item of a map, pickled; ``what`` is what messages call it.
+        """Return an item of a map, pickled; ``what`` is its name in messages.
 
         Raises:
-            InvalidRequest: It cannot be pickled, or the session's Ray may read it wrongly.
+            InvalidRequest: The item cannot be pickled, or contains an object of another Ray.
         """
         self.check_ray(list, (item,), {}, first=what)
         return pickled_value(item, what)
 
     def call(self, request: CallRequest, body: Sequence[Piece]) -> "Call[Any]":
-        """Have something executed; return the future."""
-        # The id is made here, so that a request that is repeated is known as the same call.
+        """Send a call and return its future."""
+        # The client chooses the id, so that the session recognizes a repeated request.
         call: Call[Any] = Call(secrets.token_hex(16), request.name, self.line, is_cell=request.kind == CELL)
         self._begin(call, call.send(replace(request, client=self.line.wire.client), body))
         return call
 
     def follow(self, status: CallStatus) -> "Call[Any]":
-        """Return the future of a call that somebody has sent."""
-        # The same future for the same call: its callbacks and its output come once.
+        """Return the future of a call that any client has sent."""
+        # One future for each call, so that its output arrives once.
         followed = self._calls.get(status.id)
         if followed is not None:
             return followed
@@ -275,12 +275,12 @@ class Opened:
     def _begin(self, call: "Call[Any]", work: Any) -> None:
         self._calls[call.id] = call
         future = self._loop.start(work)
-        # Held while it is under way: its user may have let go of it, and wait for its callback alone.
+        # Keeps the call alive while it runs, because its user may only wait for a callback.
         self._sending.add(call)
         future.add_done_callback(lambda _: self._sending.discard(call))
 
 
 def as_state(row: Any) -> SessionState:
-    """Return the state that a server has told."""
+    """Decode the state of a session."""
     state: SessionState = from_json(SessionState, row, "session")
     return state

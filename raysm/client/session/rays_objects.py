@@ -20,11 +20,11 @@ RAY = "ray"
 
 
 class RaysObject(Exception):
-    """There is an object of Ray's in a value."""
+    """A value contains an object of Ray."""
 
 
 def culprit_among(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Culprit | None:
-    """Return the first object of Ray's in a call, with its path; None where there is none."""
+    """Return the first object of Ray in a call with its path, or None."""
     with pickling(fn, _refuse) as pickled:
 
         def look(value: Any) -> None:
@@ -32,31 +32,31 @@ def culprit_among(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping
                 pickled(value)
             except RaysObject:
                 raise
-            except Exception:  # its own code: what cannot be pickled at all is said where it is to be sent
+            except Exception:  # a value that cannot be pickled is reported later, when the call is pickled
                 return
 
         return culprit_of_call(fn, args, kwargs, look, _is_of_ray)
 
 
 def _refuse(item: Any) -> None:
-    # The object's class: a class of Ray's travels by its name alone, and is looked up there. A function of its API,
-    # imported by its name, does not: it travels as its own code, and by what Ray has marked it with it is known.
+    # Only instances: Ray's classes are pickled by name, and looked up in the session's Ray. A function of Ray's API
+    # that was imported by name is pickled by value, and is recognized by the objects that Ray has attached to it.
     if _is_rays(type(item).__module__):
         raise RaysObject
 
 
 def reader(of_caller: str, of_session: str) -> Callable[..., Any]:
-    """Return what reads a session's pickles.
+    """Return the function that loads pickles from a session.
 
     Args:
-        of_caller: Ray's version here; empty where there is none.
-        of_session: The session's.
+        of_caller: Ray's version here; empty if Ray is not installed.
+        of_session: Ray's version in the session.
 
     Returns:
-        ``pickle.loads``, or what does the same and raises CallFailed at an object of Ray's.
+        ``pickle.loads``, or a variant that raises CallFailed for an object of Ray.
     """
     if of_caller in ("", of_session):
-        # Without Ray they cannot be read either, and Python's own words for that are as good.
+        # Without Ray, Python's own ImportError says what is missing.
         return pickle.loads
 
     class Unpickler(pickle.Unpickler):

@@ -41,70 +41,70 @@ __all__ = [
     "why_ended",
 ]
 
-LOOKED_AT = 200
-"""Jobs, the latest ones: a session is at most a few days old."""
+MAX_JOBS = 200
+"""How many of the latest jobs are searched for sessions, which are at most a few days old."""
 
-# Not Stopping: who attaches to one that ends would only be told so.
+# Not Stopping, because a session that ends cannot be attached to.
 ACTIVE = (Status.IN_PROGRESS,)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """A session that runs."""
+    """A running session."""
 
     name: str
-    """As its user named it."""
+    """The name of the session."""
     job: str
-    """The job that it is."""
+    """The name of its job."""
     created: datetime
-    """When it was sent."""
+    """When the job was created."""
 
 
 def sessions(service: Service, name: str | None = None) -> Iterator[Found]:
-    """Yield the sessions that run, the latest first.
+    """Yield the running sessions, the latest first.
 
     Args:
-        service: Where.
-        name: Of one; None is all. So only jobs of that name are asked for their tags.
+        service: The service to ask.
+        name: The name of a session or of its job, so that fewer jobs are asked for their tags. None yields all.
     """
-    # The service refuses to look for a name that no job can have.
+    # The service refuses to search for an invalid name.
     if name is not None and not NAME_PATTERN.fullmatch(name):
         return
     beginning = None if name is None else kept_of(name)
-    # ListTrainingJobs filters by a part of the job's name, which begins with the session's, as far as it is kept.
-    for item in service.summaries(TRAINING, contains=beginning, limit=LOOKED_AT):
+    # ListTrainingJobs filters by a part of the job's name, which begins with the possibly shortened session's name.
+    for item in service.summaries(TRAINING, contains=beginning, limit=MAX_JOBS):
         job = str(item[TRAINING.name_key])
         task = task_of(job)
         if Status(item[TRAINING.status_key]) not in ACTIVE or (name is not None and name != job and task != beginning):
             continue
-        # A call of the service for each: ListTrainingJobs tells no tags. So the names are compared first.
+        # Names are compared first, because the tags of each job need another request.
         tags = service.tags(item[TRAINING.arn_key])
         session = tags.get(TASK_TAG, task)
-        # Of long names the beginnings may be the same: the tag has all of it.
+        # The tag has the whole name. Long names may be equal after they were shortened.
         if tags.get(WORKLOAD_TAG) == SessionWorkload.kind and name in (None, session, task, job):
             yield Found(name=session, job=job, created=item["CreationTime"])
 
 
 def find(service: Service, name: str) -> Job:
-    """Return the job of a session, by its name or the job's.
+    """Return the job of a running session by the name of the session or of the job.
 
     Raises:
-        JobNotFound: There is none that runs; the message has the nearest names.
+        JobNotFound: No running session has this name; the message lists similar names.
     """
     for session in sessions(service, name):
         return attach(session.job, service)
     every = [session.name for session in sessions(service)]
-    # 0.6 is difflib's own: below, names that merely share a few letters are proposed.
+    # 0.6 is difflib's default; lower values suggest names that only share a few letters.
     near = difflib.get_close_matches(name, every, n=3, cutoff=0.6)
     hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are: {', '.join(every) or 'none'}"
     raise JobNotFound(f"there is no session {name!r} {service.target.describe()} that runs; {hint}")
 
 
 def check_free(service: Service, name: str) -> None:
-    """Refuse a name that a session has.
+    """Check that no running session has this name.
 
     Raises:
-        InvalidRequest: It is taken.
+        InvalidRequest: The name is taken.
     """
     for session in sessions(service, name):
         raise InvalidRequest(
@@ -123,21 +123,21 @@ class SessionLimits:
     """When a session ends by itself."""
 
     idle_timeout_s: float = 1800.0
-    """Seconds without a call, while a client is attached."""
+    """Maximum seconds without a call while a client is attached."""
     idle_timeout_detached_s: float = 300.0
-    """Seconds without a call and without a client."""
+    """Maximum seconds without a call while no client is attached."""
     budget_usd: float | None = None
-    """What it may cost; None is no limit."""
+    """Maximum cost; None is no limit."""
     price_per_hour: float | None = None
-    """What one instance costs, USD; None is what raysm's table of public prices says."""
+    """Price of one instance in USD; None uses raysm's table of public prices."""
     max_runtime_s: int | None = None
-    """Seconds for which its job may run; None is a day."""
+    """Maximum run time of the job in seconds; None is a day."""
 
     def __post_init__(self) -> None:
-        """Check what its workload does not see; the others it checks itself.
+        """Check the limits that ``SessionWorkload`` does not check.
 
         Raises:
-            InvalidRequest: A price or a time is no number.
+            InvalidRequest: A price or a time is not a valid number.
         """
         if self.price_per_hour is not None:
             check_number("Session: price_per_hour", self.price_per_hour, example="price_per_hour=1.41")
@@ -146,14 +146,14 @@ class SessionLimits:
 
 
 def prepared(name: str | None, limits: SessionLimits, service: Service, options: Mapping[str, Any]) -> Prepared:
-    """Return the job of a session, ready to be sent.
+    """Prepare the job of a session for sending.
 
     Raises:
-        InvalidRequest: What was asked for cannot be.
+        InvalidRequest: The request is invalid.
     """
-    # A copy: the handle keeps what its user said, and may be asked again.
+    # A copy, because the handle keeps the user's options.
     chosen = dict(options)
-    # Needed here already: what it costs an hour is told to the session, which watches over its budget.
+    # The session needs its hourly price to watch its budget, and the price depends on the cluster.
     cluster = chosen.get("cluster") or service.target.default_cluster()
     workload = SessionWorkload(
         idle_timeout_s=limits.idle_timeout_s,
@@ -165,16 +165,16 @@ def prepared(name: str | None, limits: SessionLimits, service: Service, options:
         if chosen.get("limits") is not None:
             raise InvalidRequest("Session: max_runtime_s stands in limits already; give one of the two")
         chosen["limits"] = Limits(max_runtime_s=limits.max_runtime_s)
-    # Through it goes every call, where the instances are on a network of their own.
+    # Tunnels need remote debugging, and calls need a tunnel unless the instances share this machine's network.
     chosen["security"] = dataclasses.replace(chosen.get("security") or Security(), remote_debug=True)
     return prepare(workload, on=service, name=name or "session", **{**chosen, "cluster": cluster})
 
 
 def usd_per_hour(cluster: Cluster, service: Service, price_per_hour: float | None) -> float | None:
-    """Return what all instances cost at most; None where the price of one is not known, or nothing is billed."""
+    """Return the maximum hourly cost of all instances; None if a price is unknown or nothing is billed."""
     choices = [_usd_per_hour(choice, cluster, service, price_per_hour) for choice in cluster.choices]
     prices = [usd for usd in choices if usd is not None]
-    # Which of its types the service takes nobody knows before, and a budget is to hold.
+    # The most expensive choice, because the service decides later which instance type it takes.
     return max(prices) if len(prices) == len(choices) else None
 
 
@@ -189,29 +189,29 @@ def _usd_per_hour(
             price = listed
         else:
             return None
-        # ML storage is billed beside the instance: https://aws.amazon.com/sagemaker/ai/pricing/
+        # ML storage is billed in addition: https://aws.amazon.com/sagemaker/ai/pricing/
         volume = volume_usd_per_hour(instance_type, cluster.volume_gb, service.region) or 0.0
         total += count * (price.usd_per_hour + (volume if service.target.is_billed else 0.0))
     return total
 
 
 def place_of(job: Job, show: Show | None = None, *, quiet_s: float = AFTER_S) -> tuple[str, int]:
-    """Wait until a session takes calls; return the name of its head, and its server's port on the loopback there.
+    """Wait until a session accepts calls; return the name of its head, and its server's port on the head's loopback.
 
     Args:
-        job: The session's.
-        show: Called with what the job says of itself meanwhile; None tells it to the logger.
-        quiet_s: Seconds before the logger hears of anything.
+        job: The session's job.
+        show: Called with the job's events meanwhile; None logs them.
+        quiet_s: Seconds before anything is logged.
 
     Raises:
-        JobFailed: It ended before.
+        JobFailed: The job ended before.
     """
     show = show or _to_logger(quiet_s)
-    # By the logger: a print would stand in the middle of what a program prints, and its user may silence this one.
-    with reasons_told(job, lambda text: _log.warning("%s", text), every_s=quiet_s) as hear:
-        # By the job's log, the one way out of an instance that every network and every role has.
+    # Logged and not printed, so that the user can silence it.
+    with reasons_told(job, lambda text: _log.warning("%s", text), every_s=quiet_s) as on_line:
+        # The address comes through the job's log, which works with every network and every role.
         for line in job.lines(follow=True):
-            hear(line.text)
+            on_line(line.text)
             event = parse(line.text)
             if event is None:
                 continue
@@ -230,17 +230,17 @@ def _to_logger(quiet_s: float) -> Show:
     def show(event: Event) -> None:
         match event:
             case State() if time.monotonic() - begun_s >= quiet_s and (text := sentence(event)):
-                # In the argument: what a job says may hold a percent sign.
+                # As an argument, because the text may contain a percent sign.
                 _log.warning("%s", text)
 
     return show
 
 
 def why_ended(job: Job, name: str) -> str | None:
-    """Return why a session has ended, for people; None while its job runs."""
+    """Return a message that says why a session has ended, or None while its job runs."""
     if not job.done():
         return None
-    # The session says itself why it ends; the service knows only that its main process ended.
+    # The session logs the reason; the service only knows that the job ended.
     for event in job.events():
         match event:
             case State(name=state, detail=detail) if state == CLOSING:

@@ -32,32 +32,30 @@ from raysm.request.codec import to_json
 
 if TYPE_CHECKING:
     import aiohttp
-if TYPE_CHECKING:
-    import aiohttp
 
 __all__ = ["Exchange", "NoSuchCall", "Wire", "require_aiohttp"]
 
 
 class Exchange:
-    """One WebSocket's questions; all of it in one event loop."""
+    """Questions and answers on one WebSocket; belongs to one event loop."""
 
     def __init__(self, socket: "aiohttp.ClientWebSocketResponse") -> None:
-        """Begin with none.
+        """Create the exchange.
 
         Args:
-            socket: Open.
+            socket: An open WebSocket.
         """
         self._socket = socket
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[tuple[dict[str, Any], bytes]]] = {}
 
     async def ask(self, head: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
-        """Send a question, and wait for its answer, for as long as the connection lives.
+        """Send a question and wait for its answer, as long as the connection is open.
 
         Raises:
-            ConnectionError: It broke; whether the question has arrived nobody knows.
+            ConnectionError: The connection broke; the question may or may not have arrived.
         """
-        # Not the call's id: the same call may be asked for twice, by its sender and by whoever follows it.
+        # The call's id is not unique here: its sender and a follower may both ask for the same call.
         number = next(self._numbers)
         answer: asyncio.Future[tuple[dict[str, Any], bytes]] = asyncio.get_running_loop().create_future()
         self._answers[number] = answer
@@ -65,20 +63,19 @@ class Exchange:
             await self._socket.send_bytes(frame({"ask": number, **head}, body))
             return await answer
         finally:
-            # Who waits no more, in whatever way, leaves nothing behind: calls may be given up by the thousand.
+            # Also after a cancellation, so that abandoned questions do not pile up.
             del self._answers[number]
 
-    def hear(self, content: bytes) -> None:
-        """Take an answer."""
+    def on_answer(self, content: bytes) -> None:
+        """Deliver an answer to its question; ignore it if the question was abandoned."""
         head, body = unframe(content)
         answer = self._answers.get(head["ask"])
-        # None is left of a question that nobody waits for any more.
         if answer is not None and not answer.done():
             answer.set_result((head, body))
 
     def end(self) -> None:
-        """The connection broke: no more answers come by it."""
-        # As a connection of HTTP breaks: the wire asks again, and the server knows the call by its id.
+        """Fail all open questions, because the connection broke."""
+        # The same error as of a broken HTTP connection, so that the wire retries.
         for answer in self._answers.values():
             if not answer.done():
                 answer.set_exception(ConnectionError("the connection to the session broke"))
@@ -86,35 +83,35 @@ class Exchange:
 
 T = TypeVar("T")
 
-PATIENCE_S = 120.0
-"""For which the head may be away, as long as the service says that the job runs."""
+RETRY_S = 120.0
+"""How long to retry while the head does not answer and the service says that the job runs."""
 
-LOOK_S = 2.0
-"""How often the service is asked meanwhile whether it does."""
+STATUS_POLL_S = 2.0
+"""How often to ask the service for the job's status during retries."""
 
-IDLE_LOOK_S = 10.0
-"""How often it is asked while no request waits, and the connection is away."""
+IDLE_STATUS_POLL_S = 10.0
+"""How often to ask it while the WebSocket is broken and no request waits."""
 
-# Short at first: a tunnel's WebSocket that is replaced is back within milliseconds.
-FIRST_PAUSE_S, MOST_PAUSE_S = 0.05, 2.0
+# A short first pause, because a replaced tunnel accepts WebSockets again within milliseconds.
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.05, 2.0
 LARGE_BYTES = 1 << 19
-# READ_S is above calls' WAIT_S, for which the server holds an answer back on purpose.
+# READ_S is longer than the WAIT_S of calls, for which the server may hold an answer back.
 CONNECT_S, READ_S = 15.0, 60.0
 
-SILENCE_S = 30.0
-"""After so long the server is asked for a sign of life, and after half as long again the connection is made anew: TCP
-itself takes a quarter of an hour to see that a laptop has slept meanwhile."""
+PING_S = 30.0
+"""Interval of WebSocket pings. aiohttp closes the connection if a pong takes half as long; TCP itself would take about
+15 minutes to notice a connection that died while a laptop slept."""
 
 
 class NoSuchCall(Exception):
-    """The session knows no call of that id: the request that was to bring it never arrived."""
+    """The session does not know this call, because the request with it never arrived."""
 
 
 def require_aiohttp() -> Any:
-    """Return the package.
+    """Import and return aiohttp.
 
     Raises:
-        MissingDependency: It is not installed.
+        MissingDependency: aiohttp is not installed.
     """
     try:
         import aiohttp
@@ -124,10 +121,10 @@ def require_aiohttp() -> Any:
 
 
 class Wire:
-    """Speaks with one server; all of it in one event loop.
+    """The connection with one server; belongs to one event loop.
 
     Attributes:
-        client: The name by which the server knows this client again.
+        client: The id of this client, which stays the same over all connections.
     """
 
     def __init__(
@@ -137,42 +134,42 @@ class Wire:
         server_port: int,
         client: str,
         why_ended: Callable[[], str | None],
-        hear: Callable[[Mapping[str, Any]], None],
+        on_message: Callable[[Mapping[str, Any]], None],
     ) -> None:
-        """Connect to nothing yet.
+        """Create the wire; ``open`` connects.
 
         Args:
-            address: Returns ``127.0.0.1:PORT``, which leads to the server.
-            token: The job's.
-            server_port: Where the server listens, on the loopback of its own machine.
-            client: A name of its own.
-            why_ended: Asks the service; returns why the session has ended, None while it runs.
-            hear: Called in the loop with what the server says by itself.
+            address: Returns the address that leads to the server at the moment, ``127.0.0.1:PORT``.
+            token: The job's token.
+            server_port: The server's port on the head's loopback.
+            client: A unique id for this client.
+            why_ended: Asks the service why the session has ended; returns None while it runs.
+            on_message: Called in the loop with output and notices that the server sends.
         """
         self._aiohttp = require_aiohttp()
         self.client = client
-        self._address, self._why_ended, self._hear = address, why_ended, hear
+        self._address, self._why_ended, self._on_message = address, why_ended, on_message
         self._open_connection = functools.partial(connect_proved, token=token, server_port=server_port)
         self._ended: str | None = None
-        """Why the session has ended, once the service has said so."""
+        """The reason for the session's end, once the service has reported it."""
         self._session: aiohttp.ClientSession | None = None
         self._socket: aiohttp.ClientWebSocketResponse | None = None
         self._listening: asyncio.Task[None] | None = None
-        self._looking: asyncio.Future[str | None] | None = None
+        self._status_check: asyncio.Future[str | None] | None = None
         self._exchange: Exchange | None = None
         self._threads = ThreadPoolExecutor(4, "session-values")
 
     async def open(self) -> None:
-        """Begin to listen, and to say that this client is there."""
-        # No total: a file of gigabytes takes as long as it takes while bytes still come.
+        """Connect in the background, and begin the heartbeats."""
+        # No total timeout, because a file of gigabytes may take long.
         timeout = self._aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=READ_S)
         self._session = self._aiohttp.ClientSession(timeout=timeout, connector=checked_connector(self._open_connection))
         self._listening = asyncio.create_task(self._listen())
 
     async def close(self) -> None:
-        """Say goodbye."""
+        """Tell the server that this client leaves, and disconnect."""
         with contextlib.suppress(Exception):
-            await self.tell({"leaves": True})
+            await self.send_message({"leaves": True})
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.gather(self._listening, return_exceptions=True)
@@ -183,56 +180,56 @@ class Wire:
     # Requests
 
     async def json(self, method: str, path: str, **how: Any) -> Any:
-        """Make a request; return the JSON that answers it."""
+        """Make a request and return the JSON of its answer."""
         return json.loads(await self.request(method, path, **how))
 
     async def request(self, method: str, path: str, **how: Any) -> bytes:
-        """Make a request until it is answered; return the answer's body.
+        """Make a request, retry it until it is answered, and return the answer's body.
 
         Args:
             method: ``GET`` …
             path: ``/calls``.
-            how: What aiohttp takes beside: ``json``, ``data``, ``params``; or ``body``, which opens what is sent, anew
-                each time: what was sent halfway cannot be sent again.
+            how: aiohttp's ``json``, ``data`` and ``params``; or ``body``, a function that opens the file to send. It is
+                called once for each attempt.
 
         Raises:
-            NoSuchCall: It is about a call that the server does not know.
-            InvalidRequest: The server refuses what is asked for.
+            NoSuchCall: The server does not know the call.
+            InvalidRequest: The server refuses the request.
             SessionEnded: The session has ended, or is ending.
             RaysmError: The server failed, or does not answer.
         """
         if isinstance(how.get("data"), bytes):
             check_body(len(how["data"]))
-        return await self._patiently(lambda: self._read(method, path, how))
+        return await self._retrying(lambda: self._read(method, path, how))
 
     async def call(
         self, id: str, wait_s: float, request: CallRequest | None, body: Sequence[Piece] = ()
     ) -> tuple[Any, Content]:
-        """Have a call executed, unless it is already, and wait for its end, but not for long.
+        """Send a call, or ask for one that was sent before, and wait up to ``wait_s`` for its end.
 
         Args:
-            id: By which the session knows it.
-            wait_s: For which the server holds its answer back.
-            request: What is asked for; None asks for a call that was sent before.
+            id: The call's id.
+            wait_s: How long the server may hold its answer back.
+            request: The request; None asks for a call that was sent before.
             body: The pickle or the source, in pieces.
 
         Returns:
-            How it is, as JSON, and its outcome; empty while it has none.
+            The call's status as JSON, and its outcome, which is empty while the call runs.
 
         Raises:
-            NoSuchCall: It was never sent.
-            RaysmError: As ``request`` says.
+            NoSuchCall: The server does not know the call.
+            RaysmError: See ``request``.
         """
-        # Large bodies and outcomes would hold up heartbeats and what others print.
+        # A large body gets a connection of its own, so that it does not delay heartbeats and output.
         is_large = size_of(body) > SMALL_BYTES
         head = {"call": id, "wait": wait_s, "request": None if request is None else to_json(request), "large": is_large}
-        return await self._patiently(lambda: self._call(head, body))
+        return await self._retrying(lambda: self._call(head, body))
 
     async def _call(self, head: Mapping[str, Any], body: Sequence[Piece]) -> tuple[Any, Content]:
         if head["large"]:
             await self._by_own_connection({"put": head["call"], "bytes": size_of(body)}, body)
         small = b"" if head["large"] else b"".join(body)
-        # Where the connection is away just now, the other way tells at once whether the server is.
+        # HTTP while the WebSocket is broken: it fails at once if the server is away, too.
         exchange = self._exchange
         reply, outcome = await (self._call_by_http(head, small) if exchange is None else exchange.ask(head, small))
         _check_status(reply.get("status", 200), str(reply.get("error")))
@@ -249,27 +246,27 @@ class Wire:
         )
 
     async def _by_own_connection(self, head: Mapping[str, Any], body: Sequence[Piece] = ()) -> Content:
-        """Send or fetch one large value; return what was fetched.
+        """Send or fetch one large value; return the fetched value.
 
         Raises:
-            OSError: The connection broke; it is to be done again.
+            OSError: The connection broke; try again.
         """
         host, _, port = self._address().rpartition(":")
         async with asyncio.timeout(CONNECT_S):
             connection = await self._open_connection(host, int(port))
-        # In a thread, by calls that block: asyncio would copy each part.
+        # Blocking calls in a thread, because asyncio would copy each part.
         loop = asyncio.get_running_loop()
         try:
             return await loop.run_in_executor(self._threads, _exchange, connection, head, body)
         finally:
-            # Also of a call that is given up: the thread ends with its connection.
+            # If the call was abandoned, this ends the thread.
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
     @contextlib.asynccontextmanager
     async def streamed(self, method: str, path: str, **how: Any) -> AsyncIterator["aiohttp.ClientResponse"]:
-        """Yield the answer to a request that is too large for memory; takes and raises what ``request`` does."""
-        async with await self._patiently(lambda: self._begin(method, path, how)) as answer:
+        """Yield the answer to a request, to be read in parts. For arguments and errors see ``request``."""
+        async with await self._retrying(lambda: self._begin(method, path, how)) as answer:
             await _check(answer)
             yield answer
 
@@ -280,7 +277,7 @@ class Wire:
         if body is not None:
             how["data"] = body()
         elif len(how.get("data") or b"") > LARGE_BYTES:
-            # Of more than a megabyte in one piece aiohttp warns: it would hold the loop.
+            # aiohttp warns about more than a megabyte of bytes, which would block the loop.
             how["data"] = io.BytesIO(how["data"])
         return await self._session.request(method, f"http://{self._address()}{path}", **how)
 
@@ -289,9 +286,9 @@ class Wire:
             await _check(answer)
             return bytes(await answer.read())
 
-    async def _patiently(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        # Never looked: the first failure asks at once, so that a session that has ended is not waited for.
-        began_s, looked_s, pause_s = time.monotonic(), -math.inf, FIRST_PAUSE_S
+    async def _retrying(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        # -inf: the first failure asks the service at once whether the session has ended.
+        began_s, checked_s, pause_s = time.monotonic(), -math.inf, FIRST_PAUSE_S
         while True:
             if self._ended is not None:
                 raise SessionEnded(self._ended)
@@ -299,33 +296,33 @@ class Wire:
                 return await attempt()
             except (self._aiohttp.ClientConnectionError, self._aiohttp.ClientPayloadError, OSError) as error:
                 now_s = time.monotonic()
-                if now_s - looked_s > LOOK_S:
-                    looked_s = now_s
+                if now_s - checked_s > STATUS_POLL_S:
+                    checked_s = now_s
                     await self._check_end()
-                if now_s - began_s > PATIENCE_S:
+                if now_s - began_s > RETRY_S:
                     raise ServiceError(
                         f"the session's head has not answered for {now_s - began_s:.0f} s, and the service says that "
                         f"its job runs: {error}",
                         is_transient=True,
                     ) from error
                 await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, MOST_PAUSE_S)
+                pause_s = min(2 * pause_s, MAX_PAUSE_S)
 
     async def _check_end(self) -> None:
-        if self._looking is None or self._looking.done():
-            # In a thread: it asks the service, which may take its time.
-            self._looking = asyncio.get_running_loop().run_in_executor(None, self._why_ended)
-        # One look for all that wait just now: of a thousand calls whose connection breaks each would take its own.
-        why = await asyncio.shield(self._looking)
+        # All waiting calls share one check: a broken connection may affect a thousand of them.
+        if self._status_check is None or self._status_check.done():
+            # In a thread, because it calls the service.
+            self._status_check = asyncio.get_running_loop().run_in_executor(None, self._why_ended)
+        why = await asyncio.shield(self._status_check)
         if why is not None:
             self._ended = why
             raise SessionEnded(why)
 
-    # What comes by itself
+    # Messages without an answer
 
-    async def tell(self, message: Mapping[str, Any]) -> None:
-        """Say something; nothing where there is no connection just now."""
-        # What is told so is never needed for a result: an outcome that is not confirmed is merely kept longer.
+    async def send_message(self, message: Mapping[str, Any]) -> None:
+        """Send a message, unless the WebSocket is broken."""
+        # Messages may get lost: an outcome whose delivery is not confirmed is only kept longer.
         socket = self._socket
         if socket is not None and not socket.closed:
             with contextlib.suppress(ConnectionError):
@@ -333,23 +330,23 @@ class Wire:
 
     async def _listen(self) -> None:
         assert self._session is not None
-        pause_s, looked_s = FIRST_PAUSE_S, -math.inf
+        pause_s, checked_s = FIRST_PAUSE_S, -math.inf
         while self._ended is None:
             with contextlib.suppress(self._aiohttp.ClientError, OSError, TimeoutError):
                 url = f"http://{self._address()}/events"
                 async with self._session.ws_connect(
-                    url, params={"client": self.client}, max_msg_size=0, heartbeat=SILENCE_S
+                    url, params={"client": self.client}, max_msg_size=0, heartbeat=PING_S
                 ) as socket:
-                    # Begun anew: a head that was away and is back does not pay for the pauses of before.
+                    # The next failure starts with a short pause again.
                     self._socket, pause_s = socket, FIRST_PAUSE_S
                     await self._live(socket, Exchange(socket))
-            if time.monotonic() - looked_s > IDLE_LOOK_S:
-                looked_s = time.monotonic()
-                # An end is kept for whoever asks next, and ends this loop; a service that is away is asked again.
+            if time.monotonic() - checked_s > IDLE_STATUS_POLL_S:
+                checked_s = time.monotonic()
+                # If the session has ended, this sets _ended. If the service does not answer, try again.
                 with contextlib.suppress(RaysmError):
                     await self._check_end()
             await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, MOST_PAUSE_S)
+            pause_s = min(2 * pause_s, MAX_PAUSE_S)
 
     async def _live(self, socket: "aiohttp.ClientWebSocketResponse", exchange: Exchange) -> None:
         self._exchange = exchange
@@ -358,11 +355,11 @@ class Wire:
         try:
             async for message in socket:
                 if message.type is kinds.BINARY:
-                    exchange.hear(message.data)
+                    exchange.on_answer(message.data)
                 elif message.type is kinds.TEXT:
-                    self._hear(json.loads(message.data))
+                    self._on_message(json.loads(message.data))
         finally:
-            # First: who asks again must not ask by this one.
+            # Before exchange.end(), so that retries do not use this exchange.
             self._exchange = None
             exchange.end()
             beating.cancel()
@@ -370,7 +367,7 @@ class Wire:
     async def _beat(self, socket: "aiohttp.ClientWebSocketResponse") -> None:
         with contextlib.suppress(ConnectionError):
             while True:
-                # Any message is a sign of life: the server counts the clients that it has heard of lately.
+                # The server takes any message as a heartbeat.
                 await socket.send_str("{}")
                 await asyncio.sleep(HEARTBEAT_S)
 
@@ -403,10 +400,10 @@ async def _check(answer: "aiohttp.ClientResponse") -> None:
 
 
 def check_body(size_bytes: int) -> None:
-    """Refuse what the session would not take, before it is sent.
+    """Refuse a request that is too large for the session, before it is sent.
 
     Raises:
-        InvalidRequest: It is larger than ``MAX_BODY_BYTES``.
+        InvalidRequest: The request is larger than ``MAX_BODY_BYTES``.
     """
     if size_bytes > MAX_BODY_BYTES:
         raise InvalidRequest(
@@ -418,7 +415,7 @@ def check_body(size_bytes: int) -> None:
 def _check_status(status: int, text: str) -> None:
     if status == 200:
         return
-    # Calls alone are looked for by id: a file that is not there is a 400 with a sentence.
+    # 404 is only for unknown calls; a missing file is a 400 with a message.
     if status == 404:
         raise NoSuchCall
     kinds: Mapping[int, type[RaysmError]] = {400: InvalidRequest, 401: ServiceError, 410: SessionEnded}

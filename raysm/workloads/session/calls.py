@@ -1,6 +1,6 @@
-"""The calls of a session: each is executed once, however often a client asks for it, and its outcome is kept.
+"""The calls of a session: execute each one once, however often a client asks for it, and keep its outcome.
 
-Everything here belongs to the server's event loop, except what a call prints.
+Everything here belongs to the server's event loop, except the output of calls.
 """
 
 import asyncio
@@ -20,21 +20,22 @@ from raysm.workloads.session.output import Output
 __all__ = ["Call", "Calls", "Executor", "Insisting", "NO_SUCH_CALL", "answer", "seconds_of", "status_of"]
 
 KEPT_CALLS = 2000
-"""Calls whose outcome a client has got are forgotten beyond this many, the oldest first: a map has thousands."""
+"""How many delivered calls are kept. The oldest are forgotten first, because a map has thousands."""
 
 
 class Call:
-    """One call, from when it was asked for.
+    """One call.
 
     Attributes:
-        id: As its client named it.
-        request: What is asked for.
-        body: The pickle or the source, as bytes or as a Blob; emptied once it is done.
-        output: What it prints.
-        done: Set when it has its outcome.
-        is_cancelled: Whether somebody wants it to end.
-        is_delivered: Whether a client has got its outcome.
-        ended_by: Why the session ends, where that is what ends the call.
+        id: The id that its client chose.
+        request: The request.
+        body: The pickle or the source; emptied when the call is done.
+        output: The output of the call.
+        done: Set when the call has its outcome.
+        outcome: The encoded outcome; empty until the call is done.
+        is_cancelled: A client or the end of the session has interrupted the call.
+        is_delivered: A client has received the outcome.
+        ended_by: The reason for the session's end, if that interrupted the call.
     """
 
     def __init__(self, id: str, request: CallRequest, body: bytes | Blob, wake: Callable[[], None]) -> None:
@@ -49,30 +50,30 @@ class Call:
         self.outcome: bytes | Blob = b""
 
     def begin(self) -> None:
-        """It runs from now on."""
+        """Mark the call as running."""
         if self._began_s is None:
             self._began_s = time.monotonic()
 
     @property
     def content(self) -> bytes | memoryview:
-        """The pickle or the source. To write to that of a blob changes a copy."""
+        """The pickle or the source. Writing to the view of a blob changes a copy."""
         return self.body.content() if isinstance(self.body, Blob) else self.body
 
     def end(self, outcome: bytes | Blob, has_failed: bool) -> None:
-        """Mark it as done.
+        """Mark the call as done.
 
         Args:
-            outcome: Encoded.
-            has_failed: Whether the outcome is a failure.
+            outcome: The encoded outcome.
+            has_failed: The outcome is a failure.
         """
         self._took_s = self._elapsed_s()
-        # The body is released: the arguments of a call may be as large as the outcome.
+        # Emptying the body releases the arguments of the call, which may be large.
         self._failed, self.body, self.outcome = has_failed, b"", outcome
         self.done.set()
 
     @property
     def status(self) -> CallStatus:
-        """How it is."""
+        """The current status."""
         is_done = self.done.is_set()
         return CallStatus(
             id=self.id,
@@ -90,29 +91,29 @@ class Call:
 
 
 class Executor(Protocol):
-    """Does the calls of some kinds."""
+    """Executes the calls of some kinds."""
 
     async def run(self, call: Call) -> "tuple[bytes | Blob, bool]":
-        """Do one; return its outcome, encoded, and whether it is a failure."""
+        """Execute a call; return its encoded outcome, and whether that is a failure."""
 
     def interrupt(self, call: Call) -> None:
-        """Have one end that runs; it ends by itself later."""
+        """Interrupt a running call without waiting for its end."""
 
 
 class Calls:
     """All calls of the session."""
 
     def __init__(self, executors: Mapping[str, Executor], blobs: Blobs, active: Callable[[float], None]) -> None:
-        """Begin with none.
+        """Begin without calls.
 
         Args:
-            executors: By kind of call.
-            blobs: For large outcomes.
-            active: Called with the time, by the monotonic clock, whenever a call comes or ends.
+            executors: The executors by kind of call.
+            blobs: Stores large outcomes.
+            active: Called with the monotonic time when a call arrives or ends.
         """
         self._executors, self._blobs, self._active = executors, blobs, active
         self._calls: dict[str, Call] = {}
-        # Ids alone: a client that asks late is told that the outcome is gone, and does not send the call again.
+        # Only ids. A client that asks too late gets an error, and does not send the call again.
         self._forgotten: set[str] = set()
         self._delivered: deque[Call] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -120,15 +121,15 @@ class Calls:
 
     @property
     def busy(self) -> int:
-        """How many wait or run."""
+        """Number of waiting and running calls."""
         return len(self._tasks)
 
     def every(self) -> list[Call]:
-        """Return all that are known, in the order in which they came."""
+        """Return all calls that are not forgotten, the oldest first."""
         return list(self._calls.values())
 
     def running(self) -> list[Call]:
-        """Return those that are not done."""
+        """Return the waiting and running calls."""
         return [call for call in self._calls.values() if not call.done.is_set()]
 
     def of(self, client: str) -> list[Call]:
@@ -136,30 +137,30 @@ class Calls:
         return [call for call in self._calls.values() if call.request.client == client]
 
     def get(self, id: str) -> Call | None:
-        """Return the call of that id; None where nobody has asked for it.
+        """Return the call with this id, or None if it was never sent.
 
         Raises:
-            InvalidRequest: Its outcome was delivered long ago, and is not kept any more.
+            InvalidRequest: The outcome was delivered, and is not kept any more.
         """
         if id in self._forgotten:
             raise InvalidRequest(f"the outcome of the call {id} was delivered, and is not kept any more")
         return self._calls.get(id)
 
     def ask(self, id: str, request: CallRequest, body: bytes | None, wake: Callable[[Call], None]) -> Call:
-        """Return the call of that id, which begins unless it is there already.
+        """Start a call, unless a call with this id exists, and return it.
 
         Args:
-            id: Chosen by the client.
-            request: What is asked for.
-            body: The pickle or the source; None if it came by a connection of its own.
-            wake: Called in any thread, when it has printed something.
+            id: The id that the client chose.
+            request: The request.
+            body: The pickle or the source; None if it came over a connection of its own.
+            wake: Called in any thread when the call has printed something.
 
         Raises:
-            InvalidRequest: It cannot be had.
+            InvalidRequest: The request is invalid.
             SessionEnded: The session is closing.
         """
         earlier = self.get(id)
-        # A request that was repeated, since its answer was lost: executed once, answered as often as asked.
+        # The client repeated its request because the answer was lost.
         if earlier is not None:
             return earlier
         if self.closing:
@@ -169,7 +170,7 @@ class Calls:
         self._calls[id] = call
         self._active(time.monotonic())
         task = asyncio.create_task(self._carry_out(call))
-        # asyncio holds tasks weakly: one that nobody else holds may be collected while it waits.
+        # asyncio holds tasks weakly.
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return call
@@ -187,7 +188,6 @@ class Calls:
             )
 
     async def _carry_out(self, call: Call) -> None:
-        # Checked when it was asked for: a kind that nobody does is refused there.
         executor = self._executors[call.request.kind]
         outcome: bytes | Blob
         try:
@@ -195,17 +195,16 @@ class Calls:
                 outcome, has_failed = interrupted().encode(), True
             else:
                 outcome, has_failed = await executor.run(call)
-            # A function that caught the interrupt, and returned, has its value in any case.
+            # A function that caught the interrupt and returned keeps its value.
             if call.ended_by and has_failed and _is_cancelled(outcome):
                 outcome = refused(_too_early(call)).encode()
-        # Its grace is over: whoever waits for it gets an outcome all the same.
-        except asyncio.CancelledError:
+        except asyncio.CancelledError:  # close() has abandoned the call
             outcome, has_failed = refused(_too_early(call)).encode(), True
-        except RaysmError as error:  # what was asked for cannot be: it is to be the same error there
+        except RaysmError as error:  # the client raises the same error
             outcome, has_failed = refused(error).encode(), True
-        except Exception as error:  # a call that has no outcome would be waited for for ever
+        except Exception as error:  # without an outcome the client would wait forever
             outcome, has_failed = failed(type(error).__name__, str(error)).encode(), True
-        if isinstance(outcome, bytes) and len(outcome) > SMALL_BYTES:  # it came from another instance
+        if isinstance(outcome, bytes) and len(outcome) > SMALL_BYTES:  # from another instance
             try:
                 outcome = await asyncio.to_thread(self._blobs.keep, [outcome])
             except OSError as error:  # the disk is full
@@ -217,7 +216,7 @@ class Calls:
         self._active(time.monotonic())
 
     def deliver(self, id: str) -> None:
-        """A client has got the outcome of a call; of very many, the oldest are forgotten."""
+        """Mark a call whose outcome a client has received, and forget the oldest ones beyond KEPT_CALLS."""
         call = self._calls.get(id)
         if call is None or call.is_delivered or not call.done.is_set():
             return
@@ -229,19 +228,19 @@ class Calls:
             self._forgotten.add(oldest.id)
 
     def interrupt(self, call: Call) -> None:
-        """Have a call end; one that is done stays as it is."""
+        """Interrupt a call, unless it is done."""
         if call.done.is_set():
             return
-        # Before the executor is asked: a call that has not begun sees it when its turn comes.
+        # Set first: executors do not start a cancelled call.
         call.is_cancelled = True
         self._executors[call.request.kind].interrupt(call)
 
     async def close(self, why: str, grace_s: float) -> None:
-        """Take no more calls; those that run are interrupted, and have their outcome.
+        """Accept no more calls, and interrupt the running ones, so that each gets an outcome.
 
         Args:
-            why: For people.
-            grace_s: How long calls may take to end before they are given up.
+            why: The reason, for messages.
+            grace_s: How long calls may take to end before they are abandoned.
         """
         self.closing = self.closing or why
         for call in self.running():
@@ -264,42 +263,42 @@ def _too_early(call: Call) -> SessionEnded:
 
 
 SIGNAL_S = 0.5
-"""Between two strikes: a second is what the end of a cell or a call may take."""
+"""Pause between two signals to a call."""
 
 
 class Insisting:
-    """The calls that are to end; in one event loop."""
+    """Repeats signals to interrupted calls until they end; belongs to one event loop."""
 
     def __init__(self) -> None:
         # asyncio holds tasks weakly.
         self._tasks: set[asyncio.Task[None]] = set()
 
     def begin(self, call: Call, strike: Callable[[], None]) -> None:
-        """Call ``strike`` now, and until the call has ended."""
+        """Call ``strike`` now and repeatedly until the call has ended."""
         task = asyncio.create_task(self._insist(call, strike))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _insist(self, call: Call, strike: Callable[[], None]) -> None:
-        # No end of its own: who strikes decides when to strike harder.
+        # Without a limit: strike() itself decides when to use a stronger signal.
         while not call.done.is_set():
             strike()
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(call.done.wait(), SIGNAL_S)
 
 
-MOST_WAIT_S = 25.0
-"""For which a client may wait for an outcome before it asks again: less than any proxy's patience."""
+MAX_WAIT_S = 25.0
+"""Maximum time to hold an answer back (long poll): shorter than the timeouts of proxies."""
 
 NO_SUCH_CALL = 404
-"""Its own status: a client whose question was lost on the way asks once more, with all of it."""
+"""Status for an unknown call, upon which a client sends the call again."""
 
 
 def seconds_of(wait: object) -> float:
-    """Return for how long a client waits for an outcome, seconds, as it came by either way.
+    """Parse the seconds for which a client waits for an outcome.
 
     Raises:
-        InvalidRequest: It is no number.
+        InvalidRequest: The value is not a number.
     """
     try:
         return float(str(wait))
@@ -308,25 +307,20 @@ def seconds_of(wait: object) -> float:
 
 
 async def answer(call: Call, wait_s: float) -> tuple[CallStatus, bytes | None]:
-    """Wait for a call's end, but not for long; return how it is then, and its outcome.
-
-    Args:
-        call: Whose.
-        wait_s: For so long; then it is answered all the same, and the client asks again.
+    """Wait up to ``wait_s`` for a call's end; return its status and its outcome.
 
     Returns:
-        Its status, and its outcome: empty while it runs, None if it is large and travels by a connection of its own.
+        The status, and the outcome: empty while the call runs, None if it is large and needs a connection of its own.
     """
-    # Most short calls are done by now: a wait costs a timer and a switch of tasks.
+    # Checked first, because wait_for costs a timer and a task switch even if the call is done.
     if not call.done.is_set():
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(call.done.wait(), min(wait_s, MOST_WAIT_S))
+            await asyncio.wait_for(call.done.wait(), min(wait_s, MAX_WAIT_S))
     return call.status, None if isinstance(call.outcome, Blob) else call.outcome
 
 
 def status_of(error: Exception) -> int:
-    """Return HTTP's status for what a client asked that cannot be."""
-    # SessionEnded first: to a client it is no refusal of what it asked, but the end of all asking.
+    """Return the HTTP status for an error."""
     match error:
         case SessionEnded():
             return 410

@@ -1,7 +1,7 @@
-"""The clients of a session, each with one WebSocket: what they ask goes in, outcomes and what calls print go out.
+"""The clients of a session, each with one WebSocket for its questions, their answers, output and notices.
 
-A client that is there says so by a heartbeat. Whatever it asks here it may ask again, over another connection or by
-HTTP: a call is known by its id. Nothing that a client sent is unpickled here.
+A client stays attached by heartbeats. It may repeat any question over another connection or by HTTP, because calls are
+identified by their ids. Nothing is unpickled here.
 """
 
 import asyncio
@@ -18,25 +18,25 @@ from raysm.workloads.session.host import SessionHost
 
 __all__ = ["Clients"]
 
-MOST_BYTES = 1 << 20
-"""Of one message of a client's: what is larger comes by HTTP, so that no heartbeat has to wait behind it."""
+MAX_MESSAGE_BYTES = 1 << 20
+"""Maximum size of a client's message. Larger values have connections of their own, and do not delay heartbeats."""
 
 
 class Clients:
-    """Those that are connected."""
+    """The connected clients."""
 
     def __init__(self, host: SessionHost) -> None:
-        """Begin with none.
+        """Begin without clients.
 
         Args:
-            host: Whose they are.
+            host: The session.
         """
         self._host = host
         self._connections: set[_Connection] = set()
 
     async def serve(self, request: web.Request) -> web.WebSocketResponse:
-        """Be connected with one, until it goes."""
-        socket = web.WebSocketResponse(max_msg_size=MOST_BYTES)
+        """Serve one client until it disconnects."""
+        socket = web.WebSocketResponse(max_msg_size=MAX_MESSAGE_BYTES)
         await socket.prepare(request)
         connection = _Connection(self._host, request.query.get("client", ""), socket, self.wake)
         self._connections.add(connection)
@@ -47,8 +47,8 @@ class Clients:
         return socket
 
     def wake(self, call: Call) -> None:
-        """Have the client of a call told what it printed; in any thread."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
+        """Send new output of a call to its client; may be called in any thread."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             self._host.loop.call_soon_threadsafe(self._mark, call)
 
     def _mark(self, call: Call) -> None:
@@ -56,7 +56,7 @@ class Clients:
             connection.mark(call)
 
     def wake_all(self) -> None:
-        """Have every client told what there is to know."""
+        """Send new notices to all clients."""
         for connection in self._connections:
             connection.news.set()
 
@@ -66,29 +66,29 @@ class _Connection:
 
     def __init__(self, host: SessionHost, client: str, socket: web.WebSocketResponse, wake: Any) -> None:
         self._host, self._client, self._socket, self._wake = host, client, socket, wake
-        # Those of an earlier connection, too: what they print meanwhile it asks for by itself.
+        # Includes calls that the client sent over an earlier connection.
         self._printing = {call for call in host.calls.running() if call.request.client == client}
         self.news = asyncio.Event()
         self.news.set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def mark(self, call: Call) -> None:
-        # Others see it by asking for its output: what one prints is not everybody's.
+        # Other clients do not get the output unless they ask for it.
         if self._client == call.request.client:
             self._printing.add(call)
             self.news.set()
 
     async def live(self) -> None:
         self._host.heard(self._client)
-        self._begin(self._tell())
+        self._begin(self._send_news())
         try:
             async for message in self._socket:
                 if message.type is WSMsgType.TEXT:
-                    self._hear(json.loads(message.data))
+                    self._on_message(json.loads(message.data))
                 elif message.type is WSMsgType.BINARY:
                     self._begin(self._answer(message.data))
         finally:
-            # No goodbye: the client may come back by another connection, and is detached when it is silent for a while.
+            # The client stays attached for a while, because it may connect again.
             for task in self._tasks:
                 task.cancel()
 
@@ -97,7 +97,7 @@ class _Connection:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _hear(self, message: dict[str, Any]) -> None:
+    def _on_message(self, message: dict[str, Any]) -> None:
         if "delivered" in message:
             self._host.calls.deliver(str(message["delivered"]))
         if message.get("leaves"):
@@ -106,19 +106,19 @@ class _Connection:
             self._host.heard(self._client)
 
     async def _answer(self, content: bytes) -> None:
-        """Answer one question: a call that is to be executed, or one that was sent before."""
+        """Answer one question: a new call, or one that was sent before."""
         head, body = unframe(content)
         number = {"ask": head.get("ask")}
         try:
             reply, outcome = await self._outcome(head, body)
-        except Exception as error:  # whoever asked waits, and would wait for ever
+        except Exception as error:  # without an answer the client would wait forever
             reply, outcome = {"status": status_of(error), "error": str(error)}, b""
-        # One that left has its answer by its next connection.
+        # A client that has disconnected asks again over its next connection.
         with contextlib.suppress(ConnectionError):
             await self._socket.send_bytes(frame(number | reply, outcome))
 
     async def _outcome(self, head: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
-        # Both before anything is executed: what is refused must not run.
+        # Parsed first, so that a refused question starts nothing.
         id, wait_s = str(head["call"]), seconds_of(head.get("wait", 0))
         if head.get("request") is None:
             call = self._host.calls.get(id)
@@ -127,15 +127,15 @@ class _Connection:
         else:
             request = from_json(CallRequest, head["request"], "call")
             call = self._host.calls.ask(id, request, None if head.get("large") else body, self._wake)
-        # What is large has a connection of its own: this one has heartbeats and what others print, too.
+        # None: the client fetches a large outcome over a connection of its own.
         status, outcome = await answer(call, wait_s)
         return {"status": 200, "call": to_json(status), "elsewhere": outcome is None}, outcome or b""
 
-    async def _tell(self) -> None:
-        """Send what the client's calls print, and what there is to know."""
-        # From the beginning: what the client has heard by an earlier connection it passes over itself.
+    async def _send_news(self) -> None:
+        """Send new output of the client's calls, and new notices."""
+        # Output is sent from its beginning; the client skips what an earlier connection has brought.
         positions: dict[str, int] = {}
-        # What was said before it came is not said again: a new client is not warned of an end that was put off.
+        # Earlier notices are left out, because they may warn of an end that was put off.
         notices = len(self._host.notices)
         while not self._socket.closed:
             await self.news.wait()
@@ -145,7 +145,7 @@ class _Connection:
                 for piece in call.output.since(positions.get(call.id, 0)):
                     positions[call.id] = piece.end
                     row = {"start": piece.start, "stream": piece.stream, "text": piece.text}
-                    # A client that reads slowly waits here alone: the call's own output is bounded.
+                    # A slow client delays only itself, and the output kept for it is limited.
                     await self._socket.send_json({"call": call.id, **row})
             for notice in self._host.notices[notices:]:
                 notices += 1

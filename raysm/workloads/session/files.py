@@ -14,21 +14,21 @@ import aiohttp
 
 from raysm.contract.store import replacing
 from raysm.errors import InvalidRequest, RaysmError
-from raysm.workloads.session.calls import MOST_WAIT_S
+from raysm.workloads.session.calls import MAX_WAIT_S
 
 __all__ = ["Transfers", "receive", "send", "size_of"]
 
 CHUNK_BYTES = 1 << 20
 
 STORE_SILENCE_S = 60.0
-"""For which the store may say nothing; aiohttp's own limit is one of the whole transfer, five minutes."""
+"""How long the store may stay silent. aiohttp's default is a limit of five minutes for the whole transfer."""
 
 
 class Content(Protocol):
-    """What can be read by pieces: a request's or an answer's body."""
+    """The body of a request or an answer, read in pieces."""
 
     async def read(self, n: int = -1) -> bytes:
-        """Return at most ``n`` bytes; none at the end."""
+        """Return at most ``n`` bytes, and ``b""`` at the end."""
 
 
 async def receive(path: Path, content: Content, address: str | None) -> int:
@@ -36,13 +36,13 @@ async def receive(path: Path, content: Content, address: str | None) -> int:
 
     Args:
         path: The file.
-        content: What it will hold, where there is no address.
-        address: Where its content is got instead.
+        content: Its content, if there is no address.
+        address: Presigned URL of its content in the job's store.
 
     Raises:
-        RaysmError: The address does not give it.
+        RaysmError: The store refuses the request.
     """
-    # Before the first byte: behind a large file the refusal would come after minutes.
+    # Checked first, because the transfer of a large file takes minutes.
     if path.is_dir():
         raise InvalidRequest(f"{path} is a folder of the session; name a file in it")
     if address is None:
@@ -55,7 +55,7 @@ async def receive(path: Path, content: Content, address: str | None) -> int:
 
 async def _written(path: Path, content: Content) -> int:
     size = 0
-    # Beside: of a client that goes away in the middle, the file of before stays as it was.
+    # If the client disconnects in the middle, the old file stays unchanged.
     with replacing(path) as beside, beside.open("wb") as file:
         while chunk := await content.read(CHUNK_BYTES):
             size += file.write(chunk)
@@ -75,15 +75,15 @@ def size_of(path: Path) -> int:
 
 
 async def send(path: Path, address: str) -> int:
-    """Put a file where the address says; return its size.
+    """Upload a file to a presigned URL; return its size.
 
     Raises:
         InvalidRequest: There is no such file.
-        RaysmError: The address does not take it.
+        RaysmError: The store refuses the request.
     """
     size = size_of(path)
     with path.open("rb") as file:
-        # An object of S3 needs its length in front.
+        # S3 requires the Content-Length header.
         headers = {"Content-Length": str(size)}
         async with _store(path) as store, store.put(address, data=file, headers=headers) as answer:
             if answer.status != 200:
@@ -102,40 +102,39 @@ async def _store(path: Path) -> AsyncIterator[aiohttp.ClientSession]:
 
 
 class Transfers:
-    """What is under way between the head and the job's store, by its signed address, which no other transfer has.
+    """Running transfers between the head and the job's store, identified by their presigned URLs.
 
-    It may take longer than any answer may be held back: who asks again waits on for the same one.
+    A transfer may take longer than an answer can be held back. A client that asks again waits for the same transfer.
     """
 
     def __init__(self) -> None:
         self._under_way: dict[str, asyncio.Task[int]] = {}
 
     async def wait(self, address: str, begin: Callable[[], Coroutine[Any, Any, int]], wait_s: float) -> int | None:
-        """Begin a transfer, unless it is under way, and wait for its end, but not for long.
+        """Start a transfer, unless it is running, and wait up to ``wait_s`` for its end.
 
         Args:
-            address: By which it is known.
-            begin: Does it, and returns its bytes.
-            wait_s: For so long; then it is answered all the same, and the client asks again.
+            address: The presigned URL.
+            begin: Transfers the file, and returns its size.
+            wait_s: Maximum time to wait; after it the client asks again.
 
         Returns:
-            Its bytes, None while it is under way.
+            The size of the file, or None while the transfer is running.
         """
         task = self._under_way.get(address)
         if task is None:
             task = self._under_way[address] = asyncio.create_task(begin())
-        await asyncio.wait([task], timeout=min(wait_s, MOST_WAIT_S))
+        await asyncio.wait([task], timeout=min(wait_s, MAX_WAIT_S))
         if not task.done():
             return None
-        # Of two who waited one has done so, and a third may have begun it anew since.
+        # Another waiter may have removed the task, and a third one may have started a new transfer.
         if self._under_way.get(address) is task:
             del self._under_way[address]
         return task.result()
 
     async def close(self) -> None:
-        """Break off what is under way."""
+        """Cancel the running transfers."""
         tasks = list(self._under_way.values())
         for task in tasks:
             task.cancel()
-        # Also of those for whose end nobody asked any more.
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,6 +1,6 @@
-"""How a piece of work ended, as an ``Outcome`` that travels back.
+"""Build the ``Outcome`` of a call from its value or its exception.
 
-The process that does the work encodes it; the processes that pass it on never unpickle it.
+The process that does the work encodes the outcome; the processes that forward it never unpickle it.
 """
 
 from collections.abc import Callable
@@ -16,32 +16,32 @@ __all__ = ["death_of", "failed", "interrupted", "outcome_of", "outcome_of_error"
 INTERRUPTED = "KeyboardInterrupt"
 
 DETAIL = "Worker exit detail:"
-"""Behind it Ray says how a process ended."""
+"""Ray's message says after these words how a process ended."""
 
 ADVICE = "Some common causes"
-"""From there on Ray says at length what might have happened."""
+"""Ray's message lists possible causes after these words."""
 
 
 def outcome_of(work: Callable[[], Any], *, name: str, host: str = "", item: int | None = None) -> Outcome:
-    """Do the work; return its value, or why it has none.
+    """Call ``work`` and return its value or its failure as an outcome.
 
     Args:
-        work: What is done.
-        name: For people.
-        host: This instance.
-        item: Which item of a batch it is about.
+        work: The function to call.
+        name: Name of the call, for messages.
+        host: Name of this instance.
+        item: For a batch: the index of the item.
     """
     try:
         return Outcome(pickled=parcel_of(work(), name))
-    except BaseException as error:  # SystemExit too: a function that leaves must not take its process along
+    except BaseException as error:  # SystemExit too: it ends the call, not the process
         return outcome_of_error(error, host=host, item=item)
 
 
 def parcel_of(value: Any, name: str) -> list[Piece]:
-    """Return a value pickled, in pieces.
+    """Pickle a value into pieces.
 
     Raises:
-        InvalidRequest: It cannot be pickled.
+        InvalidRequest: The value cannot be pickled.
     """
     pickled = Pickled()
     pickled_value(value, name, pickled)
@@ -49,14 +49,14 @@ def parcel_of(value: Any, name: str) -> list[Piece]:
 
 
 def outcome_of_error(error: BaseException, *, host: str = "", item: int | None = None) -> Outcome:
-    """Return how work ended that raised ``error``."""
+    """Return the outcome of work that raised ``error``."""
     if isinstance(error, KeyboardInterrupt):
         return interrupted(host)
-    # As a job's own failure is told: the last line first, then the traceback without raysm's own frames.
+    # The same description as for the failure of a job, without raysm's own frames.
     failure = failure_of(error)
-    if failure is None:  # sys.exit(0) is an end like any other
+    if failure is None:  # sys.exit(0) is a success
         return Outcome(pickled=pickled_value(None, ""))
-    # One that is no Exception would end the client's own program. Ray's text of one would hide the user's own words.
+    # SystemExit and the like would end the client's program, and Ray's exceptions would hide the user's message.
     is_whole = isinstance(error, Exception) and not is_only_described(error)
     pickled = pickled_exception(error.with_traceback(None)) if is_whole else None
     described = RemoteError(
@@ -66,36 +66,36 @@ def outcome_of_error(error: BaseException, *, host: str = "", item: int | None =
 
 
 def interrupted(host: str = "") -> Outcome:
-    """Return how work ends that somebody interrupted."""
+    """Return the outcome of an interrupted call."""
     return Outcome(error=RemoteError(type=INTERRUPTED, message="it was interrupted", host=host, cancelled=True))
 
 
 def failed(kind: str, message: str, host: str = "") -> Outcome:
-    """Return how work ended of which no exception is left.
+    """Return the outcome of a call that failed without an exception to send.
 
     Args:
-        kind: What happened: ``WorkerDied``.
-        message: For people.
-        host: Where.
+        kind: The failure, instead of a class name: ``WorkerDied``.
+        message: The message.
+        host: Name of the instance.
     """
     return Outcome(error=RemoteError(type=kind, message=message, host=host))
 
 
 def death_of(name: str, error: Exception) -> str:
-    """Return what is known of the death of a process, on one line.
+    """Describe the death of a process in one line.
 
     Args:
-        name: Of what it did.
-        error: What Ray says.
+        name: Name of its call.
+        error: Ray's error.
     """
-    # Of an actor Ray says first that it died, then at length who it was, and at last why.
+    # Ray's message about an actor has the reason near its end, after a long description of the actor.
     lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()] or [type(error).__name__]
     reason = next((line for line in lines if DETAIL in line), lines[0])
     return f"the process of {name} died: {reason.rpartition(DETAIL)[2].partition(ADVICE)[0].strip()}"
 
 
 def refused(error: RaysmError) -> Outcome:
-    """Return how a call ends that raysm itself does not carry out: frames of its own would tell nobody anything."""
+    """Return the outcome of a call that raysm itself refuses, without a traceback."""
     return Outcome(
         error=RemoteError(type=type(error).__name__, message=str(error)), pickled=pickled_exception(error) or b""
     )

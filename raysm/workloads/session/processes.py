@@ -33,16 +33,20 @@ __all__ = ["CallProcesses", "Crew"]
 P = TypeVar("P")
 
 PATIENCE_S = 0.1
-"""A process whose call takes longer is not waited for any more: much beside a short call, little beside a process's
-start."""
+"""A process is held, and another may start, if its call takes longer than this: long compared to a short call, short
+compared to the start of a process."""
 
 IDLE_S = 30.0
-"""After so long without a call a process ends that is one too many. Ray gives its own a second, and would start them
-anew for each cell that a user sends after some thought."""
+"""A surplus process ends after this time without a call. Ray's own default is a second, so that it would start new
+processes for each call of an interactive user."""
 
 
 class Crew(Generic[P]):
-    """The processes that do calls, and the calls that wait for one, in the order in which they came."""
+    """A pool of processes, and the queue of calls that wait for one.
+
+    ``width`` processes take turns with short calls. A process whose call is long is held: it does not count any more,
+    and another one may start.
+    """
 
     def __init__(
         self,
@@ -53,19 +57,19 @@ class Crew(Generic[P]):
         patience_s: float = PATIENCE_S,
         idle_s: float = IDLE_S,
     ) -> None:
-        """Begin with no process.
+        """Begin without processes.
 
         Args:
-            width: How many take turns, beside those that a long call holds.
+            width: Number of processes that take turns, in addition to held ones.
             start: Starts a process.
-            end: Ends one that is free.
+            end: Ends a free process.
             patience_s: A call that takes longer holds its process.
-            idle_s: How long one too many may be free.
+            idle_s: How long a surplus process may be free before it ends.
         """
         self._width, self._start, self._end = width, start, end
         self._patience_s, self._idle_s = patience_s, idle_s
         self._waiting: dict[str, asyncio.Future[P | None]] = {}
-        # Since when each has had its call, the longest held first: a dict keeps the order of its keys.
+        # The time when each process got its call, the oldest first.
         self._busy: dict[P, float] = {}
         self._free: dict[P, asyncio.TimerHandle | None] = {}
         self._starting: set[asyncio.Future[P]] = set()
@@ -73,16 +77,16 @@ class Crew(Generic[P]):
 
     @property
     def size(self) -> int:
-        """How many processes there are."""
+        """Number of processes, busy or free."""
         return len(self._busy) + len(self._free)
 
     def prepare(self) -> None:
-        """Start a process, for the first call that comes."""
-        # One, not the width: on a small head the second would take the core that the first call wants.
+        """Start a process in advance for the first call."""
+        # Only one: on a small head, starting a second one would slow down the first call.
         self._start_one()
 
     async def enter(self, id: str) -> P | None:
-        """Wait for a process for the call ``id``; return None where the call was turned away meanwhile.
+        """Wait for a process for the call ``id``; return None if ``turn_away`` removed the call from the queue.
 
         Raises:
             Exception: No process could be started.
@@ -93,7 +97,7 @@ class Crew(Generic[P]):
         try:
             return await turn
         except asyncio.CancelledError:
-            # Its turn may have come just before: nobody else would hand the process on.
+            # If the call has just got a process, return it to the pool.
             if turn.done() and not turn.cancelled() and turn.exception() is None and (process := turn.result()):
                 self.leave(process)
             raise
@@ -101,24 +105,24 @@ class Crew(Generic[P]):
             self._waiting.pop(id, None)
 
     def leave(self, process: P) -> None:
-        """A process has done its call."""
+        """Return a process to the pool after its call."""
         del self._busy[process]
         self._add(process)
 
     def lose(self, process: P) -> None:
-        """A process with a call is no more, or nobody knows what it does."""
-        # Not replaced by itself: whether another one is wanted is seen by whoever waits.
+        """Remove a busy process that has died or is in an unknown state."""
+        # A new process starts only if a call waits for one.
         del self._busy[process]
         self._give()
 
     def turn_away(self, id: str) -> None:
-        """The call ``id`` shall not wait any more; nothing where it does not."""
+        """Remove the call ``id`` from the queue, if it waits."""
         turn = self._waiting.pop(id, None)
         if turn is not None and not turn.done():
             turn.set_result(None)
 
     def close(self) -> None:
-        """Start and end none any more."""
+        """Cancel all timers and starts."""
         for timer in [self._looking, *self._free.values()]:
             if timer is not None:
                 timer.cancel()
@@ -137,10 +141,9 @@ class Crew(Generic[P]):
     def _give(self) -> None:
         while self._free and self._waiting:
             turn = self._waiting.pop(next(iter(self._waiting)))
-            # Cancelled, and not yet gone from here.
-            if turn.done():
+            if turn.done():  # cancelled
                 continue
-            # The last that became free: what it needs is in the machine's caches still.
+            # The process that became free last, whose memory is still in the CPU's caches.
             process, timer = self._free.popitem()
             if timer is not None:
                 timer.cancel()
@@ -149,16 +152,16 @@ class Crew(Generic[P]):
         self._grow()
 
     def _grow(self) -> None:
-        """Start what is missing of the width; those that a long call holds do not count."""
+        """Start processes up to the width if calls wait; held processes do not count."""
         if not self._waiting:
             return
         now_s = asyncio.get_running_loop().time()
         turning = [since_s for since_s in self._busy.values() if now_s - since_s < self._patience_s]
-        # Those that start count: a second passes until they are there, in which this is asked a hundred times.
+        # Starting processes count, too, because they take about a second.
         missing = self._width - len(turning) - len(self._starting)
         for _ in range(min(missing, len(self._waiting) - len(self._starting))):
             self._start_one()
-        # When the next one counts as held: before, nothing changes but by ends, which come here by themselves.
+        # Grow again when the next process becomes held. Ends of calls call _grow anyway.
         if turning and self._looking is None:
             delay_s = min(turning) + self._patience_s - now_s
             self._looking = asyncio.get_running_loop().call_later(delay_s, self._look)
@@ -180,7 +183,7 @@ class Crew(Generic[P]):
         if error is None:
             self._add(start.result())
             return
-        # Whoever has waited longest is told: he would wait for ever. The next one is tried for anew.
+        # The oldest waiting call fails, so that calls do not wait forever. The next call tries again.
         turn = self._waiting.pop(next(iter(self._waiting), ""), None)
         if turn is not None and not turn.done():
             turn.set_exception(error)
@@ -188,19 +191,19 @@ class Crew(Generic[P]):
 
 
 FORCE_S = 5.0
-"""For so long an interrupted call is signalled; then its process is killed."""
+"""How long an interrupted call gets SIGINT before its process is killed."""
 
 LINGER_S = 0.5
-"""For so long what a process has sent before its end may be under way."""
+"""How long to wait for the last data of a process that has ended."""
 
 REASON_S = 5.0
-"""For so long Ray is waited for to say why a process has ended that has."""
+"""How long to wait until Ray reports why a process has ended."""
 
-LEAST, MOST = 2, 8
-"""Of the processes that take turns with short calls: two on a head of one core too, since a call may start another one
-and wait for it; no more than eight on a large one, since each is 100 MB and short calls need no more."""
+MIN_WIDTH, MAX_WIDTH = 2, 8
+"""Limits of the number of processes for short calls: at least two, because a call may submit another one and wait for
+it; at most eight, because each takes 100 MB and short calls need no more."""
 
-# No retries by Ray: what has begun must not be executed a second time without anybody's knowing.
+# Without retries by Ray, because a call must not be executed twice.
 ACTOR: Any = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0)(work.CallProcess)
 
 
@@ -210,37 +213,38 @@ class _Process:
     pid: int
     line: CallLine
     serving: Any
-    """Ray's word of its end."""
+    """Ray's reference that is done when the process stops serving; an error says why."""
     gone: "asyncio.Future[None]"
-    """The system's."""
+    """Done when the process has ended, according to its pidfd."""
 
 
 class CallProcesses:
     """Runs calls on the head; see ``Executor``."""
 
     def __init__(self, head: str, folder: Path, printing: Printing, blobs: Blobs) -> None:
-        """Begin without a process.
+        """Begin without processes.
 
         Args:
             head: Name of this instance.
-            folder: In which calls run.
-            printing: Takes what they print.
-            blobs: For large values.
+            folder: Working folder of the calls.
+            printing: Receives the output of the calls.
+            blobs: Stores large values.
         """
         self._head, self._folder, self._printing, self._blobs = head, folder, printing, blobs
         self._running: dict[str, _Process] = {}
         self._lines: set[CallLine] = set()
         self._watched: set[int] = set()
         self._numbers = itertools.count()
-        self._crew: Crew[_Process] = Crew(max(LEAST, min(MOST, os.cpu_count() or 1)), self._start, self._end)
+        width = max(MIN_WIDTH, min(MAX_WIDTH, os.cpu_count() or 1))
+        self._crew: Crew[_Process] = Crew(width, self._start, self._end)
         self._insisting = Insisting()
 
     def prepare(self) -> None:
-        """Start the process of the first call."""
+        """Start a process in advance for the first call."""
         self._crew.prepare()
 
     def close(self) -> None:
-        """Start and end no process any more."""
+        """Stop starting and ending processes, and close the connections."""
         self._crew.close()
         for descriptor in list(self._watched):
             self._forget(descriptor)
@@ -248,7 +252,7 @@ class CallProcesses:
             line.close()
 
     async def run(self, call: Call) -> tuple[bytes | Blob, bool]:
-        """Run one; see ``Executor``."""
+        """Run a call; see ``Executor``."""
         with self._printing.of(call):
             try:
                 process = await self._crew.enter(call.id)
@@ -271,7 +275,7 @@ class CallProcesses:
             free = self._crew.leave
             return outcome
         except ConnectionError:
-            # Ray knows why, some milliseconds after the socket; where it knows nothing, this is all that is known.
+            # Ray knows the reason some milliseconds later. Without it, raise the ConnectionError.
             serving = asyncio.ensure_future(process.serving)
             await asyncio.wait([serving, process.gone], return_when=asyncio.FIRST_COMPLETED)
             await asyncio.wait([serving], timeout=REASON_S)
@@ -281,32 +285,30 @@ class CallProcesses:
                 serving.cancel()
             raise
         finally:
-            # Before its output is awaited: the next call need not wait for it, nor be hit by this one's signals.
+            # Before run() waits for output, so that the next call can start and does not get this call's signals.
             del self._running[call.id]
             free(process)
 
-    # Their end
-
     def interrupt(self, call: Call) -> None:
-        """Have a call end: by a signal, and where that does not help by the end of its process."""
-        # One that waits for its turn has no process that could be signalled.
+        """Interrupt a call with SIGINT, and after some seconds kill its process."""
+        # A waiting call has no process to signal.
         self._crew.turn_away(call.id)
         until_s = time.monotonic() + FORCE_S
         self._insisting.begin(call, lambda: self._strike(call.id, until_s))
 
     def _strike(self, id: str, until_s: float) -> None:
         process = self._running.get(id)
-        # A process has its next call only when this one has let go of it: none is hit by mistake.
+        # The call is in _running only while it has the process, so no other call gets the signal.
         if process is not None:
             number = signal.SIGINT if time.monotonic() < until_s else signal.SIGKILL
-            # Ray's own cancelling does not wake a process from a sleep.
+            # A signal, because ray.cancel does not interrupt a sleep.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.pid, number)
 
     # Processes
 
     async def _start(self) -> _Process:
-        # Beside the socket of what they print; short: the path of a socket has at most 107 bytes.
+        # In the folder of the output's socket. A short name, because a socket's path has at most 107 bytes.
         path = str(Path(self._printing.socket).with_name(f"c{next(self._numbers)}"))
         place = Place(socket=self._printing.socket, folder=str(self._folder))
         actor = ACTOR.options(label_selector={LABEL_HOST: self._head}).remote(place, path)
@@ -317,10 +319,10 @@ class CallProcesses:
         return _Process(actor, pid, line, serving, self._end_of(pid, line))
 
     def _end_of(self, pid: int, line: CallLine) -> "asyncio.Future[None]":
-        """Return what is done once a process has ended; then its line is broken off.
+        """Return a future that is done when a process has ended; the line is aborted shortly after.
 
-        A child that it leaves behind, a pool's for one, holds its sockets open for as long as it lives: neither the
-        line nor Ray would tell of its end, and the call would wait for the child.
+        A surviving child of the process, such as a worker of a pool, keeps the sockets open. Then neither the line nor
+        Ray notices the end of the process, and without this future the call would wait for the child.
         """
         loop = asyncio.get_running_loop()
         gone: asyncio.Future[None] = loop.create_future()
@@ -330,7 +332,7 @@ class CallProcesses:
             gone.set_result(None)
             loop.call_later(LINGER_S, line.abort)
 
-        # Linux alone has it; elsewhere the socket has to do.
+        # Only Linux has pidfds; elsewhere the line alone shows the end.
         with contextlib.suppress(AttributeError, OSError):
             descriptor = os.pidfd_open(pid)
             self._watched.add(descriptor)

@@ -1,6 +1,6 @@
-"""The server of a session on the head's loopback: HTTP, for clients that have proved the job's token.
+"""The HTTP server of a session on the head's loopback, for clients that have proved that they know the job's token.
 
-It answers with frames and JSON as in contract.session, and unpickles nothing.
+It answers with frames and JSON as defined in contract.session, and unpickles nothing.
 """
 
 import asyncio
@@ -32,12 +32,12 @@ __all__ = ["Door", "SessionServer"]
 
 LOOPBACK = "127.0.0.1"
 QUEUE = 1024
-MAX_STRANGERS = 256
-"""Connections in their handshake at a time; one more ends the oldest, so that no stranger keeps a client out."""
+MAX_HANDSHAKES = 256
+"""Maximum number of connections in their handshake. One more ends the oldest, so that nothing locks clients out."""
 COMPLETION_S = 1.0
 """Completions that take longer are dropped."""
 PAUSE_S = 0.1
-"""After a failure to accept, as for lack of descriptors."""
+"""Pause after a failure to accept a connection, for example because descriptors ran out."""
 
 
 class Door:
@@ -49,26 +49,26 @@ class Door:
         token: bytes,
         large: Callable[[socket.socket], Coroutine[Any, Any, None]],
     ) -> None:
-        """Begin to listen, at a port that the system chooses.
+        """Begin to listen at a port that the system chooses.
 
         Args:
-            protocol: Makes what serves an admitted connection.
-            token: The job's.
-            large: Serves an admitted connection that carries one large value, and closes it.
+            protocol: Creates the protocol that serves an admitted connection.
+            token: The job's token.
+            large: Serves and closes an admitted connection that carries one large value.
         """
         self._protocol, self._token, self._large = protocol, token, large
         self._listener = socket.create_server((LOOPBACK, 0), backlog=QUEUE)
         self._listener.setblocking(False)
         self.port = int(self._listener.getsockname()[1])
-        # In the order in which they came.
-        self._strangers: dict[asyncio.Task[bool], None] = {}
+        # An ordered set, the oldest first.
+        self._handshakes: dict[asyncio.Task[bool], None] = {}
         # asyncio holds tasks weakly.
         self._exchanges: set[asyncio.Task[None]] = set()
         self._accepting = asyncio.create_task(self._accept())
 
     async def close(self) -> None:
-        """Listen no more, and end the connections that were not admitted yet."""
-        tasks = [self._accepting, *self._strangers]
+        """Stop listening, and end the connections that are not admitted yet."""
+        tasks = [self._accepting, *self._handshakes]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -82,16 +82,16 @@ class Door:
             except OSError:
                 await asyncio.sleep(PAUSE_S)
                 continue
-            if len(self._strangers) >= MAX_STRANGERS:
-                oldest = next(iter(self._strangers))
+            if len(self._handshakes) >= MAX_HANDSHAKES:
+                oldest = next(iter(self._handshakes))
                 oldest.cancel()
-                del self._strangers[oldest]
+                del self._handshakes[oldest]
             task = asyncio.create_task(self._admit(connection))
-            self._strangers[task] = None
+            self._handshakes[task] = None
             task.add_done_callback(functools.partial(self._settle, connection=connection))
 
     async def _admit(self, connection: socket.socket) -> bool:
-        """Return whether a connection is the protocol's now."""
+        """Check a connection's token and start to serve it; return False if it failed."""
         connection.setblocking(False)
         try:
             async with asyncio.timeout(HANDSHAKE_S):
@@ -108,14 +108,14 @@ class Door:
         return True
 
     def _settle(self, task: "asyncio.Task[bool]", connection: socket.socket) -> None:
-        self._strangers.pop(task, None)
-        # Here and not in the task: one that is cancelled before its first step does nothing at all.
+        self._handshakes.pop(task, None)
+        # Closed here, because a task that is cancelled before its first step does not run at all.
         if task.cancelled() or not task.result():
             connection.close()
 
 
 async def _first_byte(connection: socket.socket) -> bytes:
-    """Return the first byte that comes, and leave it there."""
+    """Wait for the first byte and return it without consuming it."""
     loop = asyncio.get_running_loop()
     with contextlib.suppress(BlockingIOError):
         return connection.recv(1, socket.MSG_PEEK)
@@ -137,12 +137,12 @@ class SessionServer:
     """Serves one session."""
 
     def __init__(self, host: SessionHost, token: bytes, jupyters: Jupyters) -> None:
-        """Prepare.
+        """Create the server; ``start`` listens.
 
         Args:
-            host: What is served.
-            token: The job's.
-            jupyters: Servers for notebooks.
+            host: The session.
+            token: The job's token.
+            jupyters: The session's Jupyter servers.
         """
         self._host, self._token, self._jupyters = host, token.strip(), jupyters
         self._clients = Clients(host)
@@ -152,7 +152,7 @@ class SessionServer:
 
     async def start(self) -> int:
         """Listen on the loopback; return the port."""
-        # No log of requests: their paths hold names of files of the user's.
+        # No access log, because it would contain the names of the user's files.
         self._runner = web.AppRunner(self.application(), access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
         assert self._runner.server is not None, "it is set up"
@@ -160,7 +160,7 @@ class SessionServer:
         return self._door.port
 
     async def close(self) -> None:
-        """End what clients wait for, and listen no more."""
+        """Send the last notices, and stop serving."""
         self._clients.wake_all()
         await self._jupyters.close()
         await self._transfers.close()
@@ -186,7 +186,7 @@ class SessionServer:
             [
                 web.get("/session", self._state),
                 web.post("/calls/{id}", self._ask),
-                # By GET, and as often as wanted: what is asked again here has never begun anything.
+                # A POST starts the call; a GET only asks for it.
                 web.get("/calls/{id}", self._call),
                 web.get("/calls", self._calls),
                 web.get("/calls/{id}/output", self._output),
@@ -206,8 +206,6 @@ class SessionServer:
         )
         return app
 
-    # How refusals are told
-
     @web.middleware
     async def _refuse(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
@@ -222,7 +220,7 @@ class SessionServer:
 
     async def _keep(self, request: web.Request) -> web.Response:
         seconds = float((await request.json())["seconds"])
-        # NaN is refused, too, which would never be over.
+        # This refuses NaN, too.
         if not 0 < seconds < float("inf"):
             raise InvalidRequest(f"keep takes a time above 0, got {seconds:g} s")
         self._host.keep(seconds)
@@ -240,14 +238,14 @@ class SessionServer:
         text = str((await request.json())["text"])
         try:
             matches = await _beside_the_loop(lambda: completions(text, self._host.cells.namespace), COMPLETION_S)
-        except TimeoutError:  # a property of the user's takes its time
+        except TimeoutError:  # a property of the user's object is slow
             matches = []
         return web.json_response({"matches": matches})
 
     # Calls
 
     async def _ask(self, request: web.Request) -> web.Response:
-        # Before anything is executed: what is refused must not run.
+        # Parsed first, so that a refused request starts nothing.
         wait_s = seconds_of(request.query.get("wait", 0))
         head, body = unframe(await request.read())
         call_request = from_json(CallRequest, head, "call")
@@ -297,12 +295,12 @@ class SessionServer:
 
     async def _pass_on(self, request: web.Request) -> web.StreamResponse:
         name = request.match_info["name"]
-        # As it was quoted: decoded and quoted again, a notebook's name may be another one.
+        # The raw path, because quoting a decoded path again may change the name of a notebook.
         key = request.rel_url.raw_path_qs.removeprefix(f"/jupyter/{name}/")
         return await self._jupyters.pass_on(name, request, key)
 
     def wake_all(self) -> None:
-        """Have every client told what there is to know."""
+        """Send new notices to all clients."""
         self._clients.wake_all()
 
     # Files
@@ -321,7 +319,7 @@ class SessionServer:
         self._host.active()
         if address is None:
             size_of(path)
-            # By the system's sendfile: no byte of it passes through Python.
+            # aiohttp uses sendfile, so no byte passes through Python.
             return web.FileResponse(path)
         return web.json_response({"bytes": await self._transfer(request, address, lambda: send(path, address))})
 
@@ -335,10 +333,10 @@ class SessionServer:
 
 
 async def _beside_the_loop(work: Callable[[], T], timeout_s: float) -> T:
-    """Run user code in a thread of its own, which may not keep the event loop, or the end of the session, waiting.
+    """Run user code in a daemon thread, so that it blocks neither the event loop nor the end of the session.
 
     Raises:
-        TimeoutError: It takes longer than ``timeout_s``.
+        TimeoutError: The code takes longer than ``timeout_s``.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
@@ -346,7 +344,7 @@ async def _beside_the_loop(work: Callable[[], T], timeout_s: float) -> T:
     def run() -> None:
         try:
             value = work()
-        except BaseException as error:  # code of the user's
+        except BaseException as error:  # user code
             outcome = functools.partial(done.set_exception, RaysmError(f"{type(error).__name__}: {error}"))
         else:
             outcome = functools.partial(done.set_result, value)
@@ -358,11 +356,11 @@ async def _beside_the_loop(work: Callable[[], T], timeout_s: float) -> T:
 
 
 def completions(text: str, namespace: dict[str, Any]) -> list[str]:
-    """Return how ``text``, a name or ``name.attribute`` of the namespace, may go on."""
-    # The standard library's: jedi would read the source of what is imported, in the thread of the server.
+    """Return completions of ``text``, a name or ``name.attribute`` of the namespace."""
+    # rlcompleter instead of jedi, which would read the source of imported modules in the server's process.
     completer = rlcompleter.Completer(namespace)
     matches: list[str] = []
-    # It evaluates properties of the user's, which may take their time.
+    # rlcompleter evaluates properties of the user's objects, which may be slow.
     deadline_s = time.monotonic() + COMPLETION_S
     while time.monotonic() < deadline_s and len(matches) < 200:
         match = completer.complete(text, len(matches))

@@ -37,43 +37,43 @@ __all__ = [
 ]
 
 READ_BYTES = 1 << 20
-"""So much of a large outcome may wait in memory for the rest of it to be sent."""
+"""Limit of the buffer for a process's answers."""
 
 Work = Callable[[str, bytes | memoryview, str, str], tuple[list[Piece], bool, int]]
 """``CallProcess.call``."""
 
 
 class CallLine:
-    """The server's end; one call after the other goes by it."""
+    """The server's end of the connection with a call process, which runs one call at a time."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, blobs: Blobs) -> None:
         self._reader, self._writer, self._blobs = reader, writer, blobs
-        # For the next large outcome, which the process writes there.
+        # The process writes its next large outcome to this blob.
         self._blob = blobs.new()
 
     @classmethod
     async def to(cls, path: str, blobs: Blobs) -> "CallLine":
-        """Connect with the process that listens there.
+        """Connect with the process that listens at ``path``.
 
         Raises:
-            OSError: None does.
+            OSError: No process listens there.
         """
         return cls(*await asyncio.open_unix_connection(path, limit=READ_BYTES), blobs)
 
     async def call(self, id: str, body: bytes | Blob, name: str, host: str) -> tuple[bytes | Blob, bool, int]:
-        """Have the process do a call.
+        """Run a call in the process.
 
         Args:
-            id: The call's.
+            id: The call's id.
             body: The pickled function with its arguments.
-            name: For people.
-            host: This instance.
+            name: The call's name, for messages.
+            host: Name of this instance.
 
         Returns:
-            Its outcome, encoded; whether that is a failure; how many messages with output were sent before.
+            The encoded outcome; whether it is a failure; the number of output messages that were sent before it.
 
         Raises:
-            ConnectionError: The process is gone; whether it has begun the call nobody knows.
+            ConnectionError: The process is gone; it may or may not have started the call.
         """
         path = body.path if isinstance(body, Blob) else ""
         head = {"id": id, "name": name, "host": host, "bytes": len(body), "path": path, "blob": self._blob.path}
@@ -90,22 +90,22 @@ class CallLine:
         return outcome, answer["failed"], answer["messages"]
 
     def close(self) -> None:
-        """Let the process go."""
+        """Close the connection, which ends the serving of the process."""
         self._writer.close()
 
     def abort(self) -> None:
-        """The process is gone: a call that is under way ends, and what was not sent yet is for nobody."""
+        """Close the connection at once, without sending buffered data, because the process is gone."""
         self._writer.transport.abort()
 
 
 class Serving:
-    """The process's end."""
+    """The call process's end of the connection."""
 
     def __init__(self, path: str) -> None:
-        """Listen.
+        """Listen at a Unix socket.
 
         Args:
-            path: In a folder that nobody else can enter.
+            path: Path of the socket, in a private folder.
         """
         self._path = path
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -113,18 +113,18 @@ class Serving:
         self._listener.listen(1)
 
     def serve(self, work: Work) -> None:
-        """Do the calls that come, in this thread, until the server lets go."""
+        """Run calls in this thread until the server closes the connection."""
         with self._listener:
             connection, _ = self._listener.accept()
         os.unlink(self._path)
-        # The session is gone, and with it whoever would read an outcome. Any other error is Ray's to tell.
+        # A ConnectionError means that the session is gone. Ray reports any other error.
         with contextlib.suppress(ConnectionError), connection, connection.makefile("rwb") as file:
             while line := file.readline():
                 head = json.loads(line)
                 size, path = head["bytes"], head["path"]
                 body = opened(path, size) if path else file.read(size)
                 pieces, has_failed, messages = work(head["id"], body, head["name"], head["host"])
-                # The arguments of a call are not held while the next one is awaited.
+                # Free the arguments before waiting for the next call.
                 del body
                 blob = write_to(head["blob"], pieces) if size_of(pieces) > SMALL_BYTES else 0
                 outcome = b"" if blob else b"".join(pieces)
@@ -139,84 +139,85 @@ def _line(head: Mapping[str, object]) -> bytes:
 
 
 KEPT_OUTPUT = 1 << 20
-"""Bytes of a command's output, the last ones."""
+"""How many of the last bytes of a command's output are kept."""
 
-UNHEARD = 256
-"""Messages of another instance that may be under way: some more than a burst of lines, some 100 kB of memory."""
+MAX_PENDING = 256
+"""How many messages another instance may send before it waits for the head: more than a burst of lines, and only about
+100 kB."""
 
 
 class CallProcess:
-    """A process that does calls, one after the other; an actor of Ray's."""
+    """A Ray actor that runs calls one after the other."""
 
     def __init__(self, place: Place, path: str) -> None:
         """Connect with the session.
 
         Args:
-            place: Where calls run.
-            path: Of the socket at which this process takes them.
+            place: The socket for output, and the working folder.
+            path: Path of the socket at which this process receives calls.
         """
         self._standing = Standing(place.folder, SocketLine(place.socket).send)
         self._serving = Serving(path)
 
     def pid(self) -> int:
-        """Return by which number it is signalled."""
+        """Return the process id, for signals."""
         return os.getpid()
 
     def serve(self) -> None:
-        """Do the calls that come by its socket, until the session lets go."""
+        """Run the calls that arrive at the socket, until the session closes the connection."""
         self._serving.serve(self.call)
 
     def call(self, id: str, pickled: bytes | memoryview, name: str, host: str) -> tuple[list[Piece], bool, int]:
         """Call a pickled function.
 
         Returns:
-            Its outcome in pieces; whether that is a failure; how many messages with output were sent before.
+            The outcome in pieces; whether it is a failure; the number of output messages that were sent before it.
         """
 
         def work() -> Any:
-            # Within the outcome: what cannot be read here is the call's failure, with its traceback.
+            # Loaded here, so that a failure to load is the call's failure.
             function, args, kwargs = load(pickled)
             return function(*args, **kwargs)
 
         with self._standing.call(id) as printed:
             outcome = outcome_of(work, name=name, host=host)
-        # How many messages: they come by another way, and may be overtaken by this.
+        # Messages travel over another socket; the server waits until this many have arrived.
         return outcome.pieces(), outcome.error is not None, printed.messages
 
 
 class NamespaceProcess:
-    """The namespace of an instance that is not the head, and what runs in it; an actor of Ray's."""
+    """A Ray actor with the namespace of an instance that is not the head."""
 
     def __init__(self, host: str, forwarder: Any) -> None:
         """Begin with an empty namespace.
 
         Args:
-            host: This instance.
-            forwarder: The actor on the head that passes on what cells print.
+            host: Name of this instance.
+            forwarder: The actor on the head that forwards the output of cells.
         """
-        # Here, and not above: processes that only call functions need no IPython, whose import takes 0.1 s.
+        # Imported here, because call processes do not need IPython, whose import takes 0.1 s.
         from raysm.workloads.session.shell import Namespace, show_figures_inline
 
         show_figures_inline()
         scratch = base_paths().scratch
-        # Ray kills this process at the end, which removes nothing; the job's own folder is removed.
+        # In the job's folder, which is removed at the end. Ray kills this process, so it cannot clean up.
         self._host, self._namespace = host, Namespace(self._show, scratch if scratch.is_dir() else None)
         self._printed: Printed | None = None
-        # In whatever folder Ray's processes have here: the folder of the calls is the head's alone.
+        # Ray's working folder, because the folder of the calls exists only on the head.
         self._standing = Standing(".", ActorLine(forwarder).send)
 
     def pid(self) -> int:
-        """Return by which number it is signalled."""
+        """Return the process id, for signals."""
         return os.getpid()
 
     def do(self, id: str, request: Any, body: bytes) -> tuple[bytes, bool, int]:
-        """Run a cell, or put values in, or bring them out; return what ``CallProcess.call`` does."""
+        """Run a cell, a push or a pull; return the encoded outcome and the rest like ``CallProcess.call``."""
         call: CallRequest = from_json(CallRequest, request, "call")
         with self._standing.call(id) as printed, self._namespace.as_main():
             self._printed = printed
             try:
                 outcome = self._namespace.do(call, body)
-            except BaseException as error:  # SystemExit too: a cell that leaves must not take the namespace along
+            except BaseException as error:  # SystemExit too: it ends the cell, not the namespace
                 outcome = outcome_of_error(error, host=self._host)
         return outcome.encode(), outcome.error is not None, printed.messages
 
@@ -226,41 +227,41 @@ class NamespaceProcess:
 
 
 class Forwarder:
-    """Passes on, on the head, what cells of other instances print; an actor of Ray's."""
+    """A Ray actor on the head that forwards the output of other instances' cells to the server."""
 
     def __init__(self, socket: str) -> None:
         self._line = SocketLine(socket)
 
     def send(self, message: Mapping[str, str]) -> None:
-        """Pass on a message."""
+        """Forward a message."""
         self._line.send(message)
 
 
 class ActorLine:
-    """The way to the session's server from another instance: by Ray, to the forwarder on the head."""
+    """Sends messages from another instance to the session's server, through the forwarder on the head."""
 
     def __init__(self, forwarder: Any) -> None:
-        """Begin.
+        """Create the line.
 
         Args:
-            forwarder: The actor.
+            forwarder: The ``Forwarder`` actor.
         """
         self._forwarder, self._sent = forwarder, 0
 
     def send(self, message: Mapping[str, str]) -> None:
-        """Send a message; of very many, wait for those before."""
+        """Send a message; wait for the head after every MAX_PENDING messages."""
         reference = self._forwarder.send.remote(dict(message))
         self._sent += 1
-        # Whatever prints faster than the head hears would fill the memory of this process.
-        if self._sent % UNHEARD == 0:
-            # Where this runs it is there already; whoever only calls functions of this module spares the second.
+        # A cell that prints faster than the head receives would fill the memory of this process.
+        if self._sent % MAX_PENDING == 0:
+            # Imported here, because call processes that import this module do not need Ray at this point.
             import ray
 
             ray.get(reference)
 
 
 def strike(pid: int, number: int) -> None:
-    """Signal a process of this instance; one that is gone needs none."""
+    """Send a signal to a process of this instance, unless it is gone."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
 
@@ -268,26 +269,29 @@ def strike(pid: int, number: int) -> None:
 def batch(
     function: bytes, items: bytes, first: int, retries: int, return_exceptions: bool, unpack: bool
 ) -> tuple[bytes, bool]:
-    """Call a pickled function with each of the items; return the seconds that took, and their outcomes, as one.
+    """Call a pickled function with each of the items.
 
     Args:
-        function: The pickled ``(function, args, kwargs)``; an item comes before its arguments.
-        items: A pickled list of pickled items: whoever cuts a batch in two need not be able to read them.
-        first: The number of its first item among all.
-        retries: How often an item is tried again whose function raised.
-        return_exceptions: Whether items behind one that failed are worked on, too.
-        unpack: Whether each item is a tuple of arguments.
+        function: The pickled ``(function, args, kwargs)``; the item comes before the arguments.
+        items: A pickled list of pickled items, so that a batch can be split without loading the items.
+        first: Index of the first item in the whole map.
+        retries: How often to retry an item whose function raised.
+        return_exceptions: Continue after an item that failed.
+        unpack: Each item is a tuple of arguments.
+
+    Returns:
+        An encoded outcome whose value is the run time in seconds and the list of encoded outcomes; and False.
     """
     began_s = time.perf_counter()
     fn, args, kwargs = pickle.loads(function)
     outcomes: list[Outcome] = []
-    # Each is read when its turn comes: an item that cannot be read fails alone.
+    # Loaded one by one, so that an item that cannot be loaded fails alone.
     for number, item in enumerate(pickle.loads(items), start=first):
         work = functools.partial(_apply, fn, item, args, kwargs, unpack)
         outcomes.append(_item(work, number, retries))
         if outcomes[-1].error is not None and not return_exceptions:
             break
-    # Of plain bytes: whoever passes them on need not be able to read the values.
+    # Encoded one by one, so that they can be forwarded without loading the values.
     encoded = [outcome.encode() for outcome in outcomes]
     return Outcome(pickled=pickle.dumps((time.perf_counter() - began_s, encoded))).encode(), False
 
@@ -300,7 +304,7 @@ def _apply(fn: Callable[..., Any], item: bytes, args: tuple[Any, ...], kwargs: d
 def _item(work: Callable[[], Any], number: int, retries: int) -> Outcome:
     outcome = outcome_of(work, name=f"item {number}", item=number)
     for _ in range(retries):
-        # Who interrupts wants no further attempt.
+        # An interrupted item is not retried.
         if outcome.error is None or outcome.error.cancelled:
             break
         outcome = outcome_of(work, name=f"item {number}", item=number)
@@ -308,17 +312,17 @@ def _item(work: Callable[[], Any], number: int, retries: int) -> Outcome:
 
 
 def shell(command: str, folder: str) -> tuple[bytes, bool]:
-    """Run a command by the shell; return its exit code and the end of its output."""
+    """Run a shell command; return its encoded exit code and the end of its output, and whether it failed."""
 
     def work() -> dict[str, Any]:
         with subprocess.Popen(
             command,
             shell=True,
             cwd=folder or None,
-            # Nobody sits there: a command that asks would wait for ever.
+            # There is no keyboard: a command that reads input would wait forever.
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            # In one stream, in the order in which they came up: of two nobody could tell it any more.
+            # One pipe keeps the order of both streams.
             stderr=subprocess.STDOUT,
         ) as process:
             try:
@@ -326,7 +330,7 @@ def shell(command: str, folder: str) -> tuple[bytes, bool]:
                 output = last_of(process.stdout, KEPT_OUTPUT)
                 return {"exit_code": process.wait(), "output": output.decode(errors="replace")}
             except BaseException:
-                # Interrupted: to leave the block would wait for its end.
+                # If interrupted, the end of the block would wait for the command.
                 process.kill()
                 raise
 
@@ -335,7 +339,7 @@ def shell(command: str, folder: str) -> tuple[bytes, bool]:
 
 
 def last_of(stream: IO[bytes], size: int) -> bytes:
-    """Read a stream to its end; return its last bytes, and hold no more than a few times as many."""
+    """Read a stream to its end; return its last ``size`` bytes, using only a few times that memory."""
     end = b""
     while chunk := stream.read(size):
         end = (end + chunk)[-size:]

@@ -28,7 +28,7 @@ def line(server):
 
     def hear(message):
         if message.get("call") in calls:
-            calls[message["call"]].hear(message["start"], message["stream"], message["text"])
+            calls[message["call"]].on_output(message["start"], message["stream"], message["text"])
 
     with wired(server.port, hear=hear) as opened:
         until(lambda: server.host.state().clients)
@@ -108,7 +108,7 @@ def test_what_was_shown_is_not_shown_again_nor_waited_for(line):
 def test_a_piece_that_comes_twice_is_shown_once(line):
     call = Call("x", "f", line)
     for start, text in ((0, "abc"), (0, "abc"), (1, "bcde"), (5, "f")):
-        call.hear(start, "stdout", text)
+        call.on_output(start, "stdout", text)
     call._news.put(None)
     out = io.StringIO()
     call.show(out=out)

@@ -37,7 +37,7 @@ def test_each_answer_comes_to_whoever_asked_in_whatever_order():
         first, second = await asking(exchange, "a", "b")
         numbers = [head["ask"] for head, _ in socket.sent]
         for number, outcome in zip(reversed(numbers), (b"for b", b"for a"), strict=True):
-            exchange.hear(frame({"ask": number}, outcome))
+            exchange.on_answer(frame({"ask": number}, outcome))
         return socket.sent[0][1], (await first)[1], (await second)[1]
 
     assert run(script) == (b"a", b"for a", b"for b")
@@ -48,10 +48,10 @@ def test_an_answer_for_which_nobody_waits_any_more_is_passed_over():
         (gone,) = await asking(exchange, "a")
         gone.cancel()
         await asyncio.sleep(0)
-        exchange.hear(frame({"ask": socket.sent[0][0]["ask"]}, b"late"))
-        exchange.hear(frame({"ask": 99}, b"nobody's"))
+        exchange.on_answer(frame({"ask": socket.sent[0][0]["ask"]}, b"late"))
+        exchange.on_answer(frame({"ask": 99}, b"nobody's"))
         (other,) = await asking(exchange, "b")
-        exchange.hear(frame({"ask": socket.sent[1][0]["ask"]}, b"for b"))
+        exchange.on_answer(frame({"ask": socket.sent[1][0]["ask"]}, b"for b"))
         return (await other)[1]
 
     assert run(script) == b"for b"

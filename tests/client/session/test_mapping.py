@@ -6,7 +6,7 @@ import cloudpickle
 import pytest
 
 from raysm.client.session.calls import Line
-from raysm.client.session.mapping import GROWTH, MOST_ITEMS, BatchSize, MapOptions, Mapped
+from raysm.client.session.mapping import MAX_GROWTH, MAX_ITEMS, BatchSize, MapOptions, Mapped
 from raysm.contract.session import Outcome, RemoteError
 from raysm.errors import InvalidRequest, SessionEnded
 
@@ -172,7 +172,7 @@ def test_a_batch_that_could_not_be_worked_on_is_a_failure_of_the_map():
 def test_batches_grow_until_they_take_a_fraction_of_a_second():
     size = BatchSize()
     size.learn(1, 0.001)
-    assert size.items == GROWTH
+    assert size.items == MAX_GROWTH
     size.learn(8, 0.008)
     assert size.items == 64
     size.learn(64, 0.064)
@@ -189,9 +189,9 @@ def test_one_slow_batch_halves_the_size_at_most_and_nothing_exceeds_the_limit():
     size = BatchSize()
     for _ in range(10):
         size.learn(size.items, 1e-9)
-    assert size.items == MOST_ITEMS
+    assert size.items == MAX_ITEMS
     size.learn(size.items, 100.0)
-    assert size.items == MOST_ITEMS // 2
+    assert size.items == MAX_ITEMS // 2
 
 
 @pytest.mark.parametrize("options", [{"retries": -1}, {"num_gpus": -0.5}, {"num_cpus": float("nan")}])

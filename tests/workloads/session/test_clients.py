@@ -10,7 +10,7 @@ import pytest
 
 from raysm.contract.session import CALL, CallRequest, Outcome, Versions, frame, unframe
 from raysm.request.codec import to_json
-from raysm.workloads.session.clients import MOST_BYTES
+from raysm.workloads.session.clients import MAX_MESSAGE_BYTES
 from tests.support.sessions import proved, served, until
 
 
@@ -136,7 +136,7 @@ def test_a_large_outcome_is_left_to_the_other_way(server):
 
 def test_who_sends_more_than_is_taken_here_is_disconnected(server):
     async def script(socket):
-        await socket.send_bytes(bytes(MOST_BYTES + 1))
+        await socket.send_bytes(bytes(MAX_MESSAGE_BYTES + 1))
         return (await socket.receive(timeout=60)).type, socket.close_code
 
     assert connected(server, script)[1] == aiohttp.WSCloseCode.MESSAGE_TOO_BIG

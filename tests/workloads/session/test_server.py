@@ -15,7 +15,7 @@ import pytest
 from raysm.contract.connections import GREETING
 from raysm.contract.session import CALL, DONE, SHELL, CallRequest, Outcome, Versions, frame, unframe
 from raysm.request.codec import to_json
-from raysm.workloads.session.server import MAX_STRANGERS, completions
+from raysm.workloads.session.server import MAX_HANDSHAKES, completions
 from tests.support.sessions import TOKEN, proved, served, until
 from tests.support.strangers import asked_by_another_user, needs_two_users
 
@@ -260,7 +260,7 @@ def test_strangers_who_say_nothing_do_not_keep_clients_out(server):
     with contextlib.ExitStack() as stack:
         strangers = [
             stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=60))
-            for _ in range(MAX_STRANGERS + 20)
+            for _ in range(MAX_HANDSHAKES + 20)
         ]
         assert answered(server, "/session")[0] == 200
         # The oldest one is gone: its greeting is all that it gets.
