@@ -1,4 +1,4 @@
-"""Large values on an instance: in shared memory that processes of the same user open by its path."""
+"""Large values on an instance, in shared memory that other processes of the same user open by path."""
 
 import asyncio
 import contextlib
@@ -19,57 +19,57 @@ from raysm.errors import InvalidRequest
 WAIT_S = 60.0
 """How long the other end of a connection may stay silent."""
 MEMORY_SHARE = 0.2
-"""Of the machine's memory, that values may take at once; what comes then is a file."""
+"""Share of the machine's memory for values; further values become files."""
 MAX_UPLOADS = 64
-"""Values that wait for their call; more of them are of clients that died."""
+"""How many uploaded values may wait for their calls. The oldest are dropped first: their clients have probably died."""
 
 
 class Blob:
-    """A large value.
+    """A large value in shared memory or in a file.
 
     Attributes:
-        path: By which other processes open it.
-        size: Its bytes.
+        path: Path by which other processes open it.
+        size: Size in bytes.
     """
 
     def __init__(self, folder: Path | None) -> None:
-        """Create an empty one.
+        """Create an empty blob.
 
         Args:
-            folder: For a file; None is memory.
+            folder: Folder for a file; None creates it in memory.
         """
         self.size = 0
         self._file = ""
         if folder is None and hasattr(os, "memfd_create"):
             self._descriptor = os.memfd_create("raysm", os.MFD_CLOEXEC)
-            # As long as this process has it open. It has no name that could outlive the process.
+            # The path is valid while this process has the blob open; nothing is left after the process.
             self.path = f"/proc/{os.getpid()}/fd/{self._descriptor}"
         else:
             self._descriptor, self._file = tempfile.mkstemp(dir=folder)
             self.path = self._file
 
     def write(self, pieces: Sequence[Any]) -> None:
-        """Write all of it."""
+        """Write the whole content."""
         self.size = write(self._descriptor, pieces)
 
     def receive(self, connection: socket.socket, size: int) -> None:
-        """Fill it from a connection."""
+        """Receive the content from a connection."""
         os.ftruncate(self._descriptor, size)
         with mmap.mmap(self._descriptor, size) as content, memoryview(content) as view:
             receive_into(connection, view)
         self.size = size
 
     def send(self, connection: socket.socket) -> None:
-        """Send it by the system's sendfile: no byte of it passes through Python."""
+        """Send the content with sendfile, so that no byte passes through Python."""
         with open(self.path, "rb") as file:
             connection.sendfile(file)
 
     def content(self) -> memoryview:
-        """Return it; to write to the result changes a copy."""
+        """Return the content; writing to the view changes a copy."""
         return opened(self.path, self.size)
 
     def close(self) -> None:
-        """Give it up; harmless when repeated."""
+        """Release the memory or the file; harmless when repeated."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -85,11 +85,11 @@ class Blob:
 
 
 def write(descriptor: int, pieces: Sequence[Any]) -> int:
-    """Write pieces to the begin of a file; return their size."""
+    """Write pieces to the start of a file; return their size."""
     os.lseek(descriptor, 0, os.SEEK_SET)
     for piece in pieces:
         view = memoryview(piece)
-        while len(view):  # a call of the system writes at most 2 GiB
+        while len(view):  # one system call writes at most 2 GiB
             view = view[os.write(descriptor, view) :]
     return size_of(pieces)
 
@@ -101,30 +101,30 @@ def write_to(path: str, pieces: Sequence[Any]) -> int:
 
 
 def opened(path: str, size: int) -> memoryview:
-    """Return the content of a blob of any process of this instance; to write to the result changes a copy."""
+    """Return the content of a blob of any process on this instance; writing to the view changes a copy."""
     with open(path, "rb") as file:
         return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY))
 
 
 class Blobs:
-    """Makes the blobs of a session, and holds those that clients sent for calls which are on their way."""
+    """Creates the blobs of a session, and keeps uploads until their calls arrive."""
 
     def __init__(self, folder: Path) -> None:
-        """Begin with none.
+        """Begin without blobs.
 
         Args:
-            folder: For those that do not fit into memory; nobody else can read it.
+            folder: Private folder for blobs that do not fit into memory.
         """
         self._folder = folder
         self._made: weakref.WeakSet[Blob] = weakref.WeakSet()
         self._uploads: dict[str, Blob] = {}
         self._lock = threading.Lock()
         self._max_bytes = int(MEMORY_SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-        # Its own: slow clients must not keep the event loop's threads.
+        # An executor of its own, so that slow clients do not occupy the event loop's threads.
         self._threads = ThreadPoolExecutor(16, "session-values")
 
     def new(self) -> Blob:
-        """Return an empty one."""
+        """Create an empty blob."""
         with self._lock:
             is_file = sum(blob.size for blob in self._made) >= self._max_bytes
             if is_file:
@@ -134,7 +134,7 @@ class Blobs:
         return blob
 
     def keep(self, pieces: Sequence[Any]) -> "bytes | Blob":
-        """Return what was pickled in one piece: as a blob if it is large."""
+        """Join pieces into bytes, or into a blob if they are large."""
         if size_of(pieces) <= SMALL_BYTES:
             return b"".join(pieces)
         blob = self.new()
@@ -142,10 +142,10 @@ class Blobs:
         return blob
 
     def take(self, id: str) -> Blob:
-        """Return what a client sent for a call.
+        """Return the upload for a call, and forget it.
 
         Raises:
-            InvalidRequest: Nothing came.
+            InvalidRequest: There is no upload.
         """
         with self._lock:
             blob = self._uploads.pop(id, None)
@@ -154,16 +154,16 @@ class Blobs:
         return blob
 
     async def serve(self, connection: socket.socket, outcome: Callable[[str], Blob]) -> None:
-        """Send or receive what the other end of a connection asks for.
+        """Send or receive one large value, as the client asks.
 
         Args:
-            connection: Of a client that has proved the token.
-            outcome: Returns the blob of a call by its id; called in another thread.
+            connection: Connection of a client that has proved that it knows the token.
+            outcome: Returns the outcome of a call by its id; called in another thread.
         """
         await asyncio.get_running_loop().run_in_executor(self._threads, self._exchange, connection, outcome)
 
     def close(self) -> None:
-        """Serve no more."""
+        """Stop serving."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _exchange(self, connection: socket.socket, outcome: Callable[[str], Blob]) -> None:

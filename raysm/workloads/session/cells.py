@@ -1,7 +1,7 @@
-"""Cells of a session's head: they run in one namespace, one at a time, in the main thread of the driver.
+"""The cells of a session's head, which run one at a time in one namespace.
 
-A signal interrupts only the main thread, also within a sleep or a wait for Ray. Other instances have their namespace in
-a process of Ray's.
+They run in the main thread of the driver, because a signal interrupts only the main thread, even in a sleep or in a
+wait for Ray. The namespace of another instance lives in a Ray actor there.
 """
 
 import asyncio
@@ -22,117 +22,116 @@ from raysm.workloads.session.shell import Namespace
 __all__ = ["Cells"]
 
 SIGNAL_S = 0.1
-"""How often the main thread is signalled until it has seen that its cell is to end."""
+"""Pause between signals to the main thread, which are repeated until its cell is interrupted."""
 
 
 class Cells:
-    """The head's namespace, and what is run in it."""
+    """The head's namespace, and the queue of its cells."""
 
     def __init__(self, host: str, keep: Callable[[list[Any]], bytes | Blob] = b"".join) -> None:
         """Begin with an empty namespace.
 
         Args:
-            host: This instance.
+            host: Name of this instance.
             keep: Joins the pieces of an outcome.
         """
         self._host, self._keep = host, keep
         self._namespace = Namespace(self._show)
         self._queue: queue.SimpleQueue[tuple[Call, Callable[[bytes | Blob, bool], None]] | None] = queue.SimpleQueue()
-        # Made in the main thread, in which ``live`` runs.
+        # The constructor and live() run in the main thread.
         self._main = threading.get_ident()
         self._current: Call | None = None
-        self._wanted: Call | None = None
+        self._interrupting: Call | None = None
 
     @property
     def namespace(self) -> dict[str, Any]:
-        """What cells see as their globals."""
+        """The globals of the cells."""
         return self._namespace.names
 
     # In the server's loop
 
     async def run(self, call: Call) -> tuple[bytes | Blob, bool]:
-        """Have one run in its turn; see ``Executor``."""
+        """Queue a cell and wait for its end; see ``Executor``."""
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[tuple[bytes | Blob, bool]] = loop.create_future()
 
-        def tell(outcome: bytes | Blob, has_failed: bool) -> None:
-            # The future may have been cancelled meanwhile: its call was given up at the session's end.
+        def on_end(outcome: bytes | Blob, has_failed: bool) -> None:
+            # The future is cancelled if the call was abandoned at the session's end.
             loop.call_soon_threadsafe(lambda: None if ended.done() else ended.set_result((outcome, has_failed)))
 
-        self._queue.put((call, tell))
+        self._queue.put((call, on_end))
         return await ended
 
     def interrupt(self, call: Call) -> None:
-        """Have the call end, if it is the one that runs: others see for themselves that they are not to begin."""
-        # Only then: of several that are interrupted together, one that waits is not to stand before the one that runs.
+        """Interrupt a cell if it is running. A waiting cell checks ``is_cancelled`` when its turn comes."""
         if self._current is call:
-            # Before the signal, whose handler asks for it.
-            self._wanted = call
+            # Before the signal, because its handler checks this.
+            self._interrupting = call
             self._signal(call)
 
     def _signal(self, call: Call) -> None:
-        if self._wanted is call and self._current is call:
-            # To this thread, not the process: a sleep or a read of the main thread then ends at once.
+        if self._interrupting is call and self._current is call:
+            # To the main thread and not to the process, so that a sleep or a read there ends at once.
             signal.pthread_kill(self._main, signal.SIGINT)
-            # Until it is seen: one that comes between the thread's last look and its system call wakes nobody, and
-            # this thread often runs just then, because a sleep gives up the interpreter's lock before it begins.
+            # Repeated, because a signal is not noticed if it arrives after Python's last check for signals and before
+            # a blocking system call. This is likely: a sleep releases the GIL just before it begins.
             asyncio.get_running_loop().call_later(SIGNAL_S, self._signal, call)
 
     # In the main thread
 
     def live(self) -> None:
-        """Run what comes, until ``end``; in the main thread."""
-        before = signal.signal(signal.SIGINT, self._interrupted)
+        """Run the queued cells in the main thread, until ``end``."""
+        before = signal.signal(signal.SIGINT, self._on_signal)
         try:
             with self._namespace.as_main():
                 while (entry := self._queue.get()) is not None:
-                    call, tell = entry
+                    call, on_end = entry
                     outcome = self._execute(call)
-                    tell(self._keep(outcome.pieces()), outcome.error is not None)
+                    on_end(self._keep(outcome.pieces()), outcome.error is not None)
         finally:
             signal.signal(signal.SIGINT, before)
             self._namespace.close()
 
     def end(self) -> None:
-        """Have ``live`` return."""
+        """Make ``live`` return after the queued cells."""
         self._queue.put(None)
 
     @property
     def output(self) -> Output | None:
-        """Where a cell prints that runs just now; None where none does."""
+        """The output of the running cell, or None."""
         current = self._current
         return None if current is None else current.output
 
     def _show(self, bundle: Mapping[str, Any]) -> None:
-        # What a thread shows after the end of its cell has no place in a notebook.
+        # Displays of threads are dropped after the end of their cell.
         if (output := self.output) is not None:
             output.show(bundle)
 
-    def _interrupted(self, number: int, frame: types.FrameType | None) -> None:
-        # One that was meant for a cell which has just ended must not hit the next one.
-        if self._current is not None and self._wanted is self._current:
-            self._wanted = None
+    def _on_signal(self, number: int, frame: types.FrameType | None) -> None:
+        # A signal for a cell that has just ended must not interrupt the next cell.
+        if self._current is not None and self._interrupting is self._current:
+            self._interrupting = None
             raise KeyboardInterrupt
 
     def _execute(self, call: Call) -> Outcome:
         try:
             return self._attempt(call)
-        except KeyboardInterrupt:  # one that struck when the cell had just ended, and would end the driver
+        except KeyboardInterrupt:  # arrived just after the end of the cell, and must not end the driver
             self._current = None
             return interrupted(self._host)
 
     def _attempt(self, call: Call) -> Outcome:
         try:
-            # Each time: an earlier cell may have put its own in this one's place, or have it ignored.
-            signal.signal(signal.SIGINT, self._interrupted)
+            # For each cell, because an earlier cell may have replaced the handler.
+            signal.signal(signal.SIGINT, self._on_signal)
             self._current = call
-            # Behind that line, where whoever interrupts it sends a signal: between the two it would run on.
+            # Checked after that line: from then on interrupt() sends a signal.
             if call.is_cancelled:
                 raise KeyboardInterrupt
             call.begin()
             outcome = self._namespace.do(call.request, call.content)
             self._current = None
-        # SystemExit too: a cell that says exit() ends itself, and not the session of everybody.
+        # SystemExit too: exit() ends the cell, not the session.
         except BaseException as error:
             self._current = None
             outcome = outcome_of_error(error, host=self._host)

@@ -1,4 +1,4 @@
-"""A session as a whole: its calls, its namespace, its notices to clients, and its end."""
+"""One session on the head: its calls, its namespace, its notices to clients, and its end."""
 
 import asyncio
 import contextlib
@@ -20,37 +20,37 @@ from raysm.workloads.session.remote_calls import RemoteCalls
 __all__ = ["Description", "SessionHost"]
 
 LOOK_S = 1.0
-"""How often it is looked whether the end is due."""
+"""How often to check whether the session has to end."""
 
 JOBS_S = 5.0
-"""How often Ray is asked for its jobs while one runs."""
+"""How often to ask Ray for its jobs while one runs."""
 
 INTERRUPTED_S = 2.0
-"""How long calls that run have at the end: ``with Session`` is to be over within 5 s."""
+"""How long interrupted calls may take at the end, so that ``with Session`` closes within 5 s."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Description:
-    """What a session is told of itself."""
+    """The job, the instances and the folder of a session."""
 
     job: str
-    """The job that it is."""
+    """Name of the session's job."""
     hosts: tuple[str, ...]
-    """Its instances, the head first."""
+    """Names of the instances, the head first."""
     folder: Path
-    """Where its calls and cells run."""
+    """Working folder of calls and cells."""
 
 
 class SessionHost:
     """One session.
 
     Attributes:
-        calls: All of them.
-        cells: The namespace.
-        remote: What runs on any instance.
+        calls: All calls.
+        cells: The head's namespace and its cells.
+        remote: Batches, commands and scattered values.
         blobs: Large values.
-        notices: What every client is to know, in the order in which it came up.
-        loop: The server's.
+        notices: Notices for all clients, the oldest first.
+        loop: The server's event loop.
     """
 
     def __init__(
@@ -64,15 +64,15 @@ class SessionHost:
         emit: EmitEvent,
         blobs: Blobs,
     ) -> None:
-        """Begin; in the server's loop.
+        """Create the session in the server's event loop.
 
         Args:
-            description: What it is told of itself.
-            cells: The namespace of the head.
-            executors: What does its calls, by their kind.
-            remote: What runs on any instance.
-            lifetime: When it ends by itself.
-            jobs: What works in it and is no call: jobs of its Ray, kernels.
+            description: The job, the instances and the folder.
+            cells: The head's namespace and its cells.
+            executors: The executors by kind of call.
+            remote: Batches, commands and scattered values.
+            lifetime: Decides when the session ends by itself.
+            jobs: Reports work other than calls: Ray jobs and Jupyter kernels.
             emit: Writes an event into the job's log.
             blobs: Large values.
         """
@@ -83,15 +83,15 @@ class SessionHost:
         self.loop = asyncio.get_running_loop()
         self.notices: list[str] = []
         self._closed = asyncio.Event()
-        # The end of which was warned: a later one, after keep(), is worth another warning.
-        self._told: End | None = None
+        # The end that the last warning announced. A later end, after keep(), gets another warning.
+        self._warned_end: End | None = None
         self._running_jobs, self._looked_at_jobs_s = 0, 0.0
         self._on_notice: Callable[[], None] = lambda: None
 
-    # What clients ask for
+    # Requests of clients
 
     def state(self) -> SessionState:
-        """Return how it is."""
+        """Return the current state."""
         now_s = time.monotonic()
         end = self._end(now_s)
         cpus, gpus = self.remote.totals()
@@ -114,23 +114,23 @@ class SessionHost:
         )
 
     def heard(self, client: str) -> None:
-        """A client is there."""
+        """Record a heartbeat of a client."""
         self._lifetime.heard(client, time.monotonic())
 
     def left(self, client: str) -> None:
-        """A client goes."""
+        """Record that a client has detached."""
         self._lifetime.left(client, time.monotonic())
 
     def active(self) -> None:
-        """Something was done that is no call."""
+        """Record activity other than calls, such as a file transfer."""
         self._lifetime.active(time.monotonic())
 
     def keep(self, seconds: float) -> None:
-        """Put off the idle end."""
+        """Prevent an idle end for ``seconds``."""
         self._lifetime.keep(time.monotonic() + seconds)
 
     def path(self, text: str) -> Path:
-        """Return the file that a client means; relative to the folder of the calls.
+        """Resolve a client's path, relative to the folder of the calls.
 
         Raises:
             InvalidRequest: The path is empty.
@@ -140,24 +140,23 @@ class SessionHost:
         return self._description.folder / text
 
     def close(self, why: str) -> None:
-        """Begin the end: calls that run are interrupted, and no more are taken."""
-        # The first reason stays: what comes behind is a consequence of it.
+        """Begin the end: accept no more calls, and let ``live`` interrupt the running ones."""
+        # Keep the first reason, because later ones are usually consequences.
         self.calls.closing = self.calls.closing or why
         self._closed.set()
 
-    # How it lives
+    # Its life
 
     async def live(self, on_notice: Callable[[], None]) -> str:
-        """Wait for the end, and end all calls; return why it ended.
+        """Wait for the end of the session, and end all calls; return the reason of the end.
 
         Args:
-            on_notice: Called when there is one more.
+            on_notice: Called after each new notice.
         """
         self._on_notice = on_notice
         while not self._closed.is_set():
             await self._look()
             with contextlib.suppress(asyncio.TimeoutError):
-                # A look each second, and an end at once: the clock is asked, and the event need not be waited for.
                 await asyncio.wait_for(self._closed.wait(), LOOK_S)
         why = self.calls.closing
         self._notify(CLOSING, f"the session ends: {why}", why)
@@ -168,22 +167,22 @@ class SessionHost:
         now_s = time.monotonic()
         if self.calls.busy:
             self._lifetime.active(now_s)
-        # While a job runs its end has to be seen: the time of idleness begins there.
+        # The idle time begins at the end of the last job, so poll while one runs.
         if self._running_jobs and now_s - self._looked_at_jobs_s >= JOBS_S:
             await self._look_at_jobs(now_s)
         end = self._end(now_s)
         if end is None or now_s < end.warn_at_s:
             return
-        # Asked only now: each look is a call of Ray's dashboard.
+        # Otherwise jobs are polled only when the end is near, because each poll is a request to Ray's dashboard.
         await self._look_at_jobs(now_s)
         end = self._end(now_s)
         if end is None or now_s < end.warn_at_s:
             return
         if now_s >= end.at_s:
             self.close(end.why)
-        # A second of play: the end of an idle session moves by the time between two looks.
-        elif self._told is None or end.at_s > self._told.at_s + LOOK_S:
-            self._told = end
+        # LOOK_S is a tolerance, because the end of an idle session may move by the time between two checks.
+        elif self._warned_end is None or end.at_s > self._warned_end.at_s + LOOK_S:
+            self._warned_end = end
             left = duration(end.at_s - now_s)
             self._notify(WARNING, f"the session ends in {left} ({end.why}); keep(minutes=…) puts that off", end.why)
 
@@ -200,5 +199,4 @@ class SessionHost:
     def _notify(self, state: str, text: str, why: str) -> None:
         self.notices.append(text)
         self._emit(State(name=state, host=self._description.hosts[0], detail=text if state == WARNING else why))
-        # Last: whoever is woken reads the notices at once.
         self._on_notice()

@@ -1,4 +1,4 @@
-"""What calls print: the end of each call's output, and the streams that send it there."""
+"""The output of calls, and the streams that route printed text to it."""
 
 import builtins
 import contextlib
@@ -19,7 +19,7 @@ from raysm.errors import InvalidRequest
 __all__ = ["KEPT_CHARACTERS", "Output", "Piece", "RoutedStream", "StandIn", "events_apart", "refusing_input", "routed"]
 
 KEPT_CHARACTERS = 4 << 20
-"""Of each call, the last ones."""
+"""How many of the last characters of each call's output are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,26 +27,26 @@ class Piece:
     """Text of one stream."""
 
     start: int
-    """Position of its first character in all that the call has printed."""
+    """Position of its first character in the whole output of the call."""
     stream: str
     """``stdout``, ``stderr`` or ``display``."""
     text: str
 
     @property
     def end(self) -> int:
-        """The position behind its last character."""
+        """Position after its last character."""
         return self.start + len(self.text)
 
 
 class Output:
-    """What one call has printed."""
+    """The output of one call, of which the last part is kept."""
 
     def __init__(self, wake: Callable[[], None] = lambda: None, most: int = KEPT_CHARACTERS) -> None:
         """Begin empty.
 
         Args:
-            wake: Called, in the writer's thread, when there is more.
-            most: Characters that are kept.
+            wake: Called in the writer's thread when there is new output.
+            most: How many characters are kept.
         """
         self._wake, self._most = wake, most
         self._lock = threading.Lock()
@@ -55,7 +55,7 @@ class Output:
 
     @property
     def end(self) -> int:
-        """Characters printed so far."""
+        """Number of characters printed so far."""
         return self._end
 
     def write(self, stream: str, text: str) -> None:
@@ -64,16 +64,16 @@ class Output:
             return
         with self._lock:
             last = self._pieces[-1] if self._pieces else None
-            # print() writes its newline by itself: pieces of one character would be most of the memory.
+            # Join short pieces, because print() writes its newline separately.
             if last is not None and last.stream == stream != DISPLAY and len(last.text) < 4096:
                 self._pieces[-1] = Piece(last.start, stream, last.text + text)
             else:
                 self._pieces.append(Piece(self._end, stream, text))
             self._end += len(text)
-            # Whole pieces, only when all that is to be kept lies behind them.
+            # Drop only whole pieces that are not part of the last characters.
             while self._end - self._pieces[0].end >= self._most:
                 self._pieces.popleft()
-        # Outside of the lock: whoever is woken may read at once.
+        # Without the lock, because the reader may read at once.
         self._wake()
 
     def show(self, bundle: Mapping[str, Any]) -> None:
@@ -81,7 +81,7 @@ class Output:
         self.write(DISPLAY, json.dumps(bundle))
 
     def since(self, position: int) -> list[Piece]:
-        """Return what was printed from ``position`` on; the first piece begins later where the text is gone."""
+        """Return the output from ``position`` on, or from the first character that is still kept."""
         with self._lock:
             later = [piece for piece in self._pieces if piece.end > position]
         if later and later[0].start < position:
@@ -91,11 +91,11 @@ class Output:
 
 
 Route = Callable[[], Output | None]
-"""Returns whose output the calling thread's is; None is the job's log."""
+"""Returns the output to which the calling thread prints; None is the job's log."""
 
 
 class StandIn(io.TextIOBase):
-    """Stands for one stream of the process; a subclass says where texts go."""
+    """Replaces stdout or stderr of the process; a subclass implements ``write``."""
 
     encoding = "utf-8"  # tqdm and IPython fall back to ASCII without
 
@@ -103,11 +103,11 @@ class StandIn(io.TextIOBase):
         self._name, self._original = name, original
 
     def fileno(self) -> int:
-        """Return that of the process's own stream, for children that inherit it."""
+        """Return the descriptor of the process's own stream, which children inherit."""
         return self._original.fileno()
 
     def isatty(self) -> bool:
-        """Return False: nobody's terminal is at the other end."""
+        """Return False, because there is no terminal."""
         return False
 
     def writable(self) -> bool:
@@ -116,14 +116,14 @@ class StandIn(io.TextIOBase):
 
 
 class RoutedStream(StandIn):
-    """Asks with each text whose it is."""
+    """Routes each text to the output of the call that prints it."""
 
     def __init__(self, name: str, original: TextIO, route: Route) -> None:
         super().__init__(name, original)
         self._route = route
 
     def write(self, text: str) -> int:
-        """Write ``text`` to whoever is meant."""
+        """Write ``text`` to the output that ``route`` returns."""
         output = self._route()
         if output is None:
             return self._original.write(text)
@@ -136,14 +136,14 @@ class RoutedStream(StandIn):
 
     def flush(self) -> None:
         """Flush the process's own stream."""
-        # At the interpreter's end the streams are closed before those who flush them.
+        # At the end of the interpreter the original may be closed first.
         if not self._original.closed:
             self._original.flush()
 
 
 def events_apart(text: str) -> tuple[str, list[str]]:
-    """Return what is not an event of the job, and the lines that are."""
-    # Nearly always: a text that is printed is not taken to pieces for nothing.
+    """Split a text into the text without events of the job, and the lines that are events."""
+    # The usual case, without parsing each line.
     if events.MARK not in text:
         return text, []
     lines = text.splitlines(keepends=True)
@@ -153,7 +153,7 @@ def events_apart(text: str) -> tuple[str, list[str]]:
 
 @contextlib.contextmanager
 def routed(route: Route) -> Iterator[None]:
-    """Put RoutedStreams in the place of both streams of the process."""
+    """Replace stdout and stderr of the process by RoutedStreams while the body runs."""
     before = sys.stdout, sys.stderr
     sys.stdout = RoutedStream("stdout", before[0], route)
     sys.stderr = RoutedStream("stderr", before[1], route)
