@@ -1,9 +1,9 @@
 """Answers as *keys*: unsigned integers whose order is the answers' order.
 
-The score, descending, in the high 32 bits, the neighbor's index in the low.
+The high 32 bits hold the score, descending, and the low 32 bits the neighbor's index.
 
-An owner merges the parts of top-k into a ``TopKAccumulator``, the best k of every row on disk. It holds four bytes of
-each row, the lower bound that the next tiles are told, and at any moment the keys of one block of rows.
+An owner merges the parts of top-k into a ``TopKAccumulator``, which keeps the best k of every row on disk. In memory it
+holds four bytes for each row, the lower bound for the next tiles, and the keys of one block of rows at a time.
 """
 
 import tempfile
@@ -29,7 +29,7 @@ NO_SCORE = np.uint32(2**32 - 1)
 def encode(scores: NDArray[np.float32], indices: NDArray[np.int64]) -> NDArray[np.uint64]:
     """Return keys that rise as scores fall, then as indices rise; without NaN or negative zero, indices below 2**32."""
     bits = scores.view(np.uint32)
-    # Positive floats rise with their bits, negative ones fall: turn both round at once.
+    # Positive floats rise with their bits, negative ones fall; this reverses both.
     falling = np.where(bits & SIGN, bits, ~bits & ~SIGN)
     return (falling.astype(np.uint64) << np.uint64(32)) | indices.astype(np.uint64)
 
@@ -37,7 +37,7 @@ def encode(scores: NDArray[np.float32], indices: NDArray[np.int64]) -> NDArray[n
 def decode(keys: NDArray[np.uint64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Return scores and indices of keys; ``EMPTY_KEY`` has no score: -inf."""
     falling = (keys >> np.uint64(32)).astype(np.uint32)
-    # All ones where the sign bit is clear, by which positive floats were turned round.
+    # All ones if the sign bit is clear, which marks reversed positive floats.
     positive = ~(falling.view(np.int32) >> 31).view(np.uint32)
     scores = (falling ^ (positive & ~SIGN)).view(np.float32)
     # No score has these bits, which are a NaN's.
@@ -51,18 +51,18 @@ class TopKAccumulator:
     """The best k of each row so far."""
 
     def __init__(self, folder: Path, rows: int, k: int) -> None:
-        """Start without any neighbor, in a file without a name in ``folder``."""
+        """Start without any neighbor, in an unnamed temporary file in ``folder``."""
         self.k = k
         self.lower_bounds = np.full(rows, -np.inf, dtype=np.float32)
-        """lower_bounds[rows]: the score of the k-th best, -inf of rows that have fewer."""
+        """lower_bounds[rows]: the score of the k-th best, -inf for rows that have fewer."""
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        # Without a name nothing is left of it, however the process ends.
+        # The system removes an unnamed file however the process ends.
         self._file = tempfile.TemporaryFile(dir=folder, buffering=0)
         self._file.truncate(rows * k * 8)
 
     def merge(self, block: RowBlock, counts: NDArray[np.uint32], keys: NDArray[np.uint64]) -> None:
-        """Take in ``counts[block.rows]`` keys of each row, given one row after the other, each row's sorted.
+        """Merge ``counts[block.rows]`` keys of each row, given one row after the other, each row's sorted.
 
         Raises:
             NoRoom: The disk became full.
@@ -84,13 +84,13 @@ class TopKAccumulator:
         inverted = np.empty((stop - start, self.k), dtype=np.uint64)
         data = inverted.data.cast("B")
         self._file.seek(start * self.k * 8)
-        # Unbuffered, one call may move less than all: Linux moves no more than 2 GiB.
+        # An unbuffered call may read less than asked for: on Linux, at most 2 GiB.
         while data:
             data = data[self._file.readinto(data) :]
         return np.invert(inverted, out=inverted)
 
     def close(self) -> None:
-        """Close the file, which is gone then."""
+        """Close the file, which removes it."""
         self._file.close()
 
     def _write(self, start: int, inverted: NDArray[np.uint64]) -> None:
@@ -112,14 +112,14 @@ def join(best: NDArray[np.uint64], counts: NDArray[np.uint32], keys: NDArray[np.
 
 
 def zero_row_keys(rows: NDArray[np.int64], k: int, *, same: bool) -> NDArray[np.uint64]:
-    """Return keys[n, k] of zero rows: they answer the lowest indices with score 0, whatever the others are.
+    """Return keys[n, k] of zero rows: their neighbors are always the lowest indices, with the score 0.
 
     Args:
-        rows: Their numbers.
-        k: How many.
-        same: They are rows of the matrix that they look into: a row is never its own neighbor.
+        rows: Numbers of the zero rows.
+        k: Number of neighbors.
+        same: True if they are rows of the matrix itself: a row is never its own neighbor.
     """
     lowest = np.broadcast_to(np.arange(k), (len(rows), k))
-    # From a row's own number on, each is the next one.
+    # Skip the row's own number.
     others = lowest + (lowest >= rows[:, None]) if same else lowest
     return encode(np.zeros(others.shape, dtype=np.float32), others)

@@ -1,18 +1,18 @@
-"""The definition of the answer: everything else in this package only decides who is scored.
+"""The definition of the answer; everything else in this package only decides which pairs are scored.
 
 For rows x_i, taken as float64:
 
 - D(i, j) is the sum of the products x_i[c] * x_j[c]: each product rounded to float64, then summed by ``numpy.sum`` over
-  one contiguous row. The order of that sum depends on the length of the row alone (a test holds it), so a score does
-  not depend on who computes it, or on what is computed beside it.
+  one contiguous row. The order of that sum depends only on the length of the row (a test checks this), so a score does
+  not depend on which engine or task computes it.
 - n_i = sqrt(D(i, i)).
-- score(i, j) = float32(D(i, j) / (n_i * n_j)), and 0 where a norm is 0. There is no negative zero.
+- score(i, j) = float32(D(i, j) / (n_i * n_j)), and 0 if a norm is 0. There is no negative zero.
 
 float64 rows whose largest element lies outside 2**-400 … 2**400 are first multiplied by a power of two that brings it
 into [0.5, 1). That is exact for every element that matters (those that underflow are 2**-600 of the largest), it does
 not change the cosine, and it keeps the products and norms of such rows from overflowing or vanishing.
 
-**Products of whole tiles** say which pairs may be among the answers, with a proof that none is missed.
+**Products of whole tiles** find the pairs that may be among the answers, with a proof that none is missed.
 Notation: u = 2**-24 is the unit roundoff of float32, v = 2**-53 that of float64, g(m, w) = m*w / (1 - m*w); x^ is a row
 divided by its norm, exactly.
 
@@ -31,12 +31,12 @@ bound is 4: nothing is ruled out.
 **The float64 product.** With the rows themselves (scaled as ``score`` says), a product in any order and the definition
 both lie within g(D, v) * sum |x_i[c] x_j[c]| of the true dot product; both are divided by the same n_i * n_j. So they
 differ by at most 2 * g(D, v) * S + 2*v*|s|, with S = sum |x_i[c] x_j[c]| / (n_i n_j) <= 1 + g(D + 4, v). The bound is
-``2 * g(D + 8, v)`` with S <= 1, or, where many entries need it, with S from a product of absolute values (rows with few
-common elements have tiny or zero S, and their scores lie near zero, where float32 is fine). Rounding to float32 is
-monotone: where s - bound and s + bound round to the same float32, that is the score. The others, about one entry in a
+``2 * g(D + 8, v)`` with S <= 1, or, if many entries need it, with S from a product of absolute values (rows with few
+common elements have tiny or zero S, and their scores are near zero, where float32 is fine). Rounding to float32 is
+monotone: if s - bound and s + bound round to the same float32, that is the score. The others, about one entry in a
 million, are scored by the definition.
 
-**Integers.** Where all elements are integers and all norms are below 2**26, every partial sum of every order is an
+**Integers.** If all elements are integers and all norms are below 2**26, every partial sum of every order is an
 integer of at most 2**52 (Cauchy-Schwarz), so the float64 product *is* D(i, j).
 """
 
@@ -50,7 +50,7 @@ Rows: TypeAlias = NDArray[Any]
 """rows[n, D] of any real type."""
 
 BUFFER_BYTES = 1 << 20
-"""Products of one go: half of a core's second-level cache."""
+"""Bytes of products that are summed at a time: half of a core's second-level cache."""
 
 EXTREME = 400
 """Binary exponent beyond which squares of float64 elements come near overflow or underflow."""
@@ -58,20 +58,20 @@ EXTREME = 400
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Norms:
-    """Norms and checks of each row, before any two are compared."""
+    """The norms of rows, and what else preparing them finds."""
 
     norms: NDArray[np.float64]
     """norms[n], of the scaled rows."""
     exponents: NDArray[np.int16]
     """exponents[n]: row i is multiplied by 2**-exponents[i] wherever it is used; nearly always 0."""
     integral: bool
-    """All elements are integers: their float64 products may be exact, see above."""
+    """True if all elements are integers: their float64 products may be exact, see above."""
     first_bad: int | None
-    """The first row that holds NaN or infinity; the norms mean nothing then."""
+    """The first row that holds NaN or infinity, which makes the norms meaningless; None if there is none."""
 
 
 def scaled(rows: Rows, exponents: NDArray[np.int16]) -> Rows:
-    """Return rows[n, D] as they are used: themselves, or multiplied by 2**-exponents where one is not 0."""
+    """Return rows[n, D] multiplied by 2**-exponents; the same array if all exponents are 0."""
     if not exponents.any():
         return rows
     with np.errstate(under="ignore"):
@@ -79,12 +79,12 @@ def scaled(rows: Rows, exponents: NDArray[np.int16]) -> Rows:
 
 
 def prepare(rows: Rows) -> Norms:
-    """Compute the norms of rows[n, D], and look for what cannot be used."""
+    """Compute the norms of rows[n, D], and look for NaN and infinity."""
     exponents = np.zeros(len(rows), dtype=np.int16)
     bad = np.zeros(len(rows), dtype=bool)
-    # Squares of every smaller type stay far inside of what float64 holds.
+    # Only float64 needs exponents: squares of smaller types are far inside the range of float64.
     if rows.dtype == np.float64:
-        # Not of np.abs(rows), which would be another copy of all.
+        # Not np.abs(rows), which would copy all rows.
         largest = np.maximum(rows.max(axis=1), -rows.min(axis=1))
         bad = ~np.isfinite(largest)
         binary = np.frexp(np.where(bad | (largest == 0), 1.0, largest))[1]
@@ -99,12 +99,12 @@ def prepare(rows: Rows) -> Norms:
 
 
 def _all_integers(rows: Rows) -> bool:
-    # The first row decides for nearly every matrix that is not made of integers, without reading the others.
+    # Row by row: for nearly every matrix of other numbers, the first row decides.
     return all(bool(np.all(np.rint(row) == row)) for row in rows)
 
 
 def least_score(threshold: float) -> np.float32:
-    """Return the smallest float32 that is not below a number: scores reach the one if and only if the other."""
+    """Return the smallest float32 that is not below the threshold: a score reaches either both or neither."""
     nearest = np.float32(threshold)
     return nearest if float(nearest) >= threshold else np.nextafter(nearest, np.float32(np.inf))
 
@@ -113,17 +113,17 @@ def pair_scores(
     left: Rows, right: Rows, left_norms: NDArray[np.float64], right_norms: NDArray[np.float64]
 ) -> NDArray[np.float32]:
     """Return scores[n] of the pairs (left[i], right[i]), both rows[n, D] as ``scaled`` returns them."""
-    # The 0 that is added turns a negative zero, which keys cannot order, into the other.
+    # Adding 0 turns a negative zero, which keys cannot order, into a positive one.
     return quotient(_dots(left, right), left_norms * right_norms).astype(np.float32) + np.float32(0)
 
 
 def quotient(dots: NDArray[np.float64], norms: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return dots / norms, and 0 where norms is 0; in place of ``dots``."""
+    """Return dots / norms, with 0 for zero norms; it overwrites ``dots``."""
     zero = norms == 0
     if not zero.any():
         return np.divide(dots, norms, out=dots)
     dots[zero] = 0
-    # 1 in the place of 0, or NumPy would warn of what is meant.
+    # Divide by 1 instead of 0, which would make NumPy warn.
     return np.divide(dots, np.where(zero, 1.0, norms), out=dots)
 
 
@@ -136,16 +136,16 @@ def _dots(left: Rows, right: Rows) -> NDArray[np.float64]:
         part = products[: min(at_once, count - start)]
         stop = start + len(part)
         np.multiply(left[start:stop], right[start:stop], out=part, dtype=np.float64)
-        # Of a contiguous row NumPy adds in an order that follows from its length alone; a BLAS says nothing of its own.
+        # NumPy sums a contiguous row in an order that depends only on its length; the order of a BLAS is unspecified.
         part.sum(axis=-1, out=dots[start:stop])
     return dots
 
 
 LARGEST_WHOLE_NORM = 2.0**26
-"""Below it, the float64 product of integer rows is exact."""
+"""Below this norm, the float64 product of integer rows is exact."""
 
 MANY_AMBIGUOUS = 0.01
-"""Fraction of ambiguous entries above which a second product, of absolute values, pays."""
+"""Share of ambiguous entries above which a second product, of absolute values, pays."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -185,7 +185,7 @@ def float64_bound(columns: int) -> float:
 
 
 def below(scores: NDArray[np.float32], bound: float) -> NDArray[np.float32]:
-    """Return float32 numbers strictly below scores - bound: who exceeds them may reach the score."""
+    """Return float32 numbers strictly below scores - bound: a product above them may reach the score."""
     exact = scores.astype(np.float64) - bound
     # Rounding to float32 may have gone up, by half a step at most: one step down makes up for it.
     return np.nextafter(exact.astype(np.float32), np.float32(-np.inf))
@@ -210,7 +210,7 @@ def exact_scores(left: Tile, right: Tile, *, integral: bool) -> NDArray[np.float
         common = quotient(np.abs(first) @ np.abs(second).T, norms)
         # The computed sum of absolute values is itself off by a relative g(D, v): twice the bound covers it.
         scores, ambiguous = _rounded(quotients, np.multiply(common, 2 * bound, out=common))
-    # Pairs are scored from the tiles' own rows: these copies would only take memory beside them.
+    # Free the copies: pairs are scored from the tiles' own rows.
     del first, second
     _score_pairs(scores, ambiguous, left, right)
     return scores
@@ -230,7 +230,7 @@ def _rounded(
 
 
 def _score_pairs(scores: NDArray[np.float32], positions: NDArray[np.int64], left: Tile, right: Tile) -> None:
-    # The rows of a pair are gathered, so one that is in many pairs is copied as often.
+    # Limit the pairs of one step, because both rows of each pair are copied.
     at_once = max(1, (4 << 20) // left.rows.shape[1])
     for start in range(0, len(positions), at_once):
         chosen = positions[start : start + at_once]

@@ -1,4 +1,4 @@
-"""Sparse rows (CSR) as the similarity reads them: columns rising, each once, nothing stored that is zero."""
+"""Sparse rows (CSR) in the similarity's form: columns rise in each row without duplicates, and no zeros are stored."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 from raysm.workloads.similarity.arithmetic.score import Rows
 
 MOST_COLUMNS = 1 << 31
-"""Columns are numbered by int32."""
+"""Most columns: they are numbered by int32."""
 
 DENSE_GAIN = 1500
-"""Elements of a dense product in the time in which a sparse one adds, and looks at, one: measured."""
+"""Elements that a dense product handles in the time of one element of a sparse product; measured."""
 
 SAMPLED = 1 << 24
-"""Elements that are counted to see what a sparse product costs."""
+"""Most elements that are counted to estimate the cost of a sparse product."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class SparseRows:
     """Rows of a CSR matrix. Cutting it copies no elements."""
 
     begins: NDArray[np.int64]
-    """begins[n + 1]: the elements of row i are begins[i] to begins[i + 1], of all arrays."""
+    """begins[n + 1]: the elements of row i are begins[i] to begins[i + 1] of the other arrays."""
     indices: NDArray[np.int32]
     """indices: columns, rising in each row."""
     data: NDArray[Any]
@@ -32,22 +32,23 @@ class SparseRows:
 
     @classmethod
     def of(cls, begins: NDArray[Any], indices: NDArray[Any], data: NDArray[Any], columns: int) -> "SparseRows":
-        """Bring the arrays of a CSR matrix into this form; elements given twice are summed in their own type."""
+        """Convert the arrays of a CSR matrix to this form; duplicate entries are summed in their own type."""
         starts = begins.astype(np.int64) - begins[0]
         rising = indices[1:] > indices[:-1]
-        rising[starts[(0 < starts) & (starts < len(indices))] - 1] = True  # From one row to the next, all may come.
-        # In this form already: no element is copied, and a mapped file stays mapped.
+        # Columns need not rise from one row to the next.
+        rising[starts[(0 < starts) & (starts < len(indices))] - 1] = True
+        # If they have this form already, copy nothing, so that a mapped file stays mapped.
         if rising.all() and np.all(data != 0):
             return cls(starts, indices.astype(np.int32, copy=False), data, columns)
         rows = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
         places = rows * columns + indices
         if (np.diff(places) <= 0).any():
             places, entries = np.unique(places, return_inverse=True)
-            # One after the other in the order of the file, as when they are added to a dense row.
+            # Add in the order of the file, as for a dense row.
             summed = np.zeros(len(places), dtype=data.dtype)
             np.add.at(summed, entries, data)
             data = summed
-        # Only now: what was given twice may have added up to zero.
+        # Remove zeros only now: duplicate entries may add up to zero.
         nonzero = data != 0
         if not nonzero.all():
             places, data = places[nonzero], data[nonzero]
@@ -79,7 +80,7 @@ class SparseRows:
 
     @property
     def nbytes(self) -> int:
-        """Size of the rows."""
+        """Size of the rows in bytes."""
         return self.begins.nbytes + int(self.begins[-1] - self.begins[0]) * (4 + self.data.itemsize)
 
     @property
@@ -97,17 +98,17 @@ class SparseRows:
         return SparseRows(self.begins[start : stop + 1], self.indices, self.data, self.columns)
 
     def own(self) -> "SparseRows":
-        """Return the same rows with no elements but theirs."""
+        """Return the same rows with arrays that hold only their elements."""
         first, last = self.begins[0], self.begins[-1]
         return SparseRows(self.begins - first, self.indices[first:last], self.data[first:last], self.columns)
 
     def scaled(self, exponents: NDArray[np.int16]) -> "SparseRows":
-        """Return the rows as they are used, see ``score.scaled``."""
+        """Return the rows multiplied by 2**-exponents, see ``score.scaled``."""
         if not exponents.any():
             return self
         compact = self.own()
         with np.errstate(under="ignore"):
-            # Of these rows' own elements: the arrays of a cut are those of all rows.
+            # Only these rows' elements: a slice shares the arrays of all rows.
             data = np.ldexp(compact.data, -np.repeat(exponents.astype(np.int32), compact.counts))
         return SparseRows(compact.begins, compact.indices, data, compact.columns)
 
@@ -121,7 +122,7 @@ class SparseRows:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SparseTile:
-    """Consecutive sparse rows with what belongs to them: as ``Tile`` has dense ones."""
+    """Consecutive sparse rows with their norms: the counterpart of ``Tile`` for dense rows."""
 
     start: int
     rows: SparseRows
@@ -137,17 +138,17 @@ class SparseTile:
 def sparse_pays(rows: SparseRows, matrix_rows: int) -> bool:
     """Return whether comparing all rows of a matrix by their elements is cheaper than by dense products.
 
-    The one touches, for each two rows, each column that both have; the other all columns.
+    For each two rows, the first takes only the columns that both have; the second takes all columns.
 
     Args:
-        rows: Some of the matrix's, in its own proportions; few enough to be counted.
-        matrix_rows: N.
+        rows: A representative sample of the matrix's rows, small enough to count its elements.
+        matrix_rows: Number of rows of the matrix, N.
     """
     if not len(rows) or rows.columns >= MOST_COLUMNS:
         return False
     indices = rows.own().indices
     share = len(rows) * min(1.0, SAMPLED / max(1, len(indices))) / matrix_rows
     _, counts = np.unique(indices[:SAMPLED], return_counts=True)
-    # A row always shares its columns with itself: in a sample, that must not count for the others.
+    # Count pairs of a row with itself apart, since scaling up the sample must not multiply them like other pairs.
     touched = (float(np.sum(counts.astype(np.float64) * (counts - 1))) / share + float(counts.sum())) / share
     return touched * DENSE_GAIN < float(matrix_rows) ** 2 * rows.columns

@@ -1,18 +1,18 @@
 """Cut all pairs of rows into tiles of one size, each pair in exactly one of them; numbers and places of rows.
 
-The similarity is symmetric, so of ``n`` blocks of rows only the tiles (I, J) with I <= J are dealt: each serves the
-rows of both. A tile on the diagonal holds half the pairs of the others, so with tiles as the unit of work a deal has
-n * n / 2 of them. Slots take tiles from one list as they become free. The diagonal comes first: for little work it
-gives every row a first bound, and the tiles behind it, all of one size, leave the slots even at the end.
+The similarity is symmetric, so with ``n`` blocks of rows only the tiles (I, J) with I <= J are computed: each gives
+results for the rows of both blocks. A tile on the diagonal has half as many pairs as the others, so the whole work is
+that of n * n / 2 full tiles. Slots take tiles from one list as they become free. The diagonal comes first: with little
+work it gives every row a first bound, and the later tiles, all of one size, let the slots end at about the same time.
 
-The number of blocks is a compromise: a tile costs as much as its pairs, plus what its rows cost once (reading,
-quantising, keys that travel), so few large ones are better; but all slots have to be busy to the end. ``blocks_for``
-takes, from those that give each slot ``TILES_A_SLOT``, or as many as are asked for, or somewhat more, the number that
-leaves the least idle time.
+The number of blocks is a compromise. A tile costs as much as its pairs, plus a fixed cost of its rows (reading,
+quantising, sending keys), so few large tiles are better; but all slots must be busy until the end. ``blocks_for`` tries
+the numbers of blocks that give each slot ``tiles_a_slot`` tiles or somewhat more, and returns the one with the least
+idle time.
 
-**Numbers and places.** Tasks know rows by their *places*: of a matrix that lies whole everywhere these are the numbers
-of the rows, of a sharded one the rows of the first instance come first, then those of the second. So the rows of an
-instance are one range, and within it the numbers rise. Results know rows by their numbers.
+**Numbers and places.** Results refer to rows by their *numbers* in the matrix, tasks by their *places*. If every
+instance has all rows, places are numbers. If the matrix is sharded, the rows of the first instance have the first
+places, then come those of the second. So the places of an instance's rows are one range, within which the numbers rise.
 """
 
 import math
@@ -30,27 +30,27 @@ class RowRun:
     """Rows that are consecutive in both orders."""
 
     start: int
-    """The first one's number in the matrix."""
+    """The number of the first row in the matrix."""
     offset: int
-    """Its place: how many rows of whatever they are part of (all, an instance's, a chunk's) come before."""
+    """The place of the first row, counted within what the run is part of: all rows, an instance's or a chunk's."""
     rows: int
 
 
 @dataclass(frozen=True, slots=True)
 class RowOrder:
-    """All rows of one matrix."""
+    """The numbers and places of all rows of one matrix."""
 
     runs: tuple[RowRun, ...]
-    """All rows, by their numbers, rising."""
+    """All rows, in runs with rising numbers."""
 
     @classmethod
     def identity(cls, rows: int) -> "RowOrder":
-        """Return the order of rows that lie as they are numbered."""
+        """Return the order of rows whose places are their numbers."""
         return cls((RowRun(0, 0, rows),))
 
     @classmethod
     def of(cls, runs: Sequence[RowRun]) -> "RowOrder":
-        """Return the order that these runs, in any order, make."""
+        """Return the order of these runs, which may come in any order."""
         return cls(tuple(sorted(runs, key=lambda run: run.start)))
 
     def between(self, start: int, stop: int) -> Iterator[RowRun]:
@@ -62,7 +62,7 @@ class RowOrder:
 
 
 def consecutive(numbers: NDArray[np.int64]) -> Iterator[RowRun]:
-    """Yield rising numbers of rows in runs of consecutive ones; offsets count from the first of all."""
+    """Yield runs of consecutive numbers among rising ``numbers``; offsets are indices of ``numbers``."""
     if not len(numbers):
         return
     edges = np.concatenate([[0], np.flatnonzero(np.diff(numbers) != 1) + 1, [len(numbers)]]).tolist()
@@ -71,7 +71,7 @@ def consecutive(numbers: NDArray[np.int64]) -> Iterator[RowRun]:
 
 
 def rectangles(rows: NDArray[np.int64], columns: NDArray[np.int64]) -> Iterator[tuple[TileBlock, slice, slice]]:
-    """Yield the rectangles of a matrix that rising numbers of rows and columns are, and where in their tile each is."""
+    """Yield (block, slice of ``rows``, slice of ``columns``) for each rectangle of consecutive rows and columns."""
     beside = list(consecutive(columns))
     for above in consecutive(rows):
         for right in beside:
@@ -86,54 +86,54 @@ def rectangles(rows: NDArray[np.int64], columns: NDArray[np.int64]) -> Iterator[
 
 
 TILES_A_SLOT = 8
-"""Fewer whole tiles than this for each slot are not dealt, unless they would become too small."""
+"""Least number of full tiles for each slot, unless tiles would become too small."""
 
 
 def rounds_in_halves(blocks: int, slots: int) -> int:
-    """Return how long ``slots`` equally fast slots need for the triangle of ``blocks`` blocks, in halves of a tile.
+    """Return the time of ``slots`` equally fast slots for the triangle of ``blocks`` blocks, in units of half a tile.
 
-    Tiles are taken in their order, each by the slot that is free first: ``blocks`` halves, then the whole ones.
+    The first free slot takes the next tile: first ``blocks`` half tiles on the diagonal, then the full tiles.
     """
     each, ahead = divmod(blocks, slots)
     rounds, left = divmod(blocks * (blocks - 1) // 2, slots)
     if left == 0:
         last = 1 if ahead else 0
     else:
-        # Those that took one half fewer are free first.
+        # Slots that took one half tile fewer are free first.
         last = 2 if left <= slots - ahead else 3
     return each + 2 * rounds + last
 
 
 def blocks_for(slots: int, rows: int, least_rows: int, max_tile_rows: int, tiles_a_slot: int = TILES_A_SLOT) -> int:
-    """Return into how many blocks to cut ``rows`` rows, for the triangle on ``slots`` slots.
+    """Return the number of blocks into which to cut ``rows`` rows, for the triangle on ``slots`` slots.
 
     Args:
         slots: Tasks that run at once.
-        rows: N.
-        least_rows: Smaller blocks are not wanted: what a task costs by itself would show.
-        max_tile_rows: Larger blocks are not possible: a task would hold too much.
-        tiles_a_slot: Fewer tiles than so many for each slot are not wanted.
+        rows: Number of rows, N.
+        least_rows: Least rows of a block, if possible: for smaller ones the fixed cost of a task would matter.
+        max_tile_rows: Most rows of a block: larger ones would take too much memory.
+        tiles_a_slot: Least tiles for each slot, if possible.
     """
     fewest = math.ceil(rows / max_tile_rows)
     enough = math.ceil(math.sqrt(2 * slots * tiles_a_slot))
-    # Where both cannot be had, what a task can hold comes before what a task should cost.
+    # If the limits conflict, ``max_tile_rows`` wins over ``least_rows``.
     most = max(fewest, rows // least_rows, 1)
     start = min(max(fewest, enough), most)
     choices = range(start, min(most, start + start // 2) + 1)
-    # n * n halves of a tile is the work: what exceeds its share is idle time. Of equals, the fewest.
+    # The work is n * n half tiles; time beyond a slot's share of it is idle. Among equals, take the fewest blocks.
     return min(choices, key=lambda blocks: (rounds_in_halves(blocks, slots) * slots / blocks**2, blocks))
 
 
 def triangle(rows: int, block_rows: int) -> Iterator[TileBlock]:
     """Yield the tiles of the pairs of rows, each unordered pair in one: the diagonal, then line by line.
 
-    Line by line, a process that takes one tile after the other finds the rows of its last one at hand.
+    In this order, a process that takes one tile after the other can reuse the rows of its last one.
     """
     yield from cut(TileBlock(RowBlock(0, rows), RowBlock(0, rows)), block_rows)
 
 
 def cut(tile: TileBlock, block_rows: int) -> Iterator[TileBlock]:
-    """Yield the tiles of at most ``block_rows`` rows and columns of a larger one of the triangle."""
+    """Cut a tile of the triangle into tiles of at most ``block_rows`` rows and columns."""
     above, beside = row_cuts(tile.rows, block_rows), row_cuts(tile.columns, block_rows)
     if tile.rows != tile.columns:
         yield from (TileBlock(rows, columns) for rows in above for columns in beside)
@@ -144,7 +144,7 @@ def cut(tile: TileBlock, block_rows: int) -> Iterator[TileBlock]:
 
 
 def shifted(tile: TileBlock, rows: int, columns: int) -> TileBlock:
-    """Return the tile that lies so many rows and columns further on."""
+    """Return the tile moved by so many rows and columns."""
     return TileBlock(
         RowBlock(tile.rows.start + rows, tile.rows.stop + rows),
         RowBlock(tile.columns.start + columns, tile.columns.stop + columns),
@@ -159,7 +159,7 @@ def row_cuts(block: RowBlock, rows: int) -> list[RowBlock]:
 def rectangle(rows: int, columns: int, block_rows: int, block_columns: int) -> Iterator[TileBlock]:
     """Yield the tiles of all rows with all columns of another matrix, column by column of tiles.
 
-    Every row has met the first columns, and so has a first bound, before any is compared with the next.
+    So every row gets a first bound from the first columns before any row is compared with the next ones.
     """
     above = row_blocks(rows, block_rows)
     for beside in row_blocks(columns, block_columns):

@@ -1,8 +1,8 @@
-"""Choose the engine: the fastest that this machine has, unless one is asked for.
+"""Choose the engine: the fastest that this machine has, or the one that the caller names.
 
-An engine of the CPU is one file, with a function that makes it or says why it cannot, and one line in ``FAMILIES``.
-A short probe on a sample of the rows finds the fastest one. GPUs are asked for by name, because only some instances
-have any.
+A CPU engine is one file, one function that makes it or reports why it cannot, and one line in ``FAMILIES``. A short
+probe on a sample of the rows finds the fastest one. The GPU engine is used only by name, because only some instances
+have GPUs.
 """
 
 import time
@@ -23,7 +23,7 @@ from raysm.workloads.similarity.kernels.build import Unavailable, library
 from raysm.workloads.similarity.kernels.recipes import FLOATS, INTEGERS, InstructionSet, dense, this_machine
 
 CUDA = "cuda"
-"""The whole word that asks for the engine of GPUs: were a part of it enough, ``a`` would mean them."""
+"""The word that selects the GPU engine. It must match as a whole; other engines match by any part of their name."""
 
 
 def is_cuda(word: str | None) -> bool:
@@ -34,7 +34,7 @@ def is_cuda(word: str | None) -> bool:
 def why_no_cuda(columns: int) -> str:
     """Return why this process's GPU cannot compare rows of that many columns, or ""."""
     try:
-        # Made only to see whether it can be: what a device lacks shows nowhere else.
+        # Make an engine just for the checks that it makes of the device.
         _cuda(columns)
     except Unavailable as error:
         return str(error)
@@ -43,7 +43,7 @@ def why_no_cuda(columns: int) -> str:
 
 def _cuda(columns: int) -> Engine[Tile]:
     try:
-        # Here, not above: torch is imported for no other engine, and need not be there for those.
+        # Imported here, because the other engines do not need torch.
         from raysm.workloads.similarity.engines.cuda import cuda_engine
     except ImportError as error:
         raise Unavailable(f"{error.name or 'torch'} is missing") from error
@@ -51,15 +51,15 @@ def _cuda(columns: int) -> Engine[Tile]:
 
 
 PROBE_ROWS = 512
-"""Rows that are compared with each other to choose an engine; fewer than a quarter of them decide nothing."""
+"""Rows of the probe; with fewer than a quarter of them, times would not be meaningful."""
 
 PROBE_K = 10
 
 MIX_PAYS = 0.9
-"""Rows are mixed where that makes what integers lose smaller by this factor."""
+"""Mix rows only if that reduces the integers' error by at least this factor."""
 
 Candidates = tuple[tuple[int, InstructionSet], ...]
-"""Bits of the elements and instructions to multiply them, the fastest first."""
+"""Bits of the elements, and the instructions that multiply them, the fastest first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,22 +69,22 @@ class Rows:
     sample: Tile
     frame: Frame
     name: str | None = None
-    """A word of the engine's name that is asked for; None is any."""
+    """A word of the name of the wanted engine; None accepts any."""
     reasons: list[str] = field(default_factory=list)
-    """Why engines cannot be had, in the order in which they were tried."""
+    """Reasons why engines are unavailable, in the order in which they were tried."""
 
     @property
     def columns(self) -> int:
-        """D."""
+        """Number of columns, D."""
         return int(self.sample.rows.shape[1])
 
     def wanted(self, name: str) -> bool:
-        """Return whether an engine of that name is among those that are asked for."""
+        """Return whether an engine of that name matches ``self.name``."""
         return self.name is None or self.name.lower() in name.lower()
 
 
 def integers(rows: Rows, candidates: Candidates = INTEGERS) -> Engine[Tile] | None:
-    """Return the engine of the fastest integers that this machine has, with rows mixed if that loses less of them."""
+    """Return the engine of the fastest integers of this machine, with mixed rows if that makes the error smaller."""
     return _first(candidates, rows, lambda bits, flags: _integers(bits, flags, rows))
 
 
@@ -94,9 +94,10 @@ def floats(rows: Rows, candidates: Candidates = FLOATS) -> Engine[Tile] | None:
 
 
 FAMILIES: list[Callable[[Rows], Engine[Tile] | None]] = [integers, floats]
-"""Engines of the CPU for dense rows: each returns one that can be used here and is wanted, or None and adds its reason.
+"""Makers of CPU engines for dense rows. Each returns an engine that works here and is wanted, or adds a reason and
+returns None.
 
-Of equally fast ones the first is taken. NumPy's is not among them: it is used where there is no other.
+Of equally fast engines, the first is chosen. NumPy's is not in the list: it is used if there is no other.
 """
 
 
@@ -106,13 +107,13 @@ def choose(
     forced: str | None = None,
     families: list[Callable[[Rows], Engine[Tile] | None]] | None = None,
 ) -> Engine[Any]:
-    """Return the engine for a matrix, by a short probe on some of its rows.
+    """Return the engine for a matrix; a short probe on some of its rows finds the fastest.
 
     Args:
-        sample: Rows of the matrix, a few hundred will do.
-        frame: The matrix's.
-        forced: A word of its name, as ``float32`` (no low precision) or ``NumPy``, or ``cuda`` for this process's GPU;
-            None lets the probe decide between those of the CPU.
+        sample: A few hundred rows of the matrix.
+        frame: The frame of the matrix.
+        forced: A word of the engine's name, such as ``float32`` (no low precision) or ``NumPy``, or ``cuda`` for this
+            process's GPU; None lets the probe choose a CPU engine.
         families: The engines to choose from; None is ``FAMILIES``.
 
     Raises:
@@ -135,20 +136,20 @@ def choose(
     offered = [family(rows) for family in (FAMILIES if families is None else families)]
     engines = [engine for engine in offered if engine is not None]
     if not engines:
-        # The last reason is that of the engine that asks for least.
+        # Show the last reason: the last engine has the fewest requirements.
         plain = PlainEngine(rows.reasons[-1] if rows.reasons else "")
         if not rows.wanted(plain.name):
             raise InvalidRequest(f"no engine of this machine is called {forced!r}; it has {plain.name!r}")
         return plain
-    # Of so few rows the times would say nothing.
+    # With fewer rows, times would not be meaningful.
     if len(engines) == 1 or len(rows.sample) < PROBE_ROWS // 4:
         return engines[0]
     return min(engines, key=lambda engine: _seconds(engine, rows))
 
 
 def compile_ahead() -> None:
-    """Compile what ``choose`` would take on this machine, so that no task waits for the compiler."""
-    # Of each the first that can be made: ``choose``, too, goes on to the next where one cannot.
+    """Compile the libraries that ``choose`` tries on this machine, so that no task waits for the compiler."""
+    # Only the first of each kind that can be made, as in ``choose``.
     for candidates in (INTEGERS, FLOATS):
         for element, instructions in candidates:
             try:
@@ -164,7 +165,7 @@ def _first(
     for element, instructions in candidates:
         if not instructions.runs_on(this_machine()):
             continue
-        # By its name, before it is made: making one may run the compiler.
+        # Check the name before making the engine, which may run the compiler.
         if not rows.wanted(kind_name(element, instructions)) or rows.columns < instructions.least_columns:
             continue
         try:
@@ -179,12 +180,12 @@ def _integers(element: int, instructions: InstructionSet, rows: Rows) -> Engine[
     lost, left = (
         float(np.mean(engine.lost(engine.prepare(rows.sample, rows.frame)))) for engine in (as_they_are, mixed)
     )
-    # Mixing costs a transform of every row, so it has to gain something.
+    # Mixing costs a transform of every row, so it must gain enough.
     return mixed if left < MIX_PAYS * lost else as_they_are
 
 
 def _seconds(engine: Engine[Tile], rows: Rows) -> float:
-    """Return the time of comparing rows whose best are known nearly, as they are for most of a run."""
+    """Return the time to compare rows with good lower bounds, as they have for most of a run."""
     tile = rows.sample
     operand, k = engine.prepare(tile, rows.frame), min(PROBE_K, len(tile) - 1)
     best = Best.empty(tile.norms, k)
@@ -192,9 +193,9 @@ def _seconds(engine: Engine[Tile], rows: Rows) -> float:
     took = []
     for _ in range(3):
         again = Best.empty(tile.norms, k, best.lowest())
-        # This thread's own time: beside others on a busy machine, a product of floats was taken for the faster one.
+        # The thread's own time: with wall-clock time on a busy machine, the probe chose slower engines.
         begin = time.thread_time()
         engine.topk(operand, operand, again, again, same=True)
         took.append(time.thread_time() - begin)
-    # The less disturbed one: what else runs on the machine can only add to the time.
+    # The minimum is the least disturbed time.
     return min(took)

@@ -2,10 +2,10 @@
 
 **Memory** of a side of n rows, beside the rows: 2 n D' bytes times the element's size (rows are laid out once as left
 and once as right side; D' is D rounded up to whole 4 bytes, with NEON to whole 16, with AMX to whole 64, n to whole
-panels of up to 48 rows), n D' more for int8 (what it leaves of a row, for a closer look), and 32 n; twice as much where
-there are tight clusters, whose rows are laid out about their own centres as well. A call of ``topk`` takes
-48 + 8 k + 8 min(64, max(16, 4 k)) bytes a row of both sides, 32 more with tight clusters, and no more; one of ``pairs``
-32 bytes a row of both sides, twice as much with tight clusters, and the pairs.
+panels of up to 48 rows), n D' more for int8 (the rest of each row, for a closer look), and 32 n. It is twice as much
+if there are tight clusters, because rows are then also laid out about their clusters' centres. A call of ``topk`` takes
+48 + 8 k + 8 min(64, max(16, 4 k)) bytes for each row of both sides, 32 more with tight clusters. A call of ``pairs``
+takes 32 bytes for each row of both sides, twice as much with tight clusters, and the pairs.
 """
 
 import ctypes
@@ -25,7 +25,7 @@ from raysm.workloads.similarity.kernels.recipes import InstructionSet, dense
 ELEMENTS = {8: "int8", 16: "int16", 32: "float32"}
 
 LENGTHS = (*range(1, 33), *range(33, 301, 13), 1000, 1023, 4097)
-"""Lengths of rows whose scores must be NumPy's before the kernels are used."""
+"""Row lengths at which the kernels' scores must equal NumPy's before they are used."""
 
 
 TWO_TYPES = -2
@@ -37,8 +37,7 @@ LINE = 16
 ARRAYS = ("cheap", "finer", "panels", "first", "scale", "error", "length", "shift", "finer_error", "middle")
 
 
-# As the kernels' sides.h, keys.h and pairs.h declare them, field by field: ctypes reads no header, and nothing would
-# notice another order.
+# These structures must match the kernels' sides.h, keys.h and pairs.h field by field; ctypes does not check that.
 class _Form(ctypes.Structure):
     _fields_ = [(name, ctypes.c_void_p) for name in ("centres", "squares", "radii", "places", *ARRAYS)]
 
@@ -80,7 +79,7 @@ class _Prepared:
     structure: _Side
     arrays: tuple[NDArray[Any], ...]
     errors: NDArray[np.float32]
-    """errors[n]: how far each row's cheap form is from the row over its norm, at most."""
+    """errors[n]: the largest distance of each row's cheap form from the row over its norm."""
     places: int
     """Number of tight clusters that the rows may be in."""
 
@@ -95,7 +94,7 @@ def _library(element: int, instructions: InstructionSet) -> ctypes.CDLL:
     functions.all_scores.argtypes = [side, side, pointer, number]
     functions.prepare.argtypes = [side, number, pointer, real, real]
     functions.topk.argtypes = [side, side, best, best, number, ctypes.c_int, ctypes.c_int]
-    # How many pairs were scored: a tile may have more than a C int holds.
+    # int64, because a tile may have more scored pairs than a C int holds.
     functions.topk.restype = functions.pairs.restype = number
     functions.pairs.argtypes = [side, side, ctypes.c_float, number, ctypes.c_int, ctypes.POINTER(_PairList)]
     functions.free_pairs.argtypes = [ctypes.POINTER(_PairList)]
@@ -104,7 +103,7 @@ def _library(element: int, instructions: InstructionSet) -> ctypes.CDLL:
 
 
 def kind_name(element: int, instructions: InstructionSet) -> str:
-    """Return what an engine is called that multiplies elements of so many bits: 8, 16 or 32."""
+    """Return the name of the engine that multiplies elements of 8, 16 or 32 bits."""
     return f"{ELEMENTS[element]} {instructions.name}"
 
 
@@ -115,22 +114,23 @@ class CompiledEngine:
         """Compile and load the kernels, and compare their scores with NumPy's.
 
         Args:
-            element: 8, 16 or 32: the bits of what is multiplied.
-            instructions: The processor's.
-            columns: Of the matrix.
-            mixed: Multiply all rows by one orthogonal matrix first: integers then hold rows with large elements well.
+            element: Bits of the multiplied elements: 8, 16 or 32.
+            instructions: Instructions to compile for.
+            columns: Columns of the matrix.
+            mixed: Multiply all rows by one orthogonal matrix first: integers then represent rows with large elements
+                better.
 
         Raises:
-            Unavailable: This machine, or a matrix of that many columns, cannot have it.
+            Unavailable: The engine does not work on this machine, or with that many columns.
         """
-        # Rows are padded to whole groups of 4 bytes: of int8, with up to three elements.
+        # Rows are padded to whole groups of 4 bytes, int8 rows by up to three elements.
         if columns > bounds.MOST_COLUMNS or (element < 32 and bounds.largest_integer(columns + 3, element) < 127):
             raise Unavailable(f"{ELEMENTS[element]} sums of {columns} products may overflow")
         self.name = kind_name(element, instructions) + (" mixed" if mixed else "")
         self.scored = 0
         """Pairs that were scored so far."""
         self._library = _library(element, instructions)
-        # Two calls: each is remembered by its lengths, so the many are checked once, whatever matrices come.
+        # Two calls, because results are cached by lengths: the second is computed only once in a process.
         _check(self._library, (columns,))
         _check(self._library, LENGTHS)
         self._element = element
@@ -138,7 +138,7 @@ class CompiledEngine:
         self._mixed = mixed
 
     def prepare(self, tile: Tile, frame: Frame) -> PreparedTile[Tile]:
-        """Make the tile's rows cheap, and measure what that loses."""
+        """Make the cheap forms of the tile's rows, and measure their errors."""
         structure, rows, norms = _structure(tile)
         structure.groups = _whole(-(-tile.rows.shape[1] * self._element // 32), self._library.group_step())
         clusters = frame.clusters
@@ -153,18 +153,18 @@ class CompiledEngine:
             structure.local.places = own.ctypes.data
             arrays += (*self._form(structure, structure.local, centres[1:]), own, clusters.radii)
         self._fill(structure, places)
-        # What is a view of the tile's rows takes no memory of its own.
+        # A view of the tile's rows takes no memory of its own.
         arrays += () if np.shares_memory(rows, tile.rows) else (rows,)
         prepared = _Prepared(structure, (*arrays, rows, norms), errors, places)
         return PreparedTile(tile=tile, prepared=prepared, nbytes=sum(array.nbytes for array in arrays))
 
     def _form(self, side: _Side, form: _Form, centres: NDArray[np.float64]) -> tuple[NDArray[Any], ...]:
-        """Give a form room for the side's rows about these centres; return all that it points to."""
+        """Allocate a form for the side's rows about these centres; return the arrays that it points to."""
         n, size = side.n, side.groups
         cheap = _aligned(_whole(n, self._library.pack_rows()), size)
         finer = _aligned(n, size) if self._element == 8 else np.empty(0, dtype=np.int32)
         panels = _aligned(_whole(n, self._library.panel_columns()), size)
-        # Zeros: of a row without a place, the kernels fill in nothing.
+        # Zeros, because the kernels do not fill in rows without a place.
         arrays = (cheap, finer, panels, np.zeros(n, np.int32), *np.zeros((5, n), np.float32), np.zeros(n))
         for name, array in zip(ARRAYS, arrays, strict=True):
             setattr(form, name, array.ctypes.data)
@@ -174,7 +174,7 @@ class CompiledEngine:
         return (*arrays, centres, squares)
 
     def _fill(self, side: _Side, places: int) -> None:
-        """Fill the forms of a side whose rows are in one of so many tight clusters, or with 0 in none."""
+        """Fill the forms of a side; ``places`` is the number of tight clusters, or 0."""
         signs = bounds.signs(self._columns) if self._mixed else None
         failed = self._library.prepare(
             side,
@@ -187,7 +187,7 @@ class CompiledEngine:
             raise MemoryError(f"no memory to prepare {side.n} rows")
 
     def lost(self, side: PreparedTile[Tile]) -> NDArray[np.float32]:
-        """Return r[n]: how far each row's cheap form is from the row over its norm, at most."""
+        """Return r[n]: the largest distance of each row's cheap form from the row over its norm."""
         errors: NDArray[np.float32] = side.prepared.errors
         return errors
 
@@ -230,35 +230,35 @@ class CompiledEngine:
             offsets = np.concatenate([[0], np.cumsum(np.bincount(i, minlength=len(left)))]).astype(np.int64)
             # Each row's pairs come in rising order already.
             order = np.argsort(i, kind="stable")
-            # Copies, all three: the list is freed on the way out.
+            # All three are copies, because the list is freed on return.
             return Pairs(
                 offsets=offsets,
                 neighbors=j[order] + np.uint32(right.tile.start),
                 similarities=scores[order],
             )
         finally:
-            # Of a failed call too: it leaves what it had found by then.
+            # Free the list after a failed call too, which leaves the pairs that it found.
             self._library.free_pairs(pairs)
 
     def scores(self, left: Tile, right: Tile, out: NDArray[Any]) -> None:
         """See ``Engine.scores``."""
         first, *keep = _structure(left)
         second, *keep_too = _structure(right)
-        # The kernels write rows of float32: anything else is made of a copy.
+        # The kernels write contiguous rows of float32; for any other output, use a temporary array.
         direct = out.dtype == np.float32 and out.strides[1] == 4 and out.strides[0] >= 0
         target = out if direct else np.empty(out.shape, dtype=np.float32)
         result = self._library.all_scores(first, second, target.ctypes.data, target.strides[0] // 4)
         _check_result(result, left, right, "for two blocks of rows in float64")
-        # The structures point into these arrays, which had to live until here.
+        # Keep these arrays alive until here, because the structures point into them.
         del keep, keep_too
         if not direct:
             out[...] = target
 
 
 def _check_result(result: int, left: Tile, right: Tile, purpose: str) -> None:
-    """Raise what a negative result of the kernels says."""
+    """Raise an error if the kernels' result is negative."""
     if result == TWO_TYPES:
-        # Read as the other side's type, rows would be garbage, or crash the process.
+        # Reading rows as the other side's type would give garbage, or crash the process.
         types = f"{left.rows.dtype} and {right.rows.dtype}"
         raise AssertionError(f"{types}: rows that are compared are of one type, see Layout.dtype")
     if result < 0:
@@ -270,8 +270,8 @@ def _whole(n: int, step: int) -> int:
 
 
 def _aligned(rows: int, columns: int) -> NDArray[np.int32]:
-    """Return zeros[rows, columns] that begin a cache line: loads of 64 bytes that cross two take twice the time."""
-    # Not empty: the kernels fill in the rows, multiply the padding as well, and rely on its zeros.
+    """Return zeros[rows, columns] that begin at a cache line: 64-byte loads across two lines take twice as long."""
+    # Zeros, because the kernels fill in only the rows, but multiply the padding too.
     room = np.zeros(rows * columns + LINE, dtype=np.int32)
     start = -room.ctypes.data // room.itemsize % LINE
     return room[start : start + rows * columns].reshape(rows, columns)
@@ -283,7 +283,7 @@ def _structure(tile: Tile) -> tuple[_Side, Rows, NDArray[np.float64]]:
     if rows.dtype not in (np.float16, np.float32, np.float64):
         # Both hold the integers exactly as far as float64 does, which is how the definition takes them.
         rows = rows.astype(np.float32 if rows.dtype.itemsize <= 2 else np.float64)
-    # Rows may lie apart, as parts of wider ones do; but each has to lie in one piece.
+    # There may be gaps between rows, but each row must be contiguous.
     if rows.strides[1] != rows.itemsize or rows.strides[0] < 0:
         rows = np.ascontiguousarray(rows)
     norms = np.ascontiguousarray(tile.norms, dtype=np.float64)
@@ -301,7 +301,7 @@ def _structure(tile: Tile) -> tuple[_Side, Rows, NDArray[np.float64]]:
 
 def _best(best: Best) -> _Best:
     keys, lower_bounds = best.keys, best.lower_bounds
-    # Refused and not copied: what the kernels write into a copy would be lost.
+    # Do not copy: the caller would not see what the kernels write into a copy.
     if not (keys.flags.c_contiguous and lower_bounds.flags.c_contiguous and keys.flags.writeable):
         raise ValueError("the keys and lower_bounds of a Best must be contiguous, and the keys writeable")
     if keys.dtype != np.uint64 or lower_bounds.dtype != np.float32 or len(keys) != len(lower_bounds):
@@ -327,7 +327,7 @@ def _scores(library: ctypes.CDLL, left: Rows, right: Rows, norms: NDArray[np.flo
 def _check(library: ctypes.CDLL, lengths: tuple[int, ...]) -> None:
     """Compare the kernels' scores with those of the definition.
 
-    The products of a row cancel each other but for their rounding, which is all that is left to compare.
+    The products of each pair of rows cancel each other except for rounding errors, so that any other order shows.
 
     Raises:
         Unavailable: One differs: this NumPy sums in another order.
@@ -337,7 +337,7 @@ def _check(library: ctypes.CDLL, lengths: tuple[int, ...]) -> None:
         half = rng.standard_normal((2, 4, columns - columns // 2))
         rows = np.concatenate([half, half * [[[1.0]], [[-1.0]]]], axis=2)[:, :, :columns]
         order = rng.permutation(columns)
-        # The kernels sum each of these by code of its own.
+        # The kernels have separate code for each of these types.
         for dtype in (np.float16, np.float32, np.float64):
             left, right = rows[:, :, order].astype(dtype)
             norms = np.ones(len(left))

@@ -1,20 +1,20 @@
 """The engine of a GPU: float16 products, a filter, exact scores and the merging of keys, all in torch.
 
-A tile is cut into *panels* of one size. A panel is made from the host's rows when it is needed, and again if it had to
-make room meanwhile, so tiles and the matrix may be larger than the GPU's memory. One product of two panels gives the
-most that the score of each pair can be, by the bound in ``bounds``. A pair that reaches the limit of its row or of its
+A tile is cut into *panels* of one size. A panel is made from the host's rows when it is needed, and made again if it
+was dropped meanwhile, so tiles and the matrix may be larger than the GPU's memory. One product of two panels gives an
+upper bound of the score of each pair, by the proof in ``bounds``. A pair that reaches the limit of its row or of its
 column is scored by the definition, in float64, and merged into the best of both. A product with too many survivors is
 halved until its parts have few enough; limits rise from one part to the next.
 
 **Scores** have the same bits as ``arithmetic.score`` gives on a CPU. ``row_sums`` adds in NumPy's order, spelled out as
 elementwise operations of whole columns. IEEE rounds each of them to nearest, with denormals, on CUDA as on a CPU. No
-product can be fused with a sum, since each operation is a kernel of its own that writes its rounded result. (Nothing
-here may be given to ``torch.compile``, to ``addcmul`` or to a divisor that is a Python number: these may round in
-another way.) ``CudaEngine`` compares the device's scores with NumPy's before it is used.
+product can be fused with a sum, since each operation is a kernel of its own that writes its rounded result. This code
+must not use ``torch.compile``, ``addcmul`` or a Python number as divisor, which may round differently. ``CudaEngine``
+compares the device's scores with NumPy's before it is used.
 
-**Memory on the GPU**, of ``free`` bytes that it has when the engine is made:
+**Memory on the GPU**, with ``free`` bytes when the engine is made:
 
-    panels, the latest ones                       at most free / 2, and never fewer than two
+    the latest panels                             at most free / 2, but at least two panels
   + a product of P x P entries, float16           2 P**2       P**2 <= free / 64 is the size of a panel
   + masks, or a turned copy, of the product       3 P**2
   + survivors at a time, with their keys          about 200 * 2**20
@@ -44,13 +44,13 @@ from raysm.workloads.similarity.engines.protocol import Best, Frame, Pairs, Prep
 from raysm.workloads.similarity.kernels.build import Unavailable
 
 MAX_PANEL_ROWS, MIN_PANEL_ROWS = 1 << 14, 32
-"""Larger products would not be faster."""
+"""Limits of the rows of a panel; larger products would not be faster."""
 
 STRIP_ROWS, STRIP_COLUMNS = 64, 256
 """An overflowed product is not halved further than this."""
 
 SURVIVORS = 1 << 20
-"""A product is overflowed if more pairs than this pass the filter, or more than ``MAX_SURVIVING`` of it."""
+"""A product overflows if more pairs than this pass the filter, or a larger share than ``MAX_SURVIVING``."""
 
 MAX_SURVIVING = 1 / 8
 
@@ -61,13 +61,13 @@ LEAST = -65504.0
 """The least finite float16. No product comes near it: ``bounds`` keeps them below 2**14."""
 
 LENGTHS = (1, 7, 8, 9, 127, 128, 129, 136, 300, 768, 1021)
-"""Lengths of rows whose scores must be NumPy's before a GPU is used."""
+"""Row lengths at which the GPU's scores must equal NumPy's before it is used."""
 
 EXTRA, ALIGNED = 6, 8
-"""Columns of a panel beside the rows' own, see ``bounds``; tensor cores want a multiple of 8 columns."""
+"""Columns that a panel adds to the rows' own, see ``bounds``; and the multiple of columns that tensor cores need."""
 
 LARGEST_EXPONENT = 12
-"""Rows that are nearly all alike are multiplied by at most two to this."""
+"""Largest binary exponent of a panel's scale, for rows that are nearly all alike."""
 
 WIDE_BYTES = 256 << 20
 """Most memory of the float64 rows while a panel is made."""
@@ -76,7 +76,7 @@ PIECE = 2.0**-11
 """Weight of the second piece of a number."""
 
 LANES, LEAF = 8, 128
-"""Running sums of a row, and elements up to which NumPy does not halve a row."""
+"""Number of running sums of a row, and most elements of a row that NumPy does not halve."""
 
 LAST_KEY = 2**63 - 1
 """The key that comes after every other, less 2**63."""
@@ -89,13 +89,13 @@ TOP = np.uint64(1 << 63)
 def encoded(scores: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
     """Return keys that rise as scores fall, then as indices rise; scores float32 without NaN or negative zero."""
     bits = scores.view(torch.int32).to(torch.int64)
-    # The wider type carries the sign along: only the lower 32 bits are the score's.
+    # The conversion extended the sign: only the lower 32 bits are the score's.
     falling = torch.where(bits < 0, bits & 0xFFFFFFFF, ~bits & 0x7FFFFFFF)
     return (falling - 2**31) * 2**32 + indices
 
 
 def decoded(keys: torch.Tensor) -> torch.Tensor:
-    """Return the scores of keys, float32; -inf of ``LAST_KEY``."""
+    """Return the scores of keys, float32; -inf for ``LAST_KEY``."""
     falling = (keys >> 32) + 2**31
     bits = torch.where(falling >= 2**31, falling - 2**32, ~falling & 0x7FFFFFFF)
     return torch.where(keys == LAST_KEY, -torch.inf, bits.to(torch.int32).view(torch.float32))
@@ -107,7 +107,7 @@ def from_host(keys: NDArray[np.uint64], device: torch.device) -> torch.Tensor:
 
 
 def to_host(keys: torch.Tensor) -> NDArray[np.uint64]:
-    """Return keys as the host has them."""
+    """Return keys in the host's form."""
     signed: NDArray[np.int64] = keys.cpu().numpy()
     return signed.view(np.uint64) ^ TOP
 
@@ -123,7 +123,7 @@ def pair_scores(
     norms = left_norms * right_norms
     zero = norms == 0
     quotients = torch.where(zero, 0.0, dots / torch.where(zero, 1.0, norms))
-    # As in the definition: a negative zero becomes the other, which keys can order.
+    # Adding 0 turns a negative zero, which keys cannot order, into a positive one, as in the definition.
     return quotients.to(torch.float32) + 0.0
 
 
@@ -137,7 +137,7 @@ def row_sums(values: torch.Tensor) -> torch.Tensor:
     if length > LEAF:
         half = length // 2 - length // 2 % LANES
         if 2 * half == length:
-            # Halves of one length are summed by the same kernels.
+            # Sum two halves of equal length together.
             halves = row_sums(values.view(*values.shape[:-1], 2, half))
             return halves[..., 0] + halves[..., 1]
         return row_sums(values[..., :half]) + row_sums(values[..., half:])
@@ -159,12 +159,12 @@ def row_sums(values: torch.Tensor) -> torch.Tensor:
 
 
 def rounded_up(values: torch.Tensor) -> torch.Tensor:
-    """Return float16 numbers that are not below these, of float64: the margin is twice what rounding takes."""
+    """Round float64 numbers to float16 numbers that are not smaller; the margin is twice the rounding error."""
     return (values + values.abs() * 2.0**-10 + 2.0**-24).to(torch.float16)
 
 
 def rounded_down(values: torch.Tensor) -> torch.Tensor:
-    """Return float16 numbers that are not above these, of float64."""
+    """Round float64 numbers to float16 numbers that are not larger."""
     return -rounded_up(-values)
 
 
@@ -175,7 +175,7 @@ class Panel:
     start: int
     """Number of the first row in the matrix."""
     rows: torch.Tensor
-    """rows[n, D], as the host has them; integers as the float type that holds them as float64 would."""
+    """rows[n, D] of the host; integers are converted to a float type that is as exact as float64."""
     norms: torch.Tensor
     """norms[n], float64."""
     cheap: torch.Tensor
@@ -194,7 +194,7 @@ class Panel:
 
     def right(self) -> torch.Tensor:
         """Return a copy of ``cheap`` with the columns of a right side."""
-        # Error and length change places, and the pieces of beta with the scale: one product then sums all of them.
+        # Swap error with length, and the pieces of beta with the scales, so that one product sums all terms.
         order = torch.tensor([1, 0, 4, 5, 2, 3], device=self.cheap.device) + self.rows.shape[1]
         right = self.cheap.clone()
         right[:, self.rows.shape[1] : self.rows.shape[1] + EXTRA] = self.cheap[:, order]
@@ -207,21 +207,21 @@ class Panel:
 
 
 def panel_bytes(count: int, rows: Rows) -> int:
-    """Return about the memory of a panel of so many such rows."""
+    """Return the approximate memory of a panel with ``count`` rows like these."""
     columns: int = rows.shape[1]
     return count * (columns * (_float_type(rows.dtype).itemsize + 2) + 2 * (EXTRA + ALIGNED) + 40)
 
 
 def _float_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
     if dtype.kind == "f" and dtype.itemsize in (2, 4, 8):
-        # Torch takes numbers in this machine's byte order alone.
+        # Torch accepts only this machine's byte order.
         return dtype.newbyteorder("=")
-    # Both hold the integers exactly as far as float64 does, which is how the definition takes them.
+    # Both represent the integers as exactly as float64, on which the definition is based.
     return np.dtype(np.float32 if dtype.itemsize <= 2 else np.float64)
 
 
 def make_panel(tile: Tile, frame: Frame, device: torch.device) -> Panel:
-    """Bring some rows of the host to the device, and make them ready for products, by ``bounds``."""
+    """Copy some rows of the host to the device, and prepare them for products as ``bounds`` says."""
     # A copy: mapped rows are read-only, and torch warns of a tensor that would share them.
     rows = torch.from_numpy(np.array(tile.rows, dtype=_float_type(tile.rows.dtype))).to(device)
     norms = torch.from_numpy(np.array(tile.norms, dtype=np.float64)).to(device)
@@ -236,7 +236,7 @@ def make_panel(tile: Tile, frame: Frame, device: torch.device) -> Panel:
     def moved(some: slice) -> torch.Tensor:
         return rows[some].to(wide) * inverse[some] - centre
 
-    # First how long the rows are, which decides the scale; then what float16 makes of them.
+    # First compute the lengths of the rows, which determine the scale; then round the rows to float16.
     lengths = torch.cat([torch.linalg.vector_norm(moved(some), dim=1) for some in steps])
     shift = torch.cat([moved(some) @ centre for some in steps])
     largest = float(torch.maximum(lengths.max(), shift.abs().max()))
@@ -257,11 +257,11 @@ def make_panel(tile: Tile, frame: Frame, device: torch.device) -> Panel:
     cheap[:, columns] = rounded_up(error * scale)
     cheap[:, columns + 1] = rounded_up(length * scale)
     first = (beta * scale).to(torch.float16)
-    # Only the second piece is rounded up: it takes in what the first one lost, either way.
+    # Round only the second piece up: it includes the rounding error of the first.
     second = rounded_up((beta * scale - first) / PIECE)
     cheap[:, columns + 2], cheap[:, columns + 3] = first, second
     cheap[:, columns + 4], cheap[:, columns + 5] = scale, PIECE * scale
-    # Read back, as they were rounded: that is what products see.
+    # Use the rounded values, which are those that products see.
     tall = cheap[:, columns : columns + EXTRA].to(wide)
     pieces = (tall[:, 2] + tall[:, 3] * PIECE) / scale
     return Panel(
@@ -281,7 +281,7 @@ def make_panel(tile: Tile, frame: Frame, device: torch.device) -> Panel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cut:
-    """A tile in panels of one size; what ``PreparedTile.prepared`` is."""
+    """A tile in panels of one size: the value of ``PreparedTile.prepared``."""
 
     frame: Frame
     parts: tuple[Tile, ...]
@@ -296,18 +296,18 @@ class PanelBest:
     """The best of a panel's rows, on the device: keys[n, k], less 2**63, and bounds[n], as ``Best`` has them."""
 
     def __init__(self, best: Best, rows: slice, device: torch.device) -> None:
-        """Bring some rows of a tile's best to the device."""
+        """Copy some rows of a tile's best to the device."""
         lower_bounds = best.lower_bounds[rows]
         self.keys = from_host(best.keys[rows], device)
-        # A copy: seed raises these in place, and on a CPU the tensor would be the caller's own array.
+        # A copy, because ``seed`` changes the bounds in place, and on a CPU the tensor would share the caller's array.
         self.bounds = torch.from_numpy(np.array(lower_bounds)).to(device)
         self._unserved = self.bounds == torch.inf
         self._unseeded = bool((lower_bounds == -np.inf).any())
 
     def limits(self, panel: Panel, other: Panel, squared: float, first: int = 0) -> torch.Tensor:
-        """Return limits[n], float16, that the panel's products with the other one, from ``first`` on, have to reach.
+        """Return limits[n], float16, for the panel's products with rows of the other panel from ``first`` on.
 
-        A row with the score t has a quotient of t less half a step at least; half a step is below 2**-23 t + 2**-149.
+        A pair with the score t has a quotient of at least t less half a step, which is below 2**-23 t + 2**-149.
         """
         kth = decoded(self.keys[:, -1])
         least = torch.maximum(kth, self.bounds).to(torch.float64)
@@ -315,12 +315,12 @@ class PanelBest:
         # No score is above 1, see ``bounds``: behind k neighbors with 1, none with a higher index enters.
         behind = (self.keys[:, -1] & 0xFFFFFFFF) < other.start + first
         closed = self._unserved | ((kth >= 1) & behind)
-        # The least finite number: the row itself, which stands at -inf in the product, is never let in.
+        # Clamp to the least finite number, so that the row itself, with -inf in the product, never passes.
         limits = rounded_down(torch.where(least.isinf(), -torch.inf, scaled)).clamp_(min=LEAST)
         return torch.where(closed, torch.inf, limits)
 
     def seed(self, near: torch.Tensor, panel: Panel, other: Panel, squared: float) -> None:
-        """Learn from a product near[n, m] what the k-th best score of each row reaches at least."""
+        """Raise the bounds to what a product near[n, m] shows that each row's k-th best score reaches."""
         k = self.keys.shape[1]
         if not self._unseeded or near.shape[1] <= k:
             return
@@ -344,7 +344,7 @@ class PanelBest:
         some = counts.nonzero()[:, 0]
         everyone = torch.cat([new, self.keys[some].flatten()])
         whose = torch.cat([rows, some.repeat_interleave(k)])
-        # By row, then by key: two stable sorts. Each row's then lie together, its k best first.
+        # Sort by row, then by key, with two stable sorts: the k best of each row then come first.
         order = torch.argsort(everyone, stable=True)
         order = order[torch.argsort(whose[order], stable=True)]
         each = counts[some] + k
@@ -356,16 +356,16 @@ class CudaEngine:
     """float16 products of a GPU, decided by ``bounds``, and scores in float64 there."""
 
     def __init__(self, device: str, columns: int, *, free_bytes: int | None = None, survivors: int = SURVIVORS) -> None:
-        """Take the device, and compare its scores and products with NumPy's.
+        """Set up the device, and compare its scores and products with NumPy's.
 
         Args:
             device: ``cuda``, or ``cpu`` for tests.
-            columns: Of the matrix.
+            columns: Columns of the matrix.
             free_bytes: Memory that it may use; None asks the device.
-            survivors: A product with more is overflowed.
+            survivors: Most survivors of a product that does not overflow.
 
         Raises:
-            Unavailable: The device, or a matrix of that many columns, cannot have it.
+            Unavailable: The engine does not work on this device, or with that many columns.
         """
         if columns > bounds.MOST_COLUMNS or not 0 < bounds.device_growth(columns) <= 1 / 8:
             raise Unavailable(f"the sum of {columns} products of a GPU may be too far off")
@@ -374,11 +374,11 @@ class CudaEngine:
             self._device = torch.device("cuda", torch.cuda.current_device())
             # Sums in float16 would break the bound.
             torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
-            # Only newer versions of torch have this one.
+            # Only newer versions of torch have this option.
             if hasattr(torch.backends.cuda.matmul, "allow_fp16_accumulation"):
                 torch.backends.cuda.matmul.allow_fp16_accumulation = False
             if free_bytes is None:
-                # What torch keeps of freed memory counts as taken: the driver does not know better.
+                # The driver counts memory that torch caches as used, so empty torch's cache first.
                 torch.cuda.empty_cache()
                 free_bytes = torch.cuda.mem_get_info()[0]
                 if free_bytes < MIN_FREE:
@@ -390,31 +390,31 @@ class CudaEngine:
         free = 1 << 28 if free_bytes is None else free_bytes
         self._room = free // 2
         self._pair_bytes = max(1 << 20, free // 16)
-        # A power of two: halves of it are cut evenly.
+        # A power of two, so that its halves are even.
         most = 1 << (math.isqrt(free // 64).bit_length() - 1)
         self._panel_rows = max(MIN_PANEL_ROWS, min(MAX_PANEL_ROWS, most))
         self._panels: OrderedDict[tuple[Cut, int], Panel] = OrderedDict()
-        """The latest ones, up to ``_room`` bytes and never fewer than two."""
-        # Two calls: each is remembered by its lengths, so the many are checked once, whatever matrices come.
+        """The latest panels: at most ``_room`` bytes, but at least two panels."""
+        # Two calls, because results are cached by lengths: that of ``LENGTHS`` is computed only once in a process.
         columns = min(columns, 1 << 16)
         _check_scores(self._device, LENGTHS)
         _check_scores(self._device, (columns,))
         _check_products(self._device, columns)
 
     def prepare(self, tile: Tile, frame: Frame) -> PreparedTile[Tile]:
-        """Cut the tile into panels; they are brought to the device when they are compared."""
-        # Four panels have room: the two of a product, and those of the next one.
+        """Cut the tile into panels; ``_panel`` copies them to the device when they are compared."""
+        # Leave room for four panels: the two of a product, and those of the next one.
         rows = max(1, min(self._panel_rows, self._room // (4 * panel_bytes(1, tile.rows))))
         parts = tuple(tile.part(start, start + rows) for start in range(0, len(tile), rows))
         return PreparedTile(tile=tile, prepared=Cut(frame, parts), nbytes=0)
 
     def _panel(self, cut: Cut, at: int) -> Panel:
-        """Return one panel of a tile; what was asked for longest ago makes room for it."""
+        """Return one panel of a tile; drop the least recently used ones to make room."""
         panel = self._panels.pop((cut, at), None)
         if panel is None:
             tile = cut.parts[at]
             most = self._room - panel_bytes(len(tile), tile.rows)
-            # All but the one that was asked for last: it is the other side of the product that comes.
+            # Keep the last one, which is the other side of the next product.
             while len(self._panels) > 1 and sum(panel.nbytes for panel in self._panels.values()) > most:
                 self._panels.popitem(last=False)
             panel = make_panel(tile, cut.frame, self._device)
@@ -436,10 +436,10 @@ class CudaEngine:
             raise ValueError("two tiles share one Best, but are not the same rows")
         above, beside = left.prepared, left.prepared if diagonal else right.prepared
         mine = self._bests(above, best_left)
-        # One object: what one side has learned of a row is a limit for the other.
+        # On the diagonal both sides share the same objects, and so their limits.
         theirs = mine if diagonal else [] if best_right is None else self._bests(beside, best_right)
         for i, j in _order(above, beside, diagonal):
-            # Of a panel with itself each row is served once.
+            # A panel with itself is merged only once.
             other = None if not theirs or (diagonal and i == j) else theirs[j]
             self._serve(self._panel(above, i), self._panel(beside, j), mine[i], other, above.squared, same)
         for best, found in ((best_left, mine), (best_right, [] if diagonal else theirs)):
@@ -453,7 +453,7 @@ class CudaEngine:
     def _serve(
         self, above: Panel, beside: Panel, mine: PanelBest, theirs: PanelBest | None, squared: float, same: bool
     ) -> None:
-        """Compare two panels, and merge the pairs that may be among the best of their rows, and of their columns."""
+        """Compare two panels, and merge the pairs that may be among the best of their rows or columns."""
         near = self._product(above, beside, same)
         mine.seed(near, above, beside, squared)
         if theirs is not None:
@@ -481,7 +481,7 @@ class CudaEngine:
         found: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]] = []
         for at, beside_at in _order(above, beside, False):
             up, side = above.parts[at], beside.parts[beside_at]
-            # All of it lies on the diagonal or below: no row has a neighbor with a higher number here.
+            # Skip products on or below the diagonal, where no neighbor has a higher number than its row.
             if same and up.start >= side.start + len(side) - 1:
                 continue
             found += self._pairs(self._panel(above, at), self._panel(beside, beside_at), threshold, least, same)
@@ -503,7 +503,7 @@ class CudaEngine:
 
         def chosen(rows: slice, columns: slice) -> torch.Tensor:
             mask = near[rows, columns] >= limit
-            # With ``same``, row < neighbor.
+            # Keep pairs with row < neighbor.
             shift = above.start + rows.start - beside.start - columns.start
             return mask.triu_(shift + 1) if same else mask
 
@@ -514,23 +514,23 @@ class CudaEngine:
             yield rows.cpu().numpy(), columns.cpu().numpy(), scores[enough].cpu().numpy()
 
     def scores(self, left: Tile, right: Tile, out: NDArray[Any]) -> None:
-        """See ``Engine.scores``; full matrices are left to CPUs, which write them as fast."""
+        """See ``Engine.scores``; NumPy computes them, because the full matrix is left to CPUs."""
         PlainEngine().scores(left, right, out)
 
     def _product(self, above: Panel, beside: Panel, same: bool) -> torch.Tensor:
-        """Return near[n, m] of two panels: in units of their scales, the most that each pair's score can be."""
+        """Return near[n, m] of two panels: an upper bound of each pair's score, in units of their scales."""
         near = torch.empty((len(above), len(beside)), dtype=torch.float16, device=self._device)
         _multiply(above.cheap, beside.right(), near)
         shift = above.start - beside.start
         if same and -len(above) < shift < len(beside):
-            # A row's own product would count among the k from which its limit is learned.
+            # Exclude each row's product with itself from the k products that ``seed`` uses.
             near.diagonal(shift).fill_(-torch.inf)
         return near
 
     def _survivors(
         self, chosen: Callable[[slice, slice], torch.Tensor], rows: slice, columns: slice
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Yield rows and columns of those that ``chosen(rows, columns)`` marks; where they are many, some at a time."""
+        """Yield rows and columns of the pairs that ``chosen(rows, columns)`` marks; if there are many, in parts."""
         mask = chosen(rows, columns)
         height, width = mask.shape
         is_strip = width <= STRIP_COLUMNS
@@ -542,7 +542,7 @@ class CudaEngine:
                 i, j = mask.nonzero().unbind(1)
                 yield i + rows.start, j + columns.start
             return
-        # It is half as large as the product, and each half makes its own, after the limits have risen.
+        # Free the mask, which is half as large as the product: each part makes its own, with higher limits.
         del mask
         if is_strip:
             middle = rows.start + height // 2
@@ -557,7 +557,7 @@ class CudaEngine:
         """Return scores[n] of pairs of rows of two panels, by the definition."""
         self.scored += len(i)
         scores = torch.empty(len(i), dtype=torch.float32, device=self._device)
-        # Both rows as they are and in float64, and their products: five numbers of up to 8 bytes a column.
+        # For each column: both rows' elements, both as float64, and their product, of up to 8 bytes each.
         step = max(1, self._pair_bytes // (40 * above.rows.shape[1]))
         for start in range(0, len(i), step):
             rows, columns = i[start : start + step], j[start : start + step]
@@ -568,7 +568,7 @@ class CudaEngine:
 
 
 def _order(above: Cut, beside: Cut, diagonal: bool) -> Iterator[tuple[int, int]]:
-    """Yield which panels meet: back and forth, so that the last ones of a line are still there for the next."""
+    """Yield pairs of panels, back and forth, so that a line begins with the panels that the last one ended with."""
     for i in range(len(above.parts)):
         columns = range(i if diagonal else 0, len(beside.parts))
         for j in columns if i % 2 == 0 or diagonal else reversed(columns):
@@ -576,7 +576,7 @@ def _order(above: Cut, beside: Cut, diagonal: bool) -> Iterator[tuple[int, int]]
 
 
 def _multiply(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> None:
-    """Write the products of all rows of two float16 matrices: summed in float32, rounded to float16 once."""
+    """Write the products of all rows of two float16 matrices, summed in float32 and rounded once to float16."""
     if left.device.type == "cuda":
         torch.mm(left, right.T, out=out)
     else:
@@ -597,7 +597,7 @@ def cuda_engine(columns: int) -> CudaEngine:
             raise Unavailable(f"torch {torch.__version__} finds no GPU that it can use")
         return CudaEngine("cuda", columns)
     except RuntimeError as error:
-        # The driver's own words: too old for this torch, or a GPU that another process has.
+        # The driver's message says, for example, that it is too old for this torch, or that the GPU is in use.
         raise Unavailable(f"CUDA fails: {str(error).splitlines()[0]}") from error
 
 
@@ -607,21 +607,21 @@ def _device_name(device: torch.device) -> str:
 
 @functools.cache
 def _check_products(device: torch.device, columns: int) -> None:
-    """Compare the device's products with the bound that ``bounds`` takes for granted: of sums that cancel.
+    """Check, with sums that cancel, that the errors of the device's products are as small as ``bounds`` assumes.
 
     Raises:
-        Unavailable: One is further off.
+        Unavailable: An error is larger.
     """
     width = -(-columns // 8) * 8
     half = torch.from_numpy(np.random.default_rng(1).standard_normal((2, 64, -(-width // 2)))).to(torch.float16)
     left = torch.cat([half[0], half[0]], dim=1)[:, :width].contiguous()
-    # Both halves are about each other's negative: what is left is small, what was added is not.
+    # The second half is nearly the negative of the first, so a small sum is left of large terms.
     right = torch.cat([half[1], -half[1] * (1 + 2.0**-10)], dim=1)[:, :width].contiguous()
     near = torch.empty(64, 64, dtype=torch.float16, device=device)
     _multiply(left.to(device), right.to(device), near)
     first, second = left.to(torch.float64), right.to(torch.float64)
     exact = first @ second.T
-    # The last two terms are what rounding the output to float16 takes.
+    # The last two terms are the error of rounding the output to float16.
     most = bounds.device_growth(width) * (first.abs() @ second.abs().T) + exact.abs() * 2.0**-10 + 2.0**-24
     if not bool(((near.cpu().to(torch.float64) - exact).abs() <= most).all()):
         raise Unavailable(f"the float16 products of {_device_name(device)} are further off than was measured of others")
@@ -629,7 +629,7 @@ def _check_products(device: torch.device, columns: int) -> None:
 
 @functools.cache
 def _check_scores(device: torch.device, lengths: tuple[int, ...]) -> None:
-    """Compare the device's scores with NumPy's: of products that cancel each other but for their rounding.
+    """Compare the device's scores with NumPy's, for products that cancel each other except for rounding errors.
 
     Raises:
         Unavailable: One differs.

@@ -1,7 +1,7 @@
-"""The engine that needs nothing but NumPy: float64 products by its BLAS. It is always there, and several times slower.
+"""The engine that needs only NumPy: float64 products by its BLAS. It always works, and is several times slower.
 
-Every score comes from ``exact_scores``: a float64 product of whole tiles, and the definition where its rounding leaves
-the score open. So there is no filter whose bound would need a proof.
+Every score comes from ``exact_scores``: a float64 product of whole tiles, and the definition if rounding leaves the
+score open. So there is no filter whose bound would need a proof.
 """
 
 import math
@@ -16,7 +16,7 @@ from raysm.workloads.similarity.arithmetic.score import Tile, exact_scores
 from raysm.workloads.similarity.engines.protocol import Best, Frame, Pairs, PreparedTile
 
 ENTRIES = 1 << 20
-"""Largest product of one go."""
+"""Most entries of one product."""
 
 ROW_BYTES = 32 << 20
 """Largest copy of rows in float64."""
@@ -28,7 +28,7 @@ class PlainEngine:
     name = "float64 NumPy"
 
     def __init__(self, why: str = "") -> None:
-        """Say in the name why there is no faster engine, where a reason is given."""
+        """Add to the name the reason why there is no faster engine, if one is given."""
         if why:
             self.name = f"{self.name} ({why})"
 
@@ -53,7 +53,7 @@ class PlainEngine:
                 rows = np.arange(first, last)
                 scores[rows - above.start, rows - beside.start] = -np.inf
             _merge(best_left, slice(i, i + len(above)), scores, beside.start)
-            # Of a tile with itself each row is served once.
+            # A tile with itself is merged only once.
             if best_right is not None and best_right is not best_left:
                 _merge(best_right, slice(j, j + len(beside)), scores.T, above.start)
 
@@ -63,7 +63,7 @@ class PlainEngine:
         for i, above, j, beside, scores in _scored(left.tile, right.tile, left.prepared):
             chosen = scores >= threshold
             if same:
-                # With ``same``, row < neighbor.
+                # Keep pairs with row < neighbor.
                 chosen = np.triu(chosen, above.start - beside.start + 1)
             rows, columns = np.nonzero(chosen)
             found.append((rows + i, columns + j, scores[rows, columns]))
@@ -77,7 +77,7 @@ class PlainEngine:
 
     def scores(self, left: Tile, right: Tile, out: NDArray[Any]) -> None:
         """See ``Engine.scores``."""
-        # Both sides: floats on one are enough for a BLAS to round, and its sums would be taken for exact.
+        # Products are exact only if both sides have integers.
         integral = all(tile.rows.dtype.kind in "iub" for tile in (left, right))
         for i, above, j, beside, scores in _scored(left, right, integral):
             out[i : i + len(above), j : j + len(beside)] = scores
@@ -94,7 +94,7 @@ def _scored(left: Tile, right: Tile, integral: bool) -> Iterator[tuple[int, Tile
 
 
 def _merge(best: Best, some: slice, scores: NDArray[np.float32], start: int) -> None:
-    """Merge scores[n, m] of some rows with the rows of the matrix from ``start`` on into their best."""
+    """Merge scores[n, m] into the best of some rows; ``start`` is the number of the first of the m rows."""
     keys, lower_bounds = best.keys[some], best.lower_bounds[some]
     least = np.maximum(decode(keys[:, -1])[0], lower_bounds)
     better = np.flatnonzero((scores.max(axis=1) >= least) & (lower_bounds < np.inf))
@@ -104,7 +104,7 @@ def _merge(best: Best, some: slice, scores: NDArray[np.float32], start: int) -> 
     new = encode(chosen, np.broadcast_to(np.arange(start, start + chosen.shape[1]), chosen.shape))
     new[chosen == -np.inf] = EMPTY_KEY
     everyone = np.concatenate([keys[better], new], axis=1)
-    # Only the k that stay are worth sorting.
+    # Partition first, so that only the k best are sorted.
     everyone.partition(keys.shape[1] - 1, axis=1)
     nearest = everyone[:, : keys.shape[1]]
     nearest.sort(axis=1)

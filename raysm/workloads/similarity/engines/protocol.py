@@ -1,7 +1,7 @@
 """The protocol of engines: an engine compares two tiles of rows, fast, and answers as ``score`` defines.
 
-An engine finds by cheap products who may be among the answers, with a proven bound on their error, and scores those
-by the definition. So every engine gives the same answers, bit for bit.
+An engine uses cheap products, with a proven bound on their error, to find the pairs that may be among the answers, and
+scores those by the definition. So every engine gives the same answers, bit for bit.
 """
 
 from dataclasses import dataclass
@@ -21,28 +21,27 @@ T = TypeVar("T", Tile, SparseTile)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Frame:
-    """The origin about which all tiles of a matrix are multiplied. It decides the speed, never the answer."""
+    """The origin about which all tiles of a matrix are multiplied. It affects the speed, never the answer."""
 
     centre: NDArray[np.float64]
-    """centre[D]: about the mean of all rows divided by their norms; zeros are allowed."""
+    """centre[D]: approximately the mean of all rows divided by their norms; zeros are allowed."""
     integral: bool = False
-    """All elements of the matrix are integers."""
+    """True if all elements of the matrix are integers."""
     clusters: TightClusters | None = None
-    """Clusters of rows that stand close together; None if there are none, or it is unknown."""
+    """Tight clusters of rows; None if there are none or they are unknown."""
 
     @classmethod
     def plain(cls, columns: int) -> "Frame":
         """Return the frame that takes rows of that many columns as they are."""
-        # Without a shift: products of rows as they are.
         return cls(centre=np.zeros(columns))
 
 
 def unit_sum(tile: Tile) -> NDArray[np.float64]:
-    """Return sum[D] of the tile's rows divided by their norms: of all tiles, over N, they make ``Frame.centre``."""
+    """Return sum[D] of the tile's rows divided by their norms; the sums of all tiles over N are ``Frame.centre``."""
     # A zero row has no direction, and adds nothing to the mean.
     inverse = np.divide(1.0, tile.norms, out=np.zeros(len(tile)), where=tile.norms != 0)
     total = np.zeros(tile.rows.shape[1])
-    # As float64, all rows at once would take several times the tile's own memory.
+    # In steps, because all rows as float64 would take several times the tile's memory.
     step = max(1, (1 << 20) // len(total))
     for start in range(0, len(tile), step):
         total += inverse[start : start + step] @ tile.rows[start : start + step].astype(np.float64)
@@ -51,7 +50,7 @@ def unit_sum(tile: Tile) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PreparedTile(Generic[T]):
-    """A tile, made ready for products once, and used in many. Only the engine that made it can use it."""
+    """A tile that is prepared once for many products. Only the engine that made it can use it."""
 
     tile: T
     prepared: Any
@@ -70,26 +69,25 @@ class Best:
     keys: NDArray[np.uint64]
     """keys[n, k], each row's best first, padded with ``EMPTY_KEY``."""
     lower_bounds: NDArray[np.float32]
-    """lower_bounds[n]: scores known from elsewhere that row i's k-th best reaches; those with less need not be kept.
+    """lower_bounds[n]: scores from other tiles that row i's k-th best reaches; lower scores need not be kept.
 
-    -inf where nothing is known, +inf for rows that look for no neighbors."""
+    -inf if nothing is known, +inf for rows that look for no neighbors."""
 
     @classmethod
     def empty(cls, norms: NDArray[np.float64], k: int, lower_bounds: NDArray[np.float32] | None = None) -> "Best":
-        """Return what is known before anything was compared; rows with the norm 0 look for no neighbors.
+        """Return a best without any keys; rows with the norm 0 look for no neighbors.
 
-        A zero row's neighbors are the lowest indices, whatever the others are: no engine is needed.
+        A zero row's neighbors are always the rows with the lowest indices, for which no engine is needed.
         """
         bounds = (
             np.full(len(norms), -np.inf, dtype=np.float32) if lower_bounds is None else lower_bounds.astype(np.float32)
         )
-        # In a copy, which astype made even of float32: the caller's stays as it was.
+        # This changes only the copy that astype made.
         bounds[norms == 0] = np.inf
         return cls(np.full((len(norms), k), EMPTY_KEY, dtype=np.uint64), bounds)
 
     def lowest(self) -> NDArray[np.float32]:
-        """Return scores[n] that each row's k-th best reaches, by what was found here and by ``lower_bounds``."""
-        # Whichever is higher: the k-th best so far, or what is known from elsewhere.
+        """Return scores[n] that each row's k-th best reaches: the higher of the k-th key's and ``lower_bounds``."""
         return np.maximum(decode(self.keys[:, -1])[0], self.lower_bounds)
 
 
@@ -110,11 +108,11 @@ class Engine(Protocol[T]):
 
     @property
     def name(self) -> str:
-        """Its name in the manifest: the type and the instructions that it computes with."""
+        """The engine's name in the manifest: the type and the instructions that it computes with."""
         ...
 
     def prepare(self, tile: T, frame: Frame) -> PreparedTile[T]:
-        """Make a tile ready; the tile's rows are kept, and read again, by the side."""
+        """Prepare a tile for products; the result keeps the tile's rows, to score pairs."""
         ...
 
     def topk(
@@ -125,11 +123,11 @@ class Engine(Protocol[T]):
         Args:
             left: n rows.
             right: m rows.
-            best_left: Of the left rows; written.
-            best_right: Of the right rows; written. None: only the left rows are served.
-            same: Both are rows of one matrix: no row is its own neighbor. The two ranges then either have no row in
-                common, or are one and the same with ``best_right is best_left`` (each row is served once) or None, or
-                ``best_right`` is None.
+            best_left: The best of the left rows, which the engine updates.
+            best_right: The best of the right rows, which the engine updates; None: only the left rows look for
+                neighbors.
+            same: True if both are rows of one matrix, so that no row is its own neighbor. The two ranges then have no
+                row in common, or are the same with ``best_right is best_left``, or ``best_right`` is None.
 
         No pair may be offered to a ``Best`` twice.
         """

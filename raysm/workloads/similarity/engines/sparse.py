@@ -1,18 +1,19 @@
 """The engine for sparse rows: it touches only the columns that two rows share.
 
 **Candidates.** y = float32(x / n) with elements of less than 2**-62 made 2**-62, so that no product of two vanishes and
-a touched sum never looks untouched. With u = 2**-24 and m the most elements of any row, ||y - x^|| <= u*(1 + 2**-20) +
-sqrt(m) * 2**-62, and of a row's products with another at most m are not zero. So the argument of ``score`` holds
-with m in the place of D, since adding zeros rounds nothing: 2*u and a little from the elements, g(m, u) * (1 + u)**2
+a touched sum never looks untouched. With u = 2**-24 and m the most elements of a row, ||y - x^|| <= u*(1 + 2**-20) +
+sqrt(m) * 2**-62, and at most m products of two rows are not zero. So the argument of ``score`` holds with m instead
+of D, since adding zeros rounds nothing: 2*u and a little from the elements, g(m, u) * (1 + u)**2
 from the sum in any order, u from the score, together below g(m + 8, u) = ``float32_bound(m)`` (sqrt(m) * 2**-61 is far
-below the 2*u that are left). Pairs that share no column have the score 0 and are never summed: of those, only the
-lowest numbers can be among the best, and only where fewer than k scores are positive.
+below the 2*u that are left). Pairs that share no column have the score 0 and are never summed: only those with the
+lowest numbers can be among the best, and only if fewer than k scores are positive.
 
 **Scores.** The definition sums all D products in an order that follows from D. Adding zeros changes nothing, so the
 products of shared columns, added in that order, give the same float64 (``sparse.c``, held against NumPy at load and
 for each D). Self-products, for the norms, likewise.
 
-**Memory** of a side with z elements: 24*z bytes, and 4*D for each segment; of a comparison 20 bytes a row of a segment.
+**Memory**: a side with z elements takes 24*z bytes, and 4*D for each segment; a comparison takes 20 bytes for each row
+of a segment.
 """
 
 import ctypes
@@ -31,15 +32,15 @@ from raysm.workloads.similarity.kernels.build import Unavailable, library
 from raysm.workloads.similarity.kernels.recipes import SPARSE_FOR, InstructionSet, sparse
 
 LONGEST_CHECKED = 1 << 22
-"""Columns of the longest rows that are made dense to see that both sums agree."""
+"""Most columns of the dense rows with which the order of sums is checked."""
 
 Array = ctypes.c_void_p
 Integer = ctypes.c_int64
 
 
-# As sparse.c declares them, field by field: ctypes reads no header, and nothing would notice another order.
+# These structures must match sparse.c field by field; ctypes does not check that.
 class RowsStructure(ctypes.Structure):
-    """Rows of a side: how many, the number of the first, the columns, and where their arrays lie."""
+    """Rows of a side: their count, the number of the first, the columns, and pointers to their arrays."""
 
     _fields_ = [(name, Integer) for name in ("count", "start", "columns")] + [
         (name, Array) for name in ("begins", "indices", "unit", "data", "norms")
@@ -47,7 +48,7 @@ class RowsStructure(ctypes.Structure):
 
 
 class ColumnsStructure(ctypes.Structure):
-    """For each column where its postings begin, and the postings: who has it, and how much."""
+    """The start of each column's postings, and the postings: a row and its element in that column."""
 
     _fields_ = [(name, Array) for name in ("first", "postings")]
 
@@ -71,7 +72,7 @@ FUNCTIONS: dict[str, list[Any]] = {
     "sparse_pairs": [ROWS, ROWS, COLUMNS, Integer, ctypes.c_float, ctypes.c_float, Integer, Array, Array, Array],
     "sparse_scores": [ROWS, ROWS, COLUMNS, Integer, Integer, Array],
 }
-"""All return an int64 that is negative where there was no memory."""
+"""All return an int64, which is negative if there was no memory."""
 
 
 def _checked(result: int, function: Any, _: Any) -> int:
@@ -88,7 +89,7 @@ def _loaded(candidates: tuple[InstructionSet, ...]) -> Any:
             functions = library(sparse(instructions))
             break
         except Unavailable as error:
-            # The last reason is that of the library that asks for least.
+            # Report the last reason: the last library has the fewest requirements.
             reason = error
     else:
         raise reason
@@ -102,7 +103,7 @@ def sparse_library(columns: int, candidates: tuple[InstructionSet, ...] = SPARSE
     """Return the compiled ``sparse.c``, for rows of that many columns.
 
     Raises:
-        Unavailable: This machine cannot have it, or it sums in another order than NumPy.
+        Unavailable: It cannot be loaded or compiled here, or sums in another order than NumPy.
     """
     functions = _loaded(candidates)
     if not sums_as_numpy(functions, columns):
@@ -111,7 +112,7 @@ def sparse_library(columns: int, candidates: tuple[InstructionSet, ...] = SPARSE
 
 
 def address(array: NDArray[Any]) -> int:
-    """Return where a contiguous array lies; it has to outlive whatever is told."""
+    """Return the address of a contiguous array, which must outlive the use of the address."""
     assert array.flags.c_contiguous
     return int(array.ctypes.data)
 
@@ -119,10 +120,10 @@ def address(array: NDArray[Any]) -> int:
 def described_rows(
     rows: SparseRows, data: NDArray[np.float64], norms: NDArray[np.float64], unit: NDArray[np.float32], start: int
 ) -> tuple[RowsStructure, tuple[NDArray[Any], ...]]:
-    """Describe rows; return the structure, and what has to live as long as it does.
+    """Describe rows; return the structure, and the arrays that must live as long as it does.
 
     Args:
-        rows: The rows; only where their elements lie is read.
+        rows: The rows; only the positions of their elements are read.
         data: Their elements, as float64.
         norms: Their norms, one a row.
         unit: Their elements divided by the norms, as float32.
@@ -133,7 +134,7 @@ def described_rows(
 
 
 def described_best(best: Best, rows: slice, bound: float) -> tuple[BestStructure, tuple[NDArray[Any], ...]]:
-    """Describe the best of some rows of a side; return the structure, and what has to live as long as it does."""
+    """Describe the best of some rows of a side; return the structure, and the arrays that must live as long."""
     keys, lower_bounds = best.keys[rows], best.lower_bounds[rows]
     least = np.empty(len(lower_bounds), dtype=np.float32)
     described = BestStructure(keys.shape[1], address(keys), address(lower_bounds), address(least), bound)
@@ -143,11 +144,11 @@ def described_best(best: Best, rows: slice, bound: float) -> tuple[BestStructure
 @functools.lru_cache(maxsize=16)
 def sums_as_numpy(library: Any, columns: int) -> bool:
     """Return whether the library sums rows of that many columns as NumPy does."""
-    # Of very long rows, one as long as can be held: they are halved in the same way.
+    # For very long rows, check the longest that fits into memory: sums of both are halved in the same way.
     length = columns if columns <= LONGEST_CHECKED else LONGEST_CHECKED + columns % 128
     rng = np.random.default_rng(length)
     for share in (1.0, 0.1):
-        # Elements of very different sizes: sums in another order then round to another number.
+        # With elements of very different sizes, sums in another order round to other numbers.
         rows = rng.standard_normal((2, length)) * np.exp2(rng.integers(-20, 20, (2, length)))
         rows *= rng.random((2, length)) < share
         sparse = SparseRows.of(np.arange(3) * length, np.tile(np.arange(length), 2), rows.ravel(), length)
@@ -165,10 +166,10 @@ def sums_of_squares(library: Any, rows: SparseRows) -> NDArray[np.float64]:
 
 
 SEGMENT_ROWS = 12_000
-"""About so many right rows are summed at a time: their sums just fit a core's first-level cache."""
+"""Approximate number of right rows that are summed at a time: their sums just fit a core's first-level cache."""
 
 OUTPUT_ENTRIES = 1 << 22
-"""Scores, or pairs, that one call hands back."""
+"""Scores, or pairs, that one call returns."""
 
 SMALLEST = np.float32(2.0**-62)
 
@@ -218,19 +219,19 @@ class SparseEngine:
 
         Args:
             columns: Columns of the matrix.
-            segment_rows: About so many right rows are summed at a time.
-            instructions: What it may be compiled for; the first that this machine has is taken.
+            segment_rows: Approximate number of right rows that are summed at a time.
+            instructions: Candidates to compile for; the first that this machine has is used.
 
         Raises:
-            Unavailable: This machine cannot have it.
+            Unavailable: It cannot be loaded or compiled here.
         """
         self._segment_rows = segment_rows
         self._library = sparse_library(columns, instructions)
 
     def prepare(self, tile: SparseTile, frame: Frame) -> PreparedTile[SparseTile]:
-        """Divide the rows by their norms, and list for each column who has it."""
+        """Divide the rows by their norms, and list the rows of each column."""
         rows = tile.rows
-        # Each segment lists all D columns: so many segments at most that the lists take 32 bytes an element.
+        # Each segment lists all D columns, so limit the segments: the lists take at most 32 bytes for each element.
         pieces = max(1, min(-(-len(rows) // self._segment_rows), 8 * len(rows.own().indices) // rows.columns))
         cuts = np.linspace(0, len(rows), pieces + 1).astype(np.int64).tolist()
         segments = [
@@ -242,14 +243,14 @@ class SparseEngine:
         return PreparedTile(tile=tile, prepared=prepared, nbytes=nbytes)
 
     def _segment(self, rows: SparseRows, norms: NDArray[np.float64], start: int, first_row: int) -> _Segment:
-        # Whatever the file's type is: sparse.c scores float64, which is what the definition takes of each of them.
+        # sparse.c computes scores from float64, as the definition does for elements of any type.
         data = rows.data.astype(np.float64)
-        # A norm is 0 where a row has no elements: there is nothing to divide, and NumPy would only warn.
+        # A row without elements has the norm 0; skip its division, about which NumPy would warn.
         inverse = np.divide(1.0, norms, out=np.zeros(len(norms)), where=norms != 0)
-        # Rounded once, from float64, as the bound has it; what underflows on the way is made SMALLEST below.
+        # Round once, from float64, as the bound assumes; elements that underflow become SMALLEST below.
         with np.errstate(under="ignore"):
             unit = (data * np.repeat(inverse, rows.counts)).astype(np.float32)
-        # So that no product of two vanishes, and no touched sum looks untouched.
+        # Now no product of two elements vanishes, and no touched sum looks untouched.
         small = np.abs(unit) < SMALLEST
         unit[small] = np.copysign(SMALLEST, unit[small])
         described, arrays = described_rows(rows, data, np.ascontiguousarray(norms), unit, start + first_row)
@@ -269,27 +270,27 @@ class SparseEngine:
         same: bool,
     ) -> None:
         """See ``Engine.topk``."""
-        # No two rows share more columns than the emptier of them has.
+        # Two rows share at most as many columns as the row with fewer elements has.
         bound = float32_bound(min(left.prepared.most, right.prepared.most))
         once = best_right is best_left
         for i, above in enumerate(left.prepared.segments):
-            # Of a tile with itself, each two segments once: no pair may be offered to a Best twice.
+            # A tile with itself compares each two segments once: no pair may be offered to a Best twice.
             for beside in right.prepared.segments[i if once else 0 :]:
                 mine, arrays = described_best(best_left, above.numbers, bound)
                 theirs, others = (None, ()) if best_right is None else described_best(best_right, beside.numbers, bound)
-                # A copy, which the kernel moves past the rows that are done: ``first`` itself says where columns end.
+                # A copy, which the kernel advances past finished rows; it needs ``first`` for the ends of columns.
                 cursor = beside.first.copy() if once and beside.start == above.start else None
                 self._library.sparse_topk(
                     above.rows,
                     beside.rows,
                     beside.columns,
                     mine,
-                    # The very structure: by its address the kernel knows both sides for one, and offers no pair twice.
+                    # The same structure: the kernel recognizes a comparison of rows with themselves by its address.
                     theirs if cursor is None else mine,
                     None if cursor is None else address(cursor),
                     same,
                 )
-                # The structures point into these arrays, which had to live until here.
+                # Keep these arrays alive until here, because the structures point into them.
                 del arrays, others
 
     def pairs(
@@ -320,7 +321,7 @@ class SparseEngine:
         cut = float(below(np.array([threshold], dtype=np.float32), bound)[0])
         for above in left.prepared.segments:
             for beside in right.prepared.segments:
-                # The kernel begins no row that might not fit: with less room than this it would never get on.
+                # The kernel begins a row only if all its pairs would fit, so it needs room for at least one row.
                 capacity = max(int(beside.rows.count), OUTPUT_ENTRIES)
                 neighbors, similarities = np.empty(capacity, np.uint32), np.empty(capacity, np.float32)
                 done = 0
@@ -332,7 +333,7 @@ class SparseEngine:
                     )
                     size = int(counts.sum())
                     rows = np.repeat(np.arange(above.start, above.stop), counts)
-                    # Copies: the next call fills the same memory, while these are kept until all are there.
+                    # Copies, because the next call overwrites the same memory.
                     yield rows, neighbors[:size].copy(), similarities[:size].copy()
 
     def _all_pairs(
@@ -364,7 +365,7 @@ class SparseEngine:
 
 
 def sparse_norms(rows: SparseRows) -> Norms:
-    """Compute what ``score.prepare`` computes of the same rows made dense, from their elements alone."""
+    """Compute the same as ``score.prepare`` for the dense form of these rows, but from their elements."""
     library = sparse_library(rows.columns)
     own = rows.own()
     exponents = _exponents(own) if own.dtype == np.float64 else np.zeros(len(own), dtype=np.int16)
@@ -383,7 +384,7 @@ def sparse_norms(rows: SparseRows) -> Norms:
 
 def _exponents(rows: SparseRows) -> NDArray[np.int16]:
     largest = np.zeros(len(rows))
-    # Of a row without elements, reduceat would take the first element of the next one.
+    # Leave out rows without elements, for which reduceat would take the first element of the next row.
     some = np.flatnonzero(rows.counts)
     if len(some):
         largest[some] = np.maximum.reduceat(np.abs(rows.data), rows.begins[some])

@@ -1,4 +1,4 @@
-"""The C files of the similarity, and how they become libraries: carried by a wheel, or compiled where they run.
+"""The C files of the similarity, and how they become libraries: prebuilt in a wheel, or compiled on the instance.
 
-Nothing here needs more than Python itself: a wheel's libraries are made where nothing else is installed.
+These modules need only the standard library: wheels are built in environments without other packages.
 """

@@ -1,10 +1,11 @@
-"""Compiled kernels: libraries that a wheel carries, else compiled where they run by the machine's own C compiler.
+"""Compiled kernels: libraries from the wheel, or compiled at run time by the machine's own C compiler.
 
-``make`` compiles the libraries of a wheel for ``setup.py``: for this machine, and for the other one with Debian's cross
-compiler, if it is installed (``gcc-aarch64-linux-gnu``, ``gcc-x86-64-linux-gnu``). ``find`` takes a library only if its
-recipe and digest are those beside it: where C files have changed since, it is compiled again. Libraries that are
-compiled at run time are kept in a folder of the user's own under the temporary folder, named by a digest of all that
-they depend on. ``Unavailable`` has the reason in one phrase, for the manifest.
+``make`` compiles the libraries of a wheel for ``setup.py``: for this machine, and for the other one if Debian's cross
+compiler is installed (``gcc-aarch64-linux-gnu``, ``gcc-x86-64-linux-gnu``). ``find`` returns such a library only if its
+name has the digest of the recipe and its content has the digest in ``INDEX``; so if C files have changed since, the
+library is compiled again. Libraries that are compiled at run time are kept in a private folder of the user under the
+temporary folder, named by a digest of all that they depend on. ``Unavailable`` has the reason in one phrase, for the
+manifest.
 """
 
 import ctypes
@@ -39,7 +40,7 @@ INDEX = "digests.json"
 """SHA-256 of every library by its name."""
 
 LEAN = ("-s", "-Wl,--build-id=none")
-"""No symbols, and the same bytes for the same source."""
+"""Options that leave out symbols, and make the same bytes from the same source."""
 
 MAKE_S = 300.0
 
@@ -53,13 +54,13 @@ def _index(folder: Path) -> dict[str, str]:
 
 
 def find(recipe: Recipe, folder: Path = FOLDER) -> Path | None:
-    """Return the library that was made by a recipe, for this machine; None where there is none, or it is not whole."""
+    """Return the prebuilt library of a recipe for this machine; None if it is missing or damaged."""
     path = folder / _name(recipe, this_machine())
     return path if _is_whole(path, _index(folder)) else None
 
 
 def _is_whole(path: Path, index: Mapping[str, str]) -> bool:
-    # Digested, not only loaded: one that is torn may load, and a page that is missing kills the process by SIGBUS.
+    # Check the digest: a truncated library may load, and later kill the process by SIGBUS.
     return path.is_file() and index.get(path.name) == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
@@ -68,19 +69,19 @@ def make(
     machines: Iterable[str] = (X86, ARM),
     recipes_of: Callable[[str], Iterable[Recipe]] = all_recipes,
 ) -> dict[str, int]:
-    """Make all libraries for those machines that there is a compiler for.
+    """Make all libraries for those machines that have a compiler here.
 
     Args:
-        folder: Where to; made if need be. What an earlier call has made there by the same recipes stays as it is, and
-            what it has made by others goes.
-        machines: What they are for.
-        recipes_of: Returns those of a machine.
+        folder: Folder of the libraries, which is created if needed. Libraries of these recipes that exist already are
+            kept, and all others are removed.
+        machines: Machines to make libraries for.
+        recipes_of: Returns the recipes of a machine.
 
     Returns:
-        How many there are, by machine; 0 where there is no compiler for it.
+        The number of libraries of each machine; 0 if there is no compiler for it.
 
     Raises:
-        CalledProcessError: A compiler is there, and failed.
+        CalledProcessError: A compiler failed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     counts: dict[str, int] = {}
@@ -89,7 +90,7 @@ def make(
     for target in machines:
         compiler = compiler_for(target)
         recipes = list(recipes_of(target)) if compiler is not None else []
-        # Two at a time: each takes a few seconds, and waits for nothing but a core.
+        # Two at a time: each takes a few seconds of a core.
         with ThreadPoolExecutor(2) as pool:
             paths = list(pool.map(partial(_make_one, str(compiler), folder, target, earlier), recipes))
         digests |= {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
@@ -102,7 +103,7 @@ def make(
 
 
 def compiler_for(target: str) -> str | None:
-    """Return the compiler that makes libraries for a machine; None where this one has none."""
+    """Return this machine's compiler of libraries for ``target``; None if there is none."""
     if target == this_machine():
         return shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     return shutil.which(f"{target.replace('_', '-')}-linux-gnu-gcc") or shutil.which(f"{target}-linux-gnu-gcc")
@@ -114,10 +115,10 @@ def _name(recipe: Recipe, target: str) -> str:
 
 def _make_one(compiler: str, folder: Path, target: str, earlier: Mapping[str, str], recipe: Recipe) -> Path:
     path = folder / _name(recipe, target)
-    # ``pip install`` of the same tree, with other extras, is to take seconds.
+    # Keep it, so that another ``pip install`` of the same tree takes only seconds.
     if _is_whole(path, earlier):
         return path
-    # ``-lm`` behind the source: linkers that link as needed drop a library that no file before it has asked for.
+    # ``-lm`` must follow the source: with --as-needed, linkers drop libraries that no earlier file needs.
     command = [compiler, *recipe.options, *LEAN, str(recipe.source), "-o", str(path), "-lm"]
     subprocess.run(command, check=True, timeout=MAKE_S, stdin=subprocess.DEVNULL)
     return path
@@ -127,17 +128,17 @@ COMPILE_S = 120.0
 
 
 class Unavailable(Exception):
-    """This machine cannot run it; the message says why, in one phrase."""
+    """An engine or library cannot run on this machine; the message says why, in one phrase."""
 
 
 @functools.cache
 def library(recipe: Recipe, *, folder: Path | None = None, carried: Path = FOLDER) -> ctypes.CDLL:
-    """Return the library that a recipe makes: the one that raysm carries, else one that is compiled.
+    """Return the library of a recipe: the prebuilt one if there is one, else one that is compiled now.
 
     Args:
-        recipe: What it is made of.
-        folder: Where compiled ones are kept; None is a folder of this user in the temporary folder.
-        carried: Where those lie that raysm carries.
+        recipe: The recipe.
+        folder: Folder of compiled libraries; None is a folder of this user in the temporary folder.
+        carried: Folder of raysm's prebuilt libraries.
 
     Raises:
         Unavailable: The processor lacks the instructions, the kernel does not let this process use them, or there is no
@@ -149,13 +150,13 @@ def library(recipe: Recipe, *, folder: Path | None = None, carried: Path = FOLDE
         try:
             return ctypes.CDLL(str(ready))
         except OSError:
-            pass  # another C library than the one that it was linked with: this machine's compiler makes its own
+            pass  # it was linked with another C library; compile one here
     named = environment.inherited().get(names.KERNELS)
     return _compiled(recipe, folder or (Path(named) if named else kernels_folder()))
 
 
 def _check_processor(instructions: InstructionSet) -> None:
-    # A compiler makes what this processor cannot run as well; the process would die of it, with SIGILL.
+    # A compiler also makes code that this processor cannot run: it would kill the process by SIGILL.
     if not instructions.runs_on(this_machine()):
         raise Unavailable(f"{instructions.name} is not of {this_machine()}")
     missing = [flag for flag in instructions.flags if flag not in cpu_flags()]
@@ -169,23 +170,23 @@ def _compiled(recipe: Recipe, folder: Path) -> ctypes.CDLL:
     compiler = compiler_for(this_machine())
     if compiler is None:
         raise Unavailable("no C compiler")
-    # All that the library depends on: with another compiler, processor or source it is another file.
+    # The name depends on source, options, machine and compiler.
     name = f"{recipe.digest(this_machine(), compiler, _version(compiler))}.so"
     try:
         path = _checked(folder) / name
         if not path.exists():
             _compile([compiler, *recipe.options, str(recipe.source)], path)
-        # From a temporary folder that is mounted noexec, only this fails.
+        # This fails if the temporary folder is mounted noexec.
         return ctypes.CDLL(str(path))
     except OSError as error:
         raise Unavailable(f"the compiled kernels cannot be kept or loaded: {error}") from error
 
 
 def _checked(folder: Path) -> Path:
-    """Return the folder, made if need be, if no other user can write it, who could then run code here."""
+    """Return the folder, creating it if needed; refuse one that other users can write, who could run code here."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
-        # Not stat: a link that another user put there would pass for the folder that it leads to.
+        # Not stat, which would follow a link that another user put there.
         status = folder.lstat()
     except OSError as error:
         raise Unavailable(f"no folder for compiled kernels: {error}") from error
@@ -197,14 +198,14 @@ def _checked(folder: Path) -> Path:
 def _version(compiler: str) -> str:
     try:
         answer = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=COMPILE_S, check=False)
-    # One that cannot even say what it is makes nothing that could be named by it: the next engine is asked.
+    # Without a version the library's name is unknown, so another engine must be used.
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Unavailable(f"{compiler} does not say its version: {error}") from error
     return answer.stdout
 
 
 def _compile(command: list[str], path: Path) -> None:
-    """Compile beside, then rename: several tasks of an instance may do so at the same time."""
+    """Compile into a temporary file, then rename it: several tasks of an instance may do so at the same time."""
     handle, beside = tempfile.mkstemp(suffix=".so", prefix=".", dir=path.parent)
     os.close(handle)
     try:
@@ -223,5 +224,5 @@ def _compile(command: list[str], path: Path) -> None:
     except subprocess.TimeoutExpired as error:
         raise Unavailable(f"{command[0]} did not end within {COMPILE_S:g} s") from error
     finally:
-        # Missing where all went well: it was renamed.
+        # After success it was renamed, and does not exist.
         Path(beside).unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """Recipes of the compiled libraries: the source, the instructions of the processor, and the compiler's options.
 
-A recipe has a digest of all that its library depends on but the compiler. A library that was made elsewhere is taken
-only if it has the digest of this recipe.
+A recipe has a digest of all that its library depends on, except the compiler. A prebuilt library is used only if its
+name has the digest of the recipe.
 """
 
 import ctypes
@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA = 158, 0x1023, 18
-"""Linux's numbers on x86-64: of the call, of the request, and of the part of a thread's state that tiles are."""
+"""Linux's numbers on x86-64 of the system call, the request, and the feature: the tiles in a thread's state."""
 
 X86 = "x86_64"
 ARM = "aarch64"
 MACHINES = {"x86_64": X86, "AMD64": X86, "aarch64": ARM, "arm64": ARM}
-"""Names of the machines that there are kernels for: the system's, and those of Linux and compilers."""
+"""Machines that have kernels: the system's names, and the names of Linux and compilers for them."""
 
 
 def this_machine() -> str:
-    """Return what Linux calls this machine's processor, ``x86_64``."""
+    """Return Linux's name of this machine's processor, such as ``x86_64``."""
     return MACHINES.get(platform.machine(), platform.machine())
 
 
@@ -34,9 +34,9 @@ def _nothing_to_ask() -> bool:
 def _tiles_allowed() -> bool:
     """Ask Linux, once for all threads of this process, whether they may use tiles.
 
-    It refuses if it is too old, and where some thread's stack for signals could not hold the tiles' 8 KiB.
+    It refuses if it is too old, or if a thread's signal stack is too small for the tiles' 8 KiB.
     """
-    # By its number: the C library has no function for it.
+    # Call it by number, because the C library has no function for it.
     refused: int = ctypes.CDLL(None).syscall(ARCH_PRCTL, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)
     return refused == 0
 
@@ -50,9 +50,9 @@ class InstructionSet:
     machine: str | None = X86
     """The machine that has them; None is any."""
     architecture: str | None = None
-    """The processor's name for compilers for ARM; compilers for x86-64 go by the flags."""
+    """The processor's name for ARM compilers; x86-64 compilers use the flags."""
     allowed: Callable[[], bool] = _nothing_to_ask
-    """Asks the kernel for what a process may use only with its leave; called where the processor has the flags."""
+    """Asks the kernel to allow the instructions; called only if the processor has the flags."""
     least_columns: int = 1
 
     def runs_on(self, machine: str) -> bool:
@@ -73,7 +73,7 @@ AVX2 = InstructionSet("AVX2", ("avx2", "fma", "f16c"))
 AVX512 = InstructionSet("AVX-512", (*AVX2.flags, "avx512f", "avx512bw", "avx512dq", "avx512vl"))
 VNNI = InstructionSet("AVX-512 VNNI", (*AVX512.flags, "avx512_vnni"))
 AMX = InstructionSet("AMX", (*VNNI.flags, "amx_tile", "amx_int8"), allowed=_tiles_allowed, least_columns=32)
-"""Rows are padded to 64 bytes: shorter ones would be mostly zeros, and take more memory than tasks reckon with."""
+"""Rows are padded to 64 bytes: shorter ones would be mostly zeros, and exceed the memory that ``sizing`` plans."""
 
 DOT = InstructionSet("NEON dot", ("asimddp",), machine=ARM, architecture="armv8.2-a+dotprod", least_columns=8)
 """Every Graviton that SageMaker has, from the second on; rows are padded to 16 bytes, as above."""
@@ -82,7 +82,7 @@ NEON = InstructionSet("NEON", ("asimd",), machine=ARM, architecture="armv8-a", l
 
 @functools.cache
 def cpu_flags() -> frozenset[str]:
-    """Return what the processor and the kernel offer, as Linux names it; nothing elsewhere."""
+    """Return Linux's flags of the processor and the kernel; an empty set on other systems."""
     return FLAGS_OF.get(this_machine(), frozenset)()
 
 
@@ -96,16 +96,16 @@ def _flags_of_x86() -> frozenset[str]:
 
 AT_HWCAP = 16
 HWCAPS = {"asimd": 1 << 1, "asimddp": 1 << 20}
-"""Bits that Linux tells every process on ARM (https://docs.kernel.org/arch/arm64/elf_hwcaps.html)."""
+"""Bits of AT_HWCAP on ARM (https://docs.kernel.org/arch/arm64/elf_hwcaps.html)."""
 
 
 def _flags_of_arm() -> frozenset[str]:
-    # Not from /proc/cpuinfo: under an emulator that is the one of the machine around it.
+    # Not from /proc/cpuinfo, which an emulator shows from the real machine.
     try:
         ask = ctypes.CDLL(None).getauxval
     except AttributeError:  # macOS
         return frozenset()
-    # Without them ctypes takes the answer for a C int, half of the 64 flags that it holds.
+    # Without these types, ctypes would truncate the 64 flags to a C int.
     ask.argtypes, ask.restype = [ctypes.c_ulong], ctypes.c_ulong
     offered = ask(AT_HWCAP)
     return frozenset(name for name, bit in HWCAPS.items() if offered & bit)
@@ -124,12 +124,12 @@ EXACT = ("-ffp-contract=off", "-fno-fast-math", "-fno-associative-math", "-Wno-p
 """Each product is rounded, then added, as NumPy does."""
 
 INTEGERS = ((8, AMX), (8, VNNI), (16, AVX512), (16, AVX2), (8, DOT))
-"""Low precision, by the bits of its elements, of each machine the fastest first."""
+"""Kinds of low precision: bits of the elements and instructions, the fastest of each machine first."""
 
 FLOATS = ((32, AVX512), (32, AVX2), (32, NEON))
 
 SPARSE_FOR = (AVX512, AVX2, BASELINE)
-"""Instructions that ``sparse.c`` is made for, the best first."""
+"""Instructions that ``sparse.c`` is compiled for, the best first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,13 +150,13 @@ class Recipe:
         """Return a digest of what the library depends on, for a file's name.
 
         Args:
-            machine: It is for, ``x86_64``.
-            beside: What else it depends on.
+            machine: The machine that it is for, such as ``x86_64``.
+            beside: Further texts that it depends on.
         """
-        # With the machine: the baseline's options are the same on all of them.
+        # The machine counts, because the baseline's options are the same on all machines.
         identity = hashlib.sha256("\0".join([*self.options, machine, *beside]).encode())
-        # Every header, whichever the source includes; sorted, since a folder lists its files in any order, and whoever
-        # looks into a wheel has to come to the digest of the machine that made it.
+        # Include every header, and sort them: folders list files in any order, but a wheel's digests must be the same
+        # on all machines.
         for part in (self.source, *sorted(self.source.parent.glob("*.h"))):
             identity.update(part.read_bytes())
         return identity.hexdigest()[:32]
