@@ -1,4 +1,4 @@
-"""What is known of places and regions: refusals with their backoff, instances held, and quotas; together a ``Market``.
+"""The known state of places and regions, which makes a ``Market``: backoffs after refusals, held instances, quotas.
 
 Functions that write expect to run inside the caller's transaction.
 """
@@ -14,14 +14,14 @@ from raysm.grid.task import Attempt, AttemptState
 
 FIRST_PAUSE_S = 60.0
 LONGEST_PAUSE_S = 3_600.0
-"""Backoff of a place: 1, 2, 4 … 60 minutes. Waits of 28 to 58 minutes were measured for GPUs."""
+"""Backoff of a place: 1, 2, 4 … 60 minutes. Users measured waits of 28 to 58 minutes for GPUs."""
 
 REGION_PAUSE_S = 15.0
 LONGEST_REGION_PAUSE_S = 600.0
 
 OTHERS_S = 600.0
-"""For how long others' use of a quota, as a refusal states it, is believed: only another Create tells that it has
-ended."""
+"""Seconds for which the use of a quota by other jobs, as a refusal states it, is believed: only another Create would
+show that it has ended."""
 
 WHERE = "WHERE region = ? AND instance_type = ? AND spot = ?"
 
@@ -37,7 +37,7 @@ def _next_backoff(
     if row is not None and row["until_s"] > now:
         return None
     failures = 1 + (row["failures"] if row else 0)
-    # If nothing was sent for longer than the longest backoff, the failures are not known to be consecutive.
+    # If nothing was sent for longer than the longest backoff, a series of failures begins anew.
     is_series = row is not None and row["since_s"] is not None and now - row["until_s"] <= max_s
     pause_s = min(max_s, first_s * 2 ** min(failures - threshold, 6)) if failures >= threshold else 0.0
     return failures, row["since_s"] if row is not None and is_series else now, now + pause_s
@@ -48,13 +48,13 @@ def record_refusal(store: Store, attempt: Attempt, verdict: Verdict, now: float)
     place, execute = place_of(attempt), store.database.connection.execute
     key = _key(place)
     if verdict.ending.is_capacity:
-        # How many instances the place has for this grid. A request for more says nothing about those that it gave.
+        # The number of instances that the place holds for this grid. A refused request for more does not lower it.
         held, running = _held(store, place) or 0, _running(store, place)
         was_probe = market_in_use(store)[place] + attempt.count > held
         row = (*key, max(held, running) if was_probe else running)
         execute("INSERT OR REPLACE INTO room VALUES (?, ?, ?, ?)", row)
     else:
-        # A service that fails also fails for jobs that would replace one that has ended.
+        # If the service fails, even a job that would replace an ended one fails.
         execute(f"DELETE FROM room {WHERE}", key)
     row = execute(f"SELECT failures, since_s, until_s FROM block {WHERE}", key).fetchone()
     backoff = _next_backoff(row, now, FIRST_PAUSE_S, LONGEST_PAUSE_S, verdict.ending.backoff_after)
@@ -69,14 +69,14 @@ def record_refusal(store: Store, attempt: Attempt, verdict: Verdict, now: float)
 
 
 def record_start(store: Store, attempt: Attempt) -> None:
-    """Record that a place gave instances: this ends its backoff, and raises the number that it is known to have."""
+    """Record that a place gave instances: end its backoff, and raise the number that it holds."""
     place, execute = place_of(attempt), store.database.connection.execute
     key = _key(place)
     execute(f"DELETE FROM block {WHERE}", key)
     # Skip the count for places that never ran out of capacity: it took half the time of a grid of 100,000 rows.
     if _held(store, place) is None:
         return
-    # An attempt that has ended no longer counts as running.
+    # _running does not count an attempt that has ended.
     instances = 0 if attempt.state is AttemptState.RUNNING else attempt.count
     execute(f"UPDATE room SET held = max(held, ?) {WHERE}", (_running(store, place) + instances, *key))
 
@@ -88,17 +88,17 @@ def _held(store: Store, place: Place) -> int | None:
 
 def _running(store: Store, place: Place) -> int:
     """Return how many instances of this grid run in a place."""
-    # "state <> 'ended'": only with this term SQLite uses the partial index of open attempts.
+    # Only with "state <> 'ended'" does SQLite use the partial index of open attempts.
     query = f"SELECT coalesce(sum(count), 0) FROM attempt {WHERE} AND state <> 'ended' AND state = 'running'"
     return int(store.database.connection.execute(query, _key(place)).fetchone()[0])
 
 
 def learn_quota(store: Store, attempt: Attempt, reason: str, now: float) -> None:
-    """Record the quota that a refusal states, and how much of it others use."""
+    """Record the quota that a refusal states, and how much of it other jobs use."""
     learned = parse_quota(reason)
     if learned is not None:
         place = place_of(attempt)
-        # The refused attempt counts as ours here, but not at the service.
+        # market_in_use counts the refused attempt, but the service does not.
         others = max(0, learned.used - max(0, market_in_use(store)[place] - attempt.count))
         set_quota(store, place, Quota(limit=learned.limit, used_by_others=others, source="error"), now)
 
@@ -128,7 +128,7 @@ def back_off_region(store: Store, region: str, reason: str, now: float) -> None:
 
 
 def record_answer(store: Store, region: str, now: float, *, opens: bool = False) -> None:
-    """Record that a region has answered; ``opens`` if it took a job, which ends its backoff."""
+    """Record that a region has answered; with ``opens`` it accepted a job, which ends its backoff."""
     store.database.connection.execute(
         "INSERT INTO region VALUES (?1, NULL, 0, 0, '', ?2) ON CONFLICT (name) DO UPDATE SET heard_s = ?2, "
         "since_s = NULL" + (", closed_s = 0, failures = 0, reason = ''" if opens else ""),
@@ -145,7 +145,7 @@ def market_in_use(store: Store) -> Counter[Place]:
 
 
 def read_market(store: Store, limiter: Limiter, regions: list[str], now: float) -> Market:
-    """Return what is known of all places now."""
+    """Return the state of all places now."""
     execute = store.database.connection.execute
     closed = {row[0]: row[1] for row in execute("SELECT name, closed_s FROM region WHERE closed_s > ?", (now,))}
     for region in regions:
@@ -154,7 +154,7 @@ def read_market(store: Store, limiter: Limiter, regions: list[str], now: float) 
             closed[region] = max(closed.get(region, 0.0), now + wait_s)
     blocks = execute("SELECT region, instance_type, spot, until_s FROM block WHERE until_s > ?", (now,))
     rooms = execute("SELECT region, instance_type, spot, held FROM room")
-    # Not places where a job of the grid runs: when it ends there is room again.
+    # Leave out places where a job of the grid runs: when it ends, there is room again.
     refusing = execute(
         "SELECT region, instance_type, spot, since_s FROM block WHERE NOT EXISTS (SELECT 1 FROM attempt WHERE "
         "attempt.state <> 'ended' AND attempt.state = 'running' AND attempt.region = block.region "

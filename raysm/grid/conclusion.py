@@ -1,7 +1,7 @@
-"""What follows from the end of an attempt: its cost, a backoff of its place, and its row's next state.
+"""Record the end of an attempt: its cost, a backoff of its place, and its row's next state.
 
-An end is one transaction: a controller that is killed has done all of it, or nothing. Functions expect to run inside
-the caller's transaction.
+An end is one transaction, so that a killed controller has recorded all of it or nothing. Functions run inside the
+caller's transaction.
 """
 
 from dataclasses import replace
@@ -15,13 +15,13 @@ from raysm.grid.store import Store
 from raysm.grid.task import Attempt, AttemptState, TaskState
 
 LANDING_S = 120.0
-"""Seconds after a lost answer within which its Create may still be carried out: twice botocore's read timeout."""
+"""Seconds after a lost answer in which the Create may still be carried out: twice botocore's read timeout."""
 
 WATCH_S = 900.0
-"""For how long the job of a refused attempt is looked for, if the answer to an earlier Create was lost."""
+"""Seconds in which a refused attempt's job may still appear, if the answer to an earlier Create was lost."""
 
 FIRST = 10
-"""The brake reads so many times as many ends as it needs, since some say nothing of the program."""
+"""Factor by which the brake reads more ends than it needs, since some say nothing about the program."""
 
 
 def refuse(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
@@ -38,13 +38,13 @@ def refuse(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None
     learn_quota(store, ended, verdict.reason, now)
     _judge_place(store, ended, verdict, now)
     _follow(store, ended, verdict, now)
-    # An earlier Create, whose answer was lost, may still be carried out: the row waits until it would have been.
+    # An earlier Create, whose answer was lost, may still be carried out: delay the row until that is over.
     if attempt.is_doubtful:
         store.hold(ended.task, now + LANDING_S)
 
 
 def conclude(store: Store, attempt: Attempt, verdict: Verdict, description: Description | None, now: float) -> None:
-    """End an attempt that the service says has ended; without a description nothing is known of its job."""
+    """End an attempt whose job has ended; ``description`` is None if the service no longer knows the job."""
     started = description.started if description else None
     ended = store.move(
         attempt,
@@ -52,7 +52,7 @@ def conclude(store: Store, attempt: Attempt, verdict: Verdict, description: Desc
         state=AttemptState.ENDED,
         ending=verdict.ending.name,
         reason=verdict.reason,
-        # If List showed it before Create was answered, it was sent all the same, and is billed.
+        # A job that List showed before Create was answered was sent, too, and is billed.
         sent_s=attempt.sent_s if attempt.sent_s is not None else now,
         started_s=started.timestamp() if started else attempt.started_s,
         ended_s=now,
@@ -109,13 +109,13 @@ def interruptions_text(attempt: Attempt) -> str:
 
 def billed_s(description: Description) -> float | None:
     """Return the billed seconds of a job; None if the service does not say."""
-    # For a job that never had its instances the service leaves the field out.
+    # The service leaves the field out for a job that never had instances.
     return description.billable_s if description.started or description.billable_s is not None else 0.0
 
 
 def _judge_place(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
     if verdict.ending.backoff_after:
-        # If the service had a choice of types, none of them was available.
+        # If the service could choose among types, none of them was available.
         for name in attempt.types:
             record_refusal(store, replace(attempt, instance_type=name), verdict, now)
     if verdict.ending.closes_region:
@@ -131,7 +131,7 @@ def _follow(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> Non
         state, why = _again(store, record, verdict)
         reason = _noted(reason, why)
         changes["retries_left"] = record.retries_left - kind.uses_retry
-    # The user stopped it while it ended in another way.
+    # The user stopped the grid while the job ended in another way.
     if attempt.wish == "user" and state is TaskState.WAITING:
         state = TaskState.STOPPED
     if state is TaskState.DONE and attempt.interruptions:
@@ -142,13 +142,13 @@ def _follow(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> Non
 
 
 def _noted(reason: str, note: str) -> str:
-    """Return a reason with a note after its first line, the error; a traceback may follow."""
+    """Add a note to the first line of a reason; a traceback may follow."""
     first, newline, rest = reason.partition("\n")
     return "; ".join(filter(None, (first, note))) + newline + rest
 
 
 def _again(store: Store, record: TaskRecord, verdict: Verdict) -> tuple[TaskState, str]:
-    """Return whether a row is tried again, and why not."""
+    """Return WAITING if the row is tried again, else FAILED and why."""
     kind = verdict.ending
     if kind.uses_retry and record.retries_left < 1:
         return TaskState.FAILED, "its retries are used up"
@@ -159,16 +159,16 @@ def _again(store: Store, record: TaskRecord, verdict: Verdict) -> tuple[TaskStat
         if kind.max_count and len(alike) >= kind.max_count:
             return TaskState.FAILED, f"{len(alike)} attempts ended like this"
         if kind.max_started and started >= kind.max_started:
-            return TaskState.FAILED, f"{started} jobs ended like this after they had got their instances"
+            return TaskState.FAILED, f"{started} jobs ended like this after their instances had started"
     return TaskState.WAITING, ""
 
 
 def brake(store: Store, grid: GridRecord) -> str | None:
-    """Return why the grid pauses, since its first ends are all failures with the same reason; else None."""
+    """Return why the grid pauses if its first jobs all failed for the same reason; else None."""
     limit = grid.rules.brake
     if not limit or grid.goes_on:
         return None
-    # Only ends that say something of the program: missing capacity in one region is not the user's error.
+    # Only ends that say something about the program: missing capacity is not the user's error.
     telling = [
         end for end in store.first_ends(limit * FIRST) if ending(end.ending).pauses_grid or end.started_s is not None
     ]
@@ -179,6 +179,6 @@ def brake(store: Store, grid: GridRecord) -> str | None:
         return None
     first_line = ends[0].reason.partition("\n")[0]
     return (
-        f"the first {limit} jobs failed for one reason: {first_line}; correct it and raysm grid retry, or "
-        "raysm grid run --go-on"
+        f"the first {limit} jobs failed for one reason: {first_line}; correct it and raysm grid retry, or continue "
+        "with raysm grid run --go-on"
     )

@@ -1,7 +1,7 @@
-"""One step of a grid: find out what has become of its jobs, and send the next ones.
+"""One step of a grid: look at its jobs, and send the next ones.
 
-A step takes the time; everything else is in the store. A step may be killed at any point: the next one, of this process
-or another, continues from what the store says.
+A step gets only the time; all state is in the store. A step may be killed at any point: the next one, in any process,
+continues from the store.
 """
 
 from collections.abc import Mapping
@@ -15,26 +15,26 @@ from raysm.grid.place import Placement
 from raysm.grid.placement import Forecast
 from raysm.grid.placing import Placing
 from raysm.grid.records import GridRecord
-from raysm.grid.region import Outside, Region, Silence
+from raysm.grid.region import Region, RegionApi, RegionUnavailable
 from raysm.grid.sending import send, send_owed
-from raysm.grid.stopping import ask_to_stop, silent_there, take_back, wish_all, wish_impatient
+from raysm.grid.stopping import ask_to_stop, mark_all_to_stop, mark_overdue_to_stop, take_back, unanswered_note
 from raysm.grid.store import Store
 from raysm.grid.sweep import GAUGE_S, Gauge, Sweep
 
 SHORTEST_S = 0.25
-"""Seconds between two steps, at least. At 0.05 a region with 20 calls a second got a step for each call, and 100,000
-rows took twice as long."""
+"""Shortest pause between two steps. With 0.05, a region with 20 calls a second needed a step per call, and 100,000 rows
+took twice as long."""
 
 LONGEST_S = 10.0
-"""Seconds between two steps, at most: the lease has to be renewed, and commands have to be seen."""
+"""Longest pause between two steps: the lease must be renewed, and the user's commands must be read."""
 
 
 class Controller:
     """Runs a grid, step by step.
 
     Attributes:
-        store: The grid's.
-        left: Regions that were removed from the grid while it had jobs there: the jobs are followed to their end.
+        store: The grid's store.
+        left: Regions that were removed from the grid while it had jobs there; the jobs are followed to their end.
     """
 
     def __init__(
@@ -48,14 +48,14 @@ class Controller:
         gauge_s: float = GAUGE_S,
         left: Mapping[str, Region] = MappingProxyType({}),
     ) -> None:
-        """Call nothing yet.
+        """Create the controller; nothing is called yet.
 
         Args:
-            store: The grid's.
+            store: The grid's store.
             regions: The regions that jobs may be sent to, by name.
             placement: Decides where rows go.
             limiter: The token buckets of the account.
-            owner: The holder of the lease; None is this process.
+            owner: The name that holds the lease; None means this process.
             gauge_s: Seconds between two reads of the rates of all jobs.
             left: Regions that were removed from the grid while it had jobs there.
         """
@@ -66,14 +66,14 @@ class Controller:
         self.left = tuple(left)
         self._regions = list(regions)
         every = {**regions, **left}
-        self._outside = Outside(every, limiter, store.database.between, store.database.turns)
-        self._sweeps = {name: Sweep(name, store, self._outside) for name in every}
-        self._gauge = Gauge(store, self._outside, pause_s=gauge_s)
-        self._pace = Forecast()
+        self._api = RegionApi(every, limiter, store.database.between, store.database.turns)
+        self._sweeps = {name: Sweep(name, store, self._api) for name in every}
+        self._gauge = Gauge(store, self._api, pause_s=gauge_s)
+        self._forecast = Forecast()
         self._learned = 0
 
     def step(self, now: float) -> float | None:
-        """Do what can be done now; return the seconds until the next step, or None if the grid is over.
+        """Make one step; return the seconds until the next one, or None if the grid is over.
 
         Args:
             now: Seconds since the epoch.
@@ -83,45 +83,45 @@ class Controller:
         """
         # First, since two controllers would send every task twice.
         self.store.database.take_lease(self._owner, now)
-        self._outside.begin(now)
+        self._api.begin(now)
         self._look(now)
         self._gauge.step(now)
-        grid = self._governed(now)
+        grid = self._grid_or_pause(now)
         if grid.state == "stopping":
-            wish_all(self.store, now)
+            mark_all_to_stop(self.store, now)
         else:
-            wish_impatient(self.store, self._sweeps.values(), now)
+            mark_overdue_to_stop(self.store, self._sweeps.values(), now)
         # Intents of earlier steps come first: their slots and dollars are already taken.
-        send_owed(self.store, self._outside, self.left, now)
+        send_owed(self.store, self._api, self.left, now)
         moments = [
-            take_back(self.store, self._outside, self.left, now),
-            ask_to_stop(self.store, self._outside, now),
+            take_back(self.store, self._api, self.left, now),
+            ask_to_stop(self.store, self._api, now),
             self._place(now) if grid.state == "open" else None,
         ]
         return self._end_or_wait(grid, [moment for moment in moments if moment is not None], now)
 
     def _look(self, now: float) -> None:
-        self._outside.side_by_side(self._sweeps, str, lambda region, _: self._look_at(region, now))
+        self._api.side_by_side(self._sweeps, str, lambda region, _: self._look_at(region, now))
         # Learn from the attempts that have ended since the last step; a new controller reads all.
         for attempt, number in self.store.ends_after(self._learned):
             task = self.store.task(attempt.task).task
             self._placement.learn(task, attempt)
-            self._pace.learn(task, attempt)
-            # By the number of the event, so that each end counts once.
+            self._forecast.learn(task, attempt)
+            # Remember the event's number, so that each end counts once.
             self._learned = number
 
     def _look_at(self, region: str, now: float) -> None:
         sweep = self._sweeps[region]
         try:
             sweep.step(now)
-        except Silence as silence:
+        except RegionUnavailable as error:
             sweep.rest(now)
-            # Its attempts keep their slots, and nothing new is sent there.
+            # The region's attempts keep their slots, and nothing new is sent there.
             with self.store.database.transaction("silent"):
-                why = silence.reason if region not in self.left else silent_there(self.store, region, silence.reason)
+                why = error.reason if region not in self.left else unanswered_note(self.store, region, error.reason)
                 back_off_region(self.store, region, why, now)
 
-    def _governed(self, now: float) -> GridRecord:
+    def _grid_or_pause(self, now: float) -> GridRecord:
         """Return the grid; pause it if its first jobs have all failed for the same reason."""
         grid = self.store.grid()
         why = brake(self.store, grid) if grid.state == "open" else None
@@ -131,16 +131,16 @@ class Controller:
         return self.store.grid()
 
     def _place(self, now: float) -> float | None:
-        placing = Placing(self.store, self._placement, self._pace, self._limiter, self._regions, now)
-        send(self.store, self._outside, placing.intend(), now)
-        if placing.too_dear and not self.store.open_count() and not self.store.is_watching(now):
-            self.store.change_grid("paused", now, why=placing.too_dear)
+        placing = Placing(self.store, self._placement, self._forecast, self._limiter, self._regions, now)
+        send(self.store, self._api, placing.intend(), now)
+        if placing.over_budget and not self.store.open_count() and not self.store.is_watching(now):
+            self.store.change_grid("paused", now, why=placing.over_budget)
         return placing.again_s
 
     def _end_or_wait(self, grid: GridRecord, moments: list[float], now: float) -> float | None:
         if not self.store.open_count() and not self.store.is_watching(now):
             state = self.store.grid().state
-            # If the user stopped the grid during this step, the next one stops the rows that wait.
+            # If the user stopped the grid during this step, the next step stops the waiting rows.
             if state == grid.state == "stopping" or (state == "open" and self.store.is_over()):
                 self.store.change_grid("closed", now)
             if self.store.grid().state in ("closed", "paused"):
@@ -152,5 +152,5 @@ class Controller:
             if due_s is not None:
                 operation = "describe" if sweep.describes else "list"
                 moments.append(max(due_s, now + self._limiter.wait_s(name, operation, now)))
-        # Never 0, which would be a busy loop.
+        # Not 0, which would be a busy loop.
         return max(SHORTEST_S, min(moments) - now)

@@ -25,11 +25,11 @@ class Turns:
         self._turn = threading.Lock()
         self._ends = False
 
-    def each(self, works: Sequence[Callable[[], object]]) -> None:
-        """Run these functions, each in a thread of its own; return when all have ended.
+    def run(self, works: Sequence[Callable[[], object]]) -> None:
+        """Run each function in its own thread; return when all have ended.
 
         Raises:
-            Exception: What the first of them raised; the others then end before their next call.
+            Exception: The first error of a function; the other functions then end before their next call.
         """
         if len(works) < 2:
             for work in works:
@@ -57,13 +57,13 @@ class Turns:
                 raise
 
     @contextlib.contextmanager
-    def away(self) -> Iterator[None]:
-        """Let other threads run within the block, which makes a call.
+    def released(self) -> Iterator[None]:
+        """Release the turn during the block, which makes a call and does not use the store.
 
         Raises:
             CancelledError: Another thread has failed.
         """
-        # Not locked if nothing runs side by side.
+        # A single function runs without a turn.
         if not self._turn.locked():
             yield
             return
@@ -76,8 +76,8 @@ class Turns:
             self._turn.acquire()
 
     @contextlib.contextmanager
-    def back(self) -> Iterator[None]:
-        """Use the store within the block, which is inside of a call."""
+    def reacquired(self) -> Iterator[None]:
+        """Take the turn again during the block, which uses the store within a call."""
         with self._turn:
             yield
 
@@ -130,7 +130,7 @@ class Database:
     """The connection, its transactions, and the lease.
 
     Attributes:
-        fence: Number of this process's lease; 0 is none.
+        fence: Number of this process's lease; 0 if it has none.
     """
 
     def __init__(self, path: Path | str, *, between: Callable[[str], None] = lambda point: None) -> None:
@@ -151,7 +151,7 @@ class Database:
         self._effects = 0
         if path != MEMORY:
             _refuse_network(Path(path))
-        # Used by one thread at a time, but not always the same.
+        # Different threads use the connection, one at a time.
         with naming_file(path):
             self.connection = sqlite3.connect(path, isolation_level=None, timeout=60, check_same_thread=False)
         self.connection.row_factory = sqlite3.Row
@@ -199,12 +199,12 @@ class Database:
         """Run the block in a transaction.
 
         Args:
-            name: The effect, for ``between``.
-            durable: Whether it must survive a crash of the machine, since what follows it must not be done twice.
+            name: Name of the effect, for ``between``.
+            durable: Whether it must survive a crash of the machine, since the step after it must not be done twice.
             fenced: Whether it needs the lease; a user's own commands do not.
 
         Raises:
-            LeaseLost: It needs the lease, and another controller has it.
+            LeaseLost: It needs the lease, which another controller has.
         """
         self.between(f"before {name}")
         if durable:
@@ -215,8 +215,8 @@ class Database:
                 if fenced:
                     row = self.lease()
                     if row is None or row["fence"] != self.fence:
-                        owner = row["owner"] if row else "nobody"
-                        raise LeaseLost(f"the grid is run by {owner}: this process lets go of it")
+                        owner = row["owner"] if row else "another process"
+                        raise LeaseLost(f"the grid is run by {owner}: this process stops running it")
                 yield
         finally:
             if durable:
@@ -226,7 +226,7 @@ class Database:
 
     @property
     def version(self) -> tuple[int, int]:
-        """Changes with every transaction of this process but those of the lease, and with those of other processes."""
+        """A value that changes with every transaction, except this process's own on the lease."""
         return self._effects, self.connection.execute("PRAGMA data_version").fetchone()[0]
 
     def lease(self) -> sqlite3.Row | None:
@@ -247,11 +247,13 @@ class Database:
         """
         with self.transaction("lease", fenced=False):
             row = self.lease()
-            # By the fence, not by the time: a clock that jumps must not cost the holder its lease.
+            # Compare the fence, not the time: a clock that jumps must not cost the holder its lease.
             mine = row is not None and row["fence"] == self.fence
             free = row is None or row["until_s"] <= now or is_gone(row["owner"])
             if not mine and (self.fence or not free):
-                raise LeaseLost(f"the grid is run by {row['owner'] if row else 'nobody'}; it lets go when it ends")
+                raise LeaseLost(
+                    f"the grid is run by {row['owner'] if row else 'another process'}; try again when it has ended"
+                )
             fence = self.fence if mine else (row["fence"] if row else 0) + 1
             self.connection.execute("INSERT OR REPLACE INTO lease VALUES (1, ?, ?, ?)", (owner, fence, now + LEASE_S))
         self.fence = fence
@@ -266,14 +268,14 @@ class Database:
 
 
 def this_process() -> str:
-    """Return a name of this process that no other process has, on any machine, now or earlier."""
+    """Return a name of this process that is unique among all machines and times."""
     return json.dumps([socket.gethostname(), os.getpid(), _started(os.getpid())])
 
 
 def _started(pid: int) -> str:
     """Return when a process was started, in the kernel's ticks; empty if that is unknown."""
     try:
-        # After the name, which may contain spaces and brackets.
+        # Split after the name, which may contain spaces and brackets.
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):
         return ""
@@ -287,7 +289,7 @@ def is_gone(owner: str) -> bool:
         return False
     if host != socket.gethostname() or not started:
         return False
-    # The number may be another process's by now.
+    # Another process may have this number by now.
     return bool(_started(pid) != started)
 
 

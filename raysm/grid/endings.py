@@ -1,7 +1,7 @@
-"""How an attempt can end: the classes of ends, what follows from each, and how SageMaker's words tell the class.
+"""How an attempt can end: the classes of ends, the consequences of each, and the words of SageMaker for each class.
 
 The words come from public reports of users and from the API's model; this project has seen none of them on AWS. Words
-that match nothing are UNKNOWN, which has an action of its own, so that new words do not stop a grid.
+that match no pattern are UNKNOWN, a class with its own consequences, so that new words do not stop a grid.
 """
 
 import re
@@ -35,44 +35,44 @@ class EndName(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ending:
-    """A class of ends, and what follows from it."""
+    """A class of ends and its consequences."""
 
     name: EndName
     then: TaskState = TaskState.WAITING
     """The task's next state."""
     is_end: bool = True
-    """Whether the attempt has ended; otherwise the same Create is sent again."""
+    """True if the attempt has ended; otherwise the same Create is sent again."""
     is_doubtful: bool = False
-    """Whether the Create may have been carried out, or may be carried out later."""
+    """True if the Create may have been carried out, or may be carried out later."""
     is_throttle: bool = False
-    """Whether there were too many calls."""
+    """True if the service refused the call because there were too many."""
     uses_retry: bool = False
-    """Whether it counts against ``Rules.retries``."""
+    """True if it counts against ``Rules.retries``."""
     pauses_grid: bool = False
-    """Whether the grid pauses if its first jobs all end like this for the same reason: an error of the user's."""
+    """True for errors of the user: the grid pauses if its first jobs all end like this for the same reason."""
     is_capacity: bool = False
-    """Whether the place is out of instances: the ones that it gave keep running."""
+    """True if the place is out of instances; those that it gave keep running."""
     backoff_after: int = 0
-    """Consecutive endings after which the grid backs off from the place; 0 is never."""
+    """Consecutive endings after which the grid backs off from the place; 0 means never."""
     max_count: int = 0
     """Endings of this class after which the task fails; 0 is no limit."""
     max_started: int = 0
     """Like ``max_count``, for attempts that got their instances and so cost money."""
     closes_region: bool = False
-    """Whether the grid backs off from the whole region."""
+    """True if the grid backs off from the whole region."""
     stays: bool = False
-    """Whether the next attempt has to be in the same region."""
+    """True if the next attempt must be in the same region."""
     is_waste: bool = True
-    """Whether its cost bought nothing."""
+    """True if its cost counts as wasted."""
     advice: str = ""
-    """What a person can do."""
+    """A hint for the user."""
 
 
 ENDINGS: dict[str, Ending] = {
     each.name: each
     for each in (
         Ending(name=EndName.OK, then=TaskState.DONE, is_waste=False),
-        # It costs nothing, and says nothing of the place.
+        # It costs nothing, and says nothing about the place.
         Ending(name=EndName.THROTTLED, is_end=False, is_throttle=True, advice="the grid sends more slowly"),
         Ending(
             name=EndName.MAYBE,
@@ -82,8 +82,8 @@ ENDINGS: dict[str, Ending] = {
             advice="the same call is sent again",
         ),
         Ending(name=EndName.QUOTA, backoff_after=1, advice="ask for a higher quota, or give more types or regions"),
-        # Without instances it costs nothing, and ``Rules.give_up_s`` limits it. A place that gives instances and takes
-        # them away needs its own limit, since each such attempt is paid for.
+        # Without instances an attempt costs nothing, and ``Rules.give_up_s`` is the limit. A place that gives instances
+        # and takes them away needs its own limit, since each such attempt costs money.
         Ending(
             name=EndName.CAPACITY,
             is_capacity=True,
@@ -91,7 +91,7 @@ ENDINGS: dict[str, Ending] = {
             max_started=8,
             advice="give more types or regions, or wait",
         ),
-        # SageMaker itself restarts a job by its RetryStrategy: one more attempt here, then elsewhere.
+        # SageMaker has already restarted the job by its RetryStrategy: one more attempt here, then in other places.
         Ending(name=EndName.SERVICE, backoff_after=2, max_count=8, advice="SageMaker failed, not the row"),
         # No retry: see DETERMINISTIC.
         Ending(
@@ -108,18 +108,18 @@ ENDINGS: dict[str, Ending] = {
         ),
         Ending(name=EndName.INVALID, then=TaskState.FAILED, pauses_grid=True, advice="correct the request or the row"),
         Ending(name=EndName.DENIED, closes_region=True, advice="log in again, or ask for the permission named above"),
-        # Its checkpoint is in the bucket of its region.
+        # The row's checkpoint is in the bucket of this region.
         Ending(name=EndName.TIME, uses_retry=True, stays=True, advice="raise max_runtime_s, or keep checkpoints"),
         Ending(name=EndName.LEFT, is_waste=False, advice="the row goes to another region of the grid"),
         Ending(name=EndName.STOPPED, then=TaskState.STOPPED, advice="raysm grid retry queues it again"),
-        # Another user's job has this name: the next attempt has another one.
+        # Another user's job has this name; the next attempt has another name.
         Ending(
             name=EndName.CLASH,
             max_count=8,
             is_waste=False,
             advice="another job has this name: give the grid another --name",
         ),
-        # Once more here, once elsewhere; then a person has to look.
+        # One more attempt here, one in another place; then the user must look.
         Ending(name=EndName.UNKNOWN, backoff_after=1, max_count=3, advice="report this reason to raysm's authors"),
     )
 }
@@ -132,7 +132,7 @@ def ending(name: str) -> Ending:
 
 
 REFUSALS: tuple[tuple[str, str, str], ...] = (
-    # Patterns of code and words, class: the first that matches counts.
+    # Pattern of the code, pattern of the message, class; the first match counts.
     (r"^(Throttl|TooManyRequests|RequestLimitExceeded|SlowDown)", "", "THROTTLED"),
     # "Rate exceeded" comes under several codes, ClientError among them.
     ("", r"Rate exceeded", "THROTTLED"),
@@ -152,7 +152,7 @@ REFUSALS: tuple[tuple[str, str, str], ...] = (
     # botocore's own validation.
     ("", r"Parameter validation failed|Unknown parameter in input", "INVALID"),
 )
-"""Errors of Create."""
+"""Refusals of Create."""
 
 DETERMINISTIC = (
     "ArithmeticError", "AssertionError", "AttributeError", "FileNotFoundError", "ImportError", "IndentationError",
@@ -163,7 +163,7 @@ DETERMINISTIC = (
     # raysm's own: the request, or the image, is wrong.
     "InvalidConfig", "InvalidRequest", "MissingDependency",
 )  # fmt: skip
-"""Exceptions that the same program raises again from the same row, so that a row which fails by one is not retried.
+"""Exceptions that the same program would raise again for the same row, so that the row is not retried.
 
 All others may pass: RuntimeError (CUDA, NCCL), OSError and ConnectionError (network), MemoryError, a signal, an exit
 status, and exceptions of libraries.
@@ -172,10 +172,10 @@ status, and exceptions of libraries.
 _CLASS = rf"(?:{'|'.join(DETERMINISTIC)})(?=[:,\s]|$)"
 _USAGE = r"SystemExit: 2, raised at argparse\.py|the script ended with 2: \S+: error: "
 PROGRAM_ERROR = rf"(?:rank \d+ on \S+: |the script ended with \d+: )?{_CLASS}|{_USAGE}"
-"""The beginning of a failure by one of them, or by arguments that argparse refuses."""
+"""Beginning of the message if the program failed with one of them, or argparse refused its arguments."""
 
 FAILURES: tuple[tuple[str, str], ...] = (
-    # First, since the program's own words follow it, which may match any pattern below.
+    # First, since the program's own message follows, which may match any pattern below.
     (rf"^AlgorithmError: (?:{PROGRAM_ERROR})", "ERROR"),
     (r"^AlgorithmError", "USER"),
     (r"^CapacityError|Unable to provision requested ML compute capacity", "CAPACITY"),
@@ -183,7 +183,7 @@ FAILURES: tuple[tuple[str, str], ...] = (
     (r"^InternalServerError|We encountered an internal error", "SERVICE"),
     (r"^ClientError|exit code", "USER"),
 )
-"""Patterns of the FailureReason of jobs that Failed, with their classes: the first that matches counts."""
+"""Patterns of FailureReason with their classes; the first match counts."""
 
 QUOTA = re.compile(
     r"service limit '(?P<type>ml\.\S+) for (?P<spot>spot )?(?:training|processing) job usage' is "
@@ -192,7 +192,7 @@ QUOTA = re.compile(
 )
 
 NEVER_RAN = (SecondaryStatus.STARTING, SecondaryStatus.PENDING, SecondaryStatus.LAUNCHING, SecondaryStatus.PREPARING)
-"""Phases of a job before its instances work."""
+"""Phases of a job before its instances start to work."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -205,7 +205,7 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LearnedQuota:
-    """A quota, as a refusal states it: the limit, and the instances that all jobs of the account use."""
+    """A quota as a refusal states it: the limit, and the instances in use by all jobs of the account."""
 
     limit: int
     used: int
@@ -219,14 +219,14 @@ def classify_refusal(error: ServiceError | InvalidRequest) -> Verdict:
     for code, words, name in REFUSALS:
         if re.search(code, error.code) and re.search(words, text):
             return Verdict(ending=ENDINGS[name], reason=text)
-    # By its class, which covers many codes.
+    # By the exception's class, which covers many codes.
     if isinstance(error, CredentialsExpired):
         return Verdict(ending=ENDINGS["DENIED"], reason=text)
     return Verdict(ending=ENDINGS["MAYBE" if error.is_transient else "UNKNOWN"], reason=text)
 
 
 def classify_end(description: Description, wish: str = "") -> Verdict | None:
-    """Return what a job's last status means; None if the job goes on.
+    """Return the class of a job's end; None if the job has not ended.
 
     Args:
         description: The answer of Describe.
@@ -237,7 +237,7 @@ def classify_end(description: Description, wish: str = "") -> Verdict | None:
     if description.status is Status.COMPLETED:
         name = "OK"
     elif description.status is Status.FAILED:
-        # As the service wrote it: the reason for people lacks "AlgorithmError:", which marks the user's own error.
+        # The service's own text: description.reason lacks "AlgorithmError:", which marks an error of the program.
         reason = str(description.answer.get("FailureReason") or description.reason)
         name = next((name for words, name in FAILURES if re.search(words, reason)), "UNKNOWN")
     else:
@@ -248,7 +248,7 @@ def classify_end(description: Description, wish: str = "") -> Verdict | None:
 def _name_of_stop(description: Description, wish: str) -> str:
     if description.secondary is SecondaryStatus.MAX_RUNTIME_EXCEEDED:
         return "TIME"
-    # AWS Batch's documentation has jobs that found no capacity end as Stopped, others were seen Failed: take both.
+    # By the documentation of AWS Batch, jobs without capacity end as Stopped; users have seen Failed. Accept both.
     if description.secondary is SecondaryStatus.MAX_WAIT_EXCEEDED or wish == "patience":
         return "CAPACITY"
     phases = [SecondaryStatus(status) for status, _, _ in description.transitions]
@@ -258,15 +258,16 @@ def _name_of_stop(description: Description, wish: str) -> str:
 
 
 def parse_quota(reason: str) -> LearnedQuota | None:
-    """Return the quota that a refusal's words state, or None."""
+    """Return the quota that a refusal states, or None."""
     numbers = QUOTA.search(reason)
     return None if numbers is None else LearnedQuota(limit=int(numbers["limit"]), used=int(numbers["used"]))
 
 
 def brief(reason: str) -> str:
-    """Return a reason in one line: its first line (the error and what becomes of the row), and its last if that is new.
+    """Return a reason in one line: its first line, and its last line if that says more.
 
-    The last line of a long reason names the error that caused it; of a traceback it is the error itself once more.
+    The first line has the error and its consequence. The last line of a long reason names the underlying error;
+    the last line of a traceback only repeats the error.
     """
     lines = [line.strip() for line in reason.splitlines() if line.strip()]
     if len(lines) < 2 or lines[-1] in lines[0]:
@@ -275,7 +276,7 @@ def brief(reason: str) -> str:
 
 
 def shortened(reason: str, length: int) -> str:
-    """Return at most ``length`` characters of a reason: the start and the end, which names the error that caused it."""
+    """Return at most ``length`` characters of a reason: its start, and its end with the underlying error."""
     if len(reason) <= length:
         return reason
     begin = reason.partition("\n")[0][: length // 2]
@@ -283,6 +284,6 @@ def shortened(reason: str, length: int) -> str:
 
 
 def same_reason(reason: str) -> str:
-    """Return the words without what tells two jobs apart: numbers, names of hosts, and what follows the first line."""
+    """Return the first line without the parts that differ between jobs, such as numbers and names of hosts."""
     lines = reason.strip().splitlines()
     return re.sub(r"\S*\d\S*", "#", lines[0]) if lines else ""

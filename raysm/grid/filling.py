@@ -1,7 +1,7 @@
-"""From a row to its job: the request that all rows share is filled with the row's columns, and packaged.
+"""Make the job of a row: fill the request that all rows share with the row's columns, and package it.
 
-A column in braces, ``{lr}`` or ``{lr:.3g}``, stands wherever the shared request has a text. Columns that stand nowhere
-are hyperparameters. What a row says itself wins over the shared request.
+Texts of the shared request may have columns in braces, ``{lr}`` or ``{lr:.3g}``. Columns that no text uses are
+hyperparameters. A row's own options win over the shared request.
 """
 
 import dataclasses
@@ -32,13 +32,13 @@ from raysm.request.job import check_channels, hyperparameter_text
 
 
 def names_in(template: Any) -> frozenset[str]:
-    """Return the columns that a template takes.
+    """Return the columns that a template uses.
 
     Args:
-        template: A text, or tuples, lists, mappings and dataclasses of texts; other values have no columns.
+        template: A text, or tuples, lists, mappings and dataclasses of texts; other values use no columns.
 
     Raises:
-        InvalidRequest: Braces hold something else than a name.
+        InvalidRequest: Braces hold something other than a name.
     """
     texts: list[str] = []
 
@@ -51,30 +51,30 @@ def names_in(template: Any) -> frozenset[str]:
 
 
 def check_names(template: Any, names: Iterable[str], origin: str) -> None:
-    """Check that a template takes only columns that exist.
+    """Check that a template uses only columns that exist.
 
     Raises:
-        InvalidRequest: It takes another one; the message names the most similar column.
+        InvalidRequest: A column does not exist; the message names the most similar one.
     """
     columns = sorted(set(names))
     for name in sorted(names_in(template) - set(columns)):
-        # Names of two letters, lr and rl, are half alike at most.
+        # 0.5, since names of two letters, lr and rl, are half alike at most.
         near = difflib.get_close_matches(name, columns, n=1, cutoff=0.5)
         hint = f"did you mean {{{near[0]}}}?" if near else f"there are {', '.join(columns) or 'none'}"
         raise InvalidRequest(f"{{{name}}}: {origin} has no column {name!r}; {hint} (write a literal brace twice)")
 
 
 def fill(template: Any, values: Mapping[str, Value], where: str) -> Any:
-    """Return a template filled with the values of one row; parts without braces are the same objects.
+    """Return a template filled with the values of one row; parts without braces stay the same objects.
 
     Raises:
-        InvalidRequest: A value is missing in this row, or does not take its format; ``where`` names the row.
+        InvalidRequest: A value is missing in this row, or does not fit its format; ``where`` names the row.
     """
     return _mapped(template, lambda text: _fill_text(text, values, where) if "{" in text or "}" in text else text)
 
 
 def _mapped(template: Any, change: Callable[[str], str]) -> Any:
-    """Return a template with each of its texts changed; what has no changed text is the same object."""
+    """Return a template with each of its texts changed; parts without a change stay the same objects."""
     if isinstance(template, str):
         return change(template)
     if isinstance(template, Mapping):
@@ -86,7 +86,7 @@ def _mapped(template: Any, change: Callable[[str], str]) -> Any:
     if dataclasses.is_dataclass(template) and not isinstance(template, type):
         fields = {field.name: getattr(template, field.name) for field in dataclasses.fields(template) if field.init}
         changed = {name: _mapped(value, change) for name, value in fields.items()}
-        # Some workloads are costly to check anew.
+        # Replace only if necessary, since replacing checks a workload again, which may be slow.
         changed = {name: value for name, value in changed.items() if value is not fields[name]}
         return dataclasses.replace(template, **changed) if changed else template
     return template
@@ -106,21 +106,21 @@ def _fill_text(text: str, values: Mapping[str, Value], where: str) -> str:
         try:
             parts.append(format(value, form))
         except ValueError as error:
-            raise InvalidRequest(f"{where}, column {name!r}: {value!r} does not take the format {form!r}") from error
+            raise InvalidRequest(f"{where}, column {name!r}: {value!r} does not fit the format {form!r}") from error
     return "".join(parts)
 
 
-# The same few texts for every row of a grid.
+# Cached, since all rows of a grid have the same few texts.
 @functools.lru_cache(maxsize=1024)
 def _parts(text: str) -> tuple[tuple[str, str | None, str], ...]:
-    """Return the literal texts, each with the name and the format that follow it."""
+    """Return the literal parts of a text, each with the name and format that follow it."""
     try:
         parsed = list(string.Formatter().parse(text))
     except ValueError as error:
         raise InvalidRequest(f"{text!r} cannot be filled: {error}; write a literal brace twice") from error
     parts = []
     for literal, name, form, conversion in parsed:
-        # Attributes, which str.format has, would let a file of rows reach into the program.
+        # str.format would also allow attributes, which let a file of rows reach into the program.
         if name is not None and (not name.isidentifier() or conversion or "{" in (form or "")):
             raise InvalidRequest(
                 f"{text!r}: braces must hold the name of a column, as in {{lr}} or {{lr:.3g}}, got {{{name}}}; write a "
@@ -133,10 +133,10 @@ def _parts(text: str) -> tuple[tuple[str, str | None, str], ...]:
 # -- the request of a row
 
 GIVEN = ("account", "count", "instance_type", "key", "region")
-"""Names that every template may take, whatever the columns are."""
+"""Names that every template may use, whatever the columns are."""
 
-MOST_HYPERPARAMETERS = 100
-MOST_CHARACTERS = 2_500
+MAX_HYPERPARAMETERS = 100
+MAX_CHARACTERS = 2_500
 """Limits of CreateTrainingJob: hyperparameters, and characters of a value.
 https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateTrainingJob.html"""
 
@@ -158,34 +158,34 @@ class Template:
     workload: Workload
     target: Target
     options: Mapping[str, Any] = field(default_factory=dict)
-    """As ``raysm.submit`` takes them."""
+    """Options of ``raysm.submit``."""
     package: Package | None = None
     """The pickled workload, pickled once and the same for all rows; None if nothing was pickled."""
 
     @functools.cached_property
     def names(self) -> frozenset[str]:
-        """The columns that it takes."""
+        """The columns that it uses."""
         return names_in(self._parts)
 
     @property
     def output_kms_key(self) -> str | None:
-        """The key for the jobs' outputs and the grid's shared copy; None is the bucket's."""
+        """The key for the jobs' outputs and the grid's shared copy; None uses the bucket's key."""
         security = self.options.get("security")
         return security.output_kms_key if security else None
 
     @property
     def _parts(self) -> tuple[Any, ...]:
-        # What was pickled may have braces of its own.
+        # A pickled workload may have braces of its own.
         workload = () if self.package is not None else (self.workload,)
         return *workload, dict(self.options), getattr(self.target, "image", None)
 
     def check(self, columns: Iterable[str], origin: str) -> None:
-        """Check that the rows have all columns that the template takes.
+        """Check that the rows have all columns that the template uses.
 
         Raises:
             InvalidRequest: A column is missing, or the jobs would be Processing jobs.
         """
-        # Retries, rates and spot instances of rows need Training.
+        # Retries, rates and spot capacity need training jobs.
         if (kind := self.options.get("kind", "training")) != "training":
             raise InvalidRequest(f"a grid runs training jobs, got kind={kind!r}; leave kind out")
         names = [*columns, *GIVEN]
@@ -196,9 +196,9 @@ class Template:
             for name in names:
                 if isinstance(value, str) and f"{{{name}}}" in value:
                     raise InvalidRequest(
-                        f"the argument {argument!r} of {self.workload.title} has {{{name}}}, and what is pickled is "
-                        "the same for all rows: let the rows differ in their inputs (input_NAME) or environment "
-                        "(env_NAME), or take a script"
+                        f"the argument {argument!r} of {self.workload.title} has {{{name}}}, but a pickled workload is "
+                        "the same for all rows: use a script, or let the rows differ in inputs (input_NAME) or "
+                        "environment (env_NAME)"
                     )
 
     def job(self, task: Task, place: Place, count: int, account: Callable[[], str] = lambda: "") -> Filled:
@@ -208,7 +208,7 @@ class Template:
             task: The row.
             place: Where it runs.
             count: Instances of its cluster.
-            account: Returns the account's number; called only if a template takes it.
+            account: Returns the account's number; called only if the template uses it.
 
         Raises:
             InvalidRequest: A value is missing in this row, or invalid; the message names row and column.
@@ -223,7 +223,7 @@ class Template:
             "account": account() if "account" in self.names else None,
         }
         options = dict(fill(dict(self.options), values, where))
-        # Without alternatives, since the grid itself says among which types the service chooses.
+        # No alternatives here: the attempt names the types from which the service chooses.
         options["cluster"] = replace(
             options.get("cluster") or Cluster(), instance_type=place.instance_type, count=count, alternatives=()
         )
@@ -233,7 +233,7 @@ class Template:
         options["hyperparameters"] = self._hyperparameters(options.get("hyperparameters") or {}, task, where)
         limits = options.get("limits") or Limits()
         runtime_s = task.max_runtime_s or limits.max_runtime_s
-        # Limits refuses a time to wait for on-demand capacity.
+        # Limits accepts max_wait_s only for spot capacity.
         wait_s = limits.max_wait_s if place.spot and (limits.max_wait_s or 0) >= runtime_s else None
         options["limits"] = replace(limits, max_runtime_s=runtime_s, spot=place.spot, max_wait_s=wait_s)
         workload = self.workload if self.package is not None else _fill_workload(self.workload, values, where)
@@ -243,7 +243,7 @@ class Template:
         try:
             check_channels(workload, channels, count)
         except InvalidRequest as error:
-            raise InvalidRequest(f"{where}: {error}; a column input_NAME is the input NAME of its row") from error
+            raise InvalidRequest(f"{where}: {error}; a column input_NAME gives the row's input NAME") from error
         if task.checkpoint is not None:
             options["checkpoint_uri"] = task.checkpoint
         target: Target = self.target.in_region(place.region)
@@ -264,24 +264,24 @@ class Template:
             if name not in self.names and value is not None
         }
         merged = {**shared, **of_task}
-        if len(merged) > MOST_HYPERPARAMETERS:
+        if len(merged) > MAX_HYPERPARAMETERS:
             raise InvalidRequest(
-                f"{where}: {len(merged)} hyperparameters (columns that are used nowhere are some), and SageMaker takes "
-                f"at most {MOST_HYPERPARAMETERS}; leave out columns"
+                f"{where}: {len(merged)} hyperparameters (unused columns count), and SageMaker takes at most "
+                f"{MAX_HYPERPARAMETERS}; leave out columns"
             )
         for name, text in of_task.items():
-            if len(text) > MOST_CHARACTERS:
+            if len(text) > MAX_CHARACTERS:
                 raise InvalidRequest(
                     f"{where}, column {name!r}: {len(text):,} characters, but a hyperparameter has at most "
-                    f"{MOST_CHARACTERS:,}; put the text into a file and the file's URI into the column"
+                    f"{MAX_CHARACTERS:,}; put the text into a file and the file's URI into the column"
                 )
         return merged
 
 
 def _fill_workload(workload: Workload, values: Mapping[str, Value], where: str) -> Workload:
-    """Return the workload of a row; an option and a value that begins with ``-`` become one word.
+    """Return the workload of a row, with an option and its value joined if the value begins with ``-``.
 
-    argparse takes the second word of ``--shift -1.6e-05`` for another option; it reads ``--shift=-1.6e-05``.
+    argparse would read ``-1.6e-05`` in ``--shift -1.6e-05`` as an option; ``--shift=-1.6e-05`` is clear.
     """
     filled: Any = fill(workload, values, where)
     args, template = getattr(filled, "args", ()), getattr(workload, "args", ())
@@ -300,7 +300,7 @@ def _inputs(shared: Mapping[str, Any], task: Task) -> dict[str, Any]:
     inputs = dict(shared)
     for channel, uri in task.addresses.items():
         common = inputs.get(channel)
-        # The shared request says how a channel is distributed among instances, the row where it lies.
+        # The shared request says how a channel is distributed among instances; the row says where its data are.
         of_row: Input | str = replace(common, uri=uri) if isinstance(common, Input) else uri
         if channel in task.manifests:
             of_row = replace(of_row if isinstance(of_row, Input) else Input(of_row), manifest=True)
@@ -319,8 +319,8 @@ SECRET_BYTES = 32
 def preparing(template: Template, grid: GridRecord, secret: str, services: Services) -> Prepare:
     """Return the function that prepares the jobs of a grid.
 
-    The same attempt always makes the same job: its name, token and checkpoint follow from the grid's file and secret,
-    so that a repeated call finds the first one.
+    The same attempt always makes the same job: name, token and checkpoint are derived from the grid's file and secret,
+    so that a repeated call finds the first job.
     """
 
     def make(task: Task, attempt: Attempt) -> Prepared:
@@ -332,10 +332,10 @@ def preparing(template: Template, grid: GridRecord, secret: str, services: Servi
         options = dict(job.options)
         if attempt.choice:
             options["cluster"] = replace(options["cluster"], alternatives=attempt.types[1:])
-        # The limit that the budget counts.
+        # The same limit as the budget counts.
         options["limits"] = replace(options["limits"], max_runtime_s=attempt.max_runtime_s)
         options["metrics"] = with_rate(options.get("metrics") or (), grid.rules.rate)
-        # One folder for all attempts of the row, which continue from what was saved.
+        # All attempts of a row share a folder, so that each continues from the last checkpoint.
         folder = f"{service.places.root}/grids/{grid.prefix}{task.key_hash}-{task.digest[:8]}"
         options.setdefault("checkpoint_uri", folder)
         options["name"] = f"{grid.prefix}{task.key_hash}"
@@ -352,7 +352,7 @@ def preparing(template: Template, grid: GridRecord, secret: str, services: Servi
 
 
 def with_rate(metrics: Iterable[MetricDefinition], rate: str | None) -> tuple[MetricDefinition, ...]:
-    """Return metric definitions with one that finds the grid's rate, unless the user has defined it."""
+    """Return the metric definitions, and one for the grid's rate unless the user has defined it."""
     metrics = tuple(metrics)
     if rate is None or any(each.name == rate for each in metrics):
         return metrics
@@ -370,7 +370,7 @@ def secret_of(store: Path) -> str:
     """Return the secret of a grid; it is created on first use."""
     path = secret_path(store)
     if not path.exists():
-        # Not in the store, which the user may give to others to look at. If two runs begin at once, the first one's
-        # counts for both: with another secret, a repeated Create would be another job.
+        # Not in the store, which the user may show to others. If two runs start at once, both use the first one's
+        # secret: with another secret, a repeated Create would create another job.
         put_first(path, secrets.token_hex(SECRET_BYTES), mode=0o600)
     return path.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""A grid as the user asks for it, in Python or in a file, and how its rows join the store.
+"""The request of a grid, made in Python or from a file, and the addition of its rows to the store.
 
 ::
 
@@ -16,7 +16,8 @@
     [batch]
     job_queue = "controllers"
 
-Other tables are those of a job's file: ``[limits]``, ``[environment]``, ``[inputs.data]``, ``on = "aws"``, ``[aws]``.
+All other keys and tables are those of a job's file: ``[limits]``, ``[environment]``, ``[inputs.data]``, ``on = "aws"``,
+``[aws]``.
 """
 
 import json
@@ -53,21 +54,21 @@ class GridRequest:
     template: Template
     source: Source
     regions: tuple[str, ...] = ()
-    """Where rows may run, the best first; empty means where their data lie, else the target's own region."""
+    """Regions where rows may run, the best first; empty means the regions of their data, else the target's own."""
     instance_types: tuple[str, ...] = ()
-    """The best first."""
+    """Types that the jobs may use, the best first."""
     count: int = 1
     """Instances of each job, unless its row says otherwise."""
     markets: tuple[bool, ...] = (False,)
-    """Whether on spot capacity: False, True, or both."""
+    """False for on-demand capacity, True for spot capacity, or both."""
     rules: Rules = field(default_factory=Rules)
     max_rows: int = MAX_ROWS
     """A source with more rows is refused."""
     shared: bool | None = None
-    """Whether the store is copied to the target's bucket, so that any machine can look at the grid and continue it;
-    None means if its jobs are billed, since they outlive a laptop."""
+    """True copies the store to the target's bucket, so that any machine can see and continue the grid. None does so if
+    jobs are billed, since they outlive a laptop."""
     identity: str | None = None
-    """What tells it from another grid of its name, as JSON, if its files were moved; None follows from the template."""
+    """Distinguishes the grid from others of its name, as JSON, if its files were moved; None uses the template."""
 
     def __post_init__(self) -> None:
         """Check the fields."""
@@ -82,11 +83,11 @@ class GridRequest:
 
     @property
     def is_shared(self) -> bool:
-        """Whether other machines find it."""
+        """Whether the store is copied to the target's bucket."""
         return self.template.target.is_billed if self.shared is None else self.shared
 
     def tasks(self) -> list[Task]:
-        """Read the rows, and check that they have all columns that the template takes.
+        """Read the rows, and check that they have all columns that the template uses.
 
         Raises:
             InvalidRequest: They cannot be read, a value is invalid, or a column is missing.
@@ -117,7 +118,7 @@ def extend(store: Store, source: Source | None = None, *, max_rows: int = MAX_RO
     if grid.state == "stopping":
         raise InvalidRequest(f"the grid {grid.name!r} is being stopped and takes no new rows; wait until it is closed")
     table = (source or source_again(json.loads(grid.source))).read(max_rows)
-    # A column that was dropped since is found now, not when the first job is made.
+    # Report a column that was removed now, not when the first job is made.
     check_names(json.loads(grid.template), [*table.columns, *GIVEN], table.origin)
     return join(store, tasks_of(table))
 
@@ -130,7 +131,7 @@ def join(store: Store, tasks: Iterable[Task]) -> int:
     """
     options = json.loads(store.grid().template).get("options", {})
     limits = from_json(Limits, options.get("limits") or {}, "limits")
-    # Each row states its limit from here on, so that the budget counts what the service enforces.
+    # Each row gets its limit, so that the budget counts the limit that the service enforces.
     rows = [replace(task, max_runtime_s=task.max_runtime_s or limits.max_runtime_s) for task in tasks]
     added = store.add(rows)
     if added < len(rows):
@@ -150,7 +151,7 @@ WORKLOAD = ("script", "args", "source_dir")
 OWN = ("name", "regions", "instance_type", "count", "spot", "rows", "rules", "max_rows", "batch")
 """Keys that a job's file does not have, or has in another form."""
 
-BATCH: Mapping[str, type] = {
+BATCH_KEYS: Mapping[str, type] = {
     "job_queue": str,
     "job_definition": str,
     "image": str,
@@ -169,7 +170,7 @@ class GridFile:
     layer: Layer
     """The options of the jobs."""
     name: str
-    """Of the grid; by default the file's name."""
+    """Name of the grid; by default the file's name."""
     source: Source | None
     regions: tuple[str, ...] = ()
     instance_types: tuple[str, ...] = ()
@@ -207,8 +208,8 @@ def read_grid_file(path: Path) -> GridFile:
 
     batch = typed("batch", Mapping[str, Any], own.get("batch", {}))
     for name in batch:
-        if name not in BATCH:
-            raise InvalidRequest(f"{path}: [batch] has no {name!r}; it has {', '.join(BATCH)}")
+        if name not in BATCH_KEYS:
+            raise InvalidRequest(f"{path}: [batch] has no {name!r}; it has {', '.join(BATCH_KEYS)}")
     return GridFile(
         layer=_layer(path, data),
         name=typed("name", str, own.get("name", path.stem)),
@@ -219,7 +220,7 @@ def read_grid_file(path: Path) -> GridFile:
         markets=None if "spot" not in own else (typed("spot", bool, own["spot"]),),
         rules=None if "rules" not in own else typed("rules", Rules, own["rules"]),
         max_rows=typed("max_rows", int | None, own.get("max_rows")),
-        batch={name: typed(f"batch.{name}", BATCH[name], value) for name, value in batch.items()},
+        batch={name: typed(f"batch.{name}", BATCH_KEYS[name], value) for name, value in batch.items()},
     )
 
 
@@ -229,7 +230,7 @@ def _layer(path: Path, data: Mapping[str, Any]) -> Layer:
 
     hints = schema(workload=True)
     tables = nested(check_values(data, hints, origin))
-    # Paths are relative to the file, so that it means the same in every folder.
+    # Paths are relative to the file, not to the current folder.
     located = absolute(tables, path.absolute().parent)
     return Layer(values=check_values(located, hints, origin), origin=origin)
 

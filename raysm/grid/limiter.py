@@ -1,8 +1,8 @@
 """Token buckets for the calls of each operation, in one small database for all grids of a machine.
 
-The rates are the account's, shared by all grids and processes. Throttling halves a rate until enough calls were
-answered to measure what is allowed; from then on each throttled call slows it down a little, and quiet time lets it
-grow again up to its cap. So other users of the account slow raysm down, and not the reverse.
+The rates are the account's, shared by all grids and processes. Throttling halves a rate until enough answered calls
+have measured the allowed rate. From then on each throttled call lowers the rate a little, and time without throttling
+raises it again up to its cap. So raysm slows down for other users of the account, and does not slow them down.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 FLOOR = 0.1
-"""Calls a second that every bucket keeps, so that a grid never stands still."""
+"""Lowest rate of a bucket in calls a second, so that a grid never stands still."""
 
 GROWTH = 0.1
 """Share of the cap by which an unmeasured rate grows in a minute without throttling."""
@@ -30,18 +30,19 @@ LEAST_CUT = 0.03
 """Smallest share by which a throttled call slows a measured rate down."""
 
 ENOUGH = 5
-"""Answers between two throttled calls that are enough to measure a rate."""
+"""Answers between two throttled calls that suffice to measure a rate."""
 
 FEW = 2
-"""The same for a rate that is measured already; with fewer it counts as unmeasured again. Without this limit a service
-that allows bursts, at 0.2 calls a second, throttled one call of ten: the saved burst hid the real rate."""
+"""Answers between two throttled calls below which a measured rate counts as unmeasured again. Without this limit, a
+service with bursts and 0.2 calls a second throttled one call of ten: the saved burst hid the real rate."""
 
 REMEMBERED = 8
-"""Answers that still count after a throttled call, up to a third of those before it: two may follow each other closely
-by chance. Without it the second took a quarter of the rate, and a region used 0.88 of what is allowed, not 0.92."""
+"""Most answers that still count after a throttled call, at most a third of those before it, since two throttled calls
+may be close by chance. Without it the second call cut the rate by a quarter, and a region used 0.88 of the allowed
+rate instead of 0.92."""
 
 SPAN_S = 1.0
-"""Seconds of a measured rate that may be saved up. With more, a late call is followed by one that comes too early; with
+"""Seconds of a measured rate that a bucket can save up. With more, the call after a late one comes too early; with
 less, a controller that steps every quarter of a second is slow."""
 
 
@@ -50,22 +51,22 @@ class Rate:
     """How often an operation may be called."""
 
     per_s: float
-    """Most calls a second."""
+    """Calls a second at most."""
     burst: float = 5.0
-    """Calls that may come at once after a quiet time."""
+    """Calls that may be made at once after a pause."""
 
 
 RATES: Mapping[str, Rate] = {
     # In practice about 1/s; sagemaker-python-sdk issue 645 is throttled at 5 in parallel.
     "create": Rate(per_s=1.0),
-    # 2/s an account and region, not adjustable (deepracer-on-aws issue 87): half of it, as others list too.
+    # 2/s for account and region, not adjustable (deepracer-on-aws issue 87); half of it is left to other programs.
     "list": Rate(per_s=1.0),
     "describe": Rate(per_s=4.0),
     "stop": Rate(per_s=1.0),
-    # GetMetricData has 50/s an account and region, which every dashboard of the account shares; one asks for 500 jobs.
+    # GetMetricData: 50/s for account and region, shared with the account's dashboards; one call reads 500 jobs.
     "metrics": Rate(per_s=1.0),
 }
-"""By operation; each region has its own."""
+"""Rates by operation; each region has its own bucket."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,50 +79,50 @@ class Bucket:
     """Calls that may be made at ``at_s``."""
     at_s: float
     is_measured: bool = False
-    """Whether the service was seen to allow about this rate."""
+    """True if throttled calls have shown that the service allows about this rate."""
     answered: int = 0
     """Calls since the last throttled one, and a few of those before it."""
     refused_s: float = 0.0
-    """When the last call was throttled; before the first, when the bucket was made."""
+    """When the last call was throttled; if none was, when the bucket was created."""
 
-    def at(self, now: float, most: Rate) -> "Bucket":
+    def at(self, now: float, cap: Rate) -> "Bucket":
         """Return the bucket as it is at ``now``."""
         # A clock that was set back neither gives nor takes tokens.
         passed = max(0.0, now - self.at_s)
-        rate = min(most.per_s, self._grown(now) if self.is_measured else self.rate + passed / 60 * GROWTH * most.per_s)
-        return replace(self, rate=rate, tokens=min(self._room(rate, most), self.tokens + passed * rate), at_s=now)
+        rate = min(cap.per_s, self._grown(now) if self.is_measured else self.rate + passed / 60 * GROWTH * cap.per_s)
+        return replace(self, rate=rate, tokens=min(self._room(rate, cap), self.tokens + passed * rate), at_s=now)
 
-    def _room(self, rate: float, most: Rate) -> float:
+    def _room(self, rate: float, cap: Rate) -> float:
         """Return the calls that may be saved up at a rate."""
-        return max(1.0, min(most.burst, rate * SPAN_S) if self.is_measured else most.burst)
+        return max(1.0, min(cap.burst, rate * SPAN_S) if self.is_measured else cap.burst)
 
     def _grown(self, now: float) -> float:
         was, quiet = (max(0.0, moment - self.refused_s) / 60 for moment in (min(self.at_s, now), now))
-        # A difference of squares gives the same result however often the bucket is read meanwhile.
+        # With a difference of squares, the result does not depend on how often the bucket is read.
         return self.rate * math.exp(min(STEEPEST, ACCELERATION * (quiet**2 - was**2)))
 
     def taken(self, calls: int) -> "Bucket":
-        """Return the bucket after so many calls were taken from it; a negative number was given back."""
+        """Return the bucket after ``calls`` were taken from it, or given back if negative."""
         return replace(self, tokens=self.tokens - calls, answered=self.answered + calls)
 
-    def made(self, most: Rate, ahead_s: float = 0.0) -> "Bucket":
-        """Return the bucket after a call was made whose token was taken at least ``ahead_s`` earlier.
+    def made(self, cap: Rate, ahead_s: float = 0.0) -> "Bucket":
+        """Return the bucket after a call that was made at least ``ahead_s`` after its token was taken.
 
-        The service's own bucket was full until then and saved nothing for the wait: without this, a late call is
-        followed by one that comes too early.
+        The service's own bucket was full and saved nothing in that time: without this correction, the call after a
+        late one comes too early.
         """
-        return replace(self, tokens=min(self.tokens, self._room(self.rate, most) - 1 + self.rate * ahead_s))
+        return replace(self, tokens=min(self.tokens, self._room(self.rate, cap) - 1 + self.rate * ahead_s))
 
     def refused(self, now: float) -> "Bucket":
-        """Return the bucket after a throttled call, slower by half a call of those answered since the last one.
+        """Return the bucket after a throttled call, slower by half a call per answers since the last throttled one.
 
-        Halving alone, as TCP does, uses three quarters of a constant rate, and the mean rate of the answered calls five
-        sixths.
+        Halving alone, as TCP does, uses three quarters of a constant rate, and taking the mean rate of the answered
+        calls five sixths.
         """
         answered = self.answered - 1
         is_measured = answered >= (FEW if self.is_measured else ENOUGH)
         cut = max(LEAST_CUT, 0.5 / answered) if is_measured else 0.5
-        # The service's own bucket lacked an unknown part of a call.
+        # The service's own bucket lacked an unknown part of a token.
         tokens = 0.5 if is_measured else 0.0
         rate = max(FLOOR, self.rate * (1 - cut))
         left = min(REMEMBERED, answered // 3) if is_measured else 0
@@ -143,10 +144,9 @@ class Limiter:
 
         Args:
             path: The file, which other processes may use at the same time, or ``:memory:``.
-            rates: By operation.
+            rates: Rates by operation.
             account: The account whose rates they are.
-            moment: Returns seconds of the service's clock, which goes on during calls; None is a clock that stands
-                still meanwhile.
+            moment: Returns the service's time in seconds; None for a simulated clock that stands still during calls.
         """
         self.moment = moment
         self._rates = rates
@@ -165,11 +165,11 @@ class Limiter:
         """Close the database."""
         self._database.close()
 
-    def take(self, region: str, operation: str, now: float, most: int = 1) -> int:
-        """Take up to ``most`` calls; return how many may be made, which may be none."""
+    def take(self, region: str, operation: str, now: float, limit: int = 1) -> int:
+        """Take up to ``limit`` calls; return how many were granted, possibly 0."""
         with self._bucket(region, operation, now) as (bucket, keep):
-            # Sums of parts of a second: 0.1 ten times is a little less than 1.
-            granted = min(most, int(bucket.tokens + 1e-9))
+            # Rounding: the sum of ten times 0.1 is a little less than 1.
+            granted = min(limit, int(bucket.tokens + 1e-9))
             keep(bucket.taken(granted))
         return granted
 
@@ -178,17 +178,17 @@ class Limiter:
         return int(self._at(region, operation, now).tokens + 1e-9)
 
     def wait_s(self, region: str, operation: str, now: float, calls: int = 1) -> float:
-        """Return the seconds until a call may be made, or the last one of several; 0 is now."""
+        """Return the seconds until this many calls may be made; 0 means now."""
         bucket = self._at(region, operation, now)
         return max(0.0, calls - bucket.tokens - 1e-9) / bucket.rate
 
     def give_back(self, region: str, operation: str, calls: int, now: float) -> None:
-        """Return calls that were taken and not made."""
+        """Give back calls that were taken and not made."""
         with self._bucket(region, operation, now) as (bucket, keep):
             keep(bucket.taken(-calls))
 
     def made(self, region: str, operation: str, now: float, ahead_s: float = 0.0) -> None:
-        """Note that a call whose token was taken at least ``ahead_s`` earlier was answered now."""
+        """Record that a call, whose token was taken at least ``ahead_s`` earlier, was answered now."""
         with self._bucket(region, operation, now) as (bucket, keep):
             keep(bucket.made(self._rates[operation], ahead_s))
 
@@ -210,7 +210,7 @@ class Limiter:
 
     @contextlib.contextmanager
     def _bucket(self, region: str, operation: str, now: float) -> Iterator[tuple[Bucket, Callable[[Bucket], None]]]:
-        """Yield a bucket, and what stores a changed one, in a transaction."""
+        """Yield a bucket and a function that stores the changed bucket, in a transaction."""
         name = self._name(region, operation)
 
         def keep(bucket: Bucket) -> None:
@@ -221,18 +221,18 @@ class Limiter:
             yield self._at(region, operation, now), keep
 
     def _at(self, region: str, operation: str, now: float) -> Bucket:
-        most, name = self._rates[operation], self._name(region, operation)
+        cap, name = self._rates[operation], self._name(region, operation)
         row = self._database.execute(
             "SELECT rate, tokens, at_s, is_measured, answered, refused_s FROM call_rate WHERE name = ?", (name,)
         ).fetchone()
         if row is None:
             # Not full: a controller that is killed and restarted every second must not send bursts.
-            return Bucket(rate=most.per_s, tokens=1.0, at_s=now, refused_s=now)
+            return Bucket(rate=cap.per_s, tokens=1.0, at_s=now, refused_s=now)
         rate, tokens, at_s, is_measured, answered, refused_s = row
         stored = Bucket(
             rate=rate, tokens=tokens, at_s=at_s, is_measured=bool(is_measured), answered=answered, refused_s=refused_s
         )
-        return stored.at(now, most)
+        return stored.at(now, cap)
 
     def _name(self, region: str, operation: str) -> str:
         return f"{self._account}/{region}/{operation}"

@@ -18,12 +18,12 @@ def opened(name: str) -> Iterator[Store]:
     """Open the store of a grid.
 
     Raises:
-        InvalidRequest: There is none of this name; the message lists those that there are.
+        InvalidRequest: There is no grid of this name; the message lists the existing ones.
     """
     path = path_of(name)
     if not path.exists():
         names = ", ".join(grid_names()) or "none"
-        raise InvalidRequest(f"there is no grid {path.stem!r} in {path.parent}; there are {names}")
+        raise InvalidRequest(f"there is no grid {path.stem!r} in {path.parent}; existing grids: {names}")
     store = Store(path)
     try:
         yield store
@@ -51,20 +51,20 @@ def only_grid() -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GridTarget:
-    """Where the jobs of a grid were sent; kept beside its store."""
+    """The target of a grid's jobs, stored beside the grid's file."""
 
     target: Target
     is_shared: bool
-    """Whether controllers of other machines may run the grid, by its copy in the target's bucket."""
+    """True if other machines may run the grid from its copy in the target's bucket."""
 
 
 def keep_target(store: Path, target: GridTarget) -> None:
-    """Keep where the jobs of a grid are sent."""
+    """Store the target of a grid's jobs."""
     put(store.with_suffix(".target"), json.dumps(to_json(target), indent=1))
 
 
 def read_target(store: Path) -> GridTarget | None:
-    """Return where the jobs of a grid were sent; None if no controller ran it here.
+    """Return the target of a grid's jobs; None if no controller ran the grid here.
 
     Raises:
         InvalidConfig: The file is not JSON.
@@ -87,16 +87,16 @@ def _handed_over_path(store: Path) -> Path:
 
 
 def keep_handover(store: Path, target: Target) -> None:
-    """Remember that another machine runs a grid, and in whose bucket its copies lie."""
+    """Store that another machine runs a grid, and the target whose bucket holds its copies."""
     put(_handed_over_path(store), json.dumps(to_json(_HandedOver(target=target)), indent=1))
 
 
 def handover_target(store: Path) -> Target | None:
-    """Return in whose bucket the copies of a grid lie that was handed over; None for others. Raises as read_target."""
+    """Return the target whose bucket holds a grid that was handed over; None for others. Raises as ``read_target``."""
     path = _handed_over_path(store)
     return from_json(_HandedOver, read_json(path), str(path)).target if path.exists() else None
 
 
 def forget_handover(store: Path) -> None:
-    """Forget the handover, since a controller of this machine runs the grid."""
+    """Delete the note of a handover, since a controller of this machine runs the grid."""
     _handed_over_path(store).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Places where rows run, and what is known of them: the interface between the controller and the placement.
+"""Places where rows run, and their market: the interface between the controller and the placement.
 
 The controller calls ``Placement.choose`` for each row that it could send now, and ``learn`` for each attempt that has
 ended. Nothing here calls the service or the store.
@@ -13,14 +13,14 @@ from typing import Protocol
 from raysm.grid.task import Attempt, Task
 
 PROBES = 4
-"""A place that ran out of instances is tried for a quarter more than it had: it is found out within a few starts when
-it has more again, and refuses few jobs while it has not."""
+"""A place that ran out of instances is tried with a quarter more than it held (1/PROBES): new capacity is found within
+a few starts, and few jobs are refused before."""
 
 NO_PRICE = "its price is unknown, and the grid has a budget"
 
-OUTPACED = "the others will have done all that waits before a job that begins here has ended"
+OUTPACED = "faster places will finish all waiting rows before a job started here would end"
 OUTPACED_S = 60.0
-"""For how long a place is passed over at the end of a grid: by then some jobs of the others have ended."""
+"""Seconds for which a place is passed over at the end of a grid; meanwhile some jobs of faster places end."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
@@ -48,12 +48,12 @@ class Offer:
     count: int = 1
     """Instances of the job, unless the row says otherwise."""
     usd_per_hour: float | None = None
-    """On-demand price of one instance, which also bills spot seconds; None is unknown, never 0."""
+    """On-demand price of one instance, which is also billed per spot second; None, not 0, if unknown."""
     price_version: str = ""
     expected_s: float | None = None
     """Expected duration of the row there."""
     alternatives: tuple["Offer", ...] = ()
-    """Other types in the same region, the best first, among which the service chooses; empty is no choice."""
+    """Other types in the same region that the service may choose, the best first."""
 
     @property
     def most_usd_per_hour(self) -> float | None:
@@ -71,13 +71,13 @@ class Offer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:
-    """Where a row goes now, or why nowhere."""
+    """The offer that a row takes now, or why it takes none."""
 
     offer: Offer | None = None
     again_s: float | None = None
-    """Without an offer, when to ask again; None is never, since the row is impossible."""
+    """If there is no offer, when to ask again; None if the row is impossible."""
     stuck: Mapping[Place, float] = field(default_factory=dict)
-    """Without an offer, since when each of its places has taken nothing; empty if one of them does."""
+    """If there is no offer, since when each of the row's places has taken no job; empty if one takes jobs."""
     reasons: Mapping[str, str] = field(default_factory=dict)
     """Why places were passed over."""
 
@@ -95,19 +95,19 @@ class Quota:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outlook:
-    """The last rows of a grid; empty earlier than that."""
+    """Forecast for the last rows of a grid; empty while many rows wait."""
 
     waiting: int = 0
     """Rows that wait."""
     takes_s: Mapping[Place, float] = field(default_factory=dict)
-    """Seconds from Create to the end of a job, per unit of ``Task.work``, where one was seen."""
+    """Seconds from Create to the end of a job, per unit of ``Task.work``, for places where a job is done."""
     free_s: Mapping[Place, Sequence[float]] = field(default_factory=dict)
     """When the open jobs of a place will end."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Market:
-    """What the controller knows of all places at one moment."""
+    """The state of all places at one moment, as the controller knows it."""
 
     in_use: Mapping[Place, int] = field(default_factory=dict)
     """Instances of this grid's open attempts."""
@@ -117,13 +117,13 @@ class Market:
     """Instances that a place had for this grid when it last ran out; places that never did are missing."""
     quotas: Mapping[Place, Quota] = field(default_factory=dict)
     closed: Mapping[str, float] = field(default_factory=dict)
-    """Until when regions take no job: denied, silent, or no Create left in the token bucket."""
+    """Time until which a region takes no job: access is denied, it does not answer, or its token bucket is empty."""
     refusing: Mapping[Place, float] = field(default_factory=dict)
-    """Since when a place has only refused, if no job of this grid runs there."""
+    """Time since which a place has refused all jobs, if no job of this grid runs there."""
     silent: Mapping[str, float] = field(default_factory=dict)
-    """Since when a region has not answered, or denied access."""
+    """Time since which a region has not answered, or has denied access."""
     needs_price: bool = False
-    """Whether places without a price take no job, since the grid has a budget."""
+    """True if the grid has a budget: places without a price then take no job."""
     outlook: Outlook = field(default_factory=Outlook)
 
     def bars(self, place: Place, count: int, now: float) -> tuple[float | None, str] | None:
@@ -140,8 +140,8 @@ class Market:
             if until is not None and until > now:
                 return until, f"{why} for another {until - now:.0f} s"
         if held is not None and in_use + count > held + max(count, held // PROBES):
-            # Otherwise all waiting rows are sent at the end of each backoff: of 3,672 such jobs 76 ran.
-            return now + 60, f"it had no more than {held} for this grid, and is tried with a few"
+            # Otherwise each end of a backoff would send all waiting rows: only 76 of 3,672 such jobs ran.
+            return now + 60, f"it ran out at {held} instances, so only a few more are tried"
         if quota is not None and in_use + quota.used_by_others + count > quota.limit:
             return now + 60, f"all of the quota of {quota.limit} is in use"
         return None
@@ -162,26 +162,26 @@ class Market:
             return False
         last_s, done = now + takes_s[place] * task.work, 0
         for other in places:
-            # Only strictly faster ones: places that are alike would be passed over for each other forever.
+            # Only strictly faster places count: equally fast ones would pass each other over forever.
             if takes_s.get(other, math.inf) < takes_s[place] and other.region not in self.silent:
                 each_s = max(1.0, takes_s[other] * task.work)
                 ends, in_use, count = self.outlook.free_s.get(other, ()), self.in_use.get(other, 0), task.count or 1
-                # Also the jobs that were placed in this step, and the room of those that have just ended.
+                # Count the jobs placed in this step, too, and the room of those that have just ended.
                 placed = [now + each_s] * (in_use // count - len(ends))
                 free = [now] * (max(0, self.held.get(other, 0) - in_use) // count)
                 done += sum(max(0, int((last_s - free_s) / each_s)) for free_s in (*ends, *placed, *free))
         return done >= waiting
 
     def stuck(self, places: Collection[Place]) -> Mapping[Place, float]:
-        """Return since when each of these places has taken nothing; nothing if one of them does."""
+        """Return since when each of these places has taken no job; empty if one of them takes jobs."""
         moments = {place: self._refuses_since(place) for place in places}
         known = {place: moment for place, moment in moments.items() if moment is not None}
         return known if len(known) == len(moments) else {}
 
     def refused_s(self, place: Place, now: float) -> float:
-        """Return for how long a place has taken nothing: the best guess of how much longer it will not.
+        """Return for how long a place has taken no job, which is the best guess of how much longer it will take none.
 
-        With the backoff alone as the guess, an hour at most, rows waited for days, an hour at a time.
+        When the backoff was the guess, at most an hour, rows waited for days, an hour at a time.
         """
         since = self._refuses_since(place)
         return 0.0 if since is None else max(0.0, now - since)

@@ -1,7 +1,7 @@
-"""Where a row runs: by the dollars of its instances and of moving its data, and by how long it will wait.
+"""Choose a place for a row by the cost of its instances, the cost of moving its data, and the wait.
 
-The cheapest place that takes the row now is chosen, or none for a while if waiting for a better one pays. An unknown
-cost is never 0: a place without a price comes after every place with one.
+The row takes the cheapest place that takes it now, or waits if a better place is worth the wait. An unknown cost never
+counts as 0: places without a price come after all places with one.
 """
 
 import math
@@ -19,23 +19,23 @@ from raysm.grid.task import UNKNOWN_S, Attempt, Rules, Task
 from raysm.request.cluster import MAX_TYPES
 
 LATEST = 32
-"""Values that a median is taken of, the latest: prices and queues change within days."""
+"""Number of latest values in a median: prices and queues change within days."""
 
 WAIT_S = 240.0
-"""Seconds from Create to the start of the instances if nothing is known: users report 3 to 4 minutes."""
+"""Assumed seconds from Create to the start of the instances: users report 3 to 4 minutes."""
 
 SPOT_FACTOR = 0.5
-"""Share of its time that spot capacity is billed for if nothing is known of a place."""
+"""Assumed share of its time for which spot capacity is billed."""
 
 SPOT_RANGE = (0.1, 1.0)
-"""From the saving of "up to 90 %" that AWS names to none; SageMaker's spot prices are not published.
+"""Billed share of spot capacity at best and at worst: AWS names savings of "up to 90 %", and publishes no prices.
 https://docs.aws.amazon.com/sagemaker/latest/dg/model-managed-spot-training.html"""
 
 
 class Estimates:
     """Medians of durations, waits and billed time of a grid's own jobs.
 
-    Medians rather than means, so that one job that hung does not decide.
+    Medians rather than means, so that one job that hung has no effect.
     """
 
     def __init__(self) -> None:
@@ -52,14 +52,14 @@ class Estimates:
                 waits.append(max(0.0, attempt.started_s - attempt.sent_s))
         if attempt.training_s and attempt.ending == EndName.OK:
             self._seconds[attempt.instance_type].append(attempt.training_s)
-            # Relative to the row's own estimate: a type that got the long rows by chance is not slower.
+            # Relative to the row's own estimate: a type that happened to get long rows is not slower.
             if task.expected_s:
                 self._factors[attempt.instance_type].append(attempt.training_s / task.expected_s)
         if attempt.spot and attempt.training_s and attempt.billable_s is not None:
             self._billed[attempt.region, attempt.instance_type].append(attempt.billable_s / attempt.training_s)
 
     def samples(self, instance_type: str) -> int:
-        """Return how many done rows the duration on a type is known from."""
+        """Return the number of done rows on a type."""
         return len(self._seconds.get(instance_type, ()))
 
     def seconds(self, task: Task, instance_type: str) -> float | None:
@@ -71,19 +71,19 @@ class Estimates:
 
     def wait_s(self, place: Place) -> float:
         """Return how long a job will wait for its instances in a place."""
-        # For a place that was not tried yet, the median of the others, so that a guess does not decide against it.
+        # For an untried place the median of all others, so that no guess decides against it.
         median = _median(self._waits.get(place) or self._all_waits)
         return WAIT_S if median is None else median
 
     def billed_factor(self, place: Place) -> float:
-        """Return the share of its time that a job in a place is billed for: 1 on demand."""
+        """Return the share of its time for which a job in a place is billed: 1 on demand."""
         if not place.spot:
             return 1.0
         median = _median(self._billed.get((place.region, place.instance_type)))
         return SPOT_FACTOR if median is None else median
 
     def billed_range(self, place: Place) -> tuple[float, float]:
-        """Return that share at best and at worst."""
+        """Return the lowest and the highest billed share."""
         if not place.spot:
             return 1.0, 1.0
         billed = self._billed.get((place.region, place.instance_type))
@@ -98,12 +98,12 @@ def _median(values: "deque[float] | None") -> float | None:
     return statistics.median(values) if values else None
 
 
-LAST = 500
-"""Waiting rows, and open jobs, up to which the end of a grid is predicted: each step reads all of them."""
+FORECAST_ROWS = 500
+"""Most waiting rows, and open jobs, for which the end of a grid is predicted: each step reads all of them."""
 
 
 class Forecast:
-    """Predicts when the open jobs of a grid will end, by the median duration in each place, waits included."""
+    """Predicts when the open jobs of a grid will end, by the median duration in each place including waits."""
 
     def __init__(self) -> None:
         self._seconds: defaultdict[Place, deque[float]] = defaultdict(_latest)
@@ -114,9 +114,9 @@ class Forecast:
             self._seconds[place_of(attempt)].append((attempt.ended_s - attempt.sent_s) / task.work)
 
     def outlook(self, store: Store, now: float) -> Outlook:
-        """Return the outlook for the last rows; an empty one before, and with one place only."""
-        waiting = store.waiting_count(LAST + 1) if len(self._seconds) > 1 else 0
-        if not 0 < waiting <= LAST or store.open_count() > LAST:
+        """Return the outlook for the last rows; it is empty before, and if only one place is known."""
+        waiting = store.waiting_count(FORECAST_ROWS + 1) if len(self._seconds) > 1 else 0
+        if not 0 < waiting <= FORECAST_ROWS or store.open_count() > FORECAST_ROWS:
             return Outlook()
         takes_s = {place: statistics.median(seconds) for place, seconds in self._seconds.items()}
         free_s: defaultdict[Place, list[float]] = defaultdict(list)
@@ -124,7 +124,7 @@ class Forecast:
             place = Place(region=region, instance_type=instance_type, spot=bool(spot))
             if place in takes_s:
                 ends_s = began_s + takes_s[place] * (expected_s or UNKNOWN_S)
-                # A job that is late will be for as long again: one that hangs must not keep rows waiting forever.
+                # A late job is expected to be late as long again: one that hangs must not keep rows waiting forever.
                 free_s[place].append(ends_s if ends_s > now else now + (now - ends_s))
         return Outlook(waiting=waiting, takes_s=takes_s, free_s=free_s)
 
@@ -138,7 +138,7 @@ RATE = 0.02
 NEAR = frozenset({"us-east-1", "us-east-2"})
 NEAR_RATE = 0.01
 PRICED = ("us-", "ca-", "eu-")
-"""Beginnings of the regions whose rate is known; GovCloud's, which begin so too, are another partition."""
+"""Prefixes of the regions whose rate is known, except GovCloud, which is another partition."""
 
 
 def usd_per_gb(source: str, target: str) -> float | None:
@@ -151,7 +151,7 @@ def usd_per_gb(source: str, target: str) -> float | None:
 
 
 def transfer_usd(source: str | None, target: str, size_bytes: int | None) -> float | None:
-    """Return the price of moving data; None if size or rate is unknown. ``source`` None means that nothing is moved."""
+    """Return the price of moving data; None if size or rate is unknown, 0 if ``source`` is None."""
     if source is None or source == target:
         return 0.0
     rate = usd_per_gb(source, target)
@@ -166,14 +166,14 @@ def offers_of(
     count: int = 1,
     markets: Sequence[bool] = (False,),
 ) -> list[Offer]:
-    """Return an offer for each region, type and market, the user's favorite first.
+    """Return an offer for each region, type and market, the user's preferred ones first.
 
     Args:
         regions: The best first.
-        instance_types: The best first; types come before regions, since a type that fits less well costs every row.
+        instance_types: The best first. Offers are ordered by type before region, since a worse type slows every row.
         table: Prices.
         count: Instances of a job, unless the row says otherwise.
-        markets: Whether spot capacity is used: False, True, or both.
+        markets: False for on-demand capacity, True for spot capacity, or both.
     """
     offers = []
     for instance_type in dict.fromkeys(instance_types):
@@ -187,30 +187,30 @@ def offers_of(
 
 
 WAITING_USD_PER_HOUR = 1.0
-"""What an hour of waiting is worth: so much that a dollar less is no reason to wait until tomorrow."""
+"""Price of an hour of waiting: a row does not wait until tomorrow to save a dollar."""
 
 OPTIMISM = 0.9
-"""Share of the best type's cost that an untried type is assumed to cost: little enough to be tried."""
+"""Assumed cost of an untried type, as a share of the best type's: below 1, so that it is tried."""
 
 PRICED_S = 3600.0
-"""Seconds for which a refusing place with a price is preferred to a place without: after that its wait is as unknown as
-the other's price."""
+"""Seconds for which a place with a price that refuses is preferred to a place without a price. After that, its wait is
+as unknown as the other's price."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Worth:
-    """What a place costs a row. None is unknown."""
+    """Cost and duration of a row in a place. None means unknown."""
 
     usd: float | None
-    """For its instances, as they will be billed."""
+    """Cost of its instances, as they will be billed."""
     transfer_usd: float | None
     wait_s: float
-    """Until its instances start."""
+    """Seconds until its instances start."""
     seconds: float | None
-    """That it will run."""
+    """Seconds that it will run."""
 
     def score(self, waiting_usd_per_hour: float) -> tuple[int, float]:
-        """Return what places are compared by: first how much is unknown, then the known dollars."""
+        """Return the key for comparing places: the number of unknown parts, then the known cost including the wait."""
         unknown = sum(part is None for part in (self.usd, self.transfer_usd))
         return unknown, self.known_usd + self.wait_s * waiting_usd_per_hour / 3600
 
@@ -221,15 +221,15 @@ class Worth:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rate:
-    """What a place costs a row apart from its duration: the same for all rows of a shape. None is unknown."""
+class CostRate:
+    """Cost of a place apart from a row's duration, the same for all rows of a shape. None means unknown."""
 
     usd_per_s: float | None
     transfer_usd: float | None
     wait_s: float
 
     def worth(self, seconds: float | None, delay_s: float = 0.0) -> Worth:
-        """Return what the place costs a row that runs for ``seconds`` and is sent after ``delay_s``."""
+        """Return the worth for a row that runs for ``seconds`` and is sent after ``delay_s``."""
         assumed_s = UNKNOWN_S if seconds is None else seconds
         return Worth(
             usd=None if self.usd_per_s is None else self.usd_per_s * assumed_s,
@@ -259,10 +259,10 @@ class Cheapest:
     """The placement of a grid; see ``Placement``."""
 
     offers: Sequence[Offer]
-    """All places, the user's favorite first."""
+    """All places, the user's preferred ones first."""
     move_data: bool = False
     any_type: bool = False
-    """Whether the service chooses among several types; on demand only."""
+    """True if the service chooses among several types; on demand only."""
     waiting_usd_per_hour: float = WAITING_USD_PER_HOUR
     estimates: Estimates = field(default_factory=Estimates)
 
@@ -279,7 +279,7 @@ class Cheapest:
                 reasons[str(offer.place)] = why
             if why and until is None:
                 continue
-            # While a place takes no job, that is part of the wait.
+            # The time until the place takes a job is part of the wait.
             delay_s = 0.0 if until is None else max(until - now, self._turnover(task, offer, market, now))
             worth = self.worth(task, offer, delay_s)
             score, usd = worth.score(self.waiting_usd_per_hour), worth.known_usd
@@ -287,7 +287,7 @@ class Cheapest:
         return self._best(task, candidates, market, now, reasons) if candidates else Choice(reasons=reasons)
 
     def companions(self, task: Task, offer: Offer) -> tuple[Offer, ...]:
-        """Return the offers among which the service may choose for a row that is sent to ``offer``, that one first."""
+        """Return the offers from which the service may choose if a row is sent to ``offer``, which comes first."""
         if not self.any_type or offer.place.spot:
             return (offer,)
         there = [each for each in self.offers if each.place.region == offer.place.region and not each.place.spot]
@@ -299,21 +299,21 @@ class Cheapest:
         self.estimates.learn(task, attempt)
 
     def worth(self, task: Task, offer: Offer, delay_s: float = 0.0) -> Worth:
-        """Return what a place costs a row that can be sent there after ``delay_s``."""
+        """Return the worth of a place for a row that can be sent there after ``delay_s``."""
         return self.rate(task, offer).worth(self.seconds(task, offer), delay_s)
 
-    def rate(self, task: Task, offer: Offer) -> Rate:
-        """Return what a place costs a row apart from its duration."""
+    def rate(self, task: Task, offer: Offer) -> CostRate:
+        """Return the cost of a place apart from the row's duration."""
         place, count = offer.place, task.count or offer.count
         factor = self.estimates.billed_factor(place)
-        return Rate(
+        return CostRate(
             usd_per_s=None if offer.usd_per_hour is None else offer.usd_per_hour * count * factor / 3600,
             transfer_usd=transfer_usd(task.region, place.region, task.input_bytes),
             wait_s=self.estimates.wait_s(place),
         )
 
     def seconds(self, task: Task, offer: Offer) -> float | None:
-        """Return how long the row will take; for an untried type, so long that it is tried."""
+        """Return how long the row will take; for an untried type, an optimistic guess so that it is tried."""
         name = offer.place.instance_type
         if self.estimates.samples(name) or not offer.usd_per_hour:
             return self.estimates.seconds(task, name)
@@ -324,12 +324,12 @@ class Cheapest:
         ]
         if not priced:
             return self.estimates.seconds(task, name)
-        # A machine of twice the price is assumed to be twice as fast; otherwise the expensive ones are never tried.
+        # Assume that a machine of twice the price is twice as fast; otherwise expensive ones would never be tried.
         costs = [usd * (self.estimates.seconds(task, other) or 0.0) for usd, other in priced]
         return OPTIMISM * min(costs) / offer.usd_per_hour
 
     def _turnover(self, task: Task, offer: Offer, market: Market, now: float) -> float:
-        """Return about how long it takes until a place that takes no job has room again."""
+        """Estimate the seconds until a place that takes no job has room again."""
         place, seconds = offer.place, self.seconds(task, offer)
         quota = market.quotas.get(place)
         refused_s = market.refused_s(place, now)
@@ -343,7 +343,7 @@ class Cheapest:
     ) -> Choice:
         first = best = min(candidates)
         if first.until is None:
-            # Only among those that cost no more: waiting_usd_per_hour says what time is worth.
+            # Only places that cost no more are compared by speed: waiting_usd_per_hour already prices time.
             alike = [each for each in sorted(candidates) if each.usd <= first.usd and each.unknown == first.unknown]
             places = [each.offer.place for each in alike]
             unbeaten = (
@@ -359,7 +359,7 @@ class Cheapest:
         if free and market.refused_s(best.offer.place, now) > PRICED_S and min(free).unknown > best.unknown:
             best = min(free)
         if best.until is not None:
-            # What would take the row at once costs more than to wait for the best place.
+            # The places that would take the row at once cost more than waiting for the best place.
             return Choice(
                 again_s=min(each.until for each in candidates if each.until is not None),
                 stuck=market.stuck([each.offer.place for each in candidates]),
@@ -379,10 +379,10 @@ def placement_of(rules: Rules, offers: Sequence[Offer]) -> Cheapest:
 
 
 def refusal(task: Task, offer: Offer, move_data: bool) -> str | None:
-    """Return why a row's own columns do not admit a place, or None."""
+    """Return why a row's own columns exclude a place, or None."""
     place = offer.place
     if task.region not in (None, place.region) and not move_data:
-        return f"its data lie in {task.region}, and move_data is not allowed"
+        return f"its data are in {task.region}, and move_data is not allowed"
     if task.instance_types and place.instance_type not in task.instance_types:
         return f"the row asks for {', '.join(task.instance_types)}"
     if task.spot not in (None, place.spot):

@@ -1,4 +1,4 @@
-"""Which rows get a job now: by priority, while slots, token buckets, quotas and the budget allow it."""
+"""Choose the rows that get a job now: by priority, within slots, token buckets, quotas and the budget."""
 
 import heapq
 from collections import Counter
@@ -15,32 +15,30 @@ from raysm.grid.store import Store
 from raysm.grid.task import MAX_RUNTIME_S, Attempt, AttemptState, Task, TaskState
 
 PROBE_S = 120.0
-"""Seconds for which a first job has to run before more are sent: errors of the program show within them."""
+"""Seconds that a first job must run before more are sent: most errors of a program show within them."""
 
-TAKEN_OUT = (
-    "which was taken out of the grid: raysm grid retry and the same raysm grid run with that region take it up there"
-)
+TAKEN_OUT = "which was removed from the grid; to continue there, raysm grid retry, and raysm grid run with that region"
 
-MOST = 100
-"""Jobs that one step sends: more than any account's rate allows, and so few that not all rows are read each time."""
+MAX_SENT = 100
+"""Most jobs of one step: more than an account's rate allows, and few enough that a step does not read all rows."""
 
 
 def probing(store: Store, grid: GridRecord, now: float) -> bool:
-    """Whether only the first few jobs are sent yet, to see whether the program runs at all."""
+    """Whether only a few jobs are sent yet, to see whether the program runs at all."""
     if not grid.rules.brake or grid.goes_on:
         return False
     return not store.has_run((EndName.OK, EndName.TIME), now - PROBE_S)
 
 
 class Placing:
-    """The placing of one step.
+    """Places the rows of one step.
 
     Attributes:
-        too_dear: Why the budget allows no further job; empty if it does.
+        over_budget: Why the budget allows no further job; empty if it does.
     """
 
     def __init__(
-        self, store: Store, placement: Placement, pace: Forecast, limiter: Limiter, regions: list[str], now: float
+        self, store: Store, placement: Placement, forecast: Forecast, limiter: Limiter, regions: list[str], now: float
     ) -> None:
         self._store = store
         self._placement = placement
@@ -49,14 +47,14 @@ class Placing:
         self._grid = store.grid()
         current = read_market(store, limiter, regions, now)
         needs_price = self._grid.rules.budget_usd is not None
-        self._market = replace(current, needs_price=needs_price, outlook=pace.outlook(store, now))
+        self._market = replace(current, needs_price=needs_price, outlook=forecast.outlook(store, now))
         self._in_use = Counter(self._market.in_use)
         self._taken = 0
         self._regions = regions
         self._cost = store.money(now).worst_usd
-        # When rows that found no place may find one.
+        # Times when rows that found no place may find one.
         self._again_s: list[float] = []
-        self.too_dear = ""
+        self.over_budget = ""
 
     @property
     def again_s(self) -> float | None:
@@ -64,13 +62,13 @@ class Placing:
         return min(self._again_s, default=None)
 
     def intend(self) -> list[tuple[Task, Attempt]]:
-        """Store as many intents as there is room for, in one transaction; return each with its row."""
+        """Store an intent for each row that has room, in one transaction; return rows and attempts."""
         rules = self._grid.rules
         limit = rules.brake if probing(self._store, self._grid, self._now) else rules.parallel
-        room = min(MOST, min(limit, rules.parallel) - self._store.open_count())
+        room = min(MAX_SENT, min(limit, rules.parallel) - self._store.open_count())
         with self._limiter.together():
             chosen = [] if room < 1 else list(self._chosen(room))
-        if len(chosen) == MOST:
+        if len(chosen) == MAX_SENT:
             self._again_s.append(self._now)
         if not chosen:
             return []
@@ -79,10 +77,10 @@ class Placing:
 
     def _chosen(self, room: int) -> Iterator[tuple[TaskRecord, Offer]]:
         closed: set[str] = set()
-        # One more than there are calls for, which tells when the next call may be made.
+        # One row more than there are calls: it finds out when the next call may be made.
         calls = sum(self._limiter.calls(region, "create", self._now) for region in self._regions)
         for shape, record in self._in_order(min(room, calls + 1)):
-            if shape in closed or self.too_dear:
+            if shape in closed or self.over_budget:
                 continue
             choice = self._choose(record)
             if choice.offer is not None:
@@ -91,7 +89,7 @@ class Placing:
                 if room < 1:
                     return
             elif choice.again_s is not None and not self._is_hopeless(choice):
-                # All rows of a shape wait for the same.
+                # All rows of a shape wait for the same places.
                 closed.add(shape)
                 self._again_s.append(choice.again_s)
             else:
@@ -114,10 +112,10 @@ class Placing:
         task = record.task
         attempts = self._store.attempts(task.key) if record.attempts else []
         if attempts and ending(attempts[-1].ending).stays:
-            # Its checkpoints are in the bucket of that region.
+            # The row's checkpoints are in the bucket of that region.
             task = replace(task, region=attempts[-1].region)
             if task.region not in self._regions:
-                return Choice(reasons={"nowhere": f"what it has saved lies in {task.region}, {TAKEN_OUT}"})
+                return Choice(reasons={"nowhere": f"its checkpoints are in {task.region}, {TAKEN_OUT}"})
         market = self._market
         if self._taken:
             outlook = replace(market.outlook, waiting=market.outlook.waiting - self._taken)
@@ -132,12 +130,12 @@ class Placing:
         budget, price = self._grid.rules.budget_usd, offer.most_usd_per_hour
         usd = 0.0 if price is None else price * count * max_runtime_s / 3600
         if budget is not None and price is not None and self._cost + usd > budget:
-            self.too_dear = (
+            self.over_budget = (
                 f"the budget of ${budget:,.2f} does not allow a further job: row {task.key!r} may take "
                 f"${usd:,.2f} ({max_runtime_s / 3600:g} h at most in {place}), and "
-                f"${max(0.0, budget - self._cost):,.2f} are left; raise it, say a smaller max_runtime_s, or stop"
+                f"${max(0.0, budget - self._cost):,.2f} are left; raise the budget, lower max_runtime_s, or stop"
             )
-            return Choice(again_s=now + 60, reasons={str(place): "the budget does not allow it now"})
+            return Choice(again_s=now + 60, reasons={str(place): "the budget does not allow a job now"})
         if not self._limiter.take(place.region, "create", now):
             until_s = now + max(self._limiter.wait_s(place.region, "create", now), 1e-3)
             self._market = replace(self._market, closed={**self._market.closed, place.region: until_s})
@@ -150,7 +148,7 @@ class Placing:
 
     def _keep(self, record: TaskRecord, offer: Offer) -> Attempt:
         task, grid, number = record.task, self._grid, record.attempts + 1
-        # Two keys may share a hash, in one of 200 grids of 100,000 rows: the second one takes the next number.
+        # In 1 of 200 grids of 100,000 rows two keys share a hash: the second one takes the next number.
         while self._store.attempt(grid.job_name(task, number)) is not None:
             number += 1
         attempt = Attempt(
@@ -173,20 +171,20 @@ class Placing:
         return attempt
 
     def _is_hopeless(self, choice: Choice) -> bool:
-        """Whether all places have taken nothing for ``Rules.give_up_s``."""
-        # Counted for the places: a row waits long if others come first, although all goes well.
+        """Whether no place has taken a job for ``Rules.give_up_s``."""
+        # Not the row's own wait, which is long if other rows come first.
         return bool(choice.stuck) and self._now - max(choice.stuck.values()) > self._grid.rules.give_up_s
 
     def _give_up(self, record: TaskRecord, choice: Choice) -> None:
         state, reasons = TaskState.IMPOSSIBLE, choice.reasons
         if choice.stuck:
-            # Without the seconds that each backoff lasts: reasons are counted by their text.
+            # Reasons are counted by their text, so they leave out how long each backoff lasts.
             state, reasons = TaskState.FAILED, {str(place): last_refusal(self._store, place) for place in choice.stuck}
-        reason = "; ".join(f"{place}: {why}" for place, why in reasons.items()) or "no place is given"
+        reason = "; ".join(f"{place}: {why}" for place, why in reasons.items()) or "the grid has no places"
         if choice.stuck:
             hours = self._grid.rules.give_up_s / 3600
             reason = f"given up: for {hours:g} h no place took a job ({reason}); give more types or regions, or wait"
         with self._store.database.transaction(state.value):
             self._store.move_task(record.task.key, TaskState.WAITING, state, self._now, reason=reason)
-        # The row behind it was not read yet.
+        # The next waiting row was not read yet.
         self._again_s.append(self._now)

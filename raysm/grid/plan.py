@@ -1,8 +1,8 @@
-"""The plan of a grid: each row's place, dollars and hours, and what is impossible and why. Nothing is sent.
+"""The plan of a grid: the place, cost and duration of each row, and why rows are impossible. Nothing is sent.
 
-Rows are assigned greedily: they take their turn by priority, the longest first, as the controller sends them, and each
-takes the place that is cheapest for it then, the wait for the place's quota included. An unknown dollar is never left
-out of a sum silently.
+Rows are assigned greedily in the order in which the controller sends them: by priority, the longest first. Each row
+takes the place that is then cheapest for it, including the wait for the place's quota. A sum with an unknown cost is
+unknown.
 """
 
 import heapq
@@ -17,7 +17,7 @@ from raysm.contract.service_model import knows_preferences
 from raysm.errors import InvalidRequest
 from raysm.grid.grid_request import GridRequest
 from raysm.grid.place import Market, Offer, Place, Quota
-from raysm.grid.placement import Cheapest, Rate, Worth, offers_of, placement_of, refusal
+from raysm.grid.placement import Cheapest, CostRate, Worth, offers_of, placement_of, refusal
 from raysm.grid.task import Task
 from raysm.request import Limits
 from raysm.request.cluster import LOCAL_TYPE
@@ -31,7 +31,7 @@ class Assigned:
     offer: Offer | None
     """None if no place takes the row."""
     worth: Worth | None = None
-    """What the row costs there."""
+    """Cost and duration of the row there."""
     start_s: float = 0.0
     """Seconds from now until the quota of the place has room for it."""
     reasons: Mapping[str, str] = field(default_factory=dict)
@@ -53,13 +53,13 @@ class Assigned:
 def assign(tasks: Sequence[Task], placement: Cheapest, market: Market | None = None) -> list[Assigned]:
     """Return every row with its place, in the order of ``tasks``; without a market there are no quotas."""
     quotas = {} if market is None else market.quotas
-    # For each place, when each instance of its quota is free: a heap of seconds from now. None is no quota.
+    # For each place, a heap of the times when each instance of its quota is free, in seconds from now; None: no quota.
     free = [
         None if quota is None else [0.0] * (quota.limit - quota.used_by_others)
         for quota in (quotas.get(offer.place) for offer in placement.offers)
     ]
-    # Most rows differ only in parameters and durations: what they share is computed once.
-    shapes: dict[tuple[object, ...], tuple[list[tuple[int, Rate]], dict[str, str]]] = {}
+    # Most rows differ only in parameters and durations, so their common costs are computed once per shape.
+    shapes: dict[tuple[object, ...], tuple[list[tuple[int, CostRate]], dict[str, str]]] = {}
     types = {offer.place.instance_type: offer for offer in placement.offers}
     assigned: dict[int, Assigned] = {}
     for task in sorted(tasks, key=lambda task: (-task.priority, -(task.expected_s or 0.0), task.position)):
@@ -83,7 +83,7 @@ def assign(tasks: Sequence[Task], placement: Cheapest, market: Market | None = N
         made = Assigned(task=task, offer=placement.offers[place], worth=worth, start_s=start_s)
         if (times := free[place]) is not None:
             for _ in range(made.count):
-                # The quota is used from Create on, not from the moment when the instances are there.
+                # The quota is used from Create on, not only from the start of the instances.
                 heapq.heapreplace(times, start_s + worth.wait_s + (worth.seconds or 0.0))
         assigned[task.position] = made
     return [assigned[task.position] for task in tasks]
@@ -98,7 +98,7 @@ def _start_s(times: list[float] | None, count: int) -> float:
 
 def _places_for(
     task: Task, placement: Cheapest, limits: Sequence[int | None]
-) -> tuple[list[tuple[int, Rate]], dict[str, str]]:
+) -> tuple[list[tuple[int, CostRate]], dict[str, str]]:
     """Return the places that take a row with their rates, and why the others refuse it."""
     rates, reasons = [], {}
     for place, (offer, limit) in enumerate(zip(placement.offers, limits, strict=True)):
@@ -130,9 +130,9 @@ class PlannedPlace:
     price_as_of: str
     """The price list's date."""
     usd: tuple[float, float] | None
-    """What the rows cost at best and at worst; None if a price or a duration is unknown."""
+    """Lowest and highest cost of the rows; None if a price or a duration is unknown."""
     hours: float | None
-    """From now until the last of them has ended; None if a duration is unknown."""
+    """Hours from now until the last of the rows has ended; None if a duration is unknown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,15 +142,15 @@ class GridPlan:
     name: str
     """The grid's name."""
     assigned: tuple[Assigned, ...]
-    """In the order of the rows."""
+    """All rows in their order."""
     places: tuple[PlannedPlace, ...]
     """The places where rows run, the most rows first."""
     transfer_usd: float | None
-    """For moving data between regions; None if size or rate is unknown."""
+    """Cost of moving data between regions; None if a size or a rate is unknown."""
     most_usd: float | None
-    """If every row ran to its time limit; None if a price is unknown."""
+    """Cost if every row ran to its time limit; None if a price is unknown."""
     notes: tuple[str, ...] = ()
-    """What the user should know before the grid begins."""
+    """Notes for the user before the grid starts."""
 
     @property
     def impossible(self) -> tuple[Assigned, ...]:
@@ -159,7 +159,7 @@ class GridPlan:
 
     @property
     def usd(self) -> tuple[float, float] | None:
-        """The costs at best and at worst, data included; None if a part of them is unknown."""
+        """Lowest and highest cost, including data transfer; None if a part is unknown."""
         parts = [place.usd for place in self.places]
         ranges = [part for part in parts if part is not None]
         if len(ranges) < len(parts) or self.transfer_usd is None or not parts:
@@ -168,7 +168,7 @@ class GridPlan:
 
     @property
     def hours(self) -> float | None:
-        """From now until the last row has ended; None if a duration is unknown."""
+        """Hours from now until the last row has ended; None if a duration is unknown."""
         ends = [each.end_s for each in self.assigned if each.offer is not None]
         known_ends = [end for end in ends if end is not None]
         return max(known_ends) / 3600 if known_ends and len(known_ends) == len(ends) else None
@@ -210,12 +210,12 @@ def places_of(
     Args:
         request: The grid.
         tasks: Its rows, which may name both.
-        own_region: The target's, for rows that name no region; None if the target names none.
+        own_region: The target's region, for rows that name none; None if the target names none, too.
 
     Raises:
         InvalidRequest: There is no region, or no type.
     """
-    # Else the regions of the rows' data: to move them costs, and needs the user's permission.
+    # By default the regions of the rows' data: moving data costs money, and needs the user's permission.
     regions = request.regions or tuple(dict.fromkeys(task.region for task in tasks if task.region is not None))
     if not regions and own_region is not None:
         regions = (own_region,)
@@ -248,18 +248,18 @@ def plan_grid(
         table: Prices.
         quotas: The known quotas.
         today: The date that prices are compared with.
-        own_region: The target's; None if it names none.
+        own_region: The target's region; None if it names none.
         notes: Further notes.
 
     Raises:
-        InvalidRequest: There is no place, a row cannot be made a job, or the budget is too low or cannot be kept.
+        InvalidRequest: There is no place, a row is invalid, or the budget is too low or cannot be guaranteed.
     """
     regions, types = places_of(request, tasks, own_region)
     offers = offers_of(regions, types, table, count=request.count, markets=request.markets)
     placement = placement_of(request.rules, offers)
     assigned = assign(tasks, placement, Market(quotas=quotas))
     for each in assigned:
-        # An invalid row is so in any place, so that one place will do; also rows that no place takes are checked.
+        # An invalid row is invalid in every place, so one check is enough. Rows without a place are checked, too.
         offer = each.offer or offers[0]
         request.template.job(each.task, offer.place, each.task.count or offer.count)
     limits = request.template.options.get("limits") or Limits()
@@ -268,7 +268,7 @@ def plan_grid(
         assigned=tuple(assigned),
         places=_places(assigned, placement, table),
         transfer_usd=_sum(each.worth.transfer_usd for each in assigned if each.worth is not None),
-        most_usd=_sum(_most(each, placement, limits.max_runtime_s) for each in assigned if each.offer is not None),
+        most_usd=_sum(_max_usd(each, placement, limits.max_runtime_s) for each in assigned if each.offer is not None),
         notes=(*notes, *_notes(assigned, placement, table, today, any_type=request.rules.any_type)),
     )
     _check_budget(plan, request.rules.budget_usd)
@@ -281,10 +281,11 @@ def _check_budget(plan: GridPlan, budget_usd: float | None) -> None:
     for place in plan.places:
         if place.usd_per_hour is None:
             raise InvalidRequest(
-                f"the price of {place.place} is unknown, so a budget of {budget_usd:,.2f} USD cannot be kept: "
-                f"raysm prices --refresh --regions {place.place.region}, or leave out that region, or the budget"
+                f"the price of {place.place} is unknown, so a budget of {budget_usd:,.2f} USD cannot be "
+                f"guaranteed: run raysm prices --refresh --regions {place.place.region}, or leave out the region or "
+                "the budget"
             )
-    # Compared with the lowest cost: what may turn out cheaper is not refused.
+    # Compare the lowest cost: a grid that may turn out cheaper is not refused.
     if plan.usd is not None and plan.usd[0] > budget_usd:
         raise InvalidRequest(
             f"the rows cost at least {plan.usd[0]:,.2f} USD, but the budget is {budget_usd:,.2f} USD: raise it, or "
@@ -304,7 +305,7 @@ def _places(assigned: Sequence[Assigned], placement: Cheapest, table: PriceTable
 def _planned(place: Place, rows: Sequence[Assigned], placement: Cheapest, table: PriceTable) -> PlannedPlace:
     price = table.price(place.instance_type, place.region)
     ends = [each.end_s for each in rows]
-    # The range is the share of the time that spot capacity is billed for, and a choice of types.
+    # The range comes from the billed share of spot capacity, and from the choice of types.
     low, high = placement.estimates.billed_range(place)
     costs = [_costs(each, placement) for each in rows]
     ranges = [cost for cost in costs if cost is not None]
@@ -316,13 +317,13 @@ def _planned(place: Place, rows: Sequence[Assigned], placement: Cheapest, table:
         usd_per_hour=None if price is None else price.usd_per_hour,
         price_version="" if price is None else price.version,
         price_as_of="" if price is None else price.as_of,
-        usd=(sum(least for least, _ in ranges) * low, sum(most for _, most in ranges) * high) if is_known else None,
+        usd=(sum(usd for usd, _ in ranges) * low, sum(usd for _, usd in ranges) * high) if is_known else None,
         hours=None if None in ends else max(end for end in ends if end is not None) / 3600,
     )
 
 
 def _costs(each: Assigned, placement: Cheapest) -> tuple[float, float] | None:
-    """Return what a row costs on the cheapest and on the most expensive type that it may get; None is unknown."""
+    """Return the cost of a row on the cheapest and the most expensive type that it may get; None if unknown."""
     assert each.offer is not None, "it has a place"
     costs = []
     for offer in placement.companions(each.task, each.offer):
@@ -333,8 +334,8 @@ def _costs(each: Assigned, placement: Cheapest) -> tuple[float, float] | None:
     return min(costs), max(costs)
 
 
-def _most(each: Assigned, placement: Cheapest, max_runtime_s: int) -> float | None:
-    """Return what a row costs if it runs to its limit, when the service stops it."""
+def _max_usd(each: Assigned, placement: Cheapest, max_runtime_s: int) -> float | None:
+    """Return the cost of a row that runs to its time limit."""
     assert each.offer is not None, "it has a place"
     first, *others = placement.companions(each.task, each.offer)
     usd_per_hour = replace(first, alternatives=tuple(others)).most_usd_per_hour
@@ -346,7 +347,7 @@ def _most(each: Assigned, placement: Cheapest, max_runtime_s: int) -> float | No
 def _sum(parts: Iterable[float | None]) -> float | None:
     every = list(parts)
     amounts = [part for part in every if part is not None]
-    # fsum, since the error of sum() shows in 10,000 cents.
+    # fsum, since the rounding error of sum() over 10,000 rows is visible.
     return math.fsum(amounts) if len(amounts) == len(every) else None
 
 
@@ -372,7 +373,11 @@ def _notes(
     if offers and any(each.worth is not None and each.worth.seconds is None for each in assigned):
         notes.append("some rows have no expected_s: their cost is unknown until a few of them are done")
     if any(place.spot for place in used):
-        notes.append("of spot capacity the range is from a saving of 90 % to none: SageMaker publishes no price of it")
+        notes.append(
+            "spot capacity costs between 10 % and 100 % of the on-demand price: SageMaker publishes no spot prices"
+        )
     if any_type and not knows_preferences():
-        notes.append("this botocore does not know InstancePreferences: instance types are tried one after the other")
+        notes.append(
+            "the installed botocore does not know InstancePreferences: instance types are tried one after the other"
+        )
     return notes

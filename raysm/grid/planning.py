@@ -1,4 +1,4 @@
-"""A grid before it begins: its rows, the known prices and quotas, and the plan."""
+"""Read the rows, prices and quotas of a grid, and plan it before it starts."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ from raysm.grid.task import Task
 from raysm.request import Target
 
 NAME = re.compile(r"(?P<type>ml\.\S+) for (?P<spot>spot )?training job usage")
-"""Names of quotas of instances: ``ml.g5.xlarge for spot training job usage``."""
+"""Name of an instance quota: ``ml.g5.xlarge for spot training job usage``."""
 
 
 def quota_place(name: str, region: str) -> Place | None:
@@ -45,14 +45,14 @@ def read_quotas(
         if place is not None and (wanted is None or place in wanted):
             # The account's own quota is listed first.
             quotas.setdefault(place, Quota(limit=int(listed["Value"]), source="api"))
-        # There are thousands, a hundred to a page, of which a grid needs a few.
+        # Stop early: there are thousands, a hundred to a page, and a grid needs a few.
         if quotas.keys() == wanted:
             break
     return quotas
 
 
 def prices_of(services: Iterable[Service]) -> PriceTable:
-    """Return the prices in some regions: those that the regions themselves list, else the known ones.
+    """Return the prices that these regions list themselves, else the known prices.
 
     Raises:
         ServiceError: A region that lists prices cannot be reached.
@@ -63,15 +63,15 @@ def prices_of(services: Iterable[Service]) -> PriceTable:
             try:
                 listed.append(fetch_prices(service))
             except ServiceError as error:
-                # A scenario need not have prices for every region.
+                # An emulated region may have no prices.
                 if error.is_transient or error.code:
                     raise
-    # Only these: AWS's price says nothing about an emulated region, and the later date would win.
+    # Not together with known prices: AWS's price is not that of an emulated region, and the later date would win.
     return PriceTable.of(listed) if listed else known_prices()
 
 
 def services_in(target: Target, regions: Sequence[str]) -> list[Service]:
-    """Return the service of a target in each of some regions; without any, in its own."""
+    """Return the service of a target in each of these regions; without regions, in the target's own."""
     if not regions:
         return [Service(target)]
     target = target.reaching(tuple(regions))
@@ -80,12 +80,12 @@ def services_in(target: Target, regions: Sequence[str]) -> list[Service]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Known:
-    """What is known of places when a grid begins."""
+    """Prices and quotas when a grid starts."""
 
     prices: PriceTable
     quotas: Mapping[Place, Quota]
     own_region: str | None = None
-    """The target's."""
+    """The target's region."""
     notes: tuple[str, ...] = ()
 
 
@@ -94,7 +94,7 @@ class Planned:
     """A grid that is ready to begin."""
 
     request: GridRequest
-    """With a target that reaches all of its regions."""
+    """The request, with a target that reaches all of the grid's regions."""
     tasks: list[Task]
     facts: Known
     plan: GridPlan
@@ -107,8 +107,8 @@ def planned(request: GridRequest, services: Services = Service) -> Planned:
         InvalidRequest: The request or a row is invalid.
     """
     tasks = request.tasks()
-    # A script that cannot be packaged is refused before there is a grid of that name, which takes no other script. What
-    # was pickled has no script, and one that a column names differs by row.
+    # Refuse a script that cannot be packaged before a grid of this name exists, which would take no other script. A
+    # pickled workload has no script; a script with a column in its path differs by row.
     script = request.template.workload.entry_script if request.template.package is None else None
     if script is not None and not any("{" in (path or "") for path in (script.script, script.source_dir)):
         source_of(script)
@@ -134,12 +134,12 @@ def ask_quotas(
                 quotas |= read_quotas(service, types, markets)
     except RaysmError as error:
         # A plan without quotas is better than none, but must not look like one with quotas.
-        return {}, (f"the quotas are not known, and count as none: {error}",)
+        return {}, (f"the quotas are unknown, and the plan assumes none: {error}",)
     return quotas, ()
 
 
 def reaching(request: GridRequest, tasks: Sequence[Task], services: Services) -> GridRequest:
-    """Return the same grid with a target that emulates all of its regions, if the target needs to be told."""
+    """Return the same grid with a target that names all of its regions, if the target has such a field."""
     target = request.template.target
     if not hasattr(target, "regions"):
         return request
@@ -151,7 +151,7 @@ def reaching(request: GridRequest, tasks: Sequence[Task], services: Services) ->
 
 
 def own_region(target: Target, services: Services) -> str | None:
-    """Return the region that a target has by itself, or None."""
+    """Return the region that a target names or finds, or None."""
     try:
         return services(target).region
     except RaysmError:

@@ -107,7 +107,7 @@ TRIGGERS = (
     "CREATE TRIGGER ends AFTER UPDATE OF state ON attempt WHEN OLD.state <> 'ended' AND NEW.state = 'ended' "
     f"BEGIN {_SUBTRACT} END",
 )
-"""They keep ``in_use`` true, whichever statement changes an attempt."""
+"""Keep the sums in ``in_use`` correct, whichever statement changes an attempt."""
 
 NAME_CHARACTERS = 24
 """Characters of the grid's name in the names of its jobs, which have at most 63."""
@@ -131,13 +131,13 @@ class GridRecord:
     """Where the rows come from, as JSON."""
     created_s: float
     goes_on: bool
-    """Whether the user has said that it goes on although its first rows failed."""
+    """True if the user continues the grid although its first rows failed (``--go-on``)."""
     clock: Clock
     """The clock of the service that its jobs were sent to; all its times are on this clock."""
 
     @property
     def prefix(self) -> str:
-        """The beginning of the names of all its jobs, and of no other grid's."""
+        """The beginning of the names of its jobs, unique to this grid."""
         # Names of jobs have ASCII letters, digits and hyphens; names of grids have any letters.
         letters = "".join(letter if letter.isalnum() and letter.isascii() else "-" for letter in self.name)
         return f"{letters[:NAME_CHARACTERS].strip('-') or 'grid'}-{self.run}-"
@@ -158,12 +158,12 @@ class TaskRecord:
     """Number of its last attempt."""
     reason: str
     forgiven: int = 0
-    """Number of its last attempt when the user queued it again: attempts up to this one no longer count."""
+    """Number of its last attempt when the user last queued it again; attempts up to this one no longer count."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Event:
-    """A line of the log for people."""
+    """A line of the grid's log."""
 
     seq: int
     at_s: float
@@ -195,13 +195,13 @@ def grid_record(row: Any) -> GridRecord:
     return GridRecord(**values | {"rules": _rules(row["rules"]), "clock": clock, "goes_on": bool(row["goes_on"])})
 
 
-# Every step reads the grid several times.
+# Cached, since every step reads the grid several times.
 @functools.lru_cache(maxsize=16)
 def _rules(text: str) -> Rules:
     return from_json(Rules, json.loads(text), "rules")
 
 
-# The rows that wait first are read at every step.
+# Cached, since every step reads the first waiting rows.
 @functools.lru_cache(maxsize=1024)
 def _task(text: str) -> Task:
     content = json.loads(text)

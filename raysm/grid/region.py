@@ -40,7 +40,7 @@ class Listed:
 
     @property
     def seen(self) -> str:
-        """A text that changes whenever Describe has something new."""
+        """A text that changes whenever Describe has news."""
         return f"{self.status} {self.changed_s:.3f}"
 
 
@@ -51,24 +51,25 @@ class Page:
     jobs: tuple[Listed, ...]
     """May be empty before the end: AWS filters by name after it has taken the page."""
     token: str | None = None
-    """Of the next page; None is the end."""
+    """Token of the next page; None on the last page."""
 
 
 class Region(Protocol):
     """One region of the service, as one grid sees it."""
 
     def create(self, task: Task, attempt: Attempt) -> None:
-        """Run an attempt; succeeds too if the service already has this very job.
+        """Create an attempt's job; also succeeds if the service already has this very job.
 
         Raises:
-            ServiceError: It was refused, or the answer was lost; ``ResourceInUse`` is another's job of this name.
+            ServiceError: It was refused, or the answer was lost. ``ResourceInUse`` means that a job of
+                another grid or user has this name.
         """
 
     def describe(self, name: str) -> Description:
         """Return what the service says of a job.
 
         Raises:
-            JobNotFound: It knows none of this name.
+            JobNotFound: The service has no job of this name.
             ServiceError: It did not answer.
         """
 
@@ -76,17 +77,17 @@ class Region(Protocol):
         """Return a page of the jobs whose names contain a text."""
 
     def rates(self, names: Sequence[str], metric: str) -> Mapping[str, float]:
-        """Return the last value of a metric of up to ``RATES_PAGE`` jobs, of those that reported one lately."""
+        """Return the last value of a metric for up to ``RATES_PAGE`` jobs; jobs without a recent value are left out."""
 
     def stop(self, name: str) -> None:
         """Ask the service to stop a job."""
 
 
 Prepare: TypeAlias = Callable[[Task, Attempt], Prepared]
-"""Makes the job of an attempt, always the same one for the same attempt."""
+"""Prepares the job of an attempt, always the same job for the same attempt."""
 
 RECENT = timedelta(minutes=10)
-"""Rates that are older do not count: the job saves, waits for its data, or has stalled."""
+"""Older rates do not count: the job is saving, waiting for data, or stalled."""
 
 PAGE = 100
 """Jobs on a page of List: the most that it takes, since its rate counts pages."""
@@ -101,7 +102,7 @@ class ServiceRegion:
 
     def create(self, task: Task, attempt: Attempt) -> None:
         """See ``Region``; raises InvalidRequest if the row cannot be sent."""
-        # The payload stays if the answer is lost: a call that is carried out late finds it, and so does the next one.
+        # Keep the payload if the answer is lost: a call that is carried out late needs it, and so does the next one.
         self._prepare(task, attempt).send(leaves_payload=True)
 
     def describe(self, name: str) -> Description:
@@ -126,14 +127,14 @@ class ServiceRegion:
         return Page(jobs=tuple(map(_listed, answer["TrainingJobSummaries"])), token=answer.get("NextToken"))
 
     def rates(self, names: Sequence[str], metric: str) -> Mapping[str, float]:
-        """See ``Region``; it is one call, however many jobs there are."""
+        """See ``Region``; one call reads all jobs."""
         now = datetime.now(UTC)
         answer = self._service.call(
             "cloudwatch",
             "get_metric_data",
             MetricDataQueries=[_query(place, name, metric) for place, name in enumerate(names)],
             StartTime=now - RECENT,
-            # A minute that is not over has a value, too.
+            # The current minute has a value, too.
             EndTime=now + timedelta(seconds=PERIOD_S),
             ScanBy="TimestampDescending",
         )
@@ -148,7 +149,7 @@ class ServiceRegion:
 def _query(place: int, name: str, metric: str) -> dict[str, Any]:
     dimensions = [{"Name": TRAINING.name_key, "Value": name}]
     of_job = {"Namespace": TRAINING.log_group, "MetricName": metric, "Dimensions": dimensions}
-    # A job's name is no valid Id, which has no hyphens.
+    # A job's name cannot be an Id: it has hyphens.
     return {"Id": f"j{place}", "MetricStat": {"Metric": of_job, "Period": PERIOD_S, "Stat": "Average"}}
 
 
@@ -172,15 +173,15 @@ def token_of(secret: str, attempt: Attempt) -> bytes:
 
 T = TypeVar("T")
 
-LATEST = 8
-"""Calls of Create of which the fastest is taken as the lead time, once there are so many: the first ones are slower."""
+LEAD_CALLS = 8
+"""Number of latest Create calls whose fastest is the lead time; with fewer there is none, since the first are slow."""
 
 
-class Silence(Exception):
-    """A region gave no usable answer, and nothing has ended by it: no call was left, or the call failed.
+class RegionUnavailable(Exception):
+    """A region gave no usable answer: its token bucket was empty, or the call was throttled or failed.
 
     Attributes:
-        reason: Why the call failed; empty if none was left.
+        reason: Why the call failed; empty if the bucket was empty or the call was throttled.
     """
 
     def __init__(self, reason: str = "") -> None:
@@ -188,8 +189,8 @@ class Silence(Exception):
         self.reason = reason
 
 
-class Outside:
-    """All regions behind their token buckets. Calls of one region are made in order, those of several side by side.
+class RegionApi:
+    """The calls of all regions, limited by token buckets. Calls of one region are made in order, regions in parallel.
 
     ``between`` is called before and after every call with its name; a test ends the process there.
     """
@@ -204,77 +205,77 @@ class Outside:
         self._now = 0.0
         self._behind_s = 0.0
         # Seconds from the beginning of a step to the answer to a Create, by region.
-        self._leads: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=LATEST))
+        self._leads: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=LEAD_CALLS))
 
     def begin(self, now: float) -> None:
         """Begin a step."""
         self._now = now
-        # The caller of a step may have another clock than the service.
+        # The clock of the step's caller may differ from the service's.
         self._behind_s = self.limiter.moment() - now if self.limiter.moment is not None else 0.0
 
     def side_by_side(
         self, items: Iterable[T], region_of: Callable[[T], str], work: Callable[[str, list[T]], object]
     ) -> None:
-        """Call ``work`` once for each region with its items, which makes calls of this region only.
+        """Call ``work`` with each region and its items, in parallel; ``work`` calls only this region.
 
         Items of regions that are not the grid's are skipped.
 
         Raises:
-            Exception: What the first of them raised.
+            Exception: The first error that ``work`` raised.
         """
         by_region: defaultdict[str, list[T]] = defaultdict(list)
         for item in items:
             by_region[region_of(item)].append(item)
         works = [functools.partial(work, region, own) for region, own in by_region.items() if region in self.regions]
         if self.limiter.moment is None:
-            # With a clock that stands still during calls, threads gain nothing, and runs are to be repeatable.
+            # A simulated clock stands still during calls: threads gain nothing, and runs must be repeatable.
             for of_region in works:
                 of_region()
         else:
-            self._turns.each(works)
+            self._turns.run(works)
 
     def create(self, region: str, call: Callable[[Region], None]) -> None:
-        """Call Create, whose token was taken before.
+        """Call Create; the caller has taken the token.
 
         Raises:
             ServiceError: It was refused, or its answer was lost.
         """
         self._between("before create")
-        with self._turns.away():
+        with self._turns.released():
             call(self.regions[region])
         if self.limiter.moment is not None:
-            # A call takes a while with its uploads, so that it is made seconds after the step began.
+            # Create is called after uploads, seconds after the step began.
             now, leads = self.limiter.moment() - self._behind_s, self._leads[region]
             leads.append(now - self._now)
-            # The next call will take as long: one that starts only when its token is there is late each time.
-            self.limiter.made(region, "create", now, ahead_s=min(leads) if len(leads) == LATEST else 0.0)
+            # The next call will take as long; if it started only when its token is there, it would always be late.
+            self.limiter.made(region, "create", now, ahead_s=min(leads) if len(leads) == LEAD_CALLS else 0.0)
         self._between("after create")
 
     def ask(self, region: str, operation: str, now: float, call: Callable[[Region], T]) -> T:
         """Return the answer to a call that may be repeated.
 
         Raises:
-            Silence: There is none.
+            RegionUnavailable: There is no answer.
         """
         if not self.limiter.take(region, operation, now):
-            raise Silence
+            raise RegionUnavailable
         return self.answer(region, operation, now, call)
 
     def answer(self, region: str, operation: str, now: float, call: Callable[[Region], T]) -> T:
-        """Return the answer to a call whose token was taken before; raises as ``ask``."""
+        """Return the answer to a call whose token the caller has taken; raises as ``ask``."""
         self._between(f"before {operation}")
         try:
-            with self._turns.away():
+            with self._turns.released():
                 answer = call(self.regions[region])
         except ServiceError as error:
             verdict = classify_refusal(error)
             if verdict.ending.is_throttle:
                 self.limiter.throttled(region, operation, now)
-                # As if no call had been left.
-                raise Silence from error
+                # Treated like an empty token bucket.
+                raise RegionUnavailable from error
             # Other refusals are definite answers.
             if not verdict.ending.closes_region:
                 raise
-            raise Silence(verdict.reason) from error
+            raise RegionUnavailable(verdict.reason) from error
         self._between(f"after {operation}")
         return answer

@@ -1,4 +1,4 @@
-"""What became of the rows: a listing, the result of one row, the tables of all, and states in the user's database."""
+"""The rows of a grid: their listing, results and tables, and their states in the user's database."""
 
 import itertools
 import json
@@ -26,7 +26,7 @@ TROUBLES_FIRST = (
     TaskState.WAITING,
     TaskState.DONE,
 )
-"""States in the order in which a user has to look at them."""
+"""States by urgency: rows that need the user come first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,13 +46,13 @@ class GridRow:
     region: str | None
     """Region of the last job."""
     instance_type: str | None
-    """Its instance type."""
+    """Instance type of the last job."""
     count: int | None
-    """Number of its instances."""
+    """Number of the last job's instances."""
     spot: bool | None
-    """Whether it uses spot capacity."""
+    """True if the last job uses spot capacity."""
     sent_s: float | None
-    """When the service took it, in seconds since the epoch."""
+    """When the service accepted the last job, in seconds since the epoch."""
     started_s: float | None
     """When its instances began to work."""
     ended_s: float | None
@@ -90,7 +90,7 @@ def row_result(store: Store, key: str, service: Service, to: Path | None = None)
         store: The grid's store.
         key: The row's key.
         service: The service of the grid's target, in any region.
-        to: A folder for its files; None is where they are already, or a folder in raysm's home.
+        to: A folder for its files; None leaves local files where they are, and downloads others to raysm's home.
 
     Raises:
         InvalidRequest: There is no such row, it is not done, or ``to`` is not empty.
@@ -101,7 +101,7 @@ def row_result(store: Store, key: str, service: Service, to: Path | None = None)
         why = f": {brief(record.reason)}" if record.reason else ""
         raise InvalidRequest(f"the row {key!r} has no result: it is {record.state.value}{why}")
     last = attempts[-1]
-    # The embedded SageMaker emulates the regions that it is told of.
+    # The embedded SageMaker emulates only the regions that its target names.
     in_region = service.at(service.target.reaching((last.region,)).in_region(last.region))
     return attach(last.name, in_region).result(to=to)
 
@@ -109,25 +109,25 @@ def row_result(store: Store, key: str, service: Service, to: Path | None = None)
 KEY = "key"
 """Default name of the column with the rows' keys."""
 
-MOST_NAMED = 5
+MAX_NAMED = 5
 
 
 def row_tables(store: Store, service: Service, *, column: str = KEY, partial: bool = False) -> Iterator[Any]:
-    """Yield the tables that the rows have left, in the order of their source, with the row's key as first column.
+    """Yield the rows' result tables in the order of their source, with the row's key as first column.
 
     Args:
         store: The grid's store.
         service: The service of the grid's target, in any region.
         column: Name of the first column.
-        partial: Whether rows that are not done are left out.
+        partial: True leaves out rows that are not done.
 
     Raises:
-        InvalidRequest: A row is not done, has left no table, or one with other columns than the rows before it.
+        InvalidRequest: A row is not done, its result is no table, or its columns differ from those of earlier rows.
         MissingDependency: pyarrow is not installed.
         ServiceError: A region does not answer.
     """
     schema = None
-    # A missing row shows before the tables of a thousand rows are read.
+    # A missing row is reported before the tables of a thousand rows are read.
     for key in _done_keys(store, partial):
         result = row_result(store, key, service)
         by_itself = f"ask for it by itself, result({key!r})"
@@ -158,14 +158,14 @@ def write_tables(tables: Iterator[Any], path: Path) -> int:
     import pyarrow.parquet
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    # With the process's number, so that two that write the same table leave one whole file.
+    # The process's number keeps two writers of the same table apart: one whole file remains.
     unfinished, count = path.with_name(f".{path.name}.{os.getpid()}"), 0
     try:
         with pyarrow.parquet.ParquetWriter(unfinished, first.schema) as writer:
             for table in itertools.chain((first,), tables):
                 writer.write_table(table)
                 count += table.num_rows
-        # An error in the last row leaves the existing file.
+        # Only now, so that an error in the last row leaves the existing file.
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
@@ -176,8 +176,8 @@ def _done_keys(store: Store, partial: bool) -> list[str]:
     rows = list(rows_of(store))
     missing = [row for row in rows if row.state is not TaskState.DONE]
     if missing and not partial:
-        shown = ", ".join(f"{row.key} ({row.state.value})" for row in missing[:MOST_NAMED])
-        more = f" and {len(missing) - MOST_NAMED:,} more" if len(missing) > MOST_NAMED else ""
+        shown = ", ".join(f"{row.key} ({row.state.value})" for row in missing[:MAX_NAMED])
+        more = f" and {len(missing) - MAX_NAMED:,} more" if len(missing) > MAX_NAMED else ""
         raise InvalidRequest(
             f"{len(missing):,} of {len(rows):,} rows are not done: {shown}{more}; wait for them or try them again "
             "(retry), or take what there is: partial"
@@ -195,7 +195,7 @@ def _named(table: Any, key: str, column: str) -> Any:
         import pyarrow
     except ImportError as error:
         raise MissingDependency(f"table needs {error.name}: python3 -m pip install {error.name}") from error
-    # Metadata, above all pandas', describe the columns without this one, and differ where the columns do not.
+    # pandas' metadata do not describe this column, and may differ between tables with equal columns.
     return table.add_column(0, column, pyarrow.repeat(key, table.num_rows)).replace_schema_metadata()
 
 
@@ -235,9 +235,9 @@ CHANGE = (
 UNSETTLE = f"UPDATE {TABLE} SET state = '' WHERE grid = :grid AND task = :task"
 INSERT = f"INSERT INTO {TABLE} ({', '.join(COLUMNS)}) VALUES ({', '.join(f':{name}' for name in COLUMNS)})"
 
-MOST_CHARACTERS = 1024
+MAX_CHARACTERS = 1024
 
-BATCH = 500
+WRITE_BATCH = 500
 """Rows of one transaction: a slow database must not delay a step of the grid for long."""
 
 
@@ -252,21 +252,21 @@ def make_table(database: Database) -> None:
 
 
 def write_back(store: Store, database: Database) -> int:
-    """Write the states that changed since the last time; return how many rows.
+    """Write the states that changed since the last time; return the number of rows.
 
-    Rows are written in a transaction and only then noted as written: if an answer is lost, the same rows are written
-    over themselves again, so that none is missing and none is there twice.
+    Rows are marked as written only after their transaction. If the answer is lost, the same rows are written again,
+    so that none is missing or duplicated.
 
     Raises:
-        ServiceError: The database cannot be used; what was not written stays noted in the store.
+        ServiceError: The database cannot be used; unwritten rows stay marked in the store.
     """
     grid, written = store.grid().name, 0
-    while noted := store.unwritten(BATCH):
+    while noted := store.unwritten(WRITE_BATCH):
         rows = [_row(grid, store, record) for _, record in noted]
         with database.transaction() as execute:
             for row in rows:
                 _put(execute, row)
-        # A row that has changed meanwhile has another number by now, and stays noted.
+        # A row that has changed meanwhile has a new number, and stays marked.
         store.written([(number, record.task.key) for number, record in noted])
         written += len(noted)
     return written
@@ -276,8 +276,8 @@ def _put(execute: Execute, row: Mapping[str, Any]) -> None:
     # No upsert, whose syntax differs among databases; the primary key prevents double inserts.
     if execute(CHANGE, row) > 0:
         return
-    # MySQL's drivers count only rows that change: a row that was written before, by a call whose answer was lost,
-    # counts as none unless it is changed first.
+    # MySQL's drivers count only rows whose values change. A row that an earlier call has written, whose answer was
+    # lost, counts 0; changing its state first shows that it exists.
     is_there = execute(UNSETTLE, row) > 0
     execute(CHANGE if is_there else INSERT, row)
 
@@ -301,5 +301,5 @@ def _row(grid: str, store: Store, record: TaskRecord) -> dict[str, Any]:
         "ended_s": last and last.ended_s,
         "billable_s": sum(billed) if billed else None,
         "usd": sum(amounts) if costs and len(amounts) == len(costs) else None,
-        "reason": shortened(record.reason, MOST_CHARACTERS),
+        "reason": shortened(record.reason, MAX_CHARACTERS),
     }

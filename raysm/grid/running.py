@@ -1,7 +1,7 @@
-"""A grid that runs in this process, from a request until it is over, and its stop.
+"""Run a grid in this process until it is over, and stop a grid.
 
-Everything known is in its file, so that the same request continues where it stopped: done rows stay done, running jobs
-are found again, and new rows of the source are added.
+All state is in the grid's file, so that the same request continues a grid: done rows stay done, running jobs are found
+again, and new rows of the source are added.
 """
 
 import contextlib
@@ -40,13 +40,13 @@ from raysm.request import Target
 from raysm.request.codec import to_json
 
 WRITE_BACK_S = 10.0
-"""Seconds between two writes to the user's database: a step may follow every few milliseconds."""
+"""Seconds between two writes to the user's database, since steps may follow each other fast."""
 
 UNREACHABLE_S = 5.0
-"""Seconds after which an unreachable shared lease is tried again."""
+"""Pause before an unreachable shared lease is tried again."""
 
 LIMITS = "rates.sqlite"
-"""The token buckets of all grids of this machine, since rates are the account's. Not ``.db``, which are grids."""
+"""File of the token buckets of all grids of this machine, since rates are the account's; ``.db`` files are grids."""
 
 STOP_S = 300.0
 """Seconds for which ``stop_grid`` follows the jobs: SageMaker gives each 120 s to save its work."""
@@ -75,7 +75,7 @@ class Running:
         sharing: Sharing | None = None,
         database: Database | None = None,
     ) -> None:
-        """Take what ``open_running`` made; ``database`` is where the states of the rows are written back to."""
+        """See ``open_running``; the states of the rows are written back to ``database``."""
         self.store = store
         self.added = added
         self.clock = clock
@@ -98,15 +98,15 @@ class Running:
                     self._sharing.hold(now)
                 wait_s = self._controller.step(now)
         except Unreachable as error:
-            # Like a kill: the next step continues from what the store says.
-            _log.warning("nothing is sent meanwhile: %s", error)
+            # Like a kill: the next step continues from the store.
+            _log.warning("nothing is sent until this is solved: %s", error)
             return UNREACHABLE_S
         if self._database is not None and (wait_s is None or now - self._written_s >= WRITE_BACK_S):
             self._written_s = now
             try:
                 write_back(self.store, self._database)
             except ServiceError as error:
-                # It stays noted in the store.
+                # The rows stay marked in the store.
                 _log.warning("not written back yet: %s", error)
         return wait_s
 
@@ -114,8 +114,8 @@ class Running:
         """Make steps until the grid is over or paused.
 
         Args:
-            sleep: Called between two steps with seconds of the service's clock; None is the clock's own.
-            clock: Returns the seconds since the epoch; None is the service's.
+            sleep: Called between two steps with seconds of the service's clock; None uses that clock.
+            clock: Returns the seconds since the epoch; None uses the service's clock.
 
         Raises:
             LeaseLost: Another process runs this grid.
@@ -124,7 +124,7 @@ class Running:
         while (wait_s := self.step(now := moment())) is not None:
             if self.store.grid().state == "paused" and not self.store.open_count():
                 return
-            # The step's own duration is part of the wait.
+            # Subtract the step's own duration from the wait.
             pause(max(SHORTEST_S, wait_s - max(0.0, moment() - now)))
 
     def close(self) -> None:
@@ -153,10 +153,10 @@ def open_running(
         tasks: Its rows.
         facts: Prices and quotas.
         services: Returns the service of a target.
-        now: Seconds since the epoch; None is the service's own time.
-        goes_on: Whether a grid that its first failures have paused goes on.
-        planned_usd: The planned costs of all rows, at best and at worst; None is unknown.
-        root: The folder of the grid's file; None is raysm's home.
+        now: Seconds since the epoch; None takes the service's time.
+        goes_on: True continues a grid that its first failures have paused.
+        planned_usd: The planned costs of all rows, lowest and highest; None if unknown.
+        root: The home that holds the grid's file; None takes raysm's home.
 
     Raises:
         InvalidRequest: The grid of this name has another template, or there is no place.
@@ -164,7 +164,7 @@ def open_running(
         StoreFailed: The disk is full, or the file is damaged.
     """
     path, target = path_of(request.name, root), request.template.target
-    # One service for each target, since each makes clients of its own.
+    # One service per target, since each service creates its own clients.
     services = functools.lru_cache(_unrepeated(services))
     with naming_file(path), contextlib.ExitStack() as on_error:
         clock = services(target).clock
@@ -176,9 +176,9 @@ def open_running(
         if request.is_shared:
             objects = objects_of(request.name, services(target), request.template.output_kms_key)
             sharing = _hold_shared(store, path, objects, makes_bucket=True)
-            # The next controller, here or elsewhere, need not wait for the lease.
+            # Release the lease at once for the next controller, on any machine.
             on_error.callback(sharing.close)
-        added = _take_up(request, tasks, facts, store, now, clock, planned_usd)
+        added = _store_request(request, tasks, facts, store, now, clock, planned_usd)
         if goes_on:
             store.go_on(now)
         limiter = Limiter(path.parent / LIMITS, account=account_of(target), moment=clock.now)
@@ -209,7 +209,7 @@ def _unrepeated(services: Services) -> Services:
 
 
 def _hold_shared(store: Store, path: Path, objects: Objects, *, makes_bucket: bool = False) -> Sharing:
-    """Take a grid's lease on all machines; its file and its secret are then the latest ones."""
+    """Take a grid's shared lease, and bring this machine's file and secret up to date."""
     sharing = sharing_of(store, objects, path)
     if makes_bucket:
         objects.make_bucket()
@@ -224,7 +224,7 @@ def _open_region(target: Target, services: Services, prepare: Prepare, sharing: 
     return region if sharing is None else FencedRegion(region, sharing)
 
 
-def _take_up(
+def _store_request(
     request: GridRequest,
     tasks: list[Task],
     facts: Known,
@@ -254,11 +254,11 @@ def _take_up(
 
 
 def identity_of(request: GridRequest) -> str:
-    """Return what tells two grids of one name apart: what they run, and not where, which can change at any time."""
+    """Return the identity of a grid among others of its name: what it runs, but not where, which may change."""
     if request.identity:
         return request.identity
     template = {"workload": to_json(request.template.workload), "options": to_json(dict(request.template.options))}
-    # A script's path counts, not its text: the user corrects an error in it, and the grid goes on.
+    # A script's path counts, not its text, so that the grid continues after the user has corrected the script.
     template["workload"].pop("code", None)
     return json.dumps(template, sort_keys=True, default=str)
 
@@ -269,7 +269,7 @@ def account_of(target: Target) -> str:
 
 
 def written_to(request: GridRequest) -> Any:
-    """Return the database to which the states of the rows are written back.
+    """Return the database that the states of the rows are written back to.
 
     Raises:
         InvalidRequest: The rows do not come from a database.
@@ -289,7 +289,7 @@ class GridStop:
     open: int = 0
     """Jobs that are still open."""
     has_controller: bool = False
-    """Whether a controller holds the grid's lease: it stops the open jobs at its next step, within 10 s."""
+    """True if a controller holds the grid's lease: it stops the open jobs at its next step, within 10 s."""
 
 
 def stop_grid(store: Store, path: Path, services: Services) -> GridStop:
@@ -305,7 +305,7 @@ def stop_grid(store: Store, path: Path, services: Services) -> GridStop:
         ServiceError: The bucket of a shared grid cannot be reached.
     """
     grid = store.grid()
-    # No controller runs a closed grid: it would be "stopping" forever.
+    # A closed grid has no controller: it would be "stopping" forever.
     if grid.state == "closed":
         return GridStop()
     store.change_grid("stopping", grid.clock.now(), why="the user stops it", fenced=False)
@@ -331,7 +331,7 @@ def stop_grid(store: Store, path: Path, services: Services) -> GridStop:
 def _follow_stop(
     store: Store, path: Path, kept: GridTarget | None, services: Services, sharing: Sharing | None
 ) -> None:
-    """Make a controller's steps until no job is open; it sends none, since the grid is stopping."""
+    """Make a controller's steps until no job is open; it sends no jobs, since the grid is stopping."""
     grid = store.grid()
 
     def never(task: Task, attempt: Attempt) -> Prepared:

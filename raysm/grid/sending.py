@@ -1,7 +1,7 @@
-"""Sends intended attempts by Create, and stores the answers: sent, refused or in doubt.
+"""Send intended attempts by Create, and store the answers: sent, refused or in doubt.
 
-The intent is stored before the call, and the job's name is a function of the store: after a kill the next controller
-makes the very same call, which makes one job. So the answers of a few calls may be stored together.
+The intent is stored before the call, and the job's name is derived from the store. So after a kill the next controller
+repeats the same call, which does not create a second job, and the answers of a few calls may be stored together.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -10,84 +10,84 @@ from raysm.errors import InvalidRequest, ServiceError
 from raysm.grid.capacity import back_off_region, record_answer
 from raysm.grid.conclusion import refuse
 from raysm.grid.endings import Verdict, classify_refusal
-from raysm.grid.region import Outside
+from raysm.grid.region import RegionApi
 from raysm.grid.store import Store
 from raysm.grid.task import Attempt, AttemptState, Task
 
 SENDS = 20
-"""Calls whose answers are stored as one effect: after a crash the next controller repeats at most so many."""
+"""Calls whose answers are stored together: after a crash the next controller repeats at most this many."""
 
 FIRST_PAUSE_S = 5.0
 LONGEST_PAUSE_S = 120.0
 """Backoff of a Create whose answer was lost: 5, 10, 20 … s."""
 
 
-def send_owed(store: Store, outside: Outside, left: Collection[str], now: float) -> None:
-    """Send the attempts without an answer, where the token bucket allows it; none to regions that were removed."""
+def send_owed(store: Store, api: RegionApi, left: Collection[str], now: float) -> None:
+    """Send the attempts without an answer as far as the token buckets allow, except to removed regions."""
     allowed: list[Attempt] = []
     for attempt in store.owed():
-        # The second condition is for a clock that was set back.
+        # "<= now + …" is for a clock that was set back.
         if now < attempt.retry_s <= now + LONGEST_PAUSE_S or attempt.region in left:
             continue
-        # An attempt that is to be stopped waits whether the call that may be on its way is carried out.
-        if not attempt.wish and outside.limiter.take(attempt.region, "create", now):
+        # Do not send an attempt that is marked to be stopped: an earlier call may still be carried out.
+        if not attempt.wish and api.limiter.take(attempt.region, "create", now):
             allowed.append(attempt)
-    send(store, outside, ((store.task(attempt.task).task, attempt) for attempt in allowed), now)
+    send(store, api, ((store.task(attempt.task).task, attempt) for attempt in allowed), now)
 
 
-def send(store: Store, outside: Outside, intents: Iterable[tuple[Task, Attempt]], now: float) -> None:
+def send(store: Store, api: RegionApi, intents: Iterable[tuple[Task, Attempt]], now: float) -> None:
     """Send attempts whose intents are stored and whose tokens are taken."""
 
     def send_all(region: str, pairs: Sequence[tuple[Task, Attempt]]) -> None:
         for begin in range(0, len(pairs), SENDS):
             end = begin + SENDS
-            if not _send_to(store, outside, region, pairs[begin:end], [attempt for _, attempt in pairs[end:]], now):
+            if not _send_to(store, api, region, pairs[begin:end], [attempt for _, attempt in pairs[end:]], now):
                 return
 
-    outside.side_by_side(intents, lambda intent: intent[1].region, send_all)
+    api.side_by_side(intents, lambda intent: intent[1].region, send_all)
 
 
 def _send_to(
     store: Store,
-    outside: Outside,
+    api: RegionApi,
     region: str,
     intents: Sequence[tuple[Task, Attempt]],
     behind: Sequence[Attempt],
     now: float,
 ) -> bool:
-    """Send some attempts to one region; return whether it takes those behind them, too."""
+    """Send some attempts to one region; return whether to continue with those behind them."""
     answers: list[tuple[Attempt, Verdict | None]] = []
     held_up: list[Attempt] = []
     takes_more = False
     try:
         for number, (task, attempt) in enumerate(intents, 1):
-            verdict = _refusal(outside, task, attempt)
+            verdict = _refusal(api, task, attempt)
             answers.append((attempt, verdict))
             if verdict is None or verdict.ending.is_end:
                 continue
-            # The others stay intended. After a throttled call each would be throttled too, and halve the rate once
-            # more; and a silent region would keep the step of all regions waiting for minutes.
+            # The others stay intended. After a throttled call each would be throttled, too, and halve the rate again.
+            # A region that does not answer would delay the step by minutes.
             unmade = [*(each for _, each in intents[number:]), *behind]
-            outside.limiter.give_back(region, "create", len(unmade), now)
+            api.limiter.give_back(region, "create", len(unmade), now)
             if verdict.ending.is_throttle:
-                outside.limiter.throttled(region, "create", now)
+                api.limiter.throttled(region, "create", now)
             else:
                 held_up = unmade
             break
         else:
             takes_more = True
     except Exception:
-        # The lease was lost, or another region's thread failed: answers are stored if they still can be.
+        # The lease was lost, or another region's thread failed: store the answers if possible.
         _keep(store, region, answers, held_up, now)
         raise
     _keep(store, region, answers, held_up, now)
     return takes_more
 
 
-def _refusal(outside: Outside, task: Task, attempt: Attempt) -> Verdict | None:
-    """Call Create; return what its refusal means, or None if the service took the attempt."""
+def _refusal(api: RegionApi, task: Task, attempt: Attempt) -> Verdict | None:
+    """Call Create; return the class of its refusal, or None if the service took the attempt."""
     try:
-        outside.create(attempt.region, lambda region: region.create(task, attempt))
+        api.create(attempt.region, lambda region: region.create(task, attempt))
     except (ServiceError, InvalidRequest) as error:
         return classify_refusal(error)
     return None
@@ -100,7 +100,7 @@ def _keep(
     held_up: Sequence[Attempt],
     now: float,
 ) -> None:
-    """Store the answers of calls to one region, and when the attempts behind them are sent."""
+    """Store the answers of calls to one region, and when to send the attempts behind them."""
     accepted = [attempt for attempt, verdict in answers if verdict is None]
     if accepted:
         with store.database.transaction("sent"):

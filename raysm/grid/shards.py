@@ -1,7 +1,7 @@
-"""Cuts the objects below prefixes into shards: rows of a grid, each with a manifest.
+"""Cut the objects below prefixes into shards: rows of a grid, each with a manifest.
 
-A shard is a run of neighbors in the order of their keys, so that the rows' results are in the order of the input. The
-same objects make the same manifests under the same names, so that a grid that is run again finds its rows unchanged.
+A shard holds neighbors in the order of their keys, so that the rows' results are in the order of the input. Manifests
+are named by their content: for the same objects, a grid that is run again finds its rows unchanged.
 """
 
 import bisect
@@ -49,11 +49,11 @@ def shards(
             No shard has objects of two of them.
         count: Number of all shards; each has at least one object.
         channel: The channel of the rows' jobs.
-        kms_key: ID or ARN of the key that encrypts the manifests; None is the bucket's.
+        kms_key: ID or ARN of the key that encrypts the manifests; None uses the bucket's.
         on: As for ``raysm.Grid``.
 
     Raises:
-        InvalidRequest: There are fewer objects than shards, or fewer shards than places; nothing was written.
+        InvalidRequest: There are fewer objects than shards, or fewer shards than prefixes; nothing was written.
         ServiceError: A prefix cannot be listed, or the manifests cannot be written.
     """
     places = [uris] if isinstance(uris, str) else list(uris)
@@ -105,12 +105,12 @@ def _list(uri: str, service: Service) -> _Listed:
 
 
 def _weight(stored: Stored) -> int:
-    # An empty object is read too.
+    # An empty object is read, too.
     return max(1, stored.size)
 
 
 def _numbers(listed: Sequence[_Listed], count: int) -> list[int]:
-    """Return how many shards each prefix has, so that the largest shard is as small as it can be."""
+    """Return the number of shards of each prefix that makes the largest shard as small as possible."""
     numbers = [1] * len(listed)
     weights = [sum(map(_weight, each.objects)) for each in listed]
     heaviest = [(-float(weight), place) for place, weight in enumerate(weights) if len(listed[place].objects) > 1]
@@ -124,7 +124,7 @@ def _numbers(listed: Sequence[_Listed], count: int) -> list[int]:
 
 
 def _cut(objects: Sequence[Stored], number: int) -> list[Sequence[Stored]]:
-    """Return ``number`` runs of neighbours that weigh about the same, none of them empty."""
+    """Split objects into ``number`` non-empty runs of neighbors of about equal weight."""
     until = list(itertools.accumulate(map(_weight, objects)))
     ends = [0]
     for part in range(1, number + 1):
@@ -136,7 +136,7 @@ def _cut(objects: Sequence[Stored], number: int) -> list[Sequence[Stored]]:
 
 def _write(listed: _Listed, parts: Sequence[Sequence[Stored]], service: Service, kms_key: str | None) -> list[str]:
     """Write the manifests of shards; return their URIs, in the same order."""
-    # In the region of the jobs: the service takes no input from another one.
+    # Manifests must be in the region of the jobs, which take no input from another region.
     region = listed.region or service.region
     target = service.target.reaching((region,)).in_region(region)
     in_region = service if region == service.region else service.at(target)

@@ -1,6 +1,6 @@
-"""A grid at one moment, for people: counts, dollars, rates and reasons.
+"""A grid at one moment: counts, costs, rates and reasons.
 
-The database computes the sums, so that a screen of 100,000 rows appears as fast as one of ten.
+The database computes the sums, so that 100,000 rows are shown as fast as ten.
 """
 
 from collections.abc import Mapping
@@ -15,10 +15,10 @@ from raysm.grid.task import TaskState
 HOUR_S = 3600.0
 
 POINTS = 200
-"""Points of the curve of done rows: one for each two or three pixels."""
+"""Points of the curve of done rows, one per two or three pixels."""
 
-MOST_REASONS = 12
-MOST_BLOCKS = 20
+MAX_REASONS = 12
+MAX_BLOCKS = 20
 
 STALE_S = 600.0
 """Seconds after which the rate that a job reported no longer counts."""
@@ -29,7 +29,7 @@ class RegionView:
     """One region."""
 
     region: str
-    """``us-east-1``."""
+    """Name of the region."""
     open: Mapping[str, int]
     """Open attempts by state."""
     ended: Mapping[str, int]
@@ -45,7 +45,7 @@ class RegionView:
     rate: float | None = None
     """The rate of all running jobs together; None if none has reported one lately."""
     closed_until_s: float | None = None
-    """Until when nothing is sent there; None if it takes jobs."""
+    """Time until which nothing is sent there; None if it takes jobs."""
     reason: str = ""
     """Why nothing is sent there."""
 
@@ -55,7 +55,7 @@ class Block:
     """The backoff of a place."""
 
     place: str
-    """Type, region and market, for people."""
+    """Type, region and market as text."""
     until_s: float
     """End of the backoff."""
     reason: str
@@ -67,7 +67,7 @@ class Snapshot:
     """The grid. Times are seconds since the epoch on the grid's clock."""
 
     name: str
-    """As the user named it."""
+    """Name of the grid."""
     state: str
     """open, paused, stopping or closed."""
     why: str
@@ -79,11 +79,11 @@ class Snapshot:
     states: Mapping[str, int]
     """Rows by state."""
     regions: tuple[RegionView, ...]
-    """By name."""
+    """Regions by name."""
     money: Money
     """Costs of all regions."""
     budget_usd: float | None
-    """The budget; None is no limit."""
+    """The budget; None means no limit."""
     prices: tuple[str, ...]
     """Versions of the price lists."""
     blocks: tuple[Block, ...]
@@ -93,7 +93,7 @@ class Snapshot:
     done: tuple[tuple[float, int], ...]
     """The curve of done rows: times, and how many there were by then."""
     planned_usd: tuple[float, float] | None
-    """Planned costs of all rows, at best and at worst; None is unknown."""
+    """Planned costs of all rows, lowest and highest; None if unknown."""
     rate_unit: str
     """Unit of the rate, ``images/s``; empty if it is not measured."""
     rate: float | None
@@ -122,11 +122,11 @@ class Snapshot:
 
     @property
     def left_s(self) -> float | None:
-        """About how long it still takes, at the pace of the last hour; None if there is none."""
+        """Estimated seconds that are left at the pace of the last hour; None if no row was done."""
         return self.left / self.done_per_hour * HOUR_S if self.done_per_hour else None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON values; unknown ones are null."""
+        """Return it as JSON values; unknown values are null."""
         sums = {"total": self.total, "left": self.left, "left_s": self.left_s, "interruptions": self.interruptions}
         return {**asdict(self), **sums}
 
@@ -145,7 +145,7 @@ def snapshot(store: Store, now: float) -> Snapshot:
     names = [row[0] for row in execute("SELECT DISTINCT region FROM attempt ORDER BY region")]
     versions = execute("SELECT DISTINCT price_version FROM attempt WHERE price_version <> '' ORDER BY 1").fetchall()
     low, high = execute("SELECT planned_low_usd, planned_high_usd FROM grid").fetchone()
-    # A job may have begun and ended between two reads of all rates: together they did no less than it did alone.
+    # Also single jobs: one may have started and ended between two reads of all rates.
     (highest,) = execute(
         "SELECT coalesce(max(value), 0.0) FROM (SELECT value FROM rate UNION ALL SELECT value FROM rate_history)"
     ).fetchone()
@@ -210,7 +210,7 @@ def _rate(store: Store, now: float, region: str | None = None) -> float | None:
 def _blocks(store: Store, now: float) -> tuple[Block, ...]:
     rows = store.database.connection.execute(
         "SELECT region, instance_type, spot, until_s, reason FROM block WHERE until_s > ? ORDER BY until_s LIMIT ?",
-        (now, MOST_BLOCKS),
+        (now, MAX_BLOCKS),
     )
     places = ((Place(region=row[0], instance_type=row[1], spot=bool(row[2])), row[3], row[4]) for row in rows)
     return tuple(Block(place=str(place), until_s=until_s, reason=reason) for place, until_s, reason in places)
@@ -221,13 +221,13 @@ def _reasons(store: Store) -> tuple[tuple[str, int], ...]:
     marks = ", ".join("?" * len(ended))
     rows = store.database.connection.execute(
         f"SELECT reason, count(*) FROM task WHERE state IN ({marks}) GROUP BY reason ORDER BY 2 DESC, 1 LIMIT ?",
-        (*ended, MOST_REASONS),
+        (*ended, MAX_REASONS),
     )
     return tuple((row[0], row[1]) for row in rows)
 
 
 def _curve(store: Store, done: int, created_s: float) -> tuple[tuple[float, int], ...]:
-    """Return times and how many rows were done by then, from 0 on, as many points as a chart can show."""
+    """Return times and the number of rows done by then, thinned out to about ``POINTS``."""
     rows = store.database.connection.execute(
         "SELECT at_s, number FROM (SELECT at_s, row_number() OVER (ORDER BY seq) AS number, count(*) OVER () AS most "
         "FROM event WHERE now = 'done' AND task IS NOT NULL) WHERE number % ? = 0 OR number IN (1, most)",
@@ -244,5 +244,5 @@ def _pace(store: Store, now: float) -> float | None:
     ).fetchone()
     if not done or first_s is None:
         return None
-    # A grid may be younger than an hour.
+    # The grid may be younger than an hour.
     return float(done / min(HOUR_S, max(1.0, now - first_s)) * HOUR_S)

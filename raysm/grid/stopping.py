@@ -1,4 +1,4 @@
-"""Attempts that end early: the user stops the grid, a job waits too long, or its region was removed from the grid.
+"""End attempts early: the user stops the grid, a job waits too long, or its region was removed from the grid.
 
 The reason is stored before the service is asked, so that the next controller continues after a kill.
 """
@@ -10,25 +10,25 @@ from collections.abc import Collection, Iterable
 from raysm.errors import JobNotFound, ServiceError
 from raysm.grid.conclusion import LANDING_S, refuse
 from raysm.grid.endings import ENDINGS, Verdict
-from raysm.grid.region import Outside, Silence
+from raysm.grid.region import RegionApi, RegionUnavailable
 from raysm.grid.store import Store
 from raysm.grid.sweep import Sweep
 from raysm.grid.task import Attempt, TaskState
 
 AGAIN_S = 120.0
-"""Seconds after which a job that goes on is asked to stop again: SageMaker gives it as long to save its work."""
+"""Seconds after which a job that still runs is asked to stop again; SageMaker gives it as long to save its work."""
 
 
-def wish_all(store: Store, now: float) -> None:
-    """Mark all attempts as to be stopped, and stop the rows that wait."""
+def mark_all_to_stop(store: Store, now: float) -> None:
+    """Mark all open attempts to be stopped, and stop the waiting rows."""
     with store.database.transaction("wishes"):
-        store.wish_all()
+        store.mark_all_to_stop()
         for record in list(store.tasks(TaskState.WAITING)):
             store.move_task(record.task.key, TaskState.WAITING, TaskState.STOPPED, now, reason="the grid was stopped")
 
 
-def wish_impatient(store: Store, sweeps: Iterable[Sweep], now: float) -> None:
-    """Mark the jobs as to be stopped that wait for their instances for too long: other places may have some."""
+def mark_overdue_to_stop(store: Store, sweeps: Iterable[Sweep], now: float) -> None:
+    """Mark jobs to be stopped that wait too long for their instances: other places may have some."""
     patience_s = store.grid().rules.patience_s
     late = [attempt for sweep in sweeps for attempt in sweep.waiting(patience_s, now)]
     if late:
@@ -39,7 +39,7 @@ def wish_impatient(store: Store, sweeps: Iterable[Sweep], now: float) -> None:
                 store.log(now, "", "stopping", text, task=attempt.task, attempt=attempt.name)
 
 
-def ask_to_stop(store: Store, outside: Outside, now: float) -> float | None:
+def ask_to_stop(store: Store, api: RegionApi, now: float) -> float | None:
     """Ask the service to stop the marked attempts and the orphaned jobs, as fast as the token buckets allow.
 
     Returns:
@@ -50,85 +50,85 @@ def ask_to_stop(store: Store, outside: Outside, now: float) -> float | None:
     def ask_all(region: str, attempts: list[Attempt]) -> None:
         for attempt in attempts:
             try:
-                _ask(store, outside, attempt, now)
-            except Silence:
-                # Without this, the next step is a sweep's, 10 s later, and uses a tenth of a bucket of two calls.
-                waits.append(now + outside.limiter.wait_s(region, "stop", now))
+                _ask(store, api, attempt, now)
+            except RegionUnavailable:
+                # Otherwise the next step would be a sweep's, 10 s later, and would leave most tokens unused.
+                waits.append(now + api.limiter.wait_s(region, "stop", now))
 
     def ask_strays(region: str, strays: list[tuple[str, str]]) -> None:
         for _, name in strays:
-            with contextlib.suppress(Silence, ServiceError):
-                outside.ask(region, "stop", now, operator.methodcaller("stop", name))
+            with contextlib.suppress(RegionUnavailable, ServiceError):
+                api.ask(region, "stop", now, operator.methodcaller("stop", name))
                 with store.database.transaction("stray asked"):
                     store.change_stray(name, asked_s=now)
 
     due = (each for each in store.unwanted() if each.asked_s is None or not 0 <= now - each.asked_s < AGAIN_S)
-    outside.side_by_side(due, operator.attrgetter("region"), ask_all)
-    # Asked again after a while: a Stop may be lost, or come before the service knows the job.
-    outside.side_by_side(store.strays_to_stop(now - AGAIN_S), operator.itemgetter(0), ask_strays)
+    api.side_by_side(due, operator.attrgetter("region"), ask_all)
+    # Ask again after a while: a Stop may be lost, or arrive before the service knows the job.
+    api.side_by_side(store.strays_to_stop(now - AGAIN_S), operator.itemgetter(0), ask_strays)
     return min(waits, default=None)
 
 
-def _ask(store: Store, outside: Outside, attempt: Attempt, now: float) -> None:
+def _ask(store: Store, api: RegionApi, attempt: Attempt, now: float) -> None:
     try:
-        outside.ask(attempt.region, "stop", now, lambda region: region.stop(attempt.name))
+        api.ask(attempt.region, "stop", now, lambda region: region.stop(attempt.name))
     except JobNotFound:
         if attempt.sent_s is None and now > _landed_s(attempt):
             _end_unsent(store, attempt, Verdict(ending=ENDINGS["STOPPED"], reason="stopped before it was sent"), now)
         return
     except ServiceError:
-        # It refuses to stop a job that has ended: the sweep brings the end.
+        # The service refuses to stop a job that has ended; the sweep finds its end.
         pass
     with store.database.transaction("asked"):
         store.move(attempt, now, asked_s=now)
 
 
 def _landed_s(attempt: Attempt) -> float:
-    """Return until when a Create, of this process or of one that was killed, may be carried out."""
+    """Return until when a Create of this process, or of a killed one, may be carried out."""
     return max(attempt.intended_s, attempt.retry_s) + LANDING_S
 
 
 def _end_unsent(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
     with store.database.transaction("never sent"):
-        # Doubtful, so that the sweep looks for its job, should one appear after all.
+        # Doubtful, so that the sweep looks for its job, which may still appear.
         refuse(store, store.move(attempt, now, is_doubtful=True), verdict, now)
 
 
 def left_regions(store: Store, regions: Iterable[str], now: float) -> list[str]:
-    """Return the regions beside these in which a grid has a job, or may have one."""
+    """Return other regions than these in which a grid has a job, or may have one."""
     chosen = set(regions)
     return [region for region in store.used_regions(now) if region not in chosen]
 
 
-def take_back(store: Store, outside: Outside, left: Collection[str], now: float) -> float | None:
-    """Send rows elsewhere whose jobs were intended in a removed region, and do not exist there.
+def take_back(store: Store, api: RegionApi, left: Collection[str], now: float) -> float | None:
+    """Release rows whose jobs were intended in a removed region and do not exist there.
 
     Returns:
         When to ask about the next one; None if there is none.
     """
     moments: list[float] = []
-    # Attempts that are to be stopped end by that.
+    # Attempts that are marked to be stopped end when they are stopped.
     for attempt in (each for each in store.owed() if each.region in left and not each.wish):
         landed_s = _landed_s(attempt)
         if now <= landed_s:
             moments.append(landed_s)
-        elif _is_unknown(outside, attempt, now):
+        elif _is_unknown(api, attempt, now):
             reason = f"{attempt.region} was removed from the grid before the job was sent"
             _end_unsent(store, attempt, Verdict(ending=ENDINGS["LEFT"], reason=reason), now)
     return min(moments, default=None)
 
 
-def _is_unknown(outside: Outside, attempt: Attempt, now: float) -> bool:
-    """Whether a region says that it has no such job; the sweep finds one that it has."""
-    with contextlib.suppress(Silence, ServiceError):
+def _is_unknown(api: RegionApi, attempt: Attempt, now: float) -> bool:
+    """Whether a region says that it has no such job; the sweep finds existing jobs."""
+    with contextlib.suppress(RegionUnavailable, ServiceError):
         try:
-            outside.ask(attempt.region, "describe", now, lambda region: region.describe(attempt.name))
+            api.ask(attempt.region, "describe", now, lambda region: region.describe(attempt.name))
         except JobNotFound:
             return True
     return False
 
 
-def silent_there(store: Store, region: str, reason: str) -> str:
+def unanswered_note(store: Store, region: str, reason: str) -> str:
     """Return why it matters that a removed region does not answer, and what the user can do."""
     number = store.open_count(region)
     jobs = "1 job" if number == 1 else f"{number:,} jobs"

@@ -20,19 +20,19 @@ from raysm.grid.task import DIFFERS, Attempt, Difference, Rules, Task, TaskState
 from raysm.request.codec import to_json
 
 ENDED = "ended"
-"""What was last seen of a job that has ended."""
+"""Value of ``Attempt.seen`` in ``seen_of`` for a job that has ended."""
 
-# While an orphaned job of a row runs, a second job would be one too many.
+# While an orphaned job of a row runs, the row gets no second job.
 NO_STRAY = "NOT EXISTS (SELECT 1 FROM stray WHERE stray.ended_s IS NULL AND stray.task = task.key)"
 """Condition on ``task`` in a query: the row may be sent."""
 
 RUN_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
-"""Without letters that look alike."""
+"""Letters and digits without those that look alike."""
 
 MAX_RATES = 1_000
 """Points of the curve of rates; with more, every second one is deleted."""
 
-# It becomes the name of a file, part of jobs' names, and a word of commands that messages suggest.
+# The name becomes a file's name, part of jobs' names, and a word of the commands in messages.
 NAME = re.compile(r"[^\W_][\w. -]{0,99}")
 
 
@@ -57,24 +57,24 @@ def path_of(name: str, root: Path | None = None) -> Path:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Money:
-    """The costs of one region, or of all."""
+    """The costs of one region, or of all regions."""
 
     spent_usd: float = 0.0
-    """Billed for everything that has ended."""
+    """Dollars billed for all jobs that have ended."""
     wasted_usd: float = 0.0
-    """Part of it, for attempts without a result and for orphaned jobs."""
+    """The part of ``spent_usd`` for attempts without a result and for orphaned jobs."""
     again_usd: float = 0.0
-    """Part of it, at most, for work done again after interruptions of spot capacity."""
+    """The part of ``spent_usd``, at most, for work repeated after interruptions of spot capacity."""
     saved_usd: float = 0.0
-    """Saved by spot capacity: seconds that were trained and not billed."""
+    """Dollars saved by spot capacity, for seconds that were trained and not billed."""
     at_stake_usd: float = 0.0
-    """The most that open attempts can cost, and those that may still appear."""
+    """The most that open attempts, and jobs that may still appear, can cost."""
     unpriced: int = 0
     """Jobs whose price or billed time is unknown; they have cost something too."""
 
     @property
     def worst_usd(self) -> float:
-        """The total cost at most, if nothing more is sent."""
+        """The most that the grid can cost if nothing more is sent."""
         return self.spent_usd + self.at_stake_usd
 
 
@@ -97,7 +97,7 @@ class Store:
         """Create the grid if there is none yet; return it."""
         with self.database.transaction("grid", durable=True, fenced=False):
             if self._execute("SELECT 1 FROM grid").fetchone() is None:
-                # A later grid of the same name must not take this one's jobs for its own.
+                # A later grid of the same name must not mistake this grid's jobs for its own.
                 run = "".join(secrets.choice(RUN_ALPHABET) for _ in range(6))
                 row = (name, run, "open", "", json.dumps(to_json(rules)), template, source, now, 0)
                 self._execute("INSERT INTO grid VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL, 1, 0)", row)
@@ -107,7 +107,7 @@ class Store:
         """Return the grid.
 
         Raises:
-            InvalidRequest: The file has none.
+            InvalidRequest: The file has no grid.
         """
         row = self._execute("SELECT * FROM grid").fetchone()
         if row is None:
@@ -134,12 +134,12 @@ class Store:
             self._execute("UPDATE grid SET clock_speed = ?, clock_begun_s = ?", (clock.speed, clock.begun_s))
 
     def note_plan(self, usd: tuple[float, float] | None) -> None:
-        """Keep the planned costs of all rows, at best and at worst; None is unknown."""
+        """Store the planned costs of all rows, lowest and highest; None if unknown."""
         with self.database.transaction("plan", fenced=False):
             self._execute("UPDATE grid SET planned_low_usd = ?, planned_high_usd = ?", usd or (None, None))
 
     def go_on(self, now: float) -> None:
-        """Open a paused grid, and do not pause it again."""
+        """Reopen a paused grid, which then does not pause again."""
         with self.database.transaction("go on", fenced=False):
             self._execute("UPDATE grid SET state = 'open', why = '', goes_on = 1")
             self.log(now, "paused", "open", "the user goes on")
@@ -191,7 +191,7 @@ class Store:
         """Return a row by its key.
 
         Raises:
-            InvalidRequest: There is none.
+            InvalidRequest: There is no such row.
         """
         row = self._execute("SELECT * FROM task WHERE key = ?", (key,)).fetchone()
         if row is None:
@@ -199,7 +199,7 @@ class Store:
         return task_record(row)
 
     def tasks(self, state: str | None = None) -> Iterator[TaskRecord]:
-        """Yield all rows, or those of a state, in the order of their source."""
+        """Yield all rows, or the rows in a state, in the order of their source."""
         # Two queries: with "? IN (state, '')" SQLite would read all rows to find those of one state.
         chosen, values = ("", ()) if state is None else (" WHERE state = ?", (state,))
         yield from map(task_record, self._execute(f"SELECT * FROM task{chosen} ORDER BY position, key", values))
@@ -213,10 +213,10 @@ class Store:
         return not self._exists("SELECT 1 FROM task WHERE state IN ('waiting', 'placed') LIMIT 1")
 
     def shapes(self) -> list[str]:
-        """Return the shapes of the waiting rows: what the place of a row depends on, apart from its priority."""
+        """Return the shapes of the waiting rows; a shape is all columns that a row's place depends on."""
         shapes: list[str] = []
-        # A query for each shape: DISTINCT would read every waiting row, and so would the index of states, which the
-        # planner prefers as long as the table was never analyzed.
+        # One query per shape: DISTINCT would read every waiting row. INDEXED BY is needed because the planner prefers
+        # the index of states, which reads every waiting row, too, until the table is analyzed.
         query = "SELECT shape FROM task INDEXED BY waiting WHERE state = 'waiting' AND shape > ? ORDER BY shape LIMIT 1"
         while (row := self._execute(query, (shapes[-1] if shapes else "",)).fetchone()) is not None:
             shapes.append(row[0])
@@ -232,19 +232,19 @@ class Store:
         return list(map(task_record, rows))
 
     def waiting_count(self, limit: int) -> int:
-        """Return how many rows wait, counted up to ``limit``: each step asks, and there may be 100,000."""
+        """Return how many rows wait, at most ``limit``: counting 100,000 rows in each step would be slow."""
         query = "SELECT count(*) FROM (SELECT 1 FROM task WHERE state = 'waiting' LIMIT ?)"
         return int(self._value(query, limit))
 
     def move_task(self, key: str, was: TaskState, state: TaskState, now: float, **changes: Any) -> None:
-        """Change a row's state within a transaction, and note it for writing back.
+        """Change a row's state within a transaction, and mark it for writing back.
 
         Raises:
-            LeaseLost: It is in another state than ``was``.
+            LeaseLost: The row's state is not ``was``.
         """
         self._change("task", "key", key, was, {"state": state.value, **changes})
         seq = self.log(now, was, state, str(changes.get("reason", "")), task=key)
-        # In the same transaction, so that no end is missing in the database that states are written back to.
+        # In the same transaction, so that no state is missing in the user's database.
         self._execute("INSERT OR REPLACE INTO outbox VALUES (?, ?)", (key, seq))
 
     def explain(self, key: str, reason: str, now: float) -> None:
@@ -257,33 +257,33 @@ class Store:
         self._execute("UPDATE task SET after_s = ? WHERE key = ?", (after_s, key))
 
     def again(self, states: Iterable[str], now: float) -> int:
-        """Queue the rows in one of these final states again, with all their retries; return how many."""
+        """Queue the rows in these final states again, with all their retries; return their number."""
         retries, chosen = self.grid().rules.retries, [state for state in states if TaskState(state).final]
         with self.database.transaction("again", fenced=False):
             ended = f"state IN ({', '.join('?' * len(chosen))})"
             number = int(self._value(f"SELECT count(*) FROM task WHERE {ended}", *chosen))
             seq = self.log(now, "", "waiting", f"{number} tasks are tried again")
-            # Otherwise a database with their states would show their old ends until they are sent.
+            # Otherwise the user's database would show their old states until they are sent.
             self._execute(f"INSERT OR REPLACE INTO outbox SELECT key, ? FROM task WHERE {ended}", (seq, *chosen))
             changes = "state = 'waiting', retries_left = ?, after_s = 0, reason = ''"
             self._execute(f"UPDATE task SET {changes} WHERE {ended}", (retries, *chosen))
-            # Also for rows that wait or run: the user has corrected what all rows were sent with.
+            # Also for rows that wait or run, since the user may have corrected the program of all rows.
             self._execute("UPDATE task SET forgiven = attempts WHERE state IN ('waiting', 'placed')")
-            # Backoffs of a day would make the same rows fail again at once.
+            # Places that have refused for a day would make the same rows fail again at once.
             self._execute("DELETE FROM block")
             self._execute("UPDATE region SET closed_s = 0, failures = 0, since_s = NULL")
             self._execute("UPDATE grid SET state = 'open', why = ''")
         return number
 
     def row_views(self, state: str) -> Iterator[Any]:
-        """Yield rows with their last attempt, costs and rate, for ``GridRow``; an empty state is all."""
+        """Yield rows with their last attempt, costs and rate, for ``GridRow``; an empty state selects all."""
         yield from self._execute(ROWS, (state,))
 
     # -- attempts
 
     def insert(self, attempt: Attempt) -> None:
-        """Keep a new attempt, within a transaction."""
-        # Not asdict, which copies every value deeply: it took longer than the statement.
+        """Store a new attempt, within a transaction."""
+        # Not asdict, whose deep copies took longer than the statement.
         values = {field.name: getattr(attempt, field.name) for field in dataclasses.fields(attempt)}
         marks = ", ".join(f":{name}" for name in values)
         self._execute(f"INSERT INTO attempt ({', '.join(values)}) VALUES ({marks})", values)
@@ -293,7 +293,7 @@ class Store:
         """Change an attempt within a transaction; return the changed one.
 
         Raises:
-            LeaseLost: It is in another state than ``attempt`` says.
+            LeaseLost: Its state is no longer that of ``attempt``.
         """
         changed = dataclasses.replace(attempt, **changes)
         self._change("attempt", "name", attempt.name, attempt.state, changes)
@@ -307,12 +307,12 @@ class Store:
         done = self._execute(
             f"UPDATE {table} SET {assignments} WHERE {key} = ? AND state = ?", (*changes.values(), value, was)
         )
-        # The old state is part of the condition: of two processes that change it, the second one fails.
+        # The old state is part of the condition, so that the second of two concurrent changes fails.
         if done.rowcount != 1:
             raise LeaseLost(f"{value} is no longer {was}: another process has changed the grid")
 
     def _attempts(self, rest: str, *values: Any) -> list[Attempt]:
-        # Conditions below say "state <> 'ended'" even where they need not: only with this term SQLite uses the partial
+        # Conditions below have "state <> 'ended'" even if it is implied: only then does SQLite use the partial
         # index of open attempts.
         return list(map(attempt_record, self._execute(f"SELECT * FROM attempt {rest}", values)))
 
@@ -337,7 +337,7 @@ class Store:
         return self._attempts("WHERE state IN ('intended', 'maybe') ORDER BY intended_s, name")
 
     def unwanted(self) -> list[Attempt]:
-        """Return the open attempts that are to stop."""
+        """Return the open attempts that are marked to be stopped."""
         return self._attempts("WHERE state <> 'ended' AND wish <> '' ORDER BY intended_s, name")
 
     def pending_since(self, region: str, before_s: float) -> list[Attempt]:
@@ -346,12 +346,12 @@ class Store:
         return self._attempts(f"WHERE {condition}", before_s, region)
 
     def first_ends(self, limit: int) -> list[Attempt]:
-        """Return the attempts that ended first, without those before the user queued their rows again."""
+        """Return the attempts that ended first, except those from before the user queued their rows again."""
         counts = "number > (SELECT forgiven FROM task WHERE key = attempt.task)"
         return self._attempts(f"WHERE state = 'ended' AND {counts} ORDER BY ended_s, name LIMIT ?", limit)
 
     def ends_after(self, number: int) -> list[tuple[Attempt, int]]:
-        """Return the attempts that ended after the event of a number, each with the number of its own event."""
+        """Return the attempts whose end has a later event than ``number``, each with its event's number."""
         rows = self._execute(
             "SELECT attempt.*, event.seq FROM event JOIN attempt ON attempt.name = event.attempt "
             "WHERE event.seq > ? AND event.now = 'ended' ORDER BY event.seq",
@@ -366,12 +366,12 @@ class Store:
             "JOIN task ON task.key = attempt.task WHERE attempt.state <> 'ended'"
         ).fetchall()
 
-    def wish_all(self) -> None:
-        """Mark all open attempts as to be stopped for the user, within a transaction."""
+    def mark_all_to_stop(self) -> None:
+        """Mark all open attempts to be stopped for the user, within a transaction."""
         self._execute("UPDATE attempt SET wish = 'user' WHERE state <> 'ended' AND wish <> 'user'")
 
     def seen_of(self, names: list[str]) -> dict[str, str]:
-        """Return what was last seen of the jobs of a page by name; ``ENDED`` if it was sent and has ended."""
+        """Return ``Attempt.seen`` of these jobs by name; ``ENDED`` for jobs that were sent and have ended."""
         marks = ", ".join("?" * len(names))
         rows = self._execute(
             "SELECT name, iif(state = 'ended' AND sent_s IS NOT NULL, ?, seen) FROM attempt "
@@ -381,7 +381,7 @@ class Store:
         return dict(rows.fetchall())
 
     def sent(self, region: str) -> dict[str, tuple[str, float]]:
-        """Return what was last seen of a region's open sent attempts, and when they were sent, by name."""
+        """Return ``seen`` and ``sent_s`` of a region's open attempts that were sent, by name."""
         rows = self._execute(
             "SELECT name, seen, sent_s FROM attempt WHERE state <> 'ended' AND region = ? AND sent_s IS NOT NULL",
             (region,),
@@ -401,7 +401,7 @@ class Store:
         return int(self._value(query, region))
 
     def has_run(self, endings: tuple[str, str], before_s: float) -> bool:
-        """Whether a row is done, an attempt ended in one of two ways, or one has run since before a time."""
+        """Whether a row is done, a started attempt had one of two endings, or one has run since before a time."""
         return self._exists(
             "SELECT 1 FROM attempt WHERE started_s IS NOT NULL AND (state = 'ended' AND ending IN (?, ?) "
             "OR state <> 'ended' AND started_s <= ?) UNION ALL SELECT 1 FROM task WHERE state = 'done' LIMIT 1",
@@ -409,7 +409,7 @@ class Store:
             before_s,
         )
 
-    # -- jobs that no open attempt stands for: refused ones that may still appear, and orphaned ones ("strays")
+    # -- jobs without an open attempt: refused ones that may still appear, and orphaned ones ("strays")
 
     def is_watching(self, now: float) -> bool:
         """Whether such a job may exist or appear."""
@@ -420,7 +420,7 @@ class Store:
         )
 
     def is_doubtful(self, region: str, now: float) -> bool:
-        """Whether a region may have a job that the controller does not know to be sent."""
+        """Whether a region may have a job that the controller does not count as sent."""
         return self._exists(
             "SELECT 1 FROM attempt WHERE state IN ('intended', 'maybe') AND region = ?1 "
             "UNION ALL SELECT 1 FROM attempt WHERE watch_s > 0 AND watch_s > ?2 AND region = ?1 "
@@ -430,7 +430,7 @@ class Store:
         )
 
     def oldest_s(self, region: str, now: float) -> float | None:
-        """Return when the oldest job was intended that List of a region has to show, or None."""
+        """Return the time of the oldest job that List of a region must show, or None if there is none."""
         at_s = self._value(
             "SELECT min(at_s) FROM ("
             "SELECT min(intended_s) AS at_s FROM attempt WHERE state <> 'ended' AND region = ?1 "
@@ -456,21 +456,21 @@ class Store:
         return self._execute("SELECT * FROM stray WHERE name = ?", (name,)).fetchone()
 
     def add_stray(self, name: str, region: str, attempt: Attempt | None, now: float) -> None:
-        """Keep an orphaned job, within a transaction."""
+        """Store an orphaned job, within a transaction."""
         task = attempt.task if attempt else self._task_of(name)
         known = (attempt.count, attempt.usd_per_hour, attempt.max_runtime_s) if attempt else (1, None, 0)
         columns = "name, task, region, count, usd_per_hour, max_runtime_s, seen_s"
         row = (name, task, region, *known, now)
         self._execute(f"INSERT INTO stray ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?)", row)
-        self.log(now, "", "stray", "a job that nobody waits for is stopped", task=task, attempt=name)
+        self.log(now, "", "stray", "an orphaned job is stopped", task=task, attempt=name)
 
     def _task_of(self, name: str) -> str | None:
-        """Return the row whose key's hash is in a job's name. It reads all rows, since orphaned jobs are few."""
+        """Return the key whose hash is in a job's name. Reads all rows, which is fine since orphaned jobs are rare."""
         digits = name.removeprefix(self.grid().prefix).partition("-")[0]
         return next((record.task.key for record in self.tasks() if record.task.key_hash == digits), None)
 
     def strays_to_stop(self, asked_before_s: float) -> list[tuple[str, str]]:
-        """Return region and name of the orphaned jobs that were not asked to stop since a time."""
+        """Return region and name of the orphaned jobs that were last asked to stop before a time, or never."""
         rows = self._execute(
             "SELECT region, name FROM stray WHERE ended_s IS NULL AND coalesce(asked_s, -1e18) <= ? ORDER BY seen_s",
             (asked_before_s,),
@@ -496,7 +496,7 @@ class Store:
         )
 
     def money(self, now: float, region: str | None = None) -> Money:
-        """Return the costs of a region, or of all."""
+        """Return the costs of a region, or of all regions."""
         spent = self._execute(
             "SELECT coalesce(sum(usd), 0), coalesce(sum(wasted_usd), 0), coalesce(sum(saved_usd), 0), "
             "coalesce(sum(again_usd), 0), coalesce(sum(unpriced), 0) FROM spent WHERE ?1 IS NULL OR region = ?1",
@@ -506,7 +506,7 @@ class Store:
         staked = 0.0
         for part in (
             "usd_per_hour * instance_s / 3600) FROM in_use WHERE true",
-            # Refused attempts whose job may still appear; once it has, its stray is counted.
+            # Refused attempts whose job may still appear; once it has appeared, the orphaned job is counted instead.
             f"{worst} / 3600) FROM attempt WHERE watch_s > 0 AND watch_s > :now AND name NOT IN (SELECT name FROM "
             "stray)",
             f"{worst} / 3600) FROM stray WHERE ended_s IS NULL",
@@ -517,11 +517,11 @@ class Store:
         return Money(**dict(zip(names, spent, strict=True)), at_stake_usd=staked)
 
     def keep_rate(self, name: str, value: float, now: float) -> None:
-        """Keep the last rate that a job reported, within a transaction."""
+        """Store the last rate that a job reported, within a transaction."""
         self._execute("INSERT OR REPLACE INTO rate VALUES (?, ?, ?)", (name, value, now))
 
     def keep_rates(self, values: Mapping[str, float], now: float) -> None:
-        """Keep the rate of each job, and their sum as a point of the curve, within a transaction."""
+        """Store the rate of each job, and their sum as a point of the curve, within a transaction."""
         for name, value in values.items():
             self.keep_rate(name, value, now)
         row = (now, sum(values.values()), len(values))
@@ -537,7 +537,7 @@ class Store:
     def log(
         self, now: float, was: str, state: str, text: str, *, task: str | None = None, attempt: str | None = None
     ) -> int:
-        """Keep a line of what happened, within a transaction; return its number."""
+        """Store an event, within a transaction; return its number."""
         row = (now, task, attempt, str(was), str(state), text)
         done = self._execute("INSERT INTO event (at_s, task, attempt, was, now, text) VALUES (?, ?, ?, ?, ?, ?)", row)
         return int(done.lastrowid or 0)
@@ -555,7 +555,7 @@ class Store:
         return [(row["seq"], task_record(row)) for row in rows]
 
     def written(self, tasks: Iterable[tuple[int, str]]) -> None:
-        """Note the numbers and keys that were written back; rows that have changed since stay unwritten."""
+        """Mark rows as written back, by number and key; rows that have changed since stay marked as unwritten."""
         with self.database.transaction("written", fenced=False):
             self.database.connection.executemany("DELETE FROM outbox WHERE seq = ? AND task = ?", tasks)
 

@@ -1,7 +1,7 @@
-"""Looks at a grid's jobs in a region: List page by page, Describe for what has changed, and the jobs' own rates.
+"""Look at a grid's jobs in a region: List page by page, Describe for jobs that have changed, and the jobs' rates.
 
-List tells which jobs there are; after Create it may lack a job for a while, and only Describe tells what becomes of
-one. What a killed sweep had learned is learned again by the next.
+List shows which jobs exist, but may lack a new job for a while; only Describe shows a job's details. If a sweep is
+killed, the next one reads everything again.
 """
 
 import contextlib
@@ -17,60 +17,60 @@ from raysm.errors import JobNotFound
 from raysm.grid.capacity import record_answer, record_start
 from raysm.grid.conclusion import conclude, end_stray, interrupted, interruptions_text
 from raysm.grid.endings import ENDINGS, NEVER_RAN, Verdict, classify_end
-from raysm.grid.region import RATES_PAGE, Listed, Outside, Page, Silence
+from raysm.grid.region import RATES_PAGE, Listed, Page, RegionApi, RegionUnavailable
 from raysm.grid.store import ENDED, Store
 from raysm.grid.task import Attempt, AttemptState
 
 PAUSE_S = 10.0
-"""Seconds from the beginning of a sweep to that of the next."""
+"""Seconds from the start of a sweep to the start of the next."""
 
 GONE_S = 900.0
-"""Seconds after Create for which a job that the service does not know is not yet taken for gone."""
+"""Seconds after Create after which a job that the service does not know counts as gone."""
 
 MARGIN_S = 300.0
-"""Largest difference between the service's clock and ours: List is read so much further back. Each page costs a call
-of a rate that is not adjustable, and a job that a greater difference hides is asked for by its name."""
+"""Assumed largest difference between the service's clock and ours: List is read this much further back. Not more, since
+each page costs a call; a job that a larger difference hides is described by its name."""
 
 PATIENCE = 6
-"""Pauses after which a sweep begins although the last one's changes are not described yet, since an orphaned job costs
+"""Pauses after which a sweep starts even if the last one's changes are not described yet, since an orphaned job costs
 money until it is found."""
 
 LOOKS = 20
-"""Jobs that are described before the answers are stored: a transaction for each takes longer than everything else, and
-more would delay the lease on a slow network."""
+"""Jobs that are described per transaction: one transaction per job takes longer than all else, and more jobs delay the
+lease on a slow network."""
 
 UNLISTED_S = 60.0
-"""Seconds for which a job that was sent may be missing in List without being asked for by its name."""
+"""Seconds after which a sent job that is missing in List is described by its name."""
 
 GAUGE_S = 60.0
-"""Seconds between two reads of the jobs' rates: CloudWatch keeps a value a minute, and bills each that is read."""
+"""Seconds between two reads of the jobs' rates: CloudWatch keeps one value a minute, and bills each read."""
 
 FREE_S = 5.0
-"""The same where nothing is billed: jobs of the embedded SageMaker may be as short."""
+"""The same if nothing is billed: jobs of the embedded SageMaker may be this short."""
 
 
 class Sweep:
     """The sweeps of one region; a step may do a part of one."""
 
-    def __init__(self, region: str, store: Store, outside: Outside, *, pause_s: float = PAUSE_S) -> None:
+    def __init__(self, region: str, store: Store, api: RegionApi, *, pause_s: float = PAUSE_S) -> None:
         self.region = region
         self._store = store
-        self._outside = outside
+        self._api = api
         self._pause_s = pause_s
         self._due_s = float("-inf")
         self._token: str | None = None
         self._in_progress = False
         self._rests_until_s = float("-inf")
-        # For the region's open jobs: what was last seen, and when those were sent that this sweep has not found yet.
+        # For the region's open jobs: ``Attempt.seen``, and ``sent_s`` of those that this sweep has not found yet.
         self._seen: dict[str, str] = {}
         self._unlisted: dict[str, float] = {}
-        # List shows ended jobs in every sweep: to look each up again was half of a step.
+        # List shows ended jobs in every sweep; looking each one up again took half of a step.
         self._ended: set[str] = set()
         self._is_thorough = True
         self._swept = 0
-        # When the sweep began, and the last one whose List was read to its end.
+        # Start of this sweep, and of the last one that read List to its end.
         self._begun_s = self._whole_s = float("-inf")
-        # Jobs to describe with what was noticed, in the order in which they changed.
+        # Jobs to describe with their new ``Listed.seen``, in the order in which they changed.
         self._changed: dict[str, str] = {}
 
     @property
@@ -79,28 +79,28 @@ class Sweep:
         return bool(self._changed) and not self._in_progress
 
     def due_s(self, now: float) -> float | None:
-        """Return when it has something to do; None until a job is sent."""
+        """Return when the sweep has work to do; None until a job is sent."""
         if self._changed or self._in_progress:
             return max(now, self._rests_until_s)
         return self._due_s if self._store.oldest_s(self.region, now) is not None else None
 
     def waiting(self, longer_s: float, now: float) -> list[Attempt]:
-        """Return the attempts that were seen to wait for their instances for longer than ``longer_s``.
+        """Return the attempts that have waited for their instances for longer than ``longer_s``.
 
-        Only a whole sweep counts: instances may have come while a laptop slept or the region was silent.
+        Only a complete sweep counts: instances may have started while a laptop slept or the region did not answer.
         """
         late = self._store.pending_since(self.region, min(now, self._whole_s) - longer_s)
         return [attempt for attempt in late if attempt.name not in self._changed]
 
     def rest(self, now: float) -> None:
-        """Leave a silent region alone for a pause; then the sweep begins anew."""
+        """Pause for a region that does not answer; then the sweep starts again."""
         self._in_progress, self._due_s, self._rests_until_s = False, now + self._pause_s, now + self._pause_s
 
     def step(self, now: float) -> None:
         """Do as much of the sweep as the token buckets allow.
 
         Raises:
-            Silence: The region did not answer.
+            RegionUnavailable: The region did not answer.
         """
         if now < self._rests_until_s <= now + self._pause_s:
             return
@@ -117,9 +117,8 @@ class Sweep:
         # The second condition is for a clock that was set back.
         if not (now >= self._due_s or self._due_s > now + self._pause_s):
             return False
-        # What it would find could not be described sooner: with 100,000 rows a third of all time went into pages of
-        # jobs that were known to wait for Describe.
-        wait_s = self._outside.limiter.wait_s(self.region, "describe", now, len(self._changed))
+        # No sweep while many jobs wait for Describe: with 100,000 rows, a third of the time went into such pages.
+        wait_s = self._api.limiter.wait_s(self.region, "describe", now, len(self._changed))
         return wait_s <= self._pause_s or now >= self._due_s + (PATIENCE - 1) * self._pause_s
 
     def _begin(self, now: float) -> None:
@@ -128,23 +127,23 @@ class Sweep:
         attempts = self._store.sent(self.region)
         self._seen = {name: seen for name, (seen, _) in attempts.items()}
         self._unlisted = {name: sent_s for name, (_, sent_s) in attempts.items()}
-        # An orphaned job may be older than all open ones. Otherwise List ends with the last of these: for jobs of three
-        # minutes, reading on by MARGIN_S means two pages instead of one.
+        # If an orphaned job may exist, List is read on by MARGIN_S, since it may be older than all open jobs. Otherwise
+        # reading stops with the last open job, which saves a page for jobs of three minutes.
         self._is_thorough = not self._swept or self._store.is_doubtful(self.region, now)
         self._swept += 1
 
     def _read_page(self, now: float) -> None:
         prefix, token, since = self._store.grid().prefix, self._token, self._store.oldest_s(self.region, now)
         try:
-            page: Page = self._outside.ask(self.region, "list", now, lambda region: region.page(prefix, token))
-        except Silence as silence:
-            if silence.reason:
+            page: Page = self._api.ask(self.region, "list", now, lambda region: region.page(prefix, token))
+        except RegionUnavailable as error:
+            if error.reason:
                 raise
             raise _Pause from None
         with self._store.database.transaction("page"):
             record_answer(self._store, self.region, now)
-            # AWS's NameContains matches anywhere in a name. Most jobs have not changed; and where Describe is the
-            # slower call, thousands wait for it, which every page would look up again.
+            # NameContains matches anywhere in a name. Jobs that have not changed, or already wait for Describe, are not
+            # looked up again; there may be thousands.
             changed = [
                 listed
                 for listed in page.jobs
@@ -177,7 +176,7 @@ class Sweep:
             if state != listed.seen:
                 self._changed[listed.name] = listed.seen
         else:
-            # No open attempt stands for it: a Create that was carried out late, or the job of a store that was lost.
+            # The job has no open attempt: its Create was carried out late, or its store was lost.
             row = self._store.stray(listed.name)
             if row is None:
                 self._store.add_stray(listed.name, self.region, self._store.attempt(listed.name), now)
@@ -185,8 +184,8 @@ class Sweep:
                 self._changed[listed.name] = listed.seen
 
     def _look_at(self, names: list[str], now: float) -> None:
-        """Describe as many of these jobs as there are calls for, and store the answers as one effect."""
-        calls = self._outside.limiter.take(self.region, "describe", now, len(names))
+        """Describe as many of these jobs as the token bucket allows, and store the answers together."""
+        calls = self._api.limiter.take(self.region, "describe", now, len(names))
         if not calls:
             raise _Pause
         answers: dict[str, Description | JobNotFound] = {}
@@ -194,8 +193,8 @@ class Sweep:
         try:
             for name in names[:calls]:
                 answers[name] = self._describe(name, now)
-        except Silence:
-            self._outside.limiter.give_back(self.region, "describe", calls - len(answers) - 1, now)
+        except RegionUnavailable:
+            self._api.limiter.give_back(self.region, "describe", calls - len(answers) - 1, now)
             if answers:
                 self._keep(answers, attempts, now)
             raise
@@ -203,14 +202,14 @@ class Sweep:
 
     def _describe(self, name: str, now: float) -> Description | JobNotFound:
         try:
-            return self._outside.answer(self.region, "describe", now, lambda region: region.describe(name))
+            return self._api.answer(self.region, "describe", now, lambda region: region.describe(name))
         except JobNotFound as error:
             return error
 
     def _keep(
         self, answers: Mapping[str, Description | JobNotFound], attempts: Mapping[str, Attempt], now: float
     ) -> None:
-        # The attempts were read before the calls and are unchanged: the fence says that no other process wrote.
+        # The attempts, read before the calls, are unchanged: the fence shows that no other process wrote.
         with self._store.database.transaction("described"):
             record_answer(self._store, self.region, now)
             for name, answer in answers.items():
@@ -224,16 +223,16 @@ class Sweep:
                         keep_last_rate(self._store, name, answer, now)
                 # List and Describe may lag behind Create.
                 elif attempt.sent_s is not None and now - attempt.sent_s >= GONE_S:
-                    reason = f"the service knows the job no more: {answer}"
+                    reason = f"the service no longer knows the job: {answer}"
                     conclude(self._store, attempt, Verdict(ending=ENDINGS["UNKNOWN"], reason=reason), None, now)
         for name in answers:
-            # What was seen when the sweep began is outdated.
+            # The value from the start of the sweep is outdated.
             self._seen.pop(name, None)
             del self._changed[name]
 
 
 class _Pause(Exception):
-    """No call is left: the sweep continues with the next step."""
+    """The token bucket is empty: the sweep continues with the next step."""
 
 
 def apply(store: Store, attempt: Attempt, description: Description, noticed: str, now: float) -> None:
@@ -256,21 +255,21 @@ def apply(store: Store, attempt: Attempt, description: Description, noticed: str
     if moved.interruptions > attempt.interruptions:
         store.explain(moved.task, interruptions_text(moved), now)
     if moved.started_s is not None and attempt.started_s is None:
-        # At its start, not at its end: hours later the place may be in a backoff although it gave instances.
+        # Record this at the job's start: at its end, hours later, the place may be in a backoff of a later refusal.
         record_start(store, moved)
 
 
 class Gauge:
-    """Reads the rate of every running job from CloudWatch, 500 jobs with a call, and adds the rates up."""
+    """Reads the rates of all running jobs from CloudWatch, 500 jobs per call, and adds them up."""
 
-    def __init__(self, store: Store, outside: Outside, *, pause_s: float = GAUGE_S) -> None:
+    def __init__(self, store: Store, api: RegionApi, *, pause_s: float = GAUGE_S) -> None:
         self._store = store
-        self._outside = outside
+        self._api = api
         self._pause_s = pause_s
         self._due_s = float("-inf")
 
     def step(self, now: float) -> None:
-        """Ask every region with running jobs, if the pause is over."""
+        """Read the rates in every region with running jobs, if the pause is over."""
         metric = self._store.grid().rules.rate
         # The second condition is for a clock that was set back.
         if metric is None or now < self._due_s <= now + self._pause_s:
@@ -279,15 +278,15 @@ class Gauge:
         values: dict[str, float] = {}
 
         def ask_all(region: str, jobs: list[tuple[str, str]]) -> None:
-            # Rates are for people to look at: a silent region does not matter.
-            with contextlib.suppress(Silence):
+            # Rates are only displayed, so a region that does not answer is skipped.
+            with contextlib.suppress(RegionUnavailable):
                 for begin in range(0, len(jobs), RATES_PAGE):
                     names = [name for _, name in jobs[begin : begin + RATES_PAGE]]
                     call = functools.partial(lambda names, region: region.rates(names, metric), names)
-                    values.update(self._outside.ask(region, "metrics", now, call))
+                    values.update(self._api.ask(region, "metrics", now, call))
 
         running = self._store.running()
-        self._outside.side_by_side(running, itemgetter(0), ask_all)
+        self._api.side_by_side(running, itemgetter(0), ask_all)
         if running:
             with self._store.database.transaction("rates"):
                 # A program that divides by a time of 0 reports NaN.
@@ -295,9 +294,9 @@ class Gauge:
 
 
 def keep_last_rate(store: Store, name: str, description: Description, now: float) -> None:
-    """Keep the last rate of a job that has ended, as Describe says it, within a transaction."""
+    """Store the last rate of a job that has ended, from Describe's answer, within a transaction."""
     metrics: Sequence[Mapping[str, Any]] = description.answer.get("FinalMetricDataList", ())
-    # The grid is not read for jobs without metrics, which most are.
+    # Most jobs have no metrics: do not read the grid for them.
     metric = store.grid().rules.rate if metrics else None
     final = [item for item in metrics if item["MetricName"] == metric and math.isfinite(item["Value"])]
     if final:

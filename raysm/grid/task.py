@@ -12,9 +12,9 @@ from raysm.errors import InvalidRequest
 from raysm.request.workload import plain
 
 Value: TypeAlias = str | int | float | bool | None
-"""What a column may hold: what JSON, SQL and templates have in common."""
+"""Types of a column's values: those that JSON, SQL and templates share."""
 
-KEY_CHARACTERS = 8
+HASH_CHARACTERS = 8
 """Length of a key's hash in a job's name: with 40 bits, two of 100,000 rows share one in 1 grid of 200."""
 
 MAX_RUNTIME_S = 86_400
@@ -28,7 +28,7 @@ class TaskState(StrEnum):
     """The state of a row."""
 
     WAITING = "waiting"
-    """It has no open attempt, and is to get one."""
+    """It has no open attempt and will get one."""
     PLACED = "placed"
     """It has an open attempt."""
     DONE = "done"
@@ -82,9 +82,9 @@ class Task:
     parameters: Mapping[str, Value] = field(default_factory=dict)
     """The columns that raysm does not know: values for templates, and hyperparameters."""
     region: str | None = None
-    """The region of its data; None is anywhere."""
+    """The region of its data; None means that it may run anywhere."""
     instance_types: tuple[str, ...] = ()
-    """Any of these will do, the best first; empty means the grid's."""
+    """Types that fit, the best first; empty means the grid's."""
     count: int | None = None
     spot: bool | None = None
     image: str | None = None
@@ -131,8 +131,8 @@ class Task:
     def key_hash(self) -> str:
         """A hash of the key for the names of its jobs, in lower-case base 32."""
         number = int.from_bytes(hashlib.sha256(self.key.encode()).digest()[:5], "big")
-        # Digits of our own: base64.b32encode's are upper case, and 1 and l look alike.
-        return "".join("abcdefghijkmnpqrstuvwxyz23456789"[number >> 5 * place & 31] for place in range(KEY_CHARACTERS))
+        # Not base64.b32encode, whose digits are upper case; 1 and l are left out because they look alike.
+        return "".join("abcdefghijkmnpqrstuvwxyz23456789"[number >> 5 * place & 31] for place in range(HASH_CHARACTERS))
 
     @property
     def digest(self) -> str:
@@ -145,7 +145,7 @@ class Task:
             "inputs": dict(self.inputs),
             "checkpoint": self.checkpoint,
             "environment": dict(self.environment),
-            # Only if there are any: rows of grids that are older than manifests keep their digests.
+            # Left out if empty, so that rows recorded before manifests existed keep their digests.
             **({"manifests": dict(self.manifests)} if self.manifests else {}),
         }
         return hashlib.sha256(json.dumps(decisive, sort_keys=True, default=str).encode()).hexdigest()
@@ -185,26 +185,26 @@ class Attempt:
     max_runtime_s: int = 86_400
     """Seconds after which the service stops it; the budget counts them until it has ended."""
     usd_per_hour: float | None = None
-    """On-demand price of one instance, of several types the highest; None is unknown."""
+    """On-demand price of one instance, the highest if there are several types; None is unknown."""
     price_version: str = ""
     calls: int = 0
     """How often Create was called."""
     retry_s: float = 0.0
     """When Create may be called again."""
     is_doubtful: bool = False
-    """Whether the answer to a Create was lost, so that its job may still appear."""
+    """True if the answer to a Create was lost, so that its job may still appear."""
     watch_s: float = 0.0
-    """Until when the job of a refused attempt is looked for, and counted in the budget."""
+    """Time until which a refused attempt's job may appear and counts in the budget."""
     wish: str = ""
-    """Why it is to be stopped: ``user`` or ``patience``; empty if it is not."""
+    """Why it should be stopped: ``user`` or ``patience``; empty if it should not."""
     asked_s: float | None = None
     """When the service was last asked to stop it."""
     seen: str = ""
-    """What List last said of it: Describe is called when that changes."""
+    """Status and time that List last showed; a change causes a call of Describe."""
     choice: str = ""
     """Prices by type, as JSON, while the service chooses one of several types; else empty."""
     interruptions: int = 0
-    """How often its spot capacity was taken back; the service itself restarts it."""
+    """Number of times that its spot capacity was taken back; the service restarts the job each time."""
     interrupted_s: float = 0.0
     """Seconds that it had run at the interruptions."""
 
@@ -247,30 +247,30 @@ class Rules:
     budget_usd: float | None = None
     """Dollars that the grid never exceeds, open jobs counted as if they ran to their limit; None is no limit."""
     move_data: bool = False
-    """Whether a row may run in another region than its data, which are then read and paid for across regions."""
+    """True allows a row to run in another region than its data; reading them across regions then costs money."""
     any_type: bool = False
-    """Whether the service chooses among several instance types within one job (InstancePreferences); otherwise the grid
-    tries them, a job for each. On demand only."""
+    """True lets the service choose among several instance types within one job (InstancePreferences), on demand only;
+    False tries the types one after the other, a job for each."""
     write_back: bool = False
-    """Whether the states of the rows are written to the database that the rows come from."""
+    """True writes the states of the rows to the database that the rows come from."""
     rate: str | None = None
-    """Name of the metric that says how much work a job does in a second, all of its instances together:
-    ``images_per_s``, as the program reports it (``raysm.report(images_per_s=750)``) or a metric definition of that name
-    finds it. The grid adds them up. None is not measured."""
+    """Name of a metric of work per second of a whole job, for example ``images_per_s``: the program reports it
+    (``raysm.report(images_per_s=750)``), or a metric definition of that name finds it. The grid adds up the jobs'
+    rates. None measures nothing."""
     brake: int = 3
-    """The grid pauses if its first ends, so many, are all failures with the same reason; 0 is never."""
+    """The grid pauses if this many of its first jobs all failed with the same reason; 0 disables this."""
     give_up_s: float = 86_400.0
-    """Seconds after which a waiting row fails while no place takes anything: each place only refuses, or its region
-    does not answer, and no job of the grid runs there."""
+    """Seconds after which a waiting row fails if none of its places takes jobs: each refuses all jobs or is in a
+    region that does not answer, and no job of the grid runs there."""
     patience_s: float = 3_600.0
     """Seconds that a job waits for its instances before it is sent elsewhere."""
 
     def __post_init__(self) -> None:
         """Check the values."""
-        for name, least in (("parallel", 1), ("retries", 0), ("brake", 0), ("give_up_s", 0), ("patience_s", 1)):
+        for name, minimum in (("parallel", 1), ("retries", 0), ("brake", 0), ("give_up_s", 0), ("patience_s", 1)):
             # "not >=" also refuses NaN.
-            if not getattr(self, name) >= least:
-                raise InvalidRequest(f"Rules({name}=…) must be at least {least}, got {getattr(self, name)}")
+            if not getattr(self, name) >= minimum:
+                raise InvalidRequest(f"Rules({name}=…) must be at least {minimum}, got {getattr(self, name)}")
         if self.rate is not None and not 1 <= len(self.rate) <= 255:
             raise InvalidRequest(f"Rules(rate=…) must be the name of a metric, 1 to 255 characters, got {self.rate!r}")
         if self.budget_usd is not None and not self.budget_usd > 0:
@@ -291,7 +291,7 @@ class Difference:
     key: str
     state: TaskState
     changes: Mapping[str, tuple[Any, Any]]
-    """The recorded value and the source's, by column; None where one of them has none."""
+    """The recorded value and the source's, by column; None if a value is missing."""
 
     @property
     def is_taken(self) -> bool:
@@ -321,7 +321,7 @@ def differences(old: Task, new: Task) -> dict[str, tuple[Any, Any]]:
         if each.name in PREFIXES:
             for name in sorted({*before, *after}):
                 was, now = before.get(name), after.get(name)
-                # A CSV has "0.1" where a list has 0.1: the job gets the same text.
+                # A CSV has "0.1" and a list 0.1, but the job gets the same text.
                 if was != now and (None in (was, now) or str(was) != str(now)):
                     columns.append((PREFIXES[each.name] + name, was, now))
         elif each.name != "position" and before != after:

@@ -153,7 +153,7 @@ def test_a_task_that_no_place_can_take_is_impossible_with_each_places_reason(tmp
     bench = Bench(tmp_path, tasks=tasks)
     bench.run()
     assert bench.states() == {"done": 1, "impossible": 1}
-    assert "ml.m5.large in us-east-1: its data lie in ap-south-1" in bench.store.task("b").reason
+    assert "ml.m5.large in us-east-1: its data are in ap-south-1" in bench.store.task("b").reason
 
 
 def test_a_quota_that_a_refusal_names_is_learned_and_never_exceeded_again(tmp_path):
@@ -289,7 +289,7 @@ def test_a_budget_that_is_used_up_pauses_the_grid_and_says_so(tmp_path):
     assert bench.store.grid().state == "paused"
     assert re.match(
         r"the budget of \$2.50 does not allow a further job: row 'row-\d' may take \$2.00 \(2 h at most in "
-        r"ml.m5.large in us-east-1\), and \$\d.\d\d are left; raise it, say a smaller max_runtime_s, or stop",
+        r"ml.m5.large in us-east-1\), and \$\d.\d\d are left; raise the budget, lower max_runtime_s, or stop",
         bench.store.grid().why,
     )
     assert bench.store.money(bench.clock.now).spent_usd <= 2.5

@@ -46,10 +46,10 @@ def test_calls_are_on_their_way_at_the_same_time():
     turns, both = Turns(), threading.Barrier(2)
 
     def work():
-        with turns.away():
+        with turns.released():
             both.wait(DEADLINE_S)
 
-    turns.each([work, work])
+    turns.run([work, work])
     assert not both.broken
 
 
@@ -58,7 +58,7 @@ def test_all_else_is_done_one_after_the_other():
 
     def work():
         for _ in range(5):
-            with turns.away():
+            with turns.released():
                 all_there.wait(DEADLINE_S)
             inside.append(1)
             # Long enough for another one to come in, if it were let in.
@@ -66,7 +66,7 @@ def test_all_else_is_done_one_after_the_other():
             most.append(len(inside))
             inside.pop()
 
-    turns.each([work] * 3)
+    turns.run([work] * 3)
     assert most == [1] * 15
 
 
@@ -74,23 +74,23 @@ def test_where_one_fails_the_others_end_before_their_next_call():
     turns, failed, ended = Turns(), threading.Event(), []
 
     def fail():
-        with turns.away():
+        with turns.released():
             pass
         failed.set()
         raise ValueError("the first")
 
     def go_on():
         try:
-            with turns.away():
+            with turns.released():
                 failed.wait(DEADLINE_S)
-            with turns.away():
+            with turns.released():
                 ended.append("called")
         except CancelledError:
             ended.append("cancelled")
             raise
 
     with pytest.raises(ValueError, match="the first"):
-        turns.each([go_on, fail])
+        turns.run([go_on, fail])
     assert ended == ["cancelled"]
 
 

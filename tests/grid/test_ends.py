@@ -69,7 +69,7 @@ def test_a_row_whose_instances_are_taken_away_each_time_is_not_paid_for_without_
     bench.run()
     assert bench.states() == {"done": 1, "failed": 1}
     assert len(bench.store.attempts("row-0")) == ENDINGS["CAPACITY"].max_started == 8
-    assert "8 jobs ended like this after they had got their instances" in bench.store.task("row-0").reason
+    assert "8 jobs ended like this after their instances had started" in bench.store.task("row-0").reason
 
 
 def test_of_a_row_that_was_asked_for_again_the_jobs_before_do_not_count(tmp_path):

@@ -63,7 +63,7 @@ def test_a_slow_place_is_passed_over_once_the_others_will_have_done_all_that_wai
     assert (choice.offer and choice.offer.place.region) == region
     if region is None:
         assert choice.again_s == 60
-        assert "will have done all that waits" in choice.reasons[str(EAST)]
+        assert "faster places will finish all waiting rows" in choice.reasons[str(EAST)]
 
 
 def test_what_has_just_ended_in_a_fast_place_is_room_for_the_next():

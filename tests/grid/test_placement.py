@@ -55,7 +55,7 @@ def test_data_stay_at_home_unless_they_may_move_and_then_their_way_is_paid():
     home = Task(key="a", region=IRELAND, expected_s=3600, input_bytes=10**12)
     choice = choose(offers, home)
     assert choice.offer.place.region == IRELAND
-    assert choice.reasons[str(place(EAST))] == "its data lie in eu-west-1, and move_data is not allowed"
+    assert choice.reasons[str(place(EAST))] == "its data are in eu-west-1, and move_data is not allowed"
     # A TB costs 20 dollars, of which an hour at a third of the price saves two.
     assert choose(offers, home, move_data=True).offer.place.region == IRELAND
     small = Task(key="a", region=IRELAND, expected_s=3600, input_bytes=10**9)
@@ -95,7 +95,7 @@ def test_a_short_wait_for_a_far_cheaper_place_is_worth_it():
 @pytest.mark.parametrize(
     ("task", "why"),
     [
-        (Task(key="a", region=WEST), "its data lie in us-west-2"),
+        (Task(key="a", region=WEST), "its data are in us-west-2"),
         (Task(key="a", instance_types=(P4,)), "the row asks for ml.p4d.24xlarge"),
         (Task(key="a", spot=True), "the row says spot=True"),
         (Task(key="a", region=EAST, instance_types=(G5,), spot=False), None),

@@ -137,7 +137,7 @@ def test_places_dollars_and_hours_of_rows_that_say_how_long_they_take():
 def test_of_spot_the_range_is_from_nine_tenths_saved_to_nothing():
     made = plan(grid({"expected_s": 3600}, markets=(True,)))
     assert made.usd == (pytest.approx(0.2), 2.0)
-    assert any("SageMaker publishes no price" in note for note in made.notes)
+    assert any("SageMaker publishes no spot prices" in note for note in made.notes)
 
 
 def test_rows_without_a_time_cost_what_nobody_knows_and_at_most_their_limit():
@@ -199,7 +199,7 @@ def test_a_row_that_can_run_nowhere_says_why():
     made = plan(grid({"count": 9}, {"region": "eu-west-1"}, {"expected_s": 5}), quotas)
     assert [each.task.key for each in made.impossible] == ["k0", "k1"]
     assert "the quota leaves 4" in next(iter(made.impossible[0].reasons.values()))
-    assert "its data lie in eu-west-1" in next(iter(made.impossible[1].reasons.values()))
+    assert "its data are in eu-west-1" in next(iter(made.impossible[1].reasons.values()))
 
 
 def test_a_row_that_cannot_be_a_job_is_refused_with_its_column():

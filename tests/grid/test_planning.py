@@ -128,7 +128,7 @@ def test_quotas_are_read_in_every_region_that_lists_them():
 def test_quotas_that_cannot_be_read_are_said_and_count_as_none():
     quotas, (note,) = quotas_in(Regions(error=ServiceError("AccessDenied", code="AccessDenied")))
     assert quotas == {}
-    assert "the quotas are not known, and count as none: AccessDenied" in note
+    assert "the quotas are unknown, and the plan assumes none: AccessDenied" in note
 
 
 def request(tmp_path, target, rows, **more):

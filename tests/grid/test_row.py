@@ -14,7 +14,7 @@ import raysm
 from raysm.client.service import Service
 from raysm.contract.result import MANIFEST, Manifest, ResultFile
 from raysm.errors import InvalidRequest, ServiceError
-from raysm.grid.row import BATCH, COLUMNS, TABLE, make_table, row_result, rows_of, write_back, write_tables
+from raysm.grid.row import COLUMNS, TABLE, WRITE_BATCH, make_table, row_result, rows_of, write_back, write_tables
 from raysm.grid.rows.databases import database_of
 from raysm.grid.store import Store
 from raysm.grid.task import Attempt, AttemptState, Rules, Task, TaskState
@@ -298,7 +298,7 @@ def test_two_grids_share_a_table_and_a_long_reason_is_cut(store, database, tmp_p
         write_back(each, database)
     other.database.close()
     assert [(row["grid"], len(row["reason"])) for row in rows(database)] == [("drives", 1024), ("others", 1024)]
-    assert BATCH > 1
+    assert WRITE_BATCH > 1
 
 
 def test_a_row_that_is_done_has_its_last_job_and_all_of_its_dollars(tmp_path):

@@ -311,7 +311,7 @@ def test_without_its_lease_a_grid_waits_and_sends_nothing(bench, caplog):
     bench.fake.service.client("s3").put_object = unreachable
     assert running.step(bench.now) == UNREACHABLE_S
     assert bench.sent == []
-    assert "nothing is sent meanwhile" in caplog.text
+    assert "nothing is sent until this is solved" in caplog.text
     bench.fake.service.client("s3").put_object = put_object
     bench.run(running)
     assert running.store.states() == {"done": 2}

@@ -9,7 +9,7 @@ from raysm.client.job.description import Status
 from raysm.errors import ServiceError
 from raysm.grid.database import Turns
 from raysm.grid.limiter import RATES, Limiter, Rate
-from raysm.grid.region import LATEST, Outside, ServiceRegion, Silence, token_of
+from raysm.grid.region import LEAD_CALLS, RegionApi, RegionUnavailable, ServiceRegion, token_of
 from raysm.grid.sending import SENDS, send_owed
 from raysm.grid.task import Attempt, AttemptState, Rules, Task
 from tests.support.grid_regions import SECRET, preparing
@@ -21,11 +21,11 @@ __all__: list[str] = []
 
 
 @pytest.fixture
-def outside():
+def api():
     limiter = Limiter(":memory:", {"list": Rate(per_s=1), "create": Rate(per_s=1)})
-    outside = Outside({"r": object()}, limiter, POINTS.append, Turns())
+    api = RegionApi({"r": object()}, limiter, POINTS.append, Turns())
     POINTS.clear()
-    yield outside
+    yield api
     limiter.close()
 
 
@@ -39,26 +39,26 @@ def raising(error):
     return call
 
 
-def test_a_throttled_call_is_silence_and_slows_the_bucket(outside):
-    with pytest.raises(Silence):
-        outside.ask("r", "list", 0.0, raising(ServiceError("Rate exceeded", code="ThrottlingException")))
-    assert outside.limiter.wait_s("r", "list", 0.0) == pytest.approx(2.0)
+def test_a_throttled_call_is_silence_and_slows_the_bucket(api):
+    with pytest.raises(RegionUnavailable):
+        api.ask("r", "list", 0.0, raising(ServiceError("Rate exceeded", code="ThrottlingException")))
+    assert api.limiter.wait_s("r", "list", 0.0) == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize("error", [ServiceError("lost", is_transient=True), ServiceError("no", code="AccessDenied")])
-def test_a_region_that_cannot_be_reached_or_lets_nobody_in_is_silent(outside, error):
-    with pytest.raises(Silence) as silence:
-        outside.ask("r", "list", 0.0, raising(error))
-    assert silence.value.reason == str(error)
+def test_a_region_that_cannot_be_reached_or_lets_nobody_in_is_silent(api, error):
+    with pytest.raises(RegionUnavailable) as raised:
+        api.ask("r", "list", 0.0, raising(error))
+    assert raised.value.reason == str(error)
 
 
 def test_a_create_that_took_a_while_counts_from_its_answer():
     moments = iter([100.0, 103.0])
     limiter = Limiter(":memory:", {"create": Rate(per_s=1, burst=1)}, moment=lambda: next(moments))
-    outside = Outside({"r": object()}, limiter, POINTS.append, Turns())
-    outside.begin(50.0)
+    api = RegionApi({"r": object()}, limiter, POINTS.append, Turns())
+    api.begin(50.0)
     assert limiter.take("r", "create", 50.0) == 1
-    outside.create("r", lambda region: None)
+    api.create("r", lambda region: None)
     assert limiter.wait_s("r", "create", 53.0) == pytest.approx(1.0)
     limiter.close()
 
@@ -67,21 +67,21 @@ def test_who_takes_a_while_to_call_sets_out_for_the_next_one_so_much_earlier():
     # Each waited for its token, and then took two seconds to get there: of five seconds a call it used seven.
     now = [100.0]
     limiter = Limiter(":memory:", {"create": Rate(per_s=0.2, burst=1)}, moment=lambda: now[0])
-    outside = Outside({"r": object()}, limiter, POINTS.append, Turns())
+    api = RegionApi({"r": object()}, limiter, POINTS.append, Turns())
 
     def call(region):
         now[0] += 2.0
         answered.append(now[0])
 
     answered = []
-    for _ in range(LATEST + 3):
-        outside.begin(now[0])
+    for _ in range(LEAD_CALLS + 3):
+        api.begin(now[0])
         assert limiter.take("r", "create", now[0]) == 1
-        outside.create("r", call)
+        api.create("r", call)
         now[0] += limiter.wait_s("r", "create", now[0]) + 1e-6
     pauses = [after - before for before, after in zip(answered, answered[1:], strict=False)]
     # Not by the first ones: one that was quick by chance would have its followers come too early.
-    assert pauses == [pytest.approx(7, abs=0.01)] * (LATEST - 1) + [pytest.approx(5, abs=0.01)] * 3
+    assert pauses == [pytest.approx(7, abs=0.01)] * (LEAD_CALLS - 1) + [pytest.approx(5, abs=0.01)] * 3
     limiter.close()
 
 
@@ -192,7 +192,7 @@ def test_what_is_to_be_stopped_is_not_sent_any_more(tmp_path):
     one = refusing_bench(tmp_path, THROTTLED)
     one.store.database.connection.execute("UPDATE attempt SET wish = 'user'")
     calls = one.regions["us-east-1"].calls["create"]
-    send_owed(one.store, one.controller._outside, (), one.clock.now + 600)
+    send_owed(one.store, one.controller._api, (), one.clock.now + 600)
     assert one.regions["us-east-1"].calls["create"] == calls
 
 

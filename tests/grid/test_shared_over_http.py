@@ -93,7 +93,7 @@ def test_while_one_runs_it_another_one_is_told_so_and_can_have_it_stop(tmp_path)
     with embedded(tmp_path / "aws", SCENARIO) as home, controller(tmp_path / "here", home, "holds") as first:
         assert first.stdout.readline() == "open\n"
         grid = EmbeddedGrid(home, REGIONS)
-        with on_machine(tmp_path / "there"), pytest.raises(LeaseLost, match="it lets go when it ends"):
+        with on_machine(tmp_path / "there"), pytest.raises(LeaseLost, match="try again when it has ended"):
             grid.open(grid.request(ROWS, shared=True))
         handle = attach_grid("grid", grid.target)
         assert handle.status().state == "open"

@@ -5,7 +5,7 @@ import pytest
 from raysm.grid.conclusion import conclude
 from raysm.grid.endings import ENDINGS, Verdict
 from raysm.grid.limiter import Rate
-from raysm.grid.stopping import ask_to_stop, left_regions, wish_all, wish_impatient
+from raysm.grid.stopping import ask_to_stop, left_regions, mark_all_to_stop, mark_overdue_to_stop
 from raysm.grid.task import AttemptState
 from tests.support.grid_world import CAPACITY_ERROR, LOST, Behaviour
 from tests.support.grids import Bench
@@ -82,7 +82,7 @@ def test_what_ran_out_of_time_there_says_where_its_checkpoints_lie(tmp_path):
     bench.run()
     assert bench.states() == {"impossible": 1}
     reason = bench.store.task("row-0").reason
-    assert f"what it has saved lies in {LEFT}, which was taken out of the grid" in reason
+    assert f"its checkpoints are in {LEFT}, which was removed from the grid" in reason
     assert "raysm grid retry" in reason
 
 
@@ -113,10 +113,10 @@ def test_a_grid_whose_regions_all_have_ended_has_left_none(tmp_path):
 def test_who_was_asked_is_asked_again_only_after_a_while(tmp_path):
     bench = Bench(tmp_path, rows=1)
     bench.step()
-    wish_all(bench.store, bench.clock.now)
+    mark_all_to_stop(bench.store, bench.clock.now)
     region = bench.regions["us-east-1"]
     for seconds in (0, 5, 119):
-        ask_to_stop(bench.store, bench.controller._outside, bench.clock.now + seconds)
+        ask_to_stop(bench.store, bench.controller._api, bench.clock.now + seconds)
     assert region.calls["stop"] == 1
 
 
@@ -137,7 +137,7 @@ def test_a_job_that_runs_is_not_impatiently_stopped(tmp_path):
     bench = Bench(tmp_path, rows=1, regions={"us-east-1": Behaviour(run_s=50_000)})
     while bench.clock.now < 1_800_000_000 + 10_000:
         bench.step()
-    wish_impatient(bench.store, bench.controller._sweeps.values(), bench.clock.now)
+    mark_overdue_to_stop(bench.store, bench.controller._sweeps.values(), bench.clock.now)
     (attempt,) = bench.store.open_attempts()
     assert (attempt.state, attempt.wish) == (AttemptState.RUNNING, "")
 
@@ -147,9 +147,9 @@ def test_what_no_call_was_left_for_is_asked_as_soon_as_there_is_one(tmp_path):
     bench = Bench(tmp_path, rows=4, regions={"r": Behaviour()}, rates=rates | {"stop": Rate(per_s=0.5, burst=1)})
     while len(bench.store.open_attempts()) < 4:
         bench.step()
-    wish_all(bench.store, bench.clock.now)
-    outside, now = bench.controller._outside, bench.clock.now
-    assert ask_to_stop(bench.store, outside, now) == pytest.approx(now + 2)
+    mark_all_to_stop(bench.store, bench.clock.now)
+    api, now = bench.controller._api, bench.clock.now
+    assert ask_to_stop(bench.store, api, now) == pytest.approx(now + 2)
     for later_s in (2, 4, 6):
-        last = ask_to_stop(bench.store, outside, now + later_s)
+        last = ask_to_stop(bench.store, api, now + later_s)
     assert (last, bench.regions["r"].calls["stop"]) == (None, 4)

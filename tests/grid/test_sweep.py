@@ -196,7 +196,7 @@ def test_a_job_that_the_service_knows_no_more_is_taken_for_gone_only_after_a_whi
     while bench.store.attempts()[0].state is not AttemptState.ENDED:
         bench.step()
     assert bench.clock.now - sent_s >= 899
-    assert "knows the job no more" in bench.store.attempts()[0].reason
+    assert "no longer knows the job" in bench.store.attempts()[0].reason
 
 
 def test_list_is_read_no_further_than_to_the_oldest_job_that_is_open(tmp_path):

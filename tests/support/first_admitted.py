@@ -37,7 +37,7 @@ class FirstAdmitted:
 def _refusal(task, offer, market):
     place = offer.place
     if task.region not in (None, place.region):
-        return f"its data lie in {task.region}"
+        return f"its data are in {task.region}"
     if task.instance_types and place.instance_type not in task.instance_types:
         return f"the row asks for {', '.join(task.instance_types)}"
     if task.spot not in (None, place.spot):

@@ -1,1 +1,1 @@
-"""The controller of a grid as one job of AWS Batch: what is asked for, what it is given, how it goes on."""
+"""Grids by AWS Batch: the controller as one Batch job, and rows as children of an array job."""

@@ -1,7 +1,7 @@
-"""Rows of a grid sent as jobs by the children of an AWS Batch array, without store or controller.
+"""Send rows of a grid from the children of an AWS Batch array, without store or controller.
 
-A job's name is a function of the request and the row, so that a child that Batch starts again finds what it has sent.
-If the job of an earlier try has failed, the next one has the next number, as a controller's attempts have.
+A job's name is derived from the request and the row, so that a child that Batch starts again finds the jobs that it has
+sent. If an earlier job of a row has failed, the next job has the next number, like a controller's attempts.
 """
 
 import base64
@@ -30,7 +30,7 @@ RUN_CHARACTERS = 6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowJob:
-    """A row, its job, and whether the job was sent now or by an earlier try."""
+    """A row and its job; ``is_new`` is False if an earlier try has sent the job."""
 
     task: Task
     region: str
@@ -52,13 +52,13 @@ class RowJobs:
         self._services: Services = functools.lru_cache(services)
 
     def send(self, task: Task) -> RowJob:
-        """Send a row, unless a job of it runs or is done.
+        """Send a row, unless it has a job that runs or is done.
 
         Raises:
             InvalidRequest: The row is invalid.
             ServiceError: The service refuses it, or does not answer.
         """
-        # The row's own region first: it is where its data lie.
+        # The row's own region first, since its data are there.
         region = task.region or next(iter(self._request.regions), None)
         region = region or own_region(self._request.template.target, self._services)
         if region is None:
@@ -73,10 +73,10 @@ class RowJobs:
                 job = attach(attempt.name, service)
             except JobNotFound:
                 make = preparing(self._request.template, grid, self._secret(service), self._services)
-                # The payload stays if the answer is lost: the next try makes this very call.
+                # Keep the payload if the answer is lost: the next try repeats this call.
                 job = make(task, attempt).send(leaves_payload=True)
                 return RowJob(task=task, region=region, job=job, is_new=True)
-            # Read once: it may change between two reads.
+            # Read once, since it may change between two reads.
             status = job.status
             if not status.is_terminal or status is Status.COMPLETED:
                 return RowJob(task=task, region=region, job=job, is_new=False)
@@ -92,7 +92,7 @@ class RowJobs:
             number=number,
             name=grid.job_name(task, number),
             region=region,
-            # To choose among several types takes a controller.
+            # Only a controller chooses among several types.
             instance_type=types[0],
             count=task.count or self._request.count,
             spot=self._request.markets[0] if task.spot is None else task.spot,
@@ -104,7 +104,7 @@ class RowJobs:
         digest = hashlib.sha256(f"{self._request.name}\n{template}".encode()).digest()
         return GridRecord(
             name=self._request.name,
-            # Not random: the children of an array share nothing.
+            # Not random, since the children of an array must derive the same names.
             run=base64.b32encode(digest).decode().lower()[:RUN_CHARACTERS],
             state="open",
             why="",
@@ -117,7 +117,7 @@ class RowJobs:
         )
 
     def _secret(self, service: Service) -> str:
-        """Return the secret that jobs' tokens are derived from: the first child in a region writes it to the bucket."""
+        """Return the secret from which tokens are derived; the first child in a region writes it to the bucket."""
         objects = objects_of(self._request.name, service, self._request.template.output_kms_key)
         path = path_of(self._request.name)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -130,13 +130,13 @@ def slice_of(tasks: list[Task], index: int, per_child: int) -> Iterator[Task]:
     """Yield the rows of the child with an index, from 0.
 
     Raises:
-        InvalidRequest: It has none: a child without work would look like a success.
+        InvalidRequest: The child has no rows; without the error it would look like a success.
     """
     first = index * per_child
     if not 0 <= first < len(tasks):
         children = -(-len(tasks) // per_child)
         raise InvalidRequest(
-            f"there are no rows for index {index}: {len(tasks)} rows, {per_child} a child, are an array of {children} "
-            f"(indices 0 to {children - 1})"
+            f"there are no rows for index {index}: {len(tasks)} rows with {per_child} per child need an array of "
+            f"{children} (indices 0 to {children - 1})"
         )
     yield from tasks[first : first + per_child]

@@ -1,4 +1,4 @@
-"""A job of AWS Batch that runs a grid's controller: what the user asks for, its definition, submission and status."""
+"""A job of AWS Batch that runs a grid's controller: its options, definition, submission and status."""
 
 import functools
 import json
@@ -25,8 +25,8 @@ from raysm.request.codec import from_json, to_json
 DEFINITION = "raysm-grid-controller"
 """Name of the job definition that raysm registers by default."""
 
-MOST_ATTEMPTS = 10
-"""Limit of Batch: https://docs.aws.amazon.com/batch/latest/APIReference/API_RetryStrategy.html"""
+MAX_ATTEMPTS = 10
+"""Limit of AWS Batch: https://docs.aws.amazon.com/batch/latest/APIReference/API_RetryStrategy.html"""
 
 NAME = re.compile(r"arn:[\w:/.-]+|[A-Za-z0-9][\w-]{0,127}")
 REVISION = re.compile(r"(arn:[\w:/.-]+|[A-Za-z0-9][\w-]{0,127})(:\d+)?")
@@ -40,55 +40,53 @@ class ControllerJob:
     Either ``job_definition`` names an existing one, or raysm registers one with ``image`` and ``job_role``.
 
     Raises:
-        InvalidRequest: A name or a role is invalid, roles are given without an image, or a public address without
-            Fargate.
+        InvalidRequest: A name or a role is invalid, a role is given without an image, or a public address without
+            ``execution_role``.
     """
 
     job_queue: str
-    """Name or ARN of the job queue, of EC2 or Fargate, not of training jobs."""
+    """Name or ARN of the job queue, which must be of EC2 or Fargate."""
     job_definition: str | None = None
-    """Name, ``NAME:REVISION`` or ARN; None is ``raysm-grid-controller``."""
+    """Name, ``NAME:REVISION`` or ARN; None means ``raysm-grid-controller``."""
     image: str | None = None
-    """URI of an image with raysm, for example of ``containers/Dockerfile.batch``; None is that of the definition."""
+    """URI of an image with raysm, for example of ``containers/Dockerfile.batch``; None takes the definition's."""
     job_role: str | None = None
-    """ARN of the role by which the controller sends jobs (``jobRoleArn`` of a definition that raysm registers)."""
+    """ARN of the role with which the controller sends jobs, the ``jobRoleArn`` of a definition that raysm registers."""
     execution_role: str | None = None
-    """ARN of the role by which Fargate pulls the image (``executionRoleArn``); None for a queue of EC2."""
+    """ARN of the role with which Fargate pulls the image (``executionRoleArn``); None for a queue of EC2."""
     assign_public_ip: bool = False
-    """Whether the controller has a public address (``networkConfiguration``): in a public subnet of Fargate it reaches
-    neither the image nor SageMaker without."""
-    attempts: int = MOST_ATTEMPTS
-    """How often Batch starts it at most: a controller whose host is lost is started again."""
+    """True gives the controller a public address (``networkConfiguration``). In a public subnet of Fargate it needs one
+    to reach its image and SageMaker."""
+    attempts: int = MAX_ATTEMPTS
+    """Most starts by Batch, which starts a controller again if its host is lost."""
 
     def __post_init__(self) -> None:
-        """Check the fields, since Batch would say "ClientException" after the grid was made."""
+        """Check the fields, since Batch would refuse them with "ClientException" after the grid was created."""
         if not NAME.fullmatch(self.job_queue):
-            raise InvalidRequest(f"the job queue of a controller is named by its name or ARN, got {self.job_queue!r}")
+            raise InvalidRequest(f"job_queue must be the name or ARN of a job queue, got {self.job_queue!r}")
         if self.job_definition is not None and not REVISION.fullmatch(self.job_definition):
-            raise InvalidRequest(
-                f"a job definition is named by its name, NAME:REVISION or ARN, got {self.job_definition!r}"
-            )
+            raise InvalidRequest(f"job_definition must be a name, NAME:REVISION or ARN, got {self.job_definition!r}")
         for name, role in (("job_role", self.job_role), ("execution_role", self.execution_role)):
             if role is not None and not ROLE.fullmatch(role):
-                raise InvalidRequest(f"{name} is the ARN of a role, arn:aws:iam::ACCOUNT:role/NAME, got {role!r}")
+                raise InvalidRequest(f"{name} must be the ARN of a role, arn:aws:iam::ACCOUNT:role/NAME, got {role!r}")
             if role is not None and self.image is None:
                 raise InvalidRequest(
-                    f"{name} is of a definition that raysm registers, which needs an image too; one that there is has "
-                    "roles of its own"
+                    f"{name} is for a job definition that raysm registers, which also needs an image; an existing "
+                    "definition has its own roles"
                 )
         if self.assign_public_ip and self.execution_role is None:
             raise InvalidRequest(
-                "assign_public_ip is of a controller on Fargate, and there is no execution_role, by which it brings "
-                "the image: give it too; on EC2 the subnet decides"
+                "assign_public_ip is for a controller on Fargate, which needs an execution_role to pull the image: "
+                "give both; on EC2 the subnet decides"
             )
-        # Batch never changes a revision, so that this one could not get the image.
+        # Batch never changes a revision, so the revision cannot get the image.
         if self.image is not None and ":" in (self.job_definition or ""):
             raise InvalidRequest(
-                f"the image {self.image!r} is of a definition that raysm registers, and {self.job_definition!r} is one "
-                "that there is: give a name without a revision, or leave the image out"
+                f"the image {self.image!r} needs a definition that raysm registers, but {self.job_definition!r} is an "
+                "existing revision: give a name without a revision, or leave the image out"
             )
-        if not 1 <= self.attempts <= MOST_ATTEMPTS:
-            raise InvalidRequest(f"attempts of a controller are 1 to {MOST_ATTEMPTS}, got {self.attempts}")
+        if not 1 <= self.attempts <= MAX_ATTEMPTS:
+            raise InvalidRequest(f"attempts must be 1 to {MAX_ATTEMPTS}, got {self.attempts}")
 
     @property
     def definition(self) -> str:
@@ -99,12 +97,12 @@ class ControllerJob:
 # -- queue and definition
 
 VCPUS, MEMORY_MIB = "1", "2048"
-"""Resources of a definition that raysm registers. A controller mostly waits, and has 100 MB for 100,000 rows."""
+"""Resources of a definition that raysm registers. A controller mostly waits, and uses 100 MB for 100,000 rows."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Definition:
-    """A job definition: its name, its containerProperties, and the call that registers it, or None."""
+    """A job definition: its name, its containerProperties, and the call that registers it; None if it exists."""
 
     name: str
     container: Mapping[str, Any]
@@ -131,29 +129,31 @@ def check_queue(job: ControllerJob, service: Service) -> None:
     """Check that the queue runs controllers.
 
     Raises:
-        InvalidRequest: There is none of this name, it is for training jobs, or it is disabled.
+        InvalidRequest: The queue does not exist, is for training jobs, or is disabled.
         ServiceError: Batch does not answer.
     """
     queues = service.call("batch", "describe_job_queues", jobQueues=[job.job_queue])["jobQueues"]
     where = f"the job queue {job.job_queue!r} in {service.region}"
     if not queues:
-        raise InvalidRequest(f"there is no such thing as {where}; aws batch describe-job-queues lists those there")
+        raise InvalidRequest(f"{where} does not exist; aws batch describe-job-queues lists the existing ones")
     (queue,) = queues
     if not queue.get("computeEnvironmentOrder"):
         raise InvalidRequest(
-            f"{where} is for training jobs, and runs no programs: name one of EC2 or Fargate as --job-queue"
+            f"{where} is for training jobs and cannot run a controller: give a queue of EC2 or Fargate as --job-queue"
         )
     if queue["state"] != "ENABLED":
-        raise InvalidRequest(f"{where} is {queue['state']}; enable it, or name another --job-queue")
+        raise InvalidRequest(f"{where} is {queue['state']}; enable it, or give another --job-queue")
     if queue.get("schedulingPolicyArn"):
-        raise InvalidRequest(f"{where} has a scheduling policy, and a controller no share; name one without")
+        raise InvalidRequest(
+            f"{where} has a scheduling policy, for which a controller has no share; give a queue without one"
+        )
 
 
 def definition_of(job: ControllerJob, service: Service) -> Definition:
     """Return the definition of a controller: an existing one, or one to register.
 
     Raises:
-        InvalidRequest: There is none and no image to register one, it runs no single container, or it has no role.
+        InvalidRequest: It does not exist and there is no image to register one, it has no container, or it has no role.
         ServiceError: Batch does not answer.
     """
     name = job.definition
@@ -164,37 +164,37 @@ def definition_of(job: ControllerJob, service: Service) -> Definition:
         return _of_image(job, latest, service)
     if latest is None:
         raise InvalidRequest(
-            f"there is no active job definition {name!r} in {service.region}, and no image to register one of: name "
-            "one that there is (--job-definition), or an image with raysm, and its role (--job-image, --job-role)"
+            f"there is no active job definition {name!r} in {service.region}, and no image to register one: give an "
+            "existing one (--job-definition), or an image with raysm and its role (--job-image, --job-role)"
         )
     container = latest.get("containerProperties")
     if not container:
-        raise InvalidRequest(f"the job definition {name!r} has no containerProperties: a controller is one container")
+        raise InvalidRequest(
+            f"the job definition {name!r} has no containerProperties; a controller needs exactly one container"
+        )
     if service.target.is_billed and not container.get("jobRoleArn"):
         raise InvalidRequest(
-            f"the job definition {name!r} has no jobRoleArn, and its controller could send no job: register "
-            "it with a role that may do what raysm doctor --on aws --role ROLE --policy user prints"
+            f"the job definition {name!r} has no jobRoleArn, which its controller needs to send jobs: register it "
+            "with a role that has the policy of raysm doctor --on aws --role ROLE --policy user"
         )
     return Definition(name=name, container=container)
 
 
 def _of_image(job: ControllerJob, latest: Mapping[str, Any] | None, service: Service) -> Definition:
     if service.target.is_billed and job.job_role is None:
-        raise InvalidRequest(
-            "a controller sends jobs by a role of its own: name it beside the image, --job-role ARN (job_role)"
-        )
+        raise InvalidRequest("a controller sends jobs with its own role: give --job-role ARN (job_role) with the image")
     roles = {"jobRoleArn": job.job_role, "executionRoleArn": job.execution_role}
     container: dict[str, Any] = {
         "image": job.image,
-        # Each job overrides it with its grid.
+        # Each job overrides the command with its grid.
         "command": ["python3", "-m", "raysm", "grid", "take-up", "--help"],
         "resourceRequirements": [{"type": "VCPU", "value": VCPUS}, {"type": "MEMORY", "value": MEMORY_MIB}],
         **{name: role for name, role in roles.items() if role is not None},
     }
-    # EC2 refuses it. On Fargate it is always stated, since a definition with an address differs from one without.
+    # EC2 refuses networkConfiguration. On Fargate it is always set, so that definitions with and without differ.
     if job.execution_role is not None:
         container["networkConfiguration"] = {"assignPublicIp": "ENABLED" if job.assign_public_ip else "DISABLED"}
-    # Not a new revision for each grid.
+    # Reuse the latest revision instead of registering one for each grid.
     if latest is not None and container.items() <= (latest.get("containerProperties") or {}).items():
         return Definition(name=job.definition, container=container)
     registration = {
@@ -235,7 +235,7 @@ class SentController:
         return (str(jobs[0]["status"]), str(jobs[0].get("statusReason") or "")) if jobs else ("", "")
 
     def is_open(self, service: Service) -> bool:
-        """Whether it waits or runs; raises as ``status``."""
+        """Whether the job waits or runs; raises as ``status``."""
         return self.status(service)[0] not in ("", *ENDED)
 
     def check(self, service: Service) -> None:
@@ -247,13 +247,13 @@ class SentController:
         status, reason = self.status(service)
         if status == "FAILED":
             raise ServiceError(
-                f"{self} has failed: {reason or 'Batch says no reason'}; its lines are in the log group "
-                "/aws/batch/job, and the same command submits it again"
+                f"{self} has failed: {reason or 'Batch gives no reason'}; its log is in the log group /aws/batch/job; "
+                "the same command submits it again"
             )
 
 
 def remember(controller: SentController, objects: Objects) -> None:
-    """Keep which job runs a grid; raises ServiceError if it cannot be written."""
+    """Store which job runs a grid; raises ServiceError if this fails."""
     objects.put(OBJECT, json.dumps(to_json(controller), indent=1).encode())
 
 
@@ -280,14 +280,14 @@ def check_inputs(grid: Planned) -> None:
     """Check that no input is a path of this machine, since the controller uploads inputs.
 
     Raises:
-        InvalidRequest: An input is one.
+        InvalidRequest: An input is such a path.
     """
     for where, uri in _inputs(grid):
-        # Templates are checked with the row's job.
+        # URIs with columns are checked with the row's job.
         if "://" not in uri and not uri.startswith(("job:", "{")):
             raise InvalidRequest(
-                f"{where} is {uri!r}, a path of this machine, which no Batch job reaches: bring it to S3, and give its "
-                "URI"
+                f"{where} is {uri!r}, a path of this machine, which a Batch job cannot read: upload it to S3 and give "
+                "its URI"
             )
 
 
@@ -301,7 +301,7 @@ def _inputs(grid: Planned) -> Iterator[tuple[str, str]]:
 
 
 def check_database(request: GridRequest, definition: Definition) -> None:
-    """Check that the controller reaches the database that states are written back to; the rows are read here.
+    """Check that the controller reaches the database for write-back; the rows are read on this machine.
 
     Raises:
         InvalidRequest: The database is this machine's, or the job's definition lacks the variable with its address.
@@ -311,43 +311,43 @@ def check_database(request: GridRequest, definition: Definition) -> None:
     on = written_to(request)
     if kept_name(on) is None:
         raise InvalidRequest(
-            "what becomes of the rows cannot be written back by a Batch job to an open connection, or to an address "
-            "with a password: name the database by env:NAME, or by the ARN of a secret"
+            "a Batch job cannot write back to an open connection or an address with a password: name the database by "
+            "env:NAME or by the ARN of a secret"
         )
     # A variable may hold the path of a file.
     database = database_of(on)
     if database.is_here:
         raise InvalidRequest(
-            f"{database.name} is of this machine, where no Batch job can write back to it: leave --write-back "
-            "(write_back) out, or name a database that a Batch job reaches"
+            f"a Batch job cannot write back to {database.name} on this machine: leave --write-back (write_back) out, "
+            "or name a database that a Batch job reaches"
         )
     variable = variable_of(on)
     if variable is not None and variable not in definition.variables:
         raise InvalidRequest(
-            f"the database is what the variable {variable} says, which the job definition {definition.name!r} does not "
-            "have: give it one, as a secret, or leave --write-back (write_back) out"
+            f"the job definition {definition.name!r} lacks the variable {variable} with the database's address: add "
+            "it, as a secret, or leave --write-back (write_back) out"
         )
 
 
 def send(
     grid: Planned, job: ControllerJob, services: Services = Service, *, goes_on: bool = False
 ) -> SentController | None:
-    """Have a job of AWS Batch run a grid; return the job, or None if nothing of the grid is left to do.
+    """Submit a job of AWS Batch that runs a grid; return the job, or None if nothing is left to do.
 
     Args:
         grid: The planned grid.
         job: The job.
         services: Returns the service of a target.
-        goes_on: Whether a grid that its first failures have paused goes on.
+        goes_on: True continues a grid that its first failures have paused.
 
     Raises:
-        InvalidRequest: Something is invalid; nothing was made.
+        InvalidRequest: An option or input is invalid, or the grid has a Batch job already; nothing was submitted.
         LeaseLost: A controller runs the grid.
         ServiceError: S3 or Batch refuses, or cannot be reached.
     """
     if grid.request.shared is False:
         raise InvalidRequest(
-            "a grid that Batch runs is found by its record in the target's bucket: leave --no-shared (shared=False) out"
+            "the Batch job finds the grid by its copy in the target's bucket: leave --no-shared (shared=False) out"
         )
     check_inputs(grid)
     # The controller finds the grid by its shared copy.
@@ -360,12 +360,12 @@ def send(
     check_database(request, definition)
     bundle = bundle_of(grid)
     objects = objects_of(request.name, service, request.template.output_kms_key)
-    # A job that waits in its queue has no lease yet, by which a second one would be refused.
+    # A job that waits in its queue has no lease yet that would refuse a second job.
     last = last_sent(objects)
     if last is not None and last.is_open(service):
         raise InvalidRequest(
-            f"the grid {request.name!r} has a controller already, {last}: raysm grid watch {request.name} follows it, "
-            f"raysm grid stop {request.name} ends it"
+            f"the grid {request.name!r} already has a controller, {last}; follow it with raysm grid watch "
+            f"{request.name}, or end it with raysm grid stop {request.name}"
         )
     running = open_running(request, grid.tasks, grid.facts, services, goes_on=goes_on, planned_usd=grid.plan.usd)
     try:
@@ -374,7 +374,7 @@ def send(
         objects.put(name_of(bundle), bundle)
         prefix = running.store.grid().prefix
     finally:
-        # Released before the controller starts, which must not find the grid held.
+        # Release the lease before the controller starts.
         running.close()
     call = _call(job, definition.made(service), prefix, f"{objects.place}/{name_of(bundle)}", service)
     controller = SentController(
@@ -387,7 +387,7 @@ def send(
 
 def _call(job: ControllerJob, definition: str, prefix: str, bundle: str, service: Service) -> dict[str, Any]:
     command = ["python3", "-m", "raysm", "grid", "take-up", bundle, "--on", service.target.kind]
-    # These ends would be the same at each attempt; all others are the host's.
+    # These exits would repeat at each attempt; all others are failures of the host.
     final = [{"onExitCode": str(code), "action": "EXIT"} for code in (REFUSED, NOT_ALL_DONE)]
     return {
         "jobName": f"{prefix}controller",
@@ -395,7 +395,7 @@ def _call(job: ControllerJob, definition: str, prefix: str, bundle: str, service
         "jobDefinition": definition,
         "containerOverrides": {
             "command": command,
-            # Some hosts do not tell a container its region.
+            # Some hosts do not set the region in a container.
             "environment": [{"name": "AWS_DEFAULT_REGION", "value": service.region}],
         },
         "retryStrategy": {"attempts": job.attempts, "evaluateOnExit": final},

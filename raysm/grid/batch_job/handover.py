@@ -1,8 +1,8 @@
-"""What the controller of a grid is given in a Batch job: the request as JSON, and a ZIP with the user's files.
+"""The handover of a grid to a Batch job: a ZIP with the request as JSON and the user's files.
 
-The ZIP is named by its digest, and the Batch job names the ZIP: a user who can write to the bucket but not call Batch
-cannot change what the controller runs. Each attempt of the job starts with nothing but this and the grid's shared copy,
-so that it does not matter how the attempt before was lost.
+The ZIP is named by its digest, and the Batch job names the ZIP, so that a user who can write to the bucket but not call
+Batch cannot change what the controller runs. Each attempt of the Batch job starts from the ZIP and the grid's shared
+copy only, so it does not matter how an earlier attempt was lost.
 """
 
 import contextlib
@@ -42,10 +42,10 @@ HANDOVER, SOURCE, WHEELS = "handover.json", "source", "wheels"
 """Contents of the ZIP: the handover, and folders of the user's files."""
 
 FOLDER = "controllers"
-"""Folder of the ZIPs, in that of the grid's copies."""
+"""Folder of the ZIPs, in the grid's folder in S3."""
 
 BEGINNING = (1980, 1, 1, 0, 0, 0)
-"""The earliest time of a ZIP: the same files are the same object, whenever they were packed."""
+"""The earliest time in a ZIP, used for all files so that the same files always have the same digest."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,13 +58,13 @@ class Handover:
 
     name: str
     identity: str
-    """``identity_of`` on the user's machine: its files have other paths now, and it is the same grid."""
+    """``identity_of`` on the user's machine, since the paths of its files have changed."""
     workload: Workload
     """A script's path is relative to ``SOURCE``."""
     target: Target
-    """As a program in the account reaches it."""
+    """The target, as a program in the account reaches it."""
     options: Mapping[str, Any]
-    """Fields of a JobRequest in JSON."""
+    """Fields of a ``JobRequest`` as JSON."""
     regions: tuple[str, ...]
     instance_types: tuple[str, ...]
     count: int
@@ -72,9 +72,9 @@ class Handover:
     source: Mapping[str, Any]
     """``Source.description``."""
     own_region: str | None
-    """The target's."""
+    """The target's region."""
     prices: tuple[RegionPrices, ...]
-    """For the grid's regions and types, since the image has only those that raysm comes with."""
+    """Prices of the grid's regions and types, since the image has only those that raysm comes with."""
     planned_usd: tuple[float, float] | None
     format: int = FORMAT
 
@@ -82,8 +82,8 @@ class Handover:
         """Check the format."""
         if self.format != FORMAT:
             raise InvalidRequest(
-                f"the grid {self.name!r} was handed over by another raysm, in the format {self.format}; this one reads "
-                f"{FORMAT}: give the controller an image with the raysm that sends it"
+                f"the grid {self.name!r} was handed over in format {self.format} of another raysm, but this one reads "
+                f"{FORMAT}; give the controller an image with the raysm that submits it"
             )
 
     def request(self, folder: Path, rules: Rules) -> GridRequest:
@@ -104,7 +104,7 @@ class Handover:
             template=Template(
                 workload=workload, target=self.target, options=options | ({"wheels": wheels} if wheels else {})
             ),
-            # The store has the rows: only the database that they are written back to is still needed.
+            # The store has the rows; the source is only needed for its database, for write-back.
             source=source_again(self.source) if rules.write_back else source_of(()),
             regions=self.regions,
             instance_types=self.instance_types,
@@ -121,7 +121,7 @@ def handover_of(grid: Planned, workload: Workload) -> Handover:
     target = request.template.target
     regions, types = places_of(request, grid.tasks, region)
     fields = request_fields(request.template.options)
-    # JSON knows one type for a field.
+    # The JSON of a field has one type.
     if "inputs" in fields:
         inputs = fields["inputs"].items()
         fields["inputs"] = {name: item if isinstance(item, Input) else Input(str(item)) for name, item in inputs}
@@ -151,7 +151,7 @@ def bundle_of(grid: Planned) -> bytes:
     """Return the ZIP for the controller of a grid.
 
     Raises:
-        InvalidRequest: A part of the grid cannot travel.
+        InvalidRequest: The workload cannot be handed over.
     """
     template = grid.request.template
     workload, files = _moved(template.package or template.workload)
@@ -171,24 +171,24 @@ def bundle_of(grid: Planned) -> bytes:
 
 
 def _moved(workload: Workload | Package) -> tuple[Workload, dict[str, Path]]:
-    """Return a workload whose script is in ``SOURCE``, and the files that belong there."""
+    """Return the workload with its script in ``SOURCE``, and the files of the ZIP by name."""
     package = package_of(workload)
-    # The controller would have to unpickle it; and its image lacks the module of a user's own kind.
+    # The controller would need to unpickle it, and its image lacks the modules of a user's own kind.
     if package.pickled is not None or built_in_kind(package.workload.kind) is None:
         raise InvalidRequest(
-            f"{package.title} is no script, and its code cannot be brought to a controller elsewhere: run this grid "
-            "here, or make a script of it"
+            f"{package.title} is not a script, so a Batch job cannot run its grid: run the grid on this machine, or "
+            "make the workload a script"
         )
     script = package.workload.entry_script
     if script is None or package.source is None:
         return package.workload, {}
-    assert package.source.script is not None, "a script travels with what it imports"
+    assert package.source.script is not None, "the package of a script has the script"
     files: Mapping[str, Path] = package.source.files
     return script.moved_to(package.source.script), {f"{SOURCE}/{name}": path for name, path in files.items()}
 
 
 def name_of(bundle: bytes) -> str:
-    """Return the name of a ZIP in the folder of the grid's copies."""
+    """Return the name of a ZIP in the grid's folder."""
     return f"{FOLDER}/{hashlib.sha256(bundle).hexdigest()}.zip"
 
 
@@ -196,12 +196,12 @@ def unpack(bundle: bytes, name: str, folder: Path) -> Handover:
     """Write the user's files into an empty folder; return the handover.
 
     Raises:
-        InvalidPayload: The ZIP has another digest than its name, or URI, says.
-        InvalidRequest: Another raysm has made it.
+        InvalidPayload: The digest of the ZIP is not the one in its name.
+        InvalidRequest: Its format is that of another raysm.
     """
     if not name.endswith(name_of(bundle)):
-        raise InvalidPayload(f"{name} is not as it was written: its content has another digest; submit the grid again")
-    # Only now are the names in it trusted.
+        raise InvalidPayload(f"{name} was changed: its content has another digest; submit the grid again")
+    # The names in the ZIP are trusted only after the check.
     with zipfile.ZipFile(io.BytesIO(bundle)) as archive:
         archive.extractall(folder)
     return from_json(Handover, json.loads((folder / HANDOVER).read_bytes()), HANDOVER)
@@ -211,27 +211,27 @@ REFUSED = 2
 """Exit code of a command with an invalid request."""
 
 NOT_ALL_DONE = 3
-"""Exit code of a controller whose grid is over or paused, with rows that are neither done nor stopped by a user."""
+"""Exit code of a controller whose grid is paused, or over with rows that are neither done nor stopped by the user."""
 
 
 def take_up(uri: str, service: Service, folder: Path, services: Services = Service) -> Running:
-    """Continue a grid that was handed over, with its lease taken.
+    """Continue a grid that was handed over, and take its lease.
 
     Args:
-        uri: The ZIP.
-        service: Reads it.
+        uri: URI of the ZIP.
+        service: The service that reads the ZIP.
         folder: An empty folder for the grid's file and the user's files.
         services: Returns the service of the grid's target.
 
     Raises:
         InvalidPayload: The ZIP was changed.
-        InvalidRequest: It does not exist, or another raysm has made it.
+        InvalidRequest: It does not exist, or its format is that of another raysm.
         LeaseLost: Another controller runs the grid.
         ServiceError: S3 does not answer.
     """
     bundle = Storage(service).read(uri)
     if bundle is None:
-        raise InvalidRequest(f"there is nothing at {uri}; raysm grid run --via batch hands a grid over, and names it")
+        raise InvalidRequest(f"there is no object {uri}; raysm grid run --via batch hands a grid over")
     handover = unpack(bundle, uri, folder)
     services = functools.lru_cache(services)
     copy = copied(objects_of(handover.name, services(handover.target)), handover.name)

@@ -1,4 +1,4 @@
-"""Tables of rows, and what their columns mean: columns that raysm knows, and parameters.
+"""Tables of rows, and their columns: reserved names that raysm interprets, and parameters.
 
 Invalid values are refused with their row and column, before anything is sent.
 """
@@ -31,7 +31,7 @@ class Table:
     rows: Sequence[tuple[Any, ...]]
     """Values in the order of the columns."""
     origin: str
-    """What messages call the source: a file's path, ``the query``."""
+    """Name of the source in messages: a file's path, ``the query``."""
     lines: Sequence[int] | None = None
     """For a text file, the line on which each row begins."""
 
@@ -50,13 +50,13 @@ class Table:
 
 
 def plain(value: Any) -> Value:
-    """Return a value as JSON has it; a missing value is None.
+    """Convert a value to one that JSON has; a missing value becomes None.
 
     Raises:
-        ValueError: JSON has nothing like it.
+        ValueError: JSON has no such value.
     """
     match value:
-        # First, for speed, since nearly all are; bool is an int.
+        # First for speed, since nearly all values are of these types; bool is an int.
         case str() | int() | None:
             return value
         case float():
@@ -71,7 +71,7 @@ def plain(value: Any) -> Value:
     # NumPy's and pandas' values, without importing them.
     if type(value).__name__ == "NAType":
         return None
-    # item() of nanoseconds is a number, since datetime has none.
+    # datetime has no nanoseconds: item() of a time with nanoseconds returns a number.
     if type(value).__name__ == "datetime64" and isinstance(value.item(), int):
         return str(value)
     for convert in ("isoformat", "item"):
@@ -81,9 +81,9 @@ def plain(value: Any) -> Value:
 
 
 KEY_CHARACTERS = 200
-"""A key is a folder of its result, and S3 takes 1,024 bytes for a path."""
+"""The key names the folder of the row's result, and S3 takes paths of at most 1,024 bytes."""
 
-MOST_WHOLE = 2**53
+MAX_WHOLE = 2**53
 """Larger numbers are not exact as floats, and SQLite refuses far larger ones."""
 
 REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
@@ -119,14 +119,14 @@ def _number(value: Any) -> float:
         raise ValueError("it is not a number") from None
 
 
-def _whole(least: int) -> Callable[[Any], int]:
+def _whole(minimum: int) -> Callable[[Any], int]:
     def read(value: Any) -> int:
         number = _number(value)
         # A data frame has 4.0 for 4 if another row has no value.
-        if not math.isfinite(number) or number != int(number) or number < least:
-            raise ValueError(f"it must be a whole number of at least {least}")
-        if number > MOST_WHOLE:
-            raise ValueError(f"it must be at most {MOST_WHOLE}")
+        if not math.isfinite(number) or number != int(number) or number < minimum:
+            raise ValueError(f"it must be a whole number of at least {minimum}")
+        if number > MAX_WHOLE:
+            raise ValueError(f"it must be at most {MAX_WHOLE}")
         return int(number)
 
     return read
@@ -152,14 +152,14 @@ def _truth(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column that raysm knows."""
+    """A column with a reserved name, which raysm interprets."""
 
     field: str
     """Field of ``Task``."""
     read: Callable[[Any], Any]
     """Returns the field's value; raises ValueError with a text that says what is allowed."""
     summary: str
-    """For the reference."""
+    """Its line in the reference."""
 
 
 COLUMNS: Mapping[str, Column] = {
@@ -184,8 +184,7 @@ COLUMNS: Mapping[str, Column] = {
 """By the column's name."""
 
 FAMILIES: Mapping[str, str] = {"input": "inputs", "manifest": "manifests", "env": "environment", "tag": "tags"}
-"""Prefixes of columns that are a member of one of Task's mappings: ``input_data``, or ``input.data``, is the channel
-data."""
+"""Field of Task by prefix of the column: ``input_data``, or ``input.data``, is the entry ``data`` of ``inputs``."""
 
 
 def tasks_of(table: Table) -> list[Task]:
@@ -210,7 +209,7 @@ def tasks_of(table: Table) -> list[Task]:
 
 
 class _Reader:
-    """Reads rows with the same columns, which are interpreted once."""
+    """Reads the rows of a table; its columns are interpreted once."""
 
     def __init__(self, columns: Sequence[str]) -> None:
         self.names = columns
@@ -239,7 +238,7 @@ class _Reader:
                     fields[column.field] = column.read(value)
             for place, name in self.parameters:
                 parameters[name] = plain(values[place])
-            # An empty member is left to the grid, like an empty field.
+            # Empty values, like those of fields above, leave the choice to the grid.
             for place, field, name in self.members:
                 value = plain(values[place])
                 if value is not None:
@@ -251,14 +250,14 @@ class _Reader:
             raise InvalidRequest(
                 f"{where(index)}: the column 'key' is empty; give every row a key, or leave the column out"
             )
-        # Keys by content: the same rows in another order are the same grid.
+        # A key made from the content stays the same if the rows are in another order.
         key = fields.pop("key", None) or self._content_key(values)
         return Task(key=key, position=index, parameters=parameters, **fields)
 
     def _content_key(self, values: Iterable[Any]) -> str:
         pairs: dict[str, Value] = dict(zip(self.names, map(plain, values), strict=True))
         digest = hashlib.sha256(json.dumps(pairs, sort_keys=True).encode()).hexdigest()[:16]
-        # The same row twice is two tasks: a measurement may be repeated.
+        # Equal rows are separate tasks: a measurement may be repeated.
         self.alike[digest] += 1
         return f"row-{digest}" if self.alike[digest] == 1 else f"row-{digest}-{self.alike[digest]}"
 
@@ -266,14 +265,14 @@ class _Reader:
 def _family(name: str) -> tuple[str, str] | None:
     """Return the field and the member that a column's name stands for."""
     for prefix, field in FAMILIES.items():
-        # Names in SQL are identifiers, which have no dots.
+        # Both separators, since names in SQL cannot have dots.
         for separator in "_.":
             begin = prefix + separator
             if name.startswith(begin) and len(name) > len(begin):
                 member = name[len(begin) :]
                 if field == "environment" and not VARIABLE.fullmatch(member):
                     raise InvalidRequest(
-                        f"the column {name!r} is not the name of a variable: {member!r} may have letters, digits and _"
+                        f"the column {name!r} names the variable {member!r}; variables have letters, digits and _ only"
                     )
                 return field, member
     return None

@@ -1,7 +1,7 @@
-"""Databases that rows are read from, and that the states of a grid's rows are written to.
+"""Databases from which rows are read, and to which the states of a grid's rows are written.
 
-SQLite comes with Python, DuckDB reads files by SQL, SQLAlchemy reaches every database that it has an address for, and
-an open connection of PEP 249 stays the user's own. Statements have named parameters, which the driver binds.
+SQLite comes with Python, DuckDB reads files by SQL, and SQLAlchemy reaches other databases by their addresses. A user
+may also pass an open connection of PEP 249. Statements have named parameters, which the driver binds.
 """
 
 import abc
@@ -37,7 +37,7 @@ TOKEN = re.compile(
 """The tokens of a statement. ``$tag$ … $tag$`` are strings of PostgreSQL, and ``::`` is its cast."""
 
 PLACEHOLDER = re.compile(r"\{\s*([A-Za-z_]\w*)?\s*(![rsa])?(:[^{}]*)?\}")
-"""What ``str.format`` would fill, unlike ``{1,2}`` and ``{"a": 1}``, which SQL has."""
+"""A placeholder of ``str.format``; ``{1,2}`` and ``{"a": 1}``, which SQL has, are none."""
 
 READS = ("SELECT", "WITH", "VALUES", "TABLE", "FROM")
 """First words of statements that read; FROM is DuckDB's."""
@@ -57,7 +57,7 @@ class Statement:
     """One statement that reads.
 
     Raises:
-        InvalidRequest: It is several, does not read, or has something in braces.
+        InvalidRequest: It is more than one statement, does not read, or has a ``{placeholder}``.
     """
 
     text: str
@@ -81,7 +81,7 @@ class Statement:
             raise InvalidRequest(
                 f"the query begins with {first or 'nothing'}; it must only read: begin with SELECT or WITH"
             )
-        # Semicolons at the very end are habit; anything behind one is another statement.
+        # Semicolons at the very end are allowed; anything behind one is another statement.
         ends = [place for place, token in enumerate(tokens) if token.lastgroup == "end"]
         if ends and ends[0] != len(tokens) - len(ends):
             raise InvalidRequest("the query has several statements; give one, without a ; inside")
@@ -105,7 +105,7 @@ class Statement:
         for name in self.names:
             if name not in params:
                 raise InvalidRequest(
-                    f"the query takes :{name}, and no value is given: params={{{name!r}: …}} (--param {name}=…)"
+                    f"the query takes :{name}, which has no value; give params={{{name!r}: …}} (--param {name}=…)"
                 )
         for name in params:
             if name not in self.names:
@@ -127,11 +127,11 @@ class Statement:
         text, order = self._marked(MARKS[style], doubles_percent=bool(params) and "format" in style)
         if style in ("named", "pyformat"):
             return text, {name: params[name] for name in self.names}
-        # A name that occurs twice is given twice: marks without names go by their places.
+        # These marks have no names: a parameter that occurs twice is passed twice.
         return text, tuple(params[name] for name in order)
 
     def for_sqlalchemy(self) -> str:
-        """Return the text as SQLAlchemy's ``text()`` takes it, which looks for names inside of texts too."""
+        """Return the text for SQLAlchemy's ``text()``, which looks for names even inside quotes."""
         return "".join(
             token[0] if token["name"] else token[0].replace(":", r"\:") for token in self._tokens(with_ends=False)
         )
@@ -144,7 +144,7 @@ class Statement:
                 parts.append(mark(token["name"], len(order)))
                 order.append(token["name"])
             else:
-                # Also inside of quotes: such a driver formats the whole text.
+                # Even inside quotes, since such a driver formats the whole text.
                 parts.append(token[0].replace("%", "%%") if doubles_percent else token[0])
         return "".join(parts), order
 
@@ -154,11 +154,11 @@ class Statement:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Query:
-    """A SELECT whose rows are the tasks of a grid: columns that raysm knows, every other one a parameter.
+    """A SELECT whose rows are the rows of a grid; each column is a reserved name or a parameter.
 
     Raises:
-        InvalidRequest: It is no single statement that reads, a value is formatted into it, or its parameters are not
-            those that are given.
+        InvalidRequest: It is not one statement that reads, has a ``{placeholder}``, or its parameters are not those in
+            ``params``.
     """
 
     sql: str = field(kw_only=False)
@@ -167,7 +167,7 @@ class Query:
     """The database: an open connection of PEP 249, a path, ``sqlite:///…``, ``duckdb://``, ``postgresql://…``,
     ``env:NAME`` of a variable that holds such an address, or the ARN of a secret that does."""
     params: Mapping[str, Any] = field(default_factory=dict)
-    """Values by name; the driver binds them, they never become part of the text."""
+    """Values by name; the driver binds them, and they never become part of the text."""
 
     def __post_init__(self) -> None:
         """Check the statement and the names of its values."""
@@ -184,11 +184,11 @@ Answer = tuple[tuple[str, ...], list[Any]]
 SECRET_OPTION = re.compile(
     r"([?&][^=&]*(?:passw|passphrase|pwd|token|secret|base64|(?:private|access|api)_?key)[^=&]*=)[^&#]*", re.IGNORECASE
 )
-"""Options of an address that open the database: ``?password=…``, ``?motherduck_token=…``. Names of key files,
-``sslkey=…``, are no secrets."""
+"""Options of an address that hold a secret: ``?password=…``, ``?motherduck_token=…``. ``sslkey=…`` names a file, which
+is no secret."""
 
-BATCH = 5_000
-"""Rows that are fetched at a time: some drivers fetch each row alone, others all at once into memory."""
+FETCH_ROWS = 5_000
+"""Rows per fetch: some drivers otherwise fetch each row alone, others all rows into memory."""
 
 BUSY_S = 30.0
 """How long SQLite waits for another writer."""
@@ -238,7 +238,7 @@ class Database(abc.ABC):
 
 
 def _first_line(error: BaseException) -> str:
-    # Messages of drivers have several lines; the first one says what is wrong.
+    # The first line of a driver's message says what is wrong.
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 
@@ -266,7 +266,7 @@ class _Driver(Database):
             # Some drivers format the text whenever they get parameters, even none.
             cursor.execute(text, bound) if bound else cursor.execute(text)
             columns, rows = tuple(str(column[0]) for column in cursor.description or ()), list[Any]()
-            while len(rows) < max_rows and (batch := cursor.fetchmany(min(BATCH, max_rows - len(rows)))):
+            while len(rows) < max_rows and (batch := cursor.fetchmany(min(FETCH_ROWS, max_rows - len(rows)))):
                 rows += map(tuple, batch)
             return columns, rows
 
@@ -318,10 +318,10 @@ class Sqlite(_Driver):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DuckDb(_Driver):
-    """A file of DuckDB, or none: then the statement names files, ``FROM 'drives/*.parquet'``."""
+    """A file of DuckDB, or a database in memory, whose statements name files: ``FROM 'drives/*.parquet'``."""
 
     path: str = field(repr=False)
-    """Empty is in memory. It may contain a token: ``md:campaigns?motherduck_token=…``."""
+    """Empty for a database in memory. It may contain a token: ``md:campaigns?motherduck_token=…``."""
 
     @property
     def name(self) -> str:
@@ -347,7 +347,7 @@ class DuckDb(_Driver):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Connection(_Driver):
-    """An open connection: raysm neither commits nor closes it, except for what raysm writes."""
+    """An open connection of the user. raysm never closes it, and commits only what it writes itself."""
 
     connection: Any
 
@@ -362,7 +362,7 @@ class Connection(_Driver):
             yield self.connection, cursor, style
 
     def _style(self) -> str:
-        # The class of a connection is in the driver's module, or in one inside of it.
+        # The class of a connection is in the driver's module or in a submodule.
         module = type(self.connection).__module__
         while module:
             style = getattr(sys.modules.get(module), "paramstyle", None)
@@ -388,7 +388,7 @@ https://www.postgresql.org/docs/current/sql-set-transaction.html, https://dev.my
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SqlAlchemy(Database):
-    """Every database that SQLAlchemy knows the address of: ``postgresql://…``, ``mysql+pymysql://…``."""
+    """A database that SQLAlchemy reaches by its address: ``postgresql://…``, ``mysql+pymysql://…``."""
 
     address: str = field(repr=False)
     """It may contain a password, so messages never show it."""
@@ -406,7 +406,7 @@ class SqlAlchemy(Database):
     def select(self, statement: Statement, params: Mapping[str, Any], max_rows: int) -> Answer:
         sqlalchemy = _sqlalchemy()
         try:
-            # Closing the connection rolls back, so a statement that writes after all leaves nothing.
+            # Closing the connection rolls back, so that a statement which writes nevertheless leaves nothing.
             with self._engine() as engine, engine.connect() as connection:
                 begin = READ_ONLY.get(engine.dialect.name)
                 if begin is not None:
@@ -471,7 +471,7 @@ def database_of(on: Any, secrets: Callable[[str], str] | None = None) -> Databas
         secrets: Returns the text of a secret by its ARN; None asks Secrets Manager with the caller's credentials.
 
     Raises:
-        InvalidRequest: It names none.
+        InvalidRequest: It names no database.
     """
     address = _resolved(on, secrets or _secret)
     if isinstance(address, str) and address.startswith("sqlite:///"):
@@ -499,7 +499,7 @@ def variable_of(on: Any) -> str | None:
 
 
 def kept_name(on: Any) -> str | None:
-    """Return how a grid finds the database again, or None: connections and passwords are not kept."""
+    """Return the name by which a grid finds the database again; None for connections and addresses with passwords."""
     if not isinstance(on, str | os.PathLike):
         return None
     text = str(on)
@@ -514,7 +514,7 @@ def _without_secrets(address: str) -> str:
 def _resolved(on: Any, secrets: Callable[[str], str]) -> Any:
     name = variable_of(on)
     if name is not None:
-        # A variable of the user's choice; those of raysm itself are read in one place.
+        # The user chose this variable; raysm's own are read in bootstrap/environment.py.
         address = os.environ.get(name)  # noqa: TID251
         if not address:
             raise InvalidRequest(f"{on}: there is no variable {name}; export {name}=postgresql://…")
@@ -535,7 +535,7 @@ def _secret(arn: str) -> str:
 
 
 def _address(secret: str, arn: str) -> str:
-    """Return the address in a secret: its text, or made of the fields that RDS stores.
+    """Return the address in a secret: its text, or an address made from the fields that RDS stores.
 
     https://docs.aws.amazon.com/secretsmanager/latest/userguide/reference_secret_json_structure.html
     """
@@ -547,7 +547,7 @@ def _address(secret: str, arn: str) -> str:
         return f"{engine}://{user}:{password}@{parts['host']}{port}/{parts.get('dbname', '')}"
     except KeyError as error:
         raise InvalidRequest(
-            f"the secret {arn} has no {error.args[0]!r}; keep an address in it, as one text"
+            f"the secret {arn} has no field {error.args[0]!r}; store the fields of RDS, or an address as plain text"
         ) from error
     except (ValueError, TypeError):
         return secret

@@ -20,7 +20,7 @@ from raysm.grid.rows.databases import Query, Statement, database_of, kept_name
 __all__ = ["MAX_ROWS", "Source", "source_again", "source_of"]
 
 MAX_ROWS = 10_000
-"""Rows unless the user says otherwise: a query without its WHERE must not become a hundred thousand jobs."""
+"""Default limit of rows: a query whose WHERE was forgotten must not become a hundred thousand jobs."""
 
 DELIMITERS = {".csv": ",", ".tsv": "\t", ".txt": ","}
 JSON_LINES = (".jsonl", ".ndjson")
@@ -38,26 +38,28 @@ class Source(abc.ABC):
             max_rows: More rows are refused; at most one more is read.
 
         Raises:
-            InvalidRequest: The source cannot be read, or has more rows, or none.
+            InvalidRequest: The source cannot be read, has more rows, or has no rows.
         """
 
     @property
     @abc.abstractmethod
     def description(self) -> dict[str, Any]:
-        """What a grid remembers of the source, as JSON values; never a password."""
+        """The source as a grid stores it: JSON values without passwords."""
 
     @property
     def database(self) -> Any:
-        """Names the database that the rows come from, and that states are written back to; None without one."""
+        """The database that the rows come from and that states are written back to; None if there is none."""
         return None
 
     def with_columns(self, columns: Sequence[str]) -> "Source":
-        """Return the same rows with these column names, for a source that has none of its own.
+        """Return the same rows with these column names, for a source without column names.
 
         Raises:
-            InvalidRequest: It has.
+            InvalidRequest: The source has column names.
         """
-        raise InvalidRequest(f"--columns names those of a .csv, .tsv or .txt without a first line, got {columns}")
+        raise InvalidRequest(
+            f"--columns is for a .csv, .tsv or .txt file without a line of column names, got {columns}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,7 +68,7 @@ class FileSource(Source):
 
     path: Path
     columns: tuple[str, ...] = ()
-    """Names for a file of text whose first line is a row already; empty reads them from the first line."""
+    """Column names of a text file whose first line is a row; empty if the first line has the names."""
 
     @property
     def kind(self) -> str:
@@ -81,7 +83,7 @@ class FileSource(Source):
 
     def with_columns(self, columns: Sequence[str]) -> Source:
         if self.kind not in DELIMITERS:
-            # Called by class: slots=True makes the class anew, and super() would mean the first one.
+            # Not super(): slots=True creates a second class, and super() would mean the first one.
             return Source.with_columns(self, columns)
         return replace(self, columns=tuple(columns))
 
@@ -162,7 +164,7 @@ def _read_parquet(path: Path, max_rows: int) -> Table:
         raise MissingDependency(f"{path} needs pyarrow: python3 -m pip install pyarrow") from error
     try:
         with parquet.ParquetFile(path) as file:
-            # By the footer, before a million rows are read.
+            # The footer has the count, so that too many rows are refused before they are read.
             _check_count(str(path), file.metadata.num_rows, max_rows)
             return Frame(frame=file.read(), origin=str(path)).read(max_rows)
     except (OSError, ArrowException) as error:
@@ -175,7 +177,7 @@ class Frame(Source):
 
     frame: Any
     origin: str = "the data frame"
-    """What messages call it."""
+    """Its name in messages."""
 
     @property
     def description(self) -> dict[str, Any]:
@@ -188,7 +190,7 @@ class Frame(Source):
         for name in names:
             if not isinstance(name, str):
                 raise InvalidRequest(f"{self.origin}: the name of the column {name!r} is not text; rename it")
-        # The table checks the names before a column is taken by a name that two columns have.
+        # The table refuses duplicate names before columns are taken by name.
         table = Table(columns=tuple(names), rows=(), origin=self.origin)
         return replace(table, rows=list(zip(*(_values(self.frame[name]) for name in names), strict=True)))
 
@@ -225,7 +227,7 @@ class Records(Source):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QuerySource(Source):
-    """The answer of a database, which is asked once."""
+    """The rows that a query returns; the database is asked once."""
 
     query: Query
 
@@ -235,7 +237,7 @@ class QuerySource(Source):
 
     @property
     def description(self) -> dict[str, Any]:
-        """The statement and its values; of the database a name without a password, or None."""
+        """The statement, its values, and the database's name if it has no password."""
         return {
             "sql": self.query.sql,
             "params": {name: plain(value) for name, value in self.query.params.items()},
@@ -245,7 +247,7 @@ class QuerySource(Source):
 
     def read(self, max_rows: int) -> Table:
         statement = Statement(text=self.query.sql)
-        # One more row than allowed tells that there are more, without fetching them.
+        # One row more than allowed shows that there are too many, without fetching all.
         columns, rows = database_of(self.query.on).select(statement, self.query.params, max_rows + 1)
         _check_count("the query", len(rows), max_rows)
         return Table(columns=columns, rows=rows, origin="the query")
@@ -280,14 +282,14 @@ def source_of(rows: Any) -> Source:
 
 
 def source_again(description: Mapping[str, Any], on: Any = None) -> Source:
-    """Return the source that a grid remembers, to be read again.
+    """Return the source that a grid has stored, to read it again.
 
     Args:
         description: ``Source.description``.
-        on: The database of a query; None is the remembered one.
+        on: The database of a query; None takes the stored one.
 
     Raises:
-        InvalidRequest: A program gave the rows, or the database is not remembered.
+        InvalidRequest: A program gave the rows, or the database was not stored.
     """
     if "file" in description:
         source = source_of(description["file"])
@@ -300,8 +302,8 @@ def source_again(description: Mapping[str, Any], on: Any = None) -> Source:
     database = on if on is not None else description.get("on")
     if database is None:
         raise InvalidRequest(
-            "this grid's database is not kept, since it was an open connection, or its address holds a password; "
-            "give it again, or name it by env:NAME"
+            "this grid's database was not stored: it was an open connection, or its address has a password; give it "
+            "again, or name it by env:NAME"
         )
     return source_of(Query(description["sql"], on=database, params=description["params"]))
 
@@ -317,7 +319,7 @@ def _of_records(
 
 
 def _check_count(origin: str, count: int, max_rows: int) -> None:
-    # Refused rather than cut off: nobody would notice which rows are missing from a result.
+    # Refuse instead of truncating: missing rows of a result would go unnoticed.
     if count > max_rows:
         raise InvalidRequest(
             f"{origin} has more than {max_rows:,} rows, and each becomes a job; choose fewer, or allow more with "

@@ -20,20 +20,20 @@ from raysm.errors import InvalidConfig, RaysmError, ServiceError
 from raysm.grid.database import LeaseLost
 
 HEAD = "head.json"
-"""Name of the object."""
+"""Name of the object that holds the lease."""
 
 FORMAT = 2
-"""Of the object; raysm reads no other format."""
+"""Format of the object; raysm reads no other."""
 
 RENEW_S = 10.0
-"""Seconds after which the holder renews the lease: about once a step."""
+"""Seconds after which the holder renews the lease, about once per step."""
 
 SURE_S = 20.0
 """Seconds since its last write for which the holder sends and stops jobs; after that it renews the lease first."""
 
 LEASE_S = 35.0
-"""Seconds of silence after which another machine may take over. S3 tells times to the second, and a Create that began
-at the last moment takes a few: 15 seconds lie between SURE_S and this."""
+"""Seconds without a write after which another machine may take over. This is 15 seconds more than SURE_S: S3's times
+are whole seconds, and a Create that starts at the last moment takes a few."""
 
 _log = logging.getLogger("raysm")
 
@@ -42,11 +42,11 @@ class Objects:
     """A folder in S3 that several machines write to. Every call may raise ``ServiceError``.
 
     Attributes:
-        place: Its URI, for messages.
+        place: The folder's URI, for messages.
     """
 
     def __init__(self, service: Service, place: str, kms_key: str | None = None) -> None:
-        """Take the folder's URI without a final slash, and the key that encrypts objects."""
+        """Use the folder with this URI, without a final slash, and this key to encrypt objects."""
         self.place = place
         self._service = service
         self._storage = Storage(service)
@@ -61,7 +61,7 @@ class Objects:
         return read_versioned(self._service, self._uri(name))
 
     def replace(self, name: str, content: bytes, version: str | None) -> str:
-        """Write an object that still has this version, None if it did not exist; return its new version.
+        """Write an object if it still has this version, or does not exist if None; return its new version.
 
         Raises:
             Outdated: It has another version.
@@ -89,19 +89,19 @@ class Head:
     """The content of the object: who runs the grid, and which copy of its store is current."""
 
     run: str
-    """The six characters that tell the grid from a later one of the same name; empty before its first copy."""
+    """``GridRecord.run``, which identifies the grid among those of its name; empty before its first copy."""
     owner: str
     """Machine and process of the last controller, for messages."""
     holder: str
-    """Random name of that controller: two containers can have the same machine name, process and start."""
+    """Random name of that controller, since two containers can have equal machine names, processes and start times."""
     fence: int
     """Number of the lease; each machine that takes over adds one."""
     is_held: bool
-    """Whether the controller has not released the lease; after LEASE_S of silence it is free all the same."""
+    """False after the controller has released the lease. After LEASE_S without a write it is free in any case."""
     serial: int
-    """Number of the write: two equal contents would have the same ETag, and hide a write between them."""
+    """Number of the write; without it, equal contents would have the same ETag and hide a write between them."""
     number: int = 0
-    """Number of the copy; 0 is none yet."""
+    """Number of the copy; 0 before the first."""
     copy: str = ""
     """Name of the object that holds it."""
 
@@ -128,8 +128,9 @@ def read_head(content: bytes) -> Head:
 class Elapsed:
     """A clock that never runs slow.
 
-    Some systems stop the monotonic clock of a sleeping laptop, and the wall clock may be set back: the one that has
-    advanced further counts. Too long an estimate costs one write, too short a one the grid.
+    Some systems stop the monotonic clock while a laptop sleeps, and the wall clock may be set back, so the clock that
+    has advanced further counts. An estimate that is too long costs one write; one that is too short would let two
+    controllers run the grid.
     """
 
     def __init__(self, steady: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time) -> None:
@@ -146,14 +147,14 @@ class Elapsed:
 
 
 class Unreachable(RaysmError):
-    """The lease cannot be renewed now: the controller sends nothing until it is."""
+    """The lease cannot be renewed now; the controller sends nothing until it can."""
 
 
 class SharedLease:
     """The lease of one controller.
 
     Attributes:
-        head: As it was last written or read here.
+        head: The head that this process last wrote or read.
     """
 
     head: Head
@@ -165,20 +166,20 @@ class SharedLease:
         self._elapsed = elapsed
         self._version: str | None = None
         self._written_s = 0.0
-        # Counts tries, since a write whose answer was lost may have succeeded.
+        # Counts attempts to write, since a write whose answer was lost may have succeeded.
         self._serial = 0
 
     @property
     def silence_s(self) -> float:
-        """Seconds since the lease was last known to be held."""
+        """Seconds since this process last wrote the lease."""
         return self._elapsed() - self._written_s
 
     def take(self, sleep: Callable[[float], Any] | None = None, is_gone: Callable[[Head], bool] | None = None) -> None:
-        """Become the grid's one controller on all machines.
+        """Become the only controller of the grid on all machines.
 
         Args:
-            sleep: Waits for the lease of a controller that may be gone; None does not wait.
-            is_gone: Whether the controller that wrote a head is known to have ended.
+            sleep: Sleeps while the lease of a controller that may have ended expires; None does not wait.
+            is_gone: Returns whether the controller that wrote a head is known to have ended.
 
         Raises:
             LeaseLost: Another one has it.
@@ -197,11 +198,11 @@ class SharedLease:
 
     def _outwait(self, read: Versioned, head: Head, sleep: Callable[[float], Any] | None) -> None:
         """Wait until the lease of a head's holder has expired; a controller that is alive renews it meanwhile."""
-        refusal = LeaseLost(f"the grid in {self._objects.place} is run by {head.owner}; it lets go when it ends")
-        # Counted here too, for a server that does not tell its own time.
+        refusal = LeaseLost(f"the grid in {self._objects.place} is run by {head.owner}; try again when it has ended")
+        # Count the seconds here, too, for a server that does not send its time.
         left_s = LEASE_S - read.age_s
         if left_s > 0 and sleep is not None:
-            _log.warning("%s; whether it is gone shows within %.0f s", refusal, left_s)
+            _log.warning("%s; waiting %.0f s to see whether it still runs", refusal, left_s)
         while left_s > 0:
             if sleep is None:
                 raise refusal
@@ -222,7 +223,7 @@ class SharedLease:
         self._write(dataclasses.replace(self.head, **changes), self._version)
 
     def release(self, **changes: Any) -> None:
-        """Let another machine take it at once; raises as ``write``."""
+        """Release the lease for other machines; raises as ``write``."""
         self.write(is_held=False, **changes)
 
     def _write(self, head: Head, version: str | None) -> None:
@@ -234,20 +235,22 @@ class SharedLease:
         except Outdated:
             version = self._settled(head)
         self.head, self._version = head, version
-        # From before the call, which may have been carried out at any moment since.
+        # The time before the call, which may have been carried out at any moment since.
         self._written_s = began_s
 
     def _settled(self, head: Head) -> str:
-        """Return the version to count from after a refused write, if only this controller has written meanwhile."""
+        """Return the version after a refused write, if only this controller has written meanwhile."""
         read = self._objects.read(HEAD)
         current = None if read is None else read_head(read.content)
         if read is None or current is None or (current.holder, current.fence) != (head.holder, head.fence):
-            owner = "nobody" if current is None else current.owner
-            raise LeaseLost(f"the grid in {self._objects.place} is run by {owner}: this process lets go of it")
+            owner = "another machine" if current is None else current.owner
+            raise LeaseLost(f"the grid in {self._objects.place} is run by {owner}: this process stops running it")
         if current == head:
             return read.version
-        # The answer of an earlier write of this controller was lost: it is the one to replace.
+        # The answer to an earlier write of this controller was lost: replace that write.
         try:
             return self._objects.replace(HEAD, head.content(), read.version)
         except Outdated as error:
-            raise ServiceError(f"{self._objects.place} is written by several at once", is_transient=True) from error
+            raise ServiceError(
+                f"{self._objects.place} is written by several processes at once", is_transient=True
+            ) from error

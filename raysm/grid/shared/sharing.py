@@ -1,6 +1,6 @@
-"""A grid that several machines can run: this machine's hold on it, the copy of its store, and commands from elsewhere.
+"""A grid that several machines can run: its lease, the copies of its store, and commands from other machines.
 
-The rule that an intent is stored before Create is called holds across machines: the copy in S3 has the intent first.
+An intent is stored before Create is called, on all machines: the copy in S3 has the intent first.
 """
 
 import contextlib
@@ -29,10 +29,10 @@ from raysm.grid.task import AGAIN, Attempt, Task
 COPIES = "copies/"
 COMMAND_FOLDER = "commands/"
 SECRET = "secret"
-"""The secret that those of the grid's jobs are derived from; theirs are in the same bucket, in each payload."""
+"""Object of the secret from which jobs' tokens are derived; the tokens are in the same bucket, in each payload."""
 
 READS = 3
-"""Tries to read a copy that its owner replaces meanwhile."""
+"""Attempts to read a copy, which its owner may replace meanwhile."""
 
 _log = logging.getLogger("raysm")
 
@@ -46,14 +46,14 @@ def objects_of(name: str, service: Service, kms_key: str | None = None) -> Objec
 
 
 class Copies:
-    """The copies of one grid's store, as the machine with the lease writes them.
+    """The copies of one grid's store, which the holder of the lease writes.
 
-    A copy is one compressed object under a name that no other copy uses. It is current once the head names it, so that
-    a reader never finds half of one.
+    A copy is one compressed object with a unique name. It becomes current when the head names it, so that a reader
+    never finds half a copy.
     """
 
     def __init__(self, database: Database, objects: Objects, note: Path) -> None:
-        """Take the grid's file, its folder in S3, and the file that notes which copy this machine's file holds."""
+        """Take the grid's file, its folder in S3, and the path of the note on which copy this machine's file holds."""
         self._database = database
         self._objects = objects
         self._note_path = note
@@ -68,14 +68,14 @@ class Copies:
     def push(self, head: Head) -> dict[str, Any]:
         """Write a copy; return the changes of the head that make it current. Call ``pushed`` next."""
         self._next = self._database.version
-        # With the serial, so that a copy whose head was never written is not overwritten by the next one.
+        # The serial makes the name unique even if the head of an earlier copy was never written.
         name = f"{COPIES}{head.number + 1:08d}-{head.fence:06d}-{head.serial:08d}"
-        # Level 1 shrinks a database to a fifth, ten times as fast as level 9.
+        # Level 1 shrinks a database to a fifth, and is ten times as fast as level 9.
         self._objects.put(name, zlib.compress(self._content(), level=1))
         return {"number": head.number + 1, "copy": name}
 
     def pushed(self, head: Head) -> None:
-        """Note that the head names the last copy, and remove older copies."""
+        """Record that the head names the last copy, and remove older copies."""
         self._pushed = self._next
         self._write_note(head, head.number)
         for name in self._objects.names(COPIES):
@@ -93,26 +93,26 @@ class Copies:
             connection.execute("COMMIT")
 
     def holds(self, head: Head) -> bool:
-        """Whether this machine's file holds this copy, or continues it."""
+        """Whether this machine's file holds the head's copy, or continues it."""
         noted = self._noted()
         return (noted.get("at"), noted.get("number")) == (self._objects.place, head.number)
 
     def is_gone(self, head: Head) -> bool:
-        """Whether the controller that wrote a head ran on this machine and this file, and has ended."""
-        # The machine's name is not enough: two laptops may have the same, and cannot see each other's processes.
+        """Whether the controller that wrote a head ran on this machine with this file, and has ended."""
+        # The machine's name is not enough: two laptops may have the same name, and do not see each other's processes.
         return self._noted().get("holder") == head.holder and is_gone(head.owner)
 
     def note(self, head: Head) -> None:
-        """Note which controller runs the grid, before anything else is written."""
+        """Record the controller that runs the grid, before anything else is written."""
         self._write_note(head, self._noted().get("number"))
 
     def restore(self, head: Head) -> None:
-        """Replace the content of this machine's file by a copy."""
+        """Replace the content of this machine's file by the head's copy."""
         connection = self._database.connection
         row = connection.execute("SELECT fence FROM lease").fetchone()
         with contextlib.closing(read_copy(self._objects, head)) as copy:
             copy.execute("DELETE FROM lease")
-            # A higher fence than this file had: a sleeping process must not take the lease for its own.
+            # The fence is higher than in this file, so that a process that slept does not take the lease for its own.
             copy.execute("INSERT INTO lease VALUES (1, 'nobody', ?, 0)", ((row["fence"] if row else 0) + 1,))
             # The other machine may have called Create for these, and the call may still be on its way.
             copy.execute("UPDATE attempt SET is_doubtful = 1 WHERE state IN ('intended', 'maybe')")
@@ -142,15 +142,15 @@ def read_copy(objects: Objects, head: Head) -> sqlite3.Connection:
     """
     read = objects.read(head.copy)
     if read is None:
-        # Its owner has removed it after a newer one.
+        # Its owner has written a newer copy and removed this one.
         raise ServiceError(f"{objects.place}/{head.copy} is missing", code="NoSuchKey", is_transient=True)
     try:
         content = zlib.decompress(read.content)
     except zlib.error as error:
         raise ServiceError(f"the copy {head.number} in {objects.place} is damaged", is_transient=True) from error
     copy = sqlite3.connect(":memory:", check_same_thread=False)
-    # SQLite does not open a database in memory that claims to have a journal: bytes 18 and 19 of the header,
-    # https://sqlite.org/fileformat.html.
+    # SQLite does not open a database in memory whose header says WAL (bytes 18 and 19):
+    # https://sqlite.org/fileformat.html
     copy.deserialize(content[:18] + b"\1\1" + content[20:])
     version = copy.execute("PRAGMA user_version").fetchone()[0]
     if version != VERSION:
@@ -163,10 +163,10 @@ def read_copy(objects: Objects, head: Head) -> sqlite3.Connection:
 
 
 def copied(objects: Objects, name: str) -> Store:
-    """Return the current copy of a grid in memory, to look at.
+    """Return the current copy of a grid as a store in memory, for reading.
 
     Raises:
-        InvalidRequest: There is none.
+        InvalidRequest: There is no copy.
         ServiceError: S3 does not answer.
     """
     for left in reversed(range(READS)):
@@ -174,8 +174,8 @@ def copied(objects: Objects, name: str) -> Store:
         head = None if read is None else read_head(read.content)
         if head is None or not head.number:
             raise InvalidRequest(
-                f"there is no grid {name!r} in {objects.place}; raysm grid run --shared makes one, and on AWS each run "
-                "does"
+                f"there is no grid {name!r} in {objects.place}; raysm grid run creates one on AWS, and with --shared "
+                "on the embedded SageMaker"
             )
         try:
             with contextlib.closing(read_copy(objects, head)) as copy:
@@ -192,7 +192,7 @@ def copied(objects: Objects, name: str) -> Store:
 def share_secret(path: Path, objects: Objects) -> None:
     """Make a grid's secret the same on all machines; the caller holds the lease.
 
-    With a secret of its own, a second machine would turn a repeated Create into another job.
+    With a different secret, a second machine would turn a repeated Create into another job.
 
     Args:
         path: The secret on this machine; it may not exist yet.
@@ -204,7 +204,7 @@ def share_secret(path: Path, objects: Objects) -> None:
         try:
             objects.replace(SECRET, secret.encode(), None)
         except Outdated:
-            # Written by an earlier call whose answer was lost, or by a controller that has lost the lease.
+            # An earlier call whose answer was lost, or a controller that has lost the lease, has written it.
             read = objects.read(SECRET)
     secret = secret if read is None else read.content.decode()
     if not path.exists() or path.read_text(encoding="utf-8") != secret:
@@ -225,36 +225,36 @@ def leave_command(objects: Objects, command: str, now: float) -> None:
     """
     if command not in COMMANDS:
         raise InvalidRequest(f"a grid that another machine runs takes {', '.join(COMMANDS)}, got {command!r}")
-    # Named by time, so that a retry after a stop runs after it.
+    # The name begins with the time, so that a retry after a stop runs after the stop.
     objects.put(f"{COMMAND_FOLDER}{int(now * 1000):015d}-{secrets.token_hex(4)}-{command}", b"")
 
 
 def run_commands(objects: Objects, store: Store, now: float) -> None:
-    """Run the commands that were left, the oldest first. Running one twice changes nothing more."""
+    """Run the commands that were left, the oldest first. Commands are idempotent."""
     for name in objects.names(COMMAND_FOLDER):
         command = name.rpartition("-")[2]
-        # A newer raysm may have others.
+        # Ignore commands of a newer raysm.
         if command not in COMMANDS:
             continue
         if command == "retry":
             store.again(AGAIN, now)
-        # No controller runs a closed grid: it would be "stopping" forever.
+        # A closed grid has no controller: it would be "stopping" forever.
         elif store.grid().state != "closed":
             store.change_grid("stopping", now, why="the user stops it", fenced=False)
         objects.remove(name)
 
 
-# -- the hold of this machine
+# -- this machine's lease and copy
 
 
 def sharing_of(store: Store, objects: Objects, path: Path, elapsed: Callable[[], float] | None = None) -> "Sharing":
-    """Return this machine's hold on a grid, whose store's file is ``path``; nothing is read yet."""
+    """Return the sharing of a grid whose store is the file ``path``; nothing is read yet."""
     lease = SharedLease(objects, this_process(), elapsed or Elapsed())
     return Sharing(store, lease, Copies(store.database, objects, path.with_suffix(".shared")), objects)
 
 
 class Sharing:
-    """The hold of one controller on a grid."""
+    """Holds the shared lease of one controller, and keeps the copy in S3 up to date."""
 
     def __init__(self, store: Store, lease: SharedLease, copies: Copies, objects: Objects) -> None:
         self._store = store
@@ -282,8 +282,8 @@ class Sharing:
         try:
             if row is not None and row["run"] != head.run:
                 raise InvalidRequest(
-                    f"there are two grids {row['name']!r}: one on this machine, and another one that was shared from "
-                    "elsewhere; give this one another --name"
+                    f"there are two grids {row['name']!r}: one on this machine, and one that another machine has "
+                    "shared; give this one another --name"
                 )
             self._copies.restore(head)
         except InvalidRequest:
@@ -299,7 +299,7 @@ class Sharing:
 
         Raises:
             LeaseLost: Another controller has taken the grid.
-            Unreachable: The lease is too old to send anything.
+            Unreachable: The lease was renewed too long ago to send anything.
         """
         if self._lease.silence_s < RENEW_S:
             return
@@ -307,24 +307,24 @@ class Sharing:
             run_commands(self._objects, self._store, now)
             self._push()
         except ServiceError as error:
-            # A moment without S3 does no harm while no other machine can have the lease.
+            # A moment without S3 is harmless while no other machine can have the lease.
             if self._lease.silence_s >= SURE_S:
                 raise Unreachable(f"the grid's lease cannot be renewed: {error}") from error
 
     def cover(self, attempt: str) -> None:
-        """Return when the intent of an attempt is in the current copy, and this controller has the lease.
+        """Ensure that the intent of an attempt is in the current copy, and that this controller has the lease.
 
         Raises:
             LeaseLost: Another controller has taken the grid.
-            Unreachable: It is unknown whether one has.
+            Unreachable: S3 does not answer, so that another controller may have taken it.
         """
-        # Called within a call of one region, while calls of other regions use the same store.
-        with self._store.database.turns.back():
+        # This runs within a call of one region, while threads of other regions use the same store.
+        with self._store.database.turns.reacquired():
             try:
                 if attempt not in self._covered or self._lease.silence_s >= RENEW_S:
                     self._push()
             except ServiceError as error:
-                raise Unreachable(f"the grid's intents cannot be kept: {error}") from error
+                raise Unreachable(f"the grid's intents cannot be stored: {error}") from error
             # The machine may have slept after the write.
             if self._lease.silence_s >= SURE_S:
                 raise Unreachable("the grid's lease was renewed too long ago")
@@ -347,24 +347,24 @@ class Sharing:
             between("after push")
 
     def close(self) -> None:
-        """Push what is left, and let another machine take the grid at once."""
+        """Push the last changes, and release the lease for other machines."""
         with contextlib.suppress(LeaseLost):
             try:
                 self._push()
                 self._lease.release()
             except ServiceError as error:
-                _log.warning("the grid's lease cannot be released, and expires by itself: %s", error)
+                _log.warning("the grid's lease cannot be released; it expires by itself: %s", error)
 
 
 class FencedRegion:
-    """A region where only the holder of the shared lease sends and stops jobs; see ``raysm.grid.region.Region``."""
+    """A region that sends and stops jobs only while the shared lease is held; see ``raysm.grid.region.Region``."""
 
     def __init__(self, region: Region, sharing: Sharing) -> None:
         self._region = region
         self._sharing = sharing
 
     def create(self, task: Task, attempt: Attempt) -> None:
-        """Send an attempt, after its intent is in S3; raises as ``Sharing.cover``."""
+        """Send an attempt after its intent is in S3; raises as ``Sharing.cover``."""
         self._sharing.cover(attempt.name)
         self._region.create(task, attempt)
 

@@ -85,7 +85,7 @@ class Grid(GridHandle):
         """
         check_names("Grid", {**SubmitOptions.__annotations__, **GridOptions.__annotations__}, options)
         chosen: dict[str, Any] = dict(options)
-        kind, package, title = _asked(workload)
+        kind, package, title = _unwrapped(workload)
         cluster = chosen.get("cluster") or Cluster()
         service = connect(chosen.pop("on", None))
         target = service.target
@@ -174,7 +174,7 @@ class Grid(GridHandle):
             running.close()
 
 
-def _asked(workload: Workload | Wrapped | str | Path) -> tuple[Workload, Package | None, str]:
+def _unwrapped(workload: Workload | Wrapped | str | Path) -> tuple[Workload, Package | None, str]:
     """Return a workload with its pickled package, and the default name of its grid."""
     if isinstance(workload, str | Path):
         workload = Script(str(workload))

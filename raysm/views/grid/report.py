@@ -12,9 +12,9 @@ from raysm.grid.snapshot import Snapshot
 from raysm.grid.task import TaskState
 from raysm.views.grid.text import curves, duration, interruptions_note, unpriced_note, usd_range
 
-__all__ = ["MOST_ROWS", "report_page"]
+__all__ = ["MAX_ROWS_SHOWN", "report_page"]
 
-MOST_ROWS = 1_000
+MAX_ROWS_SHOWN = 1_000
 """Rows that the page lists: ten thousand would be a file of megabytes, and take a browser seconds."""
 
 STYLE = """
@@ -134,7 +134,7 @@ def _troubles(view: Snapshot) -> str:
 
 
 def _rows(view: Snapshot, rows: Iterable[GridRow]) -> str:
-    shown = list(islice(rows, MOST_ROWS))
+    shown = list(islice(rows, MAX_ROWS_SHOWN))
     more = view.total - len(shown)
     rest = f"<p>and {more:,} more: raysm grid rows {html.escape(view.name)}</p>" if more > 0 else ""
     head = (

@@ -16,7 +16,7 @@ from raysm.views.sparkline import sparkline
 
 # -- plans
 
-MOST_SHOWN = 8
+MAX_SHOWN = 8
 """Impossible rows named for each cause; the JSON has all."""
 
 UNKNOWN = "unknown"
@@ -75,10 +75,10 @@ def _reasons(plan: GridPlan) -> Iterator[str]:
     for each in plan.impossible:
         common = Counter(each.reasons.values()).most_common()
         text = "; ".join(why if times == len(each.reasons) else f"{why} ({times} places)" for why, times in common)
-        causes.setdefault(text or "no place is given", []).append(each.task.key)
+        causes.setdefault(text or "the grid has no places", []).append(each.task.key)
     for text, keys in causes.items():
-        more = f" and {len(keys) - MOST_SHOWN:,} more" if len(keys) > MOST_SHOWN else ""
-        yield f"  {', '.join(keys[:MOST_SHOWN])}{more}: {text}"
+        more = f" and {len(keys) - MAX_SHOWN:,} more" if len(keys) > MAX_SHOWN else ""
+        yield f"  {', '.join(keys[:MAX_SHOWN])}{more}: {text}"
 
 
 def _aligned(table: Sequence[tuple[str, ...]], nothing: Sequence[str], texts: Sequence[str]) -> list[str]:

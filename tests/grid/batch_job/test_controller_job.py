@@ -42,13 +42,13 @@ IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/raysm:batch"
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"jobQueueName": "other"}, "there is no such thing as the job queue 'controllers' in eu-west-1"),
+        ({"jobQueueName": "other"}, "the job queue 'controllers' in eu-west-1 does not exist"),
         (
             {"computeEnvironmentOrder": []},
-            "is for training jobs, and runs no programs",
+            "is for training jobs and cannot run a controller",
         ),
         ({"state": "DISABLED"}, "is DISABLED; enable it"),
-        ({"schedulingPolicyArn": "arn:aws:batch:x"}, "has a scheduling policy, and a controller no share"),
+        ({"schedulingPolicyArn": "arn:aws:batch:x"}, "has a scheduling policy, for which a controller has no share"),
     ],
     ids=["none", "of training jobs", "disabled", "shares"],
 )
@@ -69,7 +69,7 @@ def test_a_definition_without_a_role_is_refused_where_jobs_are_billed(laptop):
     del laptop.batch.definitions[-1]["containerProperties"]["jobRoleArn"]
     with pytest.raises(InvalidRequest, match="the job definition 'bare' has no jobRoleArn"):
         definition_of(ControllerJob(job_queue="controllers", job_definition="bare"), laptop.service)
-    with pytest.raises(InvalidRequest, match="by a role of its own: name it beside the image"):
+    with pytest.raises(InvalidRequest, match="with its own role: give --job-role"):
         definition_of(ControllerJob(job_queue="controllers", image=IMAGE), laptop.service)
 
 
@@ -172,21 +172,21 @@ def written_back(laptop, on):
 
 
 def test_a_database_of_this_machine_is_not_written_back_to(laptop, tmp_path):
-    with pytest.raises(InvalidRequest, match=r"campaigns\.db is of this machine, where no Batch job can write back"):
+    with pytest.raises(InvalidRequest, match=r"a Batch job cannot write back to .*campaigns\.db on this machine"):
         check_database(written_back(laptop, str(tmp_path / "campaigns.db")), BARE)
-    with variable("RAYSM_TEST_URL", "sqlite:///campaigns.db") as name, pytest.raises(InvalidRequest, match="of this"):
+    with variable("RAYSM_TEST_URL", "sqlite:///campaigns.db") as name, pytest.raises(InvalidRequest, match="on this"):
         check_database(written_back(laptop, name), BARE)
     with contextlib.closing(sqlite3.connect(":memory:")) as connection:
         with pytest.raises(InvalidRequest, match="to an open connection"):
             check_database(written_back(laptop, connection), BARE)
-    with pytest.raises(InvalidRequest, match="to an address with a password"):
+    with pytest.raises(InvalidRequest, match="or an address with a password"):
         check_database(written_back(laptop, "postgresql://user:secret@db.example.com/campaigns"), BARE)
 
 
 def test_the_variable_that_names_a_database_has_to_be_the_definitions_too(laptop):
     with variable("RAYSM_TEST_URL", "postgresql://user:secret@db.example.com/campaigns") as name:
         request = written_back(laptop, name)
-        with pytest.raises(InvalidRequest, match="the variable RAYSM_TEST_URL says, which .* 'own' does not have"):
+        with pytest.raises(InvalidRequest, match="'own' lacks the variable RAYSM_TEST_URL"):
             check_database(request, BARE)
         secret = {"name": "RAYSM_TEST_URL", "valueFrom": "arn:aws:secretsmanager:eu-west-1:123456789012:secret:x"}
         check_database(request, Definition(name="own", container={"secrets": [secret]}))
@@ -195,17 +195,20 @@ def test_the_variable_that_names_a_database_has_to_be_the_definitions_too(laptop
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"job_queue": ""}, "the job queue of a controller is named by its name or ARN, got ''"),
-        ({"job_definition": "a b"}, "a job definition is named by .*, got 'a b'"),
-        ({"job_role": "me", "image": "raysm"}, "job_role is the ARN of a role, .*, got 'me'"),
-        ({"job_role": ROLE}, "job_role is of a definition that raysm registers, which needs an image too"),
-        ({"execution_role": ROLE}, "execution_role is of a definition"),
-        ({"job_definition": "own:3", "image": "raysm"}, "'own:3' is one that there is: give a name without a revision"),
+        ({"job_queue": ""}, "job_queue must be the name or ARN of a job queue, got ''"),
+        ({"job_definition": "a b"}, "job_definition must be a name.*, got 'a b'"),
+        ({"job_role": "me", "image": "raysm"}, "job_role must be the ARN of a role, .*, got 'me'"),
+        ({"job_role": ROLE}, "job_role is for a job definition that raysm registers, which also needs an image"),
+        ({"execution_role": ROLE}, "execution_role is for a job definition"),
+        (
+            {"job_definition": "own:3", "image": "raysm"},
+            "'own:3' is an existing revision: give a name without a revision",
+        ),
         (
             {"assign_public_ip": True, "image": "raysm", "job_role": ROLE},
-            "assign_public_ip is of a controller on Fargate, and there is no execution_role",
+            "assign_public_ip is for a controller on Fargate, which needs an execution_role",
         ),
-        ({"attempts": 11}, "attempts of a controller are 1 to 10, got 11"),
+        ({"attempts": 11}, "attempts must be 1 to 10, got 11"),
     ],
     ids=[
         "queue",
@@ -252,7 +255,7 @@ def test_its_rows_are_in_its_record_and_no_job_was_sent(laptop):
 
 def test_while_a_batch_job_is_open_there_is_no_second_one(laptop):
     laptop.send()
-    with pytest.raises(InvalidRequest, match="has a controller already, the Batch job id-1 of the queue controllers"):
+    with pytest.raises(InvalidRequest, match="already has a controller, the Batch job id-1 of the queue controllers"):
         laptop.send()
     laptop.batch.status = "FAILED"
     assert laptop.send([{"key": "c", "lr": 0.3}]).id == "id-2"

@@ -144,7 +144,7 @@ def test_the_command_line_hands_a_grid_over_and_what_it_is_told_there_reaches_it
     (job,) = endless.service(endless.target).client("batch").list_jobs(jobQueue="programs")["jobSummaryList"]
     batch_job = SentController(id=job["jobId"], queue="programs", region="us-east-1")
     with raysm(*command, "--job-definition", "controllers", "--", "{key}") as process:
-        assert f"has a controller already, the Batch job {job['jobId']}" in process.communicate(timeout=LONG_S)[0]
+        assert f"already has a controller, the Batch job {job['jobId']}" in process.communicate(timeout=LONG_S)[0]
         assert process.returncode == 2
     assert "grid stops" in said_by("grid", "stop", "grid")
     job = ended(endless, batch_job)

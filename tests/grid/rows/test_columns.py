@@ -150,7 +150,7 @@ def test_a_row_without_a_key_where_others_have_one_is_refused():
 
 
 def test_a_column_of_a_variable_that_cannot_be_is_refused():
-    with pytest.raises(InvalidRequest, match="'env_A-B' is not the name of a variable"):
+    with pytest.raises(InvalidRequest, match="'env_A-B' names the variable 'A-B'"):
         tasks({"env_A-B": "1"})
 
 

@@ -154,7 +154,7 @@ def test_one_statement_may_end_with_a_semicolon_and_a_second_one_is_refused():
 def test_values_are_those_that_the_statement_takes():
     statement = Statement(text=SINCE)
     statement.check(VALUES)
-    with pytest.raises(InvalidRequest, match=r"takes :b, and no value is given.*--param b=…"):
+    with pytest.raises(InvalidRequest, match=r"takes :b, which has no value.*--param b=…"):
         statement.check({"since": 1})
     with pytest.raises(InvalidRequest, match=r"takes no :c; it takes :since, :b"):
         statement.check(VALUES | {"c": 1})

@@ -48,7 +48,7 @@ def test_a_grid_that_continues_in_another_folder_reads_the_same_file(tmp_path, m
 
 
 def test_only_files_of_text_take_names_of_columns():
-    with pytest.raises(InvalidRequest, match="--columns names those of a .csv"):
+    with pytest.raises(InvalidRequest, match="--columns is for a .csv"):
         source_of("a.parquet").with_columns(["a"])
 
 

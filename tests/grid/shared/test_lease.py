@@ -81,7 +81,7 @@ def leases(clock, objects):
 def test_one_machine_has_it_and_the_other_one_is_told_which(leases):
     first, second = leases
     first.take()
-    with pytest.raises(LeaseLost, match="is run by first; it lets go when it ends"):
+    with pytest.raises(LeaseLost, match="is run by first; try again when it has ended"):
         second.take()
 
 
@@ -98,7 +98,7 @@ def test_who_is_silent_has_lost_it_and_is_told_when_it_writes(leases, clock, obj
     first.take()
     clock.now += LEASE_S
     second.take()
-    with pytest.raises(LeaseLost, match="is run by second: this process lets go of it"):
+    with pytest.raises(LeaseLost, match="is run by second: this process stops running it"):
         first.write(number=7)
     assert read_head(objects.read(HEAD).content) == second.head
 

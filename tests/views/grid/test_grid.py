@@ -139,7 +139,7 @@ def test_who_mends_the_model_goes_on_with_the_same_grid_and_another_batch_size_i
         (
             [{"key": "a", "input_images": "s3://a"}],
             {"arguments": {"scale": "{region}"}},
-            "'scale' of .*brightness has {region}, and what is pickled is the same for all rows",
+            "'scale' of .*brightness has {region}, but a pickled workload is the same for all rows",
         ),
     ],
     ids=["no input", "two inputs", "braces"],

@@ -4,7 +4,7 @@ from html.parser import HTMLParser
 
 from raysm.grid.row import GridRow
 from raysm.grid.task import TaskState
-from raysm.views.grid.report import MOST_ROWS, report_page
+from raysm.views.grid.report import MAX_ROWS_SHOWN, report_page
 from tests.views.grid.test_text import view
 
 
@@ -66,7 +66,7 @@ def test_of_ten_thousand_rows_the_file_stays_below_a_megabyte_and_says_what_is_l
     rows = (task(f"campaign-{number}", TaskState.FAILED, "AlgorithmError: " + "x" * 300) for number in range(10_000))
     text = report_page(view(states={"failed": 10_000}), rows)
     assert len(text.encode()) < 1_000_000
-    assert f"and {10_000 - MOST_ROWS:,} more: raysm grid rows drives" in text
+    assert f"and {10_000 - MAX_ROWS_SHOWN:,} more: raysm grid rows drives" in text
 
 
 def test_a_grid_that_has_not_begun_is_a_page_too():
