@@ -53,7 +53,7 @@ def test_a_grid_is_opened_by_its_name_and_others_are_listed(home):
     make("a", "b")
     with opened("b") as store:
         assert store.grid().name == "b"
-    with pytest.raises(InvalidRequest, match="there is no grid 'c' .* there are a, b"), opened("c"):
+    with pytest.raises(InvalidRequest, match="there is no grid 'c' .* existing grids: a, b"), opened("c"):
         pass
 
 

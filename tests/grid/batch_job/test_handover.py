@@ -134,7 +134,7 @@ def test_rows_that_somebody_stopped_are_no_failure_and_others_are(laptop, tmp_pa
 def test_what_is_not_there_or_not_as_it_was_is_refused(laptop, tmp_path):
     laptop.send()
     uri = laptop.handed_over
-    with pytest.raises(InvalidRequest, match="there is nothing at s3://.*raysm grid run --via batch hands a grid over"):
+    with pytest.raises(InvalidRequest, match="there is no object s3://.*raysm grid run --via batch hands a grid over"):
         take_up(f"{uri}x", laptop.service, tmp_path, laptop.services)
     laptop.service.call("s3", "put_object", Bucket=uri.split("/")[2], Key="/".join(uri.split("/")[3:]), Body=b"other")
     with pytest.raises(InvalidPayload, match="was changed"):

@@ -212,7 +212,7 @@ def test_an_address_may_be_a_secret_as_rds_keeps_it(text, address):
 
 
 def test_a_secret_without_what_an_address_takes_is_refused_without_its_content():
-    with pytest.raises(InvalidRequest, match="has no 'username'") as caught:
+    with pytest.raises(InvalidRequest, match="has no field 'username'") as caught:
         database_of(SECRET, secrets=lambda arn: '{"engine": "mysql", "password": "hunter2"}')
     assert "hunter2" not in str(caught.value)
 

@@ -72,7 +72,7 @@ def store(tmp_path):
 
 def test_a_grid_is_found_by_its_name_and_one_that_is_not_there_is_said_at_once(store):
     assert repr(attach_grid("drives")) == "GridHandle('drives')"
-    with pytest.raises(InvalidRequest, match="there is no grid 'drivse' .* there are drives"):
+    with pytest.raises(InvalidRequest, match="there is no grid 'drivse' .* existing grids: drives"):
         attach_grid("drivse")
 
 
