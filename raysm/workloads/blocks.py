@@ -295,7 +295,7 @@ class _Run:
 
     def _await_one(self) -> tuple[Any, Any] | None:
         """Return the next finished block and its value; None if no block finished, or one failed and is tried again."""
-        # Without fetching, values stay where they were made: the head's object store holds one at a time.
+        # ``fetch_local=False`` leaves values where they were made: the head's object store holds one at a time.
         ready, _ = ray.wait(list(self._running), num_returns=1, timeout=CHECK_S, fetch_local=False)
         # Check while other blocks finish too, to notice early that a block waits for a lost instance.
         if not ready or time.monotonic() >= self._check_at:

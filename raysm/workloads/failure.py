@@ -54,7 +54,7 @@ def failure_of(error: BaseException) -> Failure | None:
                 error_type=where, message=error.text, remote_traceback=error.remote_traceback, exit_code=error.exit_code
             )
         case BlockFailed():
-            # Without the frames of the head, which only waited for the block.
+            # The frames of the head are left out, because it only waited for the block.
             return Failure(error_type=_name_of(error), message=error.summary, remote_traceback=error.remote_traceback)
         case TrialFailed():
             return Failure(error_type=_name_of(error), message=str(error), remote_traceback=error.remote_traceback)

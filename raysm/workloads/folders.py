@@ -13,7 +13,7 @@ from raysm.errors import InvalidRequest
 from raysm.workloads.disk import full_disk_is_no_room
 
 RECORD = ".raysm-source.json"
-"""In the state folder: the files that were copied from the source, each with its SHA-256."""
+"""File in the state folder that lists the files that were copied from the source, each with its SHA-256."""
 
 CACHE = "__pycache__"
 

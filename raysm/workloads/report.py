@@ -49,12 +49,12 @@ def report(*, step: int | None = None, checkpoint: str | Path | None = None, **m
         if take is not None:
             take(report_made)
             return
-        lines = [send(report_made, Path(str(trial_folder)))]
+        lines = [report_line(report_made, Path(str(trial_folder)))]
     # A job of Ray's own prints into Ray's log, which only people read.
     elif RAYS_JOB not in variables and environment.base_paths(variables).resource_config.exists():
         lines = event_lines(values, step)
     else:
-        lines = [words(values, step)]
+        lines = [text_line(values, step)]
     # One write, so that another process that shares this output cannot cut a line in two.
     sys.stdout.write("\n".join(lines) + "\n")
     sys.stdout.flush()
@@ -83,12 +83,12 @@ def event_lines(values: Mapping[str, float], step: int | None) -> list[str]:
     return [
         line(Metric(name=name, value=value, step=step, time_s=now_s))
         if math.isfinite(value)
-        else words({name: value}, step)
+        else text_line({name: value}, step)
         for name, value in values.items()
     ]
 
 
-def words(values: Mapping[str, float], step: int | None) -> str:
+def text_line(values: Mapping[str, float], step: int | None) -> str:
     """Return metrics as a line for people."""
     text = ", ".join(f"{name} {value:.6g}" for name, value in values.items())
     return text if step is None else f"step {step}: {text}"
@@ -166,7 +166,7 @@ def report_of(metrics: Mapping[str, float], step: int | None, checkpoint: str | 
     )
 
 
-def send(report: Report, trial: Path) -> str:
+def report_line(report: Report, trial: Path) -> str:
     """Return a script's report as a line. Its checkpoint is copied first, because the script continues at once."""
     if report.checkpoint is not None:
         # The copy is inside the trial's folder, which is removed with the trial.

@@ -60,7 +60,7 @@ class Runner(Generic[W]):
 def load_runner(payload: Payload, environment: Environment) -> "Runner[Any]":
     """Import the runner that the payload's workload names, and return an instance of it."""
     workload = payload.request.workload
-    # By name, because clients and all instances read the request, and few of them have the packages of the runner.
+    # The request has only the name, because few of the machines that read it have the packages of the runner.
     module, _, name = workload.runner.partition(":")
     with naming_what_is_missing(workload):
         runner = getattr(importlib.import_module(module), name, None)
@@ -172,7 +172,7 @@ def write_manifest(
     if (folder / MANIFEST).exists():
         return None
     names = {file.name for file in described}
-    # Without half-written files of a process that was just killed.
+    # Leave out half-written files of a process that was just killed.
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(PARTIAL))
     others = [path for path in paths if path.relative_to(folder).as_posix() not in names]
     files = (*described, *(_file(path, folder) for path in others))

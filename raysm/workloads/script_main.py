@@ -116,7 +116,7 @@ def _flush_files() -> None:
     """Write out files that are still open: Python does so as it destroys them, which does not happen here."""
     gc.unfreeze()
     standard = {id(stream) for stream in (sys.stdin, sys.stdout, sys.stderr)}
-    # By their types: ``isinstance`` would run code of proxy objects.
+    # Compare types, because ``isinstance`` would run code of proxy objects.
     kinds = (FILE, sys.modules["zipfile"].ZipFile) if "zipfile" in sys.modules else FILE
     found = [item for item in gc.get_objects() if issubclass(type(item), kinds) and id(item) not in standard]
     plain = [item for item in found if type(item).__module__ == FILE.__module__]

@@ -27,7 +27,7 @@ def _cancel(references: Sequence[Any]) -> None:
         ray.cancel(reference, force=True)
 
 
-# Without a CPU: the tasks to cancel hold all of them.
+# The task takes no CPU, because the tasks to cancel hold all of them.
 _CANCEL: Any = ray.remote(num_cpus=0)(_cancel)
 
 

@@ -32,7 +32,7 @@ class Span:
     files: tuple[str, ...]
     """Paths inside the channel's folder."""
     start: int = 0
-    """Where it begins in its file, in the unit of the format: bytes, rows or row groups."""
+    """First position in the file, in the unit of the format: bytes, rows or row groups."""
     stop: int | None = None
     """None is the end of the file."""
     first_row: int = 0

@@ -133,7 +133,7 @@ def scan_columns(
     if all(host is None for host, _ in keys) and sum((folder / file).stat().st_size for _, file in keys) <= SMALL_BYTES:
         return reader.unified([reader.scan(folder, file, workload.types) for _, file in keys], workload.types)
     found = _scan_everywhere(workload, channel, kind, keys, emit_event)
-    # In the order of the input, not in which tasks end, because the order of the columns follows from it.
+    # The order of the columns follows from the order of the input, and not from that in which tasks end.
     return reader.unified([found[key] for key in keys], workload.types)
 
 

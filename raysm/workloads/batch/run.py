@@ -38,7 +38,7 @@ RATE_S = 5.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Places:
+class OutputFolders:
     """Folders on the head."""
 
     result: Path
@@ -81,14 +81,16 @@ def size_of(workload: BatchInference, nodes: Sequence[Node]) -> Size:
     return Size(cpus=float(max(1, min(shares, default=1))), gpus=gpus)
 
 
-def run_batch(workload: BatchInference, channel: str, pickled: Path, places: Places, emit_event: EmitEvent) -> Outcome:
+def run_batch(
+    workload: BatchInference, channel: str, pickled: Path, folders: OutputFolders, emit_event: EmitEvent
+) -> Outcome:
     """Predict all records of a channel on the connected cluster.
 
     Args:
         workload: The request's workload.
         channel: Name of the channel.
         pickled: The predictor's file in the payload.
-        places: Where to write.
+        folders: Where to write.
         emit_event: Receives the events of the run.
 
     Raises:
@@ -107,9 +109,9 @@ def run_batch(workload: BatchInference, channel: str, pickled: Path, places: Pla
     if columns is not None:
         _check_keep(workload, columns)
     prediction = Prediction(workload=workload, channel=channel, format=kind, threads=size.threads, columns=columns)
-    record = _record(places, workload, pieces, pickled, columns)
+    record = _record(folders, workload, pieces, pickled, columns)
     resumed = 0 if record is None else sum(piece in record for piece in pieces)
-    gathered = Gathered(places.result, pieces, emit_event)
+    gathered = Gathered(folders.result, pieces, emit_event)
     # Counted from here, so that the rate does not include listing and cutting files.
     begun_s = time.monotonic()
     for piece, part in map_blocks(
@@ -138,7 +140,7 @@ def _check_keep(workload: BatchInference, columns: InputColumns) -> None:
 
 def _interleaved(pieces: Sequence[Piece]) -> list[Piece]:
     """Return pieces in the order in which they begin: the first of each instance, then the second of each."""
-    # In the order of the input, the first pieces could all lie on one instance, and the others would have none.
+    # In the order of the input, the first pieces could all be on one instance, and the others would have no work.
     turns: dict[str | None, int] = {}
     keyed = []
     for piece in pieces:
@@ -149,11 +151,15 @@ def _interleaved(pieces: Sequence[Piece]) -> list[Piece]:
 
 
 def _record(
-    places: Places, workload: BatchInference, pieces: Sequence[Piece], pickled: Path, columns: InputColumns | None
+    folders: OutputFolders,
+    workload: BatchInference,
+    pieces: Sequence[Piece],
+    pickled: Path,
+    columns: InputColumns | None,
 ) -> BlockRecord[Part] | None:
     """Return the record of finished parts; they depend on everything but the cluster."""
     # Without checkpoints nothing outlives the containers, so a second copy of each part would be useless.
-    if places.records is None:
+    if folders.records is None:
         return None
     # All fields of the pieces, because str(piece) names only the first of many files.
     depends_on: dict[str, Any] = {
@@ -162,7 +168,7 @@ def _record(
         "pieces": hashlib.sha256("\n".join(map(repr, pieces)).encode()).hexdigest(),
         "columns": None if columns is None else str(columns.schema),
     }
-    return BlockRecord(places.records, depends_on, for_later=True)
+    return BlockRecord(folders.records, depends_on, for_later=True)
 
 
 class Gathered:
@@ -249,8 +255,8 @@ class BatchRunner(Runner[BatchInference]):
         paths = self.environment.paths
         records = paths.batch if self.environment.has_checkpoints else None
         try:
-            places = Places(result=paths.model, records=records)
-            outcome = run_batch(self.workload, channel, self.payload.function, places, emit_event)
+            folders = OutputFolders(result=paths.model, records=records)
+            outcome = run_batch(self.workload, channel, self.payload.function, folders, emit_event)
         finally:
             ray.shutdown()
             self._clean()

@@ -150,7 +150,7 @@ def _csv_tables(path: Path, block_bytes: int, kinds: Mapping[str, pa.DataType]) 
             parse_options=pa_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
             convert_options=pa_csv.ConvertOptions(column_types=dict(kinds)),
         )
-        # Also for a file without rows, which has columns by its header.
+        # A file without rows has columns too, by its header.
         yield reader.schema.empty_table()
         for batch in reader:
             yield pa.Table.from_batches([batch])

@@ -80,7 +80,7 @@ class _Slot:
     group: Any
     trial: _Trial | None = None
     kill_at_s: float = math.inf
-    """When to kill the actor, if its trial should have stopped and still runs."""
+    """Time to kill the actor, if its trial should have stopped and still runs."""
 
 
 @dataclass(kw_only=True)

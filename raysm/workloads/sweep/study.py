@@ -156,7 +156,7 @@ class Study:
 
     def remove_checkpoints(self, number: int) -> None:
         shutil.rmtree(self.files / str(number), ignore_errors=True)
-        # In memory alone: Optuna does not change finished trials, and the next run sees that the folder is gone.
+        # Changed in memory only: Optuna does not change finished trials, and the next run sees that the folder is gone.
         self.entries[number] = replace(self.entries[number], checkpoint=None)
 
     def remove(self) -> None:
@@ -252,7 +252,7 @@ def drawing_by(function: Callable[[Any], Any], name: str) -> Draw:
 
 def key_of(workload: SweepWorkload) -> str:
     """Return the name of the folder for all runs of a sweep."""
-    # With the title, because another function over the same space has nothing to continue from.
+    # The title counts too, because another function over the same space has nothing to continue from.
     content = {name: to_json(getattr(workload, name)) for name in IDENTITY} | {"title": workload.title}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 

@@ -72,7 +72,7 @@ class Layout:
 
     def coordinates(self, rank: int) -> Coordinates:
         coordinates = {}
-        # As the digits of a number: the fastest dimension is the lowest digit.
+        # The coordinates are the digits of the rank: the fastest dimension is the lowest digit.
         for name, size in zip(reversed(self.dimensions), reversed(self.shape), strict=True):
             rank, coordinates[name] = divmod(rank, size)
         return Coordinates(**coordinates)

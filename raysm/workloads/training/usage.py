@@ -34,7 +34,7 @@ def read_counters() -> Counters:
         MissingDependency: psutil is not installed.
     """
     try:
-        # Not at the top: Ray's own copy of psutil is not importable, and the package may be missing.
+        # Imported here, because the package may be missing, and Ray's own copy of psutil is not importable.
         import psutil
     except ImportError as error:
         raise MissingDependency("psutil is not installed; add it to the requirements") from error
@@ -46,7 +46,7 @@ def read_counters() -> Counters:
             return None
 
     cpu = read(psutil.cpu_times)
-    # The time of guests is in that of user and nice already.
+    # The times of user and nice include the time of guests.
     seconds = {} if cpu is None else {k: v for k, v in cpu._asdict().items() if not k.startswith("guest")}
     # nowrap=False: else psutil remembers every interface and disk that there ever was, and locks for it.
     networks = read(psutil.net_io_counters, pernic=True, nowrap=False) or {}
@@ -119,7 +119,7 @@ def usage_between(before: Counters, after: Counters) -> dict[str, float]:
         "memory_percent": 100.0 * after["memory_bytes"] / max(1, after["memory_limit_bytes"]),
     }
     for name in ("network_received", "network_sent", "disk_read", "disk_written"):
-        # The counts of an interface or a disk that was removed are gone.
+        # At least 0, because the counts of an interface or a disk that was removed are gone.
         usage[f"{name}_bytes_per_s"] = max(0.0, after[name] - before[name]) / elapsed_s
     return usage
 

@@ -16,7 +16,7 @@ from raysm.request.batch import BatchInference
 from raysm.workloads.batch.formats import Span
 from raysm.workloads.batch.pieces import Piece
 from raysm.workloads.batch.predict import Part
-from raysm.workloads.batch.run import Places, _record
+from raysm.workloads.batch.run import OutputFolders, _record
 from tests.support.batches import run
 
 
@@ -102,7 +102,9 @@ def test_a_run_that_failed_goes_on_with_what_it_had_finished(words, tmp_path):
 def test_parts_of_other_files_are_not_gone_on_with_though_they_are_as_many_and_begin_alike(tmp_path):
     def recorded(*files):
         piece = Piece(number=0, span=Span(files=files, rows=len(files)))
-        return piece, _record(Places(result=tmp_path, records=tmp_path / "records"), workload, [piece], pickled, None)
+        return piece, _record(
+            OutputFolders(result=tmp_path, records=tmp_path / "records"), workload, [piece], pickled, None
+        )
 
     workload, pickled = BatchInference(name="p", python="3.11", batch_size=2), tmp_path / "function.pkl"
     pickled.write_bytes(b"as it was pickled")

@@ -4,7 +4,7 @@ import math
 
 import raysm
 from raysm.workloads import report
-from raysm.workloads.report import Report, listening, parse, report_of, send
+from raysm.workloads.report import Report, listening, parse, report_line, report_of
 
 
 def test_who_listens_takes_the_reports_of_the_process_and_nothing_is_printed(capsys):
@@ -21,7 +21,7 @@ def test_a_scripts_report_is_a_line_and_its_checkpoint_a_copy(tmp_path):
     folder.mkdir()
     trial.mkdir()
     (folder / "model").write_text("1")
-    line = send(report_of({"loss": 0.5}, 3, folder), trial)
+    line = report_line(report_of({"loss": 0.5}, 3, folder), trial)
     (folder / "model").write_text("2")
     report = parse(line)
     assert (report.metrics, report.step) == ({"loss": 0.5}, 3)

@@ -165,7 +165,7 @@ class Checkpointing(Observer):
             f"received SIGTERM: stopped after step {step}, the newest whole checkpoint is that of step {newest_step}"
             f" ({time.monotonic() - begun_s:.1f} s after the step)"
         )
-        # By this exit status a launcher knows a stop from a failure.
+        # This exit status tells a launcher that it is a stop and not a failure.
         raise SystemExit(128 + signal.SIGTERM)
 
     def _is_saved(self, step: int) -> bool:
@@ -187,7 +187,7 @@ class Checkpointing(Observer):
             random = self._exchange.to_first(capture_state())
             if random is not None:
                 state[resume.RANDOM] = random
-            # In the background, because writing a large model takes longer than many steps.
+            # Written in the background, because a large model takes longer than many steps.
             future = shards.save(state, folder, group=self._group, staging=self._staging, complete=complete)
             self._saving = _Saving(manifest=manifest, future=future)
 

@@ -144,7 +144,7 @@ def choose_outdated(whole: Sequence[Manifest], keep: int, best: Best | None) -> 
 
     If several have the same value, the newest is the best; one without a value is never the best.
     """
-    # By step, then by clock: two runs may have saved the same step, and training continued from the later one.
+    # Sorted by step, then by time: two runs may have saved the same step, and training continued from the later one.
     newest = sorted(whole, key=lambda manifest: (manifest.step, manifest.time_s), reverse=True)
     retained = {manifest.name for manifest in newest[:keep]}
     if best is not None:

@@ -83,7 +83,7 @@ def _candidates(folder: Path, exchange: CheckpointTransfer) -> list[Manifest]:
                 " Checkpoints"
             )
         by_name |= manifests
-    # By step before the writer's clock: clocks of instances may differ by more than the time between two saves.
+    # Sorted by step before time: clocks of instances may differ by more than the time between two saves.
     return sorted(by_name.values(), key=lambda manifest: (manifest.step, manifest.time_s))
 
 
@@ -116,7 +116,7 @@ def _load(
     moved = exchange.fetch(checkpoint, {shards.METADATA}, has, manifest.files)
     keys = shards.entries(checkpoint)
     state = trainer.state_to_read(name.removeprefix(OPTIMIZER) for name in keys if name.startswith(OPTIMIZER))
-    # By layout, not by number of workers: in another layout, the ranks of a tensor group need equal states.
+    # The layout counts, not the number of workers: in another layout, ranks of a tensor group need equal states.
     is_same_layout = manifest.layout == str(trainer.layout)
     if is_same_layout:
         state[RANDOM] = []

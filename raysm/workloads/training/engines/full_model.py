@@ -23,7 +23,7 @@ def no_sums(metrics: Sequence[Metric]) -> torch.Tensor:
 
 def sums(metrics: Sequence[Metric], output: Any, target: Any, rows: int) -> torch.Tensor:
     """Return the sum of each metric over the rows, and their number: float64[metrics + 1] on the CPU."""
-    # In float64: a float32 counts rows exactly up to 16 million only.
+    # float64, because a float32 counts rows exactly only up to 16 million.
     return torch.tensor([*(_mean(metric, output, target) * rows for metric in metrics), rows], dtype=torch.float64)
 
 
@@ -105,7 +105,7 @@ class FullModel:
     def measure(self, batch: Any, metrics: Sequence[Metric]) -> torch.Tensor:
         inputs, target = inputs_and_target(on_device(batch, self.device))
         with autocast(self.device, self.precision):
-            # Not the wrapped model, because DDP would overwrite the buffers of ranks in the middle of a training.
+            # Not the wrapped model: DDP would overwrite the buffers of ranks in the middle of a training.
             output = (self.model if self.inner is None else self.inner)(*inputs)
             return sums(metrics, output, target, rows_of((inputs, target))) if self.counts else no_sums(metrics)
 

@@ -97,7 +97,7 @@ def clip(
         stages: The ranks with the other stages of this one's pipeline.
         copies: The ``parameters`` that another of these ranks also has, and counts.
     """
-    # By identity: parameters compare entry by entry.
+    # Compared by identity, because ``==`` of parameters compares entry by entry.
     others = {id(parameter) for parameter in copies}
     trained = [parameter for parameter in parameters if parameter.grad is not None]
     is_counted = [id(parameter) not in others for parameter in trained]

@@ -70,7 +70,7 @@ def train(
         InvalidRequest: The workers do not fit the instances.
         Stopped: A stop was asked for.
     """
-    # By node id, not by name: an instance whose Ray was restarted is another node, and may be used again.
+    # Node ids, not names: an instance whose Ray was restarted is another node, and may be used again.
     lost_ids: set[str] = set()
     places = place(nodes())
     number = restarts = 0
@@ -112,7 +112,7 @@ def _came_back(
     lost: Sequence[Node], lost_ids: set[str], nodes: Callable[[], Sequence[Node]], sleep: Callable[[float], None]
 ) -> bool:
     """Wait until each of their hosts is back, with a new Ray; return False if one does not come."""
-    # By count, so that tests can pass a sleep that takes no time.
+    # Counted, not timed, so that tests can pass a sleep that takes no time.
     for _ in range(int(RETURN_S / POLL_S)):
         present = {node.host for node in nodes() if node.node_id not in lost_ids}
         if present.issuperset(node.host for node in lost):

@@ -108,7 +108,7 @@ class _Worker:
                     # than a peer does. This worker waits, so that the cause comes first.
                     time.sleep(CAUSE_S)
                 if failed is not None:
-                    # Without the chained exception, which Ray would print too.
+                    # ``from None``, because Ray would print the chained exception too.
                     raise failed from None
 
     def _call(self, loop: Any, args: tuple[Any, ...], named: dict[str, Any]) -> None:

@@ -204,7 +204,7 @@ class Relay:
                 source.unnamed_bytes += len(data)
                 return source.unnamed_bytes < 200
             key, _, named = lines.pop(0).partition(b" ")
-            # In constant time: the time of a refusal must not show how much of the key was right.
+            # Compared in constant time, because the time of a refusal must not show how much of the key was right.
             if not hmac.compare_digest(key, self.wire.key.encode()):
                 return False
             source.rank, source.stream = map(int, named.split())
@@ -233,7 +233,7 @@ def _is_event(line: bytes) -> bool:
 
 
 def _write(stream: int, data: bytes) -> None:
-    # Not through sys.stdout: its lock would be held by this thread when the interpreter ends.
+    # sys.stdout is not used, because this thread would hold its lock when the interpreter ends.
     with contextlib.suppress(OSError):  # the log is not read any more
         while data:
             data = data[os.write(stream, data) :]

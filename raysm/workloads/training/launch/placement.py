@@ -168,7 +168,7 @@ def torchrun_variables(place: Place, local_rank: int, group: Group, threads: int
 
 def fill_arguments(args: Sequence[str], variables: Mapping[str, str]) -> tuple[str, ...]:
     """Replace ``{rank}`` and its like in the arguments of a script that spawns its own workers."""
-    # By replacing, not by str.format: arguments may hold braces of their own, JSON most of all.
+    # str.replace and not str.format, because arguments may have braces of their own, for example as JSON.
     values = {f"{{{name.lower()}}}": variables[name] for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
     filled: list[str] = []
     for arg in args:

@@ -80,7 +80,7 @@ class Exit:
 
     rank: int
     status: int
-    """Its exit code, or minus the signal that killed it."""
+    """The exit code, or minus the signal that killed it."""
     at_s: float
     was_ended: bool = False
     """The agent ended it, because another worker had failed or a stop was asked for."""

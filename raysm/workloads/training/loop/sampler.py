@@ -148,7 +148,7 @@ def one_pass(
 ) -> Iterator[Any]:
     """Yield this worker's slices of one pass over a data set in its own order, at any position of the training."""
     order = _checked(dataset, batch_size, False, 0, loader_workers, False)
-    # Not by position.begin: a training does not continue in this pass, even if it has the same data set.
+    # position.begin is not used: a training does not continue in this pass, even if it has the same data set.
     parts = _one_pass(
         session,
         Reader(dataset, order.seed, collate),

@@ -18,7 +18,7 @@ from raysm.bootstrap import environment
 from raysm.errors import InvalidConfig, InvalidRequest
 from raysm.request.programs import Precision
 from raysm.workloads import report
-from raysm.workloads.report import event_lines, numbers, words
+from raysm.workloads.report import event_lines, numbers, text_line
 from raysm.workloads.training.loop.position import Position
 
 
@@ -106,7 +106,7 @@ class Session:
 
         The same message says whether some rank received SIGTERM.
         """
-        # In float64: a sum over a thousand ranks in float32 would differ by the order of arrival.
+        # float64, because a sum over a thousand ranks in float32 would depend on the order of arrival.
         loss_and_stop = torch.stack([loss.detach().double(), loss.new_tensor(float(self.stop_asked)).double()])
         # Two numbers in one message: agreeing on a stop costs no round of its own.
         work = dist.all_reduce(loss_and_stop, async_op=True) if self.world_size > 1 else None
@@ -134,7 +134,7 @@ class Session:
         if take is not None:
             take(report.report_of(values, step, None))
             return
-        lines = event_lines(values, step) if self.in_job else [words(values, step)]
+        lines = event_lines(values, step) if self.in_job else [text_line(values, step)]
         print("\n".join(lines), flush=True)  # noqa: T201 - metrics travel in the log
 
     def say(self, text: str) -> None:

@@ -38,7 +38,7 @@ def container_of_blocks(model: nn.Module, blocks: Blocks = None) -> str | None:
         return blocks
     if not containers:
         return None
-    # By parameters: heads and embeddings stand in containers, too, but the layers of a transformer outweigh them.
+    # The most parameters: heads and embeddings may be in containers too, but the layers of a transformer outweigh them.
     sizes = {name: sum(parameter.numel() for parameter in module.parameters()) for name, module in containers.items()}
     return max(containers, key=lambda name: sizes[name])
 

@@ -74,7 +74,7 @@ def _parameter_of(entry: str, parameters: Collection[str]) -> str:
 
 
 Groups: TypeAlias = list[list[tuple[str, ...]]]
-"""For each parameter of each group of an optimizer all names in the model: a shared one has several."""
+"""All names in the model of each parameter of each group of an optimizer; a shared parameter has several."""
 
 
 def names_of_groups(optimizer: Optimizer, model: nn.Module) -> Groups:

@@ -242,7 +242,7 @@ def _unused(model: nn.Module, placed: dict[fx.Node, int], stages: int) -> list[l
             places |= {str(node.target): placed[user] for user in node.users}
     tensors = {name: tensor for name, tensor in model.state_dict(keep_vars=True).items() if torch.is_tensor(tensor)}
     used = {name: places[prefix] for name in tensors for prefix in (*_containers(name), name) if prefix in places}
-    # By identity: tied weights have two names and one home.
+    # Tensors are compared by identity, because tied weights have two names and one home.
     homes = {id(tensors[name]): place for name, place in used.items()}
     unused: list[list[str]] = [[] for _ in range(stages)]
     for name, tensor in tensors.items():

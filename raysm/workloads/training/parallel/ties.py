@@ -42,7 +42,7 @@ class Copies:
 
 def find_ties(stages: Stages) -> list[Tie]:
     """Return the parameters that several stages have, in the order of the model."""
-    # By identity: a tie is one parameter that has several names, and often not the same one in each stage.
+    # Parameters are compared by identity, because a tied one has several names, often another one in each stage.
     homes: dict[int, list[int]] = {}
     for number in range(len(stages)):
         for parameter in stages.module(number).parameters():
