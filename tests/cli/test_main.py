@@ -238,7 +238,7 @@ def test_a_script_that_was_left_to_itself_is_found_again_by_its_name_and_heard_f
     assert shown.count("Good day from algo-2 (rank 1)") == 1
     assert name in command("jobs")[1]
     assert json.loads(command("status", name, "--json")[1])["status"] == "Completed"
-    assert "nor is its token" in command("token", name)[2]  # it has ended, and nobody needs it
+    assert "and its token with it" in command("token", name)[2]  # it has ended, and nobody needs it
     metrics = json.loads(command("metrics", name, "--json")[1])
     assert "peak_memory_bytes" in {metric["name"] for metric in metrics}
     assert not list(tmp_path.iterdir())

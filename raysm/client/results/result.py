@@ -71,7 +71,7 @@ def check_folder(folder: Path, job: str | None = None) -> ExistingResult | None:
         return None
     earlier = earlier_result(folder)
     if earlier is None:
-        raise InvalidRequest(f"the output {folder} contains files other than a result of raysm; name another folder")
+        raise InvalidRequest(f"the output {folder} holds files that are not a result of raysm; name another folder")
     if job is not None and task_of(earlier.job) != task_of(job):
         raise InvalidRequest(
             f"the output {folder} holds the result of {earlier.job}, another task than {task_of(job)!r}; name another "
