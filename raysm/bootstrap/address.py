@@ -1,7 +1,6 @@
 """Resolve host names, find this instance's own address, and check that ports answer.
 
-Names of instances can resolve late, so callers retry with ``backoff``. Only the standard library is used, because this
-runs before any package is installed.
+Names of instances can resolve late, so callers retry with ``backoff``.
 """
 
 import asyncio
@@ -17,7 +16,6 @@ from dataclasses import dataclass
 from raysm.contract.connections import has_own_listener
 from raysm.errors import ForeignListener
 
-# The standard library alone, ioctl too: this runs before anything is installed in the instance.
 SIOCGIFADDR = 0x8915
 
 
@@ -32,7 +30,7 @@ class Interface:
 
 
 def list_interfaces() -> tuple[Interface, ...]:
-    """Return the interfaces that have an IPv4 address; none on other systems than Linux."""
+    """Return the interfaces that have an IPv4 address; empty on systems other than Linux."""
     if sys.platform != "linux":
         return ()
     named = [(name, _address(name)) for _, name in socket.if_nameindex()]
@@ -56,7 +54,7 @@ def default_address() -> str | None:
     """Return the address of the interface of the default route; None without one."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         with contextlib.suppress(OSError):
-            # Connecting a datagram socket sends nothing; the kernel only chooses the route, and with it the source.
+            # Connecting a datagram socket sends nothing; the kernel only chooses the route and the source address.
             probe.connect(("192.0.2.1", 9))
             return str(probe.getsockname()[0])
     return None
@@ -82,7 +80,6 @@ def choose_interface(
     return min(reachable, key=rank, default=None)
 
 
-# The standard library alone: this runs before anything is installed in the instance.
 FIRST_WAIT_S = 0.05
 LONGEST_WAIT_S = 1.0
 CONNECT_TIMEOUT_S = 5.0
@@ -98,7 +95,7 @@ class MisleadingName(OSError):
 
 def backoff(attempt: int) -> float:
     """Return the seconds to wait after the ``attempt``-th failure: 0.05, 0.08, … up to 1."""
-    # Bounded: after some 1,500 attempts the power would be larger than any float.
+    # min(): after some 1,500 attempts the power would overflow a float.
     return float(min(LONGEST_WAIT_S, FIRST_WAIT_S * 1.6 ** min(attempt, 20)))
 
 
@@ -124,12 +121,12 @@ async def resolve(host: str, lookup: Callable[[str], str] = socket.gethostbyname
             address = lookup(host)
         except OSError as error:
             cause = error
-        except UnicodeError as error:  # of a name that DNS cannot carry, too long or with an empty part
+        except UnicodeError as error:  # DNS allows no name that is too long or has an empty part
             cause = OSError(str(error))
         with contextlib.suppress(RuntimeError):  # the loop is closed, and the answer is no longer needed
             loop.call_soon_threadsafe(settle, address, cause)
 
-    # asyncio's own getaddrinfo runs in the executor, whose threads the interpreter waits for at its end.
+    # asyncio's own getaddrinfo uses the executor, and at its exit the interpreter waits for the executor's threads.
     threading.Thread(target=run, daemon=True, name=f"resolve-{host}").start()
     return await answer
 
@@ -149,7 +146,7 @@ async def port_answers(address: str, port: int) -> bool:
 async def own_port_answers(address: str, port: int) -> bool:
     """Return whether a process of the job accepts connections there.
 
-    At an address of this machine it has to be a process of this user: another one's could only want the token.
+    At an address of this machine it must be a process of this user, because another user's could steal the token.
     """
     try:
         return has_own_listener(address, port) and await port_answers(address, port)
@@ -177,13 +174,13 @@ async def find_own_address(
         return await _reachable_address(named, lookup)
     all_interfaces = interfaces()
     candidates = {item.name for item in all_interfaces if not is_loopback(item.address)}
-    # Its own name may resolve late, to loopback, or to an old address: it is asked only if it decides.
+    # This instance's name may resolve late, to loopback, or to an old address, so it is looked up only if needed.
     undecided = len(candidates) != 1 and shared_interface not in candidates
     own_name = await _reachable_address(host, lookup) if undecided else None
     chosen = choose_interface(
         all_interfaces, named=shared_interface, own_name=own_name, default=default_address() if undecided else None
     )
-    # Without a list of interfaces, as on macOS, the name is all that there is.
+    # Without a list of interfaces, as on macOS, only the name's address is known.
     return own_name if chosen is None else chosen.address
 
 
@@ -211,7 +208,7 @@ async def resolve_peer(host: str, lookup: Callable[[str], str] = socket.gethostb
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether an IP address is this machine's own to itself."""
+    """Return whether an IP address, or ``localhost``, is a loopback address."""
     try:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:
@@ -219,7 +216,7 @@ def is_loopback(address: str) -> bool:
 
 
 def explain(error: BaseException, host: str, port: int) -> str:
-    """Say for people why ``host`` could not be reached, and what that most likely means."""
+    """Return a message about why ``host`` could not be reached, and what that most likely means."""
     match error:
         case socket.gaierror():
             return f"the name {host} does not resolve"

@@ -20,9 +20,9 @@ from typing import IO, Any
 from raysm.bootstrap import die_with_parent
 
 WAIT = "--wait"
-"""Tells the driver, and a worker's Ray, to import what it needs and to wait for the cluster's address on its stdin."""
+"""An option of the driver and of ``ray_start``: import everything, then wait for the cluster's address on stdin."""
 
-# -P: they begin in the folder of the user's source or of the image, whose json.py or raysm.py is not meant for them.
+# -P: the working folder, of the source or of the image, may contain a json.py or raysm.py that must not be imported.
 MODULE = (sys.executable, "-P", "-m")
 
 
@@ -31,18 +31,17 @@ class Commands:
     """Commands, to which the bootstrap appends arguments."""
 
     ray: tuple[str, ...] = (*MODULE, "raysm.bootstrap.ray_start")
-    """The ``ray`` command; gets ``start --block ...``, behind WAIT where it joins a head that may not be there yet, and
-    tells on the head which nodes are registered."""
+    """The ``ray`` command; the arguments are ``start --block ...``, on a worker after WAIT."""
     driver: tuple[str, ...] = (*MODULE, "raysm.workloads.driver")
-    """Runs the workload on the formed cluster; gets nothing, or WAIT if it is started before that."""
+    """The driver, which runs the workload on the formed cluster; its argument is WAIT if it is started earlier."""
     tracked_driver: tuple[str, ...] = (*MODULE, "raysm.workloads.tracked")
-    """Does the same, and mirrors its metrics, where the head is asked to."""
+    """The driver of a job whose head also copies the metrics to MLflow."""
 
 
-# ctypes and /proc, because this runs before anything is installed in the instance: no psutil here.
+# ctypes and /proc in place of psutil, because this runs before any package is installed.
 PR_SET_CHILD_SUBREAPER = 36
 STAT_BYTES = 4096
-"""More than a line of ``/proc/PID/stat`` has: it is read by one call, of hundreds of processes each second."""
+"""More than the length of ``/proc/PID/stat``, so that one call reads it; hundreds of these are read each second."""
 Stream = int | IO[Any] | None
 
 
@@ -66,26 +65,26 @@ class Child:
                 os.kill(self.pid, number)
 
     def signal_group(self, number: int) -> None:
-        """Send a signal to what is left of its process group, the process itself included."""
+        """Send a signal to the remaining processes of its process group, including itself."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
     async def wait(self, timeout_s: float | None = None) -> int | None:
-        """Wait for its end; None if that does not come within ``timeout_s``."""
+        """Wait for its end and return the status; None after ``timeout_s``."""
         await asyncio.wait([self.ended], timeout=timeout_s)
         return self.status
 
 
 class Children:
-    """All child processes of this process; made inside the event loop that reaps them."""
+    """All child processes of this process; create it inside the event loop that reaps them."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._running: dict[int, tuple[subprocess.Popen[bytes], asyncio.Future[int]]] = {}
         self._groups: list[int] = []
         self.reaped = 0
-        """Orphans reaped."""
-        # Also where an init is PID 1: it would reap the orphans, and not end them at the end of a job that fails.
+        """Number of reaped orphans."""
+        # Needed even if an init process is PID 1, which would reap the orphans, but not end them when a job fails.
         _adopt_orphans(True)
         self._loop.add_signal_handler(signal.SIGCHLD, self._reap)
 
@@ -102,7 +101,7 @@ class Children:
         """Start a command that does not outlive this process.
 
         Raises:
-            OSError: The program or the folder is not there.
+            OSError: The program or the folder does not exist.
         """
         popen = subprocess.Popen(
             die_with_parent.wrap(command),
@@ -111,24 +110,24 @@ class Children:
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
-            # A group of its own: what it starts can be ended with it, and Ctrl-C reaches the bootstrap alone.
+            # In a group of its own, it can be ended with its children, and Ctrl-C reaches only the bootstrap.
             start_new_session=True,
         )
         ended: asyncio.Future[int] = self._loop.create_future()
-        # No race: the reaper runs in this very thread, so not before this line.
+        # There is no race, because the reaper runs in this thread.
         self._running[popen.pid] = (popen, ended)
         self._groups.append(popen.pid)
         return Child(popen, ended)
 
     async def end_all(self, grace_s: float) -> None:
-        """End every descendant: SIGTERM to the own children, SIGKILL to whatever is left after ``grace_s``."""
+        """End every descendant: SIGTERM for the children, SIGKILL for all that are left after ``grace_s``."""
         deadline = time.monotonic() + grace_s
         for popen, _ in list(self._running.values()):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(popen.pid, signal.SIGTERM)
         if self._running and grace_s > 0:
             await asyncio.wait([ended for _, ended in self._running.values()], timeout=grace_s)
-        # Grandchildren get the rest of the grace; then everything is killed, until nothing is left.
+        # Grandchildren have the rest of the grace period; then all processes are killed until none is left.
         while (left := descendants(os.getpid())) and time.monotonic() < deadline:
             await asyncio.sleep(0.02)
         # Without /proc only the process groups are known.
@@ -141,7 +140,7 @@ class Children:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
             await asyncio.sleep(0.02)
-        # Their zombies come here one generation after the other.
+        # Zombies are reparented to this process one generation after the other.
         while self._reap() and time.monotonic() < give_up:
             await asyncio.sleep(0.01)
 
@@ -151,10 +150,10 @@ class Children:
         self._loop.remove_signal_handler(signal.SIGCHLD)
 
     def _reap(self) -> bool:
-        """Collect the status of every child that has ended; return whether there are others."""
+        """Collect the status of every child that has ended; return whether others still run."""
         while True:
             try:
-                # One SIGCHLD may stand for many that have ended: none of them is announced again.
+                # The kernel may send one SIGCHLD for several children, so collect all of them.
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
                 return False
@@ -174,10 +173,10 @@ def _adopt_orphans(adopt: bool) -> None:
 
 
 def descendants(pid: int, read_parents: Callable[[], Mapping[int, int]] | None = None) -> list[int]:
-    """Return the processes below ``pid``, zombies excepted; none where there is no ``/proc``.
+    """Return the processes below ``pid`` without zombies; empty on a system without ``/proc``.
 
     Args:
-        pid: The process whose descendants are wanted.
+        pid: The parent of the processes.
         read_parents: Returns ``{process: its parent}``; None reads ``/proc``.
     """
     parents = (read_parents or _read_parents)()
@@ -201,7 +200,7 @@ def _read_parents() -> dict[int, int]:
     for process in processes:
         try:
             with open(f"/proc/{process}/stat", "rb", buffering=0) as file:
-                # The name, in parentheses, may hold anything: the fields follow its last parenthesis.
+                # The process's name, in parentheses, may contain any character; the fields follow the last parenthesis.
                 state, parent = file.read(STAT_BYTES).rpartition(b")")[2].split(None, 2)[:2]
         except (OSError, ValueError):
             continue

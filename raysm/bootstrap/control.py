@@ -1,11 +1,11 @@
 """The control channel: one connection from every worker to the head, with a heartbeat each second in both directions.
 
 The head receives connections and messages, and passes ``Report`` values to a callback in the order of the events. Ray
-notices a dead head after a minute. This channel notices at once if the connection closes, and after the request's
+notices a dead head after a minute; this channel notices at once if the connection closes, and after the request's
 ``silence_s`` if nothing is received. One timer serves all connections, so one process can handle 1,000 of them.
 
-There is no library for it: gRPC may not be installed in the image when this starts, ``multiprocessing.connection``
-needs a thread for each worker and reads pickles, and TLS with a pre-shared key needs Python 3.13.
+No library fits: gRPC may not be installed in the image when this starts, ``multiprocessing.connection`` needs a thread
+for each worker and reads pickles, and TLS with a pre-shared key needs Python 3.13.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ class Identity:
     payload: str
     """Digest of the payload."""
     python: str
-    """Version of Python, ``3.11.7``: Ray refuses even another patch level."""
+    """Version of Python, ``3.11.7``; Ray refuses even another patch level."""
     ray: str
     """Version of Ray."""
     raysm: str
@@ -48,9 +48,8 @@ class Identity:
             theirs = other.get(name)
             if theirs == mine:
                 continue
-            # Without the two digests, which would tell people nothing.
             if name == "payload":
-                return "its payload is not the head's: the digests differ, so it was told another request or source"
+                return "its payload is not the head's: the digests differ, so it has another request or source"
             return f"it has {name} {theirs}, the head has {name} {mine}: use one image for all instances"
         return None
 
@@ -59,22 +58,22 @@ BEAT_S = 1.0
 LATE_BEATS = 3.5
 """Beats after which a peer counts as silent: three are missing, and the next may be on its way."""
 MAX_BACKLOG = 256 * 1024
-"""Bytes that may wait for one peer: more than that, and it has stopped reading."""
+"""Maximum number of bytes that may wait for one peer; a peer with more has stopped reading."""
 SPARE_STRANGERS = 64
-"""Connections beyond one for each worker that may be in their handshake at a time; one more ends the oldest of them."""
+"""Number of connections in their handshake, beyond one for each worker; a further one ends the oldest of them."""
 
 WELCOME_TIMEOUT_S = 30.0
-"""Seconds that a head has to take a worker: a thousand may ask in the same second."""
+"""Seconds for the head's welcome; a thousand workers may connect in the same second."""
 CLOSE_S = 0.5
 SPARE_FILES = 512
-"""Open files that a head needs beside one for each worker."""
+"""Number of open files that a head needs in addition to one for each worker."""
 
 Message = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class MessageReceived:
-    """The peer has sent a message."""
+    """The peer sent a message."""
 
     host: str
     message: Message
@@ -84,19 +83,19 @@ Report = Joined | Left | Lost | Mismatch | MessageReceived
 
 
 class Refused(ProtocolError):
-    """The head does not take this worker."""
+    """The head does not accept this worker."""
 
 
 @dataclass(slots=True)
 class _Peer:
-    """The other end of a connection, and when it was last heard."""
+    """The other end of a connection, and the time of its last message."""
 
     host: str
     line: Line
     heard_at: float
     leaving: bool = False
     dropped: str = ""
-    """Why this side closed the connection, for people; empty where it did not."""
+    """The reason why this side closed the connection; empty if it did not."""
 
 
 class _Pulse:
@@ -110,12 +109,12 @@ class _Pulse:
     async def run(self) -> None:
         due = self._clock()
         for tick in itertools.count():
-            # Twice a beat: a loss that is due is not found a whole beat later.
+            # Twice a beat, so that a loss is found at most half a beat late.
             due += self._beat_s / 2
             await asyncio.sleep(max(0.0, due - self._clock()))
             late = self._clock() - due
             if late > self._beat_s:
-                # This process itself was stopped, or got no CPU: what the peers sent meanwhile is still unread.
+                # This process itself was stopped or had no CPU, so the peers' messages are still unread.
                 for peer in self._peers():
                     peer.heard_at += late
                 due = self._clock()
@@ -135,7 +134,7 @@ class _Pulse:
 
 
 async def _listen(peer: _Peer, clock: Callable[[], float], deliver: Callable[[Message], None]) -> str:
-    """Pass on what ``peer`` says until it stops; return why it stopped, for people."""
+    """Deliver the messages of ``peer`` until the connection ends; return the reason as text."""
     try:
         while True:
             message = await peer.line.receive()
@@ -147,12 +146,12 @@ async def _listen(peer: _Peer, clock: Callable[[], float], deliver: Callable[[Me
     except ProtocolError as error:
         return str(error)
     except OSError:
-        # To the reader a connection that this side has dropped ends like one that the peer has closed.
+        # A connection that this side has dropped also ends with an OSError here.
         return peer.dropped or "closed its connection"
 
 
 class HeadControl:
-    """The head's side: takes every expected worker once, and reports what becomes of it."""
+    """The head's side: accepts every expected worker once, and reports its messages and its end."""
 
     def __init__(
         self,
@@ -172,24 +171,24 @@ class HeadControl:
             identity: The identity that every worker must have too.
             hosts: The workers' names, without the head's.
             report: Called in the event loop with each ``Report``.
-            silence_s: Seconds for which a worker may say nothing.
+            silence_s: Seconds without a message after which a worker is lost.
             beat_s: Seconds between heartbeats.
-            clock: Seconds that never go back.
+            clock: A monotonic clock, in seconds.
         """
         self._token, self._identity, self._report = token, identity, report
         self._expected = frozenset(hosts)
         self._beat_s, self._silence_s, self._clock = beat_s, silence_s, clock
         self._peers: dict[str, _Peer] = {}
-        # Also those who are gone: a worker's second life would not have its first one's Ray node, nor its files.
+        # A lost worker is not accepted again, because its Ray node and its files are gone.
         self._seen: set[str] = set()
-        # In the order in which they came.
+        # Connections in their handshake, the oldest first.
         self._strangers: dict[asyncio.StreamWriter, None] = {}
         self._server: asyncio.Server | None = None
         self._pulse: asyncio.Task[None] | None = None
         self._serving: set[asyncio.Task[None]] = set()
-        # Counted, not reported: a port scan must not end a job.
+        # Only counted, because a port scan must not end a job.
         self.refused = 0
-        """Connections that knew no token."""
+        """Number of connections without the token."""
 
     @property
     def joined(self) -> frozenset[str]:
@@ -198,14 +197,14 @@ class HeadControl:
 
     @property
     def silent(self) -> frozenset[str]:
-        """Those of them whose last heartbeats are missing: they may be lost, which is not decided yet."""
+        """The connected workers whose last heartbeats are missing, but which are not lost yet."""
         late = self._clock() - LATE_BEATS * self._beat_s
-        # A copy first, which nothing can interrupt: the life cycle asks from a thread of its own.
+        # list() copies atomically, because another thread reads this property.
         return frozenset(host for host, peer in list(self._peers.items()) if peer.heard_at < late)
 
     @property
     def port(self) -> int:
-        """The port that it listens on."""
+        """The port of the server."""
         assert self._server is not None
         return int(self._server.sockets[0].getsockname()[1])
 
@@ -221,7 +220,7 @@ class HeadControl:
         self._pulse = asyncio.create_task(_Pulse(self._peers.values, self._beat_s, self._silence_s, self._clock).run())
 
     def tell(self, host: str, message: Message) -> None:
-        """Send a message to one worker; one that is gone does not hear it."""
+        """Send a message to one worker, if it is connected."""
         if host in self._peers:
             self._peers[host].line.send(dict(message))
 
@@ -244,7 +243,7 @@ class HeadControl:
             peer.line.close()
         if self._serving:
             await asyncio.wait(self._serving, timeout=CLOSE_S)
-        # Left are strangers who say nothing, and frozen peers, who do not even take what is queued for them.
+        # The remaining connections are in their handshake, or their peers are frozen and read nothing.
         for task in list(self._serving):
             task.cancel()
         if self._serving:
@@ -255,7 +254,7 @@ class HeadControl:
         assert task is not None
         self._serving.add(task)
         try:
-            await self._host(reader, writer)
+            await self._handle(reader, writer)
         except asyncio.CancelledError:  # by close
             writer.transport.abort()
         finally:
@@ -264,9 +263,9 @@ class HeadControl:
                 await writer.wait_closed()
             self._serving.discard(task)
 
-    async def _host(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # Each may be silent for ten seconds. The oldest goes and never the newcomer, which may be a worker: a handshake
-        # takes milliseconds, so a stranger would have to open all of these connections within one.
+    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # A handshake may take ten seconds. At the limit the oldest connection is dropped and not the new one, which may
+        # be a worker: its handshake takes milliseconds, so an attacker cannot open enough connections meanwhile.
         if len(self._strangers) >= len(self._expected) + SPARE_STRANGERS:
             oldest = next(iter(self._strangers))
             del self._strangers[oldest]
@@ -282,7 +281,7 @@ class HeadControl:
         finally:
             self._strangers.pop(writer, None)
         if peer:
-            await self._attend(peer)
+            await self._serve_peer(peer)
 
     async def _admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> _Peer | None:
         host, line = await greet_worker(reader, writer, self._token)
@@ -300,14 +299,14 @@ class HeadControl:
         if reason:
             line.send({"kind": "refused", "reason": reason})
             return None
-        # Before it is a peer: the first line that it reads must not be a heartbeat.
+        # Sent before it becomes a peer, because its first line must not be a heartbeat.
         line.send({"kind": "welcome"})
         self._seen.add(host)
         peer = self._peers[host] = _Peer(host, line, self._clock())
         self._report(Joined(host))
         return peer
 
-    async def _attend(self, peer: _Peer) -> None:
+    async def _serve_peer(self, peer: _Peer) -> None:
         reason = await _listen(peer, self._clock, lambda message: self._report(MessageReceived(peer.host, message)))
         del self._peers[peer.host]
         self._report(Left(peer.host) if peer.leaving else Lost(peer.host, reason))
@@ -326,7 +325,7 @@ class WorkerControl:
     """A worker's side: one connection to the head, until one of the two is gone."""
 
     def __init__(self, head: str, line: Line, beat_s: float, silence_s: float, clock: Callable[[], float]) -> None:
-        """Take over a connection on which the head has said welcome; see ``join``."""
+        """Use a connection on which the head has sent its welcome; ``join`` creates it."""
         self._peer = _Peer(head, line, clock())
         self._pulse = _Pulse(lambda: [self._peer], beat_s, silence_s, clock)
         self._clock = clock
@@ -341,7 +340,7 @@ class WorkerControl:
         self._peer.line.send(dict(message))
 
     async def run(self, report: Callable[[Report], None]) -> None:
-        """Report what the head says until it is lost, which is the last report."""
+        """Report the head's messages until the head is lost, which is the last report."""
         pulse = asyncio.create_task(self._pulse.run())
         try:
             host = self._peer.host
@@ -355,7 +354,7 @@ class WorkerControl:
     async def leave(self) -> None:
         """Say goodbye and close."""
         self._peer.line.send({"kind": "bye"})
-        # A head that is frozen takes nothing, and must not hold up a worker that has two seconds to end.
+        # A frozen head reads nothing, and must not delay a worker that has two seconds to end.
         with contextlib.suppress(OSError, asyncio.TimeoutError):
             await asyncio.wait_for(self._peer.line.drain(), 1)
         self._peer.line.close()
@@ -372,7 +371,7 @@ async def join(
     beat_s: float = BEAT_S,
     clock: Callable[[], float] = time.monotonic,
 ) -> WorkerControl:
-    """Connect once and be taken by the head.
+    """Connect to the head, once, and wait for its welcome.
 
     Args:
         connect: Opens the connection, with ``limit=MAX_LINE``.
@@ -380,14 +379,14 @@ async def join(
         host: This instance's name.
         head: The head's name.
         identity: This instance's identity.
-        silence_s: Seconds for which the head may say nothing.
+        silence_s: Seconds without a message after which the head is lost.
         beat_s: Seconds between heartbeats.
-        clock: Seconds that never go back.
+        clock: A monotonic clock, in seconds.
 
     Raises:
         TokenRefused: Head and worker have different tokens.
         Refused: The head refuses this worker; the message is its reason.
-        OSError, asyncio.TimeoutError, ProtocolError: The head does not answer, or something else does. Try again later.
+        OSError, asyncio.TimeoutError, ProtocolError: The head does not answer, or another program does; retry later.
     """
     reader, writer = await connect()
     try:
@@ -395,7 +394,7 @@ async def join(
         line.send({"kind": "hello", **asdict(identity)})
         answer = await asyncio.wait_for(line.receive(), WELCOME_TIMEOUT_S)
     except BaseException:
-        # Also if a deadline cancels this coroutine.
+        # BaseException includes the cancellation by a deadline.
         writer.close()
         raise
     if answer.get("kind") != "welcome":

@@ -26,7 +26,7 @@ TAIL_BYTES = 8192
 CHUNK = 65536
 STDOUT, STDERR = 1, 2
 END_S = 5.0
-"""All that wrote has been killed by then: the pipes end at once, unless the log is not read."""
+"""Seconds to read the rest of the output; all writers have been killed, so only a blocked log takes longer."""
 
 
 class DriverProcess:
@@ -41,12 +41,12 @@ class DriverProcess:
         *,
         waits: bool = False,
     ) -> None:
-        """Start it in the folder of the user's source; one that ``waits`` does nothing before ``go``."""
+        """Start the driver in the folder of the user's source; with ``waits`` it does nothing before ``go``."""
         stdin = subprocess.PIPE if waits else subprocess.DEVNULL
         pipe = subprocess.PIPE
         self.child: Child = children.start(command, env, cwd=cwd, stdin=stdin, stdout=pipe, stderr=pipe)
         self._tail = b""
-        # Threads: writing to a log without a reader blocks, and the heartbeats must not wait for it.
+        # Threads, because writing to a blocked log must not delay the heartbeats.
         self._copying = [
             threading.Thread(target=self._copy, args=(source, target), daemon=True, name=f"driver output {target}")
             for source, target in ((self.child.stdout, STDOUT), (self.child.stderr, STDERR))
@@ -63,23 +63,23 @@ class DriverProcess:
         _write(target, lines.rest())
 
     def go(self, address: str) -> None:
-        """Tell one that waits, and was not told yet, where the cluster is; an empty address: there will be none."""
+        """Send a waiting driver the cluster's address, once; an empty one means that there will be no cluster."""
         if self.child.stdin is None or self.child.stdin.closed:
             return
-        with contextlib.suppress(BrokenPipeError):  # it has ended, and its status says why
+        with contextlib.suppress(BrokenPipeError):  # the driver has ended
             self.child.stdin.write(f"{address}\n".encode())
             self.child.stdin.flush()
         with contextlib.suppress(BrokenPipeError):
             self.child.stdin.close()
 
     def tail(self, timeout_s: float = 0.5) -> str:
-        """Return the last of its stderr; wait that long for what is still in the pipe."""
-        # A grandchild may hold the pipe open for ever: then the end of the file does not come.
+        """Return the end of its stderr; wait up to ``timeout_s`` for output that is still in the pipe."""
+        # The wait is limited, because a grandchild may hold the pipe open forever.
         self._copying[-1].join(timeout_s)
         return self._tail.decode(errors="replace")
 
     def close(self) -> None:
-        """Close the pipes, once nothing is written to them any more."""
+        """Close the pipes, after all their writers have ended."""
         for thread, pipe in zip(self._copying, (self.child.stdout, self.child.stderr), strict=True):
             thread.join(END_S)
             if not thread.is_alive() and pipe:
@@ -87,14 +87,14 @@ class DriverProcess:
 
 
 def _write(target: int, data: bytes) -> None:
-    # Not through sys.stderr: its lock would be held by this thread when the interpreter ends.
-    with contextlib.suppress(OSError):  # The log has lost its reader: the tail is still wanted.
+    # os.write, because this thread could hold the lock of sys.stderr when the interpreter ends.
+    with contextlib.suppress(OSError):  # the log has no reader any more, but the tail is still needed
         while data:
             data = data[os.write(target, data) :]
 
 
 class DriverRun:
-    """One run of the driver, from its start to its folder's end."""
+    """One run of the driver, with its temporary folder."""
 
     def __init__(
         self, instance: Instance, children: Children, address: str | None, report: Callable[[DriverEnded], None]
@@ -104,19 +104,19 @@ class DriverRun:
         Args:
             instance: The head.
             children: The processes of the head.
-            address: The cluster's address; None starts a driver that waits until there is one.
+            address: The cluster's address; None starts a driver that waits for ``go``.
             report: Called in the event loop when the driver has ended.
         """
         self._instance = instance
         self._exit = contextlib.ExitStack()
-        # In the instance's own folder: a head that is killed leaves nothing in a /tmp that it may share with others.
+        # The instance's own folder, because a killed head must leave no files in a /tmp that others may share.
         folder = self._exit.enter_context(private_tempdir(instance.environment.paths))
         self._record = folder / "failure.json"
         is_tracked = instance.payload.request.is_tracked_by_head
         driver = instance.commands.tracked_driver if is_tracked else instance.commands.driver
         command = (*driver, *([WAIT] if address is None else []))
         environment = instance.driver_environment(address, str(self._record))
-        # Before the driver: a kernel that kills it at once would be missing from the difference.
+        # Counted before the driver starts, because the kernel may kill it at once.
         self._oom_kills = resources.oom_kills()
         source = instance.payload.source
         self._process = DriverProcess(children, command, environment, source, waits=address is None)
@@ -125,21 +125,21 @@ class DriverRun:
         )
 
     def go(self, address: str) -> None:
-        """Tell a driver that waits where the cluster is; an empty address: there will be none."""
+        """Send a waiting driver the cluster's address; an empty one means that there will be no cluster."""
         self._process.go(address)
 
     def terminate(self) -> None:
-        """Send it SIGTERM, and nothing to what it has started: its checkpoint may need that."""
+        """Send SIGTERM to the driver, but not to its children, which it may need for a checkpoint."""
         self._process.child.signal(SIGTERM)
 
     def kill(self) -> None:
-        """Send SIGKILL to it and to what it has left behind in its process group."""
+        """Send SIGKILL to the driver and to the rest of its process group."""
         self._process.child.signal_group(SIGKILL)
 
     def own_exit_status(self) -> ExitStatus | None:
-        """Return the exit status that the driver's own failure makes, if it has recorded one; publish that.
+        """Return the exit status for a failure that the driver has recorded, and publish the failure.
 
-        None where it has not failed, or says that Ray or an instance failed it.
+        None if there is no record, or if it says that Ray or an instance failed.
         """
         failure = exit_status.read_failure(self._record)
         if failure is None or exit_status.blames_cluster(failure):
@@ -147,10 +147,10 @@ class DriverRun:
         return self._publish(ExitStatus(failure.exit_code, failure.reason()), failure)
 
     def exit_status(self, end: DriverEnded) -> ExitStatus:
-        """Return the exit status that the driver's end makes; publish the failure that it has recorded."""
+        """Return the exit status for the driver's end; publish the failure that it has recorded."""
         now, before = resources.oom_kills(), self._oom_kills
         meanwhile = None if now is None or before is None else now - before
-        self.kill()  # what it left behind holds its stderr open
+        self.kill()  # other processes of its group hold its stderr open
         memory_bytes = self._instance.capacity.memory_bytes
         status = exit_status_of_driver(end.status, end.failure, self._process.tail(), memory_bytes, meanwhile)
         return self._publish(status, end.failure)
@@ -161,7 +161,7 @@ class DriverRun:
         return status
 
     def close(self) -> None:
-        """Forget a driver that has ended, and remove its folder."""
-        self._process.go("")  # one that still waits has a pipe to be closed
+        """Close the pipes of a driver that has ended, and remove its folder."""
+        self._process.go("")  # closes the stdin of a driver that still waits
         self._process.close()
         self._exit.close()

@@ -25,48 +25,48 @@ from raysm.contract.payload import Payload, join
 from raysm.errors import InvalidPayload
 from raysm.request.job import JOB_CHANNEL
 
-# -P: a random.py in the folder where the container begins, or a raysm.py, is not meant.
+# -P: the working folder may contain a random.py or a raysm.py, which must not be imported.
 BOOTSTRAP = ("-P", "-m", "raysm.bootstrap")
 
 
 def main(folder: str) -> int:
-    """Bring the payload in ``folder`` to life.
+    """Start the bootstrap from the payload in ``folder``.
 
     Returns:
-        The exit code of an instance that could not begin; else this does not return.
+        The exit code of an instance that could not start; otherwise this does not return.
     """
-    # Without an init in front this is PID 1, which does not hear a SIGTERM that it has no handler for; pip is ended as
-    # Python unwinds.
+    # Without an init process this is PID 1, which ignores SIGTERM without a handler. The exit also ends pip.
     signal.signal(signal.SIGTERM, exit_by_signal)
-    # First: with the installing of packages, which may take minutes.
+    # The time is taken before packages are installed, which may take minutes.
     environ: Mapping[str, str] = {names.BEGAN: str(time.time()), **inherited()}
     try:
         environ = settle_scratch(environ)
-        # pip is a child of this process, and may need another place for its temporary files.
+        # pip inherits the variables, and may need another folder for its temporary files.
         tell(environ)
-        variables = _arrive(Path(folder), environ)
-    except Exception as error:  # the last line of defence: every error becomes a reason
+        variables = _prepare(Path(folder), environ)
+    except Exception as error:  # every error becomes a failure reason
         return report_startup_failure(error, environ).exit_code
     become(variables, environ)
 
 
 def become(variables: Mapping[str, str], environ: Mapping[str, str]) -> NoReturn:
-    """Turn into the bootstrap, told ``variables`` beside ``environ``."""
+    """Replace this process by the bootstrap, with ``environ`` and ``variables`` as its environment."""
     sys.stdout.flush()
     sys.stderr.flush()
-    # A SIGTERM in between stays pending until the bootstrap listens; unblocked, it would be lost where this is PID 1.
+    # A blocked SIGTERM stays pending until the bootstrap has a handler; otherwise PID 1 would ignore it.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     os.execve(sys.executable, [sys.executable, *BOOTSTRAP], child_environment(variables, environ=environ))
 
 
-def _arrive(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    place = private_folder(base_paths(environ))
-    payload = _load(folder, place, environ)
-    search = [unpack(folder / LIBRARY, place / "lib")]
+def _prepare(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """Verify the payload, unpack and install modules; return the variables for the bootstrap."""
+    private = private_folder(base_paths(environ))
+    payload = _load(folder, private, environ)
+    search = [unpack(folder / LIBRARY, private / "lib")]
     packages = find_missing_packages(payload)
     if packages:
         # Installed packages take precedence over the image's own, and raysm over both.
-        search.append(place / "site")
+        search.append(private / "site")
         install(payload, packages, search[-1], environ)
     variables = {"PYTHONPATH": _joined(search, environ.get("PYTHONPATH")), names.PAYLOAD: str(payload.folder)}
     if len(search) > 1:
@@ -74,19 +74,19 @@ def _arrive(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
     return variables
 
 
-def _load(folder: Path, place: Path, environ: Mapping[str, str]) -> Payload:
+def _load(folder: Path, private: Path, environ: Mapping[str, str]) -> Payload:
     if is_driver_folder(folder):
-        return make_payload(folder, read(environ), place / "payload")
+        return make_payload(folder, read(environ), private / "payload")
     job_part = folder.parent / JOB_CHANNEL
-    # In two parts: the service brings each channel by itself, and one has not the other's files.
-    return payloads.load(join(folder, job_part, place / "payload") if job_part.is_dir() else folder)
+    # A payload in two parts arrives in two channels, which are joined in a new folder.
+    return payloads.load(join(folder, job_part, private / "payload") if job_part.is_dir() else folder)
 
 
 def unpack(library: Path, folder: Path) -> Path:
-    """Unpack raysm's modules: Ray's workers import them faster, and one of them is run by its path.
+    """Unpack raysm's modules, which Ray's workers then import faster, and some of which are run by their path.
 
     Raises:
-        InvalidPayload: It is no zip of modules.
+        InvalidPayload: The file is not a zip of modules.
     """
     try:
         with zipfile.ZipFile(library) as archive:

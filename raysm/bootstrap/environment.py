@@ -23,15 +23,15 @@ from raysm.request.job import JOB_CHANNEL, PAYLOAD_CHANNEL
 DEFAULT_RAY_TEMP_DIR = Path("/tmp/ray")
 
 WARM_POOL_CACHE = "SAGEMAKER_MANAGED_WARMPOOL_CACHE_DIRECTORY"
-"""SageMaker's own name for it; where the variable is not set, the documented path counts."""
+"""SageMaker's variable with the folder of a warm pool's cache; if it is not set, the documented path is used."""
 
 MAX_TEMP_DIR = 40
-"""Bytes of the path of Ray's temporary folder: a socket's path has at most 107, of which Ray takes about 65."""
+"""Maximum length of the path of Ray's temporary folder: a socket's path has up to 107 bytes, and Ray adds about 65."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Environment:
-    """Everything that this instance was told, checked."""
+    """The checked configuration of this instance."""
 
     paths: Paths
     job_name: str
@@ -43,13 +43,13 @@ class Environment:
     """The interface that the instances share."""
     hyperparameters: Mapping[str, str]
     channels: tuple[str, ...]
-    """Names of the user's channels, sorted; the payload's is not among them."""
+    """Names of the user's channels, sorted, without the payload's."""
     has_checkpoints: bool
-    """True where checkpoints are kept beyond this job's containers."""
+    """True if checkpoints outlive this job's containers."""
     resource_config: Mapping[str, Any]
-    """``resourceconfig.json`` as it was."""
+    """The content of ``resourceconfig.json``."""
     input_data_config: Mapping[str, Any]
-    """``inputdataconfig.json`` as it was; empty in a Processing job."""
+    """The content of ``inputdataconfig.json``; empty in a Processing job."""
     payload: Path
     port_overrides: Mapping[str, int]
     """Ports that replace those of the request, by the names of ``Ports``."""
@@ -98,17 +98,17 @@ class Environment:
         """Return the request's ports with the overrides of this instance.
 
         Raises:
-            InvalidConfig: The overrides clash with the others.
+            InvalidConfig: Two ports are the same.
         """
         try:
             return replace(requested, **self.port_overrides)
         except InvalidRequest as error:
-            # Each was right by itself: only together can they name a port twice.
+            # Both sets were checked by themselves, but together they may name a port twice.
             raise InvalidConfig(f"{names.PORTS}: {error}") from error
 
 
 def base_paths(environ: Mapping[str, str] = os.environ) -> Paths:
-    """Return the layout that is found, before anything in it is read: for a failure file of last resort."""
+    """Return the paths of this instance without reading any file, so that even a startup failure can be written."""
     paths = Paths.found_in(Path(environ.get(names.BASE_DIR) or DEFAULT_BASE))
     scratch = environ.get(names.SCRATCH)
     return replace(paths, scratch_root=Path(scratch)) if scratch else paths
@@ -121,7 +121,7 @@ def warm_pool_cache(environ: Mapping[str, str] = os.environ) -> Path | None:
 
 
 def read(environ: Mapping[str, str] = os.environ) -> Environment:
-    """Read and check everything that this instance is told.
+    """Read and check this instance's configuration files and variables.
 
     Raises:
         InvalidConfig: A file or a variable is missing or malformed; one line with the file, the key and the value.
@@ -130,7 +130,7 @@ def read(environ: Mapping[str, str] = os.environ) -> Environment:
     resources = read_resource_config(read_json(paths.resource_config), paths.resource_config)
     if paths.description is not None:
         job_name, channels = _read_description(paths.description, paths.channel(""))
-        # A Processing job has neither: its arguments are its command's, and its inputs stand in the description.
+        # A Processing job has no files for these: its arguments are in the command, its inputs in the description.
         hyperparameters: Mapping[str, str] = {}
         inputs: Mapping[str, Any] = {}
     else:
@@ -146,7 +146,7 @@ def read(environ: Mapping[str, str] = os.environ) -> Environment:
         job_name=job_name or "job",
         hyperparameters=hyperparameters,
         channels=tuple(sorted(set(channels) - {PAYLOAD_CHANNEL, JOB_CHANNEL})),
-        # By the folder, too: the file was seen in containers of AWS, and is documented nowhere.
+        # The folder counts too, because the file is not documented, although containers on AWS have it.
         has_checkpoints=paths.checkpoint_config.exists() or paths.checkpoints.is_dir(),
         input_data_config=inputs,
         payload=Path(environ.get(names.PAYLOAD) or paths.payload),
@@ -163,7 +163,7 @@ def child_environment(
 ) -> dict[str, str]:
     """Return the environment of a child process: this process's own, without ``drop``, with ``variables``."""
     dropped = set(drop)
-    # Dropped first: what another cluster has left, RAY_ADDRESS for one, may be set anew.
+    # ``variables`` may set a dropped name again, for example RAY_ADDRESS.
     return {name: value for name, value in environ.items() if name not in dropped} | dict(variables)
 
 
@@ -173,12 +173,12 @@ def inherited() -> Mapping[str, str]:
 
 
 def measures(environ: Mapping[str, str] = os.environ) -> bool:
-    """Return whether a training measures where its time goes: unless the user has said 0."""
+    """Return whether a training measures its phases; the user switches this off by RAYSM_MEASURE=0."""
     return environ.get(names.MEASURE, "1") != "0"
 
 
 def tell(variables: Mapping[str, str]) -> None:
-    """Set variables of this process, for libraries that can be told by nothing else."""
+    """Set environment variables of this process, for libraries that have no other setting."""
     os.environ.update(variables)
 
 
@@ -187,7 +187,7 @@ def _optional_object(path: Path) -> ConfigValue:
 
 
 def _read_description(file: Path, folder: Path) -> tuple[str, Iterable[str]]:
-    """Return the name of a Processing job and its inputs' names, from the file or else from their folder."""
+    """Return the name of a Processing job, and the names of its inputs from the file or else from their folder."""
     config = _optional_object(file)
     own_name = config.member("ProcessingJobName")
     name = own_name.expect(str, "a text") if own_name.value else ""
@@ -245,7 +245,7 @@ def _variable_object(environ: Mapping[str, str], name: str, kind: Any) -> dict[s
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidConfig(f"{name} is not JSON: {error}") from error
-    # By the codec, which knows that true is no integer.
+    # The codec does not accept true as an integer.
     values: Any = Mapping[str, kind]
     try:
         return dict(from_json(values, data))
@@ -257,7 +257,7 @@ def _count(environ: Mapping[str, str], name: str, least: int) -> int | None:
     text = environ.get(name)
     if not text:
         return None
-    # isdigit alone says yes to "²", which int() refuses with a traceback.
+    # isdigit alone also accepts "²", for which int() raises ValueError.
     if not (text.isascii() and text.isdigit()) or len(text) > 18 or int(text) < least:
         raise InvalidConfig(f"{name} must be a whole number of at least {least}, got {shown(text)}")
     return int(text)

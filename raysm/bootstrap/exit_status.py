@@ -24,7 +24,7 @@ RAY_CHECK = re.compile(r"^\[[^\]\n]* C \d+ \d+\] (.+)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class ExitStatus:
-    """The end of an instance."""
+    """The exit code of an instance, and the reason."""
 
     exit_code: int
     reason: str | None = None
@@ -40,19 +40,19 @@ class ExitStatus:
     def write(self, path: Path) -> None:
         """Write the reason into the failure file; without a reason, or on a full disk, write nothing."""
         if self.reason:
-            # A file name that is not UTF-8 brings lone surrogates into an exception's text.
+            # The text may contain lone surrogates, from a file name that is not UTF-8.
             text = self.reason.encode(errors="backslashreplace").decode()[:MAX_REASON]
             with contextlib.suppress(OSError):
                 put(path, text)
 
 
 def exit_by_signal(number: int, frame: FrameType | None) -> None:
-    """Handle a signal by an exit with code 128 plus its number, after Python has unwound."""
+    """Handle a signal: raise SystemExit with 128 plus its number."""
     raise SystemExit(128 + number)
 
 
 def one_line(error: BaseException) -> str:
-    """Return an error's text as one line of at most MAX_REASON characters; its class where it has no text."""
+    """Return an error's text, or its class if it has no text, as one line of at most MAX_REASON characters."""
     text = " ".join(str(error).split()) or type(error).__name__
     text = "".join(letter if letter.isprintable() else "?" for letter in text)
     return text if len(text) <= MAX_REASON else text[: MAX_REASON - 1] + "…"
@@ -84,7 +84,7 @@ def exit_status_of_driver(
     """
     if status == 0:
         return ExitStatus(0)
-    # As in a shell. SageMaker shows it beside the reason, and people search for 137.
+    # 128 plus the signal, as in a shell: SageMaker shows the code, and users search for 137.
     exit_code = status if status > 0 else 128 - status
     if failure is not None:
         return ExitStatus(exit_code, failure.reason())
@@ -132,9 +132,9 @@ def read_failure(record: Path) -> Failure | None:
 
 
 def blames_cluster(failure: Failure) -> bool:
-    """Return whether the driver failed because of Ray or an instance; the bootstrap knows the cause of these better.
+    """Return whether the driver failed because of Ray or an instance, whose cause the bootstrap itself knows better.
 
-    An exception of a user's task is an error of Ray's too, but not such a failure.
+    An exception of a user's task also arrives as an error of Ray, but does not count.
     """
     kind = failure.error_type
     of_ray = kind.startswith("ray.exceptions.") and not kind.startswith("ray.exceptions.RayTaskError")
@@ -144,7 +144,7 @@ def blames_cluster(failure: Failure) -> bool:
 def publish_failure(record: Path, outputs: Path) -> None:
     """Copy the record, and a pickled exception beside it, to the job's outputs."""
     for source, name in ((record, FAILURE), (exception_beside(record), EXCEPTION)):
-        with contextlib.suppress(OSError):  # on a full disk the failure file and the exit code still say it
+        with contextlib.suppress(OSError):  # on a full disk, the failure file and the exit code remain
             put(outputs / name, source.read_bytes())
 
 

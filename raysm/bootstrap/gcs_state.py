@@ -1,7 +1,8 @@
-"""Ask Ray's GCS which nodes are registered, and which requests no instance can ever meet.
+"""Ask Ray's GCS which nodes are registered, and which requests no instance can ever fulfil.
 
-``ray status`` takes seconds, and ``ray.init`` registers a driver. So the process that started the head's Ray node, and
-has imported Ray already, asks the GCS and answers at two Unix sockets; the head's bootstrap is their client.
+``ray status`` takes seconds, and ``ray.init`` registers a driver. So the process that started the head's Ray node
+(``ray_start``), which has imported Ray already, asks the GCS and serves two Unix sockets; the head's bootstrap is their
+client.
 
 - Nodes: one JSON line for each change, ``{host: {"id": node id, "address": IP}}`` of the nodes that are alive.
 - Unmet requests: Ray waits for an autoscaler to bring a larger node, but the instances of a job are fixed. A task,
@@ -29,55 +30,55 @@ from raysm.errors import InvalidRequest, MissingDependency
 
 POLL_S = 0.05
 FIRST_POLL_S = 0.1
-"""A thousand nodes may wait for the first one."""
+"""Longer than ``POLL_S``, because a thousand nodes may poll for the head's."""
 RETRY_S = 0.2
 CALL_TIMEOUT_S = 5
 UNUSABLE = "?"
-"""The key, no host's name, of why the installed Ray cannot be asked at all."""
+"""A key that is no host name: the reason why the installed Ray cannot be asked at all."""
 MAX_ANSWER = 2**24
-"""Bytes of one line: 1,000 nodes take 100 KB."""
+"""Maximum length of one line; 1,000 nodes take 100 KB."""
 
 
 def nodes_socket(ray_temp_dir: Path, gcs_port: int) -> Path:
-    """Return where the process that has started the head's node tells of all nodes.
+    """Return the path of the Unix socket for the registered nodes.
 
     Args:
-        ray_temp_dir: Ray's, which instances on one machine may have in common.
-        gcs_port: The head's, which no two heads of a machine have in common.
+        ray_temp_dir: Ray's temporary folder, which instances on one machine may share.
+        gcs_port: The port of the head's GCS, which no two heads of a machine share.
     """
     return ray_temp_dir / f"raysm-nodes-{gcs_port}"
 
 
 class NodeWatcher:
-    """Watches the registration of nodes, through a socket, while it is open."""
+    """The head's client of the nodes' socket."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._task: asyncio.Task[None] | None = None
 
     def start(self, report: Callable[[NodesChanged | Failed], None]) -> None:
-        """Begin; ``report`` is called whenever the nodes change, or if this Ray cannot be asked. Twice is once."""
+        """Start watching, if not started yet; call ``report`` when the nodes change, or if Ray cannot be asked."""
         if self._task is None:
             self._task = asyncio.create_task(self._run(report))
 
     def stop(self) -> None:
-        """Disconnect; the GCS is not asked any more."""
+        """Disconnect, which also ends the polling of the GCS."""
         if self._task:
             self._task.cancel()
         self._task = None
 
     async def _run(self, report: Callable[[NodesChanged | Failed], None]) -> None:
         while True:
-            # A line may be incomplete, or the server may not listen yet: connect again in any case.
+            # The server may not listen yet, or may close the connection within a line: always connect again.
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
                 await self._ask(report)
-            # The GCS may be too young to answer, or too busy: the caller's deadline ends this.
+            # The GCS may not have started yet, or may be busy. The caller's deadline ends this loop.
             await asyncio.sleep(RETRY_S)
 
     async def _ask(self, report: Callable[[NodesChanged | Failed], None]) -> None:
         reader, writer = await asyncio.open_unix_connection(self._path, limit=MAX_ANSWER)
         try:
-            # A line without its end is what the other side ended in the middle of.
+            # An incomplete line means that the server has closed the connection.
             while (line := await reader.readline()).endswith(b"\n"):
                 report(_read(json.loads(line)))
         finally:
@@ -91,9 +92,9 @@ def _read(answer: dict[str, Any]) -> NodesChanged | Failed:
 
 
 def tell_nodes(path: Path, address: str) -> None:
-    """Tell all that connect to ``path``, one after the other, of the nodes of a cluster; never return."""
-    # If the GCS at ``address`` does not answer yet, the caller asks again until its own deadline.
-    answer_callers(path, lambda caller: _tell(caller, address))
+    """Serve the nodes of the cluster at ``address`` on the socket ``path``; never return."""
+    # If the GCS does not answer yet, the client connects again.
+    answer_callers(path, lambda caller: _send_nodes(caller, address))
 
 
 def answer_callers(path: Path, answer: Callable[[socket.socket], object]) -> None:
@@ -109,20 +110,20 @@ def answer_callers(path: Path, answer: Callable[[socket.socket], object]) -> Non
                 answer(caller)
 
 
-def _tell(caller: socket.socket, address: str) -> None:
+def _send_nodes(caller: socket.socket, address: str) -> None:
     host, _, port = address.rpartition(":")
-    # Ray's client sends the token to whatever listens there.
+    # Checked, because Ray's client sends the token to any process that listens there.
     if not has_own_listener(host, int(port)):
         raise ConnectionRefusedError(f"the GCS does not listen at {address} yet")
     try:
         client = ray_internals.GCS_CLIENT.find()(address=address)
         ray_internals.ALL_NODES.find()
     except MissingDependency as error:
-        # Said, not only left: who asks would come again and again, until its deadline.
+        # Without an answer, the client would connect again until its deadline.
         caller.sendall(json.dumps({UNUSABLE: str(error)}).encode() + b"\n")
         return
     last = None
-    # It sends nothing: what can be read is that it has left.
+    # The client sends nothing, so a readable socket means that it has disconnected.
     while not (last is not None and select.select([caller], [], [], POLL_S)[0]):
         nodes = _list_nodes(client)
         if nodes != last:
@@ -140,14 +141,14 @@ def _list_nodes(client: Any) -> Mapping[str, Any]:
 
 
 def await_first(address: str, limit_s: float) -> None:
-    """Return once a node is registered with the GCS at ``address``, after ``limit_s``, or if it cannot be asked.
+    """Return when a node is registered with the GCS at ``address``, after ``limit_s``, or if the GCS cannot be asked.
 
     Raises:
         ConnectionError: On this machine, no process of this user listens there.
     """
     until = time.monotonic() + limit_s
     host, _, port = address.rpartition(":")
-    # A worker is told the address once the GCS listens there: on this machine, as a process of this user.
+    # A worker gets the address only when the GCS listens there.
     if not has_own_listener(host, int(port)):
         raise ConnectionRefusedError(f"the GCS no longer listens at {address}")
     with contextlib.suppress(Exception):  # the next read reports the error
@@ -161,14 +162,14 @@ Bundle = Mapping[str, float]
 
 NAMED_AFTER_S = 60.0
 FIRST_S, LOOK_S = 5.0, 5.0
-"""Seconds until the first look, which most short jobs never see, and between looks."""
+"""Seconds until the first check, before which most short jobs end, and between checks."""
 OPTIONS = {"CPU": "num_cpus", "GPU": "num_gpus"}
 OF_A_GROUP = re.compile("_group_(?:[0-9]+_)?[0-9a-f]{16,}$")
-"""A resource inside of a placement group, which exists once the group is placed."""
+"""The end of the name of a resource inside a placement group, which exists only after the group is placed."""
 
 
 def find_unmet(nodes: Sequence[Bundle], requests: Iterable[Sequence[Bundle]]) -> dict[str, str]:
-    """Return the requests that can never be placed, and what the cluster has of what each asks for, as text.
+    """Return the requests that can never be placed, each with the resources that the cluster has, as text.
 
     Args:
         nodes: The total resources of each node.
@@ -205,7 +206,7 @@ def _text(bundle: Bundle) -> str:
 
 
 class UnmetRequests:
-    """Waiting times of unmet requests; decides when to name one and when to fail the job."""
+    """Waiting times of unmet requests; decides when to log one and when to fail the job."""
 
     def __init__(self, limit_s: float) -> None:
         """Fail the job when a request has been unmet for ``limit_s`` seconds; infinity never does."""
@@ -214,7 +215,7 @@ class UnmetRequests:
         self._named: set[str] = set()
 
     def take(self, unmet: Mapping[str, str], now_s: float) -> list[str]:
-        """Take the requests that are unmet now; return a line for each that is to be named.
+        """Update with the requests that are unmet now; return a line to log for each that has waited long enough.
 
         Raises:
             InvalidRequest: One has been unmet for too long.
@@ -239,7 +240,7 @@ class UnmetRequests:
 
 
 async def watch_unmet(path: Path, requests: UnmetRequests, remark: Callable[[str], None]) -> None:
-    """Look at the unmet requests until one has waited too long.
+    """Check the unmet requests until one has waited too long.
 
     Raises:
         InvalidRequest: One has been unmet for too long.
@@ -247,7 +248,7 @@ async def watch_unmet(path: Path, requests: UnmetRequests, remark: Callable[[str
     await asyncio.sleep(FIRST_S)
     while True:
         unmet = None
-        # The socket is not there with a Ray that cannot be asked, and a busy GCS may not answer in time.
+        # Without a supported Ray there is no socket, and a busy GCS may not answer in time.
         with contextlib.suppress(OSError, ValueError):
             unmet = await _ask(path)
         if unmet is not None:
@@ -266,13 +267,13 @@ async def _ask(path: Path) -> dict[str, str]:
 
 
 def unmet_socket(ray_temp_dir: Path, gcs_port: int) -> Path:
-    """Return where the process that has started the head's node tells of unmet requests."""
+    """Return the path of the Unix socket for unmet requests."""
     return ray_temp_dir / f"raysm-unmet-{gcs_port}"
 
 
 def tell_unmet(path: Path, address: str) -> None:
-    """Answer all that connect to ``path`` with the unmet requests of a cluster; never return."""
-    # If the GCS does not answer now, the next look asks again.
+    """Serve the unmet requests of the cluster at ``address`` on the socket ``path``; never return."""
+    # If the GCS does not answer now, the client's next check asks again.
     answer_callers(path, lambda caller: caller.sendall(json.dumps(_read_unmet(address)).encode()))
 
 

@@ -1,13 +1,13 @@
 """Hand a listening socket over to a program: ``python -P handed_socket.py FD PROGRAM …`` runs its server on the socket.
 
-The program opens a socket of its own and binds it to its address; here that bind is replaced by the socket that was
-handed over, with all callers that wait in its queue. systemd hands its sockets over by their numbers, and servers
-support it (https://www.freedesktop.org/software/systemd/man/latest/sd_listen_fds.html); this is for programs that do
-not. It is run by its path and imports the standard library alone.
+The program opens a socket of its own and binds it to its address. This module replaces that bind, so that the program's
+socket becomes the one that was handed over, with all connections in its queue. Servers that support systemd's socket
+activation (https://www.freedesktop.org/software/systemd/man/latest/sd_listen_fds.html) do not need this. It is run by
+its path and imports only the standard library.
 
-The dashboard is started so. It costs 5 s of a core, and most short jobs end before anyone looks at it. ``ray start``
-listens at its port from the beginning and starts it for the first caller. The socket is never closed in between: on a
-machine with other users, one of them could take a port that is free for a moment, and would be sent the job's token.
+Ray's dashboard is started in this way. It takes 5 s of a core, and most short jobs end before a user opens it. So
+``ray start`` listens at its port from the beginning, and starts it for the first connection. The socket is never closed
+in between, because another user of the machine could listen at a free port, and would receive the job's token.
 """
 
 import contextlib
@@ -33,20 +33,20 @@ def hand_over(descriptor: int) -> None:
         """A socket with another bind."""
 
         def bind(self, address: Any) -> None:
-            """Take over the handed socket if the address is its own, else bind as usual."""
+            """Become the handed socket if the address is the same, else bind as usual."""
             if address[:2] != place or handed.fileno() < 0:
                 super().bind(address)
                 return
             os.dup2(handed.fileno(), self.fileno(), inheritable=False)
             handed.close()
-            # Only this once: the program's other sockets are ordinary ones.
+            # Only once: all later sockets of the program are ordinary ones.
             socket.socket = OriginalSocket  # type: ignore[misc]
 
     socket.socket = Socket  # type: ignore[misc]
 
 
 QUEUE = 128
-"""Callers that can wait for the dashboard, as many as aiohttp lets wait."""
+"""Number of connections that can wait for the dashboard, as in aiohttp."""
 
 
 class DashboardPort:
@@ -58,7 +58,7 @@ class DashboardPort:
     """
 
     def __init__(self, host: str, port: int) -> None:
-        """Listen at ``host``, exactly as the program will give it; raises OSError if the port is taken."""
+        """Listen at ``host``, spelled exactly as the program spells it; raises OSError if the port is taken."""
         self._listener = socket.create_server((host, port), backlog=QUEUE)
         self.host = host
         self.port: int = self._listener.getsockname()[1]
@@ -70,13 +70,13 @@ class DashboardPort:
     def command(self, command: Sequence[str]) -> list[str]:
         """Return the command line of a Python program that takes over the socket it finds as its standard input."""
         python, program, *options = command
-        # -P: the modules beside this file have names that Ray's may have too.
+        # -P: Ray may have modules with the names of those beside this file.
         return [python, "-P", str(Path(__file__)), str(STDIN), program, *options]
 
     @contextlib.contextmanager
     def as_stdin(self) -> Iterator[None]:
-        """Make the socket the standard input of what is started in the body."""
-        # Ray starts its processes without a way to hand them a descriptor; they inherit the standard ones alone.
+        """Make the socket the standard input of processes that the body starts."""
+        # Ray's processes inherit only the standard descriptors.
         before = os.dup(STDIN)
         os.dup2(self._listener.fileno(), STDIN)
         try:
@@ -86,11 +86,11 @@ class DashboardPort:
             os.close(before)
 
     def pass_test(self) -> None:
-        """Let the next bind to this address in this process succeed: Ray tests by one whether the port is free."""
+        """Let the next bind to this address in this process succeed, by which Ray tests whether the port is free."""
         hand_over(os.dup(self._listener.fileno()))
 
     def close(self) -> None:
-        """Listen no more."""
+        """Close the listener."""
         self._listener.close()
 
 

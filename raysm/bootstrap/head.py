@@ -64,23 +64,22 @@ class Head:
 
     def __init__(self, instance: Instance, children: Children) -> None:
         self._instance, self._children = instance, children
-        # Now, not when Ray has been started: the deadline counts from the instance's begin, as every worker's does.
+        # The joining deadline counts from here, before Ray starts, as it does on workers.
         self._started_s = time.monotonic()
         self._inbox = Inbox()
         self._rules = Rules(
             hosts=tuple(host.name for host in instance.environment.ranked(instance.cluster)),
             cluster=instance.cluster,
             grace_s=instance.request.chosen_grace_s,
-            # Its imports take as long as the forming; no user's code runs before the cluster is formed.
             starts_ahead=instance.request.workload.prepares_ahead,
         )
-        # Apart from what waits for processes, disks and the log: workers must hear the head all the same.
+        # A thread of its own, so that processes, disks and the log cannot delay the heartbeats.
         self._network = LoopThread("control")
         self._control = HeadControl(
             token=instance.payload.token(),
             identity=instance.identity,
             hosts=self._rules.hosts[1:],
-            report=bound_to_this_loop(self._hear),
+            report=bound_to_this_loop(self._on_report),
             silence_s=instance.cluster.silence_s,
         )
         self._ray: RayNode | None = None
@@ -89,16 +88,16 @@ class Head:
         self._described: set[str] | None = None
         self._files_left: list[ResultFile] = []
         self._farewell_until_s = 0.0
-        # Through another process: Ray's client would bring its threads and 90 MB into this one, which must outlive Ray.
+        # Another process asks the GCS, because Ray's client brings threads and 90 MB, and this process outlives Ray.
         self._watcher = NodeWatcher(nodes_socket(instance.environment.ray_temp_dir, instance.ports.gcs))
         self._tasks: list[asyncio.Task[None]] = []
 
     def stop(self) -> None:
-        """Ask for a stop: user code gets its grace."""
+        """Request a stop; user code has its grace period."""
         self._inbox.put(StopRequested())
 
     async def run(self) -> ExitStatus:
-        """Live; return how this instance, and with it the job, ends: by what came first."""
+        """Run the job; return the exit status of this instance, and so of the job, for the first cause of its end."""
         address = await self._find_address()
         self._instance = self._instance.at(address or LOOPBACK)
         await self._listen()
@@ -110,20 +109,20 @@ class Head:
                     case End(cause):
                         return self._conclude(cause)
                 self._carry_out(decision)
-            # After every event and by the state, so that the process that polls is always ended.
+            # Set after every event, so that the polling always ends.
             self._watch_nodes(membership.watches_nodes)
             event = await self._inbox.take(membership.wakes_at_s) or Tick(self._control.silent)
             membership, decisions = membership.take(event, time.monotonic())
 
     async def end(self, status: ExitStatus) -> None:
-        """Tell the workers, end Ray and everything else here, and wait for the workers' goodbye."""
+        """Notify the workers, end Ray and all processes here, and wait for the workers' goodbye."""
         for task in self._tasks:
             task.cancel()
         self._watcher.stop()
         self._network.call(self._control.tell_all, wire.tell_end(status.exit_code, status.headline))
-        # Both at once: a worker needs as long for its own Ray, and all are to be gone within two seconds.
+        # Both at once, because workers end their Ray meanwhile, and all instances must end within two seconds.
         await asyncio.gather(self._children.end_all(END_GRACE_S), self._await_farewell())
-        # A full disk is no reason to end a job otherwise than it ended: the manifest lists the head's files then.
+        # A full disk must not change the job's end; the manifest then lists only the head's files.
         with contextlib.suppress(OSError):
             complete_manifest(self._instance.environment.paths.model, self._files_left)
         if self._driver:
@@ -140,16 +139,16 @@ class Head:
 
     # Events
 
-    def _hear(self, report: Report) -> None:
+    def _on_report(self, report: Report) -> None:
         match report:
             case MessageReceived(host, message):
                 match wire.read_from_worker(host, message):
                     case wire.OutputsClaimed(keys=keys, size_bytes=size_bytes):
-                        # At once, and not by the queue: it is asked when nothing is decided any more.
-                        self._settle_outputs(host, keys, size_bytes)
+                        # Workers ask this after the end is decided, when the queue is not read any more.
+                        self._answer_claim(host, keys, size_bytes)
                     case wire.FileLeft(name, size_bytes, sha256):
                         self._files_left.append(described_file(name, size_bytes, sha256))
-                    # A kind of message of a later version. It is authenticated, so it comes from a worker of this job.
+                    # An unknown kind of message, for example of a later version of raysm.
                     case None:
                         pass
                     case event:
@@ -157,18 +156,18 @@ class Head:
             case _:
                 self._inbox.put(report)
 
-    def _settle_outputs(self, host: str, keys: Sequence[str], size_bytes: int) -> None:
+    def _answer_claim(self, host: str, keys: Sequence[str], size_bytes: int) -> None:
         paths = self._instance.environment.paths
         if self._owners is None:
-            # Not before: the result is whole by now, and most workers have nothing to ask.
+            # The first question comes after the end of the driver, when the head's outputs are complete.
             self._owners = Owners(self._instance.name, read_outputs(paths))
             if (manifest := own_manifest(paths.model)) is not None:
                 self._described = {model_key(file.name) for file in manifest.files}
         taken = set(self._owners.claim(host, keys))
         undescribed: list[str] = []
-        # A worker with many files asks again: it is not to find the line closed.
+        # Each question extends the wait, because a worker with many files asks several times.
         wait_s = FAREWELL_S
-        # Without a manifest no file has to be described.
+        # Without a manifest, workers need not describe their files.
         if self._described is not None:
             undescribed = [key for key in keys if key not in taken and key not in self._described]
             wait_s += size_bytes / DIGEST_BYTES_PER_S
@@ -208,10 +207,10 @@ class Head:
                 raise AssertionError(f"{decision} is for workers")
 
     def _conclude(self, cause: Cause) -> ExitStatus:
-        """Return the exit status that ``cause`` makes.
+        """Return the exit status for ``cause``.
 
         Raises:
-            Exception: The cause, where it is one, and the driver has not failed by itself before.
+            Exception: The cause itself, if it is an exception and the driver has recorded no failure of its own.
         """
         match cause:
             case Stopped(in_time):
@@ -222,7 +221,7 @@ class Head:
                 assert self._driver is not None
                 return self._driver.exit_status(cause)
             case Exception():
-                # A driver that has recorded a failure of its own came first, and is only slow to leave.
+                # The driver recorded its failure before this cause came, but has not exited yet.
                 status = self._driver.own_exit_status() if self._driver else None
                 if status is None:
                     raise cause
@@ -256,7 +255,7 @@ class Head:
 
     def _begin_work(self, address: str) -> None:
         assert self._ray is not None
-        # Ray's own output is kept from the log, and these lines with it; a formed cluster is when they are all there.
+        # Ray's output is not in the log, except these warnings, which are complete when the cluster is formed.
         for warning in self._ray.read_warnings():
             remark(warning)
         gcs = f"{address}:{self._instance.ports.gcs}"
@@ -280,7 +279,7 @@ class Head:
             emit_event(State(name="dashboard", host=self._instance.name, address=f"http://{address}:{port}"))
 
     async def _watch_requests(self) -> None:
-        """Fail the job when Ray waits for what no instance can give; a session only names it."""
+        """Fail the job when Ray waits too long for resources that no instance has; in a session only log it."""
         is_final = self._instance.request.workload.fails_on_unmet_requests
         requests = UnmetRequests(self._instance.cluster.placement_timeout_s if is_final else math.inf)
         path = unmet_socket(self._instance.environment.ray_temp_dir, self._instance.ports.gcs)

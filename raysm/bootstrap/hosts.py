@@ -18,7 +18,7 @@ T = TypeVar("T")
 PRINTABLE = "a text of printable characters"
 HOMOGENEOUS = "homogeneousCluster"
 """SageMaker's name for the one group of a job without instance groups."""
-# A DNS name has at most 253 characters. No slash: a host has a folder of its name among the checkpoints.
+# A DNS name has at most 253 characters. A slash is not allowed, because the host's name is also a folder's name.
 HOST_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 HOST_NAME = "a host name such as 'algo-1'"
 HOST_NAMES = "a list of host names"
@@ -72,7 +72,7 @@ class ConfigValue:
         return text
 
     def _member(self, key: str, item: Any) -> "ConfigValue":
-        # A newline in a key must not break the reason, which is one line.
+        # The message must be one line, even if the key contains a newline.
         name = key if key.isprintable() else shown(key)
         return ConfigValue(item, self.file, f"{self.path}.{name}" if self.path else name)
 
@@ -88,7 +88,7 @@ class Host:
     """One instance."""
 
     name: str
-    """``algo-1``: the other instances resolve this name."""
+    """``algo-1``, which the other instances can resolve."""
     group: str
     """Its instance group; ``homogeneousCluster`` in a job without groups."""
     instance_type: str

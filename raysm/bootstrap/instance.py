@@ -1,7 +1,6 @@
-"""Everything an instance knows before it starts: configuration, payload, capacity, and variables for its children.
+"""What an instance knows before it starts: configuration, payload, capacity, and variables for its children.
 
-``prepare`` reads and checks all of it and returns one frozen ``Instance``, or raises an error of one line before
-anything is started.
+``prepare`` reads and checks all of it before anything is started, and returns one frozen ``Instance``.
 """
 
 import contextlib
@@ -44,7 +43,7 @@ class Instance:
     capacity: Capacity
     """The resources that this instance offers to Ray."""
     commands: Commands
-    """The commands that it runs."""
+    """The commands that this instance runs."""
     inherited: Mapping[str, str]
     """The environment variables of this process."""
 
@@ -72,8 +71,8 @@ class Instance:
         """Return this instance with the network interface that has ``address``.
 
         Args:
-            address: Its own, as the others use it. A Processing job is told no interface, and the one that a Training
-                job is told need not be there.
+            address: The address of this instance that the others use. The service names no interface to a Processing
+                job, and the interface that it names to a Training job may not exist.
         """
         by_name = {item.name: item.address for item in list_interfaces()}
         if self.environment.network_interface in by_name:
@@ -111,7 +110,7 @@ class Instance:
             self.inherited,
         )
         if SDK_DRIVERS in self.environment.channels:
-            # The SDK has set its own, which its users know; where both have one, its form counts.
+            # The SDK has set some of these variables itself, in the form that its users know.
             additions = {name: value for name, value in additions.items() if name not in self.inherited}
         additions |= variables.network_variables(self.environment, resources.has_efa(), self.inherited)
         additions |= variables.ray_variables(self.payload.token_file)
@@ -120,30 +119,30 @@ class Instance:
         return environments.child_environment(additions, variables.DROPPED, self.inherited)
 
     def driver_environment(self, ray_address: str | None, failure_record: str) -> dict[str, str]:
-        """Return the environment of the driver: a Ray process's, and where its cluster is; None: it will be told."""
+        """Return the environment of the driver; a driver without ``ray_address`` reads it from stdin later."""
         cluster = {} if ray_address is None else {"RAY_ADDRESS": ray_address}
-        # DRIVER first: it is only what holds where the job has no word of its own.
+        # DRIVER comes first, because the job's variables override it.
         return {**variables.DRIVER} | self.ray_environment() | {names.FAILURE_RECORD: failure_record} | cluster
 
 
 def prepare(environ: Mapping[str, str], commands: Commands | None = None) -> Instance:
-    """Read and verify everything.
+    """Read and check everything.
 
     Raises:
-        InvalidConfig: A configuration file, a variable or the payload cannot be used, or the result not be written.
+        InvalidConfig: A configuration file, a variable or the payload is invalid, or the result cannot be written.
         MissingDependency: Ray is not installed.
     """
     environment = environments.read(environ)
     payload = payloads.load(environment.payload)
     cluster = payload.request.cluster
-    # Raises if there is no head: otherwise all instances would wait for it until the deadline.
+    # Raises if there is no head, for which all instances would wait until the deadline.
     head = environment.head(cluster)
     if environment.current == head:
         _check_outputs(environment)
     if environment.has_checkpoints:
         # The service restores this folder, including files that an instance had not finished when it died.
         remove_unfinished(environment.paths.checkpoints)
-        with contextlib.suppress(OSError):  # user code that writes there will say why it cannot
+        with contextlib.suppress(OSError):  # user code that writes there will report the error
             environment.paths.state(environment.current_host).mkdir(parents=True, exist_ok=True)
     # The client checked the requested number of instances; this checks the actual number.
     if cluster.coordinator_only and len(environment.hosts) < 2:
@@ -166,12 +165,12 @@ def prepare(environ: Mapping[str, str], commands: Commands | None = None) -> Ins
 
 
 def _check_outputs(environment: Environment) -> None:
-    """Raise if the container's user cannot write the result, before hours are spent."""
+    """Raise InvalidConfig if the container's user cannot write the result, before the job has run for hours."""
     for folder in (environment.paths.model, environment.paths.output_data):
-        # Neither need be there yet: then it is made in the first that is.
+        # A missing folder will be created in its first existing parent.
         existing = next(path for path in (folder, *folder.parents) if path.exists())
         if not os.access(existing, os.W_OK | os.X_OK):
             raise InvalidConfig(
-                f"{existing} cannot be written by the container's user ({os.geteuid()}), and the result has to go to "
+                f"{existing} cannot be written by the container's user ({os.geteuid()}), and the result must go to "
                 f"{folder}: run the image as root (USER root), or let that user write there"
             )

@@ -25,15 +25,14 @@ class Node:
 # Events of the head and of workers
 
 
-# The service sends it to all instances at once, so they do not wait for the head.
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """The service wants the job to end: SIGTERM."""
+    """The service sends SIGTERM, to all instances at once, to end the job."""
 
 
 @dataclass(frozen=True, slots=True)
 class RayEnded:
-    """A Ray process of this instance has ended, and the others with it."""
+    """A Ray process of this instance ended, and so did the others."""
 
     why: str
     """Ray's message, on one line."""
@@ -41,7 +40,7 @@ class RayEnded:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Only time has passed."""
+    """No event came before the deadline."""
 
     silent: frozenset[str] = frozenset()
     """Workers whose last heartbeats are missing, but which are not lost yet."""
@@ -53,7 +52,7 @@ class Lost:
 
     host: str
     reason: str
-    """A phrase that follows the host's name: ``closed its connection``."""
+    """A phrase to put after the host's name: ``closed its connection``."""
 
 
 # Events of the head
@@ -66,18 +65,16 @@ class Joined:
     host: str
 
 
-# Not Lost: a worker that says goodbye has finished.
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A worker has said goodbye."""
+    """A worker has finished and said goodbye."""
 
     host: str
 
 
-# It has the job's token, so it was meant to join, and it never can.
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """A worker knows the token, but is not of this job: another payload, Python or Ray."""
+    """A worker has the job's token, but can never join, because its payload, Python or Ray is another one."""
 
     host: str
     reason: str
@@ -93,7 +90,7 @@ class RayLost:
 
 @dataclass(frozen=True, slots=True)
 class GcsAnswers:
-    """The GCS of the head's Ray takes connections."""
+    """The GCS of the head's Ray accepts connections."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +98,7 @@ class NodesChanged:
     """The set of registered Ray nodes has changed."""
 
     nodes: Mapping[str, Node]
-    """All of them, by host."""
+    """All registered nodes, by host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +116,8 @@ class DriverEnded:
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """The head has taken this worker."""
+    """The head has accepted this worker."""
 
-    # By address, not by name: by names, instances that began at the same moment gave each other up.
     head_address: str
     """The head's IP address, as the control connection sees it."""
 
@@ -159,12 +155,12 @@ class JobEnded:
 
 @dataclass(frozen=True, slots=True)
 class OutputsTaken:
-    """The head says which of the outputs that this instance has asked about the job has from another one."""
+    """The head's answer to this instance's question about its outputs."""
 
     keys: frozenset[str]
-    """Keys of ``outputs.read_outputs``."""
+    """The outputs that another instance has too, as keys of ``outputs.read_outputs``."""
     undescribed: frozenset[str] = frozenset()
-    """Those of its other outputs that the manifest does not list yet."""
+    """Other outputs of this instance, which the manifest does not list yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,26 +208,26 @@ class Announce:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """Write a line for people."""
+    """Write a message to the log."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class StartDriver:
-    """Start the driver ahead of the cluster: it imports what it needs, and waits."""
+    """Start the driver before the cluster is formed; it imports its modules and waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class InviteToRay:
-    """Tell workers that the head's Ray answers."""
+    """Notify workers that the head's Ray answers."""
 
     hosts: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
 class BeginWork:
-    """The cluster is formed: have the driver work on it, and show the dashboard once it is there."""
+    """The cluster is formed: start the workload, and announce the dashboard."""
 
     address: str
     """The head's IP address, as Ray's nodes use it."""
@@ -239,25 +235,25 @@ class BeginWork:
 
 @dataclass(frozen=True, slots=True)
 class TerminateDriver:
-    """Send the driver SIGTERM: it may write its checkpoint."""
+    """Send the driver SIGTERM, so that it can write a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartRay:
-    """Start this worker's Ray node, ahead of the head's: it imports what it needs, and waits for ``JoinRay``."""
+    """Start this worker's Ray node; it imports its modules and waits for ``JoinRay``."""
 
 
-# Before Ray is told: its own command waits for a head that never comes, without a limit, and says nothing.
+# Before JoinRay, because Ray's own command would wait for an unreachable head without a limit or a message.
 @dataclass(frozen=True, slots=True)
 class ReachGcs:
-    """Try until the head's Ray answers from here."""
+    """Retry until this instance can connect to the head's GCS."""
 
     port: int
 
 
 @dataclass(frozen=True, slots=True)
 class JoinRay:
-    """Have this worker's Ray node, which was started, join the head's."""
+    """Let this worker's Ray node, which has been started, join the head's."""
 
     address: str
     """``IP:port`` of the GCS to join."""
@@ -265,11 +261,11 @@ class JoinRay:
 
 @dataclass(frozen=True, slots=True)
 class TellHead:
-    """Tell the head that this instance's Ray node was lost."""
+    """Notify the head that this instance's Ray node was lost."""
 
     reason: str
     for_good: bool = False
-    """True if it is not restarted, and the instance leaves."""
+    """True if the node is not restarted and the instance leaves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,21 +273,21 @@ class Stopped:
     """The service asked for the end."""
 
     in_time: bool = False
-    """True if user code ended with 0 before its grace was over."""
+    """True if user code ended with 0 before its grace period was over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The job goes on, or has ended, without anything for this instance to say about it."""
+    """This instance has finished without an error of its own."""
 
 
-# One cause, the first: the SystemExit of a driver that was told to end explains nothing.
+# Only the first cause counts: the SystemExit of a driver after SIGTERM explains nothing.
 Cause = Exception | DriverEnded | Stopped | Done
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """This instance ends, and if it is the head, the job with it; nothing is decided after this."""
+    """End this instance, and on the head the job; this is the last decision."""
 
     cause: Cause
     """The first cause."""
@@ -313,19 +309,18 @@ Decision = (
 
 
 class Inbox:
-    """The queue; its clock is ``time.monotonic``."""
+    """The queue of events; its clock is ``time.monotonic``."""
 
     def __init__(self) -> None:
         self._events: asyncio.Queue[Happening] = asyncio.Queue()
 
     def put(self, event: Happening) -> None:
-        """Add what has happened; from the event loop's thread only."""
-        # Never full: what cannot be put would be lost, and each event is a few hundred bytes.
+        """Add an event; only from the event loop's thread."""
         self._events.put_nowait(event)
 
     async def take(self, until_s: float | None) -> Happening | None:
-        """Wait for what happens next; return None if that is nothing before ``until_s`` (None: wait for ever)."""
-        # An event that is there counts also after the deadline: wait_for with no time left would not take it.
+        """Wait for the next event; return None if none comes before ``until_s`` (None waits forever)."""
+        # A queued event counts even after the deadline, when wait_for would raise TimeoutError.
         if not self._events.empty():
             return self._events.get_nowait()
         if until_s is None:

@@ -13,6 +13,6 @@ def emit_event(event: Event) -> None:
 
 
 def remark(text: str) -> None:
-    """Write a line for people."""
+    """Write a message to the log."""
     sys.stderr.write(f"raysm: {text}\n")
     sys.stderr.flush()

@@ -32,11 +32,11 @@ from raysm.errors import ClusterNotFormed, InstanceLost, RayFailed
 from raysm.request import Cluster
 
 MAX_RESTARTS = 3
-"""A raylet that dies more often than this does not die by accident."""
+"""Maximum number of restarts of Ray; more deaths are no accident."""
 STOP_MARGIN_S = 10.0
-"""Seconds beyond user code's grace that the head may need to say done."""
+"""Seconds after user code's grace period within which the head must end the job."""
 SERVICE_GRACE_S = 118.0
-"""SageMaker kills 120 s after SIGTERM: the two left are for ending Ray, so that its end is ours."""
+"""SageMaker kills 120 s after SIGTERM; the last two seconds are for ending Ray in order."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +48,7 @@ class WorkerRules:
     """The head's host name."""
     cluster: Cluster
     grace_s: float
-    """Seconds that user code has after SIGTERM."""
+    """Seconds that user code may run after SIGTERM."""
 
 
 Step = tuple["Member", tuple[Decision, ...]]
@@ -64,37 +64,37 @@ class Member:
     is_connected: bool = False
     """True after the head has accepted this worker."""
     head_address: str = ""
-    """The head's IP address; known with the connection."""
+    """The head's IP address; empty before the connection."""
     gcs_address: str = ""
-    """``IP:port`` of the head's Ray; empty until it answers, and with that until Ray has been started here."""
+    """``IP:port`` of the head's GCS; empty until it answers."""
     obstacle: str = ""
-    """Why this worker has not joined yet, for people."""
+    """The reason why this worker has not joined yet, for messages."""
     restarts: int = 0
     """Number of times that Ray was restarted here."""
     is_stopping: bool = False
     """True after SIGTERM."""
     head_lost: bool = False
     has_ended: bool = False
-    """True once the end is decided; then nothing else is."""
+    """True after the last decision, ``End``."""
 
     @classmethod
     def begin(cls, rules: WorkerRules, now_s: float) -> "Member":
-        """Return a member that has just begun to look for its head."""
+        """Return the member of a worker that starts to connect to its head."""
         return cls(rules=rules, wakes_at_s=now_s + rules.cluster.join_timeout_s)
 
     def take(self, event: Happening, now_s: float) -> Step:
-        """Return what this worker knows after ``event``, and what it decides.
+        """Return the next ``Member`` after ``event``, and the decisions.
 
         Args:
-            event: What has happened; ``Tick`` where nothing has until ``wakes_at_s``.
-            now_s: The time, in seconds that never go back.
+            event: The event; ``Tick`` if there was none before ``wakes_at_s``.
+            now_s: The time of a monotonic clock, in seconds.
         """
         if self.has_ended:
             return self, ()
         member, decisions = self._take(event, now_s)
         if member.has_ended or member.wakes_at_s is None or now_s < member.wakes_at_s:
             return member, decisions
-        # After every event, not only after ticks: one failed attempt after the other must not put off the deadline.
+        # Checked after every event, because a series of failed attempts must not delay the deadline.
         member, more = member._give_up()
         return member, (*decisions, *more)
 
@@ -111,7 +111,7 @@ class Member:
             case Connected(head_address):
                 obstacle = "the head has not said that its Ray answers"
                 member = replace(self, is_connected=True, head_address=head_address, obstacle=obstacle)
-                # Its imports take as long as the head's: both at once, and not one behind the other.
+                # Started now, so that its imports run at the same time as the head's.
                 return member, (StartRay(),)
             case Invited(port):
                 return self._accept(port)
@@ -124,7 +124,7 @@ class Member:
                 return self._end(Done(), *remarks)
             case Lost(host, reason):
                 member = replace(self, head_lost=True)
-                # The service ends all instances at once: the head that is gone first was told to go too.
+                # The service stops all instances at once, so the head has only ended earlier.
                 if self.is_stopping:
                     return member._end(Stopped())
                 return member._leave(InstanceLost(f"the head {host} was lost: it {reason}"))
@@ -141,7 +141,7 @@ class Member:
         return replace(self, obstacle=obstacle), (ReachGcs(port),)
 
     def _join_ray(self, address: str) -> Step:
-        # The head checks whether Ray's node registers in time; only a stopping worker keeps its deadline.
+        # From here on the head checks that Ray's node registers in time; a stopping worker keeps its deadline.
         wakes_at_s = self.wakes_at_s if self.is_stopping else None
         return replace(self, gcs_address=address, wakes_at_s=wakes_at_s), (JoinRay(address),)
 
@@ -152,7 +152,7 @@ class Member:
         text = f"{rules.name} did not join the head {rules.head} within {cluster.join_timeout_s:g} s: {self.obstacle}"
         if cluster.min_instances is None:
             return self._end(ClusterNotFormed(text))
-        # The head decides whether the job goes on without this instance; an instance that fails would fail the job.
+        # The head decides whether the job continues without this instance, whose failure would fail the job.
         return self._end(
             Done(), Remark(f"{text}; leaving it to the others, as min_instances={cluster.min_instances} says")
         )
@@ -166,7 +166,7 @@ class Member:
             return self._leave(error, TellHead(str(error), for_good=True))
         member = replace(self, restarts=self.restarts + 1)
         text = f"its Ray node ended ({why}); restart {member.restarts} of {MAX_RESTARTS}"
-        # Also one that was started ahead may end: before there is anything to join.
+        # Ray may also end before the GCS answers, when there is no address to join yet.
         joins = (JoinRay(self.gcs_address),) if self.gcs_address else ()
         return member, (Remark(f"{name}: {text}"), TellHead(text), StartRay(), *joins)
 
@@ -177,17 +177,17 @@ class Member:
             return self._end(Stopped())
         if self.is_stopping:
             return self, ()
-        # Ray runs until the head says done, because user code may need objects of this instance for its checkpoint. A
-        # stopping instance need not join any more, so this deadline replaces the one for joining.
+        # Ray runs until the head ends the job, because user code may need objects of this instance for its checkpoint.
+        # This deadline replaces the one for joining.
         grace_s = min(self.rules.grace_s + STOP_MARGIN_S, SERVICE_GRACE_S)
         return replace(self, is_stopping=True, wakes_at_s=now_s + grace_s), ()
 
     def _leave(self, error: Exception, *tell: Decision) -> Step:
-        """End by an error, unless the job may go on without this instance: then well, and with what is to be told."""
+        """End with an error; if the job may continue without this instance, end without one and make ``tell``."""
         if self.rules.cluster.on_instance_loss == "fail":
             return self._end(error)
-        # One container that fails is a failed job to the service, whatever the head makes of the loss; and a head that
-        # is gone indeed has failed it by itself.
+        # If one container fails, the service fails the job, even if the head continues. If it is the head that is lost,
+        # its own end fails the job.
         text = f"{error}; leaving it to the others, as on_instance_loss='continue' says"
         return self._end(Done(), Remark(text), *tell)
 

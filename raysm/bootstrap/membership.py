@@ -1,15 +1,14 @@
-"""The head's policy: who belongs to the cluster, who is needed, when to give up, what ends the job.
+"""The head's policy: which instances belong to the cluster, when to give up, and what ends the job.
 
-Pure: a frozen ``Membership`` takes what happens (``lifecycle``'s events, each with the time) and returns the next one
-and what is decided. No process, socket or clock is touched, so that every order of events can be tried in
-milliseconds; ``head`` carries it out.
+It has no side effects: a frozen ``Membership`` takes an event of ``lifecycle`` with its time, and returns the next
+``Membership`` and decisions, which ``head`` carries out. Tests can therefore try every order of events in milliseconds.
 
 ::
 
-    FORMING ──all that are left are in, or enough at the deadline──> WORKING
-    FORMING, WORKING ──the driver ends, and may have died of the cluster──> ATTRIBUTING ──its cause, or none──> ENDED
-    WORKING ──SIGTERM──> STOPPING ──the driver ends, or its grace is over──> ENDED
-    any ──what ends the job──> ENDED, from which nothing leads on: the cause that came first is the reason
+    FORMING ──all instances that are not lost have joined, or enough at the deadline──> WORKING
+    FORMING, WORKING ──the driver fails, perhaps because of the cluster──> ATTRIBUTING ──cause found, or none──> ENDED
+    WORKING ──SIGTERM──> STOPPING ──the driver ends, or its grace period is over──> ENDED
+    any phase ──another end of the job──> ENDED, which is final: the first cause becomes the reason
 """
 
 from collections.abc import Iterable, Mapping
@@ -46,11 +45,11 @@ from raysm.errors import ClusterNotFormed, InstanceLost, InvalidPayload, RayFail
 from raysm.request import Cluster
 
 VERDICT_S = 1.5
-"""``ray start`` looks after its processes once a second: so long a driver's end may precede the news of its cause."""
+"""Seconds to wait for the cause of a driver's end, because ``ray start`` checks its processes once a second."""
 AGAIN_S = 0.05
-"""After that, how often to look whether who is silent has spoken, or is lost."""
+"""Seconds between later checks whether a silent worker has sent a message or is lost."""
 MAX_NAMED = 20
-"""Hosts that one message names; of a thousand that are missing the first tell enough."""
+"""Maximum number of hosts that one message names."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,7 +60,7 @@ class Rules:
     """Every instance by rank: the head first."""
     cluster: Cluster
     grace_s: float
-    """Seconds that user code has after SIGTERM."""
+    """Seconds that user code may run after SIGTERM."""
     starts_ahead: bool = False
     """Start the driver before the cluster is formed."""
 
@@ -72,8 +71,8 @@ class Rules:
 
     @property
     def needed(self) -> int:
-        """The fewest instances, the head among them, with which the job may begin."""
-        # Without a worker, a head that only coordinates would wait for ever.
+        """The minimum number of instances, including the head, with which the job may start."""
+        # Without a worker, a head that only coordinates would wait forever.
         return max(self.cluster.min_instances or len(self.hosts), 2 if self.cluster.coordinator_only else 1)
 
 
@@ -103,11 +102,11 @@ class Membership:
     nodes: Mapping[str, Node] = field(default_factory=dict)
     """Ray nodes that were registered when they were last watched, by host."""
     lost: frozenset[str] = frozenset()
-    """Workers that are gone; none of them comes back, because the control channel takes each but once."""
+    """Lost workers; none of them returns, because the control channel accepts each worker only once."""
     restarting: Mapping[str, str] = field(default_factory=dict)
-    """The id of the dead Ray node of each worker that starts another one."""
+    """The id of the dead Ray node of each worker that restarts Ray."""
     unawaited: frozenset[str] = frozenset()
-    """Those without whom the job began: they may come later, or never."""
+    """Instances that had not joined when the job started; they may join later."""
     formed: bool = False
     gcs_answers: bool = False
     """True once workers can be invited to join Ray."""
@@ -116,10 +115,10 @@ class Membership:
 
     @classmethod
     def begin(cls, rules: Rules, now_s: float) -> Step:
-        """Return the membership of a head that has just begun to listen."""
+        """Return the membership of a head that starts to listen, and its first decisions."""
         membership = cls(rules=rules, wakes_at_s=now_s + rules.cluster.join_timeout_s)
         ahead = (StartDriver(),) if rules.starts_ahead else ()
-        return membership, (membership._say_joined(rules.head), *ahead)
+        return membership, (membership._announce_joined(rules.head), *ahead)
 
     @property
     def watches_nodes(self) -> bool:
@@ -133,11 +132,11 @@ class Membership:
         return tuple(host for host in self.rules.hosts if self._is_present(host))
 
     def take(self, event: Happening, now_s: float) -> Step:
-        """Return what the head knows after ``event``, and what it decides.
+        """Return the next ``Membership`` after ``event``, and the decisions.
 
         Args:
-            event: What has happened; ``Tick`` where nothing has until ``wakes_at_s``.
-            now_s: The time, in seconds that never go back.
+            event: The event; ``Tick`` if there was none before ``wakes_at_s``.
+            now_s: The time of a monotonic clock, in seconds.
         """
         if self.phase is Phase.ENDED:
             return self, ()
@@ -146,7 +145,7 @@ class Membership:
         membership, decisions = self._take(event, now_s)
         if membership.phase is not Phase.FORMING:
             return membership, decisions
-        # After every event, not only after ticks: a flood of messages must not put off the deadline.
+        # Checked after every event, because a flood of messages must not delay the deadline.
         membership, more = membership._form(now_s)
         return membership, (*decisions, *more)
 
@@ -182,7 +181,7 @@ class Membership:
     # Forming
 
     def _form(self, now_s: float) -> Step:
-        """Begin to work if all that can come are in, or if the deadline has passed and those who are in are enough."""
+        """Start the work if all instances that are not lost are present, or enough of them at the deadline."""
         if all(self._is_present(host) for host in self.rules.hosts if host not in self.lost):
             return self._begin_work()
         if self.wakes_at_s is None or now_s < self.wakes_at_s:
@@ -207,22 +206,22 @@ class Membership:
         return membership, (formed, BeginWork(self.nodes[self.rules.head].address))
 
     def _describe_shortage(self, missing: Iterable[str]) -> str:
-        mute = [host for host in missing if self._is_connected(host)]
-        absent = [host for host in missing if host not in mute]
+        without_ray = [host for host in missing if self._is_connected(host)]
+        absent = [host for host in missing if host not in without_ray]
         timeout_s = self.rules.cluster.join_timeout_s
         text = f"{len(self.present)} of {len(self.rules.hosts)} instances joined within {timeout_s:g} s"
         if absent:
             text += f"; missing: {_enumerate(absent)}"
-        if mute:
-            text += f"; connected, but without a registered Ray node: {_enumerate(mute)}"
+        if without_ray:
+            text += f"; connected, but without a registered Ray node: {_enumerate(without_ray)}"
         return text
 
     def _take_joined(self, host: str) -> Step:
         membership = replace(self, connected=self.connected | {host})
         invitation = (InviteToRay(frozenset({host})),) if self.gcs_answers else ()
-        return membership, (membership._say_joined(host), *invitation)
+        return membership, (membership._announce_joined(host), *invitation)
 
-    def _say_joined(self, host: str) -> Announce:
+    def _announce_joined(self, host: str) -> Announce:
         return Announce("joined", host, count=1 + len(self.connected), total=len(self.rules.hosts))
 
     def _is_present(self, host: str) -> bool:
@@ -234,20 +233,20 @@ class Membership:
     # Losses
 
     def _take_nodes(self, nodes: Mapping[str, Node]) -> Step:
-        # The GCS may take a moment to see that a raylet is dead: only another id says that there is a new one.
+        # The GCS notices a dead raylet only after a moment, so a new node is recognized by its id.
         rejoined = [host for host, dead in self.restarting.items() if host in nodes and nodes[host].node_id != dead]
         restarting = {host: dead for host, dead in self.restarting.items() if host not in rejoined}
-        sayings = tuple(Announce("rejoined", host, "its Ray node was restarted") for host in rejoined)
-        return replace(self, nodes=dict(nodes), restarting=restarting), sayings
+        announcements = tuple(Announce("rejoined", host, "its Ray node was restarted") for host in rejoined)
+        return replace(self, nodes=dict(nodes), restarting=restarting), announcements
 
     def _take_ray_loss(self, host: str, reason: str) -> Step:
-        # One that was never registered leaves no id behind by which its successor could be told from it.
+        # A node that was never registered has no id that could be confused with its successor's.
         dead = {host: self.nodes[host].node_id} if host in self.nodes else {}
         return replace(self, restarting={**self.restarting, **dead}), (Announce("lost", host, reason),)
 
     def _take_loss(self, host: str, reason: str) -> Step:
-        """Note that a worker is gone; end the job if it cannot, or shall not, go on."""
-        if host in self.lost:  # it has said that it fails, and then closed its connection
+        """Record the loss of a worker; end the job if it cannot, or must not, continue."""
+        if host in self.lost:  # it has reported its failure before it closed its connection
             return self, ()
         membership = replace(
             self,
@@ -268,25 +267,25 @@ class Membership:
     def _count_left(self) -> int:
         left = [host for host in self.rules.hosts if host not in self.lost]
         if self.formed:
-            # Instances that had not joined in time count once they have come.
+            # Instances that join late count too.
             left = [host for host in left if self._is_connected(host)]
         return len(left)
 
     def _is_fatal(self, host: str, left: int) -> bool:
         if not self.formed:
-            # At once, not at the deadline: that enough will come is impossible by now, and every minute is paid for.
+            # Fatal before the deadline, because enough instances can no longer join, and every minute costs money.
             return left < (self.rules.cluster.min_instances or len(self.rules.hosts))
         return self.rules.cluster.on_instance_loss == "fail" and host not in self.unawaited
 
     # The end
 
     def _stop(self, now_s: float) -> Step:
-        if self.driver_end:  # it has ended already: there is nothing to stop, and its cause is nearly known
+        if self.driver_end:  # the driver has ended already, and its cause is known soon
             return self, ()
         head = self.rules.head
         remark = Remark(f"{head} was told to stop (SIGTERM)")
         if not self.formed:
-            # No user's code has run yet: nothing needs its grace.
+            # No user code has run yet, so there is no grace period.
             return self._end(Stopped(), remark, Announce("stopping", head))
         grace_s = self.rules.grace_s
         stopping = Announce("stopping", head, f"user code has {grace_s:g} s")
@@ -294,7 +293,7 @@ class Membership:
         return membership, (remark, stopping, TerminateDriver())
 
     def _take_while_stopping(self, event: Happening, now_s: float) -> Step:
-        """Wait for the driver alone: the service ends all instances, so that losses say nothing any more."""
+        """Wait only for the driver: the service stops all instances, so their losses are expected."""
         match event:
             case DriverEnded(status):
                 return self._end(Stopped(in_time=status == 0))
@@ -307,16 +306,16 @@ class Membership:
             return self._end(ClusterNotFormed("the driver ended by itself, with 0, before the cluster was formed"))
         if event.status == 0 or (event.failure is not None and not blames_cluster(event.failure)):
             return self._end(event)
-        # A dead raylet or instance ends the driver within milliseconds, and is known itself a second later.
+        # A dead raylet or instance ends the driver within milliseconds, but is reported only a second later.
         return replace(self, phase=Phase.ATTRIBUTING, wakes_at_s=now_s + VERDICT_S, driver_end=event), ()
 
     def _attribute(self, silent: frozenset[str], now_s: float) -> Step:
-        """Call the driver's end its own once no news of another cause can be on its way."""
+        """End the job by the driver's own failure if no other cause has been reported in time."""
         assert self.driver_end is not None
         if self.wakes_at_s is not None and now_s < self.wakes_at_s:
             return self, ()
         if silent:
-            # Frozen or cut off: until it speaks, or is lost, it may be what the driver died of.
+            # A silent worker may be the cause, until it sends a message or is lost.
             return replace(self, wakes_at_s=now_s + AGAIN_S), ()
         return self._end(self.driver_end)
 

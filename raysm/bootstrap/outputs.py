@@ -21,13 +21,13 @@ from raysm.contract.paths import Paths
 from raysm.contract.result import MANIFEST, ResultFile, own_manifest
 
 PIECE = 200
-"""Keys in one message, which has at most 8 KiB."""
+"""Maximum number of keys in one message, which has at most 8 KiB."""
 MAX_NAMED = 5
 """File names in a message; of further files it gives the number."""
 
 
 class Owners:
-    """The instance that owns each output file: the first one that claims it; the head comes first."""
+    """The owner of each output file: the head, or the first instance that claims it."""
 
     def __init__(self, head: str, keys: Iterable[str]) -> None:
         self._owners = dict.fromkeys(keys, head)
@@ -40,7 +40,7 @@ class Owners:
 def read_outputs(paths: Paths) -> dict[str, Path]:
     """Return the files that the service uploads from this instance, by the keys of their names."""
     files = {}
-    # Numbered: the two go to archives of their own, so that a name in both is no clash.
+    # The key contains the folder's number, because the service uploads the two folders to separate archives.
     for number, folder in enumerate((paths.model, paths.output_data)):
         for path in _files(folder):
             files[_key(number, os.fsencode(path.relative_to(folder)))] = path
@@ -71,7 +71,7 @@ def complete_manifest(model: Path, files: Iterable[ResultFile]) -> None:
 
 
 def _key(folder: int, name: bytes) -> str:
-    # A key, not the name: as JSON one name may be longer than a line of the control channel.
+    # A digest, because a name as JSON may be longer than a line of the control channel.
     return hashlib.blake2b(b"%d/" % folder + name, digest_size=12).hexdigest()
 
 
@@ -87,9 +87,9 @@ def give_way(paths: Paths, host: str, files: Mapping[str, Path], keys: Iterable[
 
     Args:
         paths: This instance's paths.
-        host: Its name.
-        files: The files ``read_outputs`` returned.
-        keys: The keys of those that others have.
+        host: This instance's name.
+        files: The files that ``read_outputs`` returned.
+        keys: The keys of the files that other instances own.
     """
     clashing = [files[key] for key in keys if key in files]
     left_out = [path for path in clashing if path.is_relative_to(paths.model)]
@@ -139,7 +139,7 @@ def warn_of_lost_files(instance: Instance, since_s: float) -> str | None:
         since_s: When the instance began, seconds since the epoch: older files are the source's own.
     """
     workload, paths = instance.request.workload, instance.environment.paths
-    # With in_state it is a link to the state folder, which is kept.
+    # With in_state the folder is a link to the state folder, which is kept.
     names = [] if paths.working.is_symlink() else list(_written_since(paths.working, since_s))
     if workload.entry_script is not None:
         names += _written_since(instance.payload.source, since_s)

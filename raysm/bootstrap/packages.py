@@ -27,10 +27,10 @@ from raysm.errors import InvalidRequest
 from raysm.request.external import CodeArtifact
 
 MAX_NAMED = 6
-"""Packages that a message names: the cause comes behind them, and a failure reason has 1,024 characters."""
+"""Maximum number of packages in a message, because the cause must also fit into the 1,024 characters of a reason."""
 MB = 1e6
 INDEX_VARIABLES = ("PIP_INDEX_URL", "PIP_NO_INDEX")
-"""They are removed if the request names an index, because pip prefers them to a configuration file."""
+"""Variables to remove if the request names an index, because pip prefers them to a configuration file."""
 WITHOUT_NETWORK = "the job has no network (isolation): send the packages along (wheels), or use an image that has them"
 TOOLKIT_INDEX = "CA_REPOSITORY_ARN"
 """The variable that names a CodeArtifact repository to AWS's training toolkit; raysm uses it too."""
@@ -66,8 +66,8 @@ class MissingPackages:
 def find_missing_packages(payload: Payload) -> MissingPackages:
     """Return the packages that this image lacks for the payload's request."""
     modules = ("ray", *payload.request.packages)
-    # find_spec does not import: importing torch alone takes seconds. A workload kind of the user's may name a module
-    # that NEEDS does not list; most packages have their module's name.
+    # find_spec does not import the module, which for torch takes seconds. A user's kind of workload may name a module
+    # that is not in NEEDS; most packages have their module's name.
     needs = [NEEDS.get(module, module) for module in modules if importlib.util.find_spec(module) is None]
     remarks = {}
     own_ray = installed_version("ray")
@@ -103,7 +103,7 @@ def install(payload: Payload, packages: MissingPackages, site: Path, environ: Ma
     started_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="raysm-pip-") as folder:
         try:
-            # Before the first call of pip, which can take a minute without any output.
+            # Logged first, because pip can take a minute without any output.
             remark(f"looking for packages that this image lacks: {packages}")
             source, exact = _resolve(payload, packages, Path(folder), environ)
             if not exact:
@@ -257,7 +257,7 @@ def _pip_with_index(payload: Payload, folder: Path, environ: Mapping[str, str]) 
     """Return a pip whose index answers.
 
     Raises:
-        InvalidRequest: It does not.
+        InvalidRequest: The index does not answer.
     """
     index = payload.request.pip_index or environ.get(TOOLKIT_INDEX)
     if not index:
@@ -293,7 +293,7 @@ def check_reachable(url: str, patience_s: float = PATIENCE_S) -> None:
     Raises:
         InvalidRequest: Nothing answers; one sentence with the remedies.
     """
-    # Imported here: few jobs have anything to install.
+    # Imported here, because few jobs install packages.
     import urllib.request
 
     parts = urlsplit(url)
@@ -317,7 +317,7 @@ def check_reachable(url: str, patience_s: float = PATIENCE_S) -> None:
                 f"for {patience_s:g} s); give the subnets a NAT, name an index that they reach (pip_index), let the "
                 "packages travel (wheels), or take an image that has them"
             )
-        # A network that has just come up needs a moment, and a resolver too.
+        # Retried, because a new network and its resolver need a moment.
         time.sleep(RETRY_S)
 
 
@@ -327,25 +327,25 @@ def _without_credentials(url: str) -> str:
 
 
 def pip_config(folder: Path, url: str) -> Mapping[str, str]:
-    """Return the variables that tell pip to take packages from ``url``, by a file that only its owner can read.
+    """Write a configuration file for pip with the index ``url``; return the variables that select it.
 
-    Neither an argument nor a variable: others may see those, and the address may hold a token.
+    Other users could read an argument or a variable, and the address may contain a token.
     """
     path = folder / "pip.conf"
-    # Both: of the files of an image the command's own section would count more than this file's common one.
+    # Both sections, because a section [install] in the image's own files would override [global] here.
     put(path, f"[global]\nindex-url = {url}\n[install]\nindex-url = {url}\n", mode=0o600)
     return {"PIP_CONFIG_FILE": str(path)}
 
 
 def credentials_of(repository: CodeArtifact, connect: "Callable[[str], Any] | None" = None) -> str:
-    """Return the address of a CodeArtifact repository as pip takes it, with a token that the job's role is given.
+    """Return the URL of a CodeArtifact repository for pip, with a token for the job's role.
 
     Args:
-        repository: Which one.
-        connect: Returns a client of CodeArtifact in a region; None is boto3's.
+        repository: The repository.
+        connect: Returns a client of CodeArtifact for a region; None is boto3's.
 
     Raises:
-        InvalidRequest: The image has no boto3, or the role may not; one sentence.
+        InvalidRequest: The image has no boto3, or the role lacks permissions.
     """
     client = (connect or _connect)(repository.region)
     owner = {"domain": repository.domain, "domainOwner": repository.account}
@@ -353,7 +353,7 @@ def credentials_of(repository: CodeArtifact, connect: "Callable[[str], Any] | No
         token = str(client.get_authorization_token(**owner)["authorizationToken"])
         place = {"repository": repository.name, "format": "pypi"}
         endpoint = str(client.get_repository_endpoint(**owner, **place)["repositoryEndpoint"])
-    except Exception as error:  # boto3's own kinds are made at run time
+    except Exception as error:  # boto3 creates its exception classes at run time
         raise InvalidRequest(
             f"the job's role gets no token for the CodeArtifact repository {repository.arn}: "
             f"{type(error).__name__}: {error}; it needs codeartifact:GetAuthorizationToken, "
@@ -370,9 +370,9 @@ def _connect(region: str) -> Any:
         from botocore.config import Config
     except ImportError as error:
         raise InvalidRequest(
-            "this image has no boto3, by which the job's role would get a token for CodeArtifact; take an image that "
-            "has it, or another pip_index"
+            "this image has no boto3, which is needed to get a token for CodeArtifact; take an image that has it, or "
+            "another pip_index"
         ) from error
-    # botocore's own minute, five times over, would be paid for on every instance.
+    # By default, botocore would try for a minute, five times, on every instance.
     config = Config(connect_timeout=TOKEN_S, read_timeout=TOKEN_S, retries={"total_max_attempts": 1})
     return boto3.client("codeartifact", region_name=region, config=config)

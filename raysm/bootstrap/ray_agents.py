@@ -1,11 +1,11 @@
 """Start a raylet's two agents only when they are needed; most jobs never need them.
 
-``adapt`` replaces the agents on a raylet's command line by a ``stand_in`` each, and adds a FIFO that wakes up the
-dashboard's agent. Both agents together take 2 s of a core on each node, and the raylet registers its node only after
-they have started.
+``RayAgents.adapt_start`` replaces each agent on a raylet's command line by a ``stand_in``, and adds a FIFO, the bell,
+that wakes up the dashboard's agent. Both agents together take 2 s of a core on each node, and the raylet registers its
+node only after they have started.
 
-- The dashboard's agent reports its node to the dashboard and runs what is submitted to Ray's Jobs API. It starts with
-  the dashboard: on the head at once, on other nodes when the GCS knows that the dashboard was started.
+- The dashboard's agent reports its node to the dashboard and runs programs that are submitted to Ray's Jobs API. It
+  starts with the dashboard: on the head at once, on other nodes when the GCS knows that the dashboard was started.
 - The runtime environment agent prepares the runtime environment of a task, an actor or a driver. It starts with the
   first one that has a runtime environment.
 """
@@ -25,22 +25,22 @@ from raysm.bootstrap import ray_internals
 from raysm.bootstrap.stand_in import UNTIL_CALLED, UNTIL_RUNG, option
 
 STAND_IN = Path(__file__).with_name("stand_in.py")
-# Isolated and without site: of the 15 ms that Python takes to begin, reading a venv's packages would be most.
+# -I -S: Python then starts in 15 ms, because it does not read the packages of a virtual environment.
 PROGRAM = (sys.executable, "-I", "-S", str(STAND_IN))
 LOOK_S = 1.0
-"""How often a node that is not the head's looks for the dashboard: a thousand of them ask the GCS a thousand times a
-second, of the ten thousand calls that it answers. The dashboard itself takes 5 s to come."""
+"""Seconds between checks of a worker's node for the dashboard. A thousand nodes then make a thousand calls a second to
+the GCS, which can answer ten thousand. The dashboard itself takes 5 s to start."""
 
 
 class RayAgents:
     """The agents of the node that this process starts.
 
     Attributes:
-        bell: The descriptor that wakes up the dashboard's agent; None before there is one.
+        bell: The file descriptor that wakes up the dashboard's agent; None if there is none.
     """
 
     def __init__(self, look_s: float = LOOK_S) -> None:
-        """Start nothing; look for a dashboard elsewhere every ``look_s`` seconds."""
+        """Create it; ``follow_dashboard`` checks every ``look_s`` seconds."""
         self.bell: int | None = None
         self._look_s = look_s
 
@@ -59,12 +59,12 @@ class RayAgents:
         return start_adapted
 
     def ring(self) -> None:
-        """Have the dashboard's agent started; twice is once."""
+        """Start the dashboard's agent, unless it runs already."""
         if self.bell is not None:
             os.write(self.bell, b"!")
 
     def follow_dashboard(self, node: Any) -> None:
-        """Ring once the dashboard of the node's cluster is there, and not wait for it."""
+        """Ring when the dashboard of the node's cluster has started, in a thread."""
         if self.bell is not None:
             threading.Thread(target=self._ring_with_dashboard, args=(node,), daemon=True, name="agents").start()
 
@@ -81,28 +81,28 @@ class RayAgents:
         if name not in (ray_internals.DASHBOARD_AGENT, ray_internals.RUNTIME_ENV_AGENT):
             return word
         agent = shlex.split(text)
-        # Python, -u, a program: anything else is Ray's memory profiler, which is to have what it asks for.
+        # Another form than "python -u program.py" is Ray's memory profiler, which must stay as it is.
         if agent[1:2] != ["-u"] or not agent[2].endswith(".py"):
             return word
         way = [UNTIL_CALLED, ray_internals.RUNTIME_ENV_SERVICE]
         if name == ray_internals.DASHBOARD_AGENT:
             try:
-                way = [UNTIL_RUNG, self._hang_bell(agent), ",".join(ray_internals.AGENT_SERVICES)]
-            except OSError:  # a file system without FIFOs: the agent begins with its node, as Ray has it
+                way = [UNTIL_RUNG, self._make_bell(agent), ",".join(ray_internals.AGENT_SERVICES)]
+            except OSError:  # on a file system without FIFOs, the agent starts with its node
                 return word
-        # As Ray does it, for the raylet to take apart.
+        # Ray quotes the command in this way, and the raylet parses it.
         return name + subprocess.list2cmdline([*PROGRAM, *way, *agent])
 
-    def _hang_bell(self, agent: Sequence[str]) -> str:
+    def _make_bell(self, agent: Sequence[str]) -> str:
         path = os.path.join(option(agent, "--session-dir"), f"dashboard_agent_bell_{option(agent, '--node-id')}")
         os.mkfifo(path, 0o600)
-        # For both directions: it neither waits for the other end nor loses what is written before that is there.
+        # O_RDWR, so that opening does not wait for the other end, and bytes written before it opens are kept.
         self.bell = os.open(path, os.O_RDWR)
         return path
 
 
 def _has(client: Any, key: bytes, namespace: bytes) -> bool:
-    # The GCS may be busy, or end before the node does: nothing of that is for this thread to say.
+    # The GCS may be busy, or may end before the node; other code reports such errors.
     with contextlib.suppress(Exception):
         return client.internal_kv_get(key, namespace) is not None
     return False

@@ -1,7 +1,7 @@
-"""The private names of Ray that raysm uses: those of the one release that it supports (``RAY_RANGE``).
+"""The private names of Ray that raysm uses, of the one release that raysm supports (``RAY_RANGE``).
 
-Without a *needed* name there is an error that names Ray's version. Without any other name, or with another release of
-Ray, the feature that uses it is left out, with one warning. Looking for a name imports nothing of Ray but its module.
+If a *needed* name is missing, an error names Ray's version. If another name is missing, or with another release of Ray,
+the feature that uses it is left out, with one warning. Looking for a name imports only its module.
 """
 
 import functools
@@ -29,14 +29,14 @@ class Internal:
     """True if raysm cannot work without it."""
 
     def find(self) -> Any:
-        """Return what has this name; None, with one warning, if it is missing and not needed.
+        """Return the value of this name; None, with one warning, if the name is missing and not needed.
 
         Raises:
-            MissingDependency: It is missing and needed.
+            MissingDependency: The name is missing and needed.
         """
         try:
             return self._owner_of(f"{self.name}.")
-        except Exception as error:  # a module of another release may fail in any way while it is imported
+        except Exception as error:  # importing a module of another release may raise anything
             gap = f"Ray {version()} has no {self.module}.{self.name} ({type(error).__name__})"
             if self.is_needed:
                 raise MissingDependency(
@@ -46,10 +46,10 @@ class Internal:
             return None
 
     def replace(self, adapt: Callable[[Any], Any]) -> None:
-        """Let Ray use what ``adapt`` makes of it; if it is missing, only warn."""
+        """Replace the value by ``adapt(value)`` for Ray's own calls; if the name is missing, only warn."""
         original = self.find()
         if original is not None:
-            # In its owner, module or class: Ray's own calls look it up there each time.
+            # Set in its module or class, where Ray's own calls look it up.
             setattr(self._owner_of(self.name), self.name.rpartition(".")[2], adapt(original))
 
     def _owner_of(self, name: str) -> Any:
@@ -60,7 +60,7 @@ class Internal:
 
 
 def version() -> str:
-    """Return the version of the installed Ray by pip's record, which imports nothing."""
+    """Return the version of the installed Ray from its metadata, without importing it."""
     try:
         return importlib.metadata.version("ray")
     except importlib.metadata.PackageNotFoundError:
@@ -69,7 +69,7 @@ def version() -> str:
 
 @functools.cache
 def is_supported_release() -> bool:
-    """Return whether the installed Ray is of the release whose processes raysm knows; warn once if not."""
+    """Return whether the installed Ray is of the supported release; warn once if not."""
     if ray_will_do(version()):
         return True
     remark(
@@ -80,7 +80,7 @@ def is_supported_release() -> bool:
 
 
 def spare_options(internal: Internal, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``options``, or none of them, with one warning, if the installed Ray lacks what takes them."""
+    """Return ``options``; or an empty dictionary, with one warning, if the installed Ray lacks ``internal``."""
     return {} if internal.find() is None else dict(options)
 
 
@@ -92,7 +92,7 @@ GCS_CLIENT = Internal(
 )
 ALL_NODES = Internal(
     module="ray._raylet",
-    # GcsClient passes every call on to this one, which it makes itself.
+    # GcsClient delegates its calls to an InnerGcsClient.
     name="InnerGcsClient.get_all_node_info",
     purpose="learn which nodes are registered",
     is_needed=True,
@@ -147,10 +147,10 @@ NODE_CLIENT = Internal(
     purpose="start the agents of all nodes with the dashboard",
 )
 AGENT_SERVICES = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port")
-"""The services of the dashboard's agent, which says the port of each in a file of this name."""
+"""The services of the dashboard's agent, which writes the port of each into a file of this name."""
 RUNTIME_ENV_SERVICE = "runtime_env_agent_port"
 OTHER_COMMANDS = ("ray.serve.scripts", "ray.dashboard.modules.job.cli", "ray.util.state.state_cli")
-"""Modules of other commands, which cost ``ray start`` half of its time until it begins."""
+"""Modules of other commands, whose imports take half of the start time of ``ray start``."""
 
 # Names of processes, options on their command lines, and words of Ray's log
 
@@ -158,13 +158,13 @@ RAYLET = "raylet"
 GCS = "gcs_server"
 DASHBOARD = "dashboard"
 SPECTATORS = (DASHBOARD, "log_monitor", "monitor")
-"""Processes without which the work goes on."""
+"""Processes that only show the state of the cluster; work continues without them."""
 GCS_ADDRESS = "--gcs-address="
 PRESTART = "--num_prestart_python_workers="
 DASHBOARD_AGENT = "--dashboard_agent_command="
 RUNTIME_ENV_AGENT = "--runtime_env_agent_command="
 GCS_PORT = "--gcs_server_port="
-# The exit code is 1 whichever process ended: which one it was stands in these words alone.
+# The exit code is always 1; only these lines of the log name the process that ended.
 ENDED = "Some Ray subprocesses exited unexpectedly:"
 REMAINING = "Remaining processes"
 END_OF_LOG = "----- END {} tail (exit code(s)={}) -----"

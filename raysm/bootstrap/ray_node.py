@@ -26,7 +26,7 @@ from raysm.errors import MissingDependency
 from raysm.request import Cluster, Ports
 
 LATER = ""
-"""In place of the address of the GCS to join: it will be told, as a line on the command's stdin."""
+"""Stands for the address of the GCS to join if the command reads it later from its stdin."""
 SHARED_MEMORY = Path("/dev/shm")
 MAX_LABEL = 63
 TAIL_BYTES = 4096
@@ -46,7 +46,7 @@ class Capacity:
 
 
 def detect_capacity(environment: Environment, inherited: Mapping[str, str], root: Path = Path("/")) -> Capacity:
-    """Return what this instance has, or what its variables say instead.
+    """Return this instance's resources, or the values of its variables instead.
 
     Args:
         environment: This instance's environment.
@@ -96,12 +96,12 @@ def start_arguments(
 
     Args:
         environment: This instance's environment.
-        cluster: The cluster that was asked for.
+        cluster: The requested cluster.
         ports: The ports to listen on.
-        capacity: The resources to offer; none on a head that only coordinates.
+        capacity: The resources to offer; a head that only coordinates offers no CPUs and GPUs.
         head_address: ``IP:port`` of the GCS to join, or LATER; None makes this node the head.
         node_address: This node's IP address; None lets Ray find it.
-        log_monitor: Send drivers what workers write.
+        log_monitor: Send the output of workers to drivers.
     """
     host = environment.current
     rank = environment.ranked(cluster).index(host)
@@ -117,13 +117,13 @@ def start_arguments(
         "labels": ",".join(f"{label}={value}" for label, value in _labels(host, rank).items()),
         "temp-dir": environment.ray_temp_dir,
         "node-ip-address": node_address,
-        # In this form ``why`` can take its lines apart.
+        # ``why`` parses lines of this form.
         "log-style": "record",
         "log-color": "false",
         "include-log-monitor": None if log_monitor else "false",
     }
     if head_address is None:
-        # Without an address of its own the instance is reached on loopback alone, and so is its dashboard.
+        # Without an address of its own, the instance and its dashboard can be reached only on loopback.
         dashboard_host = "0.0.0.0" if node_address else "127.0.0.1"
         options |= {"port": ports.gcs, "dashboard-port": ports.dashboard, "dashboard-host": dashboard_host}
     else:
@@ -140,7 +140,7 @@ def _node_ports(ports: Ports) -> dict[str, int | None]:
         "node-manager-port": ports.node_manager or None,
         "object-manager-port": ports.object_manager or None,
         "runtime-env-agent-port": ports.runtime_env_agent or None,
-        "dashboard-agent-listen-port": ports.dashboard_agent,  # its default is fixed: 0 has to be said
+        "dashboard-agent-listen-port": ports.dashboard_agent,  # Ray's default is a fixed port, so 0 is passed on
         "dashboard-agent-grpc-port": ports.dashboard_agent_grpc or None,
         "metrics-export-port": ports.metrics_export or None,
         "min-worker-port": ports.worker_min or None,
@@ -161,31 +161,31 @@ def _labels(host: Host, rank: int) -> dict[str, str]:
         names.LABEL_INSTANCE_TYPE: host.instance_type,
         names.LABEL_RANK: str(rank),
     }
-    # Ray refuses a label that is longer, or that does not begin and end with a letter or digit.
+    # Ray refuses a longer label, or one that does not begin and end with a letter or digit.
     values = {label: re.sub(r"[^A-Za-z0-9._-]", "_", value)[:MAX_LABEL].strip("._-") for label, value in named.items()}
     return {label: value for label, value in values.items() if value}
 
 
 class RayNode:
-    """A running ``ray start --block``: it lives as long as every Ray process of the node does."""
+    """A running ``ray start --block``, which ends when one of the node's Ray processes ends."""
 
     def __init__(self, children: Children, command: list[str], env: Mapping[str, str], *, waits: bool = False) -> None:
-        """Start it; one that ``waits`` has LATER in its command, and joins nothing before ``join``."""
-        # A file, not a pipe: Ray's processes inherit it and may outlive the one that is watched.
+        """Start the command; with ``waits``, which needs LATER, it joins a cluster only after ``join``."""
+        # A file, because Ray's processes inherit it and may outlive the command, so that a pipe would not end.
         self._output = tempfile.TemporaryFile()
         stdin = subprocess.PIPE if waits else subprocess.DEVNULL
         self._child: Child = children.start(command, env, stdin=stdin, stdout=self._output, stderr=self._output)
 
     @property
     def ended(self) -> "asyncio.Future[int]":
-        """Done when a Ray process of the node has ended, and the others with it."""
+        """Done when a Ray process of the node has ended, and so have the others."""
         return self._child.ended
 
     def join(self, address: str) -> None:
-        """Tell one that waits, and was not told yet, the ``IP:port`` of the GCS to join."""
+        """Send a waiting command the ``IP:port`` of the GCS to join, once."""
         if self._child.stdin is None or self._child.stdin.closed:
             return
-        with contextlib.suppress(BrokenPipeError):  # it has ended, and says why
+        with contextlib.suppress(BrokenPipeError):  # the command has ended
             self._child.stdin.write(f"{address}\n".encode())
             self._child.stdin.flush()
         self._close_stdin()
@@ -196,9 +196,9 @@ class RayNode:
                 self._child.stdin.close()
 
     def why(self) -> str:
-        """Return, on one line, what Ray said of its end."""
+        """Return Ray's message about its end, on one line."""
         text = self._read(max(0, os.fstat(self._output.fileno()).st_size - TAIL_BYTES))
-        # Behind the names of those that ended comes the end of their logs, in which they would be lost.
+        # Only the names and exit codes of the processes, because the ends of their logs are long.
         ended = dict.fromkeys(LOG_OF_ENDED.findall(text))
         if ended:
             return ", ".join(f"{process} [exit code={code}]" for process, code in ended)[:400]
@@ -206,25 +206,25 @@ class RayNode:
         cause = after.partition(REMAINING)[0] if separator else text
         lines = [_message(line) for line in cause.splitlines()]
         lines = [line for line in lines if line]
-        # Behind Ray's own words the first lines name who ended; of anything else the last ones say why.
+        # After ENDED, the first lines name the processes; in other output, the last lines contain the reason.
         summary = " ".join(lines[:3] if separator else lines[-2:])
         return summary[:400] or f"it exited with code {self._child.status} without a word"
 
     def read_warnings(self) -> list[str]:
-        """Return what ``ray_start`` has said so far of names that the installed Ray lacks."""
+        """Return the warnings of ``ray_start`` so far, about names that the installed Ray lacks."""
         lines = self._read(0).splitlines()
         return [line.removeprefix("raysm: ") for line in lines if line.startswith("raysm: warning: ")]
 
     def _read(self, start: int) -> str:
-        # Not by seek: Ray's processes write at the same place in the same open file.
+        # pread, because a seek would move the position at which Ray's processes write.
         return os.pread(self._output.fileno(), TAIL_BYTES, start).decode(errors="replace")
 
     def close(self) -> None:
-        """Forget its output, and where it was to be told."""
+        """Close the command's stdin and output."""
         self._close_stdin()
         self._output.close()
 
 
 def _message(line: str) -> str:
-    """Return a line of Ray's log without its time, level and place, and without the frames of a traceback."""
+    """Return a line of Ray's log without its time, level, source position and colors."""
     return re.sub(r"^\S+ \S+\s+[A-Z]+ \S+:\d+ -- ", "", re.sub(r"\x1b\[[0-9;]*m", "", line)).strip()

@@ -1,29 +1,30 @@
-"""``ray start`` with what Ray itself has no switch for.
+"""``ray start`` with changes for which Ray has no options.
 
 Run as ``python -m raysm.bootstrap.ray_start [--wait] [--workers=N] start ...``, with the arguments of the ``ray``
-command:
+command. The changes:
 
-- No Ray Client server. It would open one more port on the head and cost a process of 90 MB; nothing of raysm uses it.
-- ``N`` workers are started ahead of the first task, instead of one for each CPU: the others would wait for nothing,
-  and each wakes a hundred times a second.
-- What only shows and tells (the dashboard, the log monitor, the autoscaler's monitor) lets others go first, and is
-  killed at the end, where Ray would ask it to leave and wait for it. So is the GCS, after the raylet: its data is not
-  needed any more, and it can take a second to leave.
-- The dashboard and the autoscaler's monitor are started for the first caller at the dashboard's port, on which this
-  process listens from the start, see ``handed_socket``: Ray would wait for two seconds until the dashboard answers
-  before it starts the raylet, and both take 5 s of a core to come up, which is more than most short jobs compute.
-- On the head nothing connects to the GCS before this user's process listens at its port: Ray's clients send the token
-  to any process that does.
-- The agents of the raylet are started when they are wanted, see ``ray_agents``: together they take 2 s of a core, and
-  the raylet registers its node only behind them.
-- The commands beside ``start`` are not imported: half of the time that the command takes to begin is theirs.
-- The head's tells which nodes are registered, see ``gcs_state``: a process of its own would import Ray once more.
-- With ``--wait``, what takes long, the imports, is done at once, and the address of the cluster that it joins comes
-  later, as a line on stdin: a head and its workers import beside each other, and not one behind the other.
-- A node that joins looks ten times a second for the head's, which has to be there first: Ray would look every 2 s.
+- There is no Ray Client server, which would open one more port on the head and take 90 MB.
+- ``N`` workers are started before the first task, instead of one for each CPU, because an idle worker wakes up a
+  hundred times a second.
+- The *spectators* (the dashboard, the log monitor, the autoscaler's monitor) run at a low priority. At the end they are
+  killed, because Ray would wait for them to exit. The GCS is killed too, after the raylet, because its data is not
+  needed any more and it can take a second to exit.
+- The dashboard and the autoscaler's monitor start at the first connection to the dashboard's port, on which this
+  process listens from the beginning (``handed_socket``). Otherwise Ray would start the raylet only after the dashboard
+  answers, two seconds later, and both would take 5 s of a core, which is more than most short jobs use.
+- On the head, no client connects to the GCS before a process of this user listens at its port, because Ray's clients
+  send the token to any process that listens there.
+- The raylet's agents start only when they are needed (``ray_agents``). Together they take 2 s of a core, and the raylet
+  registers its node only after them.
+- The modules of other ``ray`` commands, which take half of the start time, are not imported.
+- On the head, this process serves the list of registered nodes (``gcs_state``), because another process would have to
+  import Ray too.
+- With ``--wait``, this process imports Ray at once, but reads the cluster's address later from stdin, so that the head
+  and its workers import Ray at the same time.
+- A joining node polls ten times a second for the head's node, which must be registered first; Ray would poll every 2 s.
 
-All of Ray's names in this stand in ``ray_internals``. Where one of them goes away, its part is left out with one
-warning, which the head passes on to the job's log; only without the command itself there is no node.
+All names of Ray that this needs are in ``ray_internals``. If one is missing, its change is left out with one warning,
+which the head copies to the job's log. Only if the command itself is missing, the node cannot start.
 """
 
 import contextlib
@@ -50,36 +51,36 @@ from raysm.bootstrap.ray_agents import RayAgents
 from raysm.contract.connections import has_own_listener
 
 WORKERS = "--workers="
-"""Before the arguments of ``ray``: how many workers are started ahead."""
+"""Option, before the arguments of ``ray``: the number of workers to start before the first task."""
 HEAD = "--head"
 ADDRESS = "--address="
-"""Before that of the GCS which a node joins."""
+"""Option of ``ray start``: the address of the GCS to join."""
 NICE = 19
-"""The least."""
+"""The lowest priority."""
 DASHBOARD_NICE = 5
-"""A quarter of a core that a training (nice 0) keeps busy: with the least it would come up after minutes, and Ray gives
-it one."""
+"""Gives the dashboard a quarter of a core that a training (nice 0) keeps busy. At the lowest priority it would take
+minutes to start, but Ray waits for only one."""
 LOOPBACK = "127.0.0.1"
 GCS_S = 60.0
-"""Seconds for the GCS to listen; it takes a fifth of one on an idle machine."""
+"""Seconds to wait until the GCS listens, which takes 0.2 s on an idle machine."""
 GCS_POLL_S = 0.01
 DASHBOARD_S = 60.0
 """Ray's own limit for its dashboard."""
 ANSWER_S = 5.0
 ANSWER_POLL_S = 0.2
 HEAD_S = 30.0
-"""Seconds to look for the head's node before Ray looks itself and reports an error."""
+"""Seconds to wait for the head's node; afterwards Ray itself looks for it and reports the error."""
 
 
 def main() -> None:
-    """Be the ``ray`` command."""
+    """Run the ``ray`` command with the changes."""
     workers = None
     waits = sys.argv[1:2] == [WAIT]
     if waits:
         del sys.argv[1]
     if len(sys.argv) > 1 and sys.argv[1].startswith(WORKERS):
         workers = int(sys.argv.pop(1).removeprefix(WORKERS))
-    # Ray starts its Client's server wherever gRPC can be imported.
+    # Ray starts the Ray Client server unless this function returns an error.
     ray_internals.RAY_CLIENT.replace(lambda _: lambda: ImportError("raysm uses no Ray Client"))
     spectators: list[Any] = []
     is_known = ray_internals.is_supported_release()
@@ -88,10 +89,10 @@ def main() -> None:
     ray_internals.KILL_ALL.replace(lambda kill_all: adapt_kill(kill_all, spectators))
     ray_internals.GET_NODE.replace(adapt_get_node)
     if is_known:
-        # All or nothing: a raylet whose agent does not come up ends, and its node with it.
+        # Only for the supported release: if an agent does not start, the raylet ends, and the node with it.
         postpone_dashboard(dashboard_port, RayAgents())
     for module in ray_internals.OTHER_COMMANDS:
-        sys.modules[module] = None  # type: ignore[assignment]  # Python's way to say: not to be imported
+        sys.modules[module] = None  # type: ignore[assignment]  # makes an import of the module fail
     command = ray_internals.COMMAND.find()
     if HEAD in sys.argv:
         port = int(_option("--port="))
@@ -111,7 +112,7 @@ def _read_address() -> str:
     address = sys.stdin.readline().strip()
     if not address:
         sys.exit("raysm: stdin was closed before the address of the cluster arrived")
-    # Ray's processes inherit stdin, and must not hold a pipe of the bootstrap's.
+    # Ray's processes inherit stdin, and must not hold the bootstrap's pipe open.
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)
     return address
@@ -141,10 +142,10 @@ def adapt_start(
     """Return an adapted version of Ray's ``start_ray_process``.
 
     Args:
-        start: Ray's own.
-        workers: How many workers are started ahead; None is Ray's choice.
-        spectators: Gets the processes that only show and tell, which are made nice.
-        port: The dashboard takes this listener over.
+        start: Ray's own function.
+        workers: Number of workers to start before the first task; None is Ray's choice.
+        spectators: A list to which the spectators' processes are added; their priority is lowered.
+        port: The listener that the dashboard takes over.
     """
 
     def start_adapted(command: Sequence[str], process_type: str, *args: Any, **named: Any) -> Any:
@@ -155,7 +156,7 @@ def adapt_start(
             ]
         address = _value(ray_internals.GCS_ADDRESS, command) if process_type == ray_internals.RAYLET else ""
         if address:
-            # Workers inherit it: without it a task that asks Ray's State API takes any Ray of this machine, or none.
+            # Inherited by workers; without it, Ray's State API in a task would use any Ray of this machine, or none.
             os.environ["RAY_ADDRESS"] = address  # noqa: TID251  environment would import half of raysm
         if process_type == ray_internals.DASHBOARD and port is not None:
             with port.as_stdin():
@@ -165,7 +166,7 @@ def adapt_start(
         if process_type == ray_internals.GCS:
             await_gcs(command, started)
         if process_type in ray_internals.SPECTATORS:
-            # One that is gone already, or is told in another form by another Ray, is no reason to have no node.
+            # The node must start even if the process has ended already, or if another Ray has other attributes.
             with contextlib.suppress(OSError, AttributeError):
                 spectators.append(started.process)
                 more = DASHBOARD_NICE if process_type == ray_internals.DASHBOARD else NICE
@@ -176,36 +177,35 @@ def adapt_start(
 
 
 def await_gcs(command: Sequence[str], started: Any) -> None:
-    """Return once the GCS that was just started listens at its port.
+    """Return when the GCS that was just started listens at its port.
 
     Args:
         command: Its command line.
         started: Ray's record of its process.
 
     Raises:
-        ForeignListener: Another user's process listens there; it must not be sent the token.
+        ForeignListener: Another user's process listens there, which must not get the token.
         RuntimeError: The GCS has ended.
     """
     port = int(next((word.partition("=")[2] for word in command if word.startswith(ray_internals.GCS_PORT)), 0))
     until = time.monotonic() + GCS_S
     while port and not has_own_listener(LOOPBACK, port) and time.monotonic() < until:
-        # Nothing is connected to a port that is free now, and that another user could take.
         if started.process.poll() is not None:
             raise RuntimeError(f"Ray's GCS ended with code {started.process.returncode} before it listened at {port}")
         time.sleep(GCS_POLL_S)
 
 
 def adapt_kill(kill_all: Callable[..., Any], spectators: Sequence[Any]) -> Callable[..., Any]:
-    """Return Ray's ``Node.kill_all_processes``, which ends without asking the spectators and the GCS to leave."""
+    """Return Ray's ``Node.kill_all_processes``, adapted to kill the spectators and the GCS without waiting for them."""
 
     def kill_adapted(self: Any, *args: Any, **named: Any) -> None:
         _kill(spectators)
         gcs = self.all_processes.pop(ray_internals.GCS, [])
         kill_all(self, *args, **named)
-        # Told in another form by another Ray, it is left to the bootstrap, which ends all that is left.
+        # If another Ray has other attributes, the bootstrap ends the GCS with all remaining processes.
         with contextlib.suppress(AttributeError):
             _kill([started.process for started in gcs])
-        # Wherever Ray calls this it ends next, with 1; what Python has to do before that would take 0.2 s.
+        # Ray always exits with 1 after this call; Python's own exit would take 0.2 s longer.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(1)
@@ -214,11 +214,11 @@ def adapt_kill(kill_all: Callable[..., Any], spectators: Sequence[Any]) -> Calla
 
 
 def adapt_get_node(get_node: Callable[..., Any]) -> Callable[..., Any]:
-    """Return Ray's ``get_node``, during which signals are heard."""
+    """Return Ray's ``get_node``, adapted so that the main thread can handle signals."""
 
     def get_node_adapted(*args: Any, **named: Any) -> Any:
-        # Of a node that is not registered yet it asks once a second, and the main thread would be deaf for as long: a
-        # job that is over by then would wait until its Ray is killed.
+        # While the node is not registered yet, get_node polls once a second, during which the main thread would not
+        # handle SIGTERM: a job that has ended by then would wait until its Ray is killed.
         with ThreadPoolExecutor(1) as pool:
             return pool.submit(get_node, *args, **named).result()
 
@@ -226,16 +226,17 @@ def adapt_get_node(get_node: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def postpone_dashboard(port: DashboardPort | None, agents: RayAgents) -> None:
-    """Make Ray start the monitor, the dashboard and the agents of a node when they are wanted, once it is registered.
+    """Make Ray start the monitor, the dashboard and the agents of a node only when they are needed.
 
-    Ray watches the dashboard once it answers: one that does not come up is left out, one that ends later ends the node.
+    If the dashboard does not start, the node continues without it. Once the dashboard has answered, Ray watches it, and
+    its end ends the node.
 
     Args:
-        port: The first connection to it starts the dashboard. None starts the dashboard with the node.
-        agents: Those of the node.
+        port: The listener whose first connection starts the dashboard; None starts the dashboard with the node.
+        agents: The agents of the node.
     """
     parts = (ray_internals.INITIALIZE, ray_internals.START_MONITOR, ray_internals.START_DASHBOARD)
-    # All of them or none: with a part alone the dashboard would never start.
+    # If only some of them were replaced, the dashboard would never start.
     if any(part.find() is None for part in parts):
         return
     waiting: list[Callable[[Any], object]] = []
@@ -251,11 +252,11 @@ def adapt_initialize(
     port: DashboardPort | None,
     agents: RayAgents,
 ) -> Callable[..., None]:
-    """Return Ray's ``Node.__init__``, after which the functions in ``waiting`` are called once they are wanted."""
+    """Return Ray's ``Node.__init__``, adapted to call the functions in ``waiting`` later, when they are needed."""
 
     def initialize_adapted(self: Any, *args: Any, **named: Any) -> None:
         initialize(self, *args, **named)
-        # Only the head's node has any.
+        # Only the head's node has a dashboard and a monitor.
         if waiting:
             _start_beside([lambda node: agents.ring(), *waiting], self, port)
         else:
@@ -265,7 +266,7 @@ def adapt_initialize(
 
 
 def _start_beside(starts: Sequence[Callable[[Any], object]], node: Any, port: DashboardPort | None) -> None:
-    """Wait, start, and wait for what is started, in a thread: the others want to be watched meanwhile."""
+    """In a thread, wait for a connection and call ``starts``; the main thread watches the processes meanwhile."""
     apart = copy.copy(node)
 
     def run() -> None:
@@ -279,11 +280,11 @@ def _start_beside(starts: Sequence[Callable[[Any], object]], node: Any, port: Da
                 start(apart)
                 if port is not None:
                     _await_answer(apart.all_processes.get(ray_internals.DASHBOARD, []), port)
-                # Another dictionary, because this one may just be gone through.
+                # A new dictionary, because the main thread may be iterating over the old one.
                 node.all_processes = node.all_processes | apart.all_processes
             except Exception:
                 traceback.print_exc()
-        # With the thread that has started them, the kernel would end them.
+        # The thread must not end, because the kernel would then kill the processes that it has started.
         threading.Event().wait()
 
     threading.Thread(target=run, daemon=True, name="dashboard").start()
@@ -300,7 +301,7 @@ def _publish(node: Any, port: DashboardPort) -> None:
     )
     if client is None or key is None or namespace is None:
         return
-    # As the dashboard itself writes it.
+    # The dashboard itself writes the address in this form.
     host = port.host if port.host == LOOPBACK else node.node_ip_address
     try:
         client(node).internal_kv_put(key.encode(), f"{host}:{port.port}".encode(), True, namespace)
@@ -309,10 +310,10 @@ def _publish(node: Any, port: DashboardPort) -> None:
 
 
 def _await_answer(started: Sequence[Any], port: DashboardPort) -> None:
-    """Return once the dashboard that was just started answers: Ray takes the key of ``_publish`` for that.
+    """Return when the dashboard that was just started answers; Ray itself only checks the key of ``_publish``.
 
     Raises:
-        RuntimeError: It does not come up.
+        RuntimeError: The dashboard does not start.
     """
     until = time.monotonic() + DASHBOARD_S
     for process in (each.process for each in started):
@@ -337,7 +338,7 @@ def _answers(port: int) -> bool:
 def _kill(spectators: Sequence[Any]) -> None:
     for process in spectators:
         if process.poll() is None:
-            # The dashboard runs parts of itself as processes of their own.
+            # The dashboard has child processes.
             for pid in (process.pid, *descendants(process.pid)):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)

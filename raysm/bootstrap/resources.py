@@ -21,10 +21,10 @@ MIN_OBJECT_STORE_BYTES = 80 * 2**20
 """Ray refuses an object store below 75 MiB."""
 
 MAX_OBJECT_STORE_BYTES = 200 * 10**9
-"""Ray's own upper bound of an object store that it sizes itself."""
+"""Ray's own maximum for the default size of an object store."""
 
 OBJECT_STORE_SHARE = 0.3
-"""Part of the memory that Ray would give to the object store."""
+"""Ray's default share of the memory for its object store."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,10 +44,10 @@ def count_cpus(root: Path = ROOT, affinity: int | None = None) -> int:
 
     Args:
         root: The folder that holds ``sys/fs/cgroup``.
-        affinity: CPUs that the scheduler allows; None asks it.
+        affinity: CPUs that the scheduler allows; None reads them from the system.
     """
     if affinity is None:
-        # Not on macOS: there the machine's own count is the limit.
+        # macOS has no sched_getaffinity; all CPUs of the machine count there.
         allowed = getattr(os, "sched_getaffinity", None)
         affinity = len(allowed(0)) if allowed else os.cpu_count() or 1
     quota = _cpu_quota(root)
@@ -60,7 +60,7 @@ def _cpu_quota(root: Path) -> float | None:
         quota, _, period = text.partition(" ")
         period = period or "100000"
     else:
-        # Version 1 says 'no limit' by -1.
+        # cgroup v1 writes -1 for 'no limit'.
         quota = cgroup_value(root, "cpu", "cpu.cfs_quota_us") or "-1"
         period = cgroup_value(root, "cpu", "cpu.cfs_period_us") or "0"
     try:
@@ -97,15 +97,14 @@ def count_gpus(environ: Mapping[str, str], smi: Callable[[], str] | None = None)
     """Return the number of GPUs that this instance may use.
 
     Args:
-        environ: The environment: ``CUDA_VISIBLE_DEVICES`` decides where it is set (empty or ``-1`` hides all).
-        smi: Returns what ``nvidia-smi --list-gpus`` prints; None runs it where it is installed.
+        environ: The environment; ``CUDA_VISIBLE_DEVICES`` decides if it is set (empty or ``-1`` hides all).
+        smi: Returns the output of ``nvidia-smi --list-gpus``; None runs it, if it is installed.
     """
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
-        # CUDA reads the list up to the first invalid entry, and -1 is how one is written on purpose.
+        # CUDA reads the list up to the first invalid entry; -1 is the usual one.
         listed = [part.strip() for part in visible.split(",")]
-        end = next((i for i, part in enumerate(listed) if part in ("", "-1", "none", "NoDevFiles")), len(listed))
-        return end
+        return next((i for i, part in enumerate(listed) if part in ("", "-1", "none", "NoDevFiles")), len(listed))
     lines = (smi or _run_nvidia_smi)().splitlines()
     return sum(line.startswith("GPU ") for line in lines)
 
@@ -123,7 +122,7 @@ def _run_nvidia_smi() -> str:
 
 def has_efa(root: Path = ROOT) -> bool:
     """Return whether an EFA device is attached, and passed into this container."""
-    # The machine's /sys shows devices, too, that this container was not given.
+    # /sys also shows devices of the machine that this container cannot use.
     passed_in = any((root / "dev/infiniband").glob("uverbs*"))
     devices = (root / "sys/class/infiniband").glob("*")
     return passed_in and any(_is_efa(device) for device in devices)
@@ -132,7 +131,7 @@ def has_efa(root: Path = ROOT) -> bool:
 def _is_efa(device: Path) -> bool:
     vendor = _text(device / "device/vendor")
     amazon = "0x1d0f"
-    # Without the file by the name: efa_0, or rdmap… since rdma-core renames them.
+    # Without the file, the name decides: efa_0, or rdmap… because rdma-core renames the devices.
     return vendor == amazon if vendor is not None else device.name.startswith(("efa", "rdmap"))
 
 
@@ -149,12 +148,12 @@ def plan_object_store(
         memory_bytes: Memory of this instance.
         shared_bytes: Free bytes of ``/dev/shm``; 0 if it does not exist.
         disk: The folder to fall back to; created if it is used.
-        asked_bytes: A size that the user wants.
-        disk_free_bytes: Free bytes of that folder's disk; None asks it.
+        asked_bytes: The size that the user requests.
+        disk_free_bytes: Free bytes of that folder's disk; None reads it from the system.
     """
     intended = asked_bytes or max(MIN_OBJECT_STORE_BYTES, int(memory_bytes * OBJECT_STORE_SHARE))
     intended = max(MIN_OBJECT_STORE_BYTES, intended if asked_bytes else min(intended, MAX_OBJECT_STORE_BYTES))
-    # Ray and NCCL keep other small segments there.
+    # A tenth is left for small segments of Ray and NCCL.
     usable = int(shared_bytes * 0.9)
     if usable >= intended:
         return ObjectStore(bytes=intended, folder=None)
@@ -183,16 +182,16 @@ def _text(path: Path) -> str | None:
 
 INTERVAL_S = 1.0
 STATUS_BYTES = 8192
-"""``/proc/PID/status`` is shorter."""
+"""More than the length of ``/proc/PID/status``."""
 
 
 class PeakMemory:
     """Peak memory of this process and its descendants, sampled once a second.
 
-    Counted are the anonymous memory of every process (what it allocated; pages that a fork shares count in each), and
-    once the largest shared memory that any one of them maps, which is Ray's object store. Not counted are pages of
-    mapped files and the rest of the page cache, because the kernel takes them back when memory is wanted: a matrix
-    that is mapped, not read, costs nothing here. A peak of less than a second may be missed.
+    The sum contains the anonymous memory of every process, in which pages shared by a fork count for each process, and
+    once the largest shared memory that one of them maps, which is Ray's object store. Pages of mapped files and the
+    rest of the page cache do not count, because the kernel can reclaim them, so a mapped matrix costs nothing here. A
+    peak of less than a second may be missed.
     """
 
     def __init__(self, look: Callable[[], int] | None = None) -> None:
@@ -202,7 +201,7 @@ class PeakMemory:
         """The peak so far, in bytes; 0 if the system does not report it (macOS)."""
 
     def sample(self) -> None:
-        """Take a sample; errors are ignored, because a missing figure must not fail a job."""
+        """Take a sample; ignore errors, because a missing measurement must not fail a job."""
         with contextlib.suppress(Exception):
             self.bytes = max(self.bytes, self._look())
 
@@ -219,7 +218,7 @@ def used_bytes(processes: Iterable[int], root: Path = Path("/")) -> int:
     shared = 0
     for process in processes:
         try:
-            # As bytes: the kernel cuts a process's name at 15 of them, in the middle of a letter too.
+            # Bytes, because the kernel cuts a process's name after 15 bytes, even inside a UTF-8 character.
             with open(f"{root}/proc/{process}/status", "rb", buffering=0) as file:
                 status = file.read(STATUS_BYTES)
         except OSError:

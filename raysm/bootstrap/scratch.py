@@ -22,7 +22,7 @@ from raysm.errors import InvalidConfig
 def private_folder(paths: Paths) -> Path:
     """Create a folder in the scratch folder that other users cannot read."""
     paths.scratch.mkdir(parents=True, exist_ok=True)
-    # mkdtemp makes it 0700 at once: a chmod afterwards leaves a moment for others.
+    # mkdtemp creates it with the mode 0700; before a later chmod, others could open it.
     return Path(tempfile.mkdtemp(prefix="raysm-", dir=paths.scratch))
 
 
@@ -39,7 +39,8 @@ def private_tempdir(paths: Paths) -> Iterator[Path]:
 def private_token(token_file: Path, paths: Paths) -> Path:
     """Return a file with the token that only its owner can read.
 
-    A download from S3 loses file modes, and a channel may be read-only or owned by another user; then it is a copy.
+    A download from S3 loses file modes. If the mode cannot be set, because the channel is read-only or belongs to
+    another user, the file is copied.
     """
     with contextlib.suppress(OSError):
         if _is_private(token_file):
@@ -64,17 +65,17 @@ def _is_private(path: Path) -> bool:
 TEMP = Path("/tmp")
 
 IN_MEMORY = ("tmpfs", "ramfs")
-"""File systems whose room is the memory that the job computes in: the last choice."""
+"""File systems that use the memory of the job, and so are the last choice."""
 
 MOUNTS = Path("/proc/self/mounts")
 
 
 def settle_scratch(environ: Mapping[str, str], temp: Path = TEMP) -> dict[str, str]:
-    """Return the variables with the scratch folder added; choose, empty and log it if it is not set yet.
+    """Return the variables with the scratch folder added; choose, empty and log the folder if it is not set yet.
 
     Args:
         environ: This process's variables.
-        temp: Stands for ``/tmp`` in a test.
+        temp: The folder ``/tmp``; another one in tests.
 
     Raises:
         InvalidConfig: No folder can be written.
@@ -83,7 +84,7 @@ def settle_scratch(environ: Mapping[str, str], temp: Path = TEMP) -> dict[str, s
         return dict(environ)
     paths = base_paths(environ)
     folders = [paths.scratch]
-    # A folder in place of /opt/ml belongs to one of several instances of a machine, which share one /tmp.
+    # With another base folder, this is one of several instances on a machine, which share /tmp.
     if paths.base == DEFAULT_BASE:
         folders = sorted([temp / "raysm", paths.scratch], key=lambda folder: _is_in_memory(folder.parent))
     variables: dict[str, str] = {}
@@ -98,12 +99,13 @@ def settle_scratch(environ: Mapping[str, str], temp: Path = TEMP) -> dict[str, s
             free_gb = shutil.disk_usage(scratch).free / 1e9
             remark("; ".join([*obstacles, f"{scratch} has {free_gb:.1f} GB free for raysm's temporary files"]))
             if scratch == paths.scratch:
-                # Ray spills objects there. Below /tmp Ray's own tools look for a cluster.
+                # Ray spills objects to its temporary folder, so that needs space too. Otherwise it stays below /tmp,
+                # where Ray's own tools look for a cluster.
                 variables = {names.RAY_TEMP_DIR: str(scratch / "ray")} | ({"TMPDIR": str(scratch)} if obstacles else {})
         break
     else:
         try:
-            # The system's own place for temporary files, for example TMPDIR.
+            # The system's folder for temporary files, for example TMPDIR.
             scratch = Path(tempfile.mkdtemp(prefix="raysm-"))
         except OSError as error:
             raise InvalidConfig(
@@ -115,7 +117,7 @@ def settle_scratch(environ: Mapping[str, str], temp: Path = TEMP) -> dict[str, s
 
 
 def empty_scratch(scratch: Path) -> None:
-    """Create the folder, empty, for this user alone.
+    """Create the folder, empty and private to this user.
 
     Raises:
         OSError: It cannot be created or written, or belongs to another user.
@@ -124,7 +126,7 @@ def empty_scratch(scratch: Path) -> None:
     if scratch.is_dir():
         shutil.rmtree(scratch)
     scratch.mkdir(mode=0o700, parents=True)
-    # A read-only mount reports an error only when it is written to.
+    # Some read-only mounts raise an error only for a write.
     with tempfile.TemporaryFile(dir=scratch) as file:
         file.write(b"raysm")
 
@@ -134,7 +136,7 @@ def _is_in_memory(folder: Path) -> bool:
     with contextlib.suppress(OSError):
         for line in MOUNTS.read_text(errors="replace").splitlines():
             _, point, type_, *_ = [word.replace("\\040", " ") for word in line.split(" ")]
-            # The later one of two at one place lies over the other.
+            # Of two mounts at one point, the later one hides the other.
             if folder.resolve().is_relative_to(point) and len(Path(point).parts) >= longest:
                 kind, longest = type_, len(Path(point).parts)
     return kind in IN_MEMORY

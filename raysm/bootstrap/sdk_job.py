@@ -1,11 +1,8 @@
 """Make the payload inside the instance, for a job sent by the SageMaker SDK with ``distributed=raysm.sdk.Ray()``.
 
 The SDK sends two channels: ``sm_drivers``, which contains raysm's driver folder with the token, and ``code``. The
-payload equals what raysm's own client would have sent, and is the same on every instance.
-
-The entry script gets its arguments as the SDK's own driver for scripts passes them: hyperparameters as options, JSON
-values in JSON's spelling. A value that starts with ``-`` becomes one word with its name, ``--name=-1e-05``, because
-argparse would read a second word that starts so as another option.
+payload is like one of raysm's own client, and is the same on every instance. The entry script gets the hyperparameters
+as arguments, as the SDK's own driver passes them (``request.job.hyperparameter_arguments``).
 """
 
 from dataclasses import dataclass
@@ -28,7 +25,7 @@ PYTHON_FILE = "the SourceCode's script, which must be a Python file: raysm.sdk.R
 OWN_CHANNELS = (SDK_CODE, SDK_DRIVERS)
 
 
-# Not Ray itself: its module imports the SDK, which the job's image need not have.
+# A class of its own, because the module of raysm.sdk.Ray imports the SDK, which the image may lack.
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
     """The options of ``raysm.sdk.Ray``, as they arrive in the instance."""
@@ -46,7 +43,7 @@ class Options:
 
 
 def is_driver_folder(folder: Path) -> bool:
-    """Return whether ``folder`` is raysm's driver folder inside the SDK's channel, and no payload."""
+    """Return whether ``folder`` is raysm's driver folder in the SDK's channel, and not a payload."""
     return (folder.parents[1] / DISTRIBUTED).is_file() and not (folder / payload.REQUEST).exists()
 
 
@@ -55,12 +52,12 @@ def make_payload(drivers: Path, environment: Environment, folder: Path) -> Paylo
 
     Args:
         drivers: raysm's driver folder in the channel ``sm_drivers``.
-        environment: The variables the service sets.
+        environment: This instance's environment.
         folder: The folder to write to.
 
     Raises:
         InvalidConfig: The SDK's files are missing, or name no Python script.
-        InvalidRequest: The options contradict the cluster, or the script is not there.
+        InvalidRequest: The options contradict the cluster, or the script does not exist.
     """
     verify(drivers, payload.TOKEN)
     options = from_json(Options, read_json(drivers.parents[1] / DISTRIBUTED), DISTRIBUTED)
@@ -74,7 +71,7 @@ def make_payload(drivers: Path, environment: Environment, folder: Path) -> Paylo
         hyperparameters=environment.hyperparameters,
         hyperparameters_as_args=True,
     )
-    # The code stays where the SDK says that it is, in SM_SOURCE_DIR.
+    # The code stays in the SDK's channel, to which SM_SOURCE_DIR points.
     payload.pack_here(request, folder, source=code, token_file=drivers / payload.TOKEN)
     return payload.load(folder)
 
@@ -90,10 +87,10 @@ def _cluster(environment: Environment, options: Options) -> Cluster:
     groups: dict[str, InstanceGroup] = {}
     for host in environment.hosts:
         count = groups[host.group].count if host.group in groups else 0
-        # The type is optional in the file, and is not used to choose instances any more.
+        # The file may lack the type, which is not used any more, because the instances are already running.
         groups[host.group] = InstanceGroup(host.group, host.instance_type or "unknown", count + 1)
     shape: dict[str, Any] = {"groups": tuple(groups.values())}
-    # A plain job has one group too; it is a job of groups only if the head names it.
+    # A job without groups also has one group here; it counts only if ``head`` names it.
     if len(groups) == 1 and options.head is None:
         group = next(iter(groups.values()))
         shape = {"instance_type": group.instance_type, "count": group.count}

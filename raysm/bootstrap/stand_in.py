@@ -1,17 +1,16 @@
-"""Take the place of an agent of Ray until it is needed, then become it; each agent costs a second of a core to start.
+"""Take the place of an agent of Ray until it is needed, then become it; each agent takes a second of a core to start.
 
-Run by path (``python -I -S stand_in.py``), so it imports the standard library alone and takes 15 ms. A raylet starts
-two agents, waits until both have said where they listen, registers its node only then, and ends when one of them ends
-(``ray/_private/services.py`` has their command lines). So this program announces at once where they will listen,
-is the child that the raylet watches, and keeps its pid when it becomes the agent. Its arguments are one of these,
-followed by the agent's command line:
+It is run by its path (``python -I -S stand_in.py``), imports only the standard library and starts in 15 ms. A raylet
+starts two agents, registers its node only when both have announced their ports, and ends when one of them ends
+(``ray/_private/services.py`` has their command lines). So this program announces the ports at once, and keeps its pid
+when it becomes the agent. Its arguments are one of these, followed by the agent's command line:
 
-    until-rung BELL NAME,NAME,…   the services of these names are out of use, as Ray says it by port -1, but for the
-                                  last, which listens already; a byte from the FIFO BELL says that the agent is wanted
-    until-called NAME             the service of this name listens already, and its first caller says so
+    until-rung BELL NAME,NAME,…   announce port -1, Ray's mark for a missing service, for all names but the last; listen
+                                  for the last one; become the agent after a byte from the FIFO BELL
+    until-called NAME             listen for the service of this name; become the agent at the first connection
 
-Callers wait in the queue of the socket, which the agent takes over (``handed_socket``). It listens from the moment its
-port is announced: a socket that is only bound keeps no other user from listening at its port.
+Connections wait in the queue of the socket, which the agent takes over (``handed_socket``). The socket listens before
+its port is announced, because another user could listen at a port that is only bound.
 """
 
 import os
@@ -23,14 +22,14 @@ from collections.abc import Sequence
 UNTIL_RUNG = "until-rung"
 UNTIL_CALLED = "until-called"
 OUT_OF_USE = -1
-"""The port by which Ray's agent says that it lacks a service."""
+"""The port that Ray's agent announces for a service that it lacks."""
 CALLED_PORT = "--runtime-env-agent-port"
 SHOWN_PORT = "--listen-port"
 HANDED_SOCKET = os.path.join(os.path.dirname(os.path.abspath(__file__)), "handed_socket.py")
 LOOK_S = 1.0
-"""Seconds between checks that the raylet lives; Ray's own agents check every 2 s."""
+"""Seconds between checks that the raylet runs; Ray's own agents check every 2 s."""
 QUEUE = 128
-"""Callers that wait for the agent, as aiohttp has it."""
+"""Number of connections that can wait for the agent, as in aiohttp."""
 
 
 def option(command: Sequence[str], name: str) -> str:
@@ -39,21 +38,21 @@ def option(command: Sequence[str], name: str) -> str:
 
 
 def await_ring(bell: str, names: str, command: Sequence[str]) -> list[str]:
-    """Announce which services are out of use and where the last one listens; return the agent's command line on a ring.
+    """Announce the ports of all services; after a ring of the bell, return the agent's command line.
 
     Raises:
         OSError: A file cannot be written, the port is taken, or there is no bell.
     """
-    # Without waiting for the other end: who rings holds it open, as long as the node lives. First, because without a
-    # bell Ray's own agent begins, which says all ports itself.
+    # The bell is opened before any port is announced, because without it Ray's own agent starts and announces its
+    # ports. O_NONBLOCK does not wait for the writer, which is the process that starts the node.
     bell_file = os.open(bell, os.O_RDONLY | os.O_NONBLOCK)
     *unused, shown = names.split(",")
-    # The node is known by this port for good: a program submitted to Ray's Jobs API says by it where its log is read,
-    # and told "out of use" its log could not be followed, though the agent had come long before.
+    # Ray stores this port when the node registers, and later reads the logs of programs of its Jobs API there. So it
+    # must be the real port, even before the agent starts.
     listener = _listening(command, SHOWN_PORT)
-    _say_port(command, shown, listener.getsockname()[1])
+    _announce_port(command, shown, listener.getsockname()[1])
     for name in unused:
-        _say_port(command, name, OUT_OF_USE)
+        _announce_port(command, name, OUT_OF_USE)
     _wait_for(bell_file)
     return _taking_over(command, SHOWN_PORT, listener)
 
@@ -65,7 +64,7 @@ def await_call(name: str, command: Sequence[str]) -> list[str]:
         OSError: The port is taken.
     """
     listener = _listening(command, CALLED_PORT)
-    _say_port(command, name, listener.getsockname()[1])
+    _announce_port(command, name, listener.getsockname()[1])
     _wait_for(listener.fileno())
     return _taking_over(command, CALLED_PORT, listener)
 
@@ -86,21 +85,21 @@ def _taking_over(command: Sequence[str], port: str, listener: socket.socket) -> 
     number = listener.getsockname()[1]
     listener.set_inheritable(True)
     python, unbuffered, program, *options = command
-    # -P: beside this file lie modules whose names Ray's own may have. The last port counts: the one that was said.
+    # -P: Ray may have modules with the names of those beside this file. The last port on the command line counts.
     handed = [python, unbuffered, "-P", HANDED_SOCKET, str(listener.detach())]
     return [*handed, program, *options, f"{port}={number}"]
 
 
-def _say_port(command: Sequence[str], name: str, port: int) -> None:
+def _announce_port(command: Sequence[str], name: str, port: int) -> None:
     path = os.path.join(option(command, "--session-dir"), f"{name}_{option(command, '--node-id')}")
     with open(f"{path}.new", "w") as file:
         file.write(str(port))
-    # The raylet looks for the file all the time, and would read half a number.
+    # A rename, because the raylet polls for the file and might read an incomplete number.
     os.rename(f"{path}.new", path)
 
 
 def _wait_for(descriptor: int) -> None:
-    """Return when there is something to read; end with the raylet, or with who holds the other end."""
+    """Return when the descriptor is readable; exit when the raylet ends or the other end is closed."""
     parent = os.getppid()
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
@@ -112,14 +111,14 @@ def _wait_for(descriptor: int) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Wait, and become the agent."""
+    """Wait, then become the agent."""
     way, *rest = arguments
     count = 2 if way == UNTIL_RUNG else 1
     command = rest[count:]
     try:
         ready = await_ring(rest[0], rest[1], command) if way == UNTIL_RUNG else await_call(rest[0], command)
     except OSError:
-        # Ray's own agent, at once: what is wrong with a port or a folder it says itself, where its users look for it.
+        # Start Ray's own agent at once, which reports a problem with a port or a folder in its own log.
         ready = command
     os.execv(ready[0], ready)
 

@@ -1,8 +1,8 @@
 """The first program of an instance, run by whatever Python its image has: ``python3 .../raysm/start.py``.
 
-It travels at the top of the payload, and is the one file here that older Pythons must be able to read: it says in the
-failure file that they are too old, checks that raysm.zip is whole, and hands over to ``raysm.bootstrap.entrypoint``.
-A job of raysm's own client has it run by ``seal.CHECKED``, whose last argument is the digest of the digests.
+It lies at the top of the payload. Older Pythons must be able to parse it, because it writes into the failure file that
+they are too old. It verifies raysm.zip and then calls ``raysm.bootstrap.entrypoint``. A job of raysm's own client runs
+it by ``seal.CHECKED``, whose last argument is the digest of the digests.
 """
 
 import hashlib
@@ -19,29 +19,29 @@ BAD_CONFIG = 2
 
 
 def main() -> int:
-    """Hand over; return the exit code of an instance that could not begin."""
+    """Call the entrypoint; return the exit code of an instance that could not start."""
     folder = os.path.dirname(os.path.abspath(__file__))
-    reason = _why_not(folder)
-    if reason:
-        return _fail(folder, reason)
-    # Alone at the front: the payload's other files are no modules.
+    problem = _find_problem(folder)
+    if problem:
+        return _fail(folder, problem)
+    # The folder itself is removed from sys.path, because the payload's other files are not modules.
     sys.path[:] = [os.path.join(folder, LIBRARY)] + [path for path in sys.path if os.path.abspath(path) != folder]
-    from raysm.bootstrap.entrypoint import main as arrive
+    from raysm.bootstrap.entrypoint import main as run_entrypoint
 
-    return arrive(folder)
+    return run_entrypoint(folder)
 
 
-def _why_not(folder: str) -> str:
+def _find_problem(folder: str) -> str:
     if sys.version_info < LEAST:
         text = "raysm needs Python %d.%d or later, but this image's %s is %s; use another image"
         return text % (LEAST[0], LEAST[1], sys.executable, sys.version.split()[0])
     try:
         digests = _digests(folder)
-        # Told through the API, where who changed the payload in its bucket cannot have changed it. The SDK tells none.
-        # Nor does a framework image, whose arguments are the hyperparameters: --lr 0.1.
+        # The API call contains this digest, so a user who can only write to the bucket cannot change it. A job of the
+        # SDK has none; in a framework image the arguments are hyperparameters: --lr 0.1.
         if len(sys.argv) > 4 and not sys.argv[1].startswith("-") and hashlib.sha256(digests).hexdigest() != sys.argv[4]:
             return "the payload is not the one that was sent: someone changed " + DIGESTS + " in its bucket"
-        # Only of what is imported next: it verifies the rest.
+        # Only the library is verified here; its code verifies the rest.
         expected = json.loads(digests.decode())[LIBRARY]
         with open(os.path.join(folder, LIBRARY), "rb") as file:
             digest = hashlib.sha256(file.read()).hexdigest()
@@ -51,7 +51,7 @@ def _why_not(folder: str) -> str:
 
 
 def _digests(folder: str) -> bytes:
-    """Return the digests: a file of the payload, or of a payload in two parts a text in the job's own."""
+    """Return the digests from digests.json, or from the job's own part of a payload in two parts."""
     digests = os.path.join(os.path.dirname(folder), OWN, JOB)
     if os.path.exists(digests):
         with open(digests, "rb") as file:
@@ -62,7 +62,7 @@ def _digests(folder: str) -> bytes:
 
 def _fail(folder: str, reason: str) -> int:
     sys.stderr.write("raysm: " + reason + "\n")
-    # Below base/input/data, or below base/processing/input: where SageMaker brings channels.
+    # Channels lie below base/input/data, or in a Processing job below base/processing/input.
     base = folder
     while os.path.basename(base) not in ("input", ""):
         base = os.path.dirname(base)

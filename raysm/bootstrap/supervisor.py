@@ -1,4 +1,4 @@
-"""Run an instance from its first line to its exit code.
+"""Run an instance from its start to its exit code.
 
 Every error becomes one clear reason in the failure file, without a traceback.
 """
@@ -28,8 +28,8 @@ def main(environ: Mapping[str, str] | None = None, commands: Commands | None = N
     """Run this instance until its end.
 
     Args:
-        environ: The environment variables; None are those of this process.
-        commands: The commands it runs; None is Ray and the driver.
+        environ: The environment variables; None uses those of this process.
+        commands: The commands to run; None is Ray and the driver.
 
     Returns:
         The exit code of this instance's first process.
@@ -38,7 +38,7 @@ def main(environ: Mapping[str, str] | None = None, commands: Commands | None = N
     # a handler. The event loop replaces this handler.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # the entry point has blocked it
-    # An image may begin with this program; else the first one says when it began.
+    # Usually the entrypoint has set BEGAN, but an image may start with this program.
     variables = {names.BEGAN: str(time.time()), **(inherited() if environ is None else environ)}
     instance = begin(variables, commands)
     if isinstance(instance, ExitStatus):
@@ -47,16 +47,16 @@ def main(environ: Mapping[str, str] | None = None, commands: Commands | None = N
 
 
 def begin(environ: Mapping[str, str], commands: Commands | None = None) -> Instance | ExitStatus:
-    """Read and verify everything; what is wrong stands in the failure file and in the log when this returns."""
+    """Prepare the instance; an error is in the failure file and in the log when this returns."""
     try:
-        # The entry point has done so already, where there was one.
+        # settle_scratch changes nothing if the entrypoint has called it already.
         return prepare(settle_scratch(environ), commands)
-    except Exception as error:  # the last line of defence: every error becomes a reason
+    except Exception as error:  # every error becomes a failure reason
         return report_startup_failure(error, environ)
 
 
 async def supervise(instance: Instance) -> ExitStatus:
-    """Live from a verified beginning to the end; nothing that was started is left when this returns."""
+    """Run a prepared instance until its end; all its processes have ended when this returns."""
     warning = instance.capacity.object_store.warning
     if warning:
         remark(f"warning: {warning}")
@@ -71,11 +71,11 @@ async def supervise(instance: Instance) -> ExitStatus:
     sampling = asyncio.create_task(memory.run())
     try:
         status = await role.run()
-    except Exception as error:  # the last line of defence: every error becomes a reason
+    except Exception as error:  # every error becomes a failure reason
         status = exit_status_of_error(error)
     sampling.cancel()
-    # Before anything is ended: the service may kill this instance the moment another one has failed. Whatever goes
-    # wrong with it, the others must still be told, and the exit code kept.
+    # The failure file comes first, because the service may kill this instance when another one has failed. If writing
+    # it fails, the other instances must still be notified, and the exit code must stay the same.
     with contextlib.suppress(Exception):
         status.write(instance.environment.paths.failure)
     with contextlib.suppress(Exception):
@@ -84,7 +84,7 @@ async def supervise(instance: Instance) -> ExitStatus:
         if warning:
             remark(warning)
     with contextlib.suppress(Exception):
-        _say(instance, status, memory, is_head)
+        _log_end(instance, status, memory, is_head)
     try:
         await role.end(status)
     finally:
@@ -94,9 +94,9 @@ async def supervise(instance: Instance) -> ExitStatus:
     return status
 
 
-def _say(instance: Instance, status: ExitStatus, memory: PeakMemory, is_head: bool) -> None:
+def _log_end(instance: Instance, status: ExitStatus, memory: PeakMemory, is_head: bool) -> None:
     if status.reason:
-        # The driver's traceback stands in this log already.
+        # Only the headline, because the log already contains the driver's traceback.
         remark(f"{instance.name} failed: {status.headline}")
     if memory.bytes:
         emit_event(Metric(name="peak_memory_bytes", value=memory.bytes, host=instance.name))

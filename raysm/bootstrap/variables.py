@@ -20,10 +20,10 @@ from raysm.contract.names import TUNING_OBJECTIVE
 from raysm.request import JobRequest, Workload
 
 MAX_VARIABLE = 128 * 1024 - 1
-"""Bytes of one ``NAME=value`` that Linux takes (MAX_ARG_STRLEN, with its NUL); a longer one fails the whole exec."""
+"""Maximum bytes of one ``NAME=value`` on Linux (MAX_ARG_STRLEN without the NUL); with a longer one, exec fails."""
 
 RDMA_TYPES = ("ml.p4d.24xlarge", "ml.p4de.24xlarge")
-"""Types on which an older libfabric does not detect that EFA has RDMA."""
+"""Types for which an older libfabric does not detect that EFA has RDMA."""
 
 INTERFACE_NAMES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 """Variables with the network interface for NCCL, GLOO, and TensorPipe, which torch's RPC uses."""
@@ -52,36 +52,36 @@ DROPPED = ("RAY_ADDRESS", "RAY_AUTH_TOKEN", "RAY_NAMESPACE", RAYS_JOB)
 
 
 DRIVER: Mapping[str, str] = {
-    # Its output is a pipe, and should be seen at once.
+    # The driver's output is a pipe, which Python would buffer.
     "PYTHONUNBUFFERED": "1",
     # Otherwise Ray colors its output even in a log file.
     "RAY_COLOR_PREFIX": "0",
-    # Otherwise SIGTERM, which begins every stop, prints a stack of C++ calls. A crash still has one: Python's own
-    # handler, which Ray enables, prints the stack of Python calls.
+    # Otherwise Ray prints a C++ stack on SIGTERM, with which every stop begins. After a crash, Python's faulthandler,
+    # which Ray enables, still prints the Python stack.
     "RAY_DISABLE_FAILURE_SIGNAL_HANDLER": "1",
 }
 """Variables of the driver, unless the user's environment sets them."""
 
 
 def ray_variables(token_file: Path) -> dict[str, str]:
-    """Return what every Ray process is told: the token by the path of its file, and no metrics ports.
+    """Return the variables of every Ray process: the path of the token's file, and no metrics ports.
 
-    A token in a variable could be read by ``ps e``; a token in the home folder would change other clusters.
+    ``ps e`` would show a token in a variable, and a token in the home folder would apply to other clusters too.
     """
     return {
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(token_file),
         "RAY_USAGE_STATS_ENABLED": "0",
-        # These three endpoints answer callers without the token: an impossible port keeps them closed.
+        # These three endpoints do not require the token; an impossible port keeps them closed.
         "RAY_enable_metrics_collection": "0",
         "AUTOSCALER_METRIC_PORT": "-1",
         "DASHBOARD_METRIC_PORT": "-1",
-        # Seconds; the dashboard gathers them all the same, by reading the page tables of nine processes.
+        # The dashboard still collects metrics in this interval, by reading the page tables of nine processes.
         "METRICS_RECORD_INTERVAL_S": "86400",
-        # The job is over when the bootstrap ends Ray: there is nothing to drain for.
+        # When the bootstrap ends Ray, the job is over and nothing needs to be drained.
         "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
-        # A raylet connects to its own object store, whose thread may not listen yet: Ray tries ten times, a second
-        # apart, and of many nodes one loses that second nearly always. As long, at shorter intervals.
+        # A raylet connects to its own object store, which may not listen yet. Ray tries ten times, once a second, and
+        # among many nodes one nearly always loses that second; so try for as long, but every 20 ms.
         "RAY_raylet_client_connect_timeout_milliseconds": "20",
         "RAY_raylet_client_num_connect_attempts": "500",
         # On other systems than Linux, Ray refuses several nodes without this.
@@ -90,7 +90,7 @@ def ray_variables(token_file: Path) -> dict[str, str]:
 
 
 def import_variables(inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return the ``PYTHONPATH`` of Ray's processes: the user's, followed by the folder ``deferred``."""
+    """Return the ``PYTHONPATH`` of Ray's processes: the inherited one, followed by the folder ``deferred``."""
     folder = str(Path(__file__).with_name("deferred"))
     return {"PYTHONPATH": os.pathsep.join(filter(None, [inherited.get("PYTHONPATH"), folder]))}
 
@@ -99,7 +99,7 @@ def workload_variables(workload: Workload) -> dict[str, str]:
     """Return Ray's variables for one workload."""
     values = dict(workload.ray_variables)
     if workload.wants_all_cpus_at_once:
-        # On each instance as soon as it has joined; else on the head alone, once the driver is there.
+        # Each instance starts workers as soon as it joins; otherwise only the head does, when the driver starts.
         values["RAY_enable_worker_prestart"] = "1"
     if workload.preloads:
         values["RAY_preload_python_modules"] = ",".join(workload.preloads)
@@ -107,14 +107,14 @@ def workload_variables(workload: Workload) -> dict[str, str]:
 
 
 def network_variables(environment: Environment, efa: bool, inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return what NCCL, GLOO, torch's RPC and libfabric are told; what the user set stays."""
+    """Return the variables for NCCL, GLOO, torch's RPC and libfabric, without those that the user has set."""
     variables: dict[str, str] = {}
     if environment.network_interface:
-        # Without it each asks for the address of this host's own name, which on SageMaker is "aws" everywhere.
+        # Otherwise the libraries resolve this host's own name, which on SageMaker is "aws" on every instance.
         variables |= dict.fromkeys(INTERFACE_NAMES, environment.network_interface)
     if not environment.addresses:
-        # By default NCCL tells hosts apart by their names, too. Instances that share one address share one machine:
-        # there its workers are to find each other's memory.
+        # By default NCCL also uses the host's name to distinguish hosts. Instances with given addresses may share one
+        # machine, where their workers should use shared memory.
         variables["NCCL_HOSTID"] = environment.current_host
     if efa:
         variables["FI_PROVIDER"] = "efa"
@@ -132,12 +132,12 @@ def user_variables(
     gpus: int,
     inherited: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
-    """Return the ``SM_*`` variables of this instance, and where its state survives the job.
+    """Return the ``SM_*`` variables of this instance, and the folder of state that survives the job.
 
-    A value of more than 128 KiB is left out: the system would refuse to start the process.
+    A value of more than 128 KiB is left out, because the system would refuse to start the process.
 
     Args:
-        environment: The variables the service sets.
+        environment: This instance's environment.
         request: The job's request.
         source: Folder of the user's source.
         cpus: CPUs of this instance.
@@ -212,7 +212,7 @@ def _values(
         "framework_module": inherited.get("SAGEMAKER_TRAINING_MODULE", ""),
         "framework_params": framework_params,
     }
-    # The toolkit has it on instances of an UltraServer alone.
+    # The toolkit sets it only on instances of an UltraServer.
     if topology := environment.resource_config.get("topology"):
         values["topology"] = topology
     return values
@@ -257,7 +257,7 @@ def _variables(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _decoded(hyperparameters: Mapping[str, str]) -> dict[str, Any]:
-    """Return hyperparameters with the JSON inside their texts read, where there is JSON."""
+    """Parse the texts of hyperparameters as JSON; texts that are not JSON stay unchanged."""
     decoded: dict[str, Any] = {}
     for name, text in hyperparameters.items():
         try:
@@ -272,7 +272,7 @@ def _json(value: Any) -> str:
 
 
 def _fits(name: str, value: str) -> bool:
-    # A JSON escape inside a hyperparameter may decode to NUL or to a lone surrogate, which no process can be given.
+    # A JSON escape may decode to NUL or to a lone surrogate, which an environment variable cannot contain.
     if not name.isprintable() or "=" in name or "\0" in value:
         return False
     try:

@@ -48,9 +48,9 @@ from raysm.contract.store import remove_unfinished, sha256_of
 from raysm.errors import InvalidPayload
 
 END_GRACE_S = 0.5
-"""Seconds that Ray has to end by itself, of the two within which a worker is gone."""
+"""Seconds that Ray has to end by itself; the whole worker must end within two."""
 ANSWER_S = 5.0
-"""Seconds that the head has to say whose an output is; it has nothing else to do by then."""
+"""Seconds to wait for the head's answer about outputs."""
 CONNECT_TIMEOUT_S = 5.0
 """Seconds for one attempt. If a firewall drops the packets, TCP itself would try for two minutes."""
 
@@ -69,24 +69,23 @@ class Worker:
         self._member = Member.begin(rules, time.monotonic())
         self._inbox = Inbox()
         self._tasks: list[asyncio.Task[None]] = []
-        # Apart from what waits for processes, disks and the log: the head must hear this worker all the same.
+        # A thread of its own, so that processes, disks and the log cannot delay the heartbeats.
         self._network = LoopThread("control")
         self._control: WorkerControl | None = None
         self._ray: RayNode | None = None
 
     def stop(self) -> None:
-        """Ask for a stop: Ray stays until the head says done, or the grace is over."""
+        """Request a stop; Ray runs until the head ends the job, or the grace period is over."""
         self._inbox.put(StopRequested())
 
     async def run(self) -> ExitStatus:
-        """Live; return how this instance ends.
+        """Run this instance until its end; return its exit status.
 
         Raises:
-            Exception: What ended it, where that is an error.
+            Exception: The cause of the end, if it is an error.
         """
         self._spawn(self._join)
         while True:
-            # An attribute, other than the head's: ``end`` asks it whether there is a head to say goodbye to.
             event = await self._inbox.take(self._member.wakes_at_s) or Tick()
             self._member, decisions = self._member.take(event, time.monotonic())
             for decision in decisions:
@@ -96,17 +95,17 @@ class Worker:
                 self._carry_out(decision)
 
     async def end(self, status: ExitStatus) -> None:
-        """End Ray and everything else here, then say goodbye."""
+        """End Ray and all processes here, then say goodbye to the head."""
         is_alone = self._member.head_lost or self._control is None
         if is_alone:
             self._cancel_tasks()
         if self._control and status.reason and not is_alone:
             self._network.call(self._control.tell, wire.tell_failure(status.reason))
-        # Without a head there is nothing that Ray could end in order: its GCS is gone.
+        # Without a head the GCS is gone too, and Ray cannot end in order.
         await self._children.end_all(0.0 if is_alone else END_GRACE_S)
         if self._control and not is_alone:
-            # Now, when nothing of this instance writes any more.
-            await self._give_way(self._control)
+            # All processes that could write outputs have ended.
+            await self._settle_outputs(self._control)
         self._cancel_tasks()
         if self._control:
             await self._network.carry_out(self._control.leave())
@@ -118,19 +117,19 @@ class Worker:
         for task in self._tasks:
             task.cancel()
 
-    async def _give_way(self, line: WorkerControl) -> None:
-        """Leave out of this instance's outputs what the job has from another one, and describe the others."""
+    async def _settle_outputs(self, line: WorkerControl) -> None:
+        """Remove or move outputs that another instance has too, and describe the others to the head."""
         paths = self._instance.environment.paths
-        # The head's driver removes unfinished files there.
+        # On the head, the driver does this.
         remove_unfinished(paths.model)
         files = read_outputs(paths)
         size_bytes = sum(path.lstat().st_size for path in files.values())
         of_others: set[str] = set()
         undescribed: list[str] = []
-        # One piece after the other: the head drops a worker for which it has to queue too much.
+        # One question at a time, because the head drops a worker that has too many bytes in its queue.
         for keys in in_pieces(files):
             line.tell(wire.claim_outputs(keys, size_bytes))
-            answer = await self._hear_taken()
+            answer = await self._await_answer()
             if answer is None:
                 break
             of_others |= answer.keys
@@ -138,17 +137,17 @@ class Worker:
         try:
             for text in give_way(paths, self._instance.name, files, of_others):
                 remark(text)
-        except OSError as error:  # the job has its result: which file the service keeps is all that is open
-            remark(f"{self._instance.name}: outputs of one name in several instances could not be told apart: {error}")
+        except OSError as error:  # the result is complete, only outputs of the same name may overwrite each other
+            remark(f"{self._instance.name}: outputs of the same name in several instances may be mixed up: {error}")
         for path in (files[key] for key in undescribed):
-            # Beside the loop: of a large model this takes long, and a stop must still be heard.
+            # In a thread, because this takes long for a large model, and the loop must still handle a stop.
             with contextlib.suppress(OSError):
                 digest = await asyncio.to_thread(sha256_of, path)
                 file = wire.FileLeft(path.relative_to(paths.model).as_posix(), path.stat().st_size, digest)
                 self._network.call(line.tell, wire.tell_file(file))
 
-    async def _hear_taken(self) -> OutputsTaken | None:
-        """Return the head's answer; None where it is lost, or says nothing in time."""
+    async def _await_answer(self) -> OutputsTaken | None:
+        """Return the head's answer about outputs; None if the head is lost or does not answer in time."""
         until_s = time.monotonic() + ANSWER_S
         while event := await self._inbox.take(until_s):
             match event:
@@ -162,7 +161,7 @@ class Worker:
         async def guarded() -> None:
             try:
                 await work(*args, **named)
-            except Exception as error:  # becomes this instance's end, in the queue's order
+            except Exception as error:  # it becomes the cause of this instance's end
                 self._inbox.put(Failed(error))
 
         self._tasks.append(asyncio.create_task(guarded()))
@@ -188,7 +187,7 @@ class Worker:
     # Joining
 
     async def _join(self) -> None:
-        """Connect to the head, however late its name resolves and its port opens, and pass on what it says."""
+        """Connect to the head, however late its name resolves and its port opens, and deliver its messages."""
         attempt = 0
         while self._control is None:
             try:
@@ -202,16 +201,16 @@ class Worker:
                 )
                 self._control = await self._network.carry_out(joining)
             except (TokenRefused, control.Refused) as error:
-                # Patience does not help: the head has another token, or will say the same again.
+                # A retry does not help: the head has another token, or refuses this worker.
                 raise InvalidPayload(str(error)) from error
             except (TimeoutError, OSError, ProtocolError) as error:
                 self._inbox.put(Delayed(explain(error, self._instance.head, self._instance.ports.control)))
                 await asyncio.sleep(backoff(attempt))
                 attempt += 1
         self._inbox.put(Connected(self._control.addresses[1]))
-        await self._network.carry_out(self._control.run(bound_to_this_loop(self._hear)))
+        await self._network.carry_out(self._control.run(bound_to_this_loop(self._on_report)))
 
-    def _hear(self, report: control.Report) -> None:
+    def _on_report(self, report: control.Report) -> None:
         match report:
             case MessageReceived(_, message):
                 if event := wire.read_from_head(message):
@@ -221,13 +220,13 @@ class Worker:
 
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         head, addresses = self._instance.head, self._instance.environment.addresses
-        # Instances with given addresses may share one machine, and its loopback is meant.
+        # Instances with given addresses may share one machine, so a loopback address is allowed.
         address = await (resolve(addresses[head]) if head in addresses else resolve_peer(head))
         connection = asyncio.open_connection(address, self._instance.ports.control, limit=MAX_LINE)
         return await asyncio.wait_for(connection, CONNECT_TIMEOUT_S)
 
     async def _reach_gcs(self, address: str, port: int) -> None:
-        """Make sure that the head's Ray can be reached from here: Ray itself would try for minutes in silence."""
+        """Wait until the head's GCS can be reached; Ray itself would try for minutes without a message."""
         attempt = 0
         while not await own_port_answers(address, port):
             await asyncio.sleep(backoff(attempt))
@@ -241,7 +240,7 @@ class Worker:
         if self._ray:
             self._ray.close()
         named = self._instance.environment.addresses.get(self._instance.name)
-        # The side of the connection that the head sees is the one that its Ray will reach too.
+        # The address that this worker has on the control connection is one that the head's Ray can reach.
         address = named or self._control.addresses[0]
         instance = self._instance.at(address)
         command = instance.ray_command(LATER, None if is_loopback(address) else address)

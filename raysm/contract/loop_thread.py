@@ -24,7 +24,7 @@ class LoopThread:
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
         # A daemon, so that a program without a call of close() still ends.
-        self._thread = threading.Thread(target=self._live, daemon=True, name=name)
+        self._thread = threading.Thread(target=self._run_loop, daemon=True, name=name)
         self._thread.start()
 
     @property
@@ -70,7 +70,7 @@ class LoopThread:
                 self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(END_S)
 
-    def _live(self) -> None:
+    def _run_loop(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
         # A task that is dropped without being awaited warns on stderr when it is garbage collected.
