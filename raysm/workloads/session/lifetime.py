@@ -17,118 +17,117 @@ from raysm.contract.connections import checked_connector, open_to_own
 __all__ = ["ATTACHED_S", "Elsewhere", "End", "Lifetime", "Looks", "RayJobs", "Rules", "Seen", "duration", "seen_in"]
 
 ATTACHED_S = 30.0
-"""A client is attached for so long after each heartbeat. An open connection says nothing: one whose laptop sleeps stays
-open, and kept machines running for nobody (sagemaker-ssh-helper)."""
+"""A client stays attached for this time after each heartbeat. An open connection is not enough, because that of a
+sleeping laptop stays open; in sagemaker-ssh-helper this kept unused machines running."""
 
 WARNING_S = 300.0
-"""How long before the end it is told; of short times, a quarter of them."""
+"""How long before the end clients are warned, but at most a quarter of the whole time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rules:
-    """What was asked for."""
+    """The limits that the user requested."""
 
     idle_s: float
-    """Without a call, with a client attached."""
+    """Maximum idle time while a client is attached."""
     idle_detached_s: float
-    """Without a call and without a client."""
+    """Maximum idle time while no client is attached."""
     usd_per_hour: float | None = None
-    """Of all instances."""
+    """Hourly cost of all instances together."""
     budget_usd: float | None = None
-    """For all of the session."""
+    """Maximum cost of the whole session."""
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """An end that comes if nothing happens until then."""
+    """The end of the session if nothing happens before."""
 
     at_s: float
-    """When, by the head's monotonic clock."""
+    """Time of the end, by the head's monotonic clock."""
     why: str
-    """For people."""
+    """The reason, for messages."""
     warn_at_s: float
-    """When it is told."""
+    """When to warn the clients."""
 
 
 class Lifetime:
-    """What has happened so far, as far as it counts for the end."""
+    """Computes when the session ends, from its activity, its clients and its cost."""
 
     def __init__(self, rules: Rules, now_s: float, uptime_s: float = 0.0) -> None:
-        """Begin.
+        """Start to measure.
 
         Args:
-            rules: What was asked for.
-            now_s: Now.
-            uptime_s: For how long the head has been there already: that is paid for too.
+            rules: The limits.
+            now_s: The current time.
+            uptime_s: How long the head has been running already, which counts as cost.
         """
         self.rules = rules
-        # Before the driver began: the instances were billed while the cluster formed.
+        # The instances are billed while the cluster forms, before the driver starts.
         self._began_s = now_s - uptime_s
         self._active_s = now_s
         self._heard_s: dict[str, float] = {}
         self._kept_until_s = now_s
 
     def active(self, at_s: float) -> None:
-        """Something was worked on until ``at_s``."""
+        """Record work that lasted until ``at_s``."""
         self._active_s = max(self._active_s, at_s)
 
     def heard(self, client: str, now_s: float) -> None:
-        """A client says that it is there."""
-        # Who comes anew finds all of the time that attached clients have.
+        """Record a heartbeat of a client."""
+        # The first client after a time without any restarts the idle time.
         if not self.is_attached(now_s):
             self.active(now_s)
         self._heard_s[client] = now_s
 
     def left(self, client: str, now_s: float) -> None:
-        """A client says that it goes."""
+        """Record that a client has detached."""
         if self._heard_s.pop(client, None) is not None:
             self.active(now_s)
 
     def keep(self, until_s: float) -> None:
-        """Put off the idle end until ``until_s``."""
+        """Prevent an idle end until ``until_s``."""
         self._kept_until_s = max(self._kept_until_s, until_s)
 
     def clients(self, now_s: float) -> int:
         """Return how many clients are attached."""
-        # Those that went silent stay in the table: when they were heard last decides when the idle time began.
+        # Silent clients stay in the table, because the detached idle time starts at the last heartbeat.
         return sum(now_s - heard_s <= ATTACHED_S for heard_s in self._heard_s.values())
 
     def is_attached(self, now_s: float) -> bool:
-        """Whether any client is."""
+        """Return whether any client is attached."""
         return self.clients(now_s) > 0
 
     def uptime_s(self, now_s: float) -> float:
-        """Return for how long the head has been there."""
+        """Return how long the head has been running."""
         return now_s - self._began_s
 
     def usd(self, now_s: float) -> float | None:
-        """Return what it has cost; None where no price is known."""
+        """Return the cost so far, or None if no price is known."""
         price = self.rules.usd_per_hour
         return None if price is None else price * self.uptime_s(now_s) / 3600
 
     def end(self, now_s: float, *, is_busy: bool) -> End | None:
-        """Return the end that comes first; None where none is in sight.
+        """Return the earliest end, or None if the session is busy and has no budget.
 
         Args:
-            now_s: Now.
-            is_busy: Whether anything is worked on: that is never idle, and may yet be too expensive.
+            now_s: The current time.
+            is_busy: Something is running, so that only the budget can end the session.
         """
         ends = [] if is_busy else [self._idle_end(now_s)]
         spent = self._budget_end()
         if spent is not None:
             ends.append(spent)
-        # Whichever comes first: an idle session may run out of its budget, and a busy one of nothing else.
         return min(ends, key=lambda end: end.at_s, default=None)
 
     def _idle_end(self, now_s: float) -> End:
         if self.is_attached(now_s):
             begin_s, time_s, who = self._active_s, self.rules.idle_s, "a client attached"
         else:
-            # From the last sign of anybody, not from the 30 s later at which that became sure.
+            # The idle time starts at the last heartbeat, not ATTACHED_S later.
             heard_s = max(self._heard_s.values(), default=self._active_s)
             begin_s, time_s, who = max(self._active_s, heard_s), self.rules.idle_detached_s, "no client attached"
         at_s = max(begin_s + time_s, self._kept_until_s)
-        # Of the whole wait, the part that was wished for by keep() included.
+        # A quarter of the whole wait, including the extension by keep().
         warn_s = min(WARNING_S, (at_s - begin_s) / 4)
         return End(at_s, f"idle for {duration(at_s - begin_s)} with {who}", at_s - warn_s)
 
@@ -142,7 +141,7 @@ class Lifetime:
 
 
 def duration(seconds: float) -> str:
-    """Return a time for people: ``45 s``, ``5 min``, ``1.5 h``."""
+    """Format a duration: ``45 s``, ``5 min``, ``1.5 h``."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
@@ -150,34 +149,34 @@ def duration(seconds: float) -> str:
 
 # https://docs.ray.io/en/latest/cluster/running-applications/job-submission/doc/ray.job_submission.JobStatus.html
 ACTIVE = ("PENDING", "RUNNING")
-# The dashboard is on this host: whatever takes longer is as good as none, and a look is due every few seconds.
+# The dashboard is on this host, so a slow answer is treated like no answer; the next poll follows in seconds.
 TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a look has shown."""
+    """The activity of Ray jobs or Jupyter kernels."""
 
     running: int
-    """How many run."""
+    """Number of running jobs or busy kernels."""
     idle_s: float | None
-    """Seconds since the last one ended; 0 while one runs, None where there was none."""
+    """Seconds since the last one ended; 0 while one runs, None if there was none."""
 
 
 class RayJobs:
-    """Asks the Jobs API of this head."""
+    """Polls the Jobs API of the head's Ray."""
 
     def __init__(self, port: int, token: bytes) -> None:
-        """Ask nothing yet.
+        """Create the client.
 
         Args:
-            port: Of Ray's dashboard.
-            token: The job's.
+            port: Port of Ray's dashboard.
+            token: The job's token.
         """
         self._address, self._token = f"http://127.0.0.1:{port}/api/jobs/", token.decode().strip()
 
     async def look(self) -> Seen:
-        """Look; where nobody answers, nobody can have submitted anything either."""
+        """Return the activity of submitted jobs; none if the dashboard does not answer."""
         timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
         headers = {"Authorization": f"Bearer {self._token}"}
         try:
@@ -185,45 +184,44 @@ class RayJobs:
             async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
                 async with session.get(self._address, headers=headers) as answer:
                     return seen_in(await answer.json() if answer.status == 200 else (), time.time())
-        # The dashboard may be starting, or may not have been asked for at all, or another user's process has its port.
+        # The dashboard may be starting or disabled, or another user's process may have its port.
         except (aiohttp.ClientError, TimeoutError, ValueError):
             return Seen(0, None)
 
 
 def seen_in(jobs: Iterable[Mapping[str, Any]], now_s: float) -> Seen:
-    """Return what the rows of the Jobs API show.
+    """Summarize the rows of the Jobs API.
 
     Args:
-        jobs: All of them; drivers that nobody submitted, the session's own too, do not count.
-        now_s: Seconds since the epoch, of the clock that wrote the rows.
+        jobs: All jobs. Only submitted ones count.
+        now_s: Seconds since the epoch, by the clock that wrote the rows.
     """
-    # The other type is DRIVER: the session's own is one, which runs as long as the session does.
+    # The other type is DRIVER, such as the session's own driver.
     submitted = [job for job in jobs if job.get("type") == "SUBMISSION"]
     running = sum(job.get("status") in ACTIVE for job in submitted)
     if running:
         return Seen(running, 0.0)
-    # Milliseconds, as Ray has them.
+    # Ray's times are in milliseconds.
     ends = [job["end_time"] / 1000 for job in submitted if job.get("end_time")]
-    # Not below 0: the clock may have been set meanwhile.
+    # Not below 0, because the clock may have been set meanwhile.
     return Seen(0, max(0.0, now_s - max(ends)) if ends else None)
 
 
 class Looks(Protocol):
-    """Something that works by itself."""
+    """A source of activity other than calls."""
 
     async def look(self) -> Seen:
-        """Return how much runs, and since when nothing does."""
+        """Return the current activity."""
 
 
 class Elsewhere:
-    """All of it together."""
+    """Combines several sources of activity other than calls."""
 
     def __init__(self, *looks: Looks) -> None:
         self._looks = looks
 
     async def look(self) -> Seen:
-        """Return how much runs of all, and since when nothing does of any."""
-        sights = await asyncio.gather(*(each.look() for each in self._looks))
-        # The latest end counts: what ended an hour ago says nothing of what ended just now.
-        idle = [each.idle_s for each in sights if each.idle_s is not None]
-        return Seen(sum(each.running for each in sights), min(idle, default=None))
+        """Return the total number of running jobs and kernels, and the time since the latest end."""
+        seen = await asyncio.gather(*(each.look() for each in self._looks))
+        idle = [each.idle_s for each in seen if each.idle_s is not None]
+        return Seen(sum(each.running for each in seen), min(idle, default=None))

@@ -1,4 +1,4 @@
-"""Output of calls in other processes: the processes send it to a socket of the server, by the line."""
+"""Relay the output of calls in other processes: they send it line by line to a socket of the server."""
 
 import asyncio
 import contextlib
@@ -20,24 +20,24 @@ from raysm.workloads.session.output import StandIn, events_apart, refusing_input
 __all__ = ["Place", "Printed", "Printing", "SocketLine", "Standing"]
 
 HELD_CHARACTERS = 8192
-"""Without a newline so much is held back."""
+"""How many characters without a newline are buffered."""
 
 SENDING = threading.Lock()
-"""The user's functions may print from several threads, also behind their end: half a line in another is no JSON."""
+"""Serializes messages, because user code may print from several threads, even after the end of its call."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """Where calls run."""
+    """The output socket and the working folder of calls."""
 
     socket: str
-    """Of the server."""
+    """Path of the server's socket for output."""
     folder: str
-    """In which they run."""
+    """Working folder of the calls."""
 
 
 class SocketLine:
-    """A connection with the session's server on the same instance, for as long as the process lives."""
+    """A permanent connection with the session's server on the same instance."""
 
     def __init__(self, path: str) -> None:
         self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -47,60 +47,60 @@ class SocketLine:
     def send(self, message: Mapping[str, str]) -> None:
         """Send a message."""
         content = self._begin + json.dumps(message).encode() + b"\n"
-        # An interrupt may strike in the midst of a message: the next one is not to be the end of that line.
+        # If an interrupt cuts this message short, the next one begins with a newline.
         self._begin = b"\n"
-        with contextlib.suppress(OSError):  # the session is gone, and with it whoever would read this
+        with contextlib.suppress(OSError):  # the session is gone
             self._connection.sendall(content)
         self._begin = b""
 
 
 class Standing:
-    """A process that stands ready for calls."""
+    """Prepares a process for each call: its folder, its output and its signal handler."""
 
     def __init__(self, folder: str, send: Callable[[Mapping[str, str]], None]) -> None:
-        """Prepare; in the main thread, in which calls run.
+        """Create it in the main thread, in which calls run.
 
         Args:
-            folder: In which they run.
+            folder: Working folder of the calls.
             send: Sends a message to the session's server.
         """
         self._folder, self._send = folder, send
 
     @contextlib.contextmanager
     def call(self, id: str) -> Iterator["Printed"]:
-        """Run the body as the call ``id``: in the folder, its output relayed, interrupted by SIGINT."""
+        """Run the body as the call ``id``: in its folder, with relayed output, and interruptible by SIGINT."""
         printed = Printed(id, self._send)
-        # Interruptible last: a signal that comes before would hit raysm's own code.
+        # Interruptible last, so that a signal does not interrupt raysm's own code.
         with contextlib.chdir(self._folder), _relayed(printed), refusing_input(), _interruptible():
             yield printed
 
 
 class Printed:
-    """What one call prints.
+    """Sends the output of one call.
 
     Attributes:
-        messages: How many were sent.
+        messages: Number of messages sent.
     """
 
     def __init__(self, call: str, send: Callable[[Mapping[str, str]], None]) -> None:
-        """Begin with nothing.
+        """Create it.
 
         Args:
-            call: Its id.
-            send: Sends a message.
+            call: The call's id.
+            send: Sends a message to the session's server.
         """
         self.messages = 0
         self._call, self._send = call, send
 
     def send(self, **message: str) -> None:
-        """Send a piece."""
+        """Send a piece of output."""
         with SENDING:
-            # Counted behind: one that an interrupt cuts short is not waited for.
+            # Counted afterwards, so that the server does not wait for an interrupted message.
             self._send({"call": self._call, **message})
             self.messages += 1
 
     def show(self, bundle: Mapping[str, Any]) -> None:
-        """Send a display, after what was printed before it."""
+        """Send a display, after the text that was printed before it."""
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         self.send(display=json.dumps(bundle))
@@ -120,7 +120,7 @@ def _relayed(printed: Printed) -> Iterator[None]:
 
 
 class _Relay(StandIn):
-    """Sends what is printed, by the line: print() writes the newline by itself, and each message costs a call."""
+    """Sends text by the line, because print() writes the newline separately and each message has a cost."""
 
     def __init__(self, name: str, printed: Printed, original: TextIO) -> None:
         super().__init__(name, original)
@@ -128,14 +128,14 @@ class _Relay(StandIn):
 
     def write(self, text: str) -> int:
         self._held += text
-        # A carriage return too: progress bars draw themselves anew by it, and end no line.
+        # Also at a carriage return, by which progress bars redraw their line.
         if "\n" in text or "\r" in text or len(self._held) > HELD_CHARACTERS:
             self.flush()
         return len(text)
 
     def flush(self) -> None:
         text, self._held = self._held, ""
-        # A report of the user's is an event of the job: the server writes it into the job's log.
+        # raysm.report() prints events of the job, which the server writes into the job's log.
         rest, events = events_apart(text)
         for event in events:
             self._printed.send(event=event)
@@ -145,103 +145,103 @@ class _Relay(StandIn):
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """Let SIGINT raise KeyboardInterrupt here, and only here."""
+    """Let SIGINT raise KeyboardInterrupt while the body runs, and ignore it afterwards."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    # Each time: the function of an earlier call may have put its own in this one's place.
+    # For each call, because an earlier one may have replaced the handler.
     signal.signal(signal.SIGINT, interrupt)
     # Ray starts its workers with this signal blocked, so that Ctrl-C at a driver's terminal does not reach them.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        # A signal that comes late, between two calls, is nobody's, and must not end the process.
-        signal.signal(signal.SIGINT, _pass_over)
+        # A late signal between two calls must not end the process.
+        signal.signal(signal.SIGINT, _ignore)
 
 
-def _pass_over(number: int, frame: FrameType | None) -> None:
-    """Do nothing. SIG_IGN would do it too, and be inherited by whatever the next call starts."""
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """Do nothing. Unlike SIG_IGN, children do not inherit this handler."""
 
 
 DRAIN_S = 30.0
-"""How long the last of a call's output may be under way: from another instance, on machines that have other work."""
+"""How long to wait for the last output of a call, which may come from a busy instance."""
 
 
 @dataclass(slots=True)
-class _Heard:
+class _Received:
     call: Call
     messages: int = 0
     more: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Printing:
-    """The socket, and the calls whose output comes by it."""
+    """Receives the output of calls at a Unix socket."""
 
     def __init__(self, socket: Path, *, drain_s: float = DRAIN_S) -> None:
-        """Prepare.
+        """Create the receiver; ``start`` listens.
 
         Args:
-            socket: In a folder that nobody else can enter.
-            drain_s: How long the last of a call's output is waited for.
+            socket: Path of the socket, in a private folder.
+            drain_s: How long to wait for the last output of a call.
         """
         self.socket = str(socket)
         self._drain_s = drain_s
-        self._calls: dict[str, _Heard] = {}
+        self._calls: dict[str, _Received] = {}
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
-        """Listen."""
-        # Of a message of more than 64 KiB, asyncio's limit, nothing would arrive.
+        """Listen at the socket."""
+        # asyncio's default limit of 64 KiB would lose longer messages.
         self._server = await asyncio.start_unix_server(self._listen, self.socket, limit=64 << 20)
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         if self._server is not None:
             self._server.close()
 
     @contextlib.contextmanager
     def of(self, call: Call) -> Iterator[None]:
-        """Take what ``call`` prints for as long as the body runs."""
-        self._calls[call.id] = _Heard(call)
+        """Receive the output of ``call`` while the body runs."""
+        self._calls[call.id] = _Received(call)
         try:
             yield
         finally:
             del self._calls[call.id]
 
     async def drain(self, call: Call, messages: int) -> None:
-        """Wait, but not for long, until so many messages of a call have come: they belong before its outcome."""
-        heard = self._calls[call.id]
+        """Wait until ``messages`` messages of a call have arrived, or none arrives for the time limit."""
+        received = self._calls[call.id]
         with contextlib.suppress(asyncio.TimeoutError):
-            while heard.messages < messages:
-                heard.more.clear()
-                await asyncio.wait_for(heard.more.wait(), self._drain_s)
+            while received.messages < messages:
+                received.more.clear()
+                await asyncio.wait_for(received.more.wait(), self._drain_s)
 
     async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            # Processes stay connected until the session ends, and of a task that is cancelled then asyncio.streams of
-            # Python 3.11 asks for its exception, which is logged as an error.
+            # Processes stay connected until the session ends. If this task is cancelled then, asyncio.streams of
+            # Python 3.11 asks for its exception, which logs an error.
             with contextlib.suppress(asyncio.CancelledError):
                 async for line in reader:
-                    # Half a line is what an interrupt leaves that struck in the midst of a message.
+                    # ValueError: an interrupt has cut the message short.
                     with contextlib.suppress(ValueError):
-                        self._hear(json.loads(line))
+                        self._receive(json.loads(line))
         finally:
             writer.close()
 
-    def _hear(self, message: Mapping[str, str]) -> None:
-        # A thread of the user's may print when its call is over: nobody waits for that.
-        heard = self._calls.get(message["call"])
+    def _receive(self, message: Mapping[str, str]) -> None:
+        # None: a thread of the user printed after the end of its call.
+        received = self._calls.get(message["call"])
         if "event" in message:
-            # In a thread of the server, whose own output is the job's log.
+            # The output of the server's thread is the job's log.
             sys.stdout.write(message["event"] + "\n")
             sys.stdout.flush()
-        elif heard is not None:
+        elif received is not None:
             if "display" in message:
-                heard.call.output.write(DISPLAY, message["display"])
+                received.call.output.write(DISPLAY, message["display"])
             else:
-                heard.call.output.write(message["stream"], message["text"])
-        if heard is not None:
-            heard.messages += 1
-            heard.more.set()
+                received.call.output.write(message["stream"], message["text"])
+        if received is not None:
+            received.messages += 1
+            received.more.set()
