@@ -67,17 +67,18 @@ def run_cell(
         options: The parsed line of the magic.
         source: The cell below that line.
         variables: The notebook's.
-        number: The cell's, as the notebook counts.
+        number: The notebook's number of the cell.
 
     Returns:
-        The value of the cell's last line, for several instances by instance; with ``--async`` the future.
+        The value of the cell's last line, or a ``PerInstance`` of values for several instances. With ``--async`` the
+        future instead.
 
     Raises:
         Exception: The cell's exception, shown with the session's frames.
         KeyboardInterrupt: The cell was interrupted.
     """
     hosts = _hosts(session, options.on)
-    # To all instances before the cell begins anywhere: it may wait for the other instances.
+    # Push to all instances before the cell starts on any, because it may wait for the others.
     for host in hosts:
         _push(session, options.push, variables, host)
     # The notebook counts the line of the magic too.

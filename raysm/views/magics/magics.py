@@ -117,7 +117,7 @@ COMMANDS: Mapping[str, _Parser] = _command_parsers()
 
 
 class Shell(Protocol):
-    """The part of IPython's shell that the magics use."""
+    """The parts of IPython's shell that the magics use."""
 
     user_ns: dict[str, Any]
     execution_count: int
@@ -218,14 +218,14 @@ class Magics:
 
     def _start(self, options: Namespace) -> Session:
         given = {name: value for name, value in vars(options).items() if value is not None}
-        # The profile's options, and above them those of the line.
+        # Options of the line override those of the profile.
         base: dict[str, Any] = dict(load_options(profile=given.pop("profile"))) if "profile" in given else {}
         shape = {name: given.pop(name) for name in ("count", "instance_type") if name in given}
         if shape:
             base["cluster"] = replace(base.get("cluster") or Cluster(), **shape)
         self._current = self._opens.start(**base, **given)
         if options.name is not None:
-            # In place of one of the same name that has ended.
+            # Replaces an ended session of the same name.
             self._attached[options.name] = self._current
         return self._current
 
@@ -243,7 +243,7 @@ class Magics:
         """Return the session in which a cell would run, if it is open; connects to nothing."""
         line = cell.lstrip().partition("\n")[0].removeprefix(MAGIC) if cell.lstrip().startswith(MAGIC) else ""
         try:
-            # Called at each completion: a line that is not finished is no error.
+            # Completion calls this while the line is still incomplete.
             name = CELL.read(line).session
         except UsageError:
             return None
@@ -276,7 +276,7 @@ def _entered() -> Session | None:
 def print_event(event: Any) -> None:
     """Print the progress of a session that starts."""
     match event:
-        # Its address is for the client alone.
+        # The event contains an address that only the client needs.
         case events.State(name=name) if name == SERVING:
             print("the session takes calls")  # noqa: T201
         case events.State(name="joined" | "formed"):

@@ -1,8 +1,7 @@
-"""Jupyter servers on the head of a session: their base paths flow in, and what browsers ask of them; answers flow out.
+"""Jupyter servers on the head of a session.
 
-Each listens on a Unix socket in the session's private folder, which nobody else of the machine can enter, so it needs
-no token of its own: there is none that could stand in its page, in a URL or in a log. A client that asks has proved to
-the session's server that it has the job's token, and that server passes its requests on.
+Each listens on a Unix socket in a private folder, so it needs no token that could appear in a page, a URL or a log. The
+session's server forwards the requests of clients that have proved that they know the job's token.
 """
 
 import asyncio
@@ -31,21 +30,21 @@ from raysm.workloads.session.lifetime import Seen
 __all__ = ["Jupyters", "kernels_seen", "settings"]
 
 BASE = re.compile(r"/([\w.~-]+/)+")
-"""A base path: of words that no part of a URL's grammar is made of."""
+"""A base path without characters that have a meaning in URLs."""
 
 COMMAND = (sys.executable, "-m", "jupyterlab")
 START_S = 120.0
-"""It imports for some seconds of a core; a busy head takes many times as long."""
+"""How long a server may take to start: seconds of CPU time, and much longer on a busy head."""
 PROBE_S = 0.1
 LOOK_S = 5.0
 END_S = 1.5
-"""For which it may end its kernels; the bootstrap ends those that are left with the job."""
+"""How long a server may take to end its kernels. The bootstrap ends the remaining ones with the job."""
 TAIL_BYTES = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class _Jupyter:
-    """One server."""
+    """One Jupyter server."""
 
     base: str
     process: asyncio.subprocess.Process
@@ -56,15 +55,15 @@ class _Jupyter:
 
 
 class Jupyters:
-    """Those of one session; belongs to its server's event loop."""
+    """The Jupyter servers of one session; belongs to the event loop of the session's server."""
 
     def __init__(self, folder: Path, private: Path, command: Sequence[str] = COMMAND) -> None:
-        """Start none yet.
+        """Begin without servers.
 
         Args:
-            folder: Where calls and cells run: its notebooks, too.
-            private: A folder that nobody else can enter.
-            command: Starts a server, told its settings by ``JUPYTER_CONFIG_DIR``.
+            folder: Working folder of calls and cells, and of notebooks.
+            private: A private folder for sockets and logs.
+            command: Starts a server with the settings in ``JUPYTER_CONFIG_DIR``.
         """
         self._folder, self._private, self._command = folder, private, tuple(command)
         self._running: dict[str, _Jupyter] = {}
@@ -72,14 +71,14 @@ class Jupyters:
         self._numbers = itertools.count(1)
 
     async def start(self, base: str) -> str:
-        """Start one; return its name once it answers. Whoever asks again for the same path gets the same one.
+        """Start a server, and return its name once it answers. A repeated request returns the same server.
 
         Args:
-            base: The path below which its browser sees it, ``/…/``.
+            base: The base path of its pages, ``/…/``.
 
         Raises:
-            InvalidRequest: The path is none, or JupyterLab is not installed here.
-            RaysmError: It does not come up; the message has the end of its log.
+            InvalidRequest: The path is invalid, or JupyterLab is not installed here.
+            RaysmError: The server does not start; the message has the end of its log.
         """
         if not BASE.fullmatch(base):
             raise InvalidRequest(f"the base path of a Jupyter server begins and ends with /, got {base!r}")
@@ -88,7 +87,7 @@ class Jupyters:
                 "the session's head has no JupyterLab: start the session with requirements=['jupyterlab'], or with an "
                 "image that has it"
             )
-        # A request that was repeated, since the first one's connection broke, begins nothing anew.
+        # The client repeats the request if its connection broke.
         start = self._starts.get(base)
         if start is None or start.done() and (start.cancelled() or start.exception() is not None):
             start = self._starts[base] = asyncio.create_task(self._start(base))
@@ -100,7 +99,7 @@ class Jupyters:
         place.mkdir(mode=0o700, parents=True)
         socket, log = place / "s", place / "log"
         (place / "jupyter_server_config.json").write_text(json.dumps(settings(base, socket, self._folder)))
-        # In a file of its own: its log names notebooks, and belongs into nobody's but the user's.
+        # The log names the user's notebooks, so it stays out of the job's log.
         with log.open("wb") as output:
             process = await asyncio.create_subprocess_exec(
                 *self._command,
@@ -109,11 +108,11 @@ class Jupyters:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                # A Ctrl-C that is meant for a cell of the driver's is not meant for it.
+                # Keeps signals for the driver's cells away from the server.
                 start_new_session=True,
             )
         jupyter = _Jupyter(base, process, open_relay(str(socket)))
-        # Before it answers: an end meanwhile has to end this one too.
+        # Registered before it answers, so that close() ends it, too.
         self._running[name] = jupyter
         try:
             await self._await_answer(jupyter)
@@ -128,7 +127,7 @@ class Jupyters:
     async def _await_answer(self, jupyter: _Jupyter) -> None:
         until_s = time.monotonic() + START_S
         while True:
-            # Asked, and not looked for: its socket is there a moment before it answers.
+            # The socket exists some time before the server answers.
             with contextlib.suppress(OSError, aiohttp.ClientError):
                 async with jupyter.client.get(jupyter.url("api")) as answer:
                     if answer.status == 200:
@@ -138,17 +137,17 @@ class Jupyters:
             await asyncio.sleep(PROBE_S)
 
     async def pass_on(self, name: str, request: web.Request, key: str) -> web.StreamResponse:
-        """Answer what a browser asks of the server ``name``, below its base path."""
+        """Forward a browser's request to the server ``name``."""
         jupyter = self._running.get(name)
         if jupyter is None:
             return web.Response(status=404, text="there is no such Jupyter server")
         return await relay(request, jupyter.client, jupyter.url(key))
 
     async def look(self) -> Seen:
-        """Return how many kernels compute, and since when none does: an open page alone is nobody's work."""
+        """Return the activity of all kernels; open pages do not count."""
         kernels: list[Mapping[str, Any]] = []
         for jupyter in self._running.values():
-            # One that does not answer shows nothing: the session does not stay for a server that hangs.
+            # A server that hangs does not keep the session busy.
             with contextlib.suppress(OSError, aiohttp.ClientError, TimeoutError, ValueError):
                 timeout = aiohttp.ClientTimeout(total=LOOK_S)
                 async with jupyter.client.get(
@@ -158,17 +157,17 @@ class Jupyters:
         return kernels_seen(kernels, time.time())
 
     async def close(self) -> None:
-        """End all of them, and their kernels; harmless when repeated."""
+        """End all servers and their kernels; harmless when repeated."""
         for start in self._starts.values():
             start.cancel()
-        # Those that just start end themselves by that.
+        # A cancelled start ends its server.
         await asyncio.gather(*self._starts.values(), return_exceptions=True)
         running, self._running = list(self._running.values()), {}
         await asyncio.gather(*(self._end(jupyter) for jupyter in running))
 
     @staticmethod
     async def _end(jupyter: _Jupyter) -> None:
-        # First: what a browser still waits for ends with it.
+        # Ends the open requests of browsers first.
         await jupyter.client.close()
         for number, within_s in ((signal.SIGTERM, END_S), (signal.SIGKILL, None)):
             with contextlib.suppress(ProcessLookupError):
@@ -179,7 +178,7 @@ class Jupyters:
 
 
 def settings(base: str, socket: Path, folder: Path) -> dict[str, Any]:
-    """Return Jupyter's settings of a server that nobody reaches but by its socket."""
+    """Return the settings of a Jupyter server that is reachable only by its socket."""
     return {
         "ServerApp": {
             "sock": str(socket),
@@ -189,23 +188,23 @@ def settings(base: str, socket: Path, folder: Path) -> dict[str, Any]:
             "open_browser": False,
             # SageMaker's containers run as root.
             "allow_root": True,
-            # It is asked for by the name of the browser's machine.
+            # Requests have the host name of the browser's machine.
             "allow_remote_access": True,
-            # By cookies, which do not pass: the job's token and the secret path stand for them.
+            # Cookies are not forwarded. The job's token and the secret path protect the server instead.
             "disable_check_xsrf": True,
         },
         "IdentityProvider": {"token": ""},
-        # Both would ask machines elsewhere.
+        # Both would send requests to the internet.
         "LabApp": {"news_url": None, "check_for_updates_class": "jupyterlab.NeverCheckForUpdate"},
     }
 
 
 def kernels_seen(kernels: Iterable[Mapping[str, Any]], now_s: float) -> Seen:
-    """Return what Jupyter's list of kernels shows.
+    """Summarize Jupyter's list of kernels.
 
     Args:
-        kernels: As ``/api/kernels`` has them.
-        now_s: Seconds since the epoch, of the clock that wrote them.
+        kernels: The answer of ``/api/kernels``.
+        now_s: Seconds since the epoch, by the clock that wrote it.
     """
     rows = list(kernels)
     busy = sum(row.get("execution_state") == "busy" for row in rows)

@@ -28,47 +28,47 @@ from raysm.workloads.workers import cancel
 
 __all__ = ["ByInstance", "InstanceCells", "RemoteCalls", "check_host"]
 
-# No CPU: a namespace stays, and would take one from every map.
+# Without a CPU, because a namespace stays and would take one from every map.
 PROCESS: Any = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0)(work.NamespaceProcess)
 FORWARDER: Any = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0)(work.Forwarder)
 STRIKE: Any = ray.remote(num_cpus=0, max_retries=0)(work.strike)
 
 
 def check_host(host: str) -> None:
-    """Refuse the name of an instance that there is not.
+    """Check that an instance exists.
 
     Raises:
-        InvalidRequest: The message has those that there are.
+        InvalidRequest: It does not exist; the message lists the instances.
     """
-    # Asked of Ray each time: an instance that was lost is none of them any more.
+    # Asked each time, because instances may be lost.
     hosts = sorted(node["Labels"].get(LABEL_HOST, "") for node in ray.nodes() if node["Alive"])
     if host not in hosts:
         raise InvalidRequest(f"there is no instance {host!r}: the session has {', '.join(hosts)}")
 
 
 class ByInstance:
-    """Runs cells where they are to run: on the head, or elsewhere; see ``Executor``."""
+    """Dispatches cells to the executor of the head or of the other instances; see ``Executor``."""
 
     def __init__(self, head: str, here: Executor, elsewhere: Executor) -> None:
-        """Begin.
+        """Create the dispatcher.
 
         Args:
             head: Name of this instance.
-            here: Does the cells of this instance.
-            elsewhere: Does those of others.
+            here: Executes the cells of the head.
+            elsewhere: Executes the cells of other instances.
         """
         self._head, self._here, self._elsewhere = head, here, elsewhere
 
     async def run(self, call: Call) -> tuple[bytes | Blob, bool]:
-        """Run one; see ``Executor``."""
+        """Run a cell; see ``Executor``."""
         return await self._of(call).run(call)
 
     def interrupt(self, call: Call) -> None:
-        """Have one end; see ``Executor``."""
+        """Interrupt a cell; see ``Executor``."""
         self._of(call).interrupt(call)
 
     def _of(self, call: Call) -> Executor:
-        # Whoever names none means the head's namespace, which is the session's own.
+        # Without a name the cell runs on the head.
         return self._here if call.request.host in ("", self._head) else self._elsewhere
 
 
@@ -79,14 +79,14 @@ class _Process:
 
 
 class InstanceCells:
-    """Runs cells in the namespaces of other instances, on each one at a time; see ``Executor``."""
+    """Runs cells in the namespaces of other instances, one at a time on each instance; see ``Executor``."""
 
     def __init__(self, head: str, printing: Printing) -> None:
-        """Begin without a process: most sessions never need one.
+        """Begin without processes, which most sessions never need.
 
         Args:
             head: Name of this instance.
-            printing: Takes what cells print.
+            printing: Receives the output of the cells.
         """
         self._head, self._printing = head, printing
         self._forwarder: Any = None
@@ -96,12 +96,12 @@ class InstanceCells:
         self._insisting = Insisting()
 
     async def run(self, call: Call) -> tuple[bytes, bool]:
-        """Run one; see ``Executor``."""
+        """Run a cell; see ``Executor``."""
         host = call.request.host
         check_host(host)
         with self._printing.of(call):
             try:
-                # asyncio's locks are fair: cells run in the order in which they came, as those of the head do.
+                # asyncio's locks are fair, so cells run in their order of arrival, as on the head.
                 async with self._turns.setdefault(host, asyncio.Lock()):
                     if call.is_cancelled:
                         return interrupted(host).encode(), True
@@ -112,7 +112,6 @@ class InstanceCells:
         return outcome, has_failed
 
     async def _run_in(self, call: Call, process: _Process) -> tuple[bytes, bool, int]:
-        # Not before: one that waits for its turn is told as waiting, as on the head.
         call.begin()
         self._running[call.id] = process
         try:
@@ -124,7 +123,7 @@ class InstanceCells:
 
     async def _process(self, host: str) -> _Process:
         if host not in self._processes:
-            # One for all instances: it does nothing but pass lines on.
+            # One forwarder for all instances.
             if self._forwarder is None:
                 on_head = {"label_selector": {LABEL_HOST: self._head}}
                 self._forwarder = FORWARDER.options(**on_head).remote(self._printing.socket)
@@ -140,35 +139,35 @@ class InstanceCells:
         return failed("WorkerDied", reason, host).encode(), True
 
     def interrupt(self, call: Call) -> None:
-        """Have a cell end, by a signal; one that waits sees for itself that it is not to begin."""
+        """Interrupt a running cell with a signal. A waiting cell checks ``is_cancelled`` when its turn comes."""
         self._insisting.begin(call, lambda: self._strike(call))
 
     def _strike(self, call: Call) -> None:
         process = self._running.get(call.id)
         if process is not None:
-            # Its process is on another machine: a task there has to send it.
+            # A task on that instance sends the signal.
             options = {"label_selector": {LABEL_HOST: call.request.host}}
             STRIKE.options(**options).remote(process.pid, int(signal.SIGINT))
 
 
 DEATHS = 3
-"""How often an item is tried whose process dies: that is seldom the item's fault."""
+"""How often to try an item whose process dies, which is seldom the item's fault."""
 
 
 class RemoteCalls:
-    """Runs batches and commands as tasks of Ray; see ``Executor``."""
+    """Runs batches and commands as Ray tasks, and keeps scattered values; see ``Executor``."""
 
     def __init__(self, head: str, folder: Path) -> None:
-        """Prepare.
+        """Create the executor.
 
         Args:
-            head: Name of this instance, on which commands run for which nobody names another one.
-            folder: In which they run there.
+            head: Name of this instance, where commands run by default.
+            folder: Working folder of commands on the head.
         """
         self._head, self._folder = head, folder
         self._references: dict[str, Any] = {}
         self._scattered: list[Any] = []
-        # By digest, as one object of Ray's: thousands of batches send the function once.
+        # References to functions in Ray's object store, by digest.
         self._functions: dict[str, Any] = {}
         self._insisting = Insisting()
         self._kinds: Mapping[str, Callable[[Call], Any]] = {
@@ -178,9 +177,8 @@ class RemoteCalls:
         }
 
     def keep_function(self, digest: str, pickled: bytes) -> None:
-        """Keep a function of which batches will come."""
+        """Store the function of a map in Ray's object store, until the session ends."""
         if digest not in self._functions:
-            # Held for as long as the session: whoever maps it again does not send it again.
             self._functions[digest] = ray.put(pickled)
 
     @staticmethod
@@ -191,12 +189,12 @@ class RemoteCalls:
 
     @staticmethod
     def slots(num_cpus: float, num_gpus: float) -> int:
-        """Return how many tasks of that size run at once.
+        """Return how many tasks of this size run at once.
 
         Raises:
-            InvalidRequest: Not one of them fits on any instance.
+            InvalidRequest: No instance has room for one task.
         """
-        # What instances have, not what is free just now: other calls end, and what waits is then run.
+        # By total resources, not by free ones, because other calls will end.
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         at_once = tasks_at_once(nodes, num_cpus, num_gpus)
         if not at_once:
@@ -210,27 +208,27 @@ class RemoteCalls:
     # Executor
 
     async def run(self, call: Call) -> tuple[bytes, bool]:
-        """Run one; see ``Executor``."""
+        """Run a batch or a command, or store a value; see ``Executor``."""
         try:
             outcome: tuple[bytes, bool] = await self._kinds[call.request.kind](call)
             return outcome
-        # Before RayError, of which both are.
+        # These two are subclasses of RayError.
         except TaskCancelledError:
             return interrupted(self._head).encode(), True
         except RayTaskError as error:
-            # raysm's own code around the call, or what it was given: it could not be unpickled there.
+            # raysm's own code failed, for example because the arguments could not be unpickled.
             return failed(type(error.cause).__name__, str(error.cause)).encode(), True
         except RayError as error:
             if call.is_cancelled:
                 return interrupted(self._head).encode(), True
             return failed("WorkerDied", death_of(call.request.name, error), self._head).encode(), True
         finally:
-            # As long as it is held, Ray keeps its value in the object store.
+            # Lets Ray free the value in the object store.
             self._references.pop(call.id, None)
 
     def interrupt(self, call: Call) -> None:
-        """Have a call end, by the end of its process: nobody sees what a batch prints, or needs what it has begun."""
-        # Again and again: of a batch whose items are tried one by one, the next one may just be on its way.
+        """Interrupt a call by cancelling its task."""
+        # Repeated, because a batch may be submitting its items one by one.
         self._insisting.begin(call, lambda: self._strike(call.id))
 
     def _strike(self, id: str) -> None:
@@ -242,7 +240,7 @@ class RemoteCalls:
     async def _shell(self, call: Call) -> tuple[bytes, bool]:
         host = call.request.host or self._head
         check_host(host)
-        # The folder of the calls is the head's alone.
+        # The folder of the calls exists only on the head.
         folder = str(self._folder) if host == self._head else ""
         options = self._options(call, {"label_selector": {LABEL_HOST: host}})
         call.begin()
@@ -250,7 +248,7 @@ class RemoteCalls:
 
     async def _scatter(self, call: Call) -> tuple[bytes, bool]:
         call.begin()
-        # Beside the event loop: Ray copies the parcel. The driver owns it, and so it lasts as long as the session.
+        # In a thread, because Ray copies the parcel. The driver owns the object, so it lasts until the session ends.
         reference = await asyncio.to_thread(ray.put, pickle.PickleBuffer(call.content))
         self._scattered.append(reference)
         return Outcome(pickled=pickle.dumps(cloudpickle.dumps(reference))).encode(), False
@@ -264,9 +262,9 @@ class RemoteCalls:
         except RayError as error:
             if isinstance(error, (RayTaskError, TaskCancelledError)) or call.is_cancelled:
                 raise
-        # One of them, nobody knows which, has killed the process, or somebody else has: so each by itself.
+        # The process died, perhaps because of an unknown item. Try the items separately and one after the other,
+        # because one may take so much memory that all processes of the host die.
         began_s = time.monotonic()
-        # One after the other: each may be the one that takes so much memory that all processes of the host die.
         outcomes = [await self._single(call, item, number) for number, item in enumerate(items, start=first)]
         return Outcome(pickled=pickle.dumps((time.monotonic() - began_s, outcomes))).encode(), False
 
@@ -289,7 +287,7 @@ class RemoteCalls:
         request = call.request
         if request.function not in self._functions:
             raise InvalidRequest(f"the function {request.function!r} of the batch was not sent")
-        # Ray's default fills an instance to the half before it takes the next; the items of a map are alike.
+        # SPREAD, because Ray's default fills half of an instance before it uses the next one.
         options = self._options(call, {"scheduling_strategy": "SPREAD"})
         function = self._functions[request.function]
         task = TASKS["batch"].options(**options)
@@ -306,7 +304,7 @@ class RemoteCalls:
 
 
 TASKS: Mapping[str, Any] = {
-    # No retries by Ray: what has begun must not be executed a second time without anybody's knowing.
+    # Without retries by Ray, because work must not be executed twice unnoticed.
     name: ray.remote(max_retries=0)(function)
     for name, function in (("batch", work.batch), ("shell", work.shell))
 }

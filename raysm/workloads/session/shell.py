@@ -66,7 +66,7 @@ class _Compiler(CachingCompiler):  # type: ignore[misc]
         self._next = filename, source
 
     def cache(self, transformed_code: str, number: int = 0, raw_code: str | None = None) -> str:
-        # Only the cell itself: what it runs through get_ipython() has names of IPython's.
+        # Only the cell itself: code that it runs through get_ipython() gets IPython's names.
         if self._next is None:
             name: str = super().cache(transformed_code, number, raw_code)
             return name
@@ -77,7 +77,7 @@ class _Compiler(CachingCompiler):  # type: ignore[misc]
         self._skipped = next((index for index, line in enumerate(lines) if line.strip()), 0)
         if len(lines) != len(code) + self._skipped:  # a magic over several lines became one
             lines = ["\n"] * self._skipped + code
-        # Without a time of change, so that linecache never looks for the file.
+        # Without a modification time, so that linecache never looks for the file.
         linecache.cache[self._current] = (len(source), None, lines, self._current)
         self._filename_map[self._current] = number
         return self._current
@@ -241,15 +241,15 @@ class Namespace:
 
     @property
     def names(self) -> dict[str, Any]:
-        """What cells see as their globals."""
+        """The globals of the cells."""
         names: dict[str, Any] = self._shell.user_ns
         return names
 
     @contextlib.contextmanager
     def as_main(self) -> Iterator[None]:
-        """Have it stand for the program, and its shell for ``get_ipython()``, while the body runs."""
+        """Make the namespace ``__main__``, and its shell ``get_ipython()``, while the body runs."""
         main, argv = sys.modules["__main__"], sys.argv[:]
-        # As the module itself: classes that cells define are pickled by value, as those of a notebook are.
+        # So that classes of cells are pickled by value, as in a notebook.
         sys.modules["__main__"] = self._module
         kinds = list(_Shell._walk_mro())
         before = [kind._instance for kind in kinds]
@@ -269,10 +269,10 @@ class Namespace:
         self._remove()
 
     def do(self, request: CallRequest, body: Any) -> Outcome:
-        """Run a cell, or put values in, or bring them out, as ``request`` says.
+        """Run a cell, a push or a pull.
 
         Args:
-            request: What is asked for.
+            request: The request.
             body: The source; the pickled values; or the names, as JSON.
 
         Raises:
@@ -321,7 +321,7 @@ class Namespace:
 
     def _pull(self, request: CallRequest, body: Any) -> Outcome:
         names: list[str] = json.loads(bytes(body))
-        # All of them at once: who asks for three names is not told of one after the other.
+        # The error lists all missing names.
         missing = [name for name in names if name not in self.names]
         if missing:
             where = f"{request.host}'s namespace in the session" if request.host else "the session"
