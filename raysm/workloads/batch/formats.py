@@ -81,7 +81,7 @@ FORMATS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 """The class of each format, and the suffixes of its files."""
 
 
-def named(name: str, columns: "InputColumns | None" = None) -> "Format":
+def reader_of(name: str, columns: "InputColumns | None" = None) -> "Format":
     """Return the reader of a format. To read a table it needs ``columns``, the columns of all files.
 
     Raises:

@@ -10,7 +10,7 @@ from raysm.contract.names import natural
 from raysm.errors import InstanceLost, InvalidInput
 from raysm.request.batch import BatchInference
 from raysm.workloads.batch.columns import FileColumns, InputColumns
-from raysm.workloads.batch.formats import Span, format_of, named
+from raysm.workloads.batch.formats import Span, format_of, reader_of
 from raysm.workloads.batch.tables import Table
 from raysm.workloads.blocks import file_blocks, map_blocks
 from raysm.workloads.file_names import is_hidden
@@ -87,7 +87,7 @@ def _cut_there(channel: str, kind: str, names: Mapping[str | None, Sequence[str]
 
 
 def _cut(channel: str, kind: str, names: Sequence[str], rows: int) -> list[Span]:
-    return named(kind).cut(environment.read().paths.channel(channel), names, rows)
+    return reader_of(kind).cut(environment.read().paths.channel(channel), names, rows)
 
 
 def _numbered(pieces: list[Piece]) -> list[Piece]:
@@ -124,7 +124,7 @@ def scan_columns(
     workload: BatchInference, channel: str, kind: str, pieces: Sequence[Piece], emit_event: EmitEvent
 ) -> InputColumns | None:
     """Return the columns of all files of a channel; None if its format has no columns of its own."""
-    reader = named(kind)
+    reader = reader_of(kind)
     if not isinstance(reader, Table):
         return None
     # Each file once, because a Parquet file may be cut into several pieces.
@@ -159,7 +159,7 @@ def _scan_everywhere(
 
 
 def _scan(channel: str, kind: str, types: Mapping[str, str], group: FileGroup) -> list[FileColumns]:
-    reader = named(kind)
+    reader = reader_of(kind)
     assert isinstance(reader, Table), "only tables are scanned"
     folder = environment.read().paths.channel(channel)
     return [reader.scan(folder, file, types) for file in group.files]

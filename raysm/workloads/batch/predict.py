@@ -22,7 +22,7 @@ from raysm.contract.payload import FUNCTION
 from raysm.errors import InvalidRequest
 from raysm.request.batch import BatchInference
 from raysm.workloads.batch.columns import InputColumns, filled
-from raysm.workloads.batch.formats import Columns, named
+from raysm.workloads.batch.formats import Columns, reader_of
 from raysm.workloads.batch.pieces import Piece
 from raysm.workloads.batch.tables import TableColumns
 from raysm.workloads.failure import unpickled
@@ -60,7 +60,7 @@ def predict(prediction: Prediction, piece: Piece) -> Part:
     instance, workload = environment.read(), prediction.workload
     # Made before anything is read, so that a model that cannot be made fails at once.
     predictor = predictor_of(instance.payload / FUNCTION, workload.name)
-    reader = named(prediction.format, prediction.columns)
+    reader = reader_of(prediction.format, prediction.columns)
     folder = instance.paths.channel(prediction.channel)
     batches = reader.batches(folder, piece.span, workload.batch_size, prediction.threads)
     tables = []
