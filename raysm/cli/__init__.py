@@ -1,1 +1,1 @@
-"""The command line: arguments in, a request out; events in, lines and bars out."""
+"""The command line ``raysm``: arguments and their help, requests from arguments, and printed output."""

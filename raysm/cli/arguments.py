@@ -62,9 +62,9 @@ def parse(argv: Sequence[str]) -> Arguments:
     ours, theirs = _split(list(argv))
     parser = build_parser()
     if not argv:
-        # Short: --help has the list of all commands.
+        # Without the list of commands, which --help prints.
         parser.exit(2, f"{parser.description}\n\n{EPILOG}\nraysm --help lists every command\n")
-    # parse_args would refuse these without the hint about the arguments of a script.
+    # Not parse_args, which would refuse unknown arguments without the hint about scripts.
     arguments, unread = parser.parse_known_args(ours)
     if unread:
         hint = ""
@@ -77,7 +77,7 @@ def parse(argv: Sequence[str]) -> Arguments:
     if theirs and not arguments.is_scripted:
         parser.error(f"{arguments.command} takes nothing behind --, got {' '.join(theirs)}")
     arguments.script_args = tuple(theirs)
-    # Last: a misspelt option is reported before what is missing because of it.
+    # Checked last, so that a misspelt option is reported before what is missing because of it.
     lacks = arguments.lacks(arguments)
     if lacks is not None:
         arguments.refuse(lacks)
@@ -94,14 +94,14 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the whole command line."""
     parser = Parser(
         prog="raysm",
-        description="One Ray cluster, one workload and one gathered result, on the instances of a SageMaker job "
-        "or on this machine.",
-        epilog=f"{EPILOG}\nraysm COMMAND --help has its options and examples.",
+        description="Run one workload on one Ray cluster, formed of the instances of a SageMaker job or "
+        "emulated on this machine.",
+        epilog=f"{EPILOG}\nraysm COMMAND --help shows the options of a command, with examples.",
         usage="raysm COMMAND [options]",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"raysm {__version__}")
-    # Hidden, because argparse would list all commands as one argument; prog, because argparse would take the usage.
+    # help: argparse would list all commands as one argument. prog: argparse would use the whole usage line.
     commands = parser.add_subparsers(
         dest="command", required=True, metavar="COMMAND", help=argparse.SUPPRESS, prog="raysm"
     )

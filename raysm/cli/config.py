@@ -1,6 +1,6 @@
-"""The options that apply to a command: project file, profile, request file and flags, laid over each other.
+"""The options of a command, merged from project file, profile, request file and flags.
 
-``raysm config`` prints them, each with the place that chose it.
+``raysm config`` prints them, each with its origin.
 """
 
 import argparse
@@ -32,11 +32,11 @@ __all__ = ["NO_ROLE", "effective", "flag_layer", "project_file", "read_settings"
 
 
 def flag_layer(arguments: argparse.Namespace, on: str) -> Layer:
-    """Return the layer of options that the flags choose.
+    """Return the options that are set by flags, as a layer.
 
     Args:
         arguments: The parsed command line, with the flags of the command.
-        on: The target that files choose.
+        on: The target that the files choose.
 
     Raises:
         InvalidRequest: A value is malformed, or belongs to another target.
@@ -52,7 +52,7 @@ def flag_layer(arguments: argparse.Namespace, on: str) -> Layer:
             values |= chosen
             names |= dict.fromkeys(chosen, flag.name)
     for text in getattr(arguments, "set", None) or ():
-        key, value = _changed(text)
+        key, value = _parse_set(text)
         values[key], names[key] = value, CHANGE
 
     def origin(key: Key) -> str:
@@ -69,16 +69,16 @@ def _choices(flag: Flag, value: Any, on: str) -> Iterator[tuple[Key, Any]]:
     if flag.metavar is None or "=" not in flag.metavar:
         yield key, value
         return
-    for name, text in _named(value, flag).items():
-        # Only the URI of a channel: its other options in a file still apply.
+    for name, text in _parse_named(value, flag).items():
+        # Only the URI of a channel: its other options from a file still apply.
         yield ((*key, name, "uri") if key == ("inputs",) else (*key, name)), text
 
 
 def _target_of(flag: Flag, on: str) -> str:
     """Return the target whose option a flag chooses."""
-    having = [name for name, kind in TARGETS.items() if flag.key[1] in hints_of(kind)]
-    if on not in having:
-        raise InvalidRequest(f"{flag.name} belongs to --on {having[0]}")
+    targets = [name for name, kind in TARGETS.items() if flag.key[1] in hints_of(kind)]
+    if on not in targets:
+        raise InvalidRequest(f"{flag.name} belongs to --on {targets[0]}")
     return on
 
 
@@ -91,7 +91,7 @@ NOUNS = {
 }
 
 
-def _named(texts: list[str], flag: Flag) -> dict[str, str]:
+def _parse_named(texts: list[str], flag: Flag) -> dict[str, str]:
     """Return the values of a repeated NAME=VALUE flag by their names."""
     values: dict[str, str] = {}
     noun = NOUNS[flag.path]
@@ -115,7 +115,7 @@ def _channel_of(path: str) -> str:
     return re.sub(r"[^A-Za-z0-9]+", "-", PurePath(path).stem).strip("-") or "data"
 
 
-def _changed(text: str) -> tuple[Key, Any]:
+def _parse_set(text: str) -> tuple[Key, Any]:
     """Return option and value of ``--set OPTION=VALUE``; values other than text are written as in TOML."""
     path, equals, value = text.partition("=")
     key = tuple(path.strip().split("."))
@@ -138,27 +138,27 @@ def _is_text(key: Key) -> bool:
 
 
 NO_ROLE = "arn:aws:iam::000000000000:role/none"
-"""A target is not made without a role; to plan, to read and to look takes none."""
+"""A stand-in: a target needs a role, but planning and reading do not use it."""
 
 
 def read_settings(arguments: Arguments, *files: Layer) -> Settings:
-    """Return what applies to a command.
+    """Return the merged options of a command.
 
     Args:
         arguments: The parsed command line.
-        files: What files of the command's own say, over those of the project and below every flag.
+        files: Further layers, which override the project file and are overridden by flags.
 
     Raises:
-        InvalidRequest: A file cannot be read or says what there is not, or a flag's value is malformed.
+        InvalidRequest: A file cannot be read or has an unknown option, or a flag's value is malformed.
     """
     layers = [*_file_layers(arguments), *files]
-    # Laid over each other once before: a flag of several targets is the one's that the files name.
+    # Merged once without flags: a flag that several targets have, such as --image, sets that of the files' target.
     flags = flag_layer(arguments, Settings(layers).on.kind)
     return Settings([*layers, _workload_layer(arguments), flags])
 
 
 def service_to_read(arguments: Arguments) -> Service:
-    """Return the service of a command that only reads jobs: the caller's credentials do, without a role."""
+    """Return the service of a command that only reads jobs, and therefore needs no role."""
     return connect(read_settings(arguments).target(role=NO_ROLE))
 
 
@@ -173,13 +173,13 @@ def _file_layers(arguments: Arguments) -> list[Layer]:
     if file is None and profile is not None:
         raise InvalidRequest(f"--config-profile {profile}: there is no raysm.toml in {Path.cwd()} or above it")
     layers = [] if file is None else Project.read(file).chosen(profile)
-    # Commands that only read jobs take none.
+    # Commands that only read jobs have no --request.
     request = getattr(arguments, "request", None)
     return layers if request is None else [*layers, read_request(request)]
 
 
 def _workload_layer(arguments: Arguments) -> Layer:
-    """Return what the command and its own arguments say of the workload."""
+    """Return the options of the workload that the command's positional arguments set."""
     values: dict[Key, object] = {}
     kind = WORKLOADS.get(arguments.command)
     if kind is not None:
@@ -196,20 +196,20 @@ def _workload_layer(arguments: Arguments) -> Layer:
     if arguments.command == "similarity" and any(
         value is not None for value in (arguments.top_k, arguments.threshold, arguments.full)
     ):
-        # Exactly one says what is kept: a flag puts away what a request's file says.
+        # Exactly one of them may be set, so a flag clears those of the request file.
         values |= {("workload", "top_k"): None, ("workload", "threshold"): None, ("workload", "full"): False}
     return Layer(values=values, origin=lambda key: f"raysm {arguments.command}")
 
 
 WIDE = 80
-"""Characters of a line whose origin may stand further to the right than the others'."""
+"""Longer lines do not move the column of origins."""
 
 
 def run(arguments: Arguments, console: Console) -> None:
     """Print every option with its value and origin.
 
     Raises:
-        InvalidRequest: A file cannot be read, or says what there is not.
+        InvalidRequest: A file cannot be read, or has an unknown option.
     """
     settings, file = read_settings(arguments), project_file(arguments)
     options = dict(effective(settings))
@@ -219,7 +219,7 @@ def run(arguments: Arguments, console: Console) -> None:
         print(json.dumps(answer, indent=1))
         return
     lines = {_line(key, value): origin for key, (value, origin) in options.items()}
-    # One long value would push all the origins out of sight.
+    # One long value would move all origins out of sight.
     width = max(len(line) for line in lines if len(line) < WIDE)
     console.print(Text(f"# project file: {file or 'none (raysm.toml, here or above)'}"), soft_wrap=True)
     for line, origin in lines.items():
@@ -227,13 +227,13 @@ def run(arguments: Arguments, console: Console) -> None:
 
 
 def _line(key: str, value: Any) -> str:
-    """Return the line of a project file that chooses a value."""
-    # TOML has no word for nothing: an option without a value is one that no file names.
+    """Return the line of a project file that sets an option."""
+    # TOML has no null, so an option without a value is a comment.
     return f"# {key} has no value" if value is None else f"{key} = {toml(value)}"
 
 
 def toml(value: Any) -> str:
-    """Return a value of JSON, but null, as TOML writes it."""
+    """Return a JSON value, except null, as TOML."""
     match value:
         case dict():
             members = ", ".join(f"{json.dumps(key)} = {toml(item)}" for key, item in value.items() if item is not None)
@@ -241,13 +241,13 @@ def toml(value: Any) -> str:
         case list() | tuple():
             return f"[{', '.join(map(toml, value))}]"
         case str():
-            # JSON's escapes are TOML's too; but TOML takes no DEL as it is.
+            # TOML has JSON's escapes, and also requires DEL to be escaped.
             return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return json.dumps(value)
 
 
 def effective(settings: Settings) -> Iterator[tuple[str, tuple[Any, str]]]:
-    """Yield each option's path with its value and where that comes from; of targets those of the chosen one."""
+    """Yield each option's path with its value and origin; of the targets, only the chosen one."""
     hints = schema(workload=True)
     chosen = settings.on.kind
     tables = {"on": hints["on"], chosen: settings.on} | {
@@ -263,7 +263,7 @@ def effective(settings: Settings) -> Iterator[tuple[str, tuple[Any, str]]]:
 
 
 def _options(settings: Settings, key: Key, hint: Any) -> Iterator[tuple[str, tuple[Any, str]]]:
-    """Yield the options of a table, or the one option."""
+    """Yield all options of a table, or the option itself."""
     if dataclasses.is_dataclass(hint) and hint is not Ports:
         for field in dataclasses.fields(hint):
             inner = (*key, field.name)

@@ -19,7 +19,7 @@ class Console(rich.console.Console):
     """Raises BrokenPipeError when its reader is gone; rich's own console exits the program at once."""
 
     def on_broken_pipe(self) -> None:
-        """Pass the error on: a running job has to be stopped first.
+        """Raise an error, so that the command can stop a running job first.
 
         Raises:
             BrokenPipeError: Always.
@@ -48,7 +48,7 @@ def say_last(console: rich.console.Console, text: str) -> None:
 
 
 def discard_unread_output() -> None:
-    """Drop what stdout and stderr still hold for a reader that is gone, so that Python's exit does not fail on it."""
+    """Drop buffered output whose reader is gone, so that Python does not fail to flush it at exit."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -59,10 +59,10 @@ def discard_unread_output() -> None:
 
 
 class Answer(Protocol):
-    """What a command answers with."""
+    """The answer of a command."""
 
     def as_dict(self) -> Mapping[str, Any]:
-        """Return it as JSON has it."""
+        """Return JSON values."""
         ...
 
 
@@ -72,34 +72,34 @@ A = TypeVar("A", bound=Answer)
 def print_answer(
     answer: A, lines: Callable[[A], Iterable[str]], console: rich.console.Console, *, as_json: bool
 ) -> None:
-    """Print an answer as JSON, or as the lines that a view makes of it."""
+    """Print an answer as JSON, or as text by ``lines``."""
     if as_json:
-        # Not by the console: it would wrap and colour what another program reads.
+        # Not by the console, which would wrap and color it for other programs.
         print(json.dumps(answer.as_dict(), indent=1))
         return
     for line in lines(answer):
-        # Text, and not markup: names of rows and reasons of the service may hold square brackets.
+        # As Text, because names and failure reasons may contain square brackets, rich's markup.
         console.print(Text(line), soft_wrap=True)
 
 
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
-"""Ctrl-C, ``kill``, and a terminal that is closed; Windows has no SIGHUP."""
+"""Ctrl-C, ``kill``, and a closed terminal; Windows has no SIGHUP."""
 
 
 class Interrupts:
-    """Raises KeyboardInterrupt where a signal comes; where it comes within ``held``, at its end."""
+    """Raises KeyboardInterrupt on a signal, or at the end of the ``held`` block in which it came."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start without a pending signal."""
         self._is_held = self._is_due = False
 
     def take(self, signum: int, frame: FrameType | None) -> None:
-        """Take a signal, as Python calls a handler.
+        """Handle a signal.
 
         Raises:
-            KeyboardInterrupt: Nothing holds it back.
+            KeyboardInterrupt: No block holds it, or it is the second one.
         """
-        # The second one is not held: what is written may be stuck, in a pipe that nobody reads.
+        # The second signal is not held, because the write may be stuck in a pipe that is not read.
         if self._is_held and not self._is_due:
             self._is_due = True
             return
@@ -107,10 +107,10 @@ class Interrupts:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Hold a signal back while the block runs.
+        """Delay a signal until the end of the block.
 
         Raises:
-            KeyboardInterrupt: One came meanwhile.
+            KeyboardInterrupt: A signal came during the block.
         """
         self._is_held = True
         try:
@@ -124,10 +124,10 @@ class Interrupts:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[Interrupts]:
-    """Take SIGTERM and a closed terminal like Ctrl-C while the block runs; yield what can hold them back."""
+    """Treat SIGTERM and a closed terminal like Ctrl-C during the block; yield the object that can delay them."""
     interrupts = Interrupts()
     signals = [getattr(signal, name) for name in NAMES if hasattr(signal, name)]
-    # What somebody ignores on purpose, as nohup does, stays ignored.
+    # Ignored signals, as by nohup, stay ignored.
     previous = {one: signal.getsignal(one) for one in signals if signal.getsignal(one) is not signal.SIG_IGN}
     for one in previous:
         signal.signal(one, interrupts.take)

@@ -29,7 +29,7 @@ PAGE = """<!doctype html><meta charset="utf-8"><title>raysm</title>
 """
 
 UPDATE_S = 15.0
-"""Seconds between two looks for new jobs and values while MLflow's pages are open."""
+"""Seconds between two updates of MLflow's store while its pages are open."""
 
 Browse = Callable[[str], object]
 
@@ -47,9 +47,9 @@ def run(
     Args:
         arguments: The parsed command line.
         console: Where to print.
-        service: The job's; None is what the arguments name.
+        service: The job's service; None connects to that of the arguments.
         browse: Opens a browser at a URL.
-        wait: Returns when the page is to end; None waits for Ctrl-C.
+        wait: Returns when the server must stop; None waits for Ctrl-C.
     """
     service = service or service_to_read(arguments)
     with open_dashboard(find_to_read(arguments.job, service)) as dashboard:
@@ -64,7 +64,7 @@ def run_ui(
     browse: Browse = webbrowser.open,
     wait: Callable[[], object] | None = None,
 ) -> None:
-    """Copy all jobs into a local MLflow store, and show MLflow's pages until Ctrl-C; arguments as of ``run``."""
+    """Copy all jobs into a local MLflow store, and serve MLflow's pages until Ctrl-C; arguments as in ``run``."""
     # Imported here, because tunnel and shell need no grids and no tables.
     from raysm.views.experiments.mlflow import MlflowStore, check_mlflow, open_mlflow, records
 
@@ -74,7 +74,7 @@ def run_ui(
     errors = Console(stderr=True)
 
     def update() -> None:
-        # In time a job of a failed look appears: the next one reads it.
+        # The next update reads what a failed one missed.
         while not ended.wait(UPDATE_S):
             try:
                 store.update(records(service, arguments.limit))
@@ -109,7 +109,7 @@ def _show(
         print(json.dumps({"url": url}), flush=True)
     else:
         console.print(Text(url), soft_wrap=True)
-        console.print("Ctrl-C ends it. Keep this address secret: it gives access without a password.", style="dim")
+        console.print("Ctrl-C stops it. Keep this address secret: it gives access without a password.", style="dim")
     page = service.home / "dashboard" / f"open-{url.split('/')[2].rpartition(':')[2]}.html"
     try:
         if not arguments.no_open:
@@ -122,21 +122,20 @@ def _show(
 
 
 def _open(url: str, page: Path, browse: Browse) -> None:
-    # A file that only its owner can read: every user of the machine sees the arguments of a browser.
+    # A file for its owner only, because all users of the machine can see a browser's arguments.
     put(page, PAGE.format(url=url), mode=0o600)
     browse(page.as_uri())
 
 
 LOOK_S = 5.0
-"""How often to see whether the job still runs: a tunnel into one that has ended leads nowhere."""
+"""Seconds between two checks that the job still runs; the tunnel ends with the job."""
 
 
 def run_entering(arguments: Arguments, console: Console, service: Service | None = None) -> int:
-    """Do what ``arguments.command`` says; return the exit code: of a shell that of the remote command."""
+    """Run ``raysm shell`` or ``raysm tunnel``; return the exit code, for a shell that of the remote command."""
     service = service or service_to_read(arguments)
     job = find_job(arguments.job, service)
     if arguments.command == "shell":
-        # Its code is the command's own, as ssh has it.
         return run_command(job.chain, arguments.script_args, on=arguments.instance)
     _tunnel(arguments, job, console)
     return 0
@@ -145,7 +144,7 @@ def run_entering(arguments: Arguments, console: Console, service: Service | None
 def _tunnel(arguments: Arguments, job: Job, console: Console) -> None:
     with job.tunnel(arguments.port, on=arguments.instance, local_port=arguments.local) as tunnel:
         if arguments.json:
-            # At once: whoever started the command waits for this line, and the command goes on.
+            # Flushed, because another program may wait for this line while the command keeps running.
             print(json.dumps({"job": job.name, "address": tunnel.address, "port": tunnel.port}), flush=True)
         else:
             where = arguments.instance or "the head"

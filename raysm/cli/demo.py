@@ -1,4 +1,4 @@
-"""``raysm demo``: a job on the embedded SageMaker, on data that is part of the package, with its result as pictures."""
+"""``raysm demo``: run a job on the embedded SageMaker with data of the package, and show its result as pictures."""
 
 import csv
 import gzip
@@ -23,13 +23,13 @@ from raysm.request import Cluster, Similarity
 __all__ = ["DATA", "Digits", "neighbors_table", "picture", "run", "same_digit_percent"]
 
 DATA = Path(__file__).parent / "data"
-"""The folder of the data; its README.md says where they come from, and under which licence."""
+"""The folder of the data; its README.md has their source and licence."""
 
 TOP_K = 3
-"""Neighbors of each row: as many pictures as stand side by side in a terminal of 80 columns."""
+"""Neighbors of each row; their pictures fit side by side into 80 columns."""
 
 ROWS = 5
-"""Rows that are shown."""
+"""The number of shown rows."""
 
 SHADES = " ░▒▓█"
 """From paper to ink."""
@@ -48,7 +48,7 @@ class Digits:
     """The pictures, and which digit each is.
 
     Attributes:
-        file: The matrix that the job is given.
+        file: The job's input.
         pixels: pixels[N][64], 0 to 16, line by line.
         labels: labels[N], 0 to 9.
     """
@@ -61,15 +61,15 @@ class Digits:
 
 
 def run(arguments: Arguments, console: Console) -> None:
-    """Send the job, follow it, and show some of what it found.
+    """Send the job, follow it, and show a part of its result.
 
     Raises:
-        InvalidRequest: There cannot be so many instances, or the result cannot be brought to ``--output``.
+        InvalidRequest: The number of instances is invalid, or the result cannot be copied to ``--output``.
         MissingDependency: raysm was installed without the extra ``local``.
         JobFailed: The job failed.
     """
     times = Times(started_s=time.time())
-    # Before the job, whose result could not be brought there.
+    # Checked before the job runs.
     if arguments.output is not None:
         check_output(arguments.output)
     digits = Digits()
@@ -87,11 +87,11 @@ def run(arguments: Arguments, console: Console) -> None:
     times.ended_s, times.described = time.time(), job.describe()
     _show(console, job, result, digits)
     print_result(console, result, workload=Similarity.kind, times=times)
-    _print(console, "\nThe same of a matrix of yours:  raysm similarity FILE --top-k 10 --instances 2 --output out/")
+    _print(console, "\nThe same for your own matrix:  raysm similarity FILE --top-k 10 --instances 2 --output out/")
 
 
 def neighbors_table(neighbors: Neighbors, labels: Sequence[int], rows: int = ROWS) -> Table:
-    """Return the first rows as a table: what each is, and what its neighbors are."""
+    """Return a table of the first rows: the digit of each row and of its neighbors."""
     table = Table(box=None, pad_edge=False)
     table.add_column("row", justify="right")
     table.add_column("is a", justify="right")
@@ -104,13 +104,13 @@ def neighbors_table(neighbors: Neighbors, labels: Sequence[int], rows: int = ROW
 
 
 def same_digit_percent(neighbors: Neighbors, labels: Sequence[int]) -> float:
-    """Return how many rows, in percent, have the same digit as their nearest neighbor."""
+    """Return the percentage of rows with the same digit as their nearest neighbor."""
     same = [row for row in neighbors if labels[row["row"]] == labels[row["neighbors"][0]]]
     return 100 * len(same) / len(neighbors)
 
 
 def picture(images: Sequence[Sequence[int]]) -> list[str]:
-    """Return images side by side as lines of text; two characters a pixel, which makes it about square."""
+    """Return images side by side as lines of text, with two characters per pixel to make it about square."""
     return ["   ".join(_drawn(image[SIDE * line : SIDE * (line + 1)]) for image in images) for line in range(SIDE)]
 
 
@@ -127,7 +127,7 @@ def _introduction(digits: int, instances: int) -> str:
 
 
 def _follow(job: Job, console: Console) -> Display:
-    """Show the job's lines until its end; return what has shown them."""
+    """Show the job's lines until its end; return the display, which has the times."""
     with Display(console) as display:
         display.way_in = job.service.target.way_to_dashboard(job.name)
         follow(job, display, (f"job {job.name}",))
@@ -138,7 +138,7 @@ def _show(console: Console, job: Job, result: Result, digits: Digits) -> None:
     neighbors: Neighbors = result.table().to_pylist()
     _print(console, f"\n{job!r}\n")
     console.print(neighbors_table(neighbors, digits.labels))
-    # The last one of the table, so that its line stands right above its picture.
+    # The last row of the table, so that its line is right above its picture.
     shown = neighbors[ROWS - 1]
     _print(console, f"\nRow {shown['row']}, and what is most similar to it:\n")
     for line in picture([digits.pixels[index] for index in (shown["row"], *shown["neighbors"])]):
@@ -148,7 +148,7 @@ def _show(console: Console, job: Job, result: Result, digits: Digits) -> None:
 
 
 def _numbers(path: Path) -> list[list[int]]:
-    # The csv module reads the ends of lines itself, and asks for them as they are.
+    # newline="" as the csv module requires.
     with gzip.open(path, "rt", newline="") as file:
         rows = csv.reader(file)
         next(rows)  # the names of the columns

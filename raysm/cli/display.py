@@ -1,4 +1,4 @@
-"""What a person sees of a running job: its lines, its progress, and in the end where its time went."""
+"""The display of a running job: log lines, progress bars, and at the end how long each part took."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -25,39 +25,39 @@ WAITS = (
 
 DOWNLOADS = (SecondaryStatus.DOWNLOADING, SecondaryStatus.DOWNLOADING_IMAGE)
 
-LEAST_S = 0.05
-"""Parts that would be shown as 0.0 s are left out."""
+MIN_PART_S = 0.05
+"""Shorter parts are left out: they would be shown as 0.0 s."""
 
 
 @dataclass(kw_only=True)
 class Times:
-    """When what happened, in seconds since the epoch; None where it was not seen."""
+    """Times of the phases of a command, in seconds since the epoch; None if a phase was not seen."""
 
     started_s: float
-    """The command began."""
+    """When the command began."""
     sent_s: float | None = None
-    """The service had the job."""
+    """When the service had created the job."""
     formed_s: float | None = None
-    """The cluster was formed for the first time."""
+    """When the cluster was formed for the first time."""
     done_s: float | None = None
-    """The head had the whole result."""
+    """When the head had the whole result."""
     ended_s: float | None = None
-    """The result was here."""
+    """When the result had been fetched."""
     described: Description | None = field(default=None, repr=False)
-    """How the service says the job went."""
+    """The service's description of the ended job."""
     is_billed: bool = False
-    """Whether the job ran on AWS, where it waits for instances; on this machine it waits for cores."""
+    """True if the job ran on AWS, where it waits for instances; on this machine it waits for cores."""
 
     def parts(self, phases_s: Mapping[str, float]) -> tuple[float, dict[str, float]]:
-        """Return the whole time in seconds, and its parts by their names, in their order.
+        """Return the total time in seconds, and the seconds of each named part in order.
 
         Args:
-            phases_s: Phases of the workload, as the manifest has them.
+            phases_s: Seconds of each phase of the workload, from the manifest.
         """
         assert self.ended_s is not None, "the command has ended"
         whole_s = self.ended_s - self.started_s
         sent_s = self.started_s if self.sent_s is None else self.sent_s
-        # Clocks of instances may differ a little from the one here: no part is negative.
+        # The clocks of instances and of this machine differ a little; no part may be negative.
         formed_s = min(max(sent_s, self.formed_s or sent_s), self.ended_s)
         done_s = min(max(formed_s, self.done_s or self.ended_s), self.ended_s)
         before_s = formed_s - sent_s
@@ -73,7 +73,7 @@ class Times:
             **phases_s,
             "storing and bringing the result": self.ended_s - done_s,
         }
-        return whole_s, {name: seconds for name, seconds in parts.items() if seconds >= LEAST_S or name in phases_s}
+        return whole_s, {name: seconds for name, seconds in parts.items() if seconds >= MIN_PART_S or name in phases_s}
 
     def _spent_s(self, statuses: tuple[SecondaryStatus, ...]) -> float:
         if self.described is None:
@@ -87,7 +87,7 @@ class Times:
 
 
 REMEMBERED_LINES = 2_000
-"""Lines of the log, the last ones, of which the display knows that it has shown them."""
+"""The number of shown log lines that ``has_shown`` remembers."""
 
 
 class Display:
@@ -95,27 +95,27 @@ class Display:
 
     Attributes:
         console: Where it draws.
-        way_in: How the dashboard is looked at; None where nobody is to be told.
+        way_in: A line on how to open the dashboard, printed when it runs; None prints nothing.
         formed_s: When the cluster was formed for the first time, seconds since the epoch; None until then.
         done_s: When the head had the whole result; None until then.
     """
 
     def __init__(self, console: Console) -> None:
-        """Draw on ``console``: bars where it is a terminal, else lines only."""
+        """Draw on ``console``: bars and lines on a terminal, otherwise only lines."""
         self.console = console
         self._bars = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[unit]}"),
-            # Not rich's own speed, which counts from when a bar is moved: a log may be read late.
+            # Not rich's own rate, which is wrong if the log is read late.
             TextColumn("{task.fields[rate]}"),
             TimeRemainingColumn(),
             console=console,
             disable=not console.is_terminal,
         )
         self._shown: deque[str] = deque(maxlen=REMEMBERED_LINES)
-        # The reason of a failure is told once, at the end, by whoever asks for the result.
+        # The reason of a failure is printed once, by the command that fetches the result.
         self._rendering = Rendering(reasons=False)
         self._tasks: dict[str, TaskID] = {}
         self.way_in: str | None = None
@@ -132,7 +132,7 @@ class Display:
         self._bars.stop()
 
     def line(self, host: str, text: str) -> None:
-        """Show one line of an instance's log: an event as what it means, anything else as it is."""
+        """Show one line of an instance's log; events are rendered as sentences or bars."""
         event = events.parse(text)
         match event:
             case events.Progress() if self.console.is_terminal:
@@ -142,7 +142,7 @@ class Display:
                 self._shown.append(text.rstrip())
         for line in self._rendering.render(host, text):
             self._print(line)
-        # Behind the event's own line: that one says where the dashboard is, the note how to get in.
+        # After the event's own line, which says where the dashboard is.
         match event:
             case events.State():
                 self._note(event)
@@ -156,15 +156,15 @@ class Display:
             self._print(self.way_in)
 
     def has_shown(self, lines: Iterable[str]) -> bool:
-        """Whether each of ``lines`` was, not long ago, a line of the log, or the end of one that has a label."""
+        """Whether each of ``lines`` is, perhaps without its label, among the last log lines that were shown."""
         return all(any(shown.endswith(line.rstrip()) for shown in self._shown) for line in lines)
 
     def say(self, text: str) -> None:
-        """Print a line of raysm's own."""
+        """Print a line that is not from the log."""
         self._print(text)
 
     def _print(self, text: str) -> None:
-        # The log may hold anything: no markup, no highlighting, no wrapping of what others may want to grep.
+        # The log may contain anything: no markup, no highlighting, and no wrapping, so that users can grep it.
         self.console.print(Text(text), soft_wrap=True, highlight=False)
 
     def _move_bar(self, event: events.Progress) -> None:

@@ -58,7 +58,7 @@ LOCAL_PACKAGES = ("ray", "pyarrow", "numpy", "moto")
 
 
 def local_checks() -> Iterator[Finding]:
-    """Look at what jobs on this machine need."""
+    """Check what jobs on this machine need."""
     from raysm.local.instances import missing_for
 
     for name in LOCAL_PACKAGES:
@@ -92,13 +92,13 @@ REMEDY = "take fewer instances, another type or a region that has them, or chang
 
 
 def look_at_market(scenario: Scenario, intent: Intent) -> Iterator[Finding]:
-    """Yield of each region, and each type, what the scenario says: price, quota, capacity; nothing where it says none.
+    """Yield price, quota and capacity of each region and type in a scenario, compared with the job.
 
     Args:
-        scenario: Of the home.
-        intent: The job; where it names instance types, what it wants is compared.
+        scenario: The scenario of the home.
+        intent: The job; if it names instance types, only these are compared.
     """
-    # Of the type of no instance there is neither price nor quota: it is this machine's.
+    # The type of this machine has neither price nor quota.
     choices = [{name: count for name, count in choice.items() if name != LOCAL_TYPE} for choice in intent.choices]
     is_named = any(choices)
     common = "elsewhere" if scenario.regions else "everywhere"
@@ -112,17 +112,17 @@ def look_at_market(scenario: Scenario, intent: Intent) -> Iterator[Finding]:
             *settings.market.spot_quotas,
             *settings.capacity.instances,
         }
-        # What a job does not want is left out: a market may have hundreds of types.
-        ways = [
+        # Types that the job does not name are left out: a market may have hundreds.
+        by_choice = [
             [_of_type(region, settings, name, count, is_spot=intent.limits.spot) for name, count in choice.items()]
             for choice in (choices if is_named else [dict.fromkeys(sorted(named), 0)])
         ]
-        for finding in one_suffices(ways):
-            # A job goes to its home's region; of the others a grid takes those that have room.
+        for finding in one_suffices(by_choice):
+            # A job runs in its home's region; only a grid uses the others, if they have capacity.
             yield replace(finding, name="market", needed=finding.needed and region == home)
         chances = "; ".join(_chances(settings.capacity))
         if chances:
-            # That of a job which could never start stands in its way; all else may happen to it.
+            # BAD only if the job could never start; the other faults may or may not happen.
             is_closed = settings.capacity.insufficient >= 1 and is_named
             text = f"{region}: {chances}"
             yield replace(bad(text, REMEDY) if is_closed else good(text), name="market", needed=region == home)
@@ -131,12 +131,12 @@ def look_at_market(scenario: Scenario, intent: Intent) -> Iterator[Finding]:
 def _of_type(region: str, settings: Scenario, name: str, count: int, *, is_spot: bool) -> Finding:
     price, capacity = settings.market.usd_per_hour.get(name), settings.capacity.instances.get(name)
     quotas = {"": settings.market.quotas.get(name), "spot ": settings.market.spot_quotas.get(name)}
-    says = [
+    facts = [
         "no price" if price is None else f"{price:g} USD/h",
         *(f"{market}quota {quota}" for market, quota in quotas.items() if quota is not None),
         "any number of instances" if capacity is None else f"{capacity} instances",
     ]
-    text = f"{region}: {name}, {', '.join(says)}"
+    text = f"{region}: {name}, {', '.join(facts)}"
     quota = quotas["spot " if is_spot else ""]
     limits: Mapping[str, int | None] = {"quota": quota, "instances there are": capacity}
     short = [what for what, limit in limits.items() if limit is not None and limit < count]
@@ -151,16 +151,16 @@ def _chances(capacity: Capacity) -> Iterator[str]:
     for words in capacity.interrupted_at:
         yield f"a job on spot capacity is interrupted at the line {words!r}"
     if capacity.internal_errors:
-        yield f"{capacity.internal_errors:.0%} of the attempts are broken off"
+        yield f"{capacity.internal_errors:.0%} of the attempts fail with an internal error"
     if capacity.start_delay_s:
-        yield f"instances begin after {capacity.start_delay_s:g} s"
+        yield f"instances start after {capacity.start_delay_s:g} s"
 
 
 GOOD, BAD, UNKNOWN = 0, 1, 3
-"""Exit codes: all is well; something is wrong; nothing is known to be wrong, but some checks could not look."""
+"""Exit codes: no problem; a problem; no known problem, but some checks could not be made."""
 
 POLICIES = {"user": USER, "role": ROLE}
-"""Whose permissions ``--policy`` prints."""
+"""The permissions that ``--policy`` can print."""
 
 RUN_INSTANCE_TYPE = "ml.m5.large"
 RUN_MAX_S = 900
@@ -175,7 +175,7 @@ def run(arguments: Arguments, console: Console, connect: Callable[[Target], Serv
         connect: Returns the service of a target.
 
     Raises:
-        InvalidRequest: The options cannot be used, or the job of ``--run`` was not agreed to.
+        InvalidRequest: An option is invalid, or the user refused the job of ``--run``.
     """
     settings = read_settings(arguments)
     if arguments.policy is not None:
@@ -191,7 +191,9 @@ def run(arguments: Arguments, console: Console, connect: Callable[[Target], Serv
     if arguments.runs_job and "cluster" not in options:
         options["cluster"] = Cluster(RUN_INSTANCE_TYPE if settings.on.names_own_types else LOCAL_TYPE, count=2)
     findings = []
-    found = examine(case_of(settings, options, connect)) if settings.on.kind == AWS.kind else _here(options)
+    found = (
+        examine(case_of(settings, options, connect)) if settings.on.kind == AWS.kind else _check_this_machine(options)
+    )
     for finding in found:
         findings.append(finding)
         # Printed one by one, since checks on AWS take seconds each.
@@ -239,14 +241,14 @@ def status(findings: list[Finding]) -> int:
 
 def case_of(settings: Settings, options: Mapping[str, Any], connect: Callable[[Target], Service] = Service) -> Case:
     """Return the case of a job on AWS, as far as files, flags and ``options`` describe it."""
-    # The role that was chosen, if any: the target's is a stand-in that must not be checked.
+    # The chosen role, if any: the target below has a stand-in that must not be checked.
     role = settings.table(AWS.kind).get("role")
-    # A plan is made by its check, so that a refusal becomes one finding among others.
+    # A function, so that the check that calls it turns an error into a finding.
     plan = (lambda: prepared(settings).plan) if ("workload",) in settings else None
     return Case(connect(settings.target(role=NO_ROLE)), intent_of(options), role=role, plan=plan)
 
 
-def _here(options: Mapping[str, Any]) -> Iterator[Finding]:
+def _check_this_machine(options: Mapping[str, Any]) -> Iterator[Finding]:
     yield from local_checks()
     yield from look_at_market(read_scenario(scenario_file(home())), intent_of(options))
 

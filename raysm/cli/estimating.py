@@ -1,4 +1,4 @@
-"""``raysm similarity --estimate``: what the job would take and cost, measured on a few tiles; nothing is sent."""
+"""``raysm similarity --estimate``: estimate time and cost of a job from a few tiles measured on this machine."""
 
 import json
 import os
@@ -30,22 +30,22 @@ if TYPE_CHECKING:
 __all__ = ["run", "vcpus_of"]
 
 SIZE = re.compile(r"(\d*)xlarge")
-"""A size that says how often four vCPUs an instance has."""
+"""A size N-xlarge, which has 4 N vCPUs."""
 
 ODD_SIZES = {"ml.c4.8xlarge": 36}
-"""Types whose name says another number than they have."""
+"""The vCPUs of types that do not follow the rule of their names."""
 
 DEFAULT_REGION = "us-east-1"
-"""Of whose prices most are at hand; each price says its region."""
+"""The region with the most known prices; the output names it."""
 
 
 def run(arguments: Arguments, console: Console, measure: "Callable[..., Estimate] | None" = None) -> None:
-    """Measure, and print the time and the money.
+    """Measure a few tiles, and print the expected time and cost.
 
     Args:
         arguments: The parsed command line.
         console: Where to print.
-        measure: What measures, called as ``estimate`` is; None is ``estimate`` itself.
+        measure: Replaces ``estimate`` in tests.
 
     Raises:
         InvalidRequest: The matrix is not a local file, or SageMaker does not have the instance type.
@@ -54,26 +54,26 @@ def run(arguments: Arguments, console: Console, measure: "Callable[..., Estimate
     settings = read_settings(arguments)
     path = _matrix(settings)
     try:
-        # The client may be installed without NumPy, which this option cannot do without.
+        # The client may be installed without NumPy, which this option needs.
         from raysm.workloads.similarity.estimate import estimate
     except ImportError as error:
         lacks = error.name or error
         raise MissingDependency(f"--estimate needs {lacks}: python3 -m pip install 'raysm[local]'") from error
-    # The command is the kind: what it chooses is never another one.
+    # The cast is safe: this command always runs a similarity.
     shape, workload = cluster(settings), cast(Similarity, settings.workload())
     for name in shape.types:
         if name != LOCAL_TYPE:
-            # Cores follow from any name: those of a misspelt type would look as good.
+            # The number of cores would follow from a misspelt type as well.
             check_instance_type(name)
     answers: list[dict[str, Any]] = []
     rows: list[tuple[str, str]] = []
     measured: dict[int, Estimate] = {}
-    # The service may take any of the types: each has its own time and price.
+    # The service may choose any of the types; each has its own time and price.
     for name in shape.types:
         one, of_type = replace(shape, instance_type=name, alternatives=()), None if name == LOCAL_TYPE else name
         slots = (os.cpu_count() or 1) if of_type is None else shape.count * vcpus_of(of_type)
         if slots not in measured:
-            # Instances on this machine share its cores, and are one to each other.
+            # Instances on this machine share its cores, and need no network between them.
             instances = 1 if of_type is None else shape.count
             measured[slots] = (measure or estimate)(
                 path, workload, slots, instances=instances, shared_out=_is_shared_out(settings)
@@ -98,7 +98,7 @@ def run(arguments: Arguments, console: Console, measure: "Callable[..., Estimate
         elif is_billed:
             rows.append(("money", f"unknown: no price of {name} is at hand; give --price-per-hour"))
     if arguments.json:
-        # The wanted one as it is without a choice.
+        # The first type is printed in the same form as a single one.
         first, *others = answers
         print(json.dumps({**first, "alternatives": others} if others else first, indent=1))
         return
@@ -127,14 +127,14 @@ def _travelling(expected: "Estimate") -> str:
 
 
 def _matrix(settings: Settings) -> Path:
-    """Return where the matrix lies, which has to be here."""
+    """Return the path of the matrix, which must be on this machine."""
     inputs = settings.table("inputs")
     if QUERIES in inputs:
         raise InvalidRequest("--estimate measures one matrix against itself; drop --queries")
     matrix = inputs[MATRIX]["uri"] if MATRIX in inputs else "nothing"
     path = matrix.removeprefix("file://")
     if MATRIX not in inputs or "://" in path or path.startswith("job:"):
-        raise InvalidRequest(f"--estimate measures a matrix that is here, not {matrix}; give a local path")
+        raise InvalidRequest(f"--estimate needs a matrix on this machine, got {matrix}; give a local path")
     return Path(path)
 
 
@@ -155,7 +155,7 @@ def _as_json(expected: "Estimate") -> dict[str, Any]:
 
 
 def _cores(expected: "Estimate", shape: Cluster, of_type: str | None) -> str:
-    """Say how many cores are counted on, whose they are, and how many of them have work."""
+    """Describe the cores that the estimate assumes: number, machine, and how many have work."""
     idle = f", of which only {expected.tasks} have work" if expected.tasks < expected.slots else ""
     if of_type is None:
         sharing = f", which its {shape.count} instances share" if shape.count > 1 else ""
@@ -170,6 +170,6 @@ def _cores(expected: "Estimate", shape: Cluster, of_type: str | None) -> str:
 
 
 def vcpus_of(instance_type: str) -> int:
-    """Return the vCPUs of a type: AWS names sizes by them, ``xlarge`` four, ``9xlarge`` 36, anything smaller two."""
+    """Return the vCPUs of a type from its size: 4 for ``xlarge``, 36 for ``9xlarge``, 2 for smaller sizes."""
     size = SIZE.fullmatch(instance_type.rpartition(".")[2])
     return ODD_SIZES.get(instance_type, 4 * int(size[1] or 1) if size else 2)

@@ -1,10 +1,9 @@
-"""Examples of every command, for its --help and for the page of all commands: what one types on most days first."""
+"""Examples of every command, for --help and for the reference page; the most common use comes first."""
 
 from collections.abc import Mapping
 
 __all__ = ["EXAMPLES"]
 
-# A table, and not an argument of each command's: who writes one example looks at the others.
 EXAMPLES: Mapping[str, str] = {
     "raysm demo": """\
 raysm demo
@@ -12,39 +11,39 @@ raysm demo --instances 3 --output out/""",
     "raysm similarity": """\
 # the 10 most similar other rows of each row, computed on two instances of this machine
 raysm similarity vectors.npy --top-k 10 --instances 2 --output out/
-# all pairs that are similar enough; rows of one file against those of another
+# all pairs with a similarity of at least 0.9
 raysm similarity vectors.npy --threshold 0.9 --output out/
+# the rows of new.parquet compared with those of catalog.parquet
 raysm similarity catalog.parquet --top-k 10 --queries new.parquet --id-column sku --output out/
 # how long it will take, and what it will cost
 raysm similarity vectors.npy --top-k 10 --instances 16 --estimate --instance-type ml.c5.4xlarge""",
     "raysm run": """\
-# once, on the head of three instances of this machine; what it leaves in SM_MODEL_DIR comes to out/
+# on the head of three emulated instances; files that the script writes to $SM_MODEL_DIR are copied to out/
 raysm run main.py --instances 3 --output out/ -- --greeting Hello
-# with data, which it finds in SM_CHANNEL_TRAIN, and with a package
+# with input data at $SM_CHANNEL_TRAIN, and with a package
 raysm run main.py --input train=data/ --requirement scikit-learn
-# on AWS; nothing waits for it
+# on AWS, without waiting for the end
 raysm run main.py --on aws --role arn:aws:iam::123456789012:role/jobs --instance-type ml.c5.4xlarge --detach""",
     "raysm train": """\
-# what torchrun would start on two machines; rank 0's model comes to out/
+# as torchrun on two machines; rank 0's model is copied to out/
 raysm train main.py --instances 2 --output out/ -- --epochs 10
 raysm train main.py --instances 2 --workers-per-instance 4 --input data=data/""",
     "raysm sweep": """\
-# 50 trials, each main.py --lr …; the script tells its loss by raysm.report(loss=…)
+# 50 trials of main.py --lr …; the script reports its loss with raysm.report(loss=…)
 raysm sweep main.py --space lr=loguniform:1e-4:1e-1 --metric loss --mode min --trials 50 --output out/ -- --epochs 3
 raysm sweep main.py --space lr=choice:0.1,0.01 --space layers=randint:1:4 --metric accuracy --mode max --search grid""",
     "raysm tune": """\
 raysm tune main.py --space lr=loguniform:1e-4:1e-1 --metric loss --mode min --trials 20 --parallel 4""",
     "raysm submit": """\
-# what --dry-run --json has printed of any command that sends a job
+# job.json is the output of --dry-run --json of any command that sends a job
 raysm submit --request job.json --output out/""",
     "raysm config": """\
 raysm config
 raysm config --config-profile big""",
-    # By the short name, the task's: of the job that runs, and for who only looks of the last one that has ended.
     "raysm jobs": """\
 raysm jobs
 raysm jobs --since 7d --status Failed,Stopped
-# with what they were called with and how well they did, the best first
+# with parameters and metrics, the best first
 raysm jobs --project digits --params lr,batch --metrics loss:min --sort loss""",
     "raysm rm": """\
 raysm rm digits-20261122-101112-0a1b2c3d""",
@@ -75,7 +74,7 @@ raysm token digits""",
 raysm debug digits --on aws
 raysm debug digits --on aws --off""",
     "raysm tunnel": """\
-# http://127.0.0.1:6006 leads to TensorBoard on the head
+# http://127.0.0.1:6006 then shows TensorBoard of the head
 raysm tunnel digits 6006 --local 6006""",
     "raysm shell": """\
 raysm shell digits
@@ -109,8 +108,9 @@ raysm local clean --keep 10""",
     "raysm local interrupt": """\
 raysm local interrupt digits-20261122-101112-0a1b2c3d""",
     "raysm doctor": """\
-# of this machine; of an account, for one kind of job
+# check this machine
 raysm doctor
+# check an AWS account for one kind of job
 raysm doctor --on aws --role arn:aws:iam::123456789012:role/jobs --instance-type ml.g5.12xlarge --instances 4""",
     "raysm grid plan": """\
 raysm grid plan drives.toml
@@ -151,4 +151,4 @@ raysm prices ml.g5.2xlarge --regions us-east-1,eu-west-1 --refresh""",
 raysm quotas --on aws
 raysm quotas ml.g5.2xlarge --on aws --regions us-east-1,eu-west-1""",
 }
-"""By command; a line that begins with # says what the next ones do."""
+"""Examples by command; a line that begins with # describes the lines below it."""

@@ -24,20 +24,20 @@ from raysm.cli.parser import FILES_GROUP, add_command, seconds, titled
 
 __all__ = ["add_config", "add_entering", "add_jobs", "add_sending", "add_sessions"]
 
-# Text: every command reads this module, and what sends a job loads boto3's models.
+# Strings, because every command imports this module, and the modules that send jobs import boto3.
 SENDING = "raysm.cli.sending:run"
 JOBS = "raysm.cli.jobs:run"
 SESSIONS = "raysm.cli.sessions:run"
 ENTERING = "raysm.cli.dashboard:run_entering"
 
 KEPT = 3
-"""The first flags of the similarity: exactly one of them says what is kept."""
+"""The number of flags of the similarity that exclude each other: --top-k, --threshold and --full."""
 
 SCRIPT_USAGE = "SCRIPT [options] [-- ARGUMENTS OF THE SCRIPT]"
 SWEEP_USAGE = "SCRIPT --space NAME=RANGE --metric NAME --mode min|max [options] [-- OTHER ARGUMENTS]"
 
-JOB = "name of a job, or the short name of a running job or session"
-READ = "name of a job, or a short name: of the running job or session, else of the latest one that ended"
+JOB = "name of a job, or the short name (digits) of a running job or session"
+READ = "name of a job, or a short name (digits): the running job or session, or else the latest ended one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +51,19 @@ class _Script:
 
 
 SCRIPTS: Mapping[str, _Script] = {
-    "run": _Script("run a Python script on the head of the formed cluster, which ray.init() joins", SCRIPT),
+    "run": _Script(
+        "run a Python script on the head of the cluster; ray.init() in the script joins the cluster", SCRIPT
+    ),
     "train": _Script(
         "run a script written for torchrun, unchanged, on all instances; rank 0's model is the result", TRAIN
     ),
     "sweep": _Script(
-        "run many trials of a script on one cluster, each with other parameters as --NAME VALUE; keep the best",
+        "run many trials of a script on one cluster, each with different --NAME VALUE arguments, and keep the best",
         SWEEP,
         SWEEP_USAGE,
     ),
     "tune": _Script(
-        "run a sweep as a hyperparameter tuning job: the service starts a training job for each trial",
+        "run a sweep as a SageMaker hyperparameter tuning job, with one training job for each trial",
         TUNE,
         SWEEP_USAGE,
         "raysm.cli.tuning:run",
@@ -80,16 +82,16 @@ def add_sending(commands: Any) -> None:
             run=script.run,
             is_scripted=True,
             sends_job=True,
-            # argparse never sees what stands behind --.
+            # argparse never sees the arguments after --.
             usage=f"raysm {name} {script.usage}",
         )
-        # Not required: a request's file may name it. ``_missing_script`` looks at both.
+        # Optional, because a request file may name the script; ``_missing_script`` checks both.
         command.add_argument("script", metavar="SCRIPT", nargs="?", help="the script; inside --source-dir if given")
         command.set_defaults(lacks=_missing_script)
         add_flags(command, script.flags, name)
         if name == "tune":
             command.add_argument(
-                "--parallel", type=int, default=1, metavar="N", help="trials at a time, at most (default 1)"
+                "--parallel", type=int, default=1, metavar="N", help="maximum number of concurrent trials (default 1)"
             )
             command.add_argument(
                 "--parent",
@@ -102,7 +104,7 @@ def add_sending(commands: Any) -> None:
     command = add_command(
         commands,
         "submit",
-        "send the job of a request file, whatever its workload: --request job.json",
+        "submit a job of any workload from a request file: --request job.json",
         run=SENDING,
         sends_job=True,
         # argparse would show --request as optional, as it is for the other commands.
@@ -140,21 +142,21 @@ def _add_similarity(commands: Any) -> None:
         "--estimate",
         action="store_const",
         dest="run",
-        # Another module: it loads the engines of the similarity.
+        # A separate module, because it loads the engines of the similarity.
         const="raysm.cli.estimating:run",
-        help="measure a few tiles here, print time and money, and send nothing",
+        help="measure a few tiles here, print the expected time and cost, and send nothing",
     )
     command.add_argument(
         "--price-per-hour",
         type=float,
         metavar="USD",
-        help="price of one instance for --estimate (default: a dated table of a few regions)",
+        help="hourly price of one instance for --estimate (default: from the price table)",
     )
     _add_submitting(command)
 
 
 def _missing_of_similarity(arguments: argparse.Namespace) -> str | None:
-    # What a request lacks is reported when it is read: a flag may also name it.
+    # A request file is checked when it is read, together with the flags.
     if arguments.request is not None:
         return None
     if arguments.matrix is None:
@@ -194,7 +196,10 @@ def _add_submitting(command: argparse.ArgumentParser) -> None:
 
 def _add_request(command: argparse.ArgumentParser) -> None:
     titled(command, FILES_GROUP).add_argument(
-        "--request", type=Path, metavar="FILE", help="a whole request, .json or .toml; flags override it"
+        "--request",
+        type=Path,
+        metavar="FILE",
+        help="read the whole request from a .json or .toml file; flags override it",
     )
     add_change(command)
 
@@ -202,7 +207,10 @@ def _add_request(command: argparse.ArgumentParser) -> None:
 def add_config(commands: Any) -> None:
     """Add ``raysm config``."""
     command = add_command(
-        commands, "config", "show the options that apply here, and where each comes from", run="raysm.cli.config:run"
+        commands,
+        "config",
+        "show the options that apply in this folder, and where each was set",
+        run="raysm.cli.config:run",
     )
     add_flags(command, COMMON)
     _add_request(command)
@@ -214,41 +222,47 @@ def add_jobs(commands: Any) -> None:
     """Add ``raysm jobs``, ``rm``, and the commands about one job."""
     jobs = add_command(commands, "jobs", "list the latest jobs", run=JOBS)
     jobs.add_argument("--contains", metavar="TEXT", help="only jobs with this text in their names")
-    jobs.add_argument("--limit", type=int, default=20, help="at most so many (default 20)")
+    jobs.add_argument("--limit", type=int, default=20, metavar="N", help="maximum number of jobs (default 20)")
     jobs.add_argument("--project", help="only jobs of this project")
     jobs.add_argument("--task", metavar="NAME", help="only runs of this task")
     jobs.add_argument("--status", metavar="STATUS", help="only jobs with this status: Completed, or Failed,Stopped")
-    jobs.add_argument("--since", metavar="TIME", help="only jobs that were sent since then: 2026-11-01, 7d, 12h")
-    jobs.add_argument("--grid", metavar="NAME", help="only the jobs of this grid, one per row, in all its regions")
+    jobs.add_argument(
+        "--since", metavar="TIME", help="only jobs submitted since a date or within an age: 2026-11-01, 7d, 12h"
+    )
+    jobs.add_argument(
+        "--grid", metavar="NAME", help="only the jobs of this grid, the latest of each row, in all regions"
+    )
     jobs.add_argument("--trials", action="store_true", help="list the trials of each sweep below it")
     jobs.add_argument(
         "--params",
         metavar="NAMES",
         nargs="?",
         const="*",
-        help="columns with parameters: lr,batch; without names those in which the jobs differ",
+        help="show these parameters as columns: lr,batch; without names, those that differ between jobs",
     )
     jobs.add_argument(
         "--metrics",
         metavar="NAMES",
         nargs="?",
         const="*",
-        help="columns with last values of metrics: loss, or loss:min, loss:max, loss:best; without names all",
+        help="show these metrics as columns: loss (its last value), loss:min, loss:max, loss:best; without names, all",
     )
-    # With the equals sign: argparse would take -auc for an option.
-    jobs.add_argument("--sort", metavar="COLUMN", help="sort by lr, loss, cost_usd …; --sort=-auc: highest first")
+    # The help shows the equals sign, because argparse would take -auc for an option.
+    jobs.add_argument(
+        "--sort", metavar="COLUMN", help="sort by lr, loss, cost_usd …; --sort=-auc puts the highest first"
+    )
     add_reading(jobs)
     ui = add_command(
         commands,
         "ui",
-        "compare all jobs, trials and rows of grids in the browser, in MLflow's pages",
+        "compare all jobs, trials and grid rows in the browser, with MLflow's pages",
         run="raysm.cli.dashboard:run_ui",
     )
-    ui.add_argument("--limit", type=int, default=1000, metavar="N", help="at most so many jobs (default 1000)")
+    ui.add_argument("--limit", type=int, default=1000, metavar="N", help="maximum number of jobs (default 1000)")
     _add_dashboard(ui)
     add_reading(ui)
     remove = add_command(
-        commands, "rm", "remove ended jobs of this machine: records, logs, results, checkpoints", run=JOBS
+        commands, "rm", "remove ended jobs of this machine, with their records, logs, results and checkpoints", run=JOBS
     )
     remove.add_argument("jobs", metavar="JOB", nargs="+", help="name of a job, or a pattern: 'digits-*'")
     add_reading(remove)
@@ -266,8 +280,8 @@ def _add_nothing(command: argparse.ArgumentParser) -> None:
 
 def _add_logs(command: argparse.ArgumentParser) -> None:
     command.add_argument("-f", "--follow", action="store_true", help="continue until the job has ended")
-    command.add_argument("--instance", metavar="HOST", help="only of this instance, algo-2")
-    command.add_argument("--tail", type=int, metavar="N", help="only the last N lines; with -f also new ones")
+    command.add_argument("--instance", metavar="HOST", help="only lines of this instance, for example algo-2")
+    command.add_argument("--tail", type=int, metavar="N", help="only the last N lines; with -f, new lines follow")
     command.add_argument("--metrics", action="store_true", help="also show the latest metrics every few seconds")
 
 
@@ -285,19 +299,21 @@ def _add_metrics(command: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="only metrics with this name, or matching a pattern, val/*; repeatable",
+        help="only metrics with this name, or matching a pattern such as val/*; repeatable",
     )
     which = command.add_mutually_exclusive_group()
-    which.add_argument("--telemetry", action="store_true", help="metrics of the instances: memory, CPU, network …")
-    which.add_argument("--all", action="store_true", help="metrics of the job and of its instances")
+    which.add_argument(
+        "--telemetry", action="store_true", help="show the metrics of the instances: memory, CPU, network …"
+    )
+    which.add_argument("--all", action="store_true", help="show the metrics of the job and of its instances")
 
 
 def _add_dashboard(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--no-open", action="store_true", help="print the address, and open no browser")
+    command.add_argument("--no-open", action="store_true", help="print the address without opening a browser")
 
 
 def _add_debug(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--off", action="store_true", help="switch it off")
+    command.add_argument("--off", action="store_true", help="disallow SSM sessions again")
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,21 +324,21 @@ class _OfOneJob:
     add_own: Callable[[argparse.ArgumentParser], None] = _add_nothing
     run: str = JOBS
     is_reading: bool = True
-    """Whether it only reads: then a short name also finds a job that has ended."""
+    """True if it changes nothing: then a short name also finds a job that has ended."""
 
 
 OF_ONE_JOB: Mapping[str, _OfOneJob] = {
-    "status": _OfOneJob("show a job's state, its times, and what it has cost"),
-    "logs": _OfOneJob("show what a job's instances wrote", _add_logs),
+    "status": _OfOneJob("show the state, times and cost of a job"),
+    "logs": _OfOneJob("show the output of a job's instances", _add_logs),
     "result": _OfOneJob("fetch a job's result", _add_result),
-    "metrics": _OfOneJob("show a job's metrics, and how busy its instances were", _add_metrics),
+    "metrics": _OfOneJob("show the metrics of a job, or the utilization of its instances", _add_metrics),
     "dashboard": _OfOneJob(
         "open Ray's dashboard of a running job in the browser",
         _add_dashboard,
         run="raysm.cli.dashboard:run",
     ),
     "stop": _OfOneJob("stop a job, after giving it time to save its work", is_reading=False),
-    "token": _OfOneJob("print a job's token, which Ray asks for", is_reading=False),
+    "token": _OfOneJob("print the token that a job's Ray cluster asks for", is_reading=False),
     "debug": _OfOneJob("allow SSM sessions into the instances of a job that runs on AWS", _add_debug, is_reading=False),
 }
 
@@ -330,10 +346,10 @@ OF_ONE_JOB: Mapping[str, _OfOneJob] = {
 def add_entering(commands: Any) -> None:
     """Add ``raysm tunnel`` and ``raysm shell``."""
     tunnel = add_command(
-        commands, "tunnel", "forward a port of this machine to one of an instance, while its job runs", run=ENTERING
+        commands, "tunnel", "forward a port of this machine to a port of an instance while the job runs", run=ENTERING
     )
     tunnel.add_argument("job", metavar="JOB", help=JOB)
-    tunnel.add_argument("port", metavar="PORT", type=int, help="port on the instance's loopback, 8265")
+    tunnel.add_argument("port", metavar="PORT", type=int, help="port on the instance's loopback, for example 8265")
     tunnel.add_argument(
         "--local", type=int, default=0, metavar="PORT", help="port of this machine (default: any free one)"
     )
@@ -342,7 +358,7 @@ def add_entering(commands: Any) -> None:
     shell = add_command(
         commands,
         "shell",
-        "open a shell in an instance, or run a command there; its exit code becomes this command's",
+        "open a shell in an instance, or run a command there and return its exit code",
         run=ENTERING,
         is_scripted=True,
         usage="raysm shell JOB [options] [-- COMMAND]",
@@ -353,23 +369,25 @@ def add_entering(commands: Any) -> None:
 
 def add_sessions(commands: Any) -> None:
     """Add ``raysm session`` and ``raysm exec``."""
-    session = add_command(commands, "session", "keep a cluster that takes calls in milliseconds", run=SESSIONS)
+    session = add_command(
+        commands, "session", "use a cluster that stays up and answers calls within milliseconds", run=SESSIONS
+    )
     verbs = session.add_subparsers(dest="verb", required=True, metavar="start|list|attach|keep|close")
     for name, text in (
-        ("start", "start a session, which keeps running after the command has ended"),
-        ("list", "list the running sessions with their jobs"),
-        ("attach", "show a session's state, and open its Python prompt"),
+        ("start", "start a session, which keeps running after this command ends"),
+        ("list", "list the running sessions and their jobs"),
+        ("attach", "show a session's state and open its Python prompt"),
         ("keep", "postpone the idle timeout of a session"),
-        ("close", "end a session, and its job"),
+        ("close", "end a session and its job"),
     ):
         verb = verbs.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False)
         if name == "start":
             _add_session_start(verb)
             continue
         if name != "list":
-            verb.add_argument("name", metavar="NAME", help="name of the session, or of its job")
+            verb.add_argument("name", metavar="NAME", help="name of the session or of its job")
         if name == "keep":
-            verb.add_argument("time", type=seconds, metavar="TIME", help="for how long: 60m, 2h")
+            verb.add_argument("time", type=seconds, metavar="TIME", help="how long from now: 60m, 2h")
         add_reading(verb)
     command = add_command(
         commands,
@@ -380,24 +398,24 @@ def add_sessions(commands: Any) -> None:
         usage="raysm exec NAME FILE [options] [-- ARGUMENTS OF THE FILE]",
     )
     command.add_argument("name", metavar="NAME", help="name of the session")
-    # Read here, and sent as text: the session need not have the file.
-    command.add_argument("file", metavar="FILE", help="Python source")
+    # The client reads the file and sends its text; the session does not need the file.
+    command.add_argument("file", metavar="FILE", help="Python file on this machine")
     add_target(command)
 
 
 def _add_session_start(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--idle", type=seconds, metavar="TIME", help="end after this long without a call (default 30m)"
+        "--idle", type=seconds, metavar="TIME", help="end the session after this long without a call (default 30m)"
     )
     command.add_argument(
         "--idle-detached", type=seconds, metavar="TIME", help="the same while no client is attached (default 5m)"
     )
-    command.add_argument("--budget", type=float, metavar="USD", help="end once it has cost this much")
+    command.add_argument("--budget", type=float, metavar="USD", help="end the session once it has cost this much")
     command.add_argument(
         "--price-per-hour",
         type=float,
         metavar="USD",
-        help="price of one instance (default: a dated table of a few regions)",
+        help="hourly price of one instance (default: from the price table)",
     )
     command.add_argument("--json", action="store_true", help="print JSON")
     add_flags(command, COMMON)

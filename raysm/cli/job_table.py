@@ -1,6 +1,6 @@
-"""The command ``raysm jobs``: the latest jobs, with their parameters and metrics on request.
+"""The command ``raysm jobs``: list the latest jobs, on request with their parameters and metrics.
 
-Without parameters, metrics or filters it takes one call to list them. Otherwise each job is read once.
+Without parameters, metrics or filters, it reads only the service's lists. Otherwise each job is described once.
 """
 
 import fnmatch
@@ -23,18 +23,18 @@ __all__ = ["print_jobs"]
 EVERY = "*"
 """``--params`` without names."""
 FACTS = {"name": "name", "status": "status", "created_s": "sent", "duration_s": "took", "cost_usd": "cost"}
-"""Columns that every job has, and their titles."""
+"""The columns that every job has, with their titles."""
 GAP = "  "
 MAX_WIDTH = 120
 MAX_CELL = 24
-"""Characters of a parameter or a metric."""
+"""The maximum number of characters of a parameter or a metric."""
 
 
 def print_jobs(arguments: Arguments, service: Service, console: Console) -> None:
-    """Print the jobs that are asked for.
+    """Print the chosen jobs.
 
     Raises:
-        InvalidRequest: The limit is below 1, or no job has a column that is asked for.
+        InvalidRequest: The limit is below 1, or no job has one of the columns.
     """
     if arguments.limit < 1:
         raise InvalidRequest(f"--limit must be at least 1, got {arguments.limit}")
@@ -46,7 +46,7 @@ def print_jobs(arguments: Arguments, service: Service, console: Console) -> None
 
 
 def _print_list(arguments: Arguments, service: Service, console: Console) -> None:
-    # One more than is shown tells whether there are more.
+    # One more than shown, to know whether there are more.
     listed = list_jobs(service, contains=arguments.contains, limit=arguments.limit + 1)
     _print_more(arguments, len(listed))
     listed = listed[: arguments.limit]
@@ -56,14 +56,14 @@ def _print_list(arguments: Arguments, service: Service, console: Console) -> Non
     if not listed:
         console.print("no jobs", highlight=False)
         return
-    # No duration: the list does not tell when a job began to run.
+    # No duration: the service's list does not have the start time of a job.
     rows = [[job.name, f"{job.created:%Y-%m-%d %H:%M:%S}", _ended(job), ""] for job in listed]
     head, *lines = _columns([["name", "sent", "ended", ""], *rows])
     indent = max(map(len, (head, *lines))) + len(GAP)
     console.print(Text(f"{head.ljust(indent)}status", style="bold"), soft_wrap=True)
     for line, job in zip(lines, listed, strict=True):
         status = f"{job.secondary}: {job.message}" if job.message else str(job.status)
-        # A status can be a sentence, which goes on below.
+        # A status may be a long sentence, which is wrapped.
         pieces = textwrap.wrap(status, max(40, MAX_WIDTH - indent)) or [""]
         text = f"\n{' ' * indent}".join(pieces)
         console.print(Text(f"{line.ljust(indent)}{text}"), soft_wrap=True)
@@ -98,7 +98,7 @@ def _print_table(arguments: Arguments, service: Service, console: Console) -> No
         limit=arguments.limit + 1,
     )
     _print_more(arguments, len(chosen))
-    # The latest jobs are sorted, so the extra one goes before.
+    # The extra job is dropped before sorting, because only the latest jobs are wanted.
     rows = Jobs(chosen[: arguments.limit], service)
     if arguments.trials:
         rows = rows.with_trials()
@@ -131,7 +131,7 @@ def _named(chosen: str | None, names: Sequence[str]) -> list[str]:
 
 
 def _print_fitting(arguments: Arguments, rows: Jobs, columns: Sequence[str], console: Console) -> None:
-    """Print the columns that fit: those that were named, then the others in their order."""
+    """Print the named columns, and as many of the others as fit."""
     asked = {*(arguments.params or "").split(","), *(arguments.metrics or "").split(",")}
     asked |= {"name", "status", (arguments.sort or "").removeprefix("-")}
     order = list(dict.fromkeys(["name", "status", *columns, *FACTS]))

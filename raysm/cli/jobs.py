@@ -31,14 +31,14 @@ __all__ = ["await_end", "find_to_read", "run", "tell_ended"]
 
 
 def find_to_read(name: str, service: Service) -> Job:
-    """Return the job of this name, else the one of this short name that runs, else the last one of it that has ended.
+    """Find a job by its name, or by its short name: the running job, or else the latest ended one.
 
     Args:
-        name: The job's, ``digits-20260101-120000-0a1b2c3d``, or ``digits``.
-        service: Where it is.
+        name: The full name, ``digits-20260101-120000-0a1b2c3d``, or the short name, ``digits``.
+        service: The job's service.
 
     Raises:
-        JobNotFound: There is none; the message has the names that are like it.
+        JobNotFound: There is no such job; the message has similar names.
     """
     try:
         return attach(name, service)
@@ -47,45 +47,45 @@ def find_to_read(name: str, service: Service) -> Job:
 
 
 def tell_ended(name: str) -> Callable[[Job], None]:
-    """Return what says of a job that it is the last one of the short name ``name``, and has ended."""
+    """Return a function that prints that the short name ``name`` means an ended job."""
 
     def tell(job: Job) -> None:
-        # Said, since there may be a hundred of that name; to stderr, as stdout is the answer's.
+        # Many jobs may have this short name. To stderr, because stdout has the answer.
         print(f"raysm: {name} is {job.name}, the last job of that name; it has ended", file=sys.stderr)
 
     return tell
 
 
 def await_end(job: Job, console: Console, timeout_s: float | None) -> None:
-    """Wait until ``job`` has ended, and show its progress meanwhile. Ctrl-C ends the waiting, not the job.
+    """Wait until ``job`` has ended, and show its progress. Ctrl-C stops the waiting, not the job.
 
     Args:
-        job: One that has not ended.
-        console: Where to; stdout is the result's.
-        timeout_s: Seconds; 0 does not wait, None is without end.
+        job: A job that has not ended.
+        console: Where to print; stdout is for the result.
+        timeout_s: Seconds to wait; 0 does not wait, None waits without limit.
 
     Raises:
-        NotDone: It has not ended within ``timeout_s``.
+        NotDone: The job has not ended within ``timeout_s``.
     """
     still = f"{job.name} is still {job.status}"
     looks = f"raysm logs -f {job.name} shows what it writes"
     if timeout_s == 0:
         raise NotDone(f"{still}; {looks}, raysm result {job.name} waits for its result")
-    # Not monotonic: it is compared with times that other machines wrote.
+    # Not monotonic, because it is compared with times from other machines.
     begun_s = time.time()
     with Display(console) as display:
-        display.say(f"{still}: waiting for its result; {looks}; Ctrl-C leaves the job alone")
+        display.say(f"{still}: waiting for its result; {looks}; Ctrl-C stops waiting; the job keeps running")
         try:
-            # Who waits for the result sends the follow-ups, as ``Job.wait`` does.
+            # Waiting sends the follow-up jobs, as ``Job.wait`` does.
             for line in JobStream(job.chain, send=True).follow(timeout_s):
                 match events.parse(line.text):
-                    # What was before somebody asked is in the log; how far each phase is says all of it.
+                    # Earlier states are left out; the progress of each phase already includes the past.
                     case events.State(time_s=time_s) if time_s < begun_s:
                         continue
                     case events.State() | events.Progress():
                         display.line(line.host, line.text)
         except KeyboardInterrupt:
-            say_last(console, f"{job.name} goes on")
+            say_last(console, f"{job.name} keeps running")
             raise
 
 
@@ -94,7 +94,7 @@ CHANGING = ("stop", "debug")
 
 
 def run(arguments: Arguments, console: Console, service: Service | None = None) -> None:
-    """Do what ``arguments.command`` says, of ``service``; None is the one that the arguments name."""
+    """Run a command on the jobs of ``service``; None connects to that of the arguments."""
     service = service or service_to_read(arguments)
     if arguments.command == "jobs":
         # Imported here: the other commands do not need the table of experiments.
@@ -112,7 +112,7 @@ def run(arguments: Arguments, console: Console, service: Service | None = None) 
         if tuning is not None:
             run_about(arguments, tuning, console)
             return
-        # Here alone: the other commands need not load the grids' modules.
+        # Imported here, because commands that find a job do not need the modules of grids.
         from raysm.grid.local_grids import grid_names
 
         if arguments.job in grid_names():
@@ -219,6 +219,11 @@ def _debug(arguments: Arguments, job: Job, console: Console) -> None:
         return
     lines = [f"{job.name}: remote debugging is off"]
     if not arguments.off:
-        # The agent has to start, and its errors stand in a log stream of its own.
-        lines = [f"{job.name}: a shell, once its agent is up:", f"  {shell}", "Ray's dashboard:", f"  {dashboard}"]
+        # The SSM agent first starts; it logs its errors to a log stream of its own.
+        lines = [
+            f"{job.name}: a shell, once the SSM agent has started:",
+            f"  {shell}",
+            "Ray's dashboard:",
+            f"  {dashboard}",
+        ]
     console.print(Text("\n".join(lines)), soft_wrap=True)

@@ -31,14 +31,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line.
 
     Returns:
-        0 if all went well; 1 if a job, a row of a grid or a trial of a sweep failed (the best of the other trials is
-        fetched nevertheless), or the doctor found a problem; 2 if the request cannot work; 3 if the doctor found no
-        problem but could not check everything; 4 if the credentials have expired and the job keeps running; 130 after
-        Ctrl-C; 141 if the reader of stdout was gone and the job was stopped.
+        0 for success; 1 if a job, a row of a grid or a trial of a sweep failed (the result of the best other trial is
+        still fetched), or the doctor found a problem; 2 if the request is invalid; 3 if the doctor found no problem but
+        could not check everything; 4 if the credentials have expired and the job keeps running; 130 after Ctrl-C;
+        141 if the reader of stdout was gone and the job was stopped.
     """
-    # Outside of the try block: argparse reports errors itself, and exits with 2.
+    # Outside of the try block, because argparse reports errors itself and exits with 2.
     arguments = parse(sys.argv[1:] if argv is None else argv)
-    # stdout is for answers: the user sees errors even if a pipe reads stdout.
+    # On stderr, which the user sees even if a pipe reads stdout.
     errors = Console(stderr=True)
     for stream in (sys.stdout, sys.stderr):
         # The name of a file may contain bytes that are not UTF-8; they are escaped.
@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # raysm logs NAME | head
         discard_unread_output()
         return OUTPUT_CLOSED if arguments.sends_job else 0
-    # 2, as argparse has it: nothing was sent, and the same command will fail again.
+    # 2 as from argparse: nothing was sent, and the same command will fail again.
     except (InvalidRequest, InvalidConfig, MissingDependency, NoRoom) as error:
         errors.print(Text(f"raysm: {error}"), soft_wrap=True)
         return 2

@@ -5,7 +5,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console
@@ -34,7 +34,7 @@ def run_prices(arguments: Arguments, console: Console) -> None:
     """
     services = services_in(read_settings(arguments).target(role=NO_ROLE), arguments.regions)
     if arguments.refresh:
-        if _plays(services):
+        if _has_scenario_prices(services):
             raise InvalidRequest(
                 "--refresh fetches AWS's prices, but the embedded SageMaker has those of its scenario",
                 remedy="drop --refresh, or add --on aws",
@@ -43,7 +43,7 @@ def run_prices(arguments: Arguments, console: Console) -> None:
     chosen = table_of(prices_of(services), arguments.type, arguments.regions)
     if not chosen:
         what, where = arguments.type or "any type", ", ".join(arguments.regions) or "any region"
-        if _plays(services):
+        if _has_scenario_prices(services):
             remedy = "the scenario says what it costs, in its table market.usd_per_hour"
         else:
             types = sorted({name for _, name in prices_of(services).prices})
@@ -58,22 +58,24 @@ def run_prices(arguments: Arguments, console: Console) -> None:
     today = datetime.now(UTC).date()
     width = max(len(instance_type) for _, instance_type, _ in chosen)
     for region, instance_type, price in chosen:
-        line = f"{region:<16} {instance_type:<{width}} {price.usd_per_hour:>10,.4f} USD/h  {_dated(price, today)}"
-        console.print(Text(line), soft_wrap=True)
+        age = price.age_days(today)
+        old = f", {age} days old: raysm prices --refresh" if age is not None and age > OLD_DAYS else ""
+        usd = f"{price.usd_per_hour:>10,.4f} USD/h  as of {price.as_of}, version {price.version}{old}"
+        console.print(Text(f"{region:<16} {instance_type:<{width}} {usd}"), soft_wrap=True)
 
 
-def _plays(services: Iterable[Service]) -> bool:
-    """Whether they have the prices of a scenario."""
+def _has_scenario_prices(services: Iterable[Service]) -> bool:
+    """Whether the services have the prices of a scenario."""
     return any(service.connection.lists_prices for service in services)
 
 
 def table_of(table: PriceTable, instance_type: str | None, regions: list[str]) -> list[tuple[str, str, Price]]:
-    """Return region, type and price of what is asked for, the cheapest first where one type is.
+    """Return (region, type, price) of the chosen types and regions; for one type, the cheapest first.
 
     Args:
-        table: All that is known.
-        instance_type: One; None is all.
-        regions: None is all.
+        table: All known prices.
+        instance_type: Only this type; None means all.
+        regions: Only these regions; empty means all.
     """
     chosen = [
         (region, name, price)
@@ -88,7 +90,7 @@ def table_of(table: PriceTable, instance_type: str | None, regions: list[str]) -
 def _refresh(arguments: Arguments, console: Console) -> None:
     if not arguments.regions:
         raise InvalidRequest("--refresh needs the regions whose prices to fetch: --regions us-east-1,eu-west-1")
-    # Prices are AWS's, wherever jobs go: with the credentials of the configuration.
+    # Prices are fetched from AWS even if jobs run on this machine, with the configured credentials.
     profile = read_settings(arguments).table(AWS.kind).get("profile")
     service = Service(AWS(role=NO_ROLE, profile=profile))
     for region in arguments.regions:
@@ -97,12 +99,6 @@ def _refresh(arguments: Arguments, console: Console) -> None:
         if not arguments.json:
             text = f"{region}: {len(prices.usd)} types, version {prices.version} of {prices.as_of}, kept in {path}"
             console.print(Text(text), soft_wrap=True)
-
-
-def _dated(price: Price, today: date) -> str:
-    age = price.age_days(today)
-    old = f", {age} days old: raysm prices --refresh" if age is not None and age > OLD_DAYS else ""
-    return f"as of {price.as_of}, version {price.version}{old}"
 
 
 def _as_json(region: str, instance_type: str, price: Price) -> dict[str, object]:
@@ -117,16 +113,16 @@ def _as_json(region: str, instance_type: str, price: Price) -> dict[str, object]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fitting:
-    """What fits into one place."""
+    """The quota of one place, what of it is in use, and its price."""
 
     place: Place
     """Region, type and market."""
     limit: int
     """Instances that the account may have there."""
     in_use: int
-    """Of them, by the open jobs of this machine's grids; what others of the account use, nobody tells."""
+    """Instances in use by open jobs of this machine's grids; the use by others of the account is unknown."""
     price: Price | None
-    """Of an hour of one instance; None is unknown."""
+    """The hourly price of one instance; None if unknown."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -146,8 +142,8 @@ def run_quotas(arguments: Arguments, console: Console) -> None:
     """Print the quotas of some regions.
 
     Raises:
-        InvalidRequest: Nothing is listed of what is asked for.
-        ServiceError: They cannot be read.
+        InvalidRequest: No quota is listed for the chosen types and regions.
+        ServiceError: The quotas cannot be read.
     """
     target = read_settings(arguments).target(role=NO_ROLE)
     quotas: dict[Place, Quota] = {}
@@ -169,7 +165,7 @@ def run_quotas(arguments: Arguments, console: Console) -> None:
 
 
 def in_use_here() -> Counter[Place]:
-    """Return the instances that the open jobs of all grids of this machine have, by place."""
+    """Count the instances of the open jobs of all grids of this machine, by place."""
     used: Counter[Place] = Counter()
     for name in grid_names():
         with opened(name) as store:
@@ -180,13 +176,13 @@ def in_use_here() -> Counter[Place]:
 def fitting(
     quotas: Mapping[Place, Quota], in_use: Mapping[Place, int], prices: PriceTable, *, is_asked: bool = False
 ) -> list[Fitting]:
-    """Return what fits, by region, type and market.
+    """Join quotas, use and prices, sorted by region, type and market.
 
     Args:
-        quotas: As they were read.
-        in_use: By the grids of this machine.
-        prices: Those at hand.
-        is_asked: Whether the types were named: then a quota of 0 is an answer, too.
+        quotas: The quota of each place.
+        in_use: Instances in use by the grids of this machine.
+        prices: All known prices.
+        is_asked: The user named the types, so quotas of 0 are included.
     """
     return [
         Fitting(
@@ -203,7 +199,7 @@ def fitting(
 def _lines(chosen: Iterable[Fitting]) -> Iterator[str]:
     for each in chosen:
         market = "spot" if each.place.spot else "on demand"
-        used = f", {each.in_use:,} in use by grids of here" if each.in_use else ""
+        used = f", {each.in_use:,} in use by grids of this machine" if each.in_use else ""
         price = "price unknown: raysm prices --refresh"
         if each.price is not None:
             price = f"{each.price.usd_per_hour:,.4f} USD/h as of {each.price.as_of}, version {each.price.version}"

@@ -1,8 +1,7 @@
-"""The flags of a job: one table, from which the parser's arguments and the layer of chosen options both come.
+"""The flags of a job, as one table for both the parser and the options that the flags set.
 
-A flag names the option that it chooses, by its path in the request. What the flag takes (a number, one of several
-words, a name with a value) follows from the type of the option's field, which TOML files and Python use too. ``--set``
-chooses any option.
+A flag names an option by its path in the request. The type of the option's field, which TOML files and Python use too,
+decides whether the flag takes a number, one of several words, or a name with a value. ``--set`` sets any option.
 """
 
 import argparse
@@ -60,7 +59,7 @@ TIME = "TIME"
 """The metavar of a value in seconds, which may also be written as 30m or 2h."""
 
 TARGETS_OWN = "target"
-"""Stands for the table of the chosen target: ``--image`` is AWS's or this machine's."""
+"""Placeholder for the table of the chosen target: ``--image`` sets an option of AWS or of this machine."""
 
 INSTANCE = re.compile(r"algo-\d+")
 """How SageMaker names the instances of a job."""
@@ -68,7 +67,7 @@ INSTANCE = re.compile(r"algo-\d+")
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """One flag, and the option that it chooses."""
+    """One flag, and the option that it sets."""
 
     name: str
     """As typed: ``--max-runtime``."""
@@ -79,13 +78,13 @@ class Flag:
     metavar: str | None = field(default=None, kw_only=True)
     """Name of the value in ``--help``; None is derived from the name."""
     choices: Callable[[], tuple[str, ...]] | None = field(default=None, kw_only=True)
-    """Returns the allowed values, where the option's type does not say them; called as late as ``help``."""
+    """Returns the allowed values, if the option's type does not define them; called as late as ``help``."""
     takes: Any = field(default=None, kw_only=True)
     """Type of the value on the command line, if it differs from the option's."""
     action: type[argparse.Action] | None = field(default=None, kw_only=True)
-    """Takes the value; None follows from the type."""
+    """The argparse action; None derives it from the type."""
     group: str = field(default="", kw_only=True)
-    """Title in ``--help``; empty is among the command's own."""
+    """Title of its group in ``--help``; empty means the command's own options."""
 
     @property
     def text(self) -> str:
@@ -94,7 +93,7 @@ class Flag:
 
     @property
     def key(self) -> Key:
-        """The way to the option."""
+        """The path as a tuple."""
         return tuple(self.path.split("."))
 
     @property
@@ -104,7 +103,7 @@ class Flag:
 
 
 class _Names(argparse.Action):
-    """Takes names with commas between them, quoted as in a CSV, as often as the flag is given."""
+    """Collects comma-separated names, quoted as in a CSV; the flag can be repeated."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         names = next(csv.reader([values])) or [""]
@@ -112,7 +111,7 @@ class _Names(argparse.Action):
 
 
 class _On(argparse.Action):
-    """Takes ``--on``: where the job is, or the name of one of its instances."""
+    """Parses ``--on``: a target, or the name of one of the job's instances."""
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         if INSTANCE.fullmatch(values):
@@ -125,10 +124,11 @@ class _On(argparse.Action):
 
 def _describe_instance_kinds() -> str:
     default = Local().instance_kind
-    *first, last = [
-        f"{kind.summary} (default)" if kind.name == default else kind.summary for kind in INSTANCE_KINDS.values()
+    summaries = [
+        f"{kind.name}: {kind.summary}{', the default' if kind.name == default else ''}"
+        for kind in INSTANCE_KINDS.values()
     ]
-    return f"what runs an instance on this machine: {', '.join(first)}, or {last}"
+    return f"how instances run on this machine ({'; '.join(summaries)})"
 
 
 def _grouped(title: str, *flags: Flag) -> tuple[Flag, ...]:
@@ -156,7 +156,7 @@ COMMON = (
         Flag(
             "--env",
             "environment",
-            "environment variable of every instance; no secrets, DescribeTrainingJob shows it; repeatable",
+            "environment variable of every instance; not for secrets: DescribeTrainingJob shows it; repeatable",
             metavar="NAME=VALUE",
         ),
     ),
@@ -190,18 +190,28 @@ COMMON = (
             "longest run time: 90s, 30m, 2h, 1d, or seconds (default 1d)",
             metavar=TIME,
         ),
-        Flag("--max-restarts", "limits.max_restarts", "follow-up jobs once --max-runtime is over", metavar="N"),
+        Flag(
+            "--max-restarts",
+            "limits.max_restarts",
+            "maximum number of follow-up jobs after --max-runtime (default 0)",
+            metavar="N",
+        ),
         Flag("--resume", "resume", "continue with the state of the task's latest job"),
         Flag("--if-done", "if_done", "skip: return the result of an identical earlier job instead of running again"),
     ),
     *_grouped(
         JOB_GROUP,
-        Flag("--instance-type", "cluster.instance_type", "instance type, ml.c5.4xlarge; needed on AWS", metavar="TYPE"),
+        Flag(
+            "--instance-type",
+            "cluster.instance_type",
+            "instance type, for example ml.c5.4xlarge; required on AWS",
+            metavar="TYPE",
+        ),
         Flag("--spot", "limits.spot", "use spot capacity, which AWS may interrupt"),
         Flag(
             "--max-wait",
             "limits.max_wait_s",
-            "longest time to wait for spot capacity and to run, together",
+            "longest total time of waiting for spot capacity and running",
             metavar=TIME,
         ),
         Flag("--kind", "kind", "the SageMaker API that runs the job (default: training)"),
@@ -209,8 +219,13 @@ COMMON = (
         Flag(
             "--keep-alive", "cluster.keep_alive_s", "keep the instances warm this long for the next job", metavar=TIME
         ),
-        Flag("--output-uri", "output_uri", "prefix of the results: s3://bucket/prefix", metavar="URI"),
-        Flag("--checkpoint-uri", "checkpoint_uri", "prefix of the state that survives runs", metavar="URI"),
+        Flag("--output-uri", "output_uri", "S3 prefix for results: s3://bucket/prefix", metavar="URI"),
+        Flag(
+            "--checkpoint-uri",
+            "checkpoint_uri",
+            "S3 prefix for checkpoints and other state that later runs continue from",
+            metavar="URI",
+        ),
         Flag(
             "--debug",
             "security.remote_debug",
@@ -238,7 +253,7 @@ TARGET = (
     *_grouped(
         ACCOUNT_GROUP,
         Flag("--role", "target.role", "role that the job runs as", metavar="ARN"),
-        Flag("--region", "target.region", "AWS region (default: of the AWS configuration)"),
+        Flag("--region", "target.region", "AWS region (default: from the AWS configuration)"),
         Flag("--profile", "target.profile", "profile of the AWS configuration"),
         Flag("--bucket", "target.bucket", "bucket for payloads and results (default: sagemaker-REGION-ACCOUNT)"),
         Flag(
@@ -249,7 +264,7 @@ TARGET = (
         ),
     ),
 )
-"""Flags of every command that asks a service."""
+"""Flags of every command that connects to a service."""
 
 SOURCE = (
     Flag(
@@ -286,19 +301,19 @@ TRAIN = (
     Flag(
         "--workers-per-instance",
         "workload.workers_per_instance",
-        "processes on each instance (default: one per GPU; one without GPUs)",
+        "processes on each instance (default: one per GPU, or one without GPUs)",
         metavar="N",
     ),
     Flag(
         "--spawns",
         "workload.spawns",
-        "the script starts the processes of its node itself; {rank}, {world_size}, {master_addr} and {master_port} in "
-        "its arguments are replaced by the instance's",
+        "start the script once per instance; it starts its own worker processes, and {rank}, {world_size}, "
+        "{master_addr} and {master_port} in its arguments are filled in",
     ),
     Flag(
         "--worker-restarts",
         "workload.max_restarts",
-        "how often all workers are restarted after one failed (default 0)",
+        "restart all workers up to N times after one fails (default 0)",
         metavar="N",
     ),
 )
@@ -310,33 +325,33 @@ SIMILARITY = (
     Flag(
         "--queries",
         "inputs.queries.uri",
-        "compare these rows with those of MATRIX, instead of MATRIX's own",
+        "compare the rows of this matrix with those of the positional MATRIX",
         metavar="MATRIX",
     ),
-    Flag("--dtype", "workload.dtype", "type of the full matrix"),
+    Flag("--dtype", "workload.dtype", "data type of the result of --full"),
     Flag(
         "--id-column",
         "workload.id_column",
-        "column with the names of the rows, kept in the result and no feature; repeatable",
+        "column with row IDs, which is copied to the result and not used as a feature; repeatable",
         metavar="NAME",
         takes=tuple[str, ...],
     ),
     Flag(
         "--columns",
         "workload.columns",
-        "columns that are features (default: all numeric ones except ids and an index of pandas); repeatable",
+        "columns to use as features (default: all numeric ones except IDs and a pandas index); repeatable",
         metavar="NAME,NAME",
         action=_Names,
     ),
     Flag(
         "--exclude-columns",
         "workload.exclude_columns",
-        "columns that are not features; repeatable",
+        "columns not to use as features; repeatable",
         metavar="NAME,NAME",
         action=_Names,
     ),
-    Flag("--parts", "workload.parts", "files of the result, each written by one instance (default: 1)"),
-    Flag("--block-rows", "workload.block_rows", "rows of one task (default: automatic)", metavar="ROWS"),
+    Flag("--parts", "workload.parts", "number of result files, each written by one instance (default 1)"),
+    Flag("--block-rows", "workload.block_rows", "rows per task (default: automatic)", metavar="ROWS"),
 )
 
 SWEEP = (
@@ -354,13 +369,18 @@ SWEEP = (
     Flag(
         "--stop",
         "workload.stop",
-        "stop trials early that do worse than others (default: none)",
+        "stop trials early if they do worse than others (default: none)",
         choices=lambda: ("asha", "median", "pbt"),
         takes=str,
     ),
     Flag("--cpus", "workload.cpus", "CPUs of a trial (default 1)", metavar="N"),
     Flag("--gpus", "workload.gpus", "GPUs of a trial (default: one if there are any)", metavar="N"),
-    Flag("--concurrency", "workload.concurrency", "trials at a time, at most (default: as many as fit)", metavar="N"),
+    Flag(
+        "--concurrency",
+        "workload.concurrency",
+        "maximum number of concurrent trials (default: as many as fit)",
+        metavar="N",
+    ),
     Flag("--time-budget", "workload.time_budget_s", "stop all trials after this time", metavar=TIME),
     Flag("--seed", "workload.seed", "seed of the search and of the trials' random numbers", metavar="N"),
 )
@@ -375,7 +395,7 @@ WORKLOADS: Mapping[str, type[Script | TorchScript | Similarity | ScriptSweep]] =
     "tune": ScriptSweep,
     "similarity": Similarity,
 }
-"""What each command runs."""
+"""The class of workload that each command runs."""
 
 
 def add_flags(parser: Any, flags: Iterable[Flag], command: str = "") -> None:
@@ -392,7 +412,7 @@ def add_flags(parser: Any, flags: Iterable[Flag], command: str = "") -> None:
         own = {} if flag.action is None else {"action": flag.action}
         group = titled(parser, flag.group) if flag.group else parser
         group.add_argument(flag.name, help=flag.text, **(_argparse_options(hint, flag) | own))
-    # Beside the values: another command's --name may choose a metric, not the name of a task.
+    # The flags are kept beside the values, because --name means another option in another command.
     parser.set_defaults(flags=(*(parser.get_default("flags") or ()), *flags))
 
 
@@ -413,7 +433,7 @@ def _argparse_options(hint: Any, flag: Flag) -> dict[str, Any]:
     if flag.metavar == TIME:
         return {"metavar": TIME, "type": seconds}
     if hint is bool:
-        # None, not False: a flag that is not given must not override a file's true.
+        # None instead of False: a flag that is not given must not override true in a file.
         return {"action": "store_true", "default": None}
     if typing.get_origin(hint) is Literal:
         return {"choices": typing.get_args(hint)}
@@ -433,7 +453,7 @@ def add_change(command: argparse.ArgumentParser) -> None:
 
 
 def add_target(command: argparse.ArgumentParser) -> None:
-    """Add the flags that say where a job goes, or is."""
+    """Add the flags that choose the target and the account."""
     add_flags(command, TARGET)
     add_files_of_project(command)
 
@@ -459,9 +479,13 @@ def add_reading(command: argparse.ArgumentParser) -> None:
 
 
 def add_entered(command: argparse.ArgumentParser) -> None:
-    """Add the flags that say where a job is and which of its instances to enter."""
-    # --on takes an instance too, as the functions of Python do: no target has the name of one.
-    command.add_argument("--instance", metavar="HOST", help="the instance, algo-2 (default: the head)")
-    where = replace(TARGET[0], takes=str, action=_On, metavar="PLACE", help="local (default) or aws; or an instance")
+    """Add the flags that choose the target of a job, and the instance to enter."""
+    # --on takes an instance too, as in Python; no target is named like an instance.
+    command.add_argument(
+        "--instance", metavar="HOST", help="name of the instance, for example algo-2 (default: the head)"
+    )
+    where = replace(
+        TARGET[0], takes=str, action=_On, metavar="PLACE", help="local (default) or aws, or the name of an instance"
+    )
     add_flags(command, (where, *TARGET[1:]))
     add_files_of_project(command)

@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 PACKAGES_GROUP = "packages and variables"
-RECORDS_GROUP = "in the records"
+RECORDS_GROUP = "project, tags and tracking"
 LIMITS_GROUP = "limits and repetition"
 WHERE_GROUP = "where"
 FILES_GROUP = "options from files"
@@ -52,12 +52,12 @@ NUMBER = re.compile(r"-\d*\.?\d+(e-?\d+)?")
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports what is wrong with the nearest option or command, instead of the whole usage."""
+    """Reports an error in one line with the nearest option or command, instead of the whole usage."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Take what argparse takes."""
+        """Take the arguments of ``argparse.ArgumentParser``."""
         super().__init__(*args, **{"formatter_class": _Formatter} | kwargs)
-        # argparse calls the function registered for a type; its own message says "int value".
+        # Functions with a better message than argparse's "invalid int value".
         self.register("type", int, _whole)
         self.register("type", float, _number)
 
@@ -83,7 +83,7 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Refuse an unknown option before anything else is checked."""
-        # Before argparse, which would only report what is missing because of the misspelt option.
+        # Checked before argparse, which would only report what is missing because of the misspelt option.
         # A parser with subcommands does not know their options.
         if self._subparsers is None:
             before = ""
@@ -97,7 +97,7 @@ class Parser(argparse.ArgumentParser):
     def _is_unknown(self, text: str) -> bool:
         if text.startswith("--"):
             return text.partition("=")[0] not in self._option_string_actions
-        # Letters may be joined, and a single dash often means stdin.
+        # Short options may be joined (-fq), and a lone dash often means stdin.
         is_letter = len(text) > 1 and text.startswith("-") and not NUMBER.fullmatch(text)
         return is_letter and text[:2] not in self._option_string_actions
 
@@ -109,7 +109,7 @@ class Parser(argparse.ArgumentParser):
         options = self._option_string_actions
         if option.startswith("--"):
             return difflib.get_close_matches(option, options, n=1, cutoff=0.75)
-        # -name is --name with a dash too few; -n4 is -n 4.
+        # -name lacks a dash of --name; -n4 means -n 4.
         is_word = len(option) > 2 and not option[2:].isdecimal()
         words = difflib.get_close_matches(f"-{option}", options, n=1, cutoff=0.75) if is_word else []
         habits = [name for name in options if name == HABITS.get(option[:2])]
@@ -120,7 +120,7 @@ class Parser(argparse.ArgumentParser):
         near = self._near(option)
         if not self.get_default("is_scripted"):
             return f"there is no option {option}" + (f"; did you mean {near[0]}?" if near else "")
-        # The script's first: a missing -- is more common than a typing error.
+        # First the hint about the script: a missing -- is more common than a misspelt option.
         moved = self._moved_behind(args)
         behind = (
             f"if it is the script's: {moved}"
@@ -150,15 +150,15 @@ class Parser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         choices = [] if action.choices is None else [str(choice) for choice in action.choices]
         near = [] if value in choices else difflib.get_close_matches(str(value), choices, n=2)
-        # Without a near one argparse lists them all.
+        # If none is near, argparse lists all choices.
         if near:
             meant = " or ".join(map(repr, near))
             raise argparse.ArgumentError(action, f"invalid choice: {value!r}; did you mean {meant}?")
         super()._check_value(action, value)
 
     def error(self, message: str) -> NoReturn:
-        """Exit with status 2, one line and the way to the help."""
-        self.exit(2, f"{self.prog}: {message}\n{self.prog} --help lists what it takes\n")
+        """Exit with status 2; print the error on one line, and how to get help."""
+        self.exit(2, f"{self.prog}: {message}\n{self.prog} --help shows the usage\n")
 
 
 class _Formatter(argparse.HelpFormatter):
@@ -189,7 +189,7 @@ def add_command(
     is_scripted: bool = False,
     sends_job: bool = False,
 ) -> argparse.ArgumentParser:
-    """Add a command to ``raysm``; its parser also reports what is found wrong after parsing.
+    """Add a command to ``raysm``; ``refuse`` of its parser also reports errors found after parsing.
 
     Args:
         commands: The subparsers of ``raysm``.
@@ -197,8 +197,8 @@ def add_command(
         text: What it does, as a sentence without capital letter and full stop.
         run: ``module:function`` that runs it, imported only then, so that ``raysm --help`` is fast.
         usage: The usage line; None is derived from the arguments.
-        is_scripted: Whether arguments behind ``--`` go to the user's script or command.
-        sends_job: Whether it sends a job, which Ctrl-C stops.
+        is_scripted: Pass the arguments after ``--`` to the user's script or command.
+        sends_job: The command sends a job, which Ctrl-C stops.
     """
     parser: argparse.ArgumentParser = commands.add_parser(
         name, help=text, description=text[0].upper() + text[1:] + ".", usage=usage, allow_abbrev=False

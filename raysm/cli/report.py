@@ -1,4 +1,4 @@
-"""What a person sees of a result: files, how to read them, time, money and metrics."""
+"""Print a result: its files, how to read them, time, cost and metrics."""
 
 import json
 import os
@@ -26,12 +26,12 @@ from raysm.request.workload import Workload, built_in_kind
 __all__ = ["described", "brought", "print_metrics", "print_result"]
 
 SHOWN = 3
-"""Files of a script's result that are named; of more, the number is."""
+"""The maximum number of files of a script's result that are named; the others are counted."""
 
 
 def brought(job: Job, output: Path | None, console: Console) -> Any:
-    """Return a job's result, brought to ``output`` where one is named; say so where it took another one's place."""
-    # Asked now: the result that comes takes its place.
+    """Fetch a job's result, to ``output`` if given; print a line if it replaced the result of another job."""
+    # Read before the new result replaces it.
     earlier = None if output is None else earlier_result(output)
     result = job.result(to=output)
     if earlier is not None and earlier.job != job.name:
@@ -40,7 +40,7 @@ def brought(job: Job, output: Path | None, console: Console) -> Any:
 
 
 def described(job: Job) -> dict[str, Any]:
-    """Return what is known of a job as JSON values."""
+    """Return a job's description and cost as JSON values."""
     description, bill = job.describe(), job.cost()
     return {
         "name": description.name,
@@ -72,15 +72,15 @@ def print_result(
     times: Times | None = None,
     bill: Bill | None = None,
 ) -> None:
-    """Print a result: of a workload, the folder of a job of others, the value of a function, or nothing.
+    """Print a result: files of a workload, the folder of a job that raysm did not send, or a function's value.
 
     Args:
-        console: Where to.
-        result: What ``Job.result`` returned.
-        workload: Kind of the job's workload, empty where it is a job of others.
+        console: Where to print.
+        result: The value of ``Job.result``.
+        workload: Kind of the job's workload; empty if raysm did not send the job.
         as_json: Print JSON.
-        times: Where the time went that the user waited; None where the command only fetched the result.
-        bill: What the job has cost; None where nobody is billed for it.
+        times: How long each part took; None if the command only fetched the result.
+        bill: The cost of the job; None if it was free.
     """
     if as_json:
         print(json.dumps(_json(result) | ({} if bill is None else {"cost": bill.as_dict()}), indent=1))
@@ -94,8 +94,7 @@ def print_result(
                 console.print(Text(f"\n{result.view}\n"), soft_wrap=True)
         case _:
             done = f"completed in {_shares(times, {})}" if times else "completed"
-            # The kind is known by a tag that anybody may have written: one that is none of raysm's is not imported
-            # for it.
+            # Only built-in kinds: the tag may have been written by others, and must not cause an import.
             console.print(Text(done + _what_remains(result, built_in_kind(workload))), soft_wrap=True)
     for label, text in [] if bill is None else costs.lines(bill):
         console.print(Text(f"{label:<8} {text}"), soft_wrap=True)
@@ -104,8 +103,8 @@ def print_result(
 def _what_remains(result: Any, kind: type[Workload] | None) -> str:
     match result:
         case Path():
-            return f"; what it left is in {_shown(result)}/"
-        # None is a value too, where the kind returns one.
+            return f"; its files are in {_shown(result)}/"
+        # None may also be the value of a function.
         case None if kind is None:
             return ""
         case None if kind is not None and not kind.returns_value:
@@ -136,7 +135,7 @@ def _shares(times: Times | None, phases_s: Mapping[str, float]) -> str:
 
 
 def _shown(path: Path) -> str:
-    """Return the path as it is shortest from here."""
+    """Return the shorter one of the absolute and the relative path."""
     return min(str(path), os.path.relpath(path), key=len)
 
 
@@ -146,27 +145,27 @@ def _json(result: Any) -> dict[str, Any]:
             return {"path": str(result.path), "manifest": to_json(result.manifest)}
         case Path():
             return {"path": str(result)}
-    # A function may return what JSON has no form for.
+    # The value of a function may not fit into JSON.
     return {"value": repr(result)}
 
 
 HOW = (
-    "a script or function reports one by raysm.report(loss=0.5), a training loop by training.report(loss=0.5); "
-    "raysm.submit(metrics=[raysm.MetricDefinition(name, regex)]) lets the service find those that it prints itself"
+    "report metrics by raysm.report(loss=0.5), or in a training loop by training.report(loss=0.5); "
+    "raysm.submit(metrics=[raysm.MetricDefinition(name, regex)]) extracts metrics from printed lines"
 )
 
 TELEMETRY = (
-    "in a training each instance tells every few seconds how busy its CPUs, memory, network, disks and GPUs are; in "
-    "every other job only its peak memory, when it ends; and in a job that raysm did not send nothing"
+    "in trainings, each instance reports its use of CPUs, memory, network, disks and GPUs every few seconds; in other "
+    "jobs of raysm, only its peak memory at the end; other jobs report nothing"
 )
 
 
 def print_metrics(arguments: Arguments, job: Job, console: Console) -> None:
-    """Print the metrics of a job: its own, or those of its instances where that is asked for.
+    """Print the metrics of a job, or with ``--telemetry`` those of its instances.
 
-    As JSON they are all, unless fewer are asked for.
+    JSON has both by default.
     """
-    # Read once, and whole: where nothing is chosen, the message says what there is instead.
+    # All are read, because the message for an empty choice names the others.
     everything = job.metrics()
     if arguments.telemetry:
         chosen = everything.of_instances()
@@ -186,7 +185,7 @@ def print_metrics(arguments: Arguments, job: Job, console: Console) -> None:
 
 
 def _steps(metrics: Metrics) -> list[str]:
-    """Return a row for each step; of values without one, a row for each moment."""
+    """Return a row for each step, and for each time at which values without a step were reported."""
     rows = metrics.rows()
     columns = metrics.names
     has_steps, has_times = any(row[0] is not None for row in rows), any(row[0] is None for row in rows)
@@ -199,7 +198,7 @@ def _steps(metrics: Metrics) -> list[str]:
 
 
 def _instances(metrics: Metrics) -> list[str]:
-    """Return a row for each instance and name: there may be a value every few seconds."""
+    """Return a summary row for each instance and metric, which may have a value every few seconds."""
     values: dict[tuple[str, str], list[float]] = {}
     for metric in metrics:
         values.setdefault((metric.host, metric.name), []).append(metric.value)
@@ -211,8 +210,8 @@ def _instances(metrics: Metrics) -> list[str]:
 
 
 def _aligned(table: list[list[str]]) -> list[str]:
-    """Return the rows as text; whole, however wide: it may be read by a program."""
-    # Not rich's Table, which cuts what is wider than the terminal.
+    """Return the rows as aligned text."""
+    # Not with rich's Table, which truncates wide rows; programs may read the output.
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in table]
 

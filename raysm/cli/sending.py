@@ -1,4 +1,4 @@
-"""The commands that send a job: prepare, send, follow, and bring the result."""
+"""The commands that send a job: prepare it, send it, follow it and fetch its result."""
 
 import contextlib
 import json
@@ -51,15 +51,15 @@ __all__ = [
     "send",
 ]
 
-MOST_PER_CORE = 4
-"""Emulated instances mostly wait, so a few share a core well; beyond that their starts wait for each other."""
+MAX_PER_CORE = 4
+"""A core can start a few emulated instances, which mostly wait; with more, their starts delay each other."""
 
 
 def cluster(settings: Settings) -> Cluster:
-    """Return the instances that are asked for.
+    """Return the requested cluster.
 
     Raises:
-        InvalidRequest: AWS without a type, or a number that cannot be.
+        InvalidRequest: An instance type is missing on AWS, or the number of instances is invalid.
     """
     is_typed = any(("cluster", name) in settings for name in ("instance_type", "groups"))
     if settings.on.names_own_types and not is_typed:
@@ -68,26 +68,26 @@ def cluster(settings: Settings) -> Cluster:
 
 
 def prepared(settings: Settings) -> Prepared:
-    """Build the job that was asked for; nothing is sent.
+    """Build and check the requested job without sending it.
 
     Raises:
-        InvalidRequest: What was asked for cannot be; the message says what, the value and the remedy.
+        InvalidRequest: An option is invalid; the message has the value and the remedy.
     """
     where = settings.target()
     workload = settings.workload()
-    # For what it refuses alone: that AWS needs a type is said by the name of the flag.
+    # Called only for its check: its message names the flag.
     cluster(settings)
     options = options_of(settings)
-    # Whether a finished job will do is asked by the command itself, which says so.
+    # ``run`` looks for a finished job itself, to print that nothing was started.
     options.pop("if_done", None)
     return prepare(workload, on=where, **options)
 
 
 def options_of(settings: Settings) -> dict[str, Any]:
-    """Return the options of a job, with the packages that files of requirements and wheels name.
+    """Return the options of a job; requirement files and wheels are replaced by the packages that they name.
 
     Raises:
-        InvalidRequest: A file cannot be read, or names what cannot be installed.
+        InvalidRequest: A file cannot be read, or has a line that is not a package.
     """
     options = settings.options()
     if options.get("wheels") or options.get("requirements"):
@@ -96,14 +96,14 @@ def options_of(settings: Settings) -> dict[str, Any]:
 
 
 def crowding(ready: Prepared, cores: int) -> str | None:
-    """Return a warning where the instances of a job are far more than this machine can carry; else None.
+    """Return a warning if a job has far more instances than this machine can run well, else None.
 
     Args:
         ready: The job.
-        cores: Of this machine.
+        cores: The number of cores of this machine.
     """
     count = ready.request.cluster.size
-    if ready.service.target.is_billed or count <= MOST_PER_CORE * cores:
+    if ready.service.target.is_billed or count <= MAX_PER_CORE * cores:
         return None
     return (
         f"{count} instances share the {cores} core{'s' if cores > 1 else ''} of this machine, and each of them starts "
@@ -112,7 +112,7 @@ def crowding(ready: Prepared, cores: int) -> str | None:
 
 
 def facts(ready: Prepared) -> list[tuple[str, str, str]]:
-    """Return what a person should know of a job that was not asked for: the verb, the label, and the fact of each."""
+    """Return what raysm chose for the job and what it costs, as (verb, label, fact): image, source, price."""
     rows = [("run in", "image", ready.image)]
     if ready.source is not None:
         rows.append(("send", "sent", ready.source.summary))
@@ -122,56 +122,56 @@ def facts(ready: Prepared) -> list[tuple[str, str, str]]:
 
 
 def as_request(ready: Prepared, settings: Settings) -> dict[str, Any]:
-    """Return a prepared job as ``--request`` takes it: every option, also those that nobody chose.
+    """Return a prepared job in the form of ``--request``, with all options including defaults.
 
-    The inputs are those that were named, not where they will be uploaded to, and paths are absolute.
+    Inputs are the given paths and not their places in the bucket. Paths are absolute.
     """
     options = settings.options()
-    # The job's own name has its time in it: given back, that would become part of the task's.
+    # Without ``name=ready.task`` the job's name, which contains a time, would become the name of the next task.
     request = replace(ready.request, name=ready.task, inputs=options.get("inputs", {}))
     kind = settings.on.kind
     where = {name: item for name, item in to_json(ready.service.target).items() if name != "kind"}
-    # These are no fields of a JobRequest.
+    # These options are not fields of a JobRequest.
     beside = {name: options.get(name, default_of(name)) for name in ("wheels", "if_done", "resume")}
     return absolute({"on": kind, kind: where} | to_json(beside) | to_json(request), Path.cwd())
 
 
 def _requirements(named: Sequence[str], wheels: Sequence[str]) -> list[str]:
-    """Return what pip is asked for: what was named, what the lines of files name, and the wheels that travel."""
+    """Return all requirements for pip: named packages, lines of requirement files, and uploaded wheels."""
     listed = [line for name in named for line in (_lines(Path(name)) if name.endswith(".txt") else [name])]
     return list(dict.fromkeys([*listed, *map(_requirement, wheels)]))
 
 
 def _lines(file: Path) -> list[str]:
-    """Return the requirements that a requirements.txt names."""
+    """Return the requirements in a requirements.txt."""
     try:
-        # As pip reads it: a # inside a word, as in a URL's fragment, begins no comment.
+        # As in pip: a # inside a word, such as the fragment of a URL, does not begin a comment.
         lines = [re.sub(r"(^|\s)#.*", "", line).strip() for line in file.read_text(encoding="utf-8-sig").splitlines()]
     except OSError as error:
         raise InvalidRequest(f"--requirement {file} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        # What pip freeze > FILE leaves in some shells of Windows.
+        # Some shells of Windows write UTF-16 for pip freeze > FILE.
         raise InvalidRequest(f"--requirement {file} is not UTF-8: {error}; save it as UTF-8") from error
     for line in lines:
-        # What -r would name does not travel, and the options of pip in an instance are raysm's.
+        # A file named by -r would not be uploaded, and raysm sets the options of pip in an instance.
         if line.startswith("-"):
-            # An index of a team's own often has what opens it in its address.
+            # The URL of a private index often contains credentials.
             shown = without_credentials(line)
             raise InvalidRequest(f"--requirement {file}: {shown!r} is an option of pip, not a package; name packages")
     return [line for line in lines if line]
 
 
 def _requirement(wheel: str) -> str:
-    """Return the requirement that a wheel's file name fulfils: pip installs no wheel that is not asked for."""
+    """Return the requirement NAME==VERSION of a wheel: pip installs only wheels that a requirement names."""
     parts = Path(wheel).name.removesuffix(".whl").split("-")
-    # Five parts, or six where a build number stands behind the version.
+    # Five parts, or six with a build number after the version.
     if not wheel.endswith(".whl") or len(parts) not in (5, 6):
         raise InvalidRequest(f"--wheel takes a file NAME-VERSION-PYTHON-ABI-PLATFORM.whl, got {wheel!r}")
     return f"{parts[0]}=={parts[1]}"
 
 
 def check_timeout(timeout_s: float | None) -> None:
-    """Refuse a wait of less than no time.
+    """Check that a timeout is not negative.
 
     Raises:
         InvalidRequest: ``timeout_s`` is below 0.
@@ -181,19 +181,19 @@ def check_timeout(timeout_s: float | None) -> None:
 
 
 def check_output(output: Path) -> None:
-    """Refuse, before anything is computed, a folder into which the result could not be brought.
+    """Check, before anything is computed, that a result can be copied into a folder.
 
     Raises:
-        InvalidRequest: ``output`` is a file, cannot be written, or holds something that is no result.
+        InvalidRequest: ``output`` is a file, cannot be written, or contains something other than a result.
     """
     check_folder(output)
     try:
-        # Made and written to, not asked about: to root every folder looks writable.
+        # Try to write, because os.access reports every folder as writable to root.
         missing = [folder for folder in (output, *output.absolute().parents) if not folder.exists()]
         output.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=output):
             pass
-        # A command that is refused after this leaves no empty folder behind.
+        # If the command fails later, no empty folder is left.
         for folder in missing:
             folder.rmdir()
     except OSError as error:
@@ -222,22 +222,22 @@ def follow(job: Job, display: Display, first: Sequence[str] = ()) -> None:
     A closed stdout counts as Ctrl-C: the reader of a pipe has gone.
 
     Args:
-        job: One that runs.
-        display: Where its lines go.
-        first: Lines of raysm's own, before those of the job.
+        job: A running job.
+        display: Shows its lines.
+        first: Lines to print before those of the job.
 
     Raises:
-        KeyboardInterrupt: The user interrupted it; a job of this machine has been stopped by then.
-        BrokenPipeError: stdout was closed; a job of this machine has been stopped by then.
+        KeyboardInterrupt: The user interrupted it; a job of this machine has been stopped.
+        BrokenPipeError: stdout was closed; a job of this machine has been stopped.
     """
     with interruptible() as interrupts:
         try:
             for text in first:
                 display.say(text)
-            with reasons_told(job, display.say) as hear:
+            with reasons_told(job, display.say) as on_line:
                 for line in job.lines(follow=True):
-                    hear(line.text)
-                    # Between two lines: a console that is interrupted while it writes would write the same once more.
+                    on_line(line.text)
+                    # An interrupt waits for the end of the line: an interrupted console would print it again.
                     with interrupts.held():
                         display.line(line.host, line.text)
         except (KeyboardInterrupt, BrokenPipeError):
@@ -246,9 +246,9 @@ def follow(job: Job, display: Display, first: Sequence[str] = ()) -> None:
 
 
 def end_showing(job: Job, console: rich.console.Console) -> None:
-    """Stop a job of this machine and wait for its end; of a job on AWS, say that it goes on."""
+    """Stop a job of this machine and wait for its end; if the job runs on AWS, print that it keeps running."""
     if job.service.target.is_billed:
-        text = f"{job.name} goes on: raysm logs -f {job.name} --on aws …, or raysm stop {job.name} --on aws …"
+        text = f"{job.name} keeps running: raysm logs -f {job.name} --on aws …, or raysm stop {job.name} --on aws …"
         say_last(console, text)
         return
     say_last(console, f"stopping {job.name}: it has time to save its work; Ctrl-C again stops waiting for its end")
@@ -256,33 +256,32 @@ def end_showing(job: Job, console: rich.console.Console) -> None:
 
 
 def run(arguments: Arguments, console: rich.console.Console) -> int | None:
-    """Send the job that ``arguments`` ask for, or say what it would be; return 1 if trials of a sweep failed."""
-    # From here on, so that the time which is told is what its user has waited.
+    """Send the requested job and follow it, or print it with ``--dry-run``; return 1 if trials of a sweep failed."""
+    # Started here, because the printed time is the time that the user waited.
     times = Times(started_s=time.time())
     if arguments.output is not None:
         check_output(arguments.output)
-    # Flags, project file and request in one: what applies is read once.
-    with Silence(_say_aside, lambda: "waiting: reading the options and the inputs"):
+    with Silence(_print_to_stderr, lambda: "waiting: reading the options and the inputs"):
         settings = read_settings(arguments)
         ready = prepared(settings)
     if arguments.output is not None:
-        # Again, now that the task is known: the result of another one must stay.
+        # Checked again now that the job's name is known: the result of another task must not be replaced.
         check_folder(arguments.output, ready.request.name)
     warning = crowding(ready, os.cpu_count() or 1)
     if warning is not None:
-        # To stderr, since --json has nothing but its document on stdout.
+        # To stderr, because --json prints only its document on stdout.
         print(f"raysm: {warning}", file=sys.stderr)
     if arguments.dry_run:
-        # The request can be given back by --request; the plan is what the service would be sent.
+        # --request accepts the printed request; the plan is the API call.
         print(json.dumps(as_request(ready, settings), indent=1) if arguments.json else ready.plan.json())
         for verb, _, fact in facts(ready):
             print(f"would {verb} {fact}", file=sys.stderr)
         return None
-    # Asked here, and not left to send(): the display then says that nothing was started.
+    # Looked up here instead of in send(), so that the display can say that nothing was started.
     done = ready.finished() if settings.options().get("if_done") == "skip" else None
-    # stdout is for the result alone where a program reads it.
+    # With --json, stdout has only the result.
     shown = Console(stderr=True) if arguments.json else console
-    with Silence(_say_aside, lambda: _before_creation(ready)):
+    with Silence(_print_to_stderr, lambda: _before_creation(ready)):
         job = done or send(ready, shown)
     times.sent_s = time.time()
     lines = [] if done is not None else [f"{label} {fact}" for _, label, fact in facts(ready)]
@@ -299,13 +298,13 @@ def run(arguments: Arguments, console: rich.console.Console) -> int | None:
             follow(job, display, (f"job {job.name}", *lines))
     times.formed_s, times.done_s, times.is_billed = display.formed_s, display.done_s, job.service.target.is_billed
     try:
-        with Silence(_say_aside, lambda: "waiting: bringing the result"):
+        with Silence(_print_to_stderr, lambda: "waiting: bringing the result"):
             result = brought(job, arguments.output, shown)
     except JobFailed as error:
         traceback = error.remote_traceback.splitlines()
         if arguments.json or not traceback or not display.has_shown(traceback):
             raise
-        # It stands above, where it came up.
+        # The display has already shown the traceback.
         raise RaysmError(error.headline) from error
     times.ended_s, times.described = time.time(), job.describe()
     print_result(
@@ -319,13 +318,12 @@ def run(arguments: Arguments, console: rich.console.Console) -> int | None:
     return int(bool(result.trials.failed)) if isinstance(result, SweepResult) else None
 
 
-def _say_aside(text: str) -> None:
-    # To stderr: stdout is for answers.
+def _print_to_stderr(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
 def _before_creation(ready: Prepared) -> str:
-    """Return what is being waited for until the service has the job."""
+    """Return what the user waits for until the service has created the job."""
     service = ready.service
     if not service.target.is_billed and answering(service.home) is None:
         return "waiting: the embedded SageMaker of this machine starts"

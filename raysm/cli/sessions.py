@@ -30,7 +30,7 @@ __all__ = ["Prompt", "chosen", "run"]
 Read = Callable[[str], str]
 
 NOT_OF_A_SESSION = ("if_done", "resume")
-"""Options of a job that has a result, and a state that survives it."""
+"""Options of jobs that do not apply to sessions, which have neither result nor saved state."""
 
 
 def run(arguments: Arguments, console: Console, service: Service | None = None) -> int:
@@ -39,7 +39,7 @@ def run(arguments: Arguments, console: Console, service: Service | None = None) 
     Args:
         arguments: The parsed command line.
         console: Where to print.
-        service: Where sessions are; None is what the arguments name.
+        service: The service of the sessions; None connects to that of the arguments.
     """
     if arguments.command == "exec":
         return _exec(arguments, service or service_to_read(arguments))
@@ -65,22 +65,22 @@ def _start(arguments: Arguments, console: Console, service: Service | None) -> N
                 progress.print(Text(text), soft_wrap=True)
 
     session.start(show)
-    _tell(session, arguments, console)
+    _print_state(session, arguments, console)
     if not arguments.json:
         job = session.job
         _print_row(console, "dashboard", job.service.target.way_to_dashboard(job.name))
-        # What was told is the end with this command as a client, which it is no more in a moment.
+        # The state above counts this command as a client, which is about to detach.
         _print_row(console, *detached(session.name, session.limits.idle_timeout_detached_s))
     session.detach()
 
 
 def chosen(arguments: Arguments, settings: Settings) -> dict[str, Any]:
-    """Return what a session is begun with.
+    """Return the options of a new session.
 
     Raises:
-        InvalidRequest: What was asked for cannot be.
+        InvalidRequest: An option is invalid.
     """
-    # For what it refuses alone: that AWS needs a type is said by the name of the flag.
+    # Called only for its check: its message names the flag.
     cluster(settings)
     options = {name: value for name, value in options_of(settings).items() if name not in NOT_OF_A_SESSION}
     limits = {
@@ -92,7 +92,7 @@ def chosen(arguments: Arguments, settings: Settings) -> dict[str, Any]:
     return options | {name: value for name, value in limits.items() if value is not None}
 
 
-def _tell(session: Session, arguments: Arguments, console: Console) -> None:
+def _print_state(session: Session, arguments: Arguments, console: Console) -> None:
     state = session.state
     if arguments.json:
         print(json.dumps({"name": session.name} | to_json(state), indent=1))
@@ -128,7 +128,7 @@ def _keep(arguments: Arguments, console: Console, service: Service | None) -> No
     session = _opened(arguments, service)
     try:
         session.keep(arguments.time / 60)
-        _tell(session, arguments, console)
+        _print_state(session, arguments, console)
     finally:
         session.detach()
 
@@ -146,23 +146,23 @@ def _close(arguments: Arguments, console: Console, service: Service | None) -> N
 def _attach(arguments: Arguments, console: Console, service: Service | None) -> None:
     session = _opened(arguments, service)
     try:
-        _tell(session, arguments, console)
+        _print_state(session, arguments, console)
         if not arguments.json:
-            console.print("Python of the session; Ctrl-D leaves it, and the session goes on", style="dim")
+            console.print("Python prompt of the session; Ctrl-D leaves it, and the session keeps running", style="dim")
             Prompt(session).live()
     finally:
         session.detach()
 
 
 class Prompt:
-    """Reads lines of Python here, and runs them there."""
+    """A prompt that reads lines of Python here and runs them in the session."""
 
     def __init__(self, session: Session, read: Read = input) -> None:
-        """Read by ``read``, which raises EOFError at the end."""
+        """Read lines with ``read``, which raises EOFError at the end."""
         self._session, self._read = session, read
 
     def live(self) -> None:
-        """Run what is read, until its end; Ctrl-C interrupts what runs, or drops what was typed."""
+        """Run the input until its end; Ctrl-C interrupts the running code, or drops the typed lines."""
         lines: list[str] = []
         while True:
             try:
@@ -170,7 +170,7 @@ class Prompt:
                 source = "\n".join(lines)
                 if self._is_whole(source):
                     lines = []
-                    _told(self._session, source, "", ())
+                    _run_source(self._session, source, "", ())
             except EOFError:
                 return
             except KeyboardInterrupt:
@@ -180,10 +180,10 @@ class Prompt:
     @staticmethod
     def _is_whole(source: str) -> bool:
         try:
-            # As a terminal's Python has it: a block ends with an empty line.
+            # As in Python's own prompt, a block ends with an empty line.
             return code.compile_command(source, symbol="single") is not None
         except (SyntaxError, ValueError, OverflowError):
-            return True  # the session says what is wrong with it
+            return True  # the session reports the error
 
 
 def _exec(arguments: Arguments, service: Service) -> int:
@@ -194,16 +194,16 @@ def _exec(arguments: Arguments, service: Service) -> int:
         raise InvalidRequest(f"the file {arguments.file!r} cannot be read: {error}") from error
     session = Session.attach(arguments.name, service)
     try:
-        return _told(session, source, path.name, arguments.script_args)
+        return _run_source(session, source, path.name, arguments.script_args)
     finally:
         session.detach()
 
 
-def _told(session: Session, source: str, filename: str, args: tuple[str, ...]) -> int:
-    """Run source; show its value or, as Python would, its traceback; return the exit code."""
+def _run_source(session: Session, source: str, filename: str, args: tuple[str, ...]) -> int:
+    """Run source; print its value or, as Python does, its traceback; return the exit code."""
     try:
         shown = session.exec(source, args=args, filename=filename)
-    except Exception as error:  # whatever the user's code raises
+    except Exception as error:  # any error of the user's code
         notes = getattr(error, "__notes__", None) or [f"{type(error).__name__}: {error}"]
         print(*notes, sep="\n", file=sys.stderr)
         return 1

@@ -24,10 +24,10 @@ __all__ = ["run", "run_about", "teller"]
 
 
 def run(arguments: Arguments, console: Console) -> int | None:
-    """Send the tuning job that ``arguments`` ask for, or say what it would be; return 1 if one of its trials failed.
+    """Send the requested tuning job and follow it, or print it with ``--dry-run``; return 1 if a trial failed.
 
     Raises:
-        InvalidRequest: What is asked for cannot be; nothing was sent.
+        InvalidRequest: An option is invalid; nothing was sent.
         JobFailed: The tuning job has failed.
     """
     if arguments.output is not None:
@@ -36,7 +36,7 @@ def run(arguments: Arguments, console: Console) -> int | None:
     _check(settings)
     options = TuningOptions(parallel=arguments.parallel, parents=tuple(arguments.parent))
     ready = prepare_tuning(prepared(settings), options)
-    # Again, now that the task is known: the result of another one must stay.
+    # Checked again now that the job's name is known: the result of another task must not be replaced.
     if arguments.output is not None:
         check_folder(arguments.output, ready.job.request.name)
     if arguments.dry_run:
@@ -48,13 +48,13 @@ def run(arguments: Arguments, console: Console) -> int | None:
     if arguments.detach:
         print(json.dumps({"tuning": tuning.name}) if arguments.json else tuning.name)
         return None
-    # stdout is for the result alone where a program reads it.
+    # With --json, stdout has only the result.
     shown = Console(stderr=True) if arguments.json else console
     sweep = ready.sweep
     _say(f"tuning job {tuning.name}, {arguments.parallel} at a time", shown)
     _say(sweep.plan, shown)
     _follow(tuning, shown)
-    # Before the table is printed: of a tuning job that has failed its reason is the answer.
+    # Before the table is printed, because this raises if the tuning job failed.
     best = tuning.best
     result = brought(best, arguments.output, shown)
     trials = tuning.trials
@@ -68,22 +68,22 @@ def run(arguments: Arguments, console: Console) -> int | None:
 
 
 def _check(settings: Settings) -> None:
-    """Refuse what a job has and a tuning job has not, and what would be dropped without a word."""
+    """Check that no option is set that only jobs have, and that would be ignored silently."""
     for name, flag in (("if_done", "--if-done skip"), ("resume", "--resume")):
         if settings.options().get(name) not in (None, False, "run"):
             raise InvalidRequest(
-                f"{flag} is of jobs: a tuning job is always a new one; let it learn from an earlier one, --parent NAME"
+                f"{flag} is for jobs: a tuning job is always new; to learn from an earlier one, add --parent NAME"
             )
 
 
 def _follow(tuning: Tuning, console: Console) -> None:
-    """Show each trial as it ends. On this machine Ctrl-C stops the tuning job; on AWS it only ends the showing."""
+    """Print each trial when it ends. On this machine Ctrl-C stops the tuning job; on AWS it only ends the display."""
     with interruptible():
         try:
             tuning.wait(ended=teller(tuning, console))
         except (KeyboardInterrupt, BrokenPipeError):
             if tuning.is_billed:
-                say_last(console, f"{tuning.name} goes on; raysm stop {tuning.name} ends it")
+                say_last(console, f"{tuning.name} keeps running; raysm stop {tuning.name} stops it")
             else:
                 say_last(console, f"stopping {tuning.name}: its running trials have time to save their work")
                 tuning.stop()
@@ -91,13 +91,13 @@ def _follow(tuning: Tuning, console: Console) -> None:
 
 
 def teller(tuning: Tuning, console: Console) -> Callable[[Trial], None]:
-    """Return what says of a trial how it ended."""
+    """Return a function that prints how a trial ended."""
 
     def tell(trial: Trial) -> None:
         params = ", ".join(f"{name}={value}" for name, value in trial.params.items())
         # A trial that failed before its first report has none.
         value = "" if trial.value is None else f", {tuning.metric} {trial.value:g}"
-        # The first line alone: a traceback stands in the trial's own log.
+        # Only the first line: the trial's own log has the traceback.
         why = f": {trial.reason.splitlines()[0]}" if trial.reason else ""
         _say(f"trial {trial.number} {trial.status}{value} ({params}), {trial.host}{why}", console)
 
@@ -109,17 +109,17 @@ def _say(text: str, console: Console) -> None:
 
 
 def run_about(arguments: Arguments, tuning: Tuning, console: Console) -> None:
-    """Do what ``arguments.command`` says of a tuning job.
+    """Run ``raysm status``, ``stop`` or ``result`` for a tuning job.
 
     Raises:
-        InvalidRequest: It is asked of jobs alone.
+        InvalidRequest: The command is only for jobs.
     """
     verbs = {"status": _status, "stop": _stop, "result": _result}
     verb = verbs.get(arguments.command)
     if verb is None:
         raise InvalidRequest(
-            f"{tuning.name} is a tuning job, and raysm {arguments.command} is of jobs: raysm status {tuning.name} "
-            "lists its trials, each of which is one"
+            f"{tuning.name} is a tuning job, and raysm {arguments.command} is for jobs: raysm status {tuning.name} "
+            "lists its trials, each of which is a job"
         )
     verb(arguments, tuning, console)
 
@@ -135,12 +135,12 @@ def _status(arguments: Arguments, tuning: Tuning, console: Console) -> None:
     best = state["best"]
     if best is not None:
         direction = "lowest" if tuning.mode == "min" else "highest"
-        text = f"best     {best}, {direction} {tuning.metric}; raysm result {tuning.name} brings what it left"
+        text = f"best     {best}, {direction} {tuning.metric}; raysm result {tuning.name} fetches its result"
         console.print(Text(text), soft_wrap=True)
 
 
 def _stop(arguments: Arguments, tuning: Tuning, console: Console) -> None:
-    # As of a job: what has ended is not asked to, and who asks is told how it ended.
+    # As for a job that has ended: only print how it ended.
     if not tuning.done():
         tuning.stop()
     status = tuning.wait()

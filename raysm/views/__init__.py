@@ -1,1 +1,1 @@
-"""What people look at: plots, tables and cards of jobs, and loops over their events; never the reverse."""
+"""Plots, tables, cards and pages of jobs and grids, for notebooks and browsers."""

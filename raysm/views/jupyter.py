@@ -21,9 +21,9 @@ POLICY = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; object-s
 
 
 class RemoteJupyter:
-    """JupyterLab on a session's head, until ``close``; a context manager. Its kernels live as long as the session.
+    """JupyterLab on a session's head, served here until ``close``; its kernels live as long as the session.
 
-    Keep the address secret: it gives the same access as the session's owner has.
+    Use it as a context manager. Keep the address secret: it gives the same access as the session's owner has.
     """
 
     def __init__(self, server: LocalServer, seen: Seen, name: str) -> None:
@@ -32,11 +32,11 @@ class RemoteJupyter:
 
     @property
     def url(self) -> str:
-        """The address for a browser of this machine; in a notebook with jupyter-server-proxy, below its server's."""
+        """The address for a browser of this machine; with jupyter-server-proxy, a path of the notebook's server."""
         return f"{self._seen.url}lab"
 
     def close(self) -> None:
-        """Stop showing it; harmless when repeated."""
+        """Stop serving it; may be repeated."""
         self._server.close()
 
     def __enter__(self) -> "RemoteJupyter":
@@ -49,7 +49,7 @@ class RemoteJupyter:
         return f"<JupyterLab of the session {self._name}: {self.url}>"
 
     def _repr_html_(self) -> str:
-        # No frame: JupyterLab needs a page of its own for its keys and menus.
+        # A link instead of a frame: JupyterLab needs its own page for shortcuts and menus.
         url, name = html.escape(self.url), html.escape(self._name)
         where = "" if self._seen.in_frame else " (on the machine of this kernel)"
         return f'<div><a href="{url}" target="_blank" rel="noopener">JupyterLab of the session {name}</a>{where}</div>'
@@ -61,13 +61,13 @@ def open_jupyter(
     """Start JupyterLab on the head of a session and serve it here.
 
     Args:
-        name: The session's.
-        address: Returns the address at which the session's server is reached from here.
-        open_connection: Connects to it, after both ends have proved that they know the token.
+        name: The name of the session.
+        address: Returns the address of the session's server, as reached from here.
+        open_connection: Connects to the server, after both ends have proved that they know the token.
         start: Starts a Jupyter server on the head, given its base path; returns its name.
 
     Raises:
-        RaysmError: It does not start.
+        RaysmError: JupyterLab does not start.
     """
     started = ""
 
@@ -87,9 +87,9 @@ def open_jupyter(
     server = LocalServer(site, policy=POLICY)
     try:
         seen = seen_from_notebook(server.port, server.prefix)
-        # JupyterLab's page names its files by their whole path, as the browser sees it.
+        # JupyterLab's page links its files by absolute paths, so it must know the path in the browser.
         started = start(urlsplit(seen.url).path)
-    except BaseException:  # also Ctrl-C: it takes some seconds to start
+    except BaseException:  # also Ctrl-C, because starting takes some seconds
         server.close()
         raise
     return RemoteJupyter(server, seen, name)

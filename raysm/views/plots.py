@@ -17,22 +17,22 @@ from raysm.errors import InvalidRequest, MissingDependency
 __all__ = ["Chart", "Plot", "check_plotting", "plot_job", "plot_sweep", "time_charts"]
 
 COLORS = ["#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8a7a00", "#7a5fd0"]
-"""The palette of Okabe and Ito, which the color-blind can tell apart, with a darker yellow."""
+"""The palette of Okabe and Ito, which the color-blind can distinguish, with a darker yellow."""
 MAX_TRIALS = 300
-"""The best trials are drawn: thousands of lines cannot be followed."""
+"""The maximum number of drawn trials, the best ones: thousands of lines cannot be distinguished."""
 MAX_TICKS = 8
 LOG_RATIO = 50.0
 """Positive values with a larger ratio of highest to lowest get a logarithmic axis."""
 MAX_LABEL = 14
 MAX_ROWS = 4_500
-"""Altair refuses charts with more than 5,000 rows of data."""
+"""Below the 5,000 rows of data that Altair accepts."""
 NEUTRAL = "#808080"
 """Its contrast is about 4 on white and 4.5 on the dark pages of JupyterLab and Ray."""
 TIME_LABEL = (
     "datum.value < 600 ? format(datum.value, '~r') + ' s' :"
     " floor(datum.value / 3600) + ':' + utcFormat(datum.value * 1000, '%M:%S')"
 )
-"""Seconds, or hours:minutes:seconds, as Vega's expression."""
+"""A Vega expression that formats seconds, from 10 minutes on as hours:minutes:seconds."""
 
 
 def check_plotting() -> None:
@@ -77,7 +77,7 @@ class Plot:
         return path
 
     def _picture(self) -> Any:
-        """Return the chart without the invisible points that show tooltips: a picture has none."""
+        """Return the chart without the invisible points for tooltips, which a picture does not need."""
         chart = self.chart.copy()
         for each in getattr(chart, "concat", [chart]):
             if hasattr(getattr(each, "mark", None), "point"):
@@ -87,7 +87,7 @@ class Plot:
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         import altair
 
-        # JupyterLab and VS Code draw the first, with tooltips; all others show the picture.
+        # JupyterLab and VS Code draw Vega-Lite with tooltips; other notebooks show the SVG.
         version = altair.SCHEMA_VERSION.lstrip("v").partition(".")[0]
         return {
             f"application/vnd.vegalite.v{version}+json": self.chart.to_dict(),
@@ -105,12 +105,12 @@ class Chart:
 
     title: str
     curves: Mapping[str, Curve]
-    """By name: the points with their steps (or None), times in seconds since the epoch, and values."""
+    """Curves by name; each point has a step (or None), a time in seconds since the epoch, and a value."""
     unit: str = ""
     from_zero: bool = False
 
     def rows(self, start_s: float, *, log: bool = False) -> list[dict[str, Any]]:
-        """Return the points as Vega-Lite's data: ``t`` is in seconds since ``start_s``; what has no place is a gap."""
+        """Return the points as Vega-Lite's data: ``t`` is in seconds since ``start_s``; undrawable values are None."""
         return [
             {
                 "t": round(time_s - start_s, 3),
@@ -128,12 +128,12 @@ def plot_job(job: Job, *names: str, log: bool = False, size: tuple[int, int] = (
 
     Args:
         job: The job.
-        names: Metrics, ``"loss"``, or patterns, ``"val/*"``; without names, all of the job's own.
-        log: Whether the y axis is logarithmic.
+        names: Metrics, ``"loss"``, or patterns, ``"val/*"``; without names, all metrics of the job.
+        log: Use a logarithmic y axis.
         size: Width and height of a chart in pixels.
 
     Raises:
-        InvalidRequest: The job has metrics, but none of such a name.
+        InvalidRequest: The job has metrics, but none with such a name.
         MissingDependency: Altair or vl-convert is not installed.
     """
     check_plotting()
@@ -154,15 +154,15 @@ def plot_job(job: Job, *names: str, log: bool = False, size: tuple[int, int] = (
 def time_charts(
     charts: Sequence[Chart], start_s: float, *, width: int, height: int, columns: int = 1, log: bool = False
 ) -> Any:
-    """Return charts on one time axis, as one Altair chart: dragging and scrolling zoom all of them.
+    """Return charts with a shared time axis as one Altair chart, in which dragging and scrolling zoom all of them.
 
     Args:
         charts: The charts; their data sets are named ``points0``, ``points1`` and so on.
         start_s: When the job started, in seconds since the epoch.
-        width: Pixels of each.
-        height: Pixels of each.
-        columns: Charts beside each other.
-        log: Whether the y axes are logarithmic.
+        width: Width of each chart in pixels.
+        height: Height of each chart in pixels.
+        columns: Number of charts side by side.
+        log: Use logarithmic y axes.
     """
     import altair as alt
 
@@ -175,7 +175,7 @@ def time_charts(
     if len(drawn) == 1:
         return _styled(drawn[0].add_params(alt.selection_interval(bind="scales", encodings=["x"], name="zoom")))
     whole = alt.concat(*drawn, columns=columns, spacing=16).resolve_scale(x="shared", color="independent")
-    # One parameter for all: dragging in one chart moves the others too.
+    # One zoom parameter for all views.
     select = {"type": "interval", "encodings": ["x"]}
     views = [f"view{number}" for number in range(len(drawn))]
     whole.params = [alt.TopLevelSelectionParameter(name="zoom", bind="scales", select=select, views=views)]
@@ -225,7 +225,7 @@ def _time_chart(chart: Chart, data: str, start_s: float, *, log: bool) -> Any:
 
 
 def _styled(chart: Any) -> Any:
-    """Return the chart in colors that can be read on a dark and on a light page."""
+    """Return the chart with colors that are readable on dark and light pages."""
     axis = {"labelColor": NEUTRAL, "titleColor": NEUTRAL, "domainColor": NEUTRAL, "tickColor": NEUTRAL}
     return (
         chart.configure(background="#0000", font="system-ui, sans-serif")
@@ -240,7 +240,7 @@ def plot_sweep(result: SweepResult, *, size: tuple[int, int] = (640, 460)) -> Pl
     """Return the trials of a sweep as parallel coordinates, above the best value so far.
 
     Args:
-        result: The sweep's.
+        result: The result of a sweep.
         size: Width and height in pixels.
 
     Raises:
@@ -260,7 +260,7 @@ def _parallel(trials: TrialTable, metric: str) -> Any:
 
     rows = [trial for trial in trials.by_value() if trial.value is not None and trial.status != "failed"][:MAX_TRIALS]
     names = list(dict.fromkeys(name for trial in rows for name in trial.params))
-    # A sweep over a parameter "loss" by the metric "loss" has two axes.
+    # A parameter may have the name of the metric; both have an axis.
     value = metric if metric not in names else f"{metric} (metric)"
     axes = [*names, value] if rows else []
     places: dict[str, dict[Any, float]] = {}
@@ -277,7 +277,7 @@ def _parallel(trials: TrialTable, metric: str) -> Any:
             "value": metric_value(trial.value or 0.0),
             "rank": "best" if number == 0 else "better half" if number < len(rows) / 2 else "other trials",
         }
-        # The best one last: it is drawn above the others.
+        # The best one last, so that it is drawn above the others.
         for number, trial in reversed(list(enumerate(rows)))
         for axis in axes
         for each in [trial.value if axis == value else trial.params.get(axis)]
@@ -308,7 +308,7 @@ def _parallel(trials: TrialTable, metric: str) -> Any:
 
 
 def _places(values: Sequence[Any]) -> dict[Any, float]:
-    """Return where each value of a parameter lies on its axis, from 0 (bottom) to 1."""
+    """Return the position of each value of a parameter on its axis, from 0 (bottom) to 1."""
     kinds = list(dict.fromkeys(values))
     if len(kinds) > 1 and all(isinstance(each, int | float) and not isinstance(each, bool) for each in kinds):
         scale = math.log if min(kinds) > 0 and max(kinds) / min(kinds) >= LOG_RATIO else float

@@ -1,4 +1,4 @@
-"""A small line chart as one SVG element, for cards and reports that must need no script and no other file."""
+"""A small line chart as one SVG element, for cards and reports without scripts and other files."""
 
 import html
 import math
@@ -15,20 +15,20 @@ MAX_POINTS = 400
 def sparkline(
     points: Sequence[tuple[float, float]], title: str, *, width: int = 320, height: int = 80, note: str = ""
 ) -> str:
-    """Return the SVG of a curve with its title, its last value, and its lowest and highest one at the left.
+    """Return the SVG of a curve with its title and last value, and its lowest and highest value at the left.
 
-    It has no style sheet, link or id, so it changes nothing of the page around it, whose text color it takes.
+    It has no style sheet, link or id, so it does not change the page. It has the text color of the page.
 
     Args:
-        points: x and y, by x; points that are not finite are left out.
-        title: Above the curve; it is escaped.
-        width: Pixels; it shrinks if there is less room.
-        height: Pixels of the curve.
-        note: Right of the title, for example what the x axis is.
+        points: (x, y) in the order of x; points that are not finite are left out.
+        title: Text above the curve; it is escaped.
+        width: Width in pixels; it shrinks if there is less room.
+        height: Height of the curve in pixels.
+        note: Text at the right of the title, for example the label of the x axis.
     """
     finite = [point for point in points if math.isfinite(point[0]) and math.isfinite(point[1])]
     step = max(1, math.ceil(len(finite) / MAX_POINTS))
-    # From the end, so that the last value is always drawn.
+    # Thinned from the end, so that the last value is always drawn.
     drawn = finite[::-step][::-1]
     if not drawn:
         return ""
@@ -37,7 +37,7 @@ def sparkline(
     low, high = min(ys), max(ys)
 
     def place(x: float, y: float) -> str:
-        # Halved before the difference, which could overflow.
+        # Halved first, because the difference could overflow.
         across = (x - first_x) / ((last_x - first_x) or 1.0)
         up = (y / 2 - low / 2) / ((high / 2 - low / 2) or 1.0) if high > low else 0.5
         return f"{left + across * (width - left - 6):.1f},{top + (1 - up) * height:.1f}"

@@ -35,7 +35,7 @@ def test_an_estimate_has_time_and_money(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["s3://b/m.npy"], "measures a matrix that is here, not s3://b/m.npy"),
+        (["s3://b/m.npy"], "needs a matrix on this machine, got s3://b/m.npy"),
         (["m.npy", "--queries", "q.npy"], "drop --queries"),
         (
             ["m.npy", "--instance-type", "ml.foo.4xlarge"],

@@ -106,7 +106,7 @@ def test_a_missing_argument_is_reported_by_the_command(words, lacks, capsys):
     with pytest.raises(SystemExit) as ended:
         parse(words)
     assert ended.value.code == 2
-    assert capsys.readouterr().err == f"raysm {words[0]}: {lacks}\nraysm {words[0]} --help lists what it takes\n"
+    assert capsys.readouterr().err == f"raysm {words[0]}: {lacks}\nraysm {words[0]} --help shows the usage\n"
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def test_whoever_waits_for_a_result_is_told_so_and_sees_how_far_it_is(remote, jo
     await_end(job, Console(file=out, width=80), timeout_s=60.0)
     assert out.getvalue().splitlines() == [
         f"{job.name} is still InProgress: waiting for its result; raysm logs -f {job.name} shows what it writes; "
-        "Ctrl-C leaves the job alone",
+        "Ctrl-C stops waiting; the job keeps running",
         "similarity: 100% (4 of 4 rows)",
     ]
 
@@ -84,7 +84,7 @@ def test_ctrl_c_ends_the_waiting_and_leaves_the_job_alone(remote, job):
     out = Written({"similarity": interrupt})
     with pytest.raises(KeyboardInterrupt):
         await_end(job, Console(file=out, width=80), timeout_s=60.0)
-    assert out.getvalue().splitlines()[-1] == f"{job.name} goes on"
+    assert out.getvalue().splitlines()[-1] == f"{job.name} keeps running"
     assert remote.sagemaker.stopped == []
 
 

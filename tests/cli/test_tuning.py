@@ -70,8 +70,8 @@ def test_limits_search_and_warm_start_are_those_of_the_flags(script, capsys):
         (["--set", "workload.concurrency=2"], "concurrency=2 is for trials on one cluster"),
         (["--kind", "processing"], "trials are training jobs"),
         (["--max-restarts", "2"], "max_restarts=2 is for jobs that raysm follows"),
-        (["--if-done", "skip"], "--if-done skip is of jobs"),
-        (["--resume"], "--resume is of jobs: .* --parent NAME"),
+        (["--if-done", "skip"], "--if-done skip is for jobs"),
+        (["--resume"], "--resume is for jobs: .* --parent NAME"),
         ([word for number in range(6) for word in ("--parent", f"p{number}")], "ParentHyperParameterTuningJobs"),
     ],
     ids=["stop", "parallel", "time", "concurrency", "kind", "restarts", "if-done", "resume", "parents"],
@@ -110,7 +110,7 @@ def test_the_embedded_sagemaker_says_what_to_run_instead(script):
 
 def test_what_is_asked_of_jobs_alone_is_refused_with_the_way_to_those_of_its_trials():
     arguments = SimpleNamespace(command="logs")
-    with pytest.raises(InvalidRequest, match="tuned is a tuning job, and raysm logs is of jobs: raysm status tuned"):
+    with pytest.raises(InvalidRequest, match="tuned is a tuning job, and raysm logs is for jobs: raysm status tuned"):
         run_about(arguments, SimpleNamespace(name="tuned"), Console(file=io.StringIO()))
 
 

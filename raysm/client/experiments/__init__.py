@@ -1,1 +1,1 @@
-"""What ran, with which parameters, how well, for how much money: each job as one row, read once and kept."""
+"""Jobs and trials as rows with parameters, metrics, times and cost; ended jobs are cached."""

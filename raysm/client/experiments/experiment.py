@@ -39,8 +39,9 @@ MAX_POINTS = 200
 FALLS = re.compile(
     r"loss|error|perplexity|\bppl\b|\b[rm]*mse\b|\bmae\b|\bnll\b|\bwer\b|\bcer\b|(?<!per)_s$|seconds|latency"
 )
+"""Words in the names of metrics that are better if lower."""
 RISES = re.compile(r"acc|\bauc\b|\bf1\b|precision|recall|score|\br2\b|\bmap\b|bleu|rouge|reward|per_s|throughput|iou")
-"""Words in names of metrics that are better if lower, and if higher."""
+"""Words in the names of metrics that are better if higher."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,7 +49,6 @@ class Summary:
     """The values of one metric of one job."""
 
     last: float
-    """The last value."""
     lowest: float
     highest: float
     count: int
@@ -92,14 +92,14 @@ def summary_of(curve: Curve) -> Summary:
 
 
 def thinned(curve: Curve, max_points: int = MAX_POINTS) -> Curve:
-    """Return a curve in at most ``max_points``: its two ends, and of each stretch the lowest and the highest value."""
+    """Reduce a curve to at most ``max_points``: both ends, and the lowest and highest value of each bucket."""
     if len(curve) <= max_points:
         return curve
     buckets = max_points // 2 - 1
     chosen = {0, len(curve) - 1}
     for number in range(buckets):
-        stretch = range(number * len(curve) // buckets, (number + 1) * len(curve) // buckets)
-        known = [index for index in stretch if not math.isnan(curve[index][2])] or stretch
+        bucket = range(number * len(curve) // buckets, (number + 1) * len(curve) // buckets)
+        known = [index for index in bucket if not math.isnan(curve[index][2])] or bucket
         chosen.add(min(known, key=lambda index: curve[index][2]))
         chosen.add(max(known, key=lambda index: curve[index][2]))
     return [curve[index] for index in sorted(chosen)]
@@ -137,18 +137,17 @@ class Experiment:
     message: str = ""
     """The failure reason, or the service's message about the secondary status."""
     project: str | None = None
-    """None for a job that raysm did not send; so are task and workload."""
+    """None for a job that raysm did not submit; then task and workload are None too."""
     task: str | None = None
     workload: str | None = None
     """The kind of its workload."""
     first: str | None = None
     """For a follow-up job, the name of the first job."""
     trial: int | None = None
-    """The number of a sweep's trial, whose name is then the job's with the number, ``digits-1/3``."""
+    """The number of a trial of a sweep; its name is the sweep's name and this number, ``digits-1/3``."""
     parameters: Mapping[str, Value] = field(default_factory=dict)
     """The workload's arguments and the hyperparameters."""
     metrics: Mapping[str, Summary] = field(default_factory=dict)
-    """The summary of each metric."""
     instances: tuple[tuple[str, int], ...] = ()
     """Instance type and count of each group."""
     created_s: float = 0.0
@@ -158,7 +157,7 @@ class Experiment:
     ended_s: float | None = None
     """When it ended, or None."""
     is_billed: bool = True
-    """Whether it costs anything; jobs on this machine do not."""
+    """False for jobs on this machine, which cost nothing."""
     cost_usd: float | None = None
     """The cost so far, with volumes if their price is known; None if a price or a time is not known."""
     image: str = ""
@@ -219,8 +218,8 @@ class Experiment:
 
     @classmethod
     def of_json(cls, text: str) -> "Experiment":
-        """Return what ``as_json`` wrote."""
-        # The codec of requests checks every field: a thousand rows would take a second.
+        """Parse the JSON of ``as_json``."""
+        # Not by the codec of requests: it checks every field, which takes a second for a thousand rows.
         data = json.loads(text)
         data["status"], data["secondary"] = Status(data["status"]), SecondaryStatus(data["secondary"])
         data["metrics"] = {name: Summary(**summary) for name, summary in data["metrics"].items()}
@@ -230,7 +229,7 @@ class Experiment:
     def as_dict(self) -> dict[str, Any]:
         """Return JSON values for other programs: times in ISO 8601, an unknown cost as null."""
         times = {name: getattr(self, name) for name in ("created", "started", "ended")}
-        # Without created_s and the like.
+        # Leaves out created_s, started_s and ended_s.
         content = {key: item for key, item in asdict(self).items() if not key.endswith("ed_s")}
         return content | {
             "status": str(self.status),
@@ -241,15 +240,15 @@ class Experiment:
 
 
 TRIAL_STATUS = {"done": Status.COMPLETED, "stopped": Status.STOPPED, "failed": Status.FAILED}
-"""The status of an ended trial in the words of jobs."""
+"""The job's status for each status of an ended trial."""
 
 
 def trial_rows(job: Experiment, trials: Iterable[Trial]) -> list[Experiment]:
-    """Return a row for each trial, by number; the last event of a trial counts.
+    """Return a row for each trial, sorted by number, from the last event of each.
 
     Args:
         job: The sweep's row.
-        trials: The events in its log, in their order.
+        trials: The events in its log, in order.
     """
     latest = {trial.number: trial for trial in trials}
     return [_trial_row(job, latest[number]) for number in sorted(latest)]

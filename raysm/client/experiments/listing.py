@@ -1,7 +1,7 @@
 """The list of jobs as rows of the table of experiments.
 
 A job that has ended does not change any more, so it is read once and kept in a SQLite file on this machine. The file
-only copies what the service knows: a damaged one, or one of another version, is made anew.
+only copies what the service knows: a damaged file, or one of another version, is replaced.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ __all__ = ["Cache", "Choice", "Reading", "cache_of", "experiments", "parse_since
 T = TypeVar("T")
 
 VERSION = 3
-"""Of the cache's rows."""
+"""The version of the cache's rows."""
 BUSY_S = 10.0
 """Seconds to wait for another process that writes."""
 SCHEMA = """
@@ -59,31 +59,31 @@ class Cache:
     """The rows, curves and trials of jobs that have ended; use it in one thread at a time."""
 
     def __init__(self, path: Path) -> None:
-        """Keep them in the file ``path``, which is made when the first job is kept."""
+        """Use the file ``path``; it is created with the first job."""
         self._path = path
 
     def rows(self) -> dict[str, Experiment]:
         """Return the rows by ARN."""
         try:
             return {arn: Experiment.of_json(row) for arn, row in self._select("select arn, row from jobs")}
-        except (ValueError, TypeError, KeyError):  # by a later version
+        except (ValueError, TypeError, KeyError):  # written by a later version
             self._path.unlink(missing_ok=True)
             return {}
 
     def curves(self, arn: str, names: Iterable[str]) -> dict[str, Curve]:
-        """Return the curves of a job, of those names that it has."""
+        """Return the curves of a job for those of ``names`` that it has."""
         curves: dict[str, Any] = next(
             (json.loads(text) for (text,) in self._select("select curves from jobs where arn = ?", arn)), {}
         )
         return {name: [tuple(point) for point in curves[name]] for name in names if name in curves}
 
     def trials(self) -> dict[str, list[Experiment]]:
-        """Return the trials of all sweeps by ARN, each sweep's by number."""
+        """Return the trials of all sweeps by ARN, sorted by number."""
         rows = self._select("select arn, trials from jobs where trials <> '[]'")
         return {arn: [Experiment.of_json(row) for row in json.loads(trials)] for arn, trials in rows}
 
     def keep(self, jobs: Iterable["Reading"]) -> None:
-        """Keep jobs that have ended. Nothing is kept on a full disk or in a home that cannot be written."""
+        """Save jobs that have ended; do nothing if the disk is full or the home is read-only."""
         rows = [
             (job.row.arn, job.row.as_json(), json.dumps(job.curves), json.dumps([row.as_json() for row in job.trials]))
             for job in jobs
@@ -128,10 +128,10 @@ SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d|w)")
 SECONDS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 PAGE = 100
-"""Jobs in a page of the service's list; they are read and kept before the next page is asked for."""
+"""Jobs per page of the service's list; each page is read and cached before the next one is requested."""
 
 MAX_LISTED = 1_000_000
-"""The list is read page by page, as far as rows are wanted."""
+"""More than any list has: pages are read only until enough rows are found."""
 
 
 class _Named(NamedTuple):
@@ -144,23 +144,23 @@ class _Named(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:
-    """Which jobs are in a table."""
+    """A filter for the jobs of a table."""
 
     project: str | None = None
-    """Only jobs of this project; None is any, and also jobs that raysm did not submit."""
+    """Only jobs of this project; None includes jobs that raysm did not submit."""
     task: str | None = None
     """Only runs of this task."""
     status: tuple[Status, ...] = ()
-    """Only jobs of these statuses; empty is any."""
+    """Only jobs with one of these statuses; empty means any."""
     since: datetime | None = None
-    """Only jobs that were submitted then or later."""
+    """Only jobs submitted at this time or later."""
     contains: str | None = None
-    """Part of the name."""
+    """Only jobs with this text in their names."""
     limit: int = 100
-    """At most so many, the latest first."""
+    """The maximum number of jobs; the latest are taken."""
 
     def takes(self, row: Experiment) -> bool:
-        """Whether a job is one of them."""
+        """Whether a job matches."""
         return (
             (self.project is None or row.project == self.project)
             and (self.task is None or row.task == self.task)
@@ -169,17 +169,17 @@ class Choice:
         )
 
     def may_take(self, name: str, created: datetime, status: Status) -> bool:
-        """Whether a job can be one of them, by the list alone: other jobs are not read."""
+        """Whether a job may match, judged from the service's list alone; the others need not be described."""
         # Jobs that raysm did not submit have neither project nor task, so their tags need not be read.
         is_run = RUN.search(name) is not None or (self.project is None and self.task is None)
         return is_run and (not self.status or status in self.status) and (self.since is None or created >= self.since)
 
 
 def parse_since(since: str | datetime | timedelta | None, now: datetime) -> datetime | None:
-    """Return a time: given as ``2026-11-01``, as an age, ``7d`` or ``12h``, or as a time or an age of Python's.
+    """Parse a time: ``2026-11-01``, an age such as ``7d`` or ``12h``, a datetime or a timedelta.
 
     Raises:
-        InvalidRequest: It is none of these.
+        InvalidRequest: The text is neither a time nor an age.
     """
     match since:
         case None:
@@ -189,11 +189,11 @@ def parse_since(since: str | datetime | timedelta | None, now: datetime) -> date
         case timedelta():
             return now - since
     span = SPAN.fullmatch(since.strip())
-    # Ages and dates can lie outside of the calendar.
+    # Ages and dates may lie outside of Python's calendar.
     with contextlib.suppress(ValueError, OverflowError):
         if span is not None:
             return now - timedelta(seconds=float(span[1]) * SECONDS[span[2]])
-        # A date without a zone is of this machine's.
+        # A time without a zone is in this machine's zone.
         return datetime.fromisoformat(since.strip()).astimezone(UTC)
     raise InvalidRequest(f"since is a time, 2026-11-01 or 2026-11-01T12:00, or how long ago, 7d or 12h; got {since!r}")
 
@@ -205,7 +205,7 @@ def cache_of(service: Service) -> Cache:
 
 
 def experiments(service: Service, choice: Choice) -> list[Experiment]:
-    """Return the jobs of a choice, the latest first.
+    """Return the jobs that match a choice, the latest first.
 
     Raises:
         InvalidRequest: The limit is below 1.
@@ -215,7 +215,7 @@ def experiments(service: Service, choice: Choice) -> list[Experiment]:
         raise InvalidRequest(f"limit must be at least 1, got {choice.limit}")
     cache = cache_of(service)
     cached = cache.rows()
-    # All of each API, then merged: it is not known how many of the latest jobs are of which API.
+    # As many of each API as are wanted in all: the latest jobs may all belong to one API.
     by_api = in_parallel(lambda api: list(_of_api(service, api, choice, cached, cache)), APIS)
     rows = sorted(itertools.chain(*by_api), key=lambda row: row.created_s, reverse=True)
     return rows[: choice.limit]
@@ -225,7 +225,7 @@ def with_trials(service: Service, rows: Iterable[Experiment]) -> list[Experiment
     """Return the rows, each sweep followed by its trials.
 
     Raises:
-        ServiceError: The service cannot be asked for one that has not ended.
+        ServiceError: The service cannot describe a job that has not ended.
     """
     cache = cache_of(service)
     kept, trials = cache.rows(), cache.trials()
@@ -282,7 +282,7 @@ def _read(
 
 
 def _lacks_cost(service: Service, row: Experiment) -> bool:
-    """Whether a row was kept without its cost, which is known since the prices were fetched."""
+    """Whether a row was cached without a cost, and its prices have been fetched since then."""
     if row.cost_usd is not None or not row.is_billed or not row.instances:
         return False
     return all(price_of(instance_type, service.region) is not None for instance_type, _ in row.instances)
@@ -297,10 +297,10 @@ class Reading:
 
     row: Experiment
     curves: Mapping[str, Curve]
-    """Thinned."""
+    """Each has at most ``MAX_POINTS`` points."""
     trials: Sequence[Experiment]
     is_final: bool
-    """Whether nothing of it can change any more."""
+    """True if the job and what is known of it cannot change any more, so that it may be cached."""
 
 
 def read_job(service: Service, api: JobApi, name: str) -> Reading | None:
@@ -312,11 +312,11 @@ def read_job(service: Service, api: JobApi, name: str) -> Reading | None:
         description = read(api, service.describe(api, name))
     except JobNotFound:
         return None
-    questions = _Asked()
-    tags = questions.attempt(lambda: service.tags(description.arn)) or {}
-    record = questions.attempt(lambda: _record(service, tags, name))
+    optional = _OptionalReads()
+    tags = optional.read(lambda: service.tags(description.arn)) or {}
+    record = optional.read(lambda: _record(service, tags, name))
     trials: list[Trial] = []
-    curves = questions.attempt(lambda: curves_of(_metrics(LogReader(service, api, name), trials))) or {}
+    curves = optional.read(lambda: curves_of(_metrics(LogReader(service, api, name), trials))) or {}
     row = _row(service, description, tags, record, curves)
     is_late = row.ended_s is not None and time.time() - row.ended_s < service.polling.late_s
     return Reading(
@@ -324,21 +324,21 @@ def read_job(service: Service, api: JobApi, name: str) -> Reading | None:
         curves={name: thinned(curve) for name, curve in curves.items()},
         trials=trial_rows(row, trials),
         # The last lines of a log arrive late, and a missing permission may be granted later.
-        is_final=description.status.is_terminal and not is_late and questions.is_whole,
+        is_final=description.status.is_terminal and not is_late and optional.all_succeeded,
     )
 
 
-class _Asked:
-    """Reads optional things, and knows whether all of them could be read."""
+class _OptionalReads:
+    """Returns None for what cannot be read, and remembers whether that happened."""
 
     def __init__(self) -> None:
-        self.is_whole = True
+        self.all_succeeded = True
 
-    def attempt(self, ask: Callable[[], T]) -> T | None:
+    def read(self, ask: Callable[[], T]) -> T | None:
         try:
             return ask()
         except (ServiceError, OSError):
-            self.is_whole = False
+            self.all_succeeded = False
             return None
 
 
@@ -402,7 +402,7 @@ def _metrics(log: LogReader, trials: list[Trial]) -> Iterator[Metric]:
 
 
 def _summaries(description: Description, curves: Mapping[str, Curve]) -> dict[str, Summary]:
-    """Return the summary of each metric; the service tells only the last value of those that it extracted."""
+    """Return the summary of each metric; of those that the service extracted, it reports only the last value."""
     final = {item["MetricName"]: item["Value"] for item in description.answer.get("FinalMetricDataList", ())}
     by_service = {name: Summary(last=value, lowest=value, highest=value, count=1) for name, value in final.items()}
     return by_service | {name: summary_of(curve) for name, curve in curves.items()}

@@ -1,7 +1,7 @@
-"""A job's card as HTML, from what its log and the service have told so far.
+"""A job's card as HTML, drawn from its log and its description.
 
-The card has no style sheet, script, link or image: every notebook shows it, it changes nothing of the page, and it
-stays when the notebook is opened without a kernel. Its colors are those of the text around it, or half transparent.
+The card has no style sheet, script, link or image. So every notebook can show it, it does not change the page, and it
+remains when the notebook is opened without a kernel. Its colors are those of the text around it, or half transparent.
 """
 
 import html
@@ -36,40 +36,40 @@ __all__ = [
 
 MAX_LINES = 8
 MAX_CHARACTERS = 180
-"""Lines of the log, and characters of a line."""
+"""Maximum number of log lines, and of characters per line."""
 
 MAX_POINTS = 240
-"""Of a curve; if there are more, every second one is dropped from then on."""
+"""Maximum number of points of a curve; if exceeded, every second point is dropped."""
 
 # CSI sequences (colors, cursor), OSC (titles, links), and the two-character ones.
 ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|[@-Z\\-_])")
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
-"""Control characters but line breaks and tabs."""
+"""Control characters except line breaks and tabs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seen:
-    """What is known from the log."""
+    """The state of a job as far as its log shows it."""
 
     joined: tuple[int, int] | None = None
-    """The number of instances that have joined, and of all; None before the first one."""
+    """The number of joined instances, and of all instances; None before the first one joins."""
     stage: str = ""
     """The last state, as a sentence."""
     phases: tuple[tuple[str, float, str], ...] = ()
-    """Each phase: its name, the done share (0 to 1), and that in words."""
+    """Name, progress (0 to 1), and a sentence of each phase."""
     curves: tuple[tuple[str, tuple[tuple[float, float], ...]], ...] = ()
-    """Each metric of the job with its points, by step, or else by seconds since its first value."""
+    """Name and points of each metric; x is the step, or else the seconds since the first value."""
     usage: tuple[tuple[str, tuple[tuple[str, float], ...]], ...] = ()
-    """Each instance with its latest use in percent, by name: ``cpu``, ``memory``, ``gpu``."""
+    """The latest utilization of each instance in percent, by name: ``cpu``, ``memory``, ``gpu``."""
     lines: tuple[str, ...] = ()
-    """The last lines of the log, each after its instance."""
+    """The last lines of the log, each prefixed with its instance."""
 
 
 class Watched:
-    """Reads a job's log line by line."""
+    """Collects the state of a job from the lines of its log."""
 
     def __init__(self) -> None:
-        """Have read nothing yet."""
+        """Start with an empty state."""
         self._joined: tuple[int, int] | None = None
         self._stage = ""
         self._phases: dict[str, tuple[Phase, Progress]] = {}
@@ -78,7 +78,7 @@ class Watched:
         self._lines: deque[str] = deque(maxlen=MAX_LINES)
 
     def add(self, host: str, text: str) -> None:
-        """Read one line."""
+        """Take one line of an instance's log."""
         match parse(text):
             case None:
                 self._lines.append(f"{host} | {clean(text)}")
@@ -98,13 +98,13 @@ class Watched:
             self._joined = (state.count, state.total)
 
     def seen(self) -> Seen:
-        """Return what is known so far."""
+        """Return the state so far."""
         return Seen(
             joined=self._joined,
             stage=self._stage,
             phases=tuple((name, _share(last), phase.sentence(last)) for name, (phase, last) in self._phases.items()),
             curves=tuple((name, tuple(curve.points)) for name, curve in self._curves.items()),
-            usage=tuple((host, tuple(shares.items())) for host, shares in sorted(self._usage.items(), key=_number)),
+            usage=tuple((host, tuple(shares.items())) for host, shares in sorted(self._usage.items(), key=_by_number)),
             lines=tuple(self._lines),
         )
 
@@ -121,7 +121,7 @@ class _Curve:
     def add(self, metric: Metric) -> None:
         self._first_s = metric.time_s if self._first_s is None else self._first_s
         x = float(metric.step) if metric.step is not None else metric.time_s - self._first_s
-        # The last point is always kept; it is replaced by the next one unless it is one of those that stay.
+        # The latest point is always kept; the next one replaces it unless its index is a multiple of ``_every``.
         if self._count % self._every and self.points:
             self.points.pop()
         self.points.append((x, metric.value))
@@ -133,7 +133,7 @@ class _Curve:
 
 def clean(text: str) -> str:
     """Return a line without escape sequences and control characters, shortened if it is long."""
-    # A progress bar overwrites itself: the last state is after the last carriage return.
+    # A progress bar overwrites itself with carriage returns; only its last state is kept.
     plain = CONTROL.sub("", ESCAPES.sub("", text.rstrip().rpartition("\r")[2]))
     return plain if len(plain) <= MAX_CHARACTERS else plain[: MAX_CHARACTERS - 1] + "…"
 
@@ -143,7 +143,7 @@ def _share(progress: Progress) -> float:
     return min(1.0, max(0.0, progress.done / progress.total)) if progress.total else 1.0
 
 
-def _number(item: tuple[str, object]) -> tuple[int, str]:
+def _by_number(item: tuple[str, object]) -> tuple[int, str]:
     digits = item[0].rpartition("-")[2]
     return (int(digits) if digits.isdecimal() else 0, item[0])
 
@@ -151,15 +151,15 @@ def _number(item: tuple[str, object]) -> tuple[int, str]:
 # Drawing
 
 MAX_BYTES = 30_000
-"""Of one card in UTF-8: cards are sent twice a second, maybe over a slow connection."""
+"""Maximum size of a card in UTF-8: cards are sent twice a second, maybe over a slow connection."""
 
 MAX_CHARTS = 2
-# More than a screen shows would make the card jump.
+# A card higher than the screen would jump.
 MAX_PHASES = 6
 MAX_INSTANCES = 8
 MAX_SHARES = 4
 MAX_NAME = 60
-"""Charts, phases, instances, columns of their use, and characters of a name on a card."""
+"""Maximum numbers of charts, phases, instances, utilization columns, and characters of a name."""
 
 FRAME = "border:1px solid rgba(128,128,128,.4);border-radius:6px;padding:10px 14px;max-width:860px;line-height:1.5"
 SMALL = "opacity:.75;font-size:90%"
@@ -178,14 +178,14 @@ class Moment:
     now_s: float
     """Seconds since the epoch."""
     trouble: str = ""
-    """Why the service does not answer now, or empty."""
+    """The error of the last request to the service, or empty."""
     facts: tuple[tuple[str, str], ...] = ()
-    """Further labels with their texts."""
+    """Further (label, text) pairs."""
 
 
 def card(moment: Moment) -> str:
     """Return a card of at most ``MAX_BYTES``."""
-    # If it is too long, the charts are left out first, then phases and use.
+    # If the card is too long, charts are left out first, then phases and utilization.
     shorter = replace(moment, seen=replace(moment.seen, phases=(), usage=()))
     for shown, charts in ((moment, MAX_CHARTS), (moment, 0), (shorter, 0)):
         # HTML forbids control characters.
@@ -204,7 +204,7 @@ def words(moment: Moment) -> str:
 
 def _card(moment: Moment, charts: int) -> str:
     parts = [
-        # As of the card's own time, which it shows at its end.
+        # At the card's time, which is also shown at its end.
         job_repr.html(moment.job, moment.target, moment.now_s),
         facts_html(_facts(moment)),
         *(_bar(*phase) for phase in moment.seen.phases[-MAX_PHASES:]),
@@ -236,7 +236,7 @@ def _cost(moment: Moment) -> str:
 
 
 def facts_html(rows: Sequence[tuple[str, str]]) -> str:
-    """Return labels with their texts, side by side, escaped."""
+    """Return (label, text) pairs side by side, escaped."""
     cells = "".join(
         f'<div><span style="{SMALL}">{_text(label)}</span><br>{html.escape(text[:200])}</div>' for label, text in rows
     )
@@ -252,7 +252,7 @@ def _bar(name: str, share: float, sentence: str) -> str:
 
 
 def _chosen(seen: Seen, most: int) -> list[tuple[str, tuple[tuple[float, float], ...]]]:
-    """Return the metrics to show; those with a known goal and a curve come first."""
+    """Return the metrics to show; metrics with a known goal, losses and curves come first."""
     curves = [(name, points) for name, points in seen.curves if points]
     curves.sort(key=lambda curve: (goal_of(curve[0]) is None, "loss" not in curve[0], len(curve[1]) < 2))
     return curves[:most]
@@ -269,7 +269,7 @@ def _usage(seen: Seen) -> str:
         return ""
     names = list(dict.fromkeys(name for _, shares in seen.usage for name, _ in shares))[:MAX_SHARES]
     rows = [(host, dict(shares)) for host, shares in seen.usage]
-    # One row for all: the dashboard shows each.
+    # One row with the mean: the dashboard shows each instance.
     if len(rows) > MAX_INSTANCES:
         rows = [(f"{len(rows)} instances, mean", _mean([shares for _, shares in rows]))]
     cells = [(_text(host), "".join(_share_cell(shares.get(name)) for name in names)) for host, shares in rows]
@@ -287,7 +287,7 @@ def _mean(every: Sequence[dict[str, float]]) -> dict[str, float]:
 def _share_cell(share: float | None) -> str:
     if share is None:
         return "<td></td>"
-    # psutil can report more than 100.
+    # psutil may report more than 100.
     width = min(100.0, max(0.0, share))
     # A gradient shows a bar and its figure in one cell, in any theme.
     bar = f"linear-gradient(to right,rgba(0,114,178,.35) {width:.0f}%,transparent {width:.0f}%)"
@@ -311,9 +311,9 @@ def _in_code(name: str) -> str:
 
 
 def _as_of(moment: Moment) -> str:
-    # A card can stay in a notebook for years.
+    # The date, because a card may stay in a notebook for years.
     at = datetime.fromtimestamp(moment.now_s, UTC)
-    trouble = f": the service cannot be asked just now: {moment.trouble[:300]}" if moment.trouble else ""
+    trouble = f": the service does not answer now: {moment.trouble[:300]}" if moment.trouble else ""
     return html.escape(f"as of {at:%Y-%m-%d %H:%M:%S} UTC{trouble}")
 
 

@@ -24,21 +24,21 @@ class Output:
 
     @classmethod
     def is_here(cls) -> bool:
-        """Whether this process runs in such a notebook."""
+        """Whether this process runs in this kind of notebook."""
         return False
 
     @property
     def is_gone(self) -> bool:
-        """Whether the output was removed; called in the thread that ``thread`` made."""
+        """Whether the user removed the output; called in the thread that ``thread`` returned."""
         return False
 
     def show(self, html: str, text: str) -> None:
-        """Show a card in place of the one before; ``text`` is for notebooks without HTML."""
+        """Replace the shown card; ``text`` is for notebooks without HTML."""
         raise NotImplementedError
 
     def thread(self, work: Callable[[], None], name: str) -> threading.Thread:
-        """Return a thread, not started, that may call ``show``."""
-        # A daemon: the kernel's shutdown does not wait for the job.
+        """Return a thread, not yet started, that may call ``show``."""
+        # A daemon, so that the kernel can shut down before the job ends.
         return threading.Thread(target=work, name=name, daemon=True)
 
 
@@ -76,7 +76,7 @@ class MarimoOutput(Output):
     @classmethod
     def is_here(cls) -> bool:
         """Whether this is marimo's kernel."""
-        # In a marimo notebook it is imported already.
+        # In a marimo notebook, marimo is already imported.
         marimo = sys.modules.get("marimo")
         return marimo is not None and marimo.running_in_notebook()
 
@@ -91,11 +91,11 @@ class MarimoOutput(Output):
         """See ``Output``."""
         import marimo
 
-        # Html: as Markdown, the card's text could become bold.
+        # As Html, because Markdown could change the card's text.
         marimo.output.replace(marimo.Html(html))
 
     def thread(self, work: Callable[[], None], name: str) -> threading.Thread:
-        """Return one of marimo's threads: output of other threads is lost."""
+        """Return a thread of marimo, which drops the output of other threads."""
         import marimo
 
         thread: threading.Thread = marimo.Thread(target=work, name=name, daemon=True)
@@ -103,17 +103,17 @@ class MarimoOutput(Output):
 
 
 NOTEBOOKS: Sequence[type[Output]] = (MarimoOutput, JupyterOutput)
-"""marimo first: its kernel may have an IPython shell too."""
+"""marimo comes first, because its kernel may also have an IPython shell."""
 
 
 def output_here(otherwise: str = NO_NOTEBOOK) -> Output:
     """Return the output of the notebook of this process.
 
     Args:
-        otherwise: The message if this is no notebook.
+        otherwise: The error message if this process is not a notebook.
 
     Raises:
-        InvalidRequest: This is no notebook.
+        InvalidRequest: This process is not a notebook.
     """
     for kind in NOTEBOOKS:
         if kind.is_here():
@@ -129,13 +129,13 @@ class LiveCard(ABC):
 
         Args:
             title: The subject, for the name of the thread.
-            output: Where it is shown.
+            output: Shows the cards.
         """
         self._title, self._output = title, output
         self._stopping = threading.Event()
 
     def _begin(self) -> None:
-        """Redraw in a thread from now on. Draw the first card before, so that its errors reach the caller."""
+        """Start redrawing in a thread. The caller draws the first card before, to raise its errors itself."""
         self._thread = self._output.thread(self._run, f"raysm card of {self._title}")
         self._thread.start()
 
@@ -144,7 +144,7 @@ class LiveCard(ABC):
         """Redraw until the end, or until ``_stopping`` is set."""
 
     def stop(self) -> None:
-        """Stop redrawing the card; its subject goes on."""
+        """Stop redrawing the card; the job or session keeps running."""
         self._stopping.set()
         self._thread.join()
 

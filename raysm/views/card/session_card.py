@@ -14,16 +14,16 @@ OPEN, CLOSING = "#2e7d32", "#c62828"
 LINK = "#1976d2"
 
 IN_HEAD = ("state", "job")
-"""Facts in the card's first line."""
+"""Facts that are shown in the first line of the card instead of below it."""
 
 
 def session_card(name: str, state: SessionState, dashboard: str = "") -> str:
-    """Return the card: state, instances, cost, when it ends, the dashboard, and the same in code.
+    """Return the card: state, instances, cost, end, dashboard, and examples of code.
 
     Args:
-        name: The session's.
-        state: Its state now.
-        dashboard: The address of its dashboard, or empty.
+        name: The name of the session.
+        state: Its current state.
+        dashboard: The URL of its dashboard, or empty.
     """
     facts = [(label, text) for label, text in rows(state) if label not in IN_HEAD]
     parts = [_head(name, state), facts_html(facts), _link(dashboard), _in_code(name)]

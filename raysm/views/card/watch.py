@@ -19,7 +19,7 @@ MIN_PAUSE_S = 0.5
 """Minimum seconds between two cards."""
 
 STALE_S = 30.0
-"""After so many seconds a card is redrawn although only the time and the cost have changed."""
+"""Seconds after which a card is redrawn even if only the time and the cost have changed."""
 
 
 class Watch(LiveCard):
@@ -35,7 +35,7 @@ class Watch(LiveCard):
         """
         super().__init__(job.name, output)
         self._job, self._clock = job, clock
-        # Watching a job submits its follow-up jobs, as following its log does.
+        # Like following a log, watching a job submits its follow-up jobs.
         self._stream = JobStream(job.chain, send=True)
         self._watched = Watched()
         self._shown: tuple[object, ...] | None = None
@@ -50,11 +50,11 @@ class Watch(LiveCard):
             if self._output.is_gone:
                 return
             if self._look():
-                # A log that has just grown is read often again.
+                # New lines reset the pauses.
                 pauses = self._job.service.polling.pauses()
 
     def _look(self) -> bool:
-        """Read the log once and redraw the card if it changed; return whether lines have come."""
+        """Read the log and redraw the card if it changed; return whether there were new lines."""
         came = False
         try:
             for line in self._stream.new_lines(whole=False):
@@ -87,7 +87,7 @@ class Watch(LiveCard):
 
     def _description(self) -> Description:
         chain = self._job.chain
-        # As the log reader found it: the card sends no request of its own.
+        # The description that the log reader fetched, so that the card sends no request of its own.
         description = chain.last_known() or Description(name=chain.name, arn="", api=chain.api, status=Status.UNKNOWN)
         with contextlib.suppress(RaysmError):
             return replace(description, instances=self._job.instances)
@@ -119,6 +119,6 @@ def watch(job: Job, output: Output | None = None) -> Watch:
         output: Shows the cards; None is the notebook.
 
     Raises:
-        InvalidRequest: This is no notebook.
+        InvalidRequest: This process is not a notebook.
     """
     return Watch(job, output_here() if output is None else output)

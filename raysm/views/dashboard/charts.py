@@ -1,8 +1,8 @@
-"""The charts in the Metrics tab and the Overview of Ray's page, which expects Grafana's pages there in frames.
+"""Charts for the Metrics tab and the Overview of Ray's dashboard, where Ray embeds Grafana in frames.
 
-The page asks two addresses whether Grafana and Prometheus exist, and takes a relative address for Grafana, so the
-frames stay below the secret path. All of this is Ray's own and may change with its version: a test looks for the texts
-of ``RELIED_ON`` in the page of the installed Ray.
+Ray's page asks two paths whether Grafana and Prometheus exist. It accepts a relative address for Grafana, so the frames
+stay below the secret path. This behaviour may change with Ray's version: a test looks for the texts of ``RELIED_ON`` in
+the page of the installed Ray.
 """
 
 import asyncio
@@ -43,17 +43,17 @@ __all__ = [
 
 
 NODES = "nodes?view=summary"
-"""The path at Ray's dashboard."""
+"""The path of the nodes' utilization in Ray's dashboard."""
 
 NODE_COUNT = "nodes"
 
 
 def samples_of(answer: Mapping[str, Any], time_s: float) -> list[Metric]:
-    """Return the metrics of every node that is alive, and the number of these nodes.
+    """Return the utilization of every live node as metrics, and the number of live nodes.
 
     Args:
         answer: Ray's answer to ``NODES``.
-        time_s: When it was asked, in seconds since the epoch.
+        time_s: The time of the request, in seconds since the epoch.
     """
     nodes = [node for node in answer["data"]["summary"] if node.get("raylet", {}).get("state") == "ALIVE"]
     named = {_host(node): node for node in nodes}
@@ -66,7 +66,7 @@ def samples_of(answer: Mapping[str, Any], time_s: float) -> list[Metric]:
 
 
 def _host(node: Mapping[str, Any]) -> str:
-    """Return the instance's name from its label: instances on one machine share its host name."""
+    """Return the instance's name from its label, because instances on one machine share a host name."""
     labels = node["raylet"].get("labels") or {}
     return str(labels.get(LABEL_HOST) or node.get("hostname") or node["raylet"].get("nodeId", "")[:8])
 
@@ -92,7 +92,8 @@ def _usage(node: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
         read, written = node["diskIoSpeed"][:2]
         yield "disk_read_bytes_per_s", float(read)
         yield "disk_written_bytes_per_s", float(written)
-    yield from _store(node["raylet"])
+    if node["raylet"].get("objectStoreUsedMemory") is not None:
+        yield "object_store_bytes", float(node["raylet"]["objectStoreUsedMemory"])
 
 
 def _is_measured(node: Mapping[str, Any], total: str, speed: str) -> bool:
@@ -108,11 +109,6 @@ def _is_measured(node: Mapping[str, Any], total: str, speed: str) -> bool:
     return not made_up or not any(totals)
 
 
-def _store(raylet: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    if raylet.get("objectStoreUsedMemory") is not None:
-        yield "object_store_bytes", float(raylet["objectStoreUsedMemory"])
-
-
 Points: TypeAlias = list[tuple[float, float]]
 
 HOST = "raysm/charts"
@@ -120,10 +116,10 @@ BOARD = "rayDefaultDashboard"
 HEALTH = ("api/grafana_health", "api/prometheus_health")
 
 PRELOAD = ", ".join(f"<{path}>; rel=preload; as=fetch; crossorigin=anonymous" for path in HEALTH)
-"""The page's Link header, which makes a browser ask these paths first.
+"""The page's Link header, which makes a browser request these paths first.
 
-A browser opens six connections to an address, and the page's other requests keep them for as long as a busy head takes
-to answer. ``anonymous`` is how the page itself asks: a browser would not use the answer otherwise.
+A browser opens six connections to a server, and a busy head keeps the page's other requests on them for long. The
+browser uses the preloaded answer only if the mode is that of the page's own request, ``anonymous``.
 """
 
 RELIED_ON = (
@@ -154,7 +150,7 @@ TITLES: Mapping[str, tuple[str, str]] = {
     "object_store_bytes": ("Object store", "B"),
     NODE_COUNT: ("Nodes", ""),
 }
-"""Title and unit of what every cluster has, in the order of the page."""
+"""Title and unit of the metrics that every cluster has, in the order of the page."""
 WITHOUT_CHART = ("memory_bytes", "peak_memory_bytes")
 UTILIZATION = {
     "cpu_percent": "CPU",
@@ -165,17 +161,17 @@ UTILIZATION = {
 
 MAX_POINTS = 2_000
 MAX_CURVES = 8
-"""For more instances a chart has the highest, the mean and the lowest value."""
+"""With more instances, a chart shows only the highest, the mean and the lowest value."""
 BUCKETS = 240
 RANGE = re.compile(r"now-(\d+)([smhd])")
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class Timeline:
-    """The values of each metric by time; of a long job the older ones are further apart.
+    """The values of each metric over time; older values of a long job are thinned.
 
     Attributes:
-        start_s: When the job started, in seconds since the epoch: the first value, or what was set.
+        start_s: The start of the time axis, in seconds since the epoch: the first value, or earlier if set.
     """
 
     def __init__(self, metrics: Iterable[Metric] = ()) -> None:
@@ -186,7 +182,7 @@ class Timeline:
             self.add(metric)
 
     def add(self, metric: Metric) -> None:
-        """Add a value in the order of time: lines of the log arrive later than what Ray's nodes report."""
+        """Insert a value by its time: lines of the log arrive later than reports of Ray's nodes."""
         points = self._points.setdefault(metric.name, {}).setdefault(metric.host, [])
         self.start_s = min(self.start_s, metric.time_s)
         bisect.insort(points, (metric.time_s, metric.value))
@@ -195,16 +191,14 @@ class Timeline:
 
     @property
     def names(self) -> list[str]:
-        """All metrics in the order in which they first came."""
+        """All metrics, in the order of their first values."""
         return list(self._points)
 
     def series(self, name: str, since_s: float = 0.0) -> dict[str, Points]:
         """Return the points of a metric by instance, from ``since_s`` on (seconds since the epoch)."""
-        chosen = {host: [point for point in points if point[0] >= since_s] for host, points in self._of(name)}
+        by_host = self._points.get(name, {})
+        chosen = {host: [point for point in points if point[0] >= since_s] for host, points in by_host.items()}
         return {host: points for host, points in chosen.items() if points}
-
-    def _of(self, name: str) -> Iterable[tuple[str, Points]]:
-        return self._points.get(name, {}).items()
 
 
 def board(timeline: Timeline, since_s: float) -> list[Chart]:
@@ -227,7 +221,7 @@ def overview(timeline: Timeline, panel: str, since_s: float) -> list[Chart]:
 
 
 def _has_curve(timeline: Timeline, name: str) -> bool:
-    # What each instance reports once, at its end, is no curve.
+    # Values that each instance reports only once, at its end, are not a curve.
     return any(not host or len(points) > 1 for host, points in timeline.series(name).items())
 
 
@@ -250,9 +244,9 @@ def _mean(values: list[float]) -> float:
 
 
 def _aggregate(by_host: Mapping[str, Points], combine: Callable[[list[float]], float]) -> Points:
-    """Return one curve of many hosts: in each of ``BUCKETS`` stretches of time, ``combine`` of the hosts' means."""
+    """Combine the curves of many hosts: in each of ``BUCKETS`` time spans, ``combine`` of the hosts' means."""
     times = [time_s for points in by_host.values() for time_s, _ in points]
-    # At least one second: the head reports each instance no more often.
+    # At least one second, because the head reports each instance at most once a second.
     begin, width = min(times), max(1.0, (max(times) - min(times)) / BUCKETS)
     buckets: dict[int, dict[str, list[float]]] = {}
     for host, points in by_host.items():
@@ -265,24 +259,24 @@ def _aggregate(by_host: Mapping[str, Points], combine: Callable[[list[float]], f
 
 
 def parse_begin(text: str, now_s: float) -> float:
-    """Return where a range begins, in seconds since the epoch.
+    """Return the begin of a time range, in seconds since the epoch.
 
     Args:
-        text: As Ray's page writes it: ``now-5m``, or milliseconds since the epoch; anything else means everything.
+        text: The range in Ray's page: ``now-5m``, or milliseconds since the epoch; anything else means all times.
         now_s: The time now.
     """
     if relative := RANGE.fullmatch(text):
         return now_s - int(relative[1]) * SECONDS[relative[2]]
-    # More digits are no time in milliseconds, and int() of a megabyte of digits takes seconds.
+    # Longer numbers are not times in milliseconds, and int() of a megabyte of digits takes seconds.
     return int(text) / 1000 if text.isdecimal() and len(text) < 16 else 0.0
 
 
 def charts_site(name: str, timeline: Timeline, cache: Path) -> Answer:
-    """Return what answers Ray's page in place of Grafana.
+    """Return a handler that answers Ray's page in place of Grafana.
 
     Args:
-        name: The job's.
-        timeline: Its values; others add to it in the same event loop.
+        name: The job's name.
+        timeline: The job's metrics, updated in the same event loop.
         cache: A folder for the chart library.
     """
     settings = {
@@ -315,7 +309,7 @@ def charts_site(name: str, timeline: Timeline, cache: Path) -> Answer:
             width, columns = (
                 _number(query.get(name, ""), default) for name, default in (("width", 600), ("columns", 1))
             )
-            # Altair takes two seconds to be imported.
+            # In a thread, because importing Altair takes two seconds.
             text = await asyncio.to_thread(_spec, charts, min(timeline.start_s, now_s), width, columns, is_solo=is_solo)
             return web.Response(text=text, content_type="application/json")
         above = "../" * path.removeprefix(f"{HOST}/").count("/")
@@ -331,7 +325,7 @@ def _number(text: str, default: int) -> int:
 
 def _spec(charts: Sequence[Chart], start_s: float, width: int, columns: int, *, is_solo: bool) -> str:
     """Return the charts as Vega-Lite's JSON."""
-    # Altair checks every point, so the points come in afterwards.
+    # Altair validates every point, which is slow, so the points are inserted afterwards.
     shapes = tuple((chart.title, chart.unit, chart.from_zero, tuple(chart.curves)) for chart in charts)
     spec = dict(json.loads(_empty_spec(shapes, start_s, width, 240 if is_solo else 160, columns)))
     for chart, one in zip(charts, spec.get("concat", [spec]), strict=False):
@@ -354,7 +348,7 @@ def _library(cache: Path) -> str:
     check_plotting()
     import vl_convert
 
-    # Bundling takes four seconds.
+    # Cached, because bundling takes four seconds.
     file = cache / f"vega-{vl_convert.get_vega_version()}-{vl_convert.get_vega_embed_version()}.js"
     if not file.is_file():
         put(file, vl_convert.javascript_bundle())  # type: ignore[call-arg]
@@ -409,7 +403,7 @@ async function draw(spec) {
 }
 let drawing = Promise.resolve();
 function show() {
-  // Not of main: Vega-Embed makes it as wide as its content.
+  // Not the width of main, which Vega-Embed makes as wide as its content.
   const room = document.documentElement.clientWidth - 24, columns = room > 900 ? 2 : 1;
   const asked = new URLSearchParams(query);
   asked.set("data", "1");

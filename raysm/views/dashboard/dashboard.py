@@ -30,22 +30,22 @@ _log = logging.getLogger("raysm")
 OpenTunnel: TypeAlias = Callable[[Job, Place], AbstractContextManager[Route]]
 
 HEIGHT = 720
-"""Pixels of the frame in a notebook: the Overview without scrolling."""
+"""Pixels of the frame in a notebook, enough for the Overview without scrolling."""
 SAMPLE_S = 5.0
-"""Ray's nodes report as often."""
+"""Seconds between two reads of the nodes' utilization, which Ray's nodes report at this interval."""
 LOOK_S = 3.0
-"""Between two reads of the job's log."""
+"""Seconds between two reads of the job's log."""
 READY = "raysm/ready"
 HOLD_S = 20.0
-"""How long an answer to ``READY`` is held back: less than the timeout of proxies."""
+"""Seconds that a request of ``READY`` may wait (long polling), less than the timeout of proxies."""
 WITHOUT_PAGE_S = 0.3
-"""A dashboard that is up answers sooner, so that no page is shown that goes away at once."""
+"""Seconds to wait before the waiting page is shown: a running dashboard answers sooner."""
 
 
 class Dashboard:
-    """Ray's dashboard of one job at an address of this machine, until ``close``; a context manager.
+    """Ray's dashboard of one job, served at an address of this machine until ``close``.
 
-    Keep the address secret: it gives the same access to the cluster as the job's owner has.
+    Use it as a context manager. Keep the address secret: it gives the same access to the cluster as the owner has.
     """
 
     def __init__(self, server: LocalServer, name: str) -> None:
@@ -68,7 +68,7 @@ class Dashboard:
         return self._server.port
 
     def close(self) -> None:
-        """Stop showing it; harmless when repeated. The job goes on."""
+        """Stop serving it; may be repeated. The job keeps running."""
         self._server.close()
 
     def __enter__(self) -> "Dashboard":
@@ -95,32 +95,32 @@ class Watch:
 
     Attributes:
         timeline: The metrics.
-        place: Where the dashboard answers; None before the job says so.
-        is_over: Whether the job, and its last follow-up, has ended.
+        place: The dashboard's address in the cluster; None until the log has it.
+        is_over: True once the job, with its follow-up jobs, has ended.
     """
 
     def __init__(self, job: Job) -> None:
-        """Begin at the first line."""
+        """Start at the first line of the log."""
         self.timeline = Timeline()
         self.place: Place | None = None
         self.is_over = False
         self._stream = JobStream(job.chain)
 
     def read(self) -> list[Metric]:
-        """Read what is new in the log; return its metrics, which ``timeline`` does not have yet. Blocks.
+        """Read new lines of the log and return their metrics, which the caller adds by ``take``. Blocks.
 
         Raises:
             ServiceError: The service does not answer.
         """
         events = [event for event in (parse(line.text) for line in self._stream.new_lines()) if event is not None]
         for event in events:
-            # A follow-up job has its dashboard at another place.
+            # The dashboard of a follow-up job has another address.
             self.place = place_told(event) or self.place
         self.is_over = self._stream.is_over
         return [event for event in events if isinstance(event, Metric)]
 
     def take(self, metrics: list[Metric]) -> None:
-        """Add metrics to the timeline, in the event loop that reads it."""
+        """Add metrics to the timeline; call it in the event loop that reads the timeline."""
         for metric in metrics:
             self.timeline.add(metric)
 
@@ -128,17 +128,17 @@ class Watch:
 def open_dashboard(
     job: Job, *, timeout: float | None = None, say: Say | None = None, tunnel: OpenTunnel | None = None
 ) -> Dashboard:
-    """Return Ray's dashboard of a job, at an address of this machine.
+    """Serve Ray's dashboard of a job at an address of this machine.
 
     Args:
-        job: A job that runs, or will run.
+        job: A job that runs or will run.
         timeout: Seconds to wait for a job that has no dashboard yet; None waits until it has one.
-        say: Called with one line if the job is waited for; None writes to stderr.
+        say: Called with a line if it must wait for the job; None prints to stderr.
         tunnel: Opens a connection to the dashboard; None is ``way_to``.
 
     Raises:
         InvalidRequest: The job has ended.
-        NotDone: A TimeoutError: there is no dashboard within ``timeout``.
+        NotDone: There is no dashboard within ``timeout``; it is also a TimeoutError.
         MissingDependency: aiohttp is not installed.
     """
     check_aiohttp()
@@ -146,7 +146,7 @@ def open_dashboard(
     watch = Watch(job)
     watch.take(watch.read())
     if not watch.is_over and watch.place is None and not job.done():
-        _await_place(job, watch, timeout, say)
+        _wait_for_place(job, watch, timeout, say)
     if watch.is_over or job.done():
         raise InvalidRequest(
             f"{job.name} has ended ({job.status}), and Ray's dashboard with it; raysm logs {job.name} and "
@@ -154,19 +154,19 @@ def open_dashboard(
         )
     if started := job.describe().started:
         watch.timeline.start_s = min(watch.timeline.start_s, started.timestamp())
-    way = partial(_way, job, watch, tunnel or partial(way_to, say=say))
-    # The token is read here: the server's event loop must not wait for the service.
+    way = partial(_open_current, job, watch, tunnel or partial(way_to, say=say))
+    # The token is read here, because the server's event loop must not wait for the service.
     site = partial(dashboard_site, job.name, watch, way, token_of(job), job.service.home / "dashboard")
     return Dashboard(LocalServer(site, link=PRELOAD), job.name)
 
 
-def _way(job: Job, watch: Watch, tunnel: OpenTunnel) -> AbstractContextManager[Route]:
-    # Looked up each time: a follow-up job has its dashboard at another place.
+def _open_current(job: Job, watch: Watch, tunnel: OpenTunnel) -> AbstractContextManager[Route]:
+    # Looked up each time, because the dashboard of a follow-up job has another address.
     assert watch.place is not None, "open_dashboard waits for it"
     return tunnel(job, watch.place)
 
 
-def _await_place(job: Job, watch: Watch, timeout: float | None, say: Say) -> None:
+def _wait_for_place(job: Job, watch: Watch, timeout: float | None, say: Say) -> None:
     say(waiting_for(job))
     deadline_s = None if timeout is None else time.monotonic() + timeout
     for pause_s in job.service.polling.pauses():
@@ -174,8 +174,8 @@ def _await_place(job: Job, watch: Watch, timeout: float | None, say: Say) -> Non
         if watch.place is not None or watch.is_over:
             return
         if deadline_s is not None and time.monotonic() >= deadline_s:
-            raise NotDone(f"{job.name} has no dashboard within {timeout:g} s; the job goes on")
-        # The user is waiting: the pauses of polling grow to many seconds.
+            raise NotDone(f"{job.name} has no dashboard within {timeout:g} s; the job keeps running")
+        # Shorter than the pauses of polling, which grow to many seconds, because the user waits.
         time.sleep(min(pause_s, 2.0))
 
 
@@ -183,13 +183,13 @@ def _await_place(job: Job, watch: Watch, timeout: float | None, say: Say) -> Non
 async def dashboard_site(
     name: str, watch: Watch, way: Way, token: str, cache: Path, *, look_s: float = LOOK_S
 ) -> AsyncIterator[Answer]:
-    """Yield what answers the browser: charts, a page while the dashboard starts, and all else from the head.
+    """Yield a handler for the browser: charts, a page while the dashboard starts, and all else from the head.
 
     Args:
-        name: The job's.
+        name: The job's name.
         watch: Reads the job's log.
         way: Opens a connection to the head's dashboard.
-        token: The job's.
+        token: The job's token.
         cache: A folder for the chart library.
         look_s: Seconds between two reads of the log.
     """
@@ -213,7 +213,7 @@ async def dashboard_site(
                 text = f"The dashboard of {name} is starting: Ray starts it at the first request."
                 return _page(text, script=RELOAD)
             except (OSError, RaysmError) as error:
-                # Shown by the waiting page itself: another page would begin to wait again.
+                # The waiting page shows the error in place; a reload would start waiting again.
                 return _page(f"The dashboard of {name} cannot be reached: {error}", status=502)
             if path:
                 return web.Response(status=204)
@@ -235,7 +235,7 @@ async def _follow(name: str, watch: Watch, look_s: float) -> None:
         await asyncio.sleep(look_s)
         try:
             watch.take(await asyncio.to_thread(watch.read))
-        except RaysmError:  # the service is away: the next read brings what this one missed
+        except RaysmError:  # the service does not answer; the next read catches up
             continue
         except Exception:
             _log.warning("the dashboard of %s cannot read the job's log now", name, exc_info=True)
@@ -243,7 +243,7 @@ async def _follow(name: str, watch: Watch, look_s: float) -> None:
 
 async def _sample(upstream: Upstream, watch: Watch) -> None:
     while not watch.is_over:
-        # An answer in another form has nothing to draw; the rest of the page goes on.
+        # Without an answer, or with an unknown form, there is nothing to draw; the rest of the page still works.
         with contextlib.suppress(OSError, RaysmError, ValueError, KeyError, TypeError):
             watch.take(samples_of(await upstream.read(NODES), time.time()))
         await asyncio.sleep(SAMPLE_S)
@@ -254,7 +254,7 @@ STYLE = """
 body { margin: 0; min-height: 100vh; display: grid; place-content: center; font: 15px system-ui, sans-serif; }
 """
 
-# Not a refresh by a header or a tag: browsers take it for a jump within the page if the address has a #.
+# Not by a Refresh header or tag: if the address has a #, browsers only jump within the page.
 RELOAD = f"""
 (async () => {{
   for (;;) {{

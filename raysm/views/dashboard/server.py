@@ -1,7 +1,7 @@
-"""A web server on this machine's loopback that answers only below a secret path.
+"""A web server on loopback that answers only below a secret path.
 
-The path keeps other users of this machine out. The checks of names and origins keep out pages of other sites that the
-user's browser shows.
+The path keeps out other users of this machine. The checks of Host and Origin keep out pages of other sites in the
+user's browser.
 """
 
 import asyncio
@@ -48,13 +48,13 @@ START_S = 30.0
 END_S = 10.0
 PREFIX_BYTES = 24
 MAX_UPLOAD_BYTES = 100 << 20
-"""Ray's own limit of a working directory."""
+"""Ray's own limit for an uploaded working directory."""
 
 POLICY = "default-src 'self' 'unsafe-inline' data: blob:; object-src 'none'; base-uri 'none'"
 """Pages load nothing from other sites, so that no other site learns the secret path."""
 
 Answer: TypeAlias = Callable[["web.Request", str], Awaitable["web.StreamResponse | None"]]
-"""Answers a request, given its path below the secret one; None is 404."""
+"""Answers a request, given its path below the secret path; None means 404."""
 
 
 def check_aiohttp() -> None:
@@ -75,8 +75,8 @@ def refusal(headers: Mapping[str, str], port: int) -> tuple[int, str] | None:
     """Return HTTP status and reason if a request must be refused, else None.
 
     Args:
-        headers: The request's.
-        port: The server's own.
+        headers: Headers of the request.
+        port: Port of the server.
     """
     host = headers.get("Host", "")
     if not _is_own_name(host, port, headers):
@@ -94,8 +94,8 @@ def _is_own_name(host: str, port: int, headers: Mapping[str, str]) -> bool:
     name, _, named_port = host.lower().rpartition(":")
     if name in (LOOPBACK, "localhost") and named_port == str(port):
         return True
-    # A browser that connects to this port directly names the port, whatever name leads here (DNS rebinding).
-    # jupyter-server-proxy passes the browser's Host on and says so by this header.
+    # A browser that connects directly sends this port, even if the name is another site's (DNS rebinding).
+    # jupyter-server-proxy forwards the browser's Host, with another port, and sets this header.
     return named_port != str(port) and "X-Forwarded-Context" in headers
 
 
@@ -113,9 +113,9 @@ class LocalServer:
         """Start it.
 
         Args:
-            site: Entered in the server's event loop; gives what answers.
+            site: Returns a context manager, entered in the server's event loop, that yields the handler.
             policy: The Content-Security-Policy of every answer.
-            link: The header Link of the page itself.
+            link: The Link header of the start page.
 
         Raises:
             MissingDependency: aiohttp is not installed.
@@ -127,7 +127,7 @@ class LocalServer:
             "Content-Security-Policy": policy,
             "Referrer-Policy": "same-origin",
             "X-Content-Type-Options": "nosniff",
-            "Server": "raysm",  # aiohttp's default would tell its version
+            "Server": "raysm",  # the default reveals aiohttp's version
         }
         self._link = {"Link": link} if link else {}
         self._open = contextlib.AsyncExitStack()
@@ -139,7 +139,7 @@ class LocalServer:
             if isinstance(error, TimeoutError) and not str(error):
                 raise TimeoutError(f"the local server did not start within {START_S:g} s") from error
             raise
-        # A tunnel that is not closed would stay open on AWS until it is idle for long enough.
+        # A tunnel that is not closed would stay open on AWS until its idle timeout.
         atexit.register(self.close)
 
     @property
@@ -148,7 +148,7 @@ class LocalServer:
         return f"http://{LOOPBACK}:{self.port}/{self.prefix}/"
 
     def close(self) -> None:
-        """Stop serving; harmless when repeated."""
+        """Stop serving; may be repeated."""
         atexit.unregister(self.close)
         if self._loop.is_closed:
             return
@@ -162,14 +162,14 @@ class LocalServer:
         answer = await self._open.enter_async_context(site())
 
         async def handle(request: web.Request) -> web.StreamResponse:
-            # Kept encoded, as it came. The comparison takes the same time for every wrong prefix.
+            # The raw path stays percent-encoded. compare_digest takes the same time for every wrong prefix.
             prefix, slash, path = request.rel_url.raw_path.lstrip("/").partition("/")
             if refused := refusal(request.headers, self.port):
                 return web.Response(status=refused[0], text=refused[1])
             if not hmac.compare_digest(prefix.encode(), self.prefix.encode()):
                 return web.Response(status=404, text="not found")
             if not slash:
-                # Pages name their files by relative paths. The redirect is relative too, for jupyter-server-proxy.
+                # Pages link their files by relative paths, so the slash is needed; relative for jupyter-server-proxy.
                 raise web.HTTPTemporaryRedirect(f"{self.prefix}/")
             return await answer(request, path) or web.Response(status=404, text="not found")
 
@@ -180,7 +180,7 @@ class LocalServer:
         application = web.Application(client_max_size=MAX_UPLOAD_BYTES)
         application.router.add_route("*", "/{path:.*}", handle)
         application.on_response_prepare.append(add_headers)
-        # No access log: it would contain the secret path.
+        # No access log, because it would contain the secret path.
         runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0, logger=_logger())
         await runner.setup()
         listener = socket.create_server((LOOPBACK, 0))
@@ -190,7 +190,7 @@ class LocalServer:
 
 
 def _logger() -> logging.Logger:
-    """Return a logger that reports an error of a request on one line: a traceback of aiohttp does not help users."""
+    """Return a logger that prints errors of requests on one line, because aiohttp's tracebacks do not help users."""
     logger = logging.getLogger("raysm.dashboard")
     if not logger.filters:
         logger.addFilter(_shorten)
@@ -211,10 +211,10 @@ async def _close(runner: "web.AppRunner", listener: socket.socket) -> None:
     transports = [connection.transport for connection in connections]
     await runner.cleanup()
     for transport in transports:
-        # abort() and not close(), which would first send what is left to a browser that may not read.
+        # abort() instead of close(), which would first send the rest to a browser that may not read.
         if transport is not None:
             transport.abort()
-    # The transports end in the loop's next turn.
+    # Let the loop run once, in which the transports end.
     await asyncio.sleep(0)
 
 
@@ -224,17 +224,17 @@ STUDIO = "/jupyterlab/default/"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seen:
-    """A page as a notebook shows it."""
+    """How a notebook can show a page."""
 
     url: str
-    """Absolute, or from the root of the notebook's own server."""
+    """An absolute URL, or a path on the notebook's own server."""
     in_frame: bool
-    """Whether the notebook can show it in a frame, and not only as a link."""
+    """True if the notebook can show the page in a frame, and not only as a link."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Server:
-    """A Jupyter server of this machine."""
+    """A running Jupyter server of this machine."""
 
     pid: int
     base_url: str
@@ -248,20 +248,20 @@ def seen_from_notebook(
     servers: Callable[[], Iterable[Server]] | None = None,
     is_installed: Callable[[str], bool] | None = None,
 ) -> Seen:
-    """Return how this kernel's notebook shows the page at ``http://127.0.0.1:PORT/PREFIX/``.
+    """Return how this kernel's notebook can show the page at ``http://127.0.0.1:PORT/PREFIX/``.
 
     Args:
-        port: The page's port.
-        prefix: The page's path.
-        environ: Environment variables; None is this process's.
+        port: Port of the page.
+        prefix: Secret path of the page.
+        environ: Environment variables; None uses those of this process.
         servers: Returns the Jupyter servers of this machine; None reads Jupyter's records.
-        is_installed: Tells whether a package is installed; None looks for it.
+        is_installed: Returns whether a package is installed; None uses importlib.
     """
     # Variables that a Jupyter server sets for its kernels.
     environ = os.environ if environ is None else environ  # noqa: TID251
     direct = f"http://127.0.0.1:{port}/{prefix}/"
     if any(name.startswith("VSCODE_") for name in environ) or "COLAB_RELEASE_TAG" in environ:
-        # Their own sites do not serve pages of this machine.
+        # The sites of VS Code and Colab do not serve pages of this machine.
         return Seen(url=direct, in_frame=False)
     base = _base_url(environ, (servers or running_servers), is_installed or _is_installed)
     return Seen(url=direct if base is None else f"{base.rstrip('/')}/proxy/{port}/{prefix}/", in_frame=True)
@@ -270,12 +270,12 @@ def seen_from_notebook(
 def _base_url(
     environ: Mapping[str, str], servers: Callable[[], Iterable[Server]], is_installed: Callable[[str], bool]
 ) -> str | None:
-    """Return the path below which the notebook's server serves pages of this machine; None if it does not."""
+    """Return the base path of the notebook's server if it proxies pages of this machine, else None."""
     if "JUPYTERHUB_SERVICE_PREFIX" in environ:
         return environ["JUPYTERHUB_SERVICE_PREFIX"]
     if environ.get("SAGEMAKER_APP_TYPE", environ.get("SAGEMAKER_INTERNAL_IMAGE_URI", "")).lower() == "jupyterlab":
         return STUDIO
-    # The server may run in another environment than the kernel; then the page's own address is the best guess.
+    # The server may run in another environment than the kernel; then the direct address is the best guess.
     if not is_installed("jupyter_server_proxy"):
         return None
     parent = environ.get("JPY_PARENT_PID", "")
@@ -283,7 +283,7 @@ def _base_url(
 
 
 def running_servers(folder: Path | None = None) -> list[Server]:
-    """Return the Jupyter servers that have a record in ``folder``; None is Jupyter's runtime folder."""
+    """Return the Jupyter servers with a record in ``folder``; None means Jupyter's runtime folder."""
     if folder is None:
         if not _is_installed("jupyter_core"):
             return []

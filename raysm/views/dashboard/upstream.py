@@ -1,4 +1,4 @@
-"""The proxy's connection to the dashboard on the head, opened at the first request and again after it broke."""
+"""The proxy's connection to the dashboard on the head: opened at the first request, and reopened if it breaks."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ __all__ = ["Route", "Upstream", "Way"]
 MAX_TRIES = 3
 RETRY_S = 0.3
 READ_S = 60.0
-"""Ray's dashboard yields to all other processes, so a head that uses all of its cores answers late."""
+"""Seconds to wait for an answer: Ray's dashboard has a low priority, so a busy head answers late."""
 
 
 class Route(Protocol):
@@ -32,18 +32,18 @@ class Route(Protocol):
 
 
 Way: TypeAlias = Callable[[], AbstractContextManager[Route]]
-"""Opens a connection to the head's dashboard; may block, so it runs in a thread."""
+"""Opens a connection to the head's dashboard. It may block, so it is called in a thread."""
 
 
 class Upstream:
-    """The dashboard of one cluster. Use it in one event loop, as an asynchronous context manager."""
+    """A client of one cluster's dashboard; use it in one event loop, as an asynchronous context manager."""
 
     def __init__(self, way: Way, token: str) -> None:
-        """Open nothing yet.
+        """Prepare without connecting.
 
         Args:
-            way: Leads to the dashboard.
-            token: The job's, sent only to the head.
+            way: Opens a connection to the dashboard.
+            token: The job's token, which is sent only to the head.
         """
         self._way, self._token = way, token
         self._lock = threading.Lock()
@@ -52,7 +52,7 @@ class Upstream:
         self._opening: asyncio.Task[str] | None = None
 
     async def __aenter__(self) -> "Upstream":
-        # Each connection checks who listens: the tunnel may have ended and another user may have its port.
+        # Each connection checks the owner of the port: if the tunnel has ended, another user may have its port.
         self._client = open_relay(open_to_own)
         return self
 
@@ -68,22 +68,22 @@ class Upstream:
         """Return the address of the head's dashboard once it answers.
 
         Raises:
-            OSError: It cannot be reached.
-            RaysmError: The service, or the job, refuses.
+            OSError: The dashboard cannot be reached.
+            RaysmError: The service or the job refuses the connection.
         """
         if self._opening is None or (self._opening.done() and (_failed(self._opening))):
             self._opening = asyncio.create_task(asyncio.to_thread(self._open_way))
-        # Several requests wait for one attempt: the end of one of them must not end it.
+        # Several requests wait for one attempt, so the cancellation of one must not cancel it.
         return await asyncio.shield(self._opening)
 
     async def answer(self, request: "web.Request", key: str) -> "web.StreamResponse":
-        """Pass a request on and its answer back; 502 if the head cannot be reached.
+        """Forward a request and return its answer; status 502 if the head cannot be reached.
 
         Args:
-            request: The browser's.
-            key: Path and query for the head, encoded.
+            request: The browser's request.
+            key: Encoded path and query for the head.
         """
-        # A request that changes something is sent once: it may have arrived before the connection broke.
+        # Other methods are sent once, because the request may have arrived before the connection broke.
         tries = MAX_TRIES if request.method in ("GET", "HEAD") else 1
         while True:
             try:
@@ -101,10 +101,10 @@ class Upstream:
             await asyncio.sleep(RETRY_S)
 
     async def read(self, key: str) -> Any:
-        """Return the JSON that the head answers to a path.
+        """Get a path of the head and return the parsed JSON.
 
         Raises:
-            OSError: The head cannot be reached, or refuses.
+            OSError: The head cannot be reached, or answers with an error.
             ValueError: The answer is not JSON.
         """
         import aiohttp
@@ -136,7 +136,7 @@ class Upstream:
         return route.address
 
     def _reset(self, address: str) -> None:
-        # Of several requests that meet one broken connection, the first one closes it.
+        # If several requests find the connection broken, the first one closes it.
         opening = self._opening
         if opening is not None and opening.done() and not _failed(opening) and opening.result() == address:
             self._opening = None
@@ -152,5 +152,5 @@ def _failed(task: "asyncio.Task[str]") -> bool:
 def _unreachable(error: Exception) -> "web.Response":
     from aiohttp import web
 
-    # In Ray's own form: its page skips it and asks again four seconds later.
+    # In the form of Ray's own answers: its page ignores it and asks again after four seconds.
     return web.json_response({"result": False, "msg": f"the head cannot be reached: {error}"}, status=502)

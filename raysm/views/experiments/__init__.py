@@ -1,1 +1,1 @@
-"""The table of experiments: ``raysm.jobs``, what a notebook shows of it, and how two jobs differ."""
+"""The table of experiments, ``raysm.jobs``, and its copy in MLflow."""

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["MlflowStore", "Record", "check_mlflow", "open_mlflow", "records"]
 
 VERSION = "1"
-"""Of what is written: runs of another version are written again."""
+"""The format of the copies; runs of another version are written again."""
 DIGEST_TAG = "raysm.digest"
 NO_PROJECT = "jobs of no project"
 MAX_TEXT = 6_000
@@ -86,11 +86,11 @@ def check_mlflow() -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Record:
-    """What becomes one run of MLflow."""
+    """A job, a trial or a row of a grid, which becomes one run of MLflow."""
 
     row: Experiment
     job: str
-    """The job's name, as the commands take it: a trial's is its sweep's."""
+    """The name of the job in raysm's commands; for a trial, the name of its sweep."""
     curves: Callable[[], Mapping[str, Curve]] = dict
     """Reads the curves; called only if the run is new or has changed."""
 
@@ -101,15 +101,15 @@ class Record:
 
     @property
     def digest(self) -> str:
-        """Changes with anything that is written."""
+        """A hash of the row and of ``VERSION``; if it differs from MLflow's copy, the run is written again."""
         return hashlib.sha256(f"{VERSION} {self.row.as_json()}".encode()).hexdigest()[:32]
 
 
 def records(service: Service, limit: int = 1000) -> list[Record]:
-    """Return the latest jobs, the trials of those that are sweeps, and the latest rows of each grid of this machine.
+    """Return the latest jobs, the trials of sweeps, and the latest rows of each grid of this machine.
 
     Args:
-        service: The jobs'.
+        service: Lists and describes the jobs.
         limit: The maximum number of jobs, and of rows of each grid.
 
     Raises:
@@ -131,7 +131,7 @@ def records(service: Service, limit: int = 1000) -> list[Record]:
         name = job.name.rpartition("/")[0] if is_trial else job.name
         curves = _curves(service, job) if job.metrics and not is_trial else dict
         found.append(Record(row=job, job=name, curves=curves))
-    # Jobs of other regions and accounts.
+    # The remaining rows belong to jobs of other regions and accounts.
     return found + [Record(row=row, job=row.name) for row in rows.values()]
 
 
@@ -150,11 +150,11 @@ class MlflowStore:
     """MLflow's SQLite file, and the folder of its artifacts.
 
     Attributes:
-        uri: The file, as MLflow is told of it.
+        uri: MLflow's tracking URI for the file.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Use ``folder``; the file is made when the first run is written."""
+        """Keep everything in ``folder``; the file is created when the first run is written."""
         self._folder, self._file = folder, folder / "mlflow.db"
         self.uri = f"sqlite:///{self._file}"
 
@@ -177,31 +177,31 @@ class MlflowStore:
     def _digests(self) -> dict[str, str]:
         if not self._file.exists():
             return {}
-        # MLflow itself is not imported if nothing has changed: that takes seconds.
+        # By sqlite3: importing MLflow takes seconds, and is only needed if something has changed.
         with self._opened() as database, contextlib.suppress(sqlite3.OperationalError):
             return dict(database.execute("SELECT run_uuid, value FROM tags WHERE key = ?", (DIGEST_TAG,)).fetchall())
         return {}
 
     def _experiments(self, names: Iterable[str]) -> dict[str, tuple[int, str]]:
-        """Return the ID and the artifacts' address of each experiment, made where it does not exist."""
+        """Return ID and artifact URI of each experiment; create those that are missing."""
         from mlflow import MlflowClient
 
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # Each of the file's migrations is a line otherwise.
+        # Otherwise MLflow logs a line for each migration of the file.
         for logger in ("alembic", "mlflow.store.db.utils"):
             logging.getLogger(logger).setLevel(logging.WARNING)
         client = MlflowClient(tracking_uri=self.uri, registry_uri=self.uri)
         client.search_experiments(max_results=1)
         with self._opened() as database:
             rows = database.execute("SELECT name, experiment_id, artifact_location FROM experiments").fetchall()
-        there = {name: (number, artifacts) for name, number, artifacts in rows}
+        existing = {name: (number, artifacts) for name, number, artifacts in rows}
         for name in names:
-            if name not in there:
+            if name not in existing:
                 artifacts = (self._folder / "artifacts" / _run_id(name)).as_uri()
-                # Else MLflow's pages take the runs for those of language models.
+                # Without this tag MLflow's pages treat the runs as those of language models.
                 tags = {"mlflow.experimentKind": "custom_model_development"}
-                there[name] = int(client.create_experiment(name, artifact_location=artifacts, tags=tags)), artifacts
-        return there
+                existing[name] = int(client.create_experiment(name, artifact_location=artifacts, tags=tags)), artifacts
+        return existing
 
     def _write(self, database: sqlite3.Connection, record: Record, experiment: int, artifacts: str) -> None:
         row, run = record.row, record.run_id
@@ -231,10 +231,11 @@ class MlflowStore:
         )
         own = "INSERT OR REPLACE INTO tags (run_uuid, key, value) VALUES (?, ?, ?)"
         database.executemany(own, [(run, key, value) for key, value in _tags(record).items() if value])
-        # The user may have written over them.
-        first = {"mlflow.runName": row.name, "mlflow.note.content": _note(record)}
+        # Only inserted, because the user may have changed them in MLflow.
+        editable = {"mlflow.runName": row.name, "mlflow.note.content": _note(record)}
         database.executemany(
-            "INSERT OR IGNORE INTO tags (run_uuid, key, value) VALUES (?, ?, ?)", [(run, *tag) for tag in first.items()]
+            "INSERT OR IGNORE INTO tags (run_uuid, key, value) VALUES (?, ?, ?)",
+            [(run, *tag) for tag in editable.items()],
         )
         folder = self._folder / "artifacts" / artifacts.rpartition("/")[2] / run / "artifacts"
         folder.mkdir(parents=True, exist_ok=True)
@@ -255,7 +256,7 @@ def _name(name: str) -> str:
 
 
 def _points(row: Experiment, curves: Mapping[str, Curve]) -> Iterator[tuple[str, float, int, int, bool]]:
-    """Yield name, value, milliseconds since the epoch, step and "is NaN" of all values, each metric in its order."""
+    """Yield (name, value, milliseconds since the epoch, step, is NaN) for each value of each metric, in order."""
     end_s = row.ended_s or row.started_s or row.created_s
     known: dict[str, Sequence[tuple[int | None, float, float]]] = {
         name: [(summary.step, end_s, summary.last)] for name, summary in row.metrics.items()
@@ -265,7 +266,7 @@ def _points(row: Experiment, curves: Mapping[str, Curve]) -> Iterator[tuple[str,
     for name, curve in {**known, **curves}.items():
         for number, (step, time_s, value) in enumerate(curve):
             is_nan = math.isnan(value)
-            # As MLflow stores what is not finite.
+            # MLflow stores NaN as 0 with a flag, and an infinity as the largest float.
             stored = 0.0 if is_nan else max(-sys.float_info.max, min(sys.float_info.max, value))
             yield _name(name), stored, int(time_s * 1000), number if step is None else step, is_nan
 
@@ -306,34 +307,34 @@ def _note(record: Record) -> str:
 def open_mlflow(store: MlflowStore) -> Iterator[str]:
     """Serve MLflow's pages at a secret address of this machine while the block runs; yield the address.
 
-    MLflow asks nobody for a password, and its API can read files of the user who runs it. So it listens on a socket
-    that only this user can open, and the address that leads there has a secret path.
+    MLflow has no password, and its API can read files of the user who runs it. It therefore listens on a Unix socket
+    that only this user can open, and the address for the browser has a secret path.
 
     Raises:
         RaysmError: MLflow does not start.
     """
     with contextlib.ExitStack() as stack:
-        # Short, because the path of a socket has at most 107 bytes.
+        # A short path: that of a Unix socket has at most 107 bytes.
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="raysm-")))
-        path = folder / "socket"
+        socket_path = folder / "socket"
         with (folder / "log").open("wb") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "mlflow", "server", "--workers", "1", "--backend-store-uri", store.uri]
-                + ["--uvicorn-opts", f"--uds {shlex.quote(str(path))}"],
+                + ["--uvicorn-opts", f"--uds {shlex.quote(str(socket_path))}"],
                 cwd=folder,
                 env={**os.environ, **SETTINGS},  # noqa: TID251  MLflow's own settings may be among them
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                # Ctrl-C ends this process, which then ends MLflow with its children.
+                # So that Ctrl-C reaches only this process, which then ends MLflow and its children.
                 start_new_session=True,
             )
         stack.callback(_end, process)
-        _await(process, path, folder / "log")
+        _wait_until_open(process, socket_path, folder / "log")
 
         @contextlib.asynccontextmanager
         async def site() -> AsyncIterator[Answer]:
-            async with open_relay(str(path)) as client:
+            async with open_relay(str(socket_path)) as client:
 
                 async def answer(request: "web.Request", path: str) -> "web.StreamResponse | None":
                     query = request.rel_url.raw_query_string
@@ -346,11 +347,11 @@ def open_mlflow(store: MlflowStore) -> Iterator[str]:
         yield server.url
 
 
-def _await(process: "subprocess.Popen[bytes]", path: Path, log: Path) -> None:
+def _wait_until_open(process: "subprocess.Popen[bytes]", socket_path: Path, log: Path) -> None:
     deadline_s = time.monotonic() + START_S
     while process.poll() is None and time.monotonic() < deadline_s:
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
-            connection.connect(str(path))
+            connection.connect(str(socket_path))
             return
         time.sleep(0.1)
     lines = "\n".join(log.read_text(errors="replace").splitlines()[-5:])

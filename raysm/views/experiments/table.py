@@ -36,7 +36,7 @@ WHICH = ("last", "min", "max", "best")
 """Suffixes of a metric's name: ``loss:min``."""
 
 SPACE = "space."
-"""The prefix of a sweep's parameters in the sweep's own row, which has their ranges."""
+"""The prefix of parameters in the row of a sweep, where they have ranges instead of values."""
 
 
 def parameter_columns(jobs: Iterable[Experiment]) -> list[str]:
@@ -86,13 +86,13 @@ def check_columns(jobs: Sequence[Experiment], columns: Iterable[str]) -> None:
 
 
 def order(jobs: Iterable[Experiment], column: str) -> list[Experiment]:
-    """Return the jobs by a column, the lowest first, with ``-`` the highest first; no value and NaN come last."""
+    """Sort jobs by a column, or in descending order by ``-column``; missing values and NaN come last."""
     name = column.removeprefix("-")
     rows = list(jobs)
-    having = [row for row in rows if _has_order(row.value(name))]
+    sortable = [row for row in rows if _has_order(row.value(name))]
     # Numbers come before texts.
-    having.sort(key=lambda row: _rank(row.value(name)), reverse=column.startswith("-"))
-    return having + [row for row in rows if not _has_order(row.value(name))]
+    sortable.sort(key=lambda row: _rank(row.value(name)), reverse=column.startswith("-"))
+    return sortable + [row for row in rows if not _has_order(row.value(name))]
 
 
 def _has_order(value: Value) -> bool:
@@ -138,15 +138,15 @@ def format_seconds(seconds: float | None) -> str:
     return "" if seconds is None else duration(seconds)
 
 
-MOST_COLUMNS = 6
-"""Parameters, and metrics, in a notebook's table; ``to_frame`` has all."""
+MAX_COLUMNS = 6
+"""The maximum number of parameters, and of metrics, in a notebook's table; ``to_frame`` has all."""
 
-MOST_ROWS = 50
-"""Rows of a notebook's table."""
+MAX_ROWS = 50
+"""The maximum number of rows in a notebook's table."""
 
 
 class Jobs(list[Experiment]):
-    """Jobs, the latest first, as a table: parameters, metrics, status, duration, cost. A list of ``Experiment``."""
+    """A list of ``Experiment``, the latest first, which notebooks show as a table with parameters, metrics and cost."""
 
     def __init__(self, rows: Iterable[Experiment], service: Service) -> None:
         """Hold ``rows``, jobs of ``service``."""
@@ -154,10 +154,10 @@ class Jobs(list[Experiment]):
         self._service = service
 
     def sorted_by(self, column: str) -> "Jobs":
-        """Return them by a parameter, a metric or a fact: ``"loss"``, ``"loss:best"``, ``"-accuracy"``, ``"cost_usd"``.
+        """Sort by a parameter, a metric or a fact: ``"loss"``, ``"loss:best"``, ``"-accuracy"``, ``"cost_usd"``.
 
         Args:
-            column: The lowest value comes first, with ``-`` before the name the highest; no value comes last.
+            column: The lowest value comes first, or the highest if ``-`` precedes the name; missing values come last.
 
         Raises:
             InvalidRequest: No job has this column.
@@ -197,19 +197,19 @@ class Jobs(list[Experiment]):
 
     def __repr__(self) -> str:
         lines = [f"<{len(self)} jobs>" if self else "<no jobs>"]
-        for row in self[:MOST_ROWS]:
+        for row in self[:MAX_ROWS]:
             # Short, because a repr also appears in tracebacks.
             facts = (row.name, str(row.status), format_seconds(row.duration_s), _words(row))
             lines.append("  " + "  ".join(fact for fact in facts if fact))
-        return "\n".join(lines + _rest(self))
+        return "\n".join(lines + _more_line(self))
 
     def _repr_html_(self) -> str:
-        params, metrics = parameter_columns(self)[:MOST_COLUMNS], metric_columns(self)[:MOST_COLUMNS]
+        params, metrics = parameter_columns(self)[:MAX_COLUMNS], metric_columns(self)[:MAX_COLUMNS]
         columns = [*params, *metrics, "created_s", "duration_s", "cost_usd"]
         titles = ["job", "status", *params, *metrics, "sent", "took", "cost"]
         head = "".join(f"<th>{html.escape(title)}</th>" for title in titles)
-        body = "".join(_html_row(row, columns) for row in self[:MOST_ROWS])
-        rest = "".join(f"<p>{html.escape(line.strip())}</p>" for line in _rest(self))
+        body = "".join(_html_row(row, columns) for row in self[:MAX_ROWS])
+        rest = "".join(f"<p>{html.escape(line.strip())}</p>" for line in _more_line(self))
         return f"<table cellpadding=5><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{rest}"
 
 
@@ -230,17 +230,17 @@ def jobs(
 
     Args:
         on: ``AWS(…)`` or ``Local(…)``; None is the embedded SageMaker of this machine.
-        project: Only jobs of this project; None is all jobs, also those that raysm did not submit.
+        project: Only jobs of this project; None includes jobs that raysm did not submit.
         task: Only runs of this task.
         status: Only jobs of this status, or of these: ``"Completed"``, ``["Failed", "Stopped"]``.
         since: Only jobs submitted since then: ``"7d"``, ``"2026-11-01"``, a datetime or a timedelta.
-        contains: Part of the name.
+        contains: Only jobs with this text in their names.
         grid: Only the last job of each row of this grid, with the row's parameters, placement and cost. They are
             read from the grid's file, and not from the service.
         limit: The maximum number of jobs.
 
     Raises:
-        InvalidRequest: There is no such grid or status, ``since`` is no time, or the limit is below 1.
+        InvalidRequest: There is no such grid or status, ``since`` is not a time, or the limit is below 1.
         ServiceError: The service does not list its jobs.
     """
     service = connect(on)
@@ -290,8 +290,8 @@ def _flat(row: Experiment) -> dict[str, Any]:
 
 
 def _words(row: Experiment) -> str:
-    params = [f"{name}={value}" for name, value in list(row.parameters.items())[:MOST_COLUMNS]]
-    metrics = [f"{name} {shown(row, name)}" for name in list(row.metrics)[:MOST_COLUMNS]]
+    params = [f"{name}={value}" for name, value in list(row.parameters.items())[:MAX_COLUMNS]]
+    metrics = [f"{name} {shown(row, name)}" for name in list(row.metrics)[:MAX_COLUMNS]]
     return " ".join(params + metrics)
 
 
@@ -304,5 +304,5 @@ def _html_row(row: Experiment, columns: Sequence[str]) -> str:
     return f"<tr><td>{html.escape(row.name)}</td><td>{status}</td>{cells}</tr>"
 
 
-def _rest(rows: Sequence[Experiment]) -> list[str]:
-    return [f"  and {len(rows) - MOST_ROWS} more: to_frame() has all"] if len(rows) > MOST_ROWS else []
+def _more_line(rows: Sequence[Experiment]) -> list[str]:
+    return [f"  and {len(rows) - MAX_ROWS} more: to_frame() has all"] if len(rows) > MAX_ROWS else []

@@ -247,5 +247,5 @@ def test_its_cost_is_unknown_where_nobody_knows_it(fields, text):
 
 def test_that_the_service_is_away_is_said_and_the_rest_stays():
     text = Page(card(moment(FULL, trouble="describe: timed out"))).text
-    assert "the service cannot be asked just now: describe: timed out" in text
+    assert "the service does not answer now: describe: timed out" in text
     assert "epoch 1 done" in text

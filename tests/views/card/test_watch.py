@@ -77,7 +77,7 @@ def test_a_service_that_is_away_is_said_and_borne(remote, job):
     screen = Screen()
     away = remote.fail("describe_training_job", refusal("ThrottlingException", "slow down"))
     watching = Watch(job, screen)
-    screen.wait_for("the service cannot be asked just now")
+    screen.wait_for("the service does not answer now")
     away.end()
     remote.sagemaker.end(job.name, "Completed")
     assert watching.wait(WITHIN_S)
