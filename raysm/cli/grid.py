@@ -1,4 +1,4 @@
-"""The command ``raysm grid``: what is asked for on the command line and in files, and how its answer is printed."""
+"""The command ``raysm grid``: read requests from the command line and files, and print the answers."""
 
 import functools
 import json
@@ -67,20 +67,20 @@ def run(arguments: Arguments, console: Console) -> int | None:
 
 
 def _say(text: str, console: Console) -> None:
-    """Print a line as it is: a row's name may look like markup, and lines that are grepped must not be wrapped."""
+    """Print a line verbatim and unwrapped: a row's key may look like markup, and users grep the lines."""
     console.print(Text(text), soft_wrap=True)
 
 
 def _messages(arguments: Arguments, console: Console) -> Console:
-    """Return where messages go: with --json, stdout is for the answer."""
+    """Return the console for messages; with --json, stdout is only for the answer."""
     return Console(stderr=True) if arguments.json else console
 
 
-# -- what is asked for
+# -- the request
 
 
 def request_of(arguments: Arguments) -> GridRequest:
-    """Return the grid that a command line asks for; flags override its file, and that the project's file.
+    """Return the request of a command line; flags override the grid's file, which overrides the project's file.
 
     Raises:
         InvalidRequest: A file or a flag is invalid, or there are no rows.
@@ -88,7 +88,7 @@ def request_of(arguments: Arguments) -> GridRequest:
     path, file = Path(arguments.what), _file(arguments)
     settings = _settings(arguments, file, path)
     workload, options = settings.workload(), options_of(settings)
-    # The name of a task is each row's own, and the grid's store knows the finished jobs.
+    # Each row names its own jobs, and the grid's store knows the finished ones.
     for name in ("name", "if_done"):
         options.pop(name, None)
     own_types = () if settings.on.names_own_types else (LOCAL_TYPE,)
@@ -135,7 +135,7 @@ def named_source(arguments: Arguments) -> Source | None:
     """Return the source of rows that the flags name, or None.
 
     Raises:
-        InvalidRequest: A flag lacks the one that it belongs to, or a parameter is given twice.
+        InvalidRequest: A flag needs another one that is missing, or a parameter is given twice.
     """
     if arguments.param and not arguments.sql:
         raise InvalidRequest("--param goes with a query: --sql DATABASE QUERY")
@@ -166,7 +166,7 @@ def _plan(arguments: Arguments, console: Console) -> None:
 
 
 def _run(arguments: Arguments, console: Console) -> int:
-    # Planned first, so that an invalid request sends nothing.
+    # Plan first, so that an invalid request sends nothing.
     grid = planned(request_of(arguments))
     file = _file(arguments)
     controller = controller_of(arguments, {} if file is None else file.batch)
@@ -202,13 +202,13 @@ def _run(arguments: Arguments, console: Console) -> int:
 
 def follow(running: Running, console: Console) -> None:
     """Run a grid, and print a line for each row that changes."""
-    # The events of a new grid's creation are shown, those before other rows joined are not.
+    # For a new grid show all events, for a continued grid only new ones.
     is_new = 0 < running.added == sum(running.store.states().values())
     last = 0 if is_new else max((event.seq for event in running.store.events(limit=10**9)), default=0)
 
     def sleep(seconds: float) -> None:
         nonlocal last
-        # To the last event: a stop is a single step, however many rows wait, and may be the last one.
+        # Print all events: a stop changes all waiting rows in one step, which may be the last.
         while events := running.store.events(last):
             for event in events:
                 if event.task is not None and event.attempt is None:
@@ -223,10 +223,10 @@ def follow(running: Running, console: Console) -> None:
 # -- AWS Batch: a controller job, and the children of an array
 
 ASKED_S = 10.0
-"""Seconds between two looks at the Batch job, whose failure the grid itself does not show."""
+"""Seconds between two checks of the Batch job, whose failure the grid itself does not show."""
 
 TERMINATED = 128 + signal.SIGTERM
-"""Exit code as shells have it: Batch starts the controller again."""
+"""Exit code of a process ended by SIGTERM, by which Batch starts the controller again."""
 
 FLAGS = {
     "job_queue": "--job-queue",
@@ -240,7 +240,7 @@ FLAGS = {
 
 
 def controller_of(arguments: Arguments, in_file: Mapping[str, Any]) -> ControllerJob | None:
-    """Return the Batch job that is to run the grid, or None for this process; flags override the grid's file.
+    """Return the Batch job that should run the grid, or None for this process; flags override the grid's file.
 
     Raises:
         InvalidRequest: --via batch, or its job queue, is missing.
@@ -248,9 +248,9 @@ def controller_of(arguments: Arguments, in_file: Mapping[str, Any]) -> Controlle
     named = {name: value for name, value in vars(arguments).items() if name in FLAGS and value is not None}
     if arguments.via is None:
         if named:
-            raise InvalidRequest(f"{FLAGS[next(iter(named))]} is of a Batch job that runs the grid: add --via batch")
+            raise InvalidRequest(f"{FLAGS[next(iter(named))]} is an option of --via batch; add --via batch")
         return None
-    # --image is the training jobs' own.
+    # --image is the image of the training jobs.
     fields = {**in_file, **{name.replace("job_image", "image"): value for name, value in named.items()}}
     if "job_queue" not in fields:
         raise InvalidRequest("--via batch needs --job-queue, the name of a job queue of EC2 or Fargate")
@@ -258,12 +258,12 @@ def controller_of(arguments: Arguments, in_file: Mapping[str, Any]) -> Controlle
 
 
 def _run_by_batch(grid: Planned, controller: ControllerJob, arguments: Arguments, console: Console) -> int:
-    """Have a Batch job run a grid, and show the grid until it is over; return the exit code."""
+    """Submit a Batch job that runs a grid, and show the grid until it is over; return the exit code."""
     shown = _messages(arguments, console)
     sent = send(grid, controller, goes_on=arguments.go_on)
     name, target = grid.plan.name, grid.request.template.target
     handle = attach_grid(name, None if sent is None else target)
-    text = "nothing of it is left to do" if sent is None else f"{sent} runs it; Ctrl-C ends the showing alone"
+    text = "nothing is left to do" if sent is None else f"{sent} runs it; Ctrl-C stops only the display"
     _say(f"grid {name}: {counted(len(grid.tasks), 'row')}; {text}", shown)
     if sent is not None:
         watch(handle.status, shown, sleep=_watching(sent, Service(target)))
@@ -290,7 +290,7 @@ def _watching(controller: SentController, service: Service) -> Callable[[float],
 def _take_up(arguments: Arguments, console: Console) -> int:
     """In the Batch job: continue a grid that was handed over, until it is over; return the exit code."""
     service = Service(read_settings(arguments).target(role=NO_ROLE))
-    # Batch and hosts of spot capacity end a job by SIGTERM, which ends Python without cleanup by default.
+    # Batch and spot hosts end a job with SIGTERM, which by default ends Python without cleanup.
     previous = signal.signal(signal.SIGTERM, _terminate)
     try:
         with tempfile.TemporaryDirectory(prefix="raysm-grid-") as folder:
@@ -299,7 +299,7 @@ def _take_up(arguments: Arguments, console: Console) -> int:
                 follow(running, console)
                 return exit_code(running)
             finally:
-                # The next controller need not wait for the lease.
+                # Release the lease at once for the next controller.
                 running.close()
     finally:
         signal.signal(signal.SIGTERM, previous)
@@ -310,9 +310,9 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 
 def _row(arguments: Arguments, console: Console) -> int:
-    """In the child of a Batch array: send its rows, and wait for them with --wait; return the exit code."""
+    """In the child of a Batch array: send its rows, and with --wait wait for them; return the exit code."""
     if arguments.per_child < 1:
-        raise InvalidRequest(f"--per-child is 1 or more, got {arguments.per_child}")
+        raise InvalidRequest(f"--per-child must be at least 1, got {arguments.per_child}")
     shown = _messages(arguments, console)
     rows = RowJobs(request_of(arguments))
     sent: list[RowJob] = []
@@ -321,7 +321,7 @@ def _row(arguments: Arguments, console: Console) -> int:
         sent.append(row)
         verb = "is sent" if row.is_new else "was sent before"
         _say(f"{task.key}: {row.job.name} {verb}, to {row.region}", shown)
-    # All are sent before one is waited for.
+    # Send all rows before waiting for the first.
     statuses = [_row_status(row, arguments, shown) for row in sent]
     if arguments.json:
         listed = [
@@ -368,7 +368,7 @@ def _status(arguments: Arguments, console: Console) -> None:
 
 
 def _watch(arguments: Arguments, console: Console) -> None:
-    # JSON has a line for each look, so that a program can read it as it comes.
+    # One line of JSON per update, so that a program can read each as it comes.
     show = (lambda view: print(json.dumps(view.as_dict()), flush=True)) if arguments.json else None
     watch(_handle(arguments).status, console, show=show)
 
@@ -394,7 +394,7 @@ def _list(arguments: Arguments, console: Console) -> None:
         states = ", ".join(f"{count:,} {state}" for state, count in view.states.items())
         _say(f"{name}  {view.state}  {counted(view.total, 'row')}{f': {states}' if states else ''}", console)
     if not grids:
-        _say("no grid was run on this machine; raysm grid run makes one", console)
+        _say("this machine has no grids; raysm grid run creates one", console)
 
 
 def _result(arguments: Arguments, console: Console) -> None:
@@ -419,10 +419,10 @@ def _table(arguments: Arguments, console: Console) -> None:
 def _stop(arguments: Arguments, console: Console) -> None:
     grid = _handle(arguments)
     if grid.status().state == "closed":
-        _answer(arguments, console, f"{grid.name} is closed: it has no open job", state="closed", open=0)
+        _answer(arguments, console, f"{grid.name} is closed and has no open jobs", state="closed", open=0)
         return
     done = grid.stop()
-    stopped = "no job is sent any more"
+    stopped = "no further job is sent"
     if done.stopped:
         more = f" and {len(done.stopped) - MAX_NAMED:,} more" if len(done.stopped) > MAX_NAMED else ""
         stopped = f"stopped {counted(len(done.stopped), 'job')}: {', '.join(done.stopped[:MAX_NAMED])}{more}"

@@ -1,4 +1,4 @@
-"""The arguments of ``raysm grid``. Pure: text in, a namespace out."""
+"""The arguments of ``raysm grid``."""
 
 import argparse
 from pathlib import Path
@@ -14,7 +14,7 @@ __all__ = ["add_grid"]
 ASKING = {
     "plan": "show a grid's places, costs and hours, and rows that cannot run; sends nothing",
     "run": "run a job for each row until all are done; the same command continues a grid",
-    "row": "send the job of one row, by its index, in a child of an AWS Batch array; a retried child sends none twice",
+    "row": "send the job of one row, by its index, in a child of an AWS Batch array; a retry sends nothing twice",
 }
 """Verbs that take a file or script, with their help."""
 
@@ -23,20 +23,20 @@ NAMING = {
     "watch": "update the status until the grid is done",
     "list": "list the grids of this machine with their states",
     "rows": "list a grid's rows with state, number of jobs, last job and reason",
-    "result": "fetch the result of one row, by the row's key",
+    "result": "fetch the result of one row, by its key",
     "report": "write the status as one HTML file that needs no network",
-    "table": "write the tables of all rows (predictions, for example) as one Parquet file with the rows' keys",
-    "stop": "stop a grid: no further job is sent, and open jobs are stopped",
+    "table": "write the result tables of all rows (predictions, for example) to one Parquet file with the rows' keys",
+    "stop": "stop a grid and its open jobs; no further job is sent",
     "retry": "queue a grid's failed rows again, for the next run",
     "extend": "read a grid's source again: new rows are added, and rows that are not done take corrected values",
 }
 """Verbs that take the name of an existing grid."""
 
 UNNAMED = ("status", "watch")
-"""Verbs that take the only grid if none is named."""
+"""Verbs whose NAME is optional if there is only one grid."""
 
 OWN = ("cluster.count", "cluster.instance_type", "limits.spot", "name")
-"""Options of jobs that a grid has in another form, by their paths."""
+"""Paths of job options that grids replace by their own."""
 
 
 def add_grid(commands: Any) -> None:
@@ -79,36 +79,38 @@ def add_grid(commands: Any) -> None:
 
 
 def _add_controller(verb: Any) -> None:
-    job = verb.add_argument_group("controller", "what runs the grid instead of this process")
+    job = verb.add_argument_group("controller", "run the grid by AWS Batch instead of this process")
     job.add_argument(
         "--via",
         choices=("batch",),
-        help="a job of AWS Batch, which runs without this machine, and is started again if its host is lost",
+        help="run the grid in a job of AWS Batch, without this machine; Batch starts it again if its host is lost",
     )
-    job.add_argument("--job-queue", metavar="NAME", help="its job queue, of EC2 or Fargate; required")
+    job.add_argument("--job-queue", metavar="NAME", help="the job queue, of EC2 or Fargate; required with --via batch")
     job.add_argument(
         "--job-definition",
         metavar="NAME[:REVISION]",
-        help=f"its job definition (default {DEFINITION}); with --job-image it is registered",
+        help=f"the job definition (default {DEFINITION}); with --job-image raysm registers it",
     )
     job.add_argument(
         "--job-image", metavar="URI", help="an image with raysm, for example of containers/Dockerfile.batch"
     )
-    job.add_argument("--job-role", metavar="ARN", help="the role by which it sends jobs, with --job-image")
     job.add_argument(
-        "--execution-role", metavar="ARN", help="the role by which Fargate pulls the image (default: a queue of EC2)"
+        "--job-role", metavar="ARN", help="the role with which the controller sends jobs; needs --job-image"
+    )
+    job.add_argument(
+        "--execution-role", metavar="ARN", help="the role with which Fargate pulls the image; omit for a queue of EC2"
     )
     job.add_argument(
         "--assign-public-ip",
         action="store_true",
         default=None,
-        help="give it a public address, for public subnets of Fargate",
+        help="give the controller a public address, for public subnets of Fargate",
     )
 
 
 def _add_taking_up(verbs: Any) -> None:
-    text = "a grid that was handed over, until it is done; the job of --via batch runs this"
-    verb = verbs.add_parser("take-up", help=text, description=f"Continue {text}.", allow_abbrev=False)
+    text = "run a grid that was handed over until it is done; the job of --via batch runs this"
+    verb = verbs.add_parser("take-up", help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False)
     verb.set_defaults(is_scripted=False)
     verb.add_argument("uri", metavar="URI", help="URI of the handover")
     add_target(verb)
@@ -125,13 +127,13 @@ def _add_index(verb: Any) -> None:
     )
     child.add_argument("--per-child", type=int, default=1, metavar="K", help="rows of each child (default 1)")
     child.add_argument(
-        "--wait", action="store_true", help="wait until the jobs end; the exit code says whether all are done"
+        "--wait", action="store_true", help="wait until the jobs end; the exit status is 0 if all are done"
     )
 
 
 def _index(text: str) -> int:
     if not text.isdecimal():
-        # Outside of an array the variable is empty.
+        # The variable is empty outside an array.
         raise argparse.ArgumentTypeError(
             f"--index takes a whole number from 0, got {text!r}; AWS Batch sets AWS_BATCH_JOB_ARRAY_INDEX only in "
             "the children of an array job"
@@ -149,7 +151,10 @@ def _add_naming(verbs: Any) -> None:
         if name == "result":
             verb.add_argument("key", metavar="KEY", help="key of the row")
             verb.add_argument(
-                "--output", type=Path, metavar="DIR", help="folder for its files (default: where they are)"
+                "--output",
+                type=Path,
+                metavar="DIR",
+                help="folder for its files (default: leave local files, download others)",
             )
         if name == "rows":
             verb.add_argument(
@@ -162,10 +167,12 @@ def _add_naming(verbs: Any) -> None:
             verb.add_argument("--column", metavar="NAME", help="name of the column with the rows' keys (default key)")
             verb.add_argument("--partial", action="store_true", help="leave out rows that are not done")
         if name == "extend":
-            _add_rows(verb.add_argument_group("rows", "another source than the grid's own"))
+            _add_rows(verb.add_argument_group("rows", "new rows; by default the grid's own source is read again"))
         if name not in ("extend", "list"):
             verb.add_argument(
-                "--shared", action="store_true", help="a grid of another machine, by its copy in the bucket of --on"
+                "--shared",
+                action="store_true",
+                help="read a grid of another machine from its copy in the bucket of --on",
             )
             add_target(verb)
         verb.add_argument("--json", action="store_true", help="as JSON")
@@ -216,7 +223,7 @@ def _add_request(verb: Any) -> None:
         "--retries",
         type=int,
         metavar="N",
-        help="retries of a row whose program fails by an error that may pass (default 2)",
+        help="retries of a row whose program fails with an error that may pass (default 2)",
     )
     add_flags(verb, [flag for flag in COMMON if flag.path not in OWN])
     add_target(verb)
@@ -242,4 +249,4 @@ def _add_rows(rows: Any) -> None:
     rows.add_argument(
         "--param", action="append", default=[], metavar="NAME=VALUE", help="value of :NAME in the query; repeatable"
     )
-    rows.add_argument("--max-rows", type=int, metavar="N", help="most rows of the source (default 10000)")
+    rows.add_argument("--max-rows", type=int, metavar="N", help="maximum number of rows (default 10000)")

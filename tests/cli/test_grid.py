@@ -59,7 +59,7 @@ def test_outside_of_an_array_there_is_no_index_and_that_is_said(array_folder, in
 
 def test_a_child_has_at_least_one_row(array_folder):
     asked = arguments_of("--rows", "array.txt", "--columns", "region,input_data", "--index", "0", "--per-child", "0")
-    with pytest.raises(InvalidRequest, match="--per-child is 1 or more, got 0"):
+    with pytest.raises(InvalidRequest, match="--per-child must be at least 1, got 0"):
         run(asked, None)
 
 
@@ -89,7 +89,7 @@ def test_what_the_grids_file_says_holds_where_no_flag_says_another_and_batch_is_
 
 
 def test_what_is_said_of_a_job_that_nobody_asked_for_is_refused():
-    with pytest.raises(InvalidRequest, match="--job-queue is of a Batch job that runs the grid: add --via batch"):
+    with pytest.raises(InvalidRequest, match="--job-queue is an option of --via batch; add --via batch"):
         asked("--job-queue", "team")
 
 
@@ -245,7 +245,7 @@ def test_a_table_is_refused_while_rows_are_not_done(grid, capsys):
 def test_stop_says_what_it_has_stopped(grid, capsys):
     assert main(["grid", "stop", "drives"]) == 0
     assert grid.grid().state == "closed"
-    assert capsys.readouterr().out == "drives: no job is sent any more\n"
+    assert capsys.readouterr().out == "drives: no further job is sent\n"
     assert main(["grid", "stop", "drives"]) == 0
     assert "drives is closed" in capsys.readouterr().out
 

@@ -1,4 +1,4 @@
-"""``raysm.Grid``: many jobs of one request over regions, a job for each row."""
+"""``raysm.Grid``: one request, run as a job for each row, over regions."""
 
 import functools
 import time
@@ -28,24 +28,24 @@ from raysm.views.grid.text import ShownPlan, ShownSnapshot, shown_plan, shown_sn
 __all__ = ["Grid", "GridOptions"]
 
 DRAWN_S = 0.5
-"""Seconds between two calls of ``seen``: to count 100,000 rows takes a tenth of a second."""
+"""Seconds between two calls of ``seen``, since counting 100,000 rows takes a tenth of a second."""
 
 
 class GridOptions(SubmitOptions, total=False):
-    """Options of a grid beside its workload and rows, and, from ``SubmitOptions``, of its jobs.
+    """Options of a grid, and of its jobs (from ``SubmitOptions``).
 
-    ``name`` is the grid's name, by which it is found again; None is made from the workload.
+    ``name`` is the grid's name, by which it is found again; None takes the workload's.
 
     Attributes:
-        on: ``AWS(…)`` or ``Local(…)``; None is ``Local()``.
-        regions: Where rows may run, the best first; by default where their data lie, else the target's own region.
-        instance_type: One, or several of which any will do, the best first; by default that of ``cluster``.
-        count: Instances of each job, unless its row says otherwise; None is as many as ``cluster`` has, else one.
+        on: ``AWS(…)`` or ``Local(…)``; None means ``Local()``.
+        regions: Regions where rows may run, the best first; by default those of their data, else the target's own.
+        instance_type: One type, or several, the best first; by default that of ``cluster``.
+        count: Instances of each job, unless its row says otherwise; None takes the count of ``cluster``, else one.
         spot: Whether jobs use spot capacity.
         rules: Jobs at a time, retries, budget and so on.
         max_rows: A source with more rows is refused, since each is a job.
-        shared: Whether its store is copied to the target's bucket, so that any machine can look at it and continue it;
-            None means if its jobs are billed.
+        shared: True copies the store to the target's bucket, so that any machine can see and continue the grid; None
+            does so if jobs are billed.
     """
 
     on: Target | Service | None
@@ -59,12 +59,12 @@ class GridOptions(SubmitOptions, total=False):
 
 
 class Grid(GridHandle):
-    """Many jobs of one request over regions: a row of a file, a list or a query is a job.
+    """One request, run as a job for each row of a file, a list or a query.
 
-    In the texts of the workload, its inputs, its image and its environment, ``{column}`` is the row's value; ``{key}``,
-    ``{region}``, ``{instance_type}``, ``{count}`` and ``{account}`` need no column. A column that no text takes becomes
-    a hyperparameter. The columns ``key``, ``region``, ``instance_type``, ``count``, ``spot``, ``image``, ``priority``,
-    ``expected_s``, ``max_runtime_s`` and ``input_NAME`` set these options of the row's job.
+    ``{column}`` in the texts of the workload, its inputs, its image and its environment is replaced by the row's value;
+    ``{key}``, ``{region}``, ``{instance_type}``, ``{count}`` and ``{account}`` need no column. A column that no text
+    uses becomes a hyperparameter. The columns ``key``, ``region``, ``instance_type``, ``count``, ``spot``, ``image``,
+    ``priority``, ``expected_s``, ``max_runtime_s`` and ``input_NAME`` set these options of the row's job.
 
     Attributes:
         request: The whole request.
@@ -105,7 +105,7 @@ class Grid(GridHandle):
         self._reached = service
 
     def plan(self) -> ShownPlan:
-        """Return the plan: places, dollars, hours, and which rows are impossible and why. Nothing is sent.
+        """Return the plan: places, costs, durations, and why rows are impossible. Nothing is sent.
 
         Raises:
             InvalidRequest: A row is invalid, there is no region, or the rows cost more than the budget.
@@ -113,20 +113,20 @@ class Grid(GridHandle):
         return shown_plan(planned(self.request, self._reached.at).plan)
 
     def submit(self, job: ControllerJob, *, go_on: bool = False) -> str | None:
-        """Have a job of AWS Batch run the grid instead of this process; return the job's ID at once.
+        """Submit a job of AWS Batch that runs the grid instead of this process; return at once.
 
-        The rows are read here and kept in the target's bucket, where the job finds them. Batch starts the job again if
-        its host is lost. This handle shows the grid as before.
+        The rows are read here and stored in the target's bucket, where the job finds them. Batch starts the job again
+        if its host is lost. This handle shows the grid as before.
 
         Args:
-            job: Its queue, and its definition or image.
-            go_on: Whether the grid goes on although its first rows have all failed for one reason.
+            job: The job's queue, and its definition or image.
+            go_on: True continues a grid that paused because its first rows all failed for one reason.
 
         Returns:
-            Batch's ID of the job; None if nothing of the grid is left to do.
+            Batch's ID of the job; None if nothing is left to do.
 
         Raises:
-            InvalidRequest: An option is invalid, or an input cannot be reached by a Batch job; nothing was made.
+            InvalidRequest: An option is invalid, or a Batch job cannot reach an input; nothing was submitted.
             LeaseLost: Another process runs this grid.
             ServiceError: Batch or S3 refuses, or cannot be reached.
         """
@@ -140,7 +140,7 @@ class Grid(GridHandle):
         Ctrl-C leaves the jobs running.
 
         Args:
-            go_on: Whether the grid goes on although its first rows have all failed for one reason.
+            go_on: True continues a grid that paused because its first rows all failed for one reason.
             seen: Called with the status, at most twice a second.
 
         Raises:
@@ -189,10 +189,10 @@ def _types(named: str | Sequence[str], cluster: Cluster, target: Target) -> tupl
     types = (named,) if isinstance(named, str) else tuple(named)
     if types:
         return types
-    # AWS has no default type: rows may name theirs, else the plan asks for one.
+    # AWS has no default type: rows may name their own, or else the plan asks for one.
     return () if target.names_own_types and cluster.instance_type == LOCAL_TYPE else cluster.types
 
 
 def _rules(rules: Rules, cluster: Cluster) -> Rules:
-    # Alternatives mean that the service chooses.
+    # With alternatives in the cluster, the service chooses among types.
     return replace(rules, any_type=True) if cluster.alternatives else rules

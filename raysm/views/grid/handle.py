@@ -1,7 +1,7 @@
 """The handle on an existing grid, by its name, and its rows as experiments.
 
-The grid's file is enough, so that it works in any process, also while another one runs the grid, which finds commands
-at its next step. For a shared grid its copy in S3 is enough, on any machine.
+The handle only needs the grid's file, or the copy in S3 of a shared grid. So it works while another process runs the
+grid, which reads commands at its next step.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ STATUS = {
     TaskState.FAILED: Status.FAILED,
     TaskState.STOPPED: Status.STOPPED,
     TaskState.PLACED: Status.IN_PROGRESS,
-    # Its last job failed, and it is tried again.
+    # The row's last job failed, and the row is tried again.
     TaskState.WAITING: Status.FAILED,
 }
 """Status of the last job of a row, by the row's state."""
@@ -51,7 +51,7 @@ STATUS = {
 def experiments_of(store: Store) -> list[Experiment]:
     """Return the last job of each row that was sent, with the row's parameters, place and costs, the latest first.
 
-    No job is read: to read a thousand in four regions would take minutes.
+    Only the store is read: describing a thousand jobs in four regions would take minutes.
     """
     grid = store.grid()
     workload = json.loads(grid.template).get("workload", {}).get("kind")
@@ -103,8 +103,8 @@ class GridHandle:
 
         Args:
             name: The grid's name.
-            objects: The folder of its copies, which other machines write; None is the file of this machine.
-            service: The service of its target; None is unknown.
+            objects: The folder of its copies, which other machines write; None means the file of this machine.
+            service: The service of its target; None if unknown.
         """
         self.name = name
         self._service = service
@@ -113,13 +113,13 @@ class GridHandle:
 
     @property
     def _copies(self) -> Objects | None:
-        """The folder of its copies, if another machine runs it: the file here is then outdated."""
+        """The folder of its copies if another machine runs the grid, since the file here is then outdated."""
         if self._objects is not None:
             return self._objects
         target = handover_target(path_of(self.name))
         if target is None:
             return None
-        # Once, since each service makes clients of its own.
+        # Only once, since each service creates its own clients.
         if self._handed_over is None or self._handed_over[0] != target:
             service = Service(target) if self._service is None else self._service.at(target)
             self._handed_over = target, objects_of(self.name, service)
@@ -132,7 +132,7 @@ class GridHandle:
             with naming_file(path_of(self.name)), opened(self.name) as store:
                 yield store
             return
-        # Read anew each time: the controller writes a copy every few seconds.
+        # Read again each time, since the controller writes a copy every few seconds.
         store = copied(copies, self.name)
         try:
             yield store
@@ -151,12 +151,12 @@ class GridHandle:
             return shown_snapshot(snapshot(store, store.grid().clock.now()))
 
     def watch(self) -> GridWatch:
-        """Show a card with its status and curves in a notebook, and update it until the grid is over.
+        """Show a card with status and curves in a notebook, and update it until the grid is over.
 
-        Later cells run meanwhile; ``stop()`` of the returned value ends the card.
+        Other cells can run meanwhile; ``stop()`` of the returned value ends the card.
 
         Raises:
-            InvalidRequest: There is no grid of this name, or this is no notebook.
+            InvalidRequest: There is no grid of this name, or this is not a notebook.
         """
         return GridWatch(self.name, self.status, output_here(NO_NOTEBOOK))
 
@@ -180,8 +180,8 @@ class GridHandle:
 
         Args:
             key: The row's key.
-            on: The grid's target; None is the known one, else ``Local()``.
-            to: A folder for its files; None is where they are already, or a folder in raysm's home.
+            on: The grid's target; None takes the stored one, else ``Local()``.
+            to: A folder for its files; None leaves local files where they are, and downloads others to raysm's home.
 
         Returns:
             The value that ``Job.result`` returns for the row's last job.
@@ -193,22 +193,22 @@ class GridHandle:
             return row_result(store, key, self._reaching(on), None if to is None else Path(to))
 
     def table(self, *, column: str = KEY, partial: bool = False, on: Target | Service | None = None) -> Any:
-        """Return the tables that all rows have left, predictions for example, as one ``pyarrow.Table``.
+        """Return the result tables of all rows, for example predictions, as one ``pyarrow.Table``.
 
         Args:
             column: Name of its first column, which has the row's key.
-            partial: Whether rows that are not done are left out.
+            partial: True leaves out rows that are not done.
             on: See ``result``.
 
         Raises:
-            InvalidRequest: A row is not done, has left no table, or one with other columns than those before it.
+            InvalidRequest: A row is not done, its result is no table, or its columns differ from those of earlier rows.
             MissingDependency: pyarrow is not installed.
         """
         with self._opened() as store:
             tables = list(row_tables(store, self._reaching(on), column=column, partial=partial))
         if not tables:
             raise InvalidRequest(f"the rows of {self.name} have left no records")
-        # Installed, since row_tables needs it.
+        # pyarrow is installed, since row_tables needs it.
         import pyarrow
 
         return pyarrow.concat_tables(tables)
@@ -216,7 +216,7 @@ class GridHandle:
     def write_table(
         self, path: str | Path, *, column: str = KEY, partial: bool = False, on: Target | Service | None = None
     ) -> int:
-        """Write the tables that all rows have left as one Parquet file, a part at a time; return its records.
+        """Write the result tables of all rows to one Parquet file, part by part; return the number of records.
 
         Args:
             path: The file, which is replaced if it exists.
@@ -239,10 +239,10 @@ class GridHandle:
         return connect(None if kept is None else kept.target)
 
     def stop(self) -> GridStop:
-        """Stop it: no further job is sent, and the open ones are stopped.
+        """Stop the grid: no further job is sent, and open jobs are stopped.
 
-        The controller (``run``) stops them at its next step. If none holds the grid's lease, this call stops them, and
-        returns when they have ended.
+        The controller (``run``) stops them at its next step. If no controller runs, this call stops them and returns
+        when they have ended.
 
         Returns:
             ``stopped``, the names of the jobs that this call has stopped; ``open``, how many are still open;
@@ -261,7 +261,7 @@ class GridHandle:
             )
 
     def retry(self) -> int:
-        """Queue the rows again that failed, were stopped, or found no place; return how many.
+        """Queue the rows again that failed, were stopped, or found no place; return their number.
 
         Raises:
             InvalidRequest: There is no grid of this name.
@@ -285,9 +285,7 @@ class GridHandle:
             ServiceError: The database cannot be reached.
         """
         if self._copies is not None:
-            raise InvalidRequest(
-                f"another machine runs {self.name} and reads its rows: extend it there, or run it here"
-            )
+            raise InvalidRequest(f"another machine runs {self.name}: extend it there, or run it on this machine")
         with self._opened() as store:
             return extend(store, None if rows is None else source_of(rows), max_rows=max_rows)
 
@@ -295,14 +293,14 @@ class GridHandle:
         """Write its status as one HTML file that needs no network; return its path.
 
         Args:
-            path: None is ``NAME.html`` in the current folder.
+            path: The file; None means ``NAME.html`` in the current folder.
 
         Raises:
             InvalidRequest: There is no grid of this name.
         """
         path = Path(path if path is not None else f"{self.name}.html")
         with self._opened() as store:
-            # Rows in trouble first, since the page has only the first rows.
+            # Rows that need the user come first, since the page shows only the first rows.
             rows = chain.from_iterable(rows_of(store, state) for state in TROUBLES_FIRST)
             put(path, report_page(snapshot(store, store.grid().clock.now()), rows))
         return path
@@ -316,11 +314,11 @@ def attach_grid(name: str, on: Target | Service | None = None) -> GridHandle:
 
     Args:
         name: The grid's name.
-        on: The target whose bucket holds the copy of a grid that another machine runs or has run; None is a grid of
-            this machine, also one that it has handed over to AWS Batch.
+        on: The target whose bucket holds the copy of another machine's grid; None means a grid of this machine, even if
+            AWS Batch runs it.
 
     Raises:
-        InvalidRequest: There is none of this name; the message lists the existing ones.
+        InvalidRequest: There is no grid of this name; the message lists the existing ones.
         ServiceError: The bucket cannot be read.
     """
     service = None if on is None else connect(on)

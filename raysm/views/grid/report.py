@@ -1,4 +1,4 @@
-"""The status of a grid as one HTML file without scripts, fonts or links, which can be mailed and kept."""
+"""The status of a grid as one HTML file without scripts, fonts or links, for mail and archives."""
 
 import html
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ from raysm.views.grid.text import curves, duration, interruptions_note, unpriced
 __all__ = ["MAX_ROWS_SHOWN", "report_page"]
 
 MAX_ROWS_SHOWN = 1_000
-"""Rows that the page lists: ten thousand would be a file of megabytes, and take a browser seconds."""
+"""Most rows on the page: ten thousand would make a file of megabytes that a browser shows slowly."""
 
 STYLE = """
 :root { color-scheme: light dark }
@@ -33,7 +33,7 @@ th:first-child, td:first-child, td.text, th.text { text-align: left } th { font-
 
 
 def report_page(view: Snapshot, rows: Iterable[GridRow]) -> str:
-    """Return the page of a grid and its rows, the most important first; the page says how many it leaves out."""
+    """Return the page of a grid; ``rows`` begins with the most important, and the page says how many it leaves out."""
     title = f"grid {html.escape(view.name)}"
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
@@ -41,7 +41,7 @@ def report_page(view: Snapshot, rows: Iterable[GridRow]) -> str:
         f"<h1>{title}: {html.escape(view.state)}</h1><p>{_moment(view.at_s)}{_why(view)}</p>"
         f"{_figures(view)}{curves(view)}{_regions(view)}{_troubles(view)}{_rows(view, rows)}"
         f"<footer>{html.escape(unpriced_note(view).strip())} Prices: {html.escape(', '.join(view.prices) or 'none')}; "
-        "on demand, what spot capacity is billed by, too.</footer></body></html>\n"
+        "on demand, also for spot capacity.</footer></body></html>\n"
     )
 
 
@@ -85,7 +85,7 @@ def _rate(view: Snapshot) -> list[tuple[str, str]]:
     if not view.rate_unit:
         return []
     unit = html.escape(view.rate_unit)
-    # While nothing runs, what was reached is the figure.
+    # While nothing runs, show the highest rate.
     return (
         [(f"{view.highest_rate:,.0f}", f"{unit} at most")]
         if view.rate is None
@@ -124,7 +124,7 @@ def _troubles(view: Snapshot) -> str:
     items = [f"{count:,} &times; {html.escape(brief(reason) or 'without a reason')}" for reason, count in view.reasons]
     for block in view.blocks:
         until = duration(block.until_s - view.at_s)
-        items.append(f"{html.escape(block.place)} is left alone for {until}: {html.escape(block.reason)}")
+        items.append(f"{html.escape(block.place)} gets no job for {until}: {html.escape(block.reason)}")
     items += [
         f"{html.escape(each.region)} takes no job: {html.escape(each.reason)}"
         for each in view.regions
@@ -151,7 +151,7 @@ def _line(row: GridRow) -> str:
     return (
         f'<tr><td>{html.escape(row.key)}</td><td class="text {row.state}">{row.state}</td>'
         f'<td class="text">{row.region or "-"}</td><td class="text">{html.escape(row.instance_type or "-")}</td>'
-        # Cut before it is escaped: half of an entity would be shown as text.
+        # Shorten before escaping: half of an entity would be shown as text.
         f"<td>{row.attempts}</td><td>{rate}</td><td>{cost}</td>"
         f'<td class="text">{html.escape(shortened(brief(row.reason), 300))}</td></tr>'
     )

@@ -17,13 +17,13 @@ from raysm.views.sparkline import sparkline
 # -- plans
 
 MAX_SHOWN = 8
-"""Impossible rows named for each cause; the JSON has all."""
+"""Impossible rows named per cause; the JSON has all."""
 
 UNKNOWN = "unknown"
 
 PLACE_HEADER = ("region", "type", "market", "rows", "instances", "USD/h", "price", "USD", "hours")
 TEXTS = ("region", "type", "market", "price")
-"""Columns of text, which are aligned to the left."""
+"""Left-aligned columns."""
 
 
 def plan_lines(plan: GridPlan) -> list[str]:
@@ -36,11 +36,11 @@ def plan_lines(plan: GridPlan) -> list[str]:
         usd = "nothing: the jobs run on this machine"
     moved = f", {dollars(plan.transfer_usd)} of it for moving data" if plan.transfer_usd else ""
     if plan.transfer_usd is None:
-        moved = "; what moving the data costs is unknown: give their size, the column input_gb"
+        moved = "; the cost of moving data is unknown: give their size in the column input_gb"
     lines += [
         f"costs   {usd}{moved}",
         *([] if plan.most_usd is None else [f"at most {dollars(plan.most_usd)}, if every row ran to its time limit"]),
-        f"takes   {UNKNOWN if plan.hours is None else f'{plan.hours:,.1f} h'} with the quotas that are known",
+        f"takes   {UNKNOWN if plan.hours is None else f'{plan.hours:,.1f} h'} with the known quotas",
     ]
     if plan.impossible:
         lines += ["", f"{counted(len(plan.impossible), 'row')} can run nowhere:", *_reasons(plan)]
@@ -48,7 +48,7 @@ def plan_lines(plan: GridPlan) -> list[str]:
 
 
 def usd_range(usd: tuple[float, float] | None) -> str:
-    """Return dollars from best to worst, or once if they look alike."""
+    """Return a range of dollars, or one amount if both look alike."""
     if usd is None:
         return UNKNOWN
     low, high = map(dollars, usd)
@@ -70,7 +70,7 @@ def _place_cells(each: PlannedPlace) -> tuple[str, ...]:
 
 
 def _reasons(plan: GridPlan) -> Iterator[str]:
-    # Thousands of rows may have one cause, which is told once.
+    # Thousands of rows may have the same cause, which is shown once.
     causes: dict[str, list[str]] = {}
     for each in plan.impossible:
         common = Counter(each.reasons.values()).most_common()
@@ -82,7 +82,7 @@ def _reasons(plan: GridPlan) -> Iterator[str]:
 
 
 def _aligned(table: Sequence[tuple[str, ...]], nothing: Sequence[str], texts: Sequence[str]) -> list[str]:
-    """Return a table with a header as lines, without the columns whose cells are all in ``nothing``."""
+    """Return a table with a header as lines, without columns that have only cells in ``nothing``."""
     columns = [column for column in zip(*table, strict=True) if set(column[1:]) - set(nothing)]
     widths = [max(map(len, column)) for column in columns]
     return [
@@ -124,7 +124,7 @@ def screen_lines(view: Snapshot) -> list[str]:
     ]
     if view.regions:
         table = [REGION_HEADER, *map(_region_cells, view.regions)]
-        # With all columns a line is longer than a terminal is wide.
+        # Leave out empty columns: with all, a line is wider than a terminal.
         lines += ["", *_aligned(table, ("0", "-", dollars(0.0)), ("region",))]
     lines += [f"{each.region} takes no job: {each.reason}" for each in view.regions if each.closed_until_s is not None]
     for block in view.blocks:
@@ -137,9 +137,9 @@ def screen_lines(view: Snapshot) -> list[str]:
 
 
 def _costs(view: Snapshot) -> list[str]:
-    # No price is known on the embedded SageMaker.
+    # The embedded SageMaker has no prices.
     if not view.prices:
-        return ["costs   unknown: no price of its instances is known"]
+        return ["costs   unknown: the prices of its instances are unknown"]
     note = unpriced_note(view)
     budget = "" if view.budget_usd is None else f" of {dollars(view.budget_usd)}"
     return [
@@ -187,15 +187,15 @@ def _gpus(view: Snapshot) -> list[str]:
 
 
 def interruptions_note(view: Snapshot) -> str:
-    """Return how often spot capacity was interrupted, and what that has cost at most."""
+    """Return the number of spot interruptions and the most that repeated work has cost."""
     return f"{counted(view.interruptions, 'interruption')}, at most {dollars(view.money.again_usd)} of work done again"
 
 
 def _bar(view: Snapshot) -> str:
     total = max(1, view.total)
-    # A single failed row of 1,000 is shown, too.
+    # At least one character per state: a single failed row of 1,000 is visible.
     cells = {state: max(1, round(BAR * view.states[state] / total)) for state in SHADES if view.states.get(state)}
-    # Surplus characters are taken where that shows least.
+    # Take surplus characters from the longest part.
     while sum(cells.values()) > BAR:
         cells[max(cells, key=lambda state: cells[state])] -= 1
     return "".join(SHADES[state] * number for state, number in cells.items()).ljust(BAR, "·")
@@ -237,7 +237,7 @@ def _region_cells(each: RegionView) -> tuple[str, ...]:
 
 
 def curves(view: Snapshot) -> str:
-    """Return the curves of done rows and of the rate as HTML; nothing for a curve of one point."""
+    """Return the curves of done rows and of the rate as HTML, without curves of one point."""
     rate = f"{view.rate_unit}, all jobs together"
     return _curve(view, view.done, "rows that are done") + _curve(view, view.rates, rate)
 
@@ -245,7 +245,7 @@ def curves(view: Snapshot) -> str:
 def _curve(view: Snapshot, values: Sequence[tuple[float, float]], title: str) -> str:
     if len(values) < 2:
         return ""
-    # Both curves begin with the grid.
+    # Both curves begin at the creation of the grid.
     points = [(view.created_s, 0.0), *((at_s, float(value)) for at_s, value in values)]
     span = duration(values[-1][0] - view.created_s)
     svg = sparkline(points, title, width=1000, height=140, note=f"{span} since the grid was made")
@@ -287,11 +287,11 @@ def shown_snapshot(view: Snapshot) -> ShownSnapshot:
 
 
 def _values(value: Any) -> dict[str, Any]:
-    # Not asdict, which would turn the values within into dictionaries.
+    # Not asdict, which would convert nested values to dictionaries.
     return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
 def _preformatted(text: str) -> str:
-    # pre without line breaks keeps the columns aligned; JupyterLab breaks lines otherwise.
+    # white-space:pre keeps the columns aligned; otherwise JupyterLab breaks lines.
     style = "line-height:1.2;font-size:12px;white-space:pre;overflow-x:auto"
     return f'<pre style="{style}">{html.escape(text)}</pre>'

@@ -17,7 +17,7 @@ from raysm.views.grid.text import ShownSnapshot, screen_lines
 __all__ = ["DRAWN_S", "GridWatch", "NO_NOTEBOOK", "look_until_over", "watch"]
 
 DRAWN_S = 0.5
-"""Seconds between two looks on a screen; each counts the rows anew."""
+"""Seconds between two updates of a screen, each of which counts the rows."""
 
 
 def look_until_over(
@@ -31,13 +31,13 @@ def look_until_over(
     Args:
         look: Returns the status.
         show: Shows it.
-        sleep: Sleeps between two looks, in seconds; a true result ends the loop.
-        pause_s: Seconds between two looks.
+        sleep: Sleeps for some seconds between two updates; a true result ends the loop.
+        pause_s: Seconds between two updates.
     """
     last: object = None
     while True:
         view = look()
-        # A later time alone is no change.
+        # The time alone is not a change.
         facts = {name: value for name, value in view.as_dict().items() if name not in ("at_s", "left_s")}
         if facts != last:
             show(view)
@@ -49,7 +49,7 @@ def look_until_over(
 
 
 PIPED_S = 10.0
-"""Seconds between two blocks of lines in a pipe: a log of a night must stay readable."""
+"""Seconds between two outputs to a pipe, so that the log of a night stays readable."""
 
 
 def watch(
@@ -73,7 +73,7 @@ def watch(
     if show is not None:
         look_until_over(look, show, sleep, PIPED_S if not console.is_terminal else DRAWN_S)
     elif console.is_terminal:
-        # transient=False: the last screen stays, as a result does.
+        # Not transient: the last screen stays visible.
         with Live(console=console, auto_refresh=False) as live:
             look_until_over(look, lambda view: live.update(_screen(view), refresh=True), sleep)
     else:
@@ -85,8 +85,8 @@ def _screen(view: Snapshot) -> Text:
 
 
 NO_NOTEBOOK = (
-    "grid.watch() draws a card in a notebook, and this is not a notebook: in a terminal use raysm grid watch "
-    "NAME, or grid.status()"
+    "grid.watch() draws a card in a notebook, but this is not a notebook; use raysm grid watch NAME in a terminal, "
+    "or grid.status()"
 )
 
 
@@ -101,7 +101,7 @@ class GridWatch(LiveCard):
         """
         super().__init__(f"the grid {name}", output)
         self._look = look
-        # In the caller's thread, which gets the error.
+        # In the caller's thread, so that the caller gets an error.
         self._last = look()
         self._trouble = ""
         self._show(self._last)
@@ -125,6 +125,6 @@ class GridWatch(LiveCard):
         return self._stopping.wait(seconds) or self._output.is_gone
 
     def _show(self, view: ShownSnapshot) -> None:
-        note = f"not seen just now: {self._trouble}" if self._trouble else ""
+        note = f"not up to date: {self._trouble}" if self._trouble else ""
         paragraph = f"<p>{html.escape(note)}</p>" if note else ""
         self._output.show(f"<div>{view._repr_html_()}{paragraph}</div>", f"{view}\n{note}".rstrip())

@@ -140,5 +140,5 @@ def test_what_is_wished_of_it_is_done_where_it_runs(elsewhere):
 
 
 def test_its_rows_are_read_where_it_runs(elsewhere):
-    with pytest.raises(InvalidRequest, match="extend it there, or run it here"):
+    with pytest.raises(InvalidRequest, match="extend it there, or run it on this machine"):
         GridHandle("far", elsewhere[0]).extend()

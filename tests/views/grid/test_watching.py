@@ -49,7 +49,7 @@ def test_what_cannot_be_seen_for_a_while_is_said_and_then_no_more():
     looks, screen = Looks(first), Screen()
     card = GridWatch("drives", looks, screen)
     looks.now = ServiceError("the bucket <b> is away")
-    screen.wait_for("not seen just now: the bucket &lt;b&gt; is away")
+    screen.wait_for("not up to date: the bucket &lt;b&gt; is away")
     drawn = len(screen.cards)
     looks.now = first
     screen.wait_for_another(drawn)
