@@ -267,10 +267,10 @@ def unframe(content: Content) -> tuple[dict[str, Any], Any]:
         head = json.loads(content[:end])
     # RecursionError: a hostile head may consist of thousands of brackets.
     except (ValueError, RecursionError) as error:
-        raise InvalidConfig(f"no frame of a session: {error}") from error
+        raise InvalidConfig(f"not a frame of a session: {error}") from error
     # Without a newline the head may be cut off, because a part of it can still be valid JSON.
     if end < 0 or not isinstance(head, dict):
-        raise InvalidConfig("no frame of a session: its first line is not a JSON object")
+        raise InvalidConfig("not a frame of a session: its first line is not a JSON object")
     return head, content[end + 1 :] if isinstance(content, bytes) else memoryview(content)[end + 1 :]
 
 

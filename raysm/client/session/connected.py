@@ -22,7 +22,7 @@ def rows(state: SessionState) -> list[tuple[str, str]]:
     if state.usd is not None and state.usd_per_hour is not None:
         budget = f" of {dollars(state.budget_usd)}" if state.budget_usd is not None else ""
         cost = [("cost", f"{dollars(state.usd)}{budget}, {dollars(state.usd_per_hour)} an hour")]
-    end = "while it works, none" if state.ends_in_s is None else f"in {_minutes(state.ends_in_s)}: {state.ends_why}"
+    end = "none while it is busy" if state.ends_in_s is None else f"in {_minutes(state.ends_in_s)}: {state.ends_why}"
     return [
         ("state", f"closing: {state.closing}" if state.closing else "open"),
         ("instances", f"{len(state.hosts)}: {state.cpus:g} CPUs{gpus}"),

@@ -141,7 +141,7 @@ class Session(SessionFunctions, SessionNamespace):
                 job.cancel()
             except RaysmError as error:
                 _log.warning(
-                    "the job %s of a session that could not be begun is not stopped either, and may go on costing: %s; "
+                    "the session did not start, and its job %s could not be stopped and may keep costing money: %s; "
                     "raysm stop %s",
                     job.name,
                     error,
@@ -267,7 +267,7 @@ class Session(SessionFunctions, SessionNamespace):
             pass
         except RaysmError as error:
             # The service can stop the job without its head; otherwise the session would keep costing money.
-            _log.warning("the session %s cannot be told to end, its job is stopped instead: %s", opened.job.name, error)
+            _log.warning("the session %s does not close, so its job is stopped instead: %s", opened.job.name, error)
             opened.job.cancel()
         finally:
             opened.close()

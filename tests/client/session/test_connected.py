@@ -38,7 +38,7 @@ def test_it_says_what_there_is_to_know_and_nothing_of_a_price_that_nobody_knows(
     [
         ({"usd": 0.5, "usd_per_hour": 2.0}, "cost", "0.50 USD, 2.00 USD an hour"),
         ({"usd": 0.5, "usd_per_hour": 2.0, "budget_usd": 20.0}, "cost", "0.50 USD of 20.00 USD, 2.00 USD an hour"),
-        ({"busy": 1, "ends_in_s": None}, "end", "while it works, none"),
+        ({"busy": 1, "ends_in_s": None}, "end", "none while it is busy"),
         ({"busy": 1}, "at work", "1 call"),
         ({"gpus": 4.0}, "instances", "2: 8 CPUs, 4 GPUs"),
         ({"closing": "it was closed"}, "state", "closing: it was closed"),

@@ -140,7 +140,7 @@ def test_one_that_cannot_be_told_to_end_has_its_job_stopped(tmp_path, caplog):
         session.close()
         server.host.close = close
     assert job.is_cancelled
-    assert f"the session {job.name} cannot be told to end, its job is stopped instead: No space left" in caplog.text
+    assert f"the session {job.name} does not close, so its job is stopped instead: No space left" in caplog.text
 
 
 def test_the_job_of_one_that_cannot_be_begun_is_stopped_and_where_it_cannot_be_that_is_told(tmp_path, caplog):
@@ -156,7 +156,7 @@ def test_the_job_of_one_that_cannot_be_begun_is_stopped_and_where_it_cannot_be_t
     job.cancel = refuse
     with pytest.raises(JobFailed, match="ended before it took calls"):
         raysm.Session(name="digits")._begin(job, lambda event: None)
-    assert "not stopped either, and may go on costing: the endpoint cannot be reached" in caplog.text
+    assert "could not be stopped and may keep costing money: the endpoint cannot be reached" in caplog.text
     assert f"raysm stop {job.name}" in caplog.text
 
 

@@ -90,7 +90,7 @@ def test_a_call_that_never_arrived_is_not_found(server):
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (b"nonsense", "no frame of a session"),
+        (b"nonsense", "not a frame of a session"),
         (frame({"kind": "dance", "name": "f"}), "no call of the kind 'dance'"),
         (frame({"kind": CALL}), "the key 'name' is missing"),
         (frame({"kind": CALL, "name": "f", "python": "2.7"}), "pickled by Python 2.7"),
