@@ -1,15 +1,15 @@
-/* The products of ROWS rows with one panel by AMX's tiles, and who reaches the limits; part of dense.c.
+/* The products of ROWS rows with one panel by AMX's tiles, and the pairs that reach the limits; part of dense.c.
  *
- * Sums of int8 products are exact, and the last word is `reaching`'s: those that pass are those that VNNI finds. A tile
- * multiplies so fast that this test, for all pairs, would take longer than the product; a coarser one goes before it.
+ * Sums of int8 products are exact, and `reaching` decides last, so the same pairs pass as with VNNI. A tile multiplies
+ * so fast that `reaching` for all pairs would take longer than the product, so a coarser test comes first.
  */
 #define TILE_ROWS 16
 #define TILE_GROUPS 16
 
-/* Not the intrinsics: GCC 12's do not tell the compiler what memory they read. */
+/* Not the intrinsics, which do not tell GCC 12 what memory they read. */
 #define TILE_LOAD(tile, at, stride) \
     __asm__ volatile("tileloadd (%0, %1, 1), %%tmm" #tile ::"r"(at), "r"((int64_t)(stride)) : "memory")
-/* Of what streams by, and is not to drive out of the first-level cache what stays. */
+/* For data that is used once, and must not displace other data from the first-level cache. */
 #define TILE_STREAM(tile, at, stride) \
     __asm__ volatile("tileloaddt1 (%0, %1, 1), %%tmm" #tile ::"r"(at), "r"((int64_t)(stride)) : "memory")
 #define TILE_STORE(tile, at, stride) \
@@ -17,7 +17,7 @@
 #define TILE_ZERO(tile) __asm__ volatile("tilezero %tmm" #tile)
 #define TILE_ADD(sum, rows, panel) __asm__ volatile("tdpbssd %tmm" #panel ", %tmm" #rows ", %tmm" #sum)
 
-/* Shape this thread's tiles: each of 16 rows of 64 bytes. Linux must have let the process use them. */
+/* Configure this thread's tiles: 16 rows of 64 bytes each. Linux must have allowed the process to use them. */
 static inline void begin_products(void) {
     static const struct {
         uint8_t palette, start, reserved[14];
@@ -27,21 +27,21 @@ static inline void begin_products(void) {
     __asm__ volatile("ldtilecfg %0" ::"m"(shape));
 }
 
-/* Let go of the tiles: a thread that holds some costs more to suspend. */
+/* Release the tiles: a thread that uses them takes longer to suspend. */
 static inline void end_products(void) { __asm__ volatile("tilerelease"); }
 
-/* Products of the next rows with one panel, made beside the comparison of those before: a tile's product takes as long
- * as the vectors need for that, and neither waits for the other. */
+/* Products of the next rows with one panel. They are computed during the comparison of the previous ones: both take
+ * about the same time, on different units of the processor. */
 typedef struct {
     _Alignas(64) int32_t sums[2][ROWS * COLUMNS];
-    int now; /* which sums are to be compared */
+    int now; /* index of the sums to compare next */
     const int32_t *panel;
     int64_t groups;
     vf error, length, shift; /* the largest of all columns */
     vf scale[VECTORS];
 } ahead;
 
-/* Who of some rows may reach a limit, while the products of others are made. */
+/* The coarse test of some rows, which runs while the products of others are computed. */
 typedef struct {
     const int32_t *sums;
     const float *row_scale;
@@ -60,7 +60,7 @@ static inline __attribute__((always_inline)) void compare_coarsely(const coarse 
         c->perhaps[r] = (uint16_t)(reaches_coarsely(c, r, 0) | reaches_coarsely(c, r, 1));
 }
 
-/* sums[ROWS][COLUMNS]: P of ROWS rows with one panel; beside it compare what `c` has, or with NULL nothing. */
+/* sums[ROWS][COLUMNS]: P of ROWS rows with one panel; meanwhile run the coarse test of `c`, unless it is NULL. */
 static inline __attribute__((always_inline)) void multiply_beside(const int32_t *lines, const int32_t *panel,
                                                                   int64_t groups, int32_t *sums, const coarse *c) {
     int each = (int)((ROWS * TILE_GROUPS + groups - 1) / groups), done = 0;
@@ -97,7 +97,7 @@ static inline void multiply(const int32_t *lines, const int32_t *panel, int64_t 
 
 static inline float largest(const float *x) { return _mm512_reduce_max_ps(vf_max(vf_load(x), vf_load(x + LANES))); }
 
-/* Begin to compare rows with a panel, of which the first are `lines`. */
+/* Begin to compare rows with a panel; `lines` are the first rows. */
 static inline void begin_panel(ahead *a, const int32_t *lines, const int32_t *panel, int64_t groups,
                                column_part column) {
     a->now = 0, a->panel = panel, a->groups = groups;
@@ -107,20 +107,20 @@ static inline void begin_panel(ahead *a, const int32_t *lines, const int32_t *pa
     multiply_beside(lines, panel, groups, a->sums[0], NULL);
 }
 
-/* Return at most what s_r s_c P has to be where the sum with `most` is to reach a limit.
+/* Return a lower bound of the s_r s_c P with which the sum with `most` reaches a limit.
  *
- * It is made smaller by more than the rounding of `reaching`'s last step, half a unit in the last place of what
- * reaches, and its own. Of an infinite limit that is not a number, and the minimum takes the second: nobody reaches. */
+ * It is reduced by more than its own rounding and that of `reaching`'s last step, half a unit in the last place. For an
+ * infinite limit the result is NaN, for which the minimum returns its second operand, infinity: no pair reaches it. */
 static inline vf least_product(vf limit, vf most) {
     vf reach = _mm512_fnmadd_ps(vf_set1(0x1p-22), _mm512_abs_ps(limit), limit);
     vf least = vf_sub(reach, most);
     return vf_min(_mm512_fnmadd_ps(vf_set1(0x1p-21), _mm512_abs_ps(least), least), vf_set1(INFINITY));
 }
 
-/* Set who cannot reach: of each row whoever the column is, and of each column whoever the row.
+/* Set the coarse limits: of each row for any column, and of each column for any row.
  *
- * Each step of `reaching` is monotone, rounded or not: with the largest error, length and shift of all, it lets through
- * whoever passes with its own. */
+ * Each step of `reaching` is monotone, also with rounding: so with the largest error, length and shift of all, every
+ * pair passes that passes with its own. */
 static inline void coarse_limits(const ahead *a, row_part row, column_part column, float *least, vf *column_least) {
     for (int r = 0; r < ROWS; r += LANES) {
         vf most = vf_fma(vf_load(row.error + r), a->length, vf_fma(vf_load(row.length + r), a->error, a->shift));
@@ -135,8 +135,8 @@ static inline void coarse_limits(const ahead *a, row_part row, column_part colum
     }
 }
 
-/* Set the bits of `reaching` of the rows that are next, of which `row` tells, with the panel; return which rows have
- * some. `lines`: who comes after them, NULL where nobody does. */
+/* Set the bits of `reaching` of the next rows, with the numbers `row`, and the panel; return which rows have some.
+ * `lines`: the rows after them, or NULL. */
 static inline uint64_t compare(ahead *a, const int32_t *lines, row_part row, column_part column, uint64_t *reached) {
     _Alignas(64) float least[ROWS];
     _Alignas(64) uint16_t perhaps[ROWS];

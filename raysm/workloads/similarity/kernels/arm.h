@@ -1,4 +1,4 @@
-/* What dense.c computes with on aarch64: NEON, with its dot products of int8 or with float32; part of dense.c. */
+/* Vectors on aarch64: NEON, with dot products of int8 or with float32; part of dense.c. */
 #include <arm_neon.h>
 
 #define LANES 4
@@ -41,11 +41,11 @@ typedef float element;
 #endif
 #define PANEL_FLIP 0 /* both sides are signed */
 #define FIRST_OF(sum) 0
-#define GROUP_STEP 4 /* what a register takes of a row */
+#define GROUP_STEP 4 /* groups of a row in one register */
 #define ROW_START(i, groups) ((i) * (groups))
 #define GROUP_AT(g) (g)
 
-/* Eight halves, and one. */
+/* Convert eight float16 numbers, or one. */
 static inline f8 widen_halves(const char *at) {
     float16x8_t halves = vreinterpretq_f16_u8(vld1q_u8((const uint8_t *)at));
     vf wide[2] = {vcvt_f32_f16(vget_low_f16(halves)), vcvt_high_f32_f16(halves)};

@@ -1,6 +1,7 @@
-/* The products of ROWS rows with one panel by AVX2, AVX-512 or VNNI, and who reaches the limits; part of dense.c. */
+/* The products of ROWS rows with one panel by AVX2, AVX-512 or VNNI, and the pairs that reach the limits; part of
+ * dense.c. */
 
-/* Compilers keep sums in registers that have names, but not the elements of an array: hence these lists. */
+/* These lists give every sum a variable of its own: compilers keep variables in registers, but not array elements. */
 #if defined(__AVX512F__)
 #define EACH_ROW(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
 #define EACH_VECTOR(X, r) X(r, 0) X(r, 1) X(r, 2)

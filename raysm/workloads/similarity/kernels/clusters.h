@@ -5,12 +5,12 @@
 
 typedef struct {
     const side *l, *r;
-    const numbers *rows, *columns; /* of their rows about the clusters' centres */
-    int there;                     /* both sides have tight clusters */
-    uint64_t *alike;               /* of each place, which columns of the panel have it */
+    const numbers *rows, *columns; /* numbers of both sides about the clusters' centres */
+    int there;                     /* true if both sides have tight clusters */
+    uint64_t *alike;               /* for each place, the columns of the panel that have it, as bits */
 } clusters;
 
-/* Set which columns of a panel are in each tight cluster, or with 0 in none. */
+/* Set which columns of a panel are in each tight cluster; with there = 0, clear them. */
 static void mark_places(clusters *t, int64_t j, int there) {
     const side *r = t->r;
     if (!t->there) return;
@@ -20,10 +20,10 @@ static void mark_places(clusters *t, int64_t j, int there) {
     }
 }
 
-/* As many pairs of one product, looked at one by one, take about the time of another product. */
+/* A closer look at this many pairs takes about the time of another product. */
 #define CROWD (ROWS * COLUMNS / 32)
 
-/* Take from reached[r] those of its own cluster whose product about that cluster's centre does not reach. */
+/* Remove from reached[r] pairs within a cluster whose product about its centre does not reach the limit. */
 static inline void only_near(const clusters *t, int64_t i, int64_t j, uint64_t *reached) {
     const side *l = t->l, *r = t->r;
     uint64_t alike[ROWS], near[ROWS] = {0};

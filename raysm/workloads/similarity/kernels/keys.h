@@ -1,4 +1,4 @@
-/* Scores with their indices as integers that are ordered, and the best of a row; part of dense.c. */
+/* Keys, which order pairs by score and index, and the best keys of a row; part of dense.c. */
 #pragma once
 
 #include "sides.h"

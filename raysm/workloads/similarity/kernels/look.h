@@ -1,4 +1,4 @@
-/* What is known of a pair that has passed the filter, before it is scored; part of dense.c. */
+/* A closer look at a pair that has passed the filter, before it is scored; part of dense.c. */
 #pragma once
 
 #include "products.h"
@@ -36,14 +36,14 @@ static inline int32_t place_of_both(const side *l, int64_t i, const side *r, int
     return place == r->local.places[j] ? place : -1;
 }
 
-/* Find what the score of a pair is at least and at most: rounded to float32 as it is, since rounding is monotone. By
- * more than that, all scores of a tight cluster would be one. */
+/* Find a lower and an upper bound of a pair's score. Each is rounded to the nearest float32, which is safe because
+ * rounding is monotone. A wider margin would make all scores of a tight cluster look equal. */
 static inline void look_at(const side *l, int64_t i, const side *r, int64_t j, int local, float *low, float *high) {
     int32_t place = place_of_both(l, i, r, j, local);
     const form *a = place < 0 ? &l->overall : &l->local, *b = place < 0 ? &r->overall : &r->local;
     double off, middle = look(a, i, b, j, l->groups, &off);
     middle += a->middle[i] + b->middle[j] + a->squares[place < 0 ? 0 : place];
     off += l->slop + r->slop;
-    /* No negative zero, which has a key of its own. */
+    /* Adding 0 avoids negative zeros, whose keys differ. */
     *low = (float)(middle - off) + 0.0f, *high = (float)(middle + off) + 0.0f;
 }

@@ -1,19 +1,19 @@
-/* What all products of two tiles are compared with; part of dense.c. */
+/* The numbers with which the filter compares all products of two tiles; part of dense.c. */
 #pragma once
 
 #include "products.h"
 #include "rounding.h"
 
-/* Copies of a side's numbers, padded, and what its rows' products are compared with. */
+/* Padded copies of a side's numbers, and the limits for its rows' products. */
 typedef struct {
     float *scale, *error, *length, *shift;
-    float *higher;        /* shift as a column has it: with what the arithmetic may be wrong by */
-    float *limit, *other; /* as a row and as a column */
+    float *higher;        /* a column's shift plus the bound of the arithmetic's error */
+    float *limit, *other; /* the limit as a row, and as a column */
     int32_t *first;
     void *memory;
 } numbers;
 
-/* `more`, of each place: what is added for the arithmetic; NULL adds nothing. */
+/* `more`: the error bound of the arithmetic for each place; NULL adds nothing. */
 static int copy_numbers(numbers *out, const form *s, int64_t n, const double *more) {
     int64_t padded = n + ROWS + COLUMNS;
     float *at = out->memory = calloc(8 * padded, sizeof(float));
@@ -45,21 +45,21 @@ static column_part columns_of(const numbers *n, int64_t j) {
 /* The largest |x| of the rows that have a place. */
 static double largest_of(const float *x, const form *f, int64_t n, int32_t place) {
     double found = 0;
-    /* Not fmax: of a loop of it, GCC 12 for aarch64 fails with an internal error. */
+    /* Not fmax: a loop of it makes GCC 12 for aarch64 fail with an internal error. */
     for (int64_t i = 0; i < n; i++)
         if (!f->places || f->places[i] == place) found = fabs(x[i]) > found ? fabs(x[i]) : found;
     return found;
 }
 
-/* What the float32 arithmetic of `compare` may be wrong by, for two rows of one place. Of all places together it would
- * be the loosest cluster's, beside which the scores of a tight one do not differ. */
+/* The error bound of the float32 arithmetic of `compare` for two rows of one place. A bound for all places together
+ * would be that of the loosest cluster, which is larger than the differences between scores of a tight one. */
 static double slack(const form *l, int64_t n, const form *r, int64_t m, int32_t place) {
     double length = largest_of(l->length, l, n, place) * largest_of(r->length, r, m, place);
     double shift = largest_of(l->shift, l, n, place) + largest_of(r->shift, r, m, place);
     return 0x1p-21 * (4 * length + shift) + 0x1p-80;
 }
 
-/* Copy the numbers of both sides' forms, with what the arithmetic may be wrong by in those of the columns. */
+/* Copy the numbers of both sides' forms; the columns' shifts include the error bound of the arithmetic. */
 static int begin_form(numbers *rows, numbers *columns, const side *l, const side *r, int64_t places, int local) {
     const form *a = local ? &l->local : &l->overall, *b = local ? &r->local : &r->overall;
     double *more = malloc(places * sizeof *more);

@@ -46,8 +46,8 @@ typedef struct {
     int64_t scored;
 } pair_search;
 
-/* Whether a pair may reach the threshold. Of one tight cluster many come through both filters: a look at one costs a
- * small part of its score. Of other pairs few do, and of those most are pairs. */
+/* Return whether a pair may reach the threshold. Many pairs of a tight cluster pass both filters, and a look costs a
+ * small part of a score. Few other pairs pass, and most of those reach the threshold. */
 static inline int may_reach(const pair_search *f, int64_t i, int64_t j) {
     float low, high;
     if (place_of_both(f->l, i, f->r, j, f->clusters.there) < 0) return 1;
@@ -86,7 +86,7 @@ static int pairs_of_panel(pair_search *f, found_pairs *p, int64_t i0, int64_t i1
     return 0;
 }
 
-/* Set what products about the rows' centres have to reach. */
+/* Set the limits for products about the rows' centres. */
 static void limit_pairs(numbers *rows, const form *f, int64_t n, float threshold) {
     double limit = ((double)threshold + nextafterf(threshold, -INFINITY)) / 2;
     for (int64_t i = 0; i < n; i++) {
@@ -95,8 +95,8 @@ static void limit_pairs(numbers *rows, const form *f, int64_t n, float threshold
     }
 }
 
-/* See Engine.pairs; each row's pairs come in rising order; places: of their tight clusters. Return the pairs scored, -1
- * without memory. Call free_pairs after either. */
+/* See Engine.pairs; each row's pairs come in rising order; places: number of tight clusters. Return the number of
+ * scored pairs, or -1 without memory. Call free_pairs in either case. */
 EXPORT int64_t pairs(const side *l, const side *r, float threshold, int64_t places, int same, found_pairs *p) {
     memset(p, 0, sizeof *p);
     if (of_two_types(l, r)) return TWO_TYPES;

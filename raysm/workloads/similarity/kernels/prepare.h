@@ -1,11 +1,11 @@
-/* A tile's rows less their centres, made cheap, and what that loses; part of dense.c. */
+/* The cheap forms of a tile's rows less their centres, and their errors; part of dense.c. */
 #pragma once
 
 #include "rounding.h"
 #include "scores.h"
 
-/* Eight at a time, by hand: the sums of a row would keep a compiler from it, which may not add in another order. Any
- * order will do, since none of it is a score: what rounds differently is far within the slop. */
+/* Vectors of eight by hand: a compiler may not reorder the sums of a row, and so would not vectorize them. Any order
+ * will do here, because no sum is a score: differences in rounding are far within the slop. */
 static inline v8 all_of(double x) { return (v8){0} + x; }
 
 static inline v8 pick(l8 mask, v8 yes, v8 no) { return (v8)((mask & (l8)yes) | (~mask & (l8)no)); }
@@ -24,10 +24,10 @@ static inline double largest_in(v8 x) {
     return found;
 }
 
-/* The nearest integers, of numbers below 2**51: a sum with 3 * 2**51 has no room for halves. */
+/* Round numbers below 2**51 to the nearest integers: a sum with 3 * 2**51 has no bits for fractions. */
 static inline v8 nearest(v8 x) { return x + 0x1.8p52 - 0x1.8p52; }
 
-/* Put as many of eight elements of so many bytes there as are left. */
+/* Copy the first `left` of eight elements, at most all, of `bytes` bytes each. */
 static inline void put_part(void *at, const void *eight, int64_t left, size_t bytes) {
     if (left >= 8)
         memcpy(at, eight, 8 * bytes);
@@ -38,11 +38,11 @@ static inline void put_part(void *at, const void *eight, int64_t left, size_t by
 #if KIND == 32
 #define store8(at, x) (*(f8 *)(at) = __builtin_convertvector(x, f8))
 #else
-/* By way of 32 bits, which every processor converts at once. */
+/* Convert by way of 32-bit integers, for which every processor has an instruction. */
 #define store8(at, x) (*(e8 *)(at) = __builtin_convertvector(truncate8(x), e8))
 #endif
 
-/* Eight numbers in another order: of each place, whose it becomes. */
+/* Reorder eight numbers: the arguments are the source of each element. */
 #if defined(__clang__)
 #define ordered(x, ...) __builtin_shufflevector(x, x, __VA_ARGS__)
 #else
@@ -92,13 +92,13 @@ static void mix(double *x, const double *signs, int64_t d) {
     if (m < d) mix_first(x + d - m, signs + d - m, m);
 }
 
-/* What all rows of a call have in common. */
+/* Parameters of all rows of a call. */
 typedef struct {
     double most;   /* the largest |q| */
     double growth; /* the relative error of a float32 sum */
 } recipe;
 
-/* What becomes of one row: where it goes, by what it is divided, and sums of what was kept and lost so far. */
+/* One row while it is made cheap: its destination, its scales, and sums of the kept values and the errors so far. */
 typedef struct {
     int32_t *q;
     int8_t *finer;
@@ -106,14 +106,14 @@ typedef struct {
     v8 sums, lengths, rests, finer_rests;
 } cheap_row;
 
-/* Keep eight elements from c on, of which `left` are there; the others are zeros. */
+/* Make eight elements from c on cheap; `left` of them exist, the others are zeros. */
 static inline __attribute__((always_inline)) void keep_eight(cheap_row *to, v8 those, int64_t c, int64_t left) {
 #if KIND == 32
-    /* A float so small that a product may be denormal, which is slow, is zero, and part of the error. */
+    /* Replace tiny floats, whose products may be denormal and slow, by zeros; the error includes them. */
     v8 single = __builtin_convertvector(__builtin_convertvector(those, f8), v8);
     v8 near = pick(absolute(those) < all_of(0x1p-60), all_of(0), single);
 #else
-    /* None is beyond `most`: the scale was rounded up by more than this rounds. */
+    /* No |q| exceeds `most`, because the scale was rounded up by more than this rounding. */
     v8 near = nearest(those * to->per_unit);
 #endif
     to->sums += near;
@@ -124,7 +124,7 @@ static inline __attribute__((always_inline)) void keep_eight(cheap_row *to, v8 t
     store8(kept, near);
     put_part(to->q + GROUP_AT(c * (int64_t)sizeof *kept / 4), kept, left, sizeof *kept);
 #if KIND == 8
-    /* At most 127: half of the scale is left. */
+    /* At most 127, because at most half of the scale is left. */
     v8 more = nearest(off * to->per_finer_unit);
     int8_t also[8];
     store8(also, more);
@@ -134,11 +134,11 @@ static inline __attribute__((always_inline)) void keep_eight(cheap_row *to, v8 t
 #endif
 }
 
-/* Whole eights of d elements: rows and centres are padded with zeros to so many. */
+/* d rounded up to a multiple of eight: rows and centres are padded with zeros to this length. */
 static inline int64_t padded(int64_t d) { return (d + 7) / 8 * 8; }
 
-/* Write what the cheap form of row i is, and what it loses; x: the row over its norm, and the centre, both mixed alike.
- * x less the centre goes to y. */
+/* Write the cheap form of row i, and its error. x is the row over its norm; x and the centre are mixed alike. y
+ * receives x less the centre. */
 static void cheapen(const side *s, form *f, const recipe *how, int64_t i, const double *x, const double *centre,
                     double *y) {
     int64_t d = s->d, c = 0, place = f->places ? f->places[i] : 0;
@@ -175,7 +175,7 @@ static void cheapen(const side *s, form *f, const recipe *how, int64_t i, const 
         for (int64_t at = 0; at < GROUP_STEP; at++) panel[at * COLUMNS] = q[GROUP_AT(g) + at] ^ PANEL_FLIP;
 }
 
-/* Return n centres as rows are mixed, each padded, or NULL without memory. */
+/* Return n centres, mixed like rows and padded, or NULL without memory. */
 static double *mixed_centres(const double *centres, int64_t n, int64_t d, const double *signs) {
     double *mixed = calloc(n * padded(d) + 1, sizeof *mixed);
     for (int64_t at = 0; mixed && at < n; at++) {
@@ -194,11 +194,12 @@ static inline void unit_row(const side *s, int64_t i, double *x) {
     for (; c < s->d; c++) x[c] = load1(row + c * s->kind, s->kind) * inverse;
 }
 
-/* Fill both forms' cheap, finer, panels (zeroed, padded by the caller), first and all numbers of the rows; `places`: of
- * tight clusters, 0 for none.
+/* Fill both forms' cheap, finer, panels (zeroed and padded by the caller), first and all numbers of the rows; `places`:
+ * number of tight clusters.
  *
- * A row without a place keeps its zeros: nobody asks what its products are. Each row is mixed once for both forms: that
- * is linear, and most of the work. signs[d], the signs over sqrt(m), or NULL for no rotation. 0, or 1 without memory. */
+ * A row without a place keeps its zeros: its products are never used. Each row is mixed once for both forms, because
+ * mixing is linear, and most of the work. signs[d], the signs over sqrt(m), or NULL for no rotation. 0, or 1 without
+ * memory. */
 EXPORT int prepare(side *s, int64_t places, const double *signs, double most, double growth) {
     int64_t d = s->d;
     recipe how = {most, growth};

@@ -1,9 +1,9 @@
-/* Cheap products of a few rows with a few columns, and who reaches the limits; part of dense.c. */
+/* Cheap products of a few rows with a few columns, and the pairs that reach the limits; part of dense.c. */
 #pragma once
 
 #include "sides.h"
 
-/* What the products of ROWS rows with one panel are compared with. */
+/* The numbers of ROWS rows, and of the COLUMNS columns of one panel, with which their products are compared. */
 typedef struct {
     const float *scale, *error, *length, *shift, *limit; /* of ROWS rows */
     const int32_t *first;
@@ -31,7 +31,7 @@ typedef int32_t lane;
 #define PRODUCT(sum, v) vf_mul(vf_of_int(sum), vf_load(column.scale + v * LANES))
 #endif
 
-/* s_r s_c P + r_r X_c + X_r r_c + b_c, at most; product: s_c P of vector v. */
+/* Return an upper bound of s_r s_c P + r_r X_c + X_r r_c + b_c; product: s_c P of vector v. */
 static inline __attribute__((always_inline)) vf upper(vf product, row_part row, int r, column_part column, int v) {
     vf most = vf_load(column.shift + v * LANES);
     most = vf_fma(vf_set1(row.length[r]), vf_load(column.error + v * LANES), most);
@@ -39,13 +39,13 @@ static inline __attribute__((always_inline)) vf upper(vf product, row_part row, 
     return vf_fma(vf_set1(row.scale[r]), product, most);
 }
 
-/* min(limit_r, limit_c - b_r): what it has to reach. */
+/* Return min(limit_r, limit_c - b_r), which the bound must reach. */
 static inline __attribute__((always_inline)) vf needed(row_part row, int r, column_part column, int v) {
     vf other = vf_sub(vf_load(column.limit + v * LANES), vf_set1(row.shift[r]));
     return vf_min(vf_set1(row.limit[r]), other);
 }
 
-/* Return who reaches it, as bits of a whole row. */
+/* Return which columns reach it, as bits of a whole row. */
 static inline __attribute__((always_inline)) uint64_t reaching(vf product, row_part row, int r, column_part column,
                                                                int v) {
     return vf_reaches(upper(product, row, r, column, v), needed(row, r, column, v)) << (v * LANES);
@@ -56,7 +56,7 @@ static inline __attribute__((always_inline)) uint64_t reaching(vf product, row_p
 #else
 #define begin_products()
 #define end_products()
-/* The rows that are compared with a panel next. */
+/* The next rows that are compared with a panel. */
 typedef struct {
     const int32_t *lines, *panel;
     int64_t groups;

@@ -1,9 +1,9 @@
-/* Float32 numbers beside another one, and on the safe side of a float64; part of dense.c. */
+/* Neighboring float32 numbers, and safe rounding of float64 to float32; part of dense.c. */
 #pragma once
 
 #include "sides.h"
 
-/* The float32 numbers beside a finite one. */
+/* The next smaller and the next larger float32 number. */
 static inline float next_down(float f) {
     int32_t bits;
     if (f == 0) return -0x1p-149f;
@@ -15,7 +15,7 @@ static inline float next_down(float f) {
 
 static inline float next_up(float f) { return -next_down(-f); }
 
-/* Float32 numbers not below and not above x, without a branch that no processor can foresee. */
+/* Return a float32 number not below, or not above, x; without branches, which would be unpredictable. */
 static inline float up(double x) { return (float)(x * (1 + copysign(0x1p-23, x)) + 0x1p-126); }
 
 static inline float down(double x) { return -up(-x); }

@@ -1,4 +1,4 @@
-/* Scores of pairs, as numpy sums: the definition; part of dense.c. */
+/* Scores of pairs by the definition, summed in numpy's order; part of dense.c. */
 #pragma once
 
 #include "sides.h"

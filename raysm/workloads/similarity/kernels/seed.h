@@ -1,32 +1,33 @@
-/* Scores that k rows reach, known before any pair is searched; part of dense.c.
+/* Seeds: scores that k columns reach, found for each row before the search; part of dense.c.
  *
- * Without one, every row looks at all pairs of its first panels, and at ever fewer: some 160 of 8,192 by int8, twice as
- * many. A lane of the vectors meets every COLUMNS-th column, so the largest products of k lanes are those of k columns;
- * the least that these are found to reach when they are looked at, k columns reach. It is about the 1.2 k-th best of
- * those that were multiplied, and a few of all will do.
+ * Without a seed, a row looks at all pairs of its first panels, and then at fewer and fewer: with int8 at some 160 of
+ * 8,192, twice as many as with a seed. A lane of the vectors multiplies every COLUMNS-th column, so the largest
+ * products of k lanes belong to k different columns. A closer look at these gives k lower bounds; k columns reach the
+ * smallest of them. It is about the score of the 1.2 k-th best column among those that were multiplied, and a small
+ * part of all columns is enough.
  */
 #pragma once
 
 #include "look.h"
 #include "numbers.h"
 
-/* What a row's products are multiplied with, at least; a part of them is enough. */
+/* Least number of columns that a row is multiplied with to find its seed. */
 #define SEED_COLUMNS 1024
 
 typedef int32_t lane_numbers __attribute__((vector_size(4 * LANES)));
 
-/* The largest product of each lane and the panel that has it, of ROWS rows. */
+/* The largest product of each lane, and the panel that has it, for ROWS rows. */
 typedef struct {
     _Alignas(64) vf product[ROWS * VECTORS];
     _Alignas(64) lane_numbers first[ROWS * VECTORS]; /* column of the panel */
 } peaks;
 
-/* Whether rows that have to find k are worth it. Of more lanes' peaks than three in four, the least says little. */
+/* Return whether seeds pay for rows that look for k. The smallest of more than 3/4 of all lanes' peaks is too low. */
 static inline int worth_seeding(const side *others, int64_t k) {
     return 4 * k <= 3 * COLUMNS && others->n >= 2 * SEED_COLUMNS;
 }
 
-/* Raise them by the panel from column j on. */
+/* Raise the peaks by the products with the panel from column j on. */
 static inline void raise_peaks(peaks *p, const lane *sums, row_part row, column_part column, int64_t j) {
     lane_numbers now = (lane_numbers){0} + (int32_t)j;
     for (int r = 0; r < ROWS; r++)
@@ -40,7 +41,7 @@ static inline void raise_peaks(peaks *p, const lane *sums, row_part row, column_
         }
 }
 
-/* What is seeded, and with whom. */
+/* The rows that get seeds, and the columns that they are multiplied with. */
 typedef struct {
     const side *l, *r;
     const numbers *rows, *columns;
@@ -77,10 +78,10 @@ static void seed_rows(const seeding *s, int64_t i, int64_t k, float *seeds) {
     int64_t step = r->n / SEED_COLUMNS * COLUMNS;
     row_part row = rows_of(s->rows, i);
     for (int at = 0; at < ROWS * VECTORS; at++) p.product[at] = vf_set1(-INFINITY);
-    /* Whole panels alone: of the padding, nobody is a pair. */
+    /* Only whole panels, because padding forms no pairs. */
     for (int64_t j = 0; j + COLUMNS <= r->n; j += step) {
         int64_t own = l->start + i - (r->start + j);
-        /* A row and itself are none, either. */
+        /* Skip panels that contain one of the rows itself. */
         if (s->same && own > -ROWS && own < COLUMNS) continue;
         multiply(l->overall.cheap + i * l->groups, r->overall.panels + j * r->groups, l->groups, row, sums);
         raise_peaks(&p, sums, row, columns_of(s->columns, j), j);

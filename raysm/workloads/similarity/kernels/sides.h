@@ -31,13 +31,13 @@ typedef element e8 __attribute__((vector_size(8 * sizeof(element)), aligned(size
 /* The rows of a side less their centres, made cheap. */
 typedef struct {
     const double *centres, *squares; /* c, and c.c, of each place */
-    const double *radii; /* whoever is farther from its centre has no place; NULL: nobody is */
-    int32_t *places;     /* of each row the centre that it has, -1 for none; NULL: all have the first */
+    const double *radii; /* a row farther from its centre has no place; NULL: no limit */
+    int32_t *places;     /* the centre of each row, -1 for none; NULL: all have the first */
     int32_t *cheap;      /* [n][groups], q, with rows of zeros up to a multiple of ROWS; of a row, group g stands at
                             ROW_START + GROUP_AT */
     int32_t *finer;      /* [n][groups], q' */
     int32_t *panels;     /* [n / COLUMNS][groups][COLUMNS], q */
-    int32_t *first;      /* what a row's sums begin with */
+    int32_t *first;      /* initial value of a row's sums */
     float *scale, *error, *length, *shift; /* s, r, X, b of each row */
     float *finer_error;  /* r' */
     double *middle;      /* b, not rounded */
@@ -55,6 +55,6 @@ typedef struct {
     form local;          /* about the centre of the tight cluster that a row is in; no places: there are none */
 } side;
 
-/* What functions of two sides return where a row of one would be read as the other's type. */
+/* Functions of two sides return this if the rows of both have different types. */
 #define TWO_TYPES (-2)
 static inline int of_two_types(const side *l, const side *r) { return l->kind != r->kind; }

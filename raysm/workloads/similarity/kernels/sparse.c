@@ -1,11 +1,11 @@
-/* Sparse rows against sparse rows: who may be among the answers, and the scores of those by the definition.
+/* Compare sparse rows with sparse rows: find pairs that may be among the answers, and score them by the definition.
  *
  * Rows are CSR with rising columns. Products are summed in float32 over the columns that two rows share, by the
- * postings of the right rows (for each column, who has it, and how much): one left row after the other, into one float
- * for each right row. Nothing here depends on how many columns there are, but for one bit and one integer of each.
+ * postings of the right rows (for each column, the rows that have it, and their elements): one left row after the
+ * other, into one float for each right row. Each column takes only one bit and one integer, and no time.
  *
- * A sum that nobody has touched is -0.0, and one that was touched never is: the caller gives no unit element smaller
- * than 2**-62, so that no product vanishes, and +0.0 is what cancelling products leave.
+ * An untouched sum is -0.0, and a touched one never is: the caller passes no unit element smaller than 2**-62, so that
+ * no product vanishes, and products that cancel leave +0.0.
  */
 #include <math.h>
 #include <stdint.h>
@@ -14,8 +14,8 @@
 
 #define PUBLIC __attribute__((visibility("default")))
 #define UNTOUCHED 0x80000000u /* the bits of -0.0f */
-#define NOBODY UINT64_MAX
-#define SCAN_AT 10 /* one in as many sums touched: looking at all of them is then cheaper than listing those */
+#define NO_KEY UINT64_MAX
+#define SCAN_AT 10 /* if more than one in so many sums is touched, scanning all is faster than listing the touched */
 #define STRIDE 64
 
 typedef struct {
@@ -41,7 +41,7 @@ typedef struct {
     int64_t k;
     uint64_t *keys;
     const float *floors;
-    float *least; /* whoever's sum does not exceed it cannot enter */
+    float *least; /* a pair whose sum does not exceed it cannot enter */
     double bound;
 } Best;
 
@@ -56,8 +56,8 @@ typedef struct {
 
 /* ---- scores by the definition ------------------------------------------------------------------------------ */
 
-/* The sum of products that numpy.sum makes of the dense row of n products from column `low` on: adding zeros changes
- * nothing, so of its order only that among the others matters. One or two have no order. */
+/* Return numpy.sum of the dense row of n products from column `low` on. Adding zeros changes nothing, so only the order
+ * of the other products matters; for one or two there is none. */
 static double summed(const int64_t *at, const double *products, int64_t count, int64_t low, int64_t n) {
     if (count == 0) return 0.0;
     if (count == 1) return products[0];
@@ -88,7 +88,7 @@ static void unmark(const Room *room, const Rows *rows, int64_t i) {
 
 static int marked(const Room *room, int32_t column) { return room->bits[column >> 6] >> (column & 63) & 1; }
 
-/* Ask for a row's columns before they are needed: rows that are scored lie anywhere. */
+/* Prefetch a row's columns: scored rows are scattered over the memory. */
 static void fetch(const Rows *rows, int64_t j) {
     for (int64_t p = rows->begins[j]; p < rows->begins[j + 1] && p < rows->begins[j] + 64; p += 16)
         __builtin_prefetch(rows->indices + p);
@@ -136,7 +136,7 @@ PUBLIC int64_t sparse_squares(const Rows *rows, double *squares) {
     return result;
 }
 
-/* ---- keys, as keys.py has them ------------------------------------------------------------------------------- */
+/* ---- keys, the same as in keys.py ------------------------------------------------------------------------------- */
 
 static uint64_t key_of(float value, int64_t index) {
     uint32_t bits;
@@ -154,7 +154,7 @@ static float score_of(uint64_t key) {
 static void raise_least(const Best *best, int64_t i) {
     uint64_t last = best->keys[(i + 1) * best->k - 1];
     float reached = best->floors[i];
-    if (last != NOBODY && score_of(last) > reached) reached = score_of(last);
+    if (last != NO_KEY && score_of(last) > reached) reached = score_of(last);
     best->least[i] = isinf(reached) ? reached : nextafterf((float)((double)reached - best->bound), -INFINITY);
 }
 
@@ -169,13 +169,13 @@ static void insert(const Best *best, int64_t i, uint64_t key) {
 
 /* ---- sums ---------------------------------------------------------------------------------------------------- */
 
-/* Turn rows round: first[columns + 1] and postings[n] of Columns, n elements in all. */
+/* Transpose rows: fill first[columns + 1] and postings[n] of Columns, for n elements in all. */
 PUBLIC int64_t sparse_columns(const Rows *rows, int32_t *first, Posting *postings) {
     int64_t size = rows->begins[rows->count];
     memset(first, 0, (size_t)(rows->columns + 1) * sizeof *first);
     for (int64_t p = 0; p < size; p++) first[rows->indices[p]]++;
     for (int64_t c = 0; c < rows->columns; c++) first[c + 1] += first[c];
-    /* first[c] is the end of column c; filled from the back, it becomes its beginning. */
+    /* first[c] is the end of column c now; filling from the back turns it into the beginning. */
     for (int64_t i = rows->count - 1; i >= 0; i--)
         for (int64_t p = rows->begins[i]; p < rows->begins[i + 1]; p++)
             postings[--first[rows->indices[p]]] = (Posting){(int32_t)i, rows->unit[p]};
@@ -183,7 +183,7 @@ PUBLIC int64_t sparse_columns(const Rows *rows, int32_t *first, Posting *posting
     return 0;
 }
 
-/* Find the touched sums of [0, n) above the smaller of `mine` and least[j]; leave all sums untouched. */
+/* Find the touched sums of [0, n) above the smaller of `mine` and least[j]; reset all sums to untouched. */
 static int64_t scan(float *restrict sums, const float *restrict least, float mine, int64_t n, int32_t *restrict found,
                     float *restrict near) {
     int64_t count = 0;
@@ -227,7 +227,7 @@ static int64_t add_and_list(const Room *room, const Rows *left, int64_t i, const
             int32_t j = right->postings[q].row;
             uint32_t before;
             memcpy(&before, room->sums + j, 4);
-            room->touched[touched] = j; /* kept only if it is new: no branch */
+            room->touched[touched] = j; /* without a branch: the next entry overwrites it if it is not new */
             touched += before == UNTOUCHED;
             room->sums[j] += element * right->postings[q].value;
         }
@@ -243,7 +243,7 @@ static int64_t add_and_list(const Room *room, const Rows *left, int64_t i, const
     return count;
 }
 
-/* Sum left row i against all right rows; return how many may matter: room->found, with their sums in room->near. */
+/* Sum left row i against all right rows; return the number of candidates, in room->found with sums in room->near. */
 static int64_t candidates(const Room *room, const Rows *left, int64_t i, const Columns *right, const int32_t *first,
                           const float *least, float mine, int64_t n) {
     int64_t hits = 0;
@@ -257,7 +257,7 @@ static int64_t candidates(const Room *room, const Rows *left, int64_t i, const C
     return add_and_list(room, left, i, right, first, least, mine);
 }
 
-/* Take the memory for the comparison of `left` with n right rows; NULL where there is none. */
+/* Allocate memory for the comparison of `left` with n right rows; NULL if there is none. */
 static void *take(Room *room, const Rows *left, int64_t n) {
     int64_t most = 0, side = (n + STRIDE) & ~(int64_t)(STRIDE - 1), words = left->columns / 64 + 1;
     for (int64_t i = 0; i < left->count; i++)
@@ -277,7 +277,8 @@ static void *take(Room *room, const Rows *left, int64_t n) {
     return room->memory;
 }
 
-/* ---- what is asked for ----------------------------------------------------------------------------------------- */
+/* ---- top-k, pairs and scores
+ * ----------------------------------------------------------------------------------------- */
 
 /* Offer each row of `left` the rows of `right` with which it shares no column, whose score is 0, the lowest first. */
 static void offer_zeros(const Room *room, const Rows *left, const Rows *right, const Best *best, int same) {
@@ -297,7 +298,7 @@ static void offer_zeros(const Room *room, const Rows *left, const Rows *right, c
 
 /* The best k of the left rows among the right ones, and, unless `theirs` is NULL, the reverse.
  *
- * With `cursor`, a copy of columns->first, both are the same rows: each pair is looked at once, and serves both. */
+ * With `cursor`, a copy of columns->first, both are the same rows: each pair is computed once, and offered to both. */
 PUBLIC int64_t sparse_topk(const Rows *left, const Rows *right, const Columns *columns, const Best *mine,
                            const Best *theirs, int32_t *cursor, int same) {
     Room room;

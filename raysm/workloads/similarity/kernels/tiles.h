@@ -1,9 +1,9 @@
-/* In what order two tiles are gone through, and what of a product is a pair at all; part of dense.c. */
+/* The order in which two tiles are traversed, and which entries of a product are pairs; part of dense.c. */
 #pragma once
 
 #include "products.h"
 
-/* Rows whose cheap products stay in the second-level cache while the panels pass by; all that have AMX have 2 MB. */
+/* Rows whose cheap forms stay in the second-level cache, which has 2 MB on all machines with AMX. */
 #if defined(__AMX_INT8__)
 #define CHUNK_BYTES (512 << 10)
 #else
@@ -14,20 +14,22 @@ static int64_t chunk_rows(const side *s) {
     return rows < 4 * ROWS ? 4 * ROWS : rows;
 }
 
-/* Where the rows up to `stop` end that a panel from column j on is compared with: `upper`, before all are behind it. */
+/* Return the end of the rows, at most `stop`, that a panel from column j on is compared with; with `upper`, rows after
+ * the panel's columns are left out. */
 static inline int64_t last_row(int64_t stop, int64_t j, int upper) {
     return upper && j + COLUMNS < stop ? j + COLUMNS : stop;
 }
 
 static inline uint64_t low_bits(int64_t n) { return n >= 64 ? ~(uint64_t)0 : ((uint64_t)1 << n) - 1; }
 
-/* Take from reached[r], of those `rows` that have some, what is no pair: beyond the last row or column, a row and
- * itself, and if asked all before it. Return who has some left. */
+/* Remove entries that are not pairs from reached[r] of `rows`, the rows that have any: entries beyond the last row or
+ * column; with `same`, a row and itself; with `upper`, a row and all columns up to itself. Return the rows that still
+ * have some. */
 static inline uint64_t only_pairs(uint64_t *reached, uint64_t rows, const side *l, const side *r, int64_t i, int64_t j,
                                   int same, int upper) {
     int64_t first = l->start + i - (r->start + j);
     int beside = first + ROWS <= 0 || (first >= COLUMNS && !upper);
-    /* Nearly always. */
+    /* This is nearly always so. */
     if (r->n - j >= COLUMNS && l->n - i >= ROWS && (beside || !(same || upper))) return rows;
     uint64_t some = 0;
     for (; rows; rows &= rows - 1) {
@@ -42,9 +44,9 @@ static inline uint64_t only_pairs(uint64_t *reached, uint64_t rows, const side *
     return some;
 }
 
-/* The columns that come after a panel: without, the first products and closer looks of each panel would wait for the
- * third-level cache. They are brought nearer piece by piece, beside the products of the rows with the panel before.
- * Slower products wait for nothing: of float32 the loop became 10 % slower. */
+/* Prefetching of the next panel: without it, the first products and closer looks of each panel wait for the third-level
+ * cache. It goes on piece by piece during the products with the panel before. Only AMX needs it: with float32 products,
+ * the loop became 10 % slower. */
 typedef struct {
     const char *panels, *cheap, *finer;
     int64_t bytes, at, step;

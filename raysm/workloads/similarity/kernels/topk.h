@@ -9,32 +9,32 @@
 #include "seed.h"
 #include "tiles.h"
 
-/* Who may be among a row's best, not scored yet. */
+/* A pair that may be among a row's best, and is not scored yet. */
 typedef struct {
-    float most; /* the score is at most that */
+    float most; /* upper bound of the score */
     uint32_t index;
 } candidate;
 
-/* What is asked of each pair of a row: small, for it is read at random. */
+/* The state of a row, which each of its pairs is tested with; it is small, because it is read in random order. */
 typedef struct {
-    uint64_t bound; /* a key that k rows reach, among them some that wait, or the floor's; who has a larger is out */
-    int32_t count;  /* of those that wait */
-    float floor;    /* a score that k rows reach, whoever they are */
+    uint64_t bound; /* a key that k pairs reach, waiting ones included, or the floor's key; larger keys are out */
+    int32_t count;  /* number of waiting candidates */
+    float floor;    /* a score that k columns are known to reach */
 } state;
 
 /* The rows of one side while they are searched. */
 typedef struct {
     const side *s;
-    best *b; /* NULL: they are not served */
+    best *b; /* NULL: these rows do not look for neighbors */
     numbers overall, local;
     state *states;
-    uint64_t *reached;  /* reached[n, k], rising: keys, of those that wait the last that they may have */
+    uint64_t *reached;  /* reached[n, k], rising: keys, for waiting candidates the last that they may have */
     candidate *waiting; /* waiting[n, room] */
     int64_t room;
     void *memory;
 } searched;
 
-/* Pairs that passed the filter. They are looked at together: the processor then works on several at a time. */
+/* Pairs that passed the filter. Closer looks come in batches, so that the processor works on several at a time. */
 #define HITS 256
 typedef struct {
     uint32_t i, j;
@@ -42,7 +42,7 @@ typedef struct {
 } hit;
 
 typedef struct {
-    searched *rows, *columns; /* one and the same where a tile is compared with itself */
+    searched *rows, *columns; /* the same if a tile is compared with itself */
     int same, diagonal;
     clusters clusters;
     int64_t scored;
@@ -55,10 +55,10 @@ static inline void lower_bound(searched *p, int64_t i) {
     if (last < p->states[i].bound) p->states[i].bound = last;
 }
 
-/* Take what is known of row i from its keys and its floor; nobody waits. */
+/* Start row i from its keys and its floor, without waiting candidates. */
 static void begin_row(searched *p, int64_t i, float floor) {
     memcpy(p->reached + i * p->b->k, p->b->keys + i * p->b->k, p->b->k * sizeof *p->reached);
-    /* Whoever ties with the floor may have a lower index than those that reach it. */
+    /* A pair that ties with the floor may still enter, by its lower index. */
     p->states[i] = (state){key_of(floor, UINT32_MAX), 0, floor};
     lower_bound(p, i);
 }
@@ -76,10 +76,10 @@ static int begin_search(searched *p, const side *s, best *b) {
     return 0;
 }
 
-/* Whether nothing is known of row i yet. */
+/* Return whether row i has no bound yet. */
 static inline int is_unknown(const searched *p, int64_t i) { return key_score(p->states[i].bound) == -INFINITY; }
 
-/* Give rows of which nothing is known a floor. */
+/* Give a floor to rows that have no bound yet. */
 static void seed(searched *p, const searched *others, int same, int local) {
     if (!p->b || !worth_seeding(others->s, p->b->k)) return;
     seeding s = {p->s, others->s, &p->overall, &others->overall, same, local};
@@ -100,9 +100,9 @@ static void end_search(searched *p) {
     free(p->memory);
 }
 
-/* The least score in float64 that may be rounded to one with which an index of at least `from` enters.
+/* Return the least float64 that may round to a score with which an index of at least `from` enters.
  *
- * Whoever comes later and only ties with the last of the k does not enter, and no score is above 1. */
+ * A pair with a higher index that only ties with the k-th best does not enter, and no score is above 1. */
 static inline double least(const state *now, int64_t from) {
     float least = key_score(now->bound);
     if (least == INFINITY || least == -INFINITY) return least;
@@ -132,7 +132,7 @@ static inline uint64_t first_key(const candidate *one, const side *others) {
     return key_of(one->most, others->start + one->index);
 }
 
-/* Fetch the row of the `at`-th that waits for row i, if it will be scored. */
+/* Prefetch the row of the `at`-th candidate that waits for row i, if it will be scored. */
 static inline void fetch_waiting(const searched *p, const side *others, int64_t i, int64_t at) {
     const candidate *one = p->waiting + i * p->room + at;
     if (at >= p->states[i].count || first_key(one, others) > p->states[i].bound) return;
@@ -140,7 +140,7 @@ static inline void fetch_waiting(const searched *p, const side *others, int64_t 
     for (int64_t c = 0; c < others->d * others->kind; c += 64) __builtin_prefetch(row + c);
 }
 
-/* Score those of row i that may still enter, and forget them all. */
+/* Score the waiting candidates of row i that may still enter, and drop them all. */
 static void score_waiting(search *f, searched *p, const side *others, int64_t i) {
     const candidate *waiting = p->waiting + i * p->room;
     for (int64_t at = 0; at < p->states[i].count; at++) {
@@ -181,7 +181,7 @@ static inline int wait(search *f, searched *p, const side *others, int64_t i, in
     int64_t kept = 0;
     for (int64_t old = 0; old < p->room; old++) {
         waiting[kept] = waiting[old];
-        /* The bound may be the key of this very one. */
+        /* <=, because the bound may be this candidate's own key. */
         kept += first_key(waiting + kept, others) <= now->bound;
     }
     now->count = kept;
@@ -189,7 +189,7 @@ static inline int wait(search *f, searched *p, const side *others, int64_t i, in
     return 1;
 }
 
-/* Look at the hits. Those to come have rows from next_row and columns from next_column on, or were looked at. */
+/* Process the hits. Later hits have rows from next_row or columns from next_column on. */
 static void take_hits(search *f, int64_t next_row, int64_t next_column) {
     const side *l = f->rows->s, *r = f->columns->s;
     for (int64_t at = 0; at < f->count; at++) {
@@ -198,7 +198,7 @@ static void take_hits(search *f, int64_t next_row, int64_t next_column) {
     }
     for (int64_t at = 0; at < f->count; at++) {
         hit *h = f->hits + at;
-        /* Where a tile is compared with itself, a row's limit changes on both sides. */
+        /* If a tile is compared with itself, a row's limit changes on both sides. */
         if (wait(f, f->rows, r, h->i, h->j, h->low, h->high)) {
             limit_row(f, h->i, next_column);
             if (f->diagonal) limit_column(f, h->i, next_column);
@@ -242,8 +242,8 @@ static void search_panel(search *f, int64_t i0, int64_t i1, int64_t j) {
     mark_places(&f->clusters, j, 0);
 }
 
-/* See Engine.topk; `diagonal`: both sides, and both bests, are the same; places: of their tight clusters. Return the
- * pairs scored, -1 without memory. */
+/* See Engine.topk; `diagonal`: both sides, and both bests, are the same; places: number of tight clusters. Return the
+ * number of scored pairs, or -1 without memory. */
 EXPORT int64_t topk(const side *l, const side *r, best *bl, best *br, int64_t places, int same, int diagonal) {
     if (of_two_types(l, r)) return TWO_TYPES;
     searched rows = {0}, columns = {0};

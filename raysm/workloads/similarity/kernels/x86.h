@@ -1,4 +1,4 @@
-/* What dense.c computes with on x86-64: AVX2, AVX-512, VNNI or AMX, as the compiler's flags say; part of dense.c. */
+/* Vectors on x86-64: AVX2, AVX-512, VNNI or AMX, depending on the compiler's flags; part of dense.c. */
 #include <immintrin.h>
 
 #if defined(__AVX512F__)
@@ -51,7 +51,7 @@ typedef __m256i vi;
 #if KIND == 8
 typedef vi sum_t;
 typedef int8_t element;
-/* Not the intrinsic: of it, GCC 12 keeps the sums in memory. */
+/* Not the intrinsic, with which GCC 12 keeps the sums in memory. */
 static inline vi accumulate(vi sum, vi panel, vi row) {
     __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(panel), "v"(row));
     return sum;
@@ -62,8 +62,8 @@ typedef int16_t element;
 #if defined(__AVX512F__)
 #define accumulate(sum, panel, row) vi_add(sum, vi_madd(panel, row))
 #else
-/* Not the intrinsics: of them, GCC 12 makes several products before it adds one, has no register left for them, and
- * keeps half of the sums in memory. */
+/* Not the intrinsics: with them, GCC 12 computes several products before it adds one, runs out of registers, and keeps
+ * half of the sums in memory. */
 static inline vi accumulate(vi sum, vi panel, vi row) {
     vi product;
     __asm__("vpmaddwd %3, %2, %1\n\tvpaddd %1, %0, %0" : "+x"(sum), "=&x"(product) : "x"(panel), "x"(row));
@@ -78,8 +78,8 @@ typedef float element;
 #define UNSIGNED ((int32_t)0x80808080)
 #if defined(__AMX_INT8__)
 #define PANEL_FLIP 0
-#define GROUP_STEP 16 /* what a tile takes of a row: 64 bytes */
-/* What a tile takes of ROWS rows lies in one piece: 64 bytes of each, then the next 64 of each. */
+#define GROUP_STEP 16 /* groups of a row in one tile: 64 bytes */
+/* The part of ROWS rows that a tile loads is contiguous: 64 bytes of each row, then the next 64 of each. */
 #define ROW_START(i, groups) ((i) / ROWS * ROWS * (groups) + (i) % ROWS * GROUP_STEP)
 #define GROUP_AT(g) ((g) / GROUP_STEP * GROUP_STEP * ROWS + (g) % GROUP_STEP)
 #else
@@ -89,14 +89,14 @@ typedef float element;
 #define GROUP_AT(g) (g)
 #endif
 
-/* VNNI multiplies unsigned by signed numbers: one side is q + 128, and its sums begin with what that adds. */
+/* VNNI multiplies unsigned by signed numbers: one side is q + 128, and its sums begin with the correction for that. */
 #define FIRST_OF(sum) (KIND == 8 ? (int32_t)(-128 * (sum)) : 0)
 
-/* Eight halves, and one. */
+/* Convert eight float16 numbers, or one. */
 static inline f8 widen_halves(const char *at) { return (f8)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)at)); }
 
 #if defined(__AVX512F__)
-/* By hand: GCC 12 converts each half by itself, and puts the two together again. */
+/* Intrinsics, because GCC 12 would convert both halves separately and join them again. */
 #define widen8(x) ((v8)_mm512_cvtps_pd((__m256)(x)))
 #define truncate8(x) ((i8)_mm512_cvttpd_epi32((__m512d)(x)))
 #endif
