@@ -129,7 +129,7 @@ def estimate(
         question = Question(path=str(path), scratch=scratch, workload=workload, rows=rows, min_s=min_s)
         count = processes or min(slots, os.cpu_count() or 1)
         with ThreadPoolExecutor(count) as pool:
-            measured = list(pool.map(_ask, [question] * count))
+            measured = list(pool.map(_measure_in_process, [question] * count))
         rates = Rates(
             engine=measured[0].engine,
             rows=statistics.mean(one.rows for one in measured),
@@ -215,7 +215,7 @@ def _seconds(function: Callable[[], object], min_s: float) -> float:
     return statistics.median(seconds)
 
 
-def _ask(question: Question) -> Rates:
+def _measure_in_process(question: Question) -> Rates:
     # -P: a random.py in the current folder would shadow the standard module.
     command = [sys.executable, "-P", "-m", "raysm.workloads.similarity.estimate"]
     # One thread, as in a task of one core. A process of its own, because BLAS reads the variable when it is loaded.

@@ -84,7 +84,9 @@ def write_neighbors(
             # The writer asks for the next group once this one has left for the disk.
             on_rows(stop - start)
 
-    return write_parquet(path, schema, groups(), inner=(k,), units=("rows", "neighbors"), statistics=_sought(schema))
+    return write_parquet(
+        path, schema, groups(), inner=(k,), units=("rows", "neighbors"), statistics=_searched_columns(schema)
+    )
 
 
 def _decoded(
@@ -112,7 +114,7 @@ def _lists(values: pa.Array, schema: pa.Schema, name: str) -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(values, type=schema.field(name).type)
 
 
-def _sought(schema: pa.Schema) -> list[str]:
+def _searched_columns(schema: pa.Schema) -> list[str]:
     """Return the columns by which a reader looks for rows; statistics of the others would exclude no row group."""
     return [name for name in ("row", "id") if name in schema.names]
 
@@ -124,7 +126,7 @@ def write_ids(path: Path, ids: pa.Array) -> ResultFile:
         [as_array(np.arange(start, min(start + PAIRS_GROUP, len(ids)))), ids.slice(start, PAIRS_GROUP)]
         for start in range(0, len(ids), PAIRS_GROUP)
     )
-    return write_parquet(path, schema, groups, statistics=_sought(schema))
+    return write_parquet(path, schema, groups, statistics=_searched_columns(schema))
 
 
 def pair_bytes(ids: Ids | None) -> float:
@@ -161,4 +163,4 @@ def write_pairs(path: Path, chunks: Iterable[PairChunk], ids: Ids | None = None)
                 columns |= {"id": take(ids.rows, rows), "neighbor_id": take(ids.neighbors, neighbors)}
             yield [columns[name] for name in schema.names]
 
-    return write_parquet(path, schema, groups(), units=("pairs",), statistics=_sought(schema))
+    return write_parquet(path, schema, groups(), units=("pairs",), statistics=_searched_columns(schema))

@@ -78,10 +78,10 @@ class Owner:
             NoRoom: The disk cannot hold the range, or became full.
         """
         with self._lock:
-            merger = self._opened()
+            merger = self._open_merger()
             # Load one after the other: together, the pieces of a large range are many times what the merger holds.
             for name in names:
-                recorded = self._recorded(name)
+                recorded = self._record_name(name)
                 if self._record is not None and name not in self._held and recorded in self._record:
                     self._merge(merger, name, self._record.load(recorded).arrays)
             return [name in self._held for name in names]
@@ -91,7 +91,7 @@ class Owner:
         merger = self._merger
         if merger is None:
             with self._lock:
-                merger = self._opened()
+                merger = self._open_merger()
         # No lock is needed: bounds only rise, and both the old and the new one are valid.
         return merger.bounds(runs)
 
@@ -102,12 +102,12 @@ class Owner:
             NoRoom: The disk became full.
         """
         with self._lock:
-            merger = self._opened()
+            merger = self._open_merger()
             if name in self._held:
                 return
             # Record before merging: the piece raises bounds, and tasks then drop results below them.
             if self._record is not None:
-                self._record.save(self._recorded(name), Part(arrays=piece, peaks={}, seconds=0.0))
+                self._record.save(self._record_name(name), Part(arrays=piece, peaks={}, seconds=0.0))
             self._merge(merger, name, piece)
 
     def write(
@@ -119,7 +119,7 @@ class Owner:
             NoRoom: The disk became full.
         """
         with self._lock:
-            merger = self._opened()
+            merger = self._open_merger()
             return merger.write(ids, on_rows) if self._held.issuperset(names) else None
 
     def end(self) -> None:
@@ -137,7 +137,7 @@ class Owner:
 
     def _merge(self, merger: RangeMerger, name: str, piece: Piece) -> None:
         try:
-            merger.take(self._recorded(name), piece)
+            merger.take(self._record_name(name), piece)
         except BaseException:
             # Part of the piece may be merged already, which cannot be undone. So this owner forgets everything, like an
             # owner that was started again, and the next try merges all of it.
@@ -147,11 +147,11 @@ class Owner:
             raise
         self._held.add(name)
 
-    def _recorded(self, name: str) -> str:
+    def _record_name(self, name: str) -> str:
         # The name has the range: for a run with other ranges this piece is incomplete.
         return f"{name}, of {self._order.owned.rows}"
 
-    def _opened(self) -> RangeMerger:
+    def _open_merger(self) -> RangeMerger:
         if self._merger is not None:
             return self._merger
         order, folders, place = self._order, self._order.folders(), self._order.source.here()
@@ -224,7 +224,7 @@ class Collector:
         self._ranges = mode.ranges(run.queries.rows, count, self_join=run.self_join)
         self.is_local = len(self._ranges) == 1
         orders = _orders(mode, run, self._ranges, row_order, record, in_strips)
-        self._owners: list[Any] = [Owner(order) for order in orders] if self.is_local else _started(orders)
+        self._owners: list[Any] = [Owner(order) for order in orders] if self.is_local else _start_owners(orders)
         self.comparing: Comparing = mode
         self.note = ""
         if not self.is_local:
@@ -236,7 +236,7 @@ class Collector:
         self._touched: dict[tuple[int, int], set[int]] = {}
         self._done: dict[str, TileTask] = {}
         self._asked: set[str] = set()
-        self.recorded = _Held(self)
+        self.recorded = _OwnersRecord(self)
         # Ask for all tiles at once: the owners load what they recorded in parallel.
         self._look_for(tasks)
 
@@ -285,7 +285,7 @@ class Collector:
             calls = [owner.write.remote(names[at], put) for at, owner in enumerate(self._owners)]
             written = []
             for rows, call in zip(self._ranges, calls, strict=True):
-                written += _answers([call])
+                written += _wait_for([call])
                 if written[-1] is not None:
                     throttle.add(rows.rows)
         files = [file for file in written if file is not None]
@@ -312,7 +312,7 @@ class Collector:
         """Call a method of each owner with its own arguments, all at the same time; return the answers."""
         if self.is_local:
             return [getattr(self._owners[0], method)(*arguments[0])]
-        return _answers(
+        return _wait_for(
             [getattr(owner, method).remote(*some) for owner, some in zip(self._owners, arguments, strict=True)]
         )
 
@@ -336,14 +336,14 @@ class Collector:
         """Return the names of the tiles that have rows of each range."""
         names: list[list[str]] = [[] for _ in self._ranges]
         for task in tasks:
-            touched = self._of(task.tile.rows, task.row_numbers)
+            touched = self._touched_ranges(task.tile.rows, task.row_numbers)
             if task.mirrored:
-                touched = touched | self._of(task.tile.columns, task.column_numbers)
+                touched = touched | self._touched_ranges(task.tile.columns, task.column_numbers)
             for at in sorted(touched):
                 names[at].append(str(task))
         return names
 
-    def _of(self, block: RowBlock, numbers: Any) -> set[int]:
+    def _touched_ranges(self, block: RowBlock, numbers: Any) -> set[int]:
         if self.is_local:
             return {0}
         # Once for each block, not for each of its many tiles.
@@ -355,7 +355,7 @@ class Collector:
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _OwnersRecord:
     """The owners' pieces, in the form of a record for ``map_blocks``."""
 
     collector: Collector
@@ -408,7 +408,7 @@ def _owning_nodes() -> list[Any]:
     return [node for node in cluster_nodes() if node.cpus]
 
 
-def _started(orders: Sequence[OwnerOrder]) -> list[Any]:
+def _start_owners(orders: Sequence[OwnerOrder]) -> list[Any]:
     """Start an actor for each range, one after the other on each instance that computes."""
     # If an owner dies, Ray starts it again and repeats its calls.
     actor = ray.remote(num_cpus=0, max_restarts=MAX_RESTARTS, max_task_retries=-1, max_concurrency=CALLS)(Owner)
@@ -439,7 +439,7 @@ class Handover:
         # Send all pieces at once, so that the owners merge in parallel. Then wait: otherwise tasks would finish before
         # their pieces are merged, and more and more pieces would fill the object store.
         pieces = self.mode.split(task, arrays, self.ranges)
-        _answers([self.owners[at].take.remote(str(task), piece) for at, piece in pieces])
+        _wait_for([self.owners[at].take.remote(str(task), piece) for at, piece in pieces])
         return {}
 
     def _bounds(self, numbers: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -447,10 +447,10 @@ class Handover:
             self.owners[at].bounds.remote(list(consecutive(numbers[some]))) for at, some in self.ranges.of(numbers)
         ]
         # A tile on the diagonal has no columns of its own to ask about.
-        return np.concatenate(_answers(references)) if references else np.empty(0, dtype=np.float32)
+        return np.concatenate(_wait_for(references)) if references else np.empty(0, dtype=np.float32)
 
 
-def _answers(calls: Sequence[Any]) -> list[Any]:
+def _wait_for(calls: Sequence[Any]) -> list[Any]:
     """Return what owners answered.
 
     Raises:

@@ -83,7 +83,7 @@ def run(
         InstanceLost: An instance is lost for good, and no other has its rows.
     """
     emit_event(State(name="running"))
-    _allow_files()
+    _raise_file_limit()
     report, mode = Report(emit_event=emit_event), mode_of(workload)
     with report.phase("load"):
         layout = load(source, queries)
@@ -120,7 +120,7 @@ def run(
         digests=digests,
         context=context,
     )
-    files = _computed(prepared, mode, layout, sizing, report)
+    files = _compute(prepared, mode, layout, sizing, report)
     for name, values in (("peak_memory_bytes", report.peaks), ("sent_bytes", report.sent_bytes)):
         for host, value in sorted(values.items()):
             emit_event(Metric(name=name, value=float(value), host=host))
@@ -130,7 +130,7 @@ def run(
     return manifest
 
 
-def _allow_files() -> None:
+def _raise_file_limit() -> None:
     """Raise the soft limit of open files to the hard one: each mapped file counts, of the matrix and of large parts."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     # macOS reports an infinite hard limit and then refuses it.
@@ -150,7 +150,7 @@ def _check(mode: Mode, layout: Layout) -> None:
             raise InvalidInput(f"the matrix has {rows} rows; at most {MAX_ROWS} can be compared with each other")
 
 
-def _computed(run: Run, mode: Mode, layout: Layout, sizing: Sizing, report: Report) -> tuple[ResultFile, ...]:
+def _compute(run: Run, mode: Mode, layout: Layout, sizing: Sizing, report: Report) -> tuple[ResultFile, ...]:
     """Compare all pairs that no earlier run recorded, and gather the result."""
     record = run.record(mode.name + (" of shards" if layout.is_sharded else ""))
     # The record comes before the cut: its folder has the sizes that an earlier run chose.
@@ -181,7 +181,7 @@ def _computed(run: Run, mode: Mode, layout: Layout, sizing: Sizing, report: Repo
     return files
 
 
-def _described(matrix: Described, sha256: str) -> dict[str, Any]:
+def _describe_input(matrix: Described, sha256: str) -> dict[str, Any]:
     shape = {"sha256": sha256, "rows": matrix.rows, "columns": matrix.columns, "dtype": str(matrix.dtype)}
     return shape | {"files": len(matrix.names), "sparse": matrix.sparse}
 
@@ -205,7 +205,7 @@ def _manifest(run: Run, layout: Layout, report: Report, job: str, files: tuple[R
         workload=to_json(run.workload),
         # Types as in the files: the tasks read both matrices as one common type.
         inputs={
-            rows.source.channel: _described(rows.described, run.digests[rows.source.channel])
+            rows.source.channel: _describe_input(rows.described, run.digests[rows.source.channel])
             for rows in layout.operands
         },
         files=files,

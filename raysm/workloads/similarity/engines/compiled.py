@@ -140,7 +140,7 @@ class CompiledEngine:
     def prepare(self, tile: Tile, frame: Frame) -> PreparedTile[Tile]:
         """Make the cheap forms of the tile's rows, and measure their errors."""
         structure, rows, norms = _structure(tile)
-        structure.groups = _whole(-(-tile.rows.shape[1] * self._element // 32), self._library.group_step())
+        structure.groups = _round_up(-(-tile.rows.shape[1] * self._element // 32), self._library.group_step())
         clusters = frame.clusters
         centres = frame.centre[None] if clusters is None else np.concatenate([frame.centre[None], clusters.centres])
         structure.slop = max(bounds.slop(self._columns, centre) for centre in centres)
@@ -161,9 +161,9 @@ class CompiledEngine:
     def _form(self, side: _Side, form: _Form, centres: NDArray[np.float64]) -> tuple[NDArray[Any], ...]:
         """Allocate a form for the side's rows about these centres; return the arrays that it points to."""
         n, size = side.n, side.groups
-        cheap = _aligned(_whole(n, self._library.pack_rows()), size)
+        cheap = _aligned(_round_up(n, self._library.pack_rows()), size)
         finer = _aligned(n, size) if self._element == 8 else np.empty(0, dtype=np.int32)
-        panels = _aligned(_whole(n, self._library.panel_columns()), size)
+        panels = _aligned(_round_up(n, self._library.panel_columns()), size)
         # Zeros, because the kernels do not fill in rows without a place.
         arrays = (cheap, finer, panels, np.zeros(n, np.int32), *np.zeros((5, n), np.float32), np.zeros(n))
         for name, array in zip(ARRAYS, arrays, strict=True):
@@ -265,7 +265,7 @@ def _check_result(result: int, left: Tile, right: Tile, purpose: str) -> None:
         raise MemoryError(f"no memory {purpose}")
 
 
-def _whole(n: int, step: int) -> int:
+def _round_up(n: int, step: int) -> int:
     return -(-n // step) * step
 
 

@@ -2,7 +2,8 @@
  *
  * Rows are CSR with rising columns. Products are summed in float32 over the columns that two rows share, by the
  * postings of the right rows (for each column, the rows that have it, and their elements): one left row after the
- * other, into one float for each right row. Each column takes only one bit and one integer, and no time.
+ * other, into one float for each right row. The number of columns matters only for one bit and one
+ * integer of each.
  *
  * An untouched sum is -0.0, and a touched one never is: the caller passes no unit element smaller than 2**-62, so that
  * no product vanishes, and products that cancel leave +0.0.

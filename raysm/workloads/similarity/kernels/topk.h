@@ -189,7 +189,7 @@ static inline int wait(search *f, searched *p, const side *others, int64_t i, in
     return 1;
 }
 
-/* Process the hits. Later hits have rows from next_row or columns from next_column on. */
+/* Process the hits. A row's later hits have columns from next_column on, and a column's have rows from next_row on. */
 static void take_hits(search *f, int64_t next_row, int64_t next_column) {
     const side *l = f->rows->s, *r = f->columns->s;
     for (int64_t at = 0; at < f->count; at++) {

@@ -145,7 +145,9 @@ class Layout:
 
     def cut(self, mode: Mode, sizing: Sizing, record: BlockRecord[Any], context: Context) -> "Dispatch":
         """Cut all pairs into tasks, and say which of them run where."""
-        return _pairs(self, sizing, context) if self.is_sharded else _tiles(self, sizing, mode, record)
+        return (
+            _dispatch_pairs(self, sizing, context) if self.is_sharded else _dispatch_tiles(self, sizing, mode, record)
+        )
 
     def transfers(self, query_rows: int, matrix_rows: int) -> Mapping[str, list[Transfer]]:
         """Return the chunks that come to each instance, and the chunks that they are compared with there."""
@@ -229,7 +231,7 @@ class Dispatch:
     """Returns how many bytes of rows each instance sent to others."""
 
 
-def _tiles(layout: Layout, sizing: Sizing, mode: Mode, record: BlockRecord[Any]) -> Dispatch:
+def _dispatch_tiles(layout: Layout, sizing: Sizing, mode: Mode, record: BlockRecord[Any]) -> Dispatch:
     """Dispatch tiles of rows that every instance has, to whichever slot is free."""
     tasks = mode.tiles(sizing, record)
     return Dispatch(
@@ -243,7 +245,7 @@ def _tiles(layout: Layout, sizing: Sizing, mode: Mode, record: BlockRecord[Any])
     )
 
 
-def _pairs(layout: Layout, sizing: Sizing, context: Context) -> Dispatch:
+def _dispatch_pairs(layout: Layout, sizing: Sizing, context: Context) -> Dispatch:
     """Dispatch pairs of chunks, each to the instance that has at least one of them."""
     rows, window = chunk_limits(layout, sizing)
     transfers = layout.transfers(*rows)
@@ -326,13 +328,13 @@ def chunk_limits(layout: Layout, sizing: Sizing) -> tuple[tuple[int, int], int]:
         query_rows = min(most, query_share, max(least, math.ceil(math.sqrt(pairs))))
         # If the shares of one side are too small for such chunks, the other side gets larger ones.
         matrix_rows = min(most, matrix_share, max(least, math.ceil(pairs / query_rows)))
-    rows = _equal(query_share, query_rows), _equal(matrix_share, matrix_rows)
+    rows = _equal_chunk_rows(query_share, query_rows), _equal_chunk_rows(matrix_share, matrix_rows)
     if not row_bytes or math.isinf(room_bytes):
         return rows, wanted
     return rows, max(2, min(wanted, int(room_bytes / (max(rows) * row_bytes))))
 
 
-def _equal(share: int, rows: int) -> int:
+def _equal_chunk_rows(share: int, rows: int) -> int:
     """Return the most rows of a chunk if a share is cut into equal chunks of at most ``rows`` rows."""
     count = max(1, math.ceil(share / rows))
     # Opposite instances on the ring halve one's chunks between them, which an odd small number makes uneven.

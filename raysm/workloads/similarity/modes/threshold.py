@@ -124,7 +124,7 @@ def threshold_tile(context: Context, threshold: np.float32, tile: TileBlock) -> 
             total += len(line[-1].neighbors)
             if can_be_cut and total > MAX_PAIRS:
                 return {"overflowed": np.array([total])}
-        lines.append(_beside(line, panel.rows))
+        lines.append(_join_line(line, panel.rows))
     ends = np.cumsum([0, *(len(pairs.neighbors) for pairs in lines)])
     offsets = [pairs.offsets[1:] + end for pairs, end in zip(lines, ends.tolist(), strict=False)]
     return {
@@ -140,7 +140,7 @@ def pieces(tile: TileBlock) -> Iterator[TileBlock]:
         yield TileBlock(tile.rows, panel)
 
 
-def _beside(line: list[Pairs], rows: int) -> Pairs:
+def _join_line(line: list[Pairs], rows: int) -> Pairs:
     """Join the pairs of the same rows with consecutive panels of columns."""
     if len(line) == 1:
         return line[0]

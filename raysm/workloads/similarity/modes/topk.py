@@ -141,9 +141,9 @@ class TopK(Mode):
         """Yield the keys of each range."""
         rows, columns = served_numbers(task)
         pieces: dict[int, list[Side]] = defaultdict(list)
-        _deal(pieces, ranges, (rows, arrays["counts"], arrays["keys"]))
+        _split_side(pieces, ranges, (rows, arrays["counts"], arrays["keys"]))
         if "column_counts" in arrays:
-            _deal(pieces, ranges, (columns, arrays["column_counts"], arrays["column_keys"]))
+            _split_side(pieces, ranges, (columns, arrays["column_counts"], arrays["column_keys"]))
         for at, sides in pieces.items():
             yield at, _piece(sides)
 
@@ -194,7 +194,7 @@ def _reaching(best: Best) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
     return np.count_nonzero(reach, axis=1).astype(np.uint32), best.keys[reach]
 
 
-def _deal(pieces: dict[int, list[Side]], ranges: Ranges, side: Side) -> None:
+def _split_side(pieces: dict[int, list[Side]], ranges: Ranges, side: Side) -> None:
     numbers, counts, keys = side
     ends = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
     for at, some in ranges.of(numbers):

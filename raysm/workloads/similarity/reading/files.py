@@ -257,19 +257,19 @@ def _first_rows(file: Path, selection: Selection) -> tuple[NDArray[Any] | None, 
 
 # ---- digests: for the manifest, and for the record of finished blocks ---------------------------------
 
-_begun: dict[Path, "Future[str]"] = {}
+_started_digests: dict[Path, "Future[str]"] = {}
 """Digests that ``begin_digest`` has started and ``digest`` has not taken yet."""
 
 
 def begin_digest(path: Path) -> None:
     """Start to compute the digest of a file or folder, which a later call of ``digest`` returns."""
-    _begun[path] = in_thread(lambda: join_digests(file_digests(path)))
+    _started_digests[path] = in_thread(lambda: join_digests(file_digests(path)))
 
 
 def digest(path: Path) -> "Future[str]":
     """Return a future of the SHA-256 of a file, or of a folder as ``join_digests`` makes it."""
     # Each started digest is used once: the file may have changed by the next call.
-    return _begun.pop(path, None) or in_thread(lambda: join_digests(file_digests(path)))
+    return _started_digests.pop(path, None) or in_thread(lambda: join_digests(file_digests(path)))
 
 
 def file_digests(path: Path) -> list[tuple[str, str]]:
