@@ -1,6 +1,7 @@
 """Work on other instances: batches and commands as Ray tasks, and cells in one process on each instance."""
 
 import asyncio
+import contextlib
 import dataclasses
 import pickle
 import signal
@@ -32,6 +33,8 @@ __all__ = ["ByInstance", "InstanceCells", "RemoteCalls", "check_host"]
 PROCESS: Any = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0)(work.NamespaceProcess)
 FORWARDER: Any = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0)(work.Forwarder)
 STRIKE: Any = ray.remote(num_cpus=0, max_retries=0)(work.strike)
+STRIKE_S = 60.0
+"""How long to wait for signals that are still on their way: Ray may have to start a process for each."""
 
 
 def check_host(host: str) -> None:
@@ -81,18 +84,20 @@ class _Process:
 class InstanceCells:
     """Runs cells in the namespaces of other instances, one at a time on each instance; see ``Executor``."""
 
-    def __init__(self, head: str, printing: Printing) -> None:
+    def __init__(self, head: str, printing: Printing, strike: Any = STRIKE) -> None:
         """Begin without processes, which most sessions never need.
 
         Args:
             head: Name of this instance.
             printing: Receives the output of the cells.
+            strike: The Ray task that sends a signal to a process of its instance.
         """
-        self._head, self._printing = head, printing
+        self._head, self._printing, self._strike_task = head, printing, strike
         self._forwarder: Any = None
         self._processes: dict[str, _Process] = {}
         self._turns: dict[str, asyncio.Lock] = {}
         self._running: dict[str, _Process] = {}
+        self._strikes: dict[str, list[Any]] = {}
         self._insisting = Insisting()
 
     async def run(self, call: Call) -> tuple[bytes, bool]:
@@ -117,9 +122,13 @@ class InstanceCells:
         try:
             task = process.actor.do.options(name=f"{call.request.name} on {call.request.host}")
             outcome: tuple[bytes, bool, int] = await task.remote(call.id, to_json(call.request), bytes(call.content))
-            return outcome
         finally:
             del self._running[call.id]
+            strikes = self._strikes.pop(call.id, [])
+        # A signal that is still on its way would interrupt the next cell.
+        with contextlib.suppress(RayError, asyncio.TimeoutError):
+            await asyncio.wait_for(asyncio.gather(*strikes), STRIKE_S)
+        return outcome
 
     async def _process(self, host: str) -> _Process:
         if host not in self._processes:
@@ -147,7 +156,8 @@ class InstanceCells:
         if process is not None:
             # A task on that instance sends the signal.
             options = {"label_selector": {LABEL_HOST: call.request.host}}
-            STRIKE.options(**options).remote(process.pid, int(signal.SIGINT))
+            strike = self._strike_task.options(**options).remote(process.pid, int(signal.SIGINT))
+            self._strikes.setdefault(call.id, []).append(strike)
 
 
 DEATHS = 3

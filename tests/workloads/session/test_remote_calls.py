@@ -6,10 +6,12 @@ import pickle
 import shutil
 import signal
 import tempfile
+import time
 from pathlib import Path
 
 import cloudpickle
 import pytest
+import ray
 
 from raysm.contract.session import BATCH, CELL, PULL, SHELL, CallRequest, Outcome
 from raysm.errors import InvalidRequest
@@ -47,7 +49,7 @@ def test_a_cell_is_done_where_it_is_to_run(host, who):
     assert {"here": here, "elsewhere": elsewhere}[who].interrupted == ["c"]
 
 
-def with_cells(script):
+def with_cells(script, **more):
     """Run the coroutine function ``script(cells, run)``; its one instance is the head, too."""
 
     async def go():
@@ -55,7 +57,7 @@ def with_cells(script):
         private = Path(tempfile.mkdtemp(prefix="ri"))
         printing = Printing(private / "s")
         await printing.start()
-        cells = InstanceCells("algo-1", printing)
+        cells = InstanceCells("algo-1", printing, **more)
 
         async def run(*args, **how):
             return Outcome.decode((await cells.run(call(*args, **how)))[0])
@@ -103,6 +105,19 @@ class TestInProcessesOfRays:
 
         ended, after = with_cells(script)
         assert (ended.error.cancelled, after.shown["text/plain"]) == (True, "5")
+
+    def test_a_signal_that_comes_late_does_not_interrupt_the_next_cell(self, tmp_path):
+        @ray.remote(num_cpus=0)
+        def late(pid, number):
+            time.sleep(3)
+            os.kill(pid, number)
+
+        async def script(cells, run):
+            sleeping = call(f"import time\nopen({str(tmp_path / 'began')!r}, 'w')\ntime.sleep(600)")
+            await interrupted(cells, sleeping, (tmp_path / "began").exists)
+            return await run("time.sleep(6)\n'unharmed'")
+
+        assert with_cells(script, strike=late).shown["text/plain"] == "'unharmed'"
 
     def test_one_that_waits_and_is_interrupted_never_runs(self, tmp_path):
         async def script(cells, run):
