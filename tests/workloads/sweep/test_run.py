@@ -245,16 +245,18 @@ def reports_then_sleeps(x):
     time.sleep(600)
 
 
+@pytest.mark.long
 def test_the_time_budget_ends_running_trials_which_keep_what_they_reported(base, tmp_path):
+    # Long enough for trials to report on a busy machine.
     sweep = raysm.Sweep(
-        reports_then_sleeps, space={"x": raysm.uniform(0, 1)}, metric="loss", mode="min", trials=9, time_budget_s=20
+        reports_then_sleeps, space={"x": raysm.uniform(0, 1)}, metric="loss", mode="min", trials=9, time_budget_s=90
     )
     begun_s = time.monotonic()
     outcome, _, told = run(sweep, base, tmp_path)
-    assert time.monotonic() - begun_s < 60
+    assert time.monotonic() - begun_s < 300
     assert {trial.status for trial in trials_of(outcome)} == {"stopped"}
     assert all(trial.value == trial.params["x"] for trial in trials_of(outcome))
-    assert outcome.notes[-1].startswith("the time of 20 s was over")
+    assert outcome.notes[-1].startswith("the time of 90 s was over")
     assert len(told) > 2
 
 
