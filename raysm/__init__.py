@@ -52,8 +52,9 @@ if TYPE_CHECKING:
     from raysm.views.experiments.table import Jobs, jobs
     from raysm.views.grid.grid import Grid
     from raysm.views.grid.handle import GridHandle, attach_grid
-    from raysm.workloads.blocks import PlacedBlock, RowBlock, file_blocks, map_blocks, row_blocks
+    from raysm.workloads.blocks import PlacedBlock, file_blocks, map_blocks
     from raysm.workloads.report import report, restored
+    from raysm.workloads.row_blocks import RowBlock, row_blocks
 
 __version__ = "0.1.0"
 
@@ -160,7 +161,8 @@ _HOMES = {
     "raysm.views.grid.grid": ("Grid",),
     "raysm.views.grid.handle": ("GridHandle", "attach_grid"),
     "raysm.views.magics.magics": _IPYTHON,
-    "raysm.workloads.blocks": ("PlacedBlock", "RowBlock", "file_blocks", "map_blocks", "row_blocks"),
+    "raysm.workloads.blocks": ("PlacedBlock", "file_blocks", "map_blocks"),
+    "raysm.workloads.row_blocks": ("RowBlock", "row_blocks"),
     "raysm.request.sweep": ("Asha", "Median", "Pbt"),
     "raysm.request.space": ("choice", "lograndint", "loguniform", "qloguniform", "quniform", "randint", "uniform"),
     "raysm.workloads.report": ("report", "restored"),

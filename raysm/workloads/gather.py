@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from raysm.contract.store import OPEN
 from raysm.errors import NoRoom
-from raysm.workloads.blocks import TileBlock
 from raysm.workloads.disk import full_disk_is_no_room, write_at
+from raysm.workloads.row_blocks import TileBlock
 
 CHUNK_BYTES = 4 << 20
 

@@ -307,7 +307,7 @@ def raysm_run(folder, engine):
 
 def gathering_run(path, job):
     """Merge simulated parts of top-k, and write the result: what the head does, without tasks."""
-    from raysm.workloads.blocks import RowBlock, row_blocks
+    from raysm.workloads.row_blocks import RowBlock, row_blocks
     from raysm.workloads.similarity.arithmetic.keys import TopKAccumulator
     from raysm.workloads.similarity.output import write_neighbors
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from raysm.request import Similarity
-from raysm.workloads.blocks import RowBlock
+from raysm.workloads.row_blocks import RowBlock
 from raysm.workloads.similarity.modes.mode import OwnedRange
 from raysm.workloads.similarity.reading.matrix import Place, Source
 from raysm.workloads.similarity.runs import Folders, Run

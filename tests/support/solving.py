@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from raysm.workloads.blocks import RowBlock
+from raysm.workloads.row_blocks import RowBlock
 from raysm.workloads.similarity.arithmetic import tiling
 from raysm.workloads.similarity.arithmetic.score import least_score
 from raysm.workloads.similarity.arithmetic.tiling import RowOrder, RowRun, consecutive

@@ -10,16 +10,10 @@ import pytest
 
 from raysm.contract.names import LABEL_HOST
 from raysm.errors import BlockFailed, InvalidInput, InvalidRequest
-from raysm.workloads.blocks import (
-    FileBlock,
-    PlacedBlock,
-    RowBlock,
-    map_blocks,
-    row_blocks,
-    task_slots,
-)
+from raysm.workloads.blocks import FileBlock, PlacedBlock, map_blocks, task_slots
 from raysm.workloads.failure import failure_of
 from raysm.workloads.record import BlockRecord
+from raysm.workloads.row_blocks import RowBlock, row_blocks
 
 
 def count(folder: Path, block: RowBlock) -> int:

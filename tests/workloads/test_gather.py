@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raysm.errors import NoRoom
-from raysm.workloads.blocks import TileBlock, row_blocks
 from raysm.workloads.gather import ArrayFile, PrefixDigest, check_room, regroup
+from raysm.workloads.row_blocks import TileBlock, row_blocks
 from raysm.workloads.similarity.reading.arrays import header
 
 pytestmark = pytest.mark.smoke

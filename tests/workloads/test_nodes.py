@@ -7,7 +7,7 @@ import pytest
 
 from raysm.contract.names import LABEL_HOST
 from raysm.errors import InstanceLost, InvalidInput
-from raysm.workloads.blocks import FileBlock, RowBlock
+from raysm.workloads.blocks import FileBlock
 from raysm.workloads.nodes import (
     PlacedBlock,
     Presence,
@@ -18,6 +18,7 @@ from raysm.workloads.nodes import (
     inputs_of,
     needed_hosts,
 )
+from raysm.workloads.row_blocks import RowBlock
 
 
 def test_the_instances_are_read_from_rays_nodes_by_rank_without_the_dead():

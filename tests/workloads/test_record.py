@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from raysm.errors import NoRoom
-from raysm.workloads.blocks import RowBlock
 from raysm.workloads.record import BlockRecord
+from raysm.workloads.row_blocks import RowBlock
 from raysm.workloads.similarity.tasks.parts import Part, decode_part, encode_part
 
 BLOCK = RowBlock(0, 10)

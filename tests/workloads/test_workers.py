@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from raysm.workloads.blocks import FileBlock, PlacedBlock, map_blocks, row_blocks
+from raysm.workloads.blocks import FileBlock, PlacedBlock, map_blocks
 from raysm.workloads.nodes import cluster_nodes
+from raysm.workloads.row_blocks import row_blocks
 from raysm.workloads.workers import Processes, Tasks, cancel
 
 

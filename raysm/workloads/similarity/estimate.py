@@ -26,7 +26,7 @@ from raysm.bootstrap import environment
 from raysm.errors import RaysmError
 from raysm.request.codec import from_json, to_json
 from raysm.request.similarity import Similarity
-from raysm.workloads.blocks import RowBlock, TileBlock
+from raysm.workloads.row_blocks import RowBlock, TileBlock
 from raysm.workloads.similarity.modes import mode_of
 from raysm.workloads.similarity.reading.columns import Selection
 from raysm.workloads.similarity.reading.matrix import Matrix, Place, Source, open_matrix

@@ -16,9 +16,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from raysm.contract.result import IDS, QUERY_IDS, ResultFile
-from raysm.workloads.blocks import RowBlock
 from raysm.workloads.gather import regroup
 from raysm.workloads.parquet import write_parquet
+from raysm.workloads.row_blocks import RowBlock
 from raysm.workloads.similarity.arithmetic.keys import decode
 from raysm.workloads.similarity.reading.ids import Ids, as_array, take
 

@@ -28,11 +28,11 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from raysm.contract.result import ResultFile
 from raysm.errors import BlockFailed, NoRoom, RaysmError
-from raysm.workloads.blocks import RowBlock, TileBlock
 from raysm.workloads.gather import check_room
 from raysm.workloads.nodes import cluster_nodes, inputs_of
 from raysm.workloads.record import BlockRecord, occupied_bytes
 from raysm.workloads.report import ProgressThrottle
+from raysm.workloads.row_blocks import RowBlock, TileBlock
 from raysm.workloads.similarity.arithmetic.tiling import RowOrder, RowRun, consecutive
 from raysm.workloads.similarity.modes.mode import Mode, OwnedRange, Piece, RangeMerger, Ranges
 from raysm.workloads.similarity.reading.ids import Ids

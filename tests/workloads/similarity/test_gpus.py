@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.blocks import RowBlock, TileBlock
 from raysm.workloads.nodes import Node
+from raysm.workloads.row_blocks import RowBlock, TileBlock
 from raysm.workloads.similarity import run
 from raysm.workloads.similarity.arithmetic.keys import TopKAccumulator, encode
 from raysm.workloads.similarity.arithmetic.tiling import triangle

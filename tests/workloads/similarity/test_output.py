@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from raysm.contract.result import IDS, QUERY_IDS
-from raysm.workloads.blocks import RowBlock
+from raysm.workloads.row_blocks import RowBlock
 from raysm.workloads.similarity.arithmetic.keys import encode
 from raysm.workloads.similarity.output import (
     write_ids_beside,

@@ -13,7 +13,7 @@ from raysm.contract.events import Progress
 from raysm.contract.result import Manifest
 from raysm.errors import BlockFailed
 from raysm.request import Similarity
-from raysm.workloads.blocks import RowBlock, TileBlock
+from raysm.workloads.row_blocks import RowBlock, TileBlock
 from raysm.workloads.similarity.arithmetic.tiling import RowOrder
 from raysm.workloads.similarity.modes.mode import RangeMerger
 from raysm.workloads.similarity.modes.topk import TopK

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from raysm.workloads.blocks import RowBlock
 from raysm.workloads.disk import full_disk_is_no_room
+from raysm.workloads.row_blocks import RowBlock
 
 EMPTY_KEY = np.uint64(2**64 - 1)
 """The key that comes after every other."""

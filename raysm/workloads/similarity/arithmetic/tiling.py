@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from raysm.workloads.blocks import RowBlock, TileBlock, row_blocks
+from raysm.workloads.row_blocks import RowBlock, TileBlock, row_blocks
 
 
 @dataclass(frozen=True, slots=True)

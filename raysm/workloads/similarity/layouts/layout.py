@@ -10,9 +10,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from raysm.workloads.blocks import LATER, RowBlock, TileBlock, map_blocks
+from raysm.workloads.blocks import LATER, map_blocks
 from raysm.workloads.record import BlockRecord
 from raysm.workloads.report import ProgressThrottle
+from raysm.workloads.row_blocks import RowBlock, TileBlock
 from raysm.workloads.similarity.arithmetic.tiling import TILES_A_SLOT, RowOrder, shifted
 from raysm.workloads.similarity.layouts.rotation import (
     MAX_LEAVING,

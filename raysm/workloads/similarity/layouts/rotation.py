@@ -36,8 +36,9 @@ from numpy.typing import NDArray
 
 from raysm.contract.names import natural
 from raysm.errors import InvalidInput
-from raysm.workloads.blocks import LATER, RowBlock, TileBlock
+from raysm.workloads.blocks import LATER
 from raysm.workloads.nodes import PlacedBlock
+from raysm.workloads.row_blocks import RowBlock, TileBlock
 from raysm.workloads.similarity.arithmetic.tiling import RowRun, shifted
 from raysm.workloads.similarity.layouts.shards import Shard
 from raysm.workloads.similarity.reading.matrix import Matrix, Source

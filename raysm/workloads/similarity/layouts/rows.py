@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from raysm.bootstrap import environment
 from raysm.contract.names import LABEL_HOST, natural
 from raysm.errors import InstanceLost, InvalidInput, InvalidRequest
-from raysm.workloads.blocks import RowBlock, map_blocks, task_slots
+from raysm.workloads.blocks import map_blocks, task_slots
 from raysm.workloads.nodes import PlacedBlock, answers, ask_every_node, cluster_nodes
+from raysm.workloads.row_blocks import RowBlock
 from raysm.workloads.similarity.arithmetic.tiling import RowOrder, RowRun
 from raysm.workloads.similarity.engines.choice import compile_ahead
 from raysm.workloads.similarity.layouts.rotation import RowChunk, cut, portion

@@ -28,10 +28,10 @@ from numpy.typing import NDArray
 from raysm.contract.result import ResultFile
 from raysm.contract.store import Unfinished
 from raysm.request.similarity import Similarity
-from raysm.workloads.blocks import RowBlock, TileBlock, row_blocks
 from raysm.workloads.disk import Stream
 from raysm.workloads.gather import ArrayFile, PrefixDigest
 from raysm.workloads.record import BlockRecord
+from raysm.workloads.row_blocks import RowBlock, TileBlock, row_blocks
 from raysm.workloads.similarity import output
 from raysm.workloads.similarity.arithmetic.tiling import rectangles
 from raysm.workloads.similarity.modes.mode import Mode, OwnedRange, Piece, RangeMerger, Ranges, numbers_of

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from raysm.contract.result import ResultFile
 from raysm.request.similarity import Similarity
-from raysm.workloads.blocks import RowBlock, TileBlock
 from raysm.workloads.gather import check_room
 from raysm.workloads.record import BlockRecord
+from raysm.workloads.row_blocks import RowBlock, TileBlock
 from raysm.workloads.similarity import output
 from raysm.workloads.similarity.arithmetic import tiling
 from raysm.workloads.similarity.arithmetic.score import least_score

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysm.errors import InvalidInput
-from raysm.workloads.blocks import RowBlock
+from raysm.workloads.row_blocks import RowBlock
 from raysm.workloads.similarity.arithmetic.score import Rows, Tile, scaled
 from raysm.workloads.similarity.arithmetic.sparse_rows import SparseRows, SparseTile
 from raysm.workloads.similarity.arithmetic.tight_clusters import TightClusters

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from raysm.workloads.blocks import TileBlock
 from raysm.workloads.record import Buffers
+from raysm.workloads.row_blocks import TileBlock
 from raysm.workloads.similarity.tasks.context import Context, RowShape, engine_name
 
 

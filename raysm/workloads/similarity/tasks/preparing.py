@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysm.errors import InvalidInput
-from raysm.workloads.blocks import RowBlock, row_blocks
+from raysm.workloads.row_blocks import RowBlock, row_blocks
 from raysm.workloads.similarity.arithmetic.score import Norms, Rows, Tile, prepare, scaled
 from raysm.workloads.similarity.arithmetic.sparse_rows import SAMPLED, sparse_pays
 from raysm.workloads.similarity.arithmetic.tight_clusters import find_clusters, sample_stride, unit_rows

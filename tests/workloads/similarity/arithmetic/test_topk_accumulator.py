@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from raysm.workloads.blocks import RowBlock
+from raysm.workloads.row_blocks import RowBlock
 from raysm.workloads.similarity.arithmetic.keys import EMPTY_KEY, TopKAccumulator, decode, encode, zero_row_keys
 
 

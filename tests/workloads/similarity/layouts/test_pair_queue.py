@@ -2,7 +2,8 @@
 
 import pytest
 
-from raysm.workloads.blocks import LATER, RowBlock, TileBlock
+from raysm.workloads.blocks import LATER
+from raysm.workloads.row_blocks import RowBlock, TileBlock
 from raysm.workloads.similarity.layouts.rotation import MAX_LEAVING, PairQueue, block_pairs, rotate
 from tests.support.shards import Store, drained, sent_rows, shares
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from raysm.workloads.blocks import RowBlock, TileBlock, row_blocks
+from raysm.workloads.row_blocks import RowBlock, TileBlock, row_blocks
 from raysm.workloads.similarity.arithmetic.tiling import row_cuts, triangle
 from raysm.workloads.similarity.modes.full import Full, full_tile
 from raysm.workloads.similarity.modes.mode import Ranges

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from raysm.workloads.blocks import RowBlock, TileBlock
+from raysm.workloads.row_blocks import RowBlock, TileBlock
 from raysm.workloads.similarity.arithmetic.tiling import triangle
 from raysm.workloads.similarity.modes.full import full_tile
 from raysm.workloads.similarity.modes.threshold import MAX_PAIRS, pieces, threshold_tile

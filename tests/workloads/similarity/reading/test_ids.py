@@ -11,7 +11,7 @@ import pytest
 
 from raysm.errors import InvalidInput
 from raysm.request import Similarity
-from raysm.workloads.blocks import RowBlock
+from raysm.workloads.row_blocks import RowBlock
 from raysm.workloads.similarity.arithmetic.keys import encode
 from raysm.workloads.similarity.output import NEIGHBORS, PAIRS, write_ids, write_neighbors, write_pairs
 from raysm.workloads.similarity.reading.columns import Selection

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from raysm.errors import InvalidInput
-from raysm.workloads.blocks import RowBlock
+from raysm.workloads.row_blocks import RowBlock
 from raysm.workloads.similarity.layouts.shards import report
 from raysm.workloads.similarity.reading.matrix import Place, Source
 from raysm.workloads.similarity.tasks.context import RowShape

@@ -4,7 +4,7 @@ import sys
 import numpy as np
 import pytest
 
-from raysm.workloads.blocks import RowBlock
+from raysm.workloads.row_blocks import RowBlock
 from raysm.workloads.similarity.engines.protocol import PreparedTile
 from raysm.workloads.similarity.tasks import context
 from raysm.workloads.similarity.tasks.context import EngineCache
@@ -15,7 +15,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 import numpy as np
-from raysm.workloads.blocks import RowBlock
+from raysm.workloads.row_blocks import RowBlock
 from raysm.workloads.similarity.tasks.context import engine_cache_of
 from raysm.workloads.similarity.reading.matrix import Place, Source
 from raysm.workloads.similarity.tasks.parts import peak_memory_bytes

@@ -3,7 +3,7 @@ import pytest
 import scipy.sparse
 
 from raysm.errors import InvalidInput
-from raysm.workloads.blocks import RowBlock
+from raysm.workloads.row_blocks import RowBlock
 from raysm.workloads.similarity.reading.matrix import Place, Source
 from raysm.workloads.similarity.tasks.context import Context, tile_rows
 from raysm.workloads.similarity.tasks.parts import prepared_part
