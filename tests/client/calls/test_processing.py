@@ -41,7 +41,7 @@ def test_several_isolated_instances_are_not_documented_to_reach_each_other_and_t
     parameters(cluster=Cluster("ml.m5.large", count=3))
     assert caplog.records == []
     parameters(cluster=Cluster("ml.m5.large", count=3), security=Security(isolation=True))
-    assert "its 3 instances" in caplog.text
+    assert "the 3 instances" in caplog.text
     assert "kind='training'" in caplog.text
 
 
