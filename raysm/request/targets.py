@@ -40,7 +40,7 @@ INSTANCE_KINDS: dict[str, InstanceKind] = {
     for kind in (
         InstanceKind(
             name="simulated",
-            summary="nothing, which ends as the scenario says",
+            summary="no process: its job ends as the scenario says",
             keeps_any_time=True,
             runs_programs=False,
         ),

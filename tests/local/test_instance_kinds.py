@@ -75,7 +75,7 @@ def test_the_command_line_offers_it(capsys):
     assert parse(["run", "x.py", "--instance-kind", "audited"]).instance_kind == "audited"
     with pytest.raises(SystemExit):
         parse(["run", "--help"])
-    assert "audited processes, or nothing" in " ".join(capsys.readouterr().out.split())
+    assert "audited: audited processes" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_doctor_says_whether_this_machine_can_play_it():
