@@ -305,4 +305,4 @@ class JobFailed(RaysmError):
 
 # As a future that was cancelled raises it: code that waits for futures then handles jobs as well.
 class JobStopped(JobFailed, concurrent.futures.CancelledError):
-    """Somebody stopped the job before it was done."""
+    """The job was stopped before it was done."""

@@ -4,7 +4,7 @@ Works alike in a ``DataParallel`` function, in a script started by ``raysm train
 plain Python process, which is then the only worker.
 """
 
-# At the top, though it takes seconds: raysm imports this module only for whoever names it.
+# At the top, though it takes seconds: raysm imports this module only when it is used.
 import torch
 
 from raysm.workloads.training.checkpoint.checkpoints import Checkpoints

@@ -47,7 +47,7 @@ def upload_payload(
     # Checked for each job: a lifecycle rule, or another user, may have deleted it since the last one.
     if storage.size(mark) is None:
         _upload(parted.write_shared, shared, storage, kms_key)
-        # Written last, so that whoever finds it finds everything; two that upload at once write the same.
+        # Written last: if it exists, everything else does. Two uploads at once write the same.
         storage.write(mark, json.dumps({"digest": parted.digest}).encode(), kms_key)
     for name, content in parted.own().items():
         storage.write(f"{place}/{name}", content, kms_key)

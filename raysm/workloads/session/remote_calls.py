@@ -126,8 +126,8 @@ class InstanceCells:
             del self._running[call.id]
             strikes = self._strikes.pop(call.id, [])
         # A signal that is still on its way would interrupt the next cell.
-        with contextlib.suppress(RayError, asyncio.TimeoutError):
-            await asyncio.wait_for(asyncio.gather(*strikes), STRIKE_S)
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(asyncio.gather(*strikes, return_exceptions=True), STRIKE_S)
         return outcome
 
     async def _process(self, host: str) -> _Process:
