@@ -177,6 +177,11 @@ def measures(environ: Mapping[str, str] = os.environ) -> bool:
     return environ.get(names.MEASURE, "1") != "0"
 
 
+def train_storage(environ: Mapping[str, str] = os.environ) -> str | None:
+    """Return the URI of the default storage of Ray Train; None leaves Ray's own default."""
+    return environ.get(names.TRAIN_STORAGE)
+
+
 def tell(variables: Mapping[str, str]) -> None:
     """Set environment variables of this process, for libraries that have no other setting."""
     os.environ.update(variables)

@@ -9,7 +9,7 @@ from typing import Any
 
 from raysm.client.storage.places import Places
 from raysm.contract.job_api import PROCESSING, JobApi, api_of
-from raysm.contract.names import INSTANCE_KIND_TAG, INSTANCE_TYPE_TAG
+from raysm.contract.names import INSTANCE_KIND_TAG, INSTANCE_TYPE_TAG, TRAIN_STORAGE
 from raysm.contract.paths import Paths
 from raysm.contract.seal import START, Seal
 from raysm.contract.service_model import FILE
@@ -168,6 +168,13 @@ class _Parts:
         """Return the prefix to which the service adds the job's name."""
         return (self.request.output_uri or self.places.outputs(self.request.project)).rstrip("/")
 
+    def environment(self) -> dict[str, str]:
+        # Instances on AWS share no disk. Those of the embedded SageMaker share this machine's, or cannot reach its S3.
+        request = self.request
+        if self.target.takes_files or request.cluster.size == 1 or request.security.isolation:
+            return dict(request.environment)
+        return {TRAIN_STORAGE: f"{self.output_root()}/{request.name}/ray_results", **request.environment}
+
     def network(self) -> dict[str, Any] | None:
         security = self.request.security
         if not security.subnets:
@@ -222,7 +229,7 @@ def _processing_call(parts: _Parts) -> dict[str, Any]:
             EnableNetworkIsolation=security.isolation,
             VpcConfig=parts.network(),
         ),
-        Environment=dict(request.environment) or None,
+        Environment=parts.environment() or None,
     )
 
 
@@ -288,7 +295,7 @@ def _training_call(parts: _Parts) -> dict[str, Any]:
         MlflowConfig=_mlflow(request),
         HyperParameters=dict(request.hyperparameters) or None,
         VpcConfig=parts.network(),
-        Environment=dict(request.environment) or None,
+        Environment=parts.environment() or None,
     )
 
 

@@ -35,6 +35,9 @@ OBJECT_STORE_BYTES = "RAYSM_OBJECT_STORE_BYTES"
 PAYLOAD = "RAYSM_PAYLOAD"
 """Folder of the payload, if it is not the channel ``raysm``."""
 
+TRAIN_STORAGE = "RAYSM_TRAIN_STORAGE"
+"""S3 prefix that is the default storage of Ray Train and Ray Tune in a job on AWS with several instances."""
+
 # A socket's path has at most 107 bytes, of which Ray takes about 65 below its temporary folder.
 RAY_TEMP_DIR = "RAYSM_RAY_TEMP_DIR"
 """Folder of Ray's sessions (short: it holds sockets). Default ``/tmp/ray``."""

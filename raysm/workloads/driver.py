@@ -23,6 +23,7 @@ from raysm.contract.store import put
 from raysm.workloads.failure import failure_of, pickled_exception
 from raysm.workloads.runner import Beginning, load_runner
 from raysm.workloads.script_main import leave_at_once_after_exit_handlers
+from raysm.workloads.train_storage import set_default_storage
 
 
 def main(arguments: Sequence[str] = ()) -> int:
@@ -40,6 +41,8 @@ def main(arguments: Sequence[str] = ()) -> int:
         logging.getLogger(ray_internals.LOGGER).setLevel(logging.WARNING)
         # Added only now: at Python's start a json.py of the user's would replace the standard library's.
         sys.path.insert(0, str(payload.source))
+        if storage := environments.train_storage():
+            set_default_storage(storage)
         runner = load_runner(payload, environment)
         address = "auto"
         if WAIT in arguments:

@@ -36,6 +36,19 @@ def local_plan(tmp_path, target=None, **fields):
     return plan(request(**fields), target=target, places=places_of(target, LOCAL_BUCKET)).request
 
 
+def test_several_instances_on_aws_share_a_default_storage_for_ray_train(tmp_path):
+    several = {"cluster": Cluster("ml.m5.large", count=2)}
+    storage = {"RAYSM_TRAIN_STORAGE": "s3://b/raysm/default/job/ray_results"}
+    assert planned(**several)["Environment"] == storage
+    assert planned(**several, kind="processing")["Environment"] == storage
+    assert planned(**several, environment={"RAYSM_TRAIN_STORAGE": "s3://mine"})["Environment"] == {
+        "RAYSM_TRAIN_STORAGE": "s3://mine"
+    }
+    assert "Environment" not in planned()
+    assert "Environment" not in planned(**several, security=Security(isolation=True))
+    assert "Environment" not in local_plan(tmp_path, **several)
+
+
 def test_a_plain_training_job_is_this_very_call():
     assert planned() == {
         "TrainingJobName": "job",
@@ -108,7 +121,8 @@ def test_every_option_of_training_reaches_the_call():
     assert call["VpcConfig"] == {"SecurityGroupIds": ["sg-1"], "Subnets": ["subnet-1"]}
     assert call["OutputDataConfig"] == {"S3OutputPath": "s3://b/out", "CompressionType": "NONE", "KmsKeyId": "ko"}
     assert call["EnableInterContainerTrafficEncryption"] is True
-    assert (call["Environment"], call["HyperParameters"]) == ({"A": "1"}, {"lr": "0.1"})
+    assert call["Environment"]["A"] == "1"
+    assert call["HyperParameters"] == {"lr": "0.1"}
     assert call["AlgorithmSpecification"]["MetricDefinitions"] == [{"Name": "loss", "Regex": "loss=(.*)"}]
     assert call["CheckpointConfig"] == {"S3Uri": "s3://b/ck"}
 

@@ -61,3 +61,9 @@ def test_a_broken_payload_is_exit_code_two_and_one_line(instance, tmp_path):
     assert failure.error_type == "InvalidPayload"
     assert failure.remote_traceback == ""
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_ray_trains_default_storage_is_the_prefix_that_the_job_names(instance, tmp_path):
+    pack_script(instance, tmp_path, "import ray.train\nprint(ray.train.RunConfig().storage_path)\n")
+    done, _ = drive(instance, tmp_path, RAYSM_TRAIN_STORAGE="s3://bucket/job/ray_results")
+    assert (done.returncode, done.stdout) == (0, "s3://bucket/job/ray_results\n"), done.stderr

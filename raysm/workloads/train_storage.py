@@ -1,0 +1,56 @@
+"""The default storage of Ray Train and Ray Tune in a job on AWS: a prefix of the job's output in S3.
+
+Ray's own default, ``~/ray_results``, is a folder of one instance. With several instances Ray Train refuses the first
+checkpoint: "Unable to set up cluster storage". Ray has no setting for the default, only a constant.
+"""
+
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+CONSTANTS = "ray.train.constants"
+
+
+def set_default_storage(uri: str) -> None:
+    """Make ``uri`` the default ``storage_path`` once this process imports Ray Train or Ray Tune."""
+    if CONSTANTS in sys.modules:
+        _set(sys.modules[CONSTANTS], uri)
+    else:
+        sys.meta_path.insert(0, _Finder(uri))
+
+
+def _set(constants: ModuleType, uri: str) -> None:
+    vars(constants)["DEFAULT_STORAGE_PATH"] = uri
+
+
+class _Finder(MetaPathFinder):
+    """Finds the module of Ray's constants once, and changes the constant after the module's import."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != CONSTANTS:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loading(spec.loader, self._uri)
+        return spec
+
+
+class _Loading(Loader):
+    def __init__(self, loader: Loader, uri: str) -> None:
+        self._loader, self._uri = loader, uri
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self._loader.exec_module(module)
+        _set(module, self._uri)
