@@ -184,7 +184,7 @@ def test_who_is_behind_a_vpc_kms_and_tag_policies_works_from_the_command_line(fo
     assert call["ResourceConfig"]["VolumeKmsKeyId"] == "volume-key"
     assert call["ResourceConfig"]["InstanceCount"] == 2
     assert call["OutputDataConfig"]["KmsKeyId"] == "output-key"
-    assert call["Environment"] == {"OMP_NUM_THREADS": "1"}
+    assert call["Environment"]["OMP_NUM_THREADS"] == "1"
     assert {"Key": "cost-center", "Value": "42"} in call["Tags"]
     assert {"Key": "team", "Value": "a"} in call["Tags"]
 
