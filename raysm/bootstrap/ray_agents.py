@@ -45,8 +45,9 @@ class RayAgents:
         self._look_s = look_s
 
     def postpone(self) -> None:
-        """Make Ray start raylets with stand-ins."""
-        ray_internals.START_PROCESS.replace(self.adapt_start)
+        """Make Ray start raylets with stand-ins, which write the agents' port files."""
+        if ray_internals.PORT_FILES.find() is not None:
+            ray_internals.START_PROCESS.replace(self.adapt_start)
 
     def adapt_start(self, start: Callable[..., Any]) -> Callable[..., Any]:
         """Return Ray's ``start_ray_process``, which starts raylets with stand-ins."""

@@ -1,18 +1,16 @@
-"""The private names of Ray that raysm uses, of the one release that raysm supports (``RAY_RANGE``).
+"""The private names of Ray that raysm uses, in all releases of ``RAY_RANGE``.
 
-If a *needed* name is missing, an error names Ray's version. If another name is missing, or with another release of Ray,
-the feature that uses it is left out, with one warning. Looking for a name imports only its module.
+If a *needed* name is missing, an error names Ray's version. If another name is missing, what it saves is left out: the
+job is only slower. Looking for a name imports only its module.
 """
 
-import functools
 import importlib
 import importlib.metadata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from raysm.bootstrap.log import remark
-from raysm.contract.packages import RAY_RANGE, ray_will_do
+from raysm.contract.packages import RAY_RANGE
 from raysm.errors import MissingDependency
 
 
@@ -29,7 +27,7 @@ class Internal:
     """True if raysm cannot work without it."""
 
     def find(self) -> Any:
-        """Return the value of this name; None, with one warning, if the name is missing and not needed.
+        """Return the value of this name; None if the name is missing and not needed.
 
         Raises:
             MissingDependency: The name is missing and needed.
@@ -37,16 +35,16 @@ class Internal:
         try:
             return self._owner_of(f"{self.name}.")
         except Exception as error:  # importing a module of another release may raise anything
-            gap = f"Ray {version()} has no {self.module}.{self.name} ({type(error).__name__})"
             if self.is_needed:
                 raise MissingDependency(
-                    f"{gap}, which raysm needs to {self.purpose}", remedy=f"use Ray {RAY_RANGE}"
+                    f"Ray {version()} has no {self.module}.{self.name} ({type(error).__name__}), which raysm needs to "
+                    f"{self.purpose}",
+                    remedy=f"use Ray {RAY_RANGE}",
                 ) from error
-            remark(f"warning: {gap}; left out: {self.purpose}")
             return None
 
     def replace(self, adapt: Callable[[Any], Any]) -> None:
-        """Replace the value by ``adapt(value)`` for Ray's own calls; if the name is missing, only warn."""
+        """Replace the value by ``adapt(value)`` for Ray's own calls, if Ray has the name."""
         original = self.find()
         if original is not None:
             # Set in its module or class, where Ray's own calls look it up.
@@ -67,20 +65,8 @@ def version() -> str:
         return "(not installed)"
 
 
-@functools.cache
-def is_supported_release() -> bool:
-    """Return whether the installed Ray is of the supported release; warn once if not."""
-    if ray_will_do(version()):
-        return True
-    remark(
-        f"warning: Ray {version()} is not {RAY_RANGE}; "
-        "left out: start the dashboard and the agents when they are wanted"
-    )
-    return False
-
-
 def spare_options(internal: Internal, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``options``; or an empty dictionary, with one warning, if the installed Ray lacks ``internal``."""
+    """Return ``options``; or an empty dictionary if the installed Ray lacks ``internal``."""
     return {} if internal.find() is None else dict(options)
 
 
@@ -145,6 +131,12 @@ NODE_CLIENT = Internal(
     module="ray._private.node",
     name="Node.get_gcs_client",
     purpose="start the agents of all nodes with the dashboard",
+)
+PORT_FILES = Internal(
+    module="ray._raylet",
+    # Since Ray 2.54. A raylet of an earlier release gives its agents their ports on the command line.
+    name="persist_port",
+    purpose="start a node's agents when they are wanted",
 )
 AGENT_SERVICES = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port")
 """The services of the dashboard's agent, which writes the port of each into a file of this name."""

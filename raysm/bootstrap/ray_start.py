@@ -23,8 +23,8 @@ command. The changes:
   and its workers import Ray at the same time.
 - A joining node polls ten times a second for the head's node, which must be registered first; Ray would poll every 2 s.
 
-All names of Ray that this needs are in ``ray_internals``. If one is missing, its change is left out with one warning,
-which the head copies to the job's log. Only if the command itself is missing, the node cannot start.
+All names of Ray that this needs are in ``ray_internals``. If one is missing, its change is left out; only without the
+command itself the node cannot start.
 """
 
 import contextlib
@@ -83,14 +83,11 @@ def main() -> None:
     # Ray starts the Ray Client server unless this function returns an error.
     ray_internals.RAY_CLIENT.replace(lambda _: lambda: ImportError("raysm uses no Ray Client"))
     spectators: list[Any] = []
-    is_known = ray_internals.is_supported_release()
-    dashboard_port = _listen_for_dashboard() if HEAD in sys.argv and is_known else None
+    dashboard_port = _listen_for_dashboard() if HEAD in sys.argv else None
     ray_internals.START_PROCESS.replace(lambda start: adapt_start(start, workers, spectators, dashboard_port))
     ray_internals.KILL_ALL.replace(lambda kill_all: adapt_kill(kill_all, spectators))
     ray_internals.GET_NODE.replace(adapt_get_node)
-    if is_known:
-        # Only for the supported release: if an agent does not start, the raylet ends, and the node with it.
-        postpone_dashboard(dashboard_port, RayAgents())
+    postpone_dashboard(dashboard_port, RayAgents())
     for module in ray_internals.OTHER_COMMANDS:
         sys.modules[module] = None  # type: ignore[assignment]  # makes an import of the module fail
     command = ray_internals.COMMAND.find()

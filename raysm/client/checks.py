@@ -53,8 +53,8 @@ def check_inputs(workload: Workload, inputs: Mapping[str, Input]) -> None:
     check(workload, paths)
 
 
-RELEASES = 100
-"""More releases than any minor version of Ray has had."""
+PATCHES = 10
+"""More patch releases than any minor version of Ray has had."""
 
 
 def check_ray(requirements: Iterable[str]) -> None:
@@ -63,8 +63,8 @@ def check_ray(requirements: Iterable[str]) -> None:
     Raises:
         InvalidRequest: A requirement excludes every version that works.
     """
-    minor = ".".join(map(str, release_of(RAY_RANGE.lstrip("<>="))))
-    usable = [f"{minor}.{number}" for number in range(RELEASES)]
+    (major, first), (_, last) = (release_of(bound.lstrip("<>=")) for bound in RAY_RANGE.split(","))
+    usable = [f"{major}.{minor}.{patch}" for minor in range(first, last) for patch in range(PATCHES)]
     for line in requirements:
         # Only pip can judge other packages, and lines with a URL or an environment marker.
         requirement = _parse(line) if name_of(line) == "ray" else None

@@ -85,8 +85,8 @@ def _packed(package: Path, paths: Sequence[Path]) -> bytes:
     return content.getvalue()
 
 
-RAY_RANGE = ">=2.60,<2.61"
-"""Only one release, because the bootstrap uses internals of Ray and options of ``ray start`` that others lack."""
+RAY_RANGE = ">=2.53,<2.61"
+"""Releases with the interfaces that the bootstrap uses; the private names are optional (``ray_internals``)."""
 
 NEEDS = {
     # The extra default has the dashboard, and train has pandas for Ray Train.

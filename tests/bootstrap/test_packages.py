@@ -129,10 +129,10 @@ def test_a_ray_that_travelled_takes_the_place_of_the_image_s_which_stays_as_it_i
     packed = pack(
         tmp_path, wheels=[make_wheel(tmp_path / "wheels", "ray", "2.60.99")], security=Security(isolation=True)
     )
-    old = make_installed(tmp_path / "image", "ray", "2.56.0")
+    old = make_installed(tmp_path / "image", "ray", "2.52.1")
     site = installed(tmp_path, packed, NEEDS["ray"], PYTHONPATH=str(old))
     assert run(VERSION, path=[site, old]) == "2.60.99\n"
-    assert run(VERSION, path=[old]) == "2.56.0\n"
+    assert run(VERSION, path=[old]) == "2.52.1\n"
 
 
 def test_packages_that_travelled_are_installed_without_a_word_to_the_index_and_the_log_says_how_much(tmp_path, capfd):
@@ -168,8 +168,8 @@ def test_a_package_that_wants_another_torch_does_not_replace_the_image_s(tmp_pat
 
 def test_a_requirement_that_would_move_ray_away_from_what_raysm_needs_is_refused(tmp_path):
     wheels = [
-        make_wheel(tmp_path / "wheels", "mover", requires=["ray<2.60"]),
-        make_wheel(tmp_path / "wheels", "ray", "2.56.0"),
+        make_wheel(tmp_path / "wheels", "mover", requires=["ray<2.53"]),
+        make_wheel(tmp_path / "wheels", "ray", "2.52.1"),
     ]
     packed = pack(tmp_path, wheels=wheels, requirements=("mover",), security=Security(isolation=True))
     with pytest.raises(InvalidRequest, match="the requirements mover cannot be installed: .*conflict"):
@@ -198,12 +198,12 @@ def test_the_next_job_of_a_warm_pool_downloads_nothing_again(tmp_path):
 
 def test_an_image_with_another_ray_lacks_the_one_that_raysm_needs_and_says_which_it_has(tmp_path):
     pack(tmp_path)
-    old = make_installed(tmp_path / "image", "ray", "2.56.0")
+    old = make_installed(tmp_path / "image", "ray", "2.52.1")
     command = [sys.executable, "-c", MISSING, str(tmp_path / "payload")]
     lacks = subprocess.run(
         command, env=os.environ | {"PYTHONPATH": str(old)}, capture_output=True, text=True, check=True
     )
-    assert lacks.stdout == f"{NEEDS['ray']} (this image has Ray 2.56.0)\n"
+    assert lacks.stdout == f"{NEEDS['ray']} (this image has Ray 2.52.1)\n"
 
 
 def test_what_opens_a_private_index_or_repository_is_not_named():

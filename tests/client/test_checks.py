@@ -59,15 +59,22 @@ def test_a_job_for_aws_is_checked_before_anything_is_uploaded_and_one_of_this_ma
     assert not [name for name, _ in remote.s3.calls if name == "put_object"]
 
 
-@pytest.mark.parametrize("line", ["ray==2.56.0", "ray[default] == 2.56.*", "Ray<2.60", "ray>=2.61", "ray~=2.56.0"])
+@pytest.mark.parametrize("line", ["ray==2.52.1", "ray[default] == 2.50.*", "Ray<2.53", "ray>=2.61", "ray~=2.50.0"])
 def test_another_ray_is_refused_with_the_one_that_will_do(line):
-    with pytest.raises(InvalidRequest, match=r"asks for a Ray that raysm cannot work with: it needs ray>=2\.60,<2\.61"):
+    with pytest.raises(InvalidRequest, match=r"asks for a Ray that raysm cannot work with: it needs ray>=2\.53,<2\.61"):
         check_ray(["tqdm", line])
 
 
 @pytest.mark.parametrize(
     "line",
-    ["ray", "ray[train]>=2.50", "ray==2.60.1", "ray~=2.60", "rayleigh==2.56", "ray==2.56; python_version < '3.9'"],
+    [
+        "ray",
+        "ray[train]>=2.50,<2.54",
+        "ray==2.60.1",
+        "ray~=2.56.0",
+        "rayleigh==2.50",
+        "ray==2.50; python_version < '3.9'",
+    ],
 )
 def test_what_leaves_room_for_raysm_s_ray_passes(line):
     check_ray([line])

@@ -75,7 +75,7 @@ FAULTS = {
     ),
     "the GCS is killed": Fault(
         happen=kill_in("algo-1", "gcs_server"),
-        reason=re.escape("Ray on the head algo-1 ended: gcs_server [exit code=-9 (signal 9)]"),
+        reason=r"Ray on the head algo-1 ended: gcs_server \[exit code=-9( \(signal 9\))?\]",
         known="algo-1 failed: Ray on the head algo-1 ended: gcs_server",
     ),
     "a worker's bootstrap is frozen": Fault(

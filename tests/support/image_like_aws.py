@@ -31,7 +31,7 @@ VENV = "opt/venv"
 """Where AWS's PyTorch containers have their Python."""
 
 NAME = "raysm-test-like-aws"
-OLDER_RAY = "2.56.0"
+OLDER_RAY = "2.52.1"
 
 PYTHON = "python3.12"
 HOME = "opt/python"
@@ -49,7 +49,7 @@ def image_like_aws(ray="this") -> str:
     """Make an image with Python 3.11; return its name.
 
     Args:
-        ray: ``this`` is the version that is installed here, ``none`` is none, as in AWS's, ``older`` is 2.56; ``user``
+        ray: ``this`` is the version that is installed here, ``none`` is none, as in AWS's, ``older`` is 2.52; ``user``
             is this one in an image that runs as another user than root.
     """
     whole = f"{NAME}:this"

@@ -1,0 +1,46 @@
+"""Run tests with another release of Ray: by default the smoke tests and the fault matrix.
+
+    python3 -m tests.with_ray 2.53.0 [arguments of pytest]
+
+The release is installed into a virtual environment of its own, on top of the packages of this one.
+"""
+
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import venv
+from pathlib import Path
+
+from raysm.contract.packages import RAY_RANGE
+
+SMOKE = ("-m", "smoke")
+FAULTS = ("-m", "long", "-n", "0", "tests/jobs/test_faults.py")
+
+
+def installed(version: str, folder: Path) -> Path:
+    """Return the Python of a new virtual environment with this Ray and the packages of the one that runs."""
+    venv.create(folder, with_pip=False)
+    python = folder / "bin" / "python3"
+    packages = next(folder.glob("lib/python*/site-packages"))
+    # pip installs Ray alone: the other packages, of any version that this Ray admits, are found behind it.
+    target = ("--target", str(packages), "--no-deps", f"ray=={version}")
+    subprocess.run([sys.executable, "-m", "pip", "install", "-q", *target], check=True)
+    (packages / "tests.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    return python
+
+
+def main(version: str, arguments: list[str]) -> int:
+    """Run the tests; return 1 if a test failed."""
+    print(f"Ray {version}, of the supported {RAY_RANGE}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        python = installed(version, Path(folder))
+        runs = [arguments] if arguments else [SMOKE, FAULTS]
+        codes = [subprocess.run([python, "-m", "pytest", *run], check=False).returncode for run in runs]
+    return max(map(bool, codes))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    sys.exit(main(sys.argv[1], sys.argv[2:]))
