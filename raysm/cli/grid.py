@@ -25,12 +25,12 @@ from raysm.client.settings import Key, Layer, Settings
 from raysm.contract.names import counted
 from raysm.errors import InvalidRequest
 from raysm.grid.batch_job.array_child import RowJob, RowJobs, slice_of
-from raysm.grid.batch_job.controller_job import ControllerJob, SentController, send
+from raysm.grid.batch_job.controller_job import ControllerJob, send
 from raysm.grid.batch_job.handover import exit_code, take_up
 from raysm.grid.endings import brief
 from raysm.grid.filling import Template
 from raysm.grid.grid_request import GridFile, GridRequest, read_grid_file
-from raysm.grid.local_grids import grid_names, only_grid
+from raysm.grid.local_grids import SentController, grid_names, only_grid
 from raysm.grid.planning import Planned, planned
 from raysm.grid.row import KEY
 from raysm.grid.rows.databases import Query
@@ -107,7 +107,6 @@ def request_of(arguments: Arguments) -> GridRequest:
         markets=(True,) if arguments.spot else (file.markets if file is not None else None) or (False,),
         rules=replace(rules, **{rule: value for rule, value in chosen.items() if value is not None}),
         max_rows=_first(arguments.max_rows, file and file.max_rows, MAX_ROWS),
-        shared=arguments.shared,
     )
 
 
@@ -262,7 +261,7 @@ def _run_by_batch(grid: Planned, controller: ControllerJob, arguments: Arguments
     shown = _messages(arguments, console)
     sent = send(grid, controller, goes_on=arguments.go_on)
     name, target = grid.plan.name, grid.request.template.target
-    handle = attach_grid(name, None if sent is None else target)
+    handle = attach_grid(name)
     text = "nothing is left to do" if sent is None else f"{sent} runs it; Ctrl-C stops only the display"
     _say(f"grid {name}: {counted(len(grid.tasks), 'row')}; {text}", shown)
     if sent is not None:
@@ -356,11 +355,7 @@ def _answer(arguments: Arguments, console: Console, text: str, **values: Any) ->
 
 
 def _handle(arguments: Arguments) -> GridHandle:
-    if not arguments.shared:
-        return attach_grid(arguments.grid or only_grid())
-    if not arguments.grid:
-        raise InvalidRequest("name the grid; grids of other machines are not listed")
-    return attach_grid(arguments.grid, read_settings(arguments).target(role=NO_ROLE))
+    return attach_grid(arguments.grid or only_grid())
 
 
 def _status(arguments: Arguments, console: Console) -> None:
@@ -411,8 +406,7 @@ def _report(arguments: Arguments, console: Console) -> None:
 
 def _table(arguments: Arguments, console: Console) -> None:
     grid, path = _handle(arguments), arguments.output or Path(f"{arguments.grid}.parquet")
-    on = read_settings(arguments).target(role=NO_ROLE)
-    count = grid.write_table(path, column=arguments.column or KEY, partial=arguments.partial, on=on)
+    count = grid.write_table(path, column=arguments.column or KEY, partial=arguments.partial)
     _answer(arguments, console, f"{path}: {counted(count, 'record')}", path=str(path), records=count)
 
 

@@ -168,13 +168,6 @@ def _add_naming(verbs: Any) -> None:
             verb.add_argument("--partial", action="store_true", help="leave out rows that are not done")
         if name == "extend":
             _add_rows(verb.add_argument_group("rows", "new rows; by default the grid's own source is read again"))
-        if name not in ("extend", "list"):
-            verb.add_argument(
-                "--shared",
-                action="store_true",
-                help="read a grid of another machine from its copy in the bucket of --on",
-            )
-            add_target(verb)
         verb.add_argument("--json", action="store_true", help="as JSON")
 
 
@@ -213,11 +206,6 @@ def _add_request(verb: Any) -> None:
         "--rate",
         metavar="METRIC",
         help="metric that jobs report as work per second, images_per_s for example; the grid adds them up",
-    )
-    rules.add_argument(
-        "--shared",
-        action=argparse.BooleanOptionalAction,
-        help="copy the grid to the target's bucket, for other machines to see and continue it (default: on AWS)",
     )
     rules.add_argument(
         "--retries",

@@ -15,7 +15,7 @@ from raysm.grid.place import Placement
 from raysm.grid.placement import Forecast
 from raysm.grid.placing import Placing
 from raysm.grid.records import GridRecord
-from raysm.grid.region import Region, RegionApi, RegionUnavailable
+from raysm.grid.region import Guard, Region, RegionApi, RegionUnavailable
 from raysm.grid.sending import send, send_owed
 from raysm.grid.stopping import ask_to_stop, mark_all_to_stop, mark_overdue_to_stop, take_back, unanswered_note
 from raysm.grid.store import Store
@@ -47,6 +47,7 @@ class Controller:
         owner: str | None = None,
         gauge_s: float = GAUGE_S,
         left: Mapping[str, Region] = MappingProxyType({}),
+        guard: Guard | None = None,
     ) -> None:
         """Create the controller; nothing is called yet.
 
@@ -58,6 +59,7 @@ class Controller:
             owner: The name that holds the lease; None means this process.
             gauge_s: Seconds between two reads of the rates of all jobs.
             left: Regions that were removed from the grid while it had jobs there.
+            guard: Called before each Create with the attempt's name, and before each Stop with "".
         """
         self.store = store
         self._owner = owner or this_process()
@@ -66,7 +68,7 @@ class Controller:
         self.left = tuple(left)
         self._regions = list(regions)
         every = {**regions, **left}
-        self._api = RegionApi(every, limiter, store.database.between, store.database.turns)
+        self._api = RegionApi(every, limiter, store.database.between, store.database.turns, guard)
         self._sweeps = {name: Sweep(name, store, self._api) for name in every}
         self._gauge = Gauge(store, self._api, pause_s=gauge_s)
         self._forecast = Forecast()

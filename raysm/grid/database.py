@@ -6,6 +6,7 @@ process can take the lease between the check and the commit.
 
 import contextlib
 import json
+import math
 import os
 import socket
 import sqlite3
@@ -74,12 +75,6 @@ class Turns:
             yield
         finally:
             self._turn.acquire()
-
-    @contextlib.contextmanager
-    def reacquired(self) -> Iterator[None]:
-        """Take the turn again during the block, which uses the store within a call."""
-        with self._turn:
-            yield
 
 
 MEMORY = ":memory:"
@@ -257,6 +252,12 @@ class Database:
             fence = self.fence if mine else (row["fence"] if row else 0) + 1
             self.connection.execute("INSERT OR REPLACE INTO lease VALUES (1, ?, ?, ?)", (owner, fence, now + LEASE_S))
         self.fence = fence
+
+    def lend_lease(self, owner: str) -> None:
+        """Leave the lease to a Batch job: no process of this machine gets it until the grid is taken back."""
+        with self.transaction("lend"):
+            self.connection.execute("UPDATE lease SET owner = ?, until_s = ?", (owner, math.inf))
+        self.fence = 0
 
     def release_lease(self) -> None:
         """Let another controller take the lease at once."""

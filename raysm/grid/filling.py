@@ -169,7 +169,7 @@ class Template:
 
     @property
     def output_kms_key(self) -> str | None:
-        """The key for the jobs' outputs and the grid's shared copy; None uses the bucket's key."""
+        """The key for the jobs' outputs and the state of a grid that Batch runs; None uses the bucket's key."""
         security = self.options.get("security")
         return security.output_kms_key if security else None
 

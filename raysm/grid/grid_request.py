@@ -64,9 +64,6 @@ class GridRequest:
     rules: Rules = field(default_factory=Rules)
     max_rows: int = MAX_ROWS
     """A source with more rows is refused."""
-    shared: bool | None = None
-    """True copies the store to the target's bucket, so that any machine can see and continue the grid. None does so if
-    jobs are billed, since they outlive a laptop."""
     identity: str | None = None
     """Distinguishes the grid from others of its name, as JSON, if its files were moved; None uses the template."""
 
@@ -80,11 +77,6 @@ class GridRequest:
             raise InvalidRequest(f"count must be at least 1 instance per job, got {self.count}")
         if self.max_rows < 1:
             raise InvalidRequest(f"max_rows must be at least 1, got {self.max_rows}")
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether the store is copied to the target's bucket."""
-        return self.template.target.is_billed if self.shared is None else self.shared
 
     def tasks(self) -> list[Task]:
         """Read the rows, and check that they have all columns that the template uses.

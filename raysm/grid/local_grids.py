@@ -1,4 +1,4 @@
-"""Grids of this machine: their names, where their jobs were sent, and whether another machine runs them."""
+"""Grids of this machine: their names, where their jobs are sent, and which Batch job runs them."""
 
 import contextlib
 import json
@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from raysm.client.service import Service
 from raysm.contract.store import put, read_json
-from raysm.errors import InvalidRequest
+from raysm.errors import InvalidRequest, ServiceError
 from raysm.grid.store import Store, folder, path_of
 from raysm.request import Target
 from raysm.request.codec import from_json, to_json
@@ -50,21 +51,52 @@ def only_grid() -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SentController:
+    """A Batch job that runs a grid. Every call may raise ``ServiceError``."""
+
+    id: str
+    queue: str
+    region: str
+
+    def __str__(self) -> str:
+        return f"the Batch job {self.id} of the queue {self.queue} in {self.region}"
+
+    def _status(self, service: Service) -> tuple[str, str]:
+        """Return Batch's status and reason; both are empty some days after the end, when Batch forgets the job."""
+        jobs = service.call("batch", "describe_jobs", jobs=[self.id])["jobs"]
+        return (str(jobs[0]["status"]), str(jobs[0].get("statusReason") or "")) if jobs else ("", "")
+
+    def is_open(self, service: Service) -> bool:
+        """Whether the job waits or runs."""
+        return self._status(service)[0] not in ("", "SUCCEEDED", "FAILED")
+
+    def check(self, service: Service) -> None:
+        """Raise ``ServiceError`` if the job has failed."""
+        status, reason = self._status(service)
+        if status == "FAILED":
+            raise ServiceError(
+                f"{self} has failed: {reason or 'Batch gives no reason'}; its log is in the log group /aws/batch/job; "
+                "the same command submits it again"
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class GridTarget:
-    """The target of a grid's jobs, stored beside the grid's file."""
+    """Where a grid's jobs are sent, and by whom; stored beside the grid's file."""
 
     target: Target
-    is_shared: bool
-    """True if other machines may run the grid from its copy in the target's bucket."""
+    away: str | None = None
+    """The folder in S3 that holds the grid's state while a Batch job runs it; None if this machine has the grid."""
+    controller: SentController | None = None
+    """The Batch job that was submitted last; None while it is being submitted."""
 
 
 def keep_target(store: Path, target: GridTarget) -> None:
-    """Store the target of a grid's jobs."""
     put(store.with_suffix(".target"), json.dumps(to_json(target), indent=1))
 
 
 def read_target(store: Path) -> GridTarget | None:
-    """Return the target of a grid's jobs; None if no controller ran the grid here.
+    """Return where a grid's jobs are sent; None if no controller ran the grid here.
 
     Raises:
         InvalidConfig: The file is not JSON.
@@ -72,31 +104,3 @@ def read_target(store: Path) -> GridTarget | None:
     """
     path = store.with_suffix(".target")
     return from_json(GridTarget, read_json(path), str(path)) if path.exists() else None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _HandedOver:
-    """The target whose bucket holds the copies of a grid that another machine runs."""
-
-    target: Target
-
-
-def _handed_over_path(store: Path) -> Path:
-    # Not in the store, which the next controller here replaces by a copy.
-    return store.with_suffix(".elsewhere")
-
-
-def keep_handover(store: Path, target: Target) -> None:
-    """Store that another machine runs a grid, and the target whose bucket holds its copies."""
-    put(_handed_over_path(store), json.dumps(to_json(_HandedOver(target=target)), indent=1))
-
-
-def handover_target(store: Path) -> Target | None:
-    """Return the target whose bucket holds a grid that was handed over; None for others. Raises as ``read_target``."""
-    path = _handed_over_path(store)
-    return from_json(_HandedOver, read_json(path), str(path)).target if path.exists() else None
-
-
-def forget_handover(store: Path) -> None:
-    """Delete the note of a handover, since a controller of this machine runs the grid."""
-    _handed_over_path(store).unlink(missing_ok=True)

@@ -144,7 +144,7 @@ def reaching(request: GridRequest, tasks: Sequence[Task], services: Services) ->
     if not hasattr(target, "regions"):
         return request
     own = own_region(target, services)
-    # The target's own region first, even if no row runs there: its bucket holds the shared copy of the grid.
+    # The target's own region first, even if no row runs there: its bucket holds the state of a grid that Batch runs.
     regions = dict.fromkeys((*([own] if own else ()), *places_of(request, tasks, own)[0]))
     changes: dict[str, Any] = {"regions": tuple(regions)}
     return replace(request, template=replace(request.template, target=replace(target, **changes)))

@@ -189,6 +189,10 @@ class RegionUnavailable(Exception):
         self.reason = reason
 
 
+Guard: TypeAlias = Callable[[str], None]
+"""Raises if this process may not send or stop jobs any more, because another one may run the grid."""
+
+
 class RegionApi:
     """The calls of all regions, limited by token buckets. Calls of one region are made in order, regions in parallel.
 
@@ -196,10 +200,16 @@ class RegionApi:
     """
 
     def __init__(
-        self, regions: Mapping[str, Region], limiter: Limiter, between: Callable[[str], None], turns: Turns
+        self,
+        regions: Mapping[str, Region],
+        limiter: Limiter,
+        between: Callable[[str], None],
+        turns: Turns,
+        guard: Guard | None = None,
     ) -> None:
         self.regions = dict(regions)
         self.limiter = limiter
+        self._guard = guard or (lambda attempt: None)
         self._between = between
         self._turns = turns
         self._now = 0.0
@@ -234,15 +244,17 @@ class RegionApi:
         else:
             self._turns.run(works)
 
-    def create(self, region: str, call: Callable[[Region], None]) -> None:
+    def create(self, task: Task, attempt: Attempt) -> None:
         """Call Create; the caller has taken the token.
 
         Raises:
             ServiceError: It was refused, or its answer was lost.
         """
+        region = attempt.region
         self._between("before create")
+        self._guard(attempt.name)
         with self._turns.released():
-            call(self.regions[region])
+            self.regions[region].create(task, attempt)
         if self.limiter.moment is not None:
             # Create is called after uploads, seconds after the step began.
             now, leads = self.limiter.moment() - self._behind_s, self._leads[region]
@@ -257,6 +269,8 @@ class RegionApi:
         Raises:
             RegionUnavailable: There is no answer.
         """
+        if operation == "stop":
+            self._guard("")
         if not self.limiter.take(region, operation, now):
             raise RegionUnavailable
         return self.answer(region, operation, now, call)

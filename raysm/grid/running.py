@@ -17,21 +17,20 @@ from typing import Any
 from raysm.client.prepared import Prepared
 from raysm.contract.home import Clock
 from raysm.errors import InvalidRequest, ServiceError
+from raysm.grid.batch_job.state import Folder, RemoteState, Unreachable, recall, share_secret
 from raysm.grid.capacity import set_quota
 from raysm.grid.controller import SHORTEST_S, Controller
 from raysm.grid.database import naming_file
 from raysm.grid.filling import Services, preparing, secret_of, secret_path
 from raysm.grid.grid_request import GridRequest, join
 from raysm.grid.limiter import Limiter
-from raysm.grid.local_grids import GridTarget, forget_handover, keep_target, read_target
+from raysm.grid.local_grids import GridTarget, keep_target, read_target
 from raysm.grid.placement import offers_of, placement_of
 from raysm.grid.plan import places_of
 from raysm.grid.planning import Known
-from raysm.grid.region import Prepare, Region, ServiceRegion
+from raysm.grid.region import Prepare, ServiceRegion
 from raysm.grid.row import make_table, write_back
 from raysm.grid.rows.databases import Database, database_of
-from raysm.grid.shared.lease import Objects, Unreachable
-from raysm.grid.shared.sharing import FencedRegion, Sharing, objects_of, share_secret, sharing_of
 from raysm.grid.stopping import left_regions
 from raysm.grid.store import Store, path_of
 from raysm.grid.sweep import FREE_S, GAUGE_S
@@ -43,7 +42,7 @@ WRITE_BACK_S = 10.0
 """Seconds between two writes to the user's database, since steps may follow each other fast."""
 
 UNREACHABLE_S = 5.0
-"""Pause before an unreachable shared lease is tried again."""
+"""Pause before an unreachable lease is tried again."""
 
 LIMITS = "rates.sqlite"
 """File of the token buckets of all grids of this machine, since rates are the account's; ``.db`` files are grids."""
@@ -72,7 +71,7 @@ class Running:
         added: int,
         clock: Clock,
         *,
-        sharing: Sharing | None = None,
+        state: RemoteState | None = None,
         database: Database | None = None,
     ) -> None:
         """See ``open_running``; the states of the rows are written back to ``database``."""
@@ -82,7 +81,7 @@ class Running:
         self.left = controller.left
         self._controller = controller
         self._limiter = limiter
-        self._sharing = sharing
+        self._state = state
         self._database = database
         self._written_s = 0.0
 
@@ -94,8 +93,8 @@ class Running:
         """
         try:
             with naming_file(self.store.database.path):
-                if self._sharing is not None:
-                    self._sharing.hold(now)
+                if self._state is not None:
+                    self._state.hold(now)
                 wait_s = self._controller.step(now)
         except Unreachable as error:
             # Like a kill: the next step continues from the store.
@@ -129,8 +128,8 @@ class Running:
 
     def close(self) -> None:
         """Release the grid: another process may run it at once."""
-        if self._sharing is not None:
-            self._sharing.close()
+        if self._state is not None:
+            self._state.close()
         self.store.close()
         self._limiter.close()
 
@@ -145,8 +144,11 @@ def open_running(
     goes_on: bool = False,
     planned_usd: tuple[float, float] | None = None,
     root: Path | None = None,
+    away: str | None = None,
 ) -> Running:
     """Create a grid, or continue the one of this name.
+
+    A grid that a Batch job ran last is taken back first.
 
     Args:
         request: The grid.
@@ -157,10 +159,11 @@ def open_running(
         goes_on: True continues a grid that its first failures have paused.
         planned_usd: The planned costs of all rows, lowest and highest; None if unknown.
         root: The home that holds the grid's file; None takes raysm's home.
+        away: In a Batch job, the folder in S3 with the grid's state; None on the user's machine.
 
     Raises:
-        InvalidRequest: The grid of this name has another template, or there is no place.
-        LeaseLost: A controller of another machine runs it.
+        InvalidRequest: The grid of this name has another template, there is no place, or it was taken back.
+        LeaseLost: A Batch job runs it, or another attempt of this one.
         StoreFailed: The disk is full, or the file is damaged.
     """
     path, target = path_of(request.name, root), request.template.target
@@ -172,18 +175,22 @@ def open_running(
         path.parent.mkdir(parents=True, exist_ok=True)
         store = Store(path)
         on_error.callback(store.database.close)
-        sharing = None
-        if request.is_shared:
-            objects = objects_of(request.name, services(target), request.template.output_kms_key)
-            sharing = _hold_shared(store, path, objects, makes_bucket=True)
-            # Release the lease at once for the next controller, on any machine.
-            on_error.callback(sharing.close)
+        state, kept = None, read_target(path)
+        if away is not None:
+            folder = Folder(services(target), away, request.template.output_kms_key)
+            state = RemoteState(folder, store)
+            if not state.take(time.sleep):
+                raise InvalidRequest(f"the grid {request.name!r} was taken back: nothing is left to do here")
+            on_error.callback(state.close)
+            share_secret(secret_path(path), folder)
+        elif kept is not None and kept.away is not None:
+            recall(store, path, Folder(services(kept.target), kept.away))
         added = _store_request(request, tasks, facts, store, now, clock, planned_usd)
         if goes_on:
             store.go_on(now)
         limiter = Limiter(path.parent / LIMITS, account=account_of(target), moment=clock.now)
         prepare = preparing(request.template, store.grid(), secret_of(path), services)
-        open_region = functools.partial(_open_region, target, services, prepare, sharing)
+        open_region = functools.partial(_open_region, target, services, prepare)
         regions, types = places_of(request, tasks, facts.own_region)
         offers = offers_of(regions, types, facts.prices, count=request.count, markets=request.markets)
         controller = Controller(
@@ -193,35 +200,23 @@ def open_running(
             limiter,
             gauge_s=GAUGE_S if target.is_billed else FREE_S,
             left={name: open_region(name) for name in left_regions(store, regions, now)},
+            guard=None if state is None else state.cover,
         )
-        forget_handover(path)
-        keep_target(path, GridTarget(target=target, is_shared=request.is_shared))
+        keep_target(path, GridTarget(target=target, controller=None if kept is None else kept.controller))
         database = None
         if request.rules.write_back:
             database = database_of(written_to(request))
             make_table(database)
         on_error.pop_all()
-        return Running(store, controller, limiter, added, clock, sharing=sharing, database=database)
+        return Running(store, controller, limiter, added, clock, state=state, database=database)
 
 
 def _unrepeated(services: Services) -> Services:
     return lambda target: services(target).unrepeated()
 
 
-def _hold_shared(store: Store, path: Path, objects: Objects, *, makes_bucket: bool = False) -> Sharing:
-    """Take a grid's shared lease, and bring this machine's file and secret up to date."""
-    sharing = sharing_of(store, objects, path)
-    if makes_bucket:
-        objects.make_bucket()
-    sharing.take(time.sleep)
-    share_secret(secret_path(path), objects)
-    return sharing
-
-
-def _open_region(target: Target, services: Services, prepare: Prepare, sharing: Sharing | None, name: str) -> Region:
-    region = ServiceRegion(services(target.reaching((name,)).in_region(name)), prepare)
-    # A controller that has lost the shared lease must neither send nor stop.
-    return region if sharing is None else FencedRegion(region, sharing)
+def _open_region(target: Target, services: Services, prepare: Prepare, name: str) -> ServiceRegion:
+    return ServiceRegion(services(target.reaching((name,)).in_region(name)), prepare)
 
 
 def _store_request(
@@ -302,7 +297,6 @@ def stop_grid(store: Store, path: Path, services: Services) -> GridStop:
 
     Raises:
         LeaseLost: A controller has taken the grid meanwhile.
-        ServiceError: The bucket of a shared grid cannot be reached.
     """
     grid = store.grid()
     # A closed grid has no controller: it would be "stopping" forever.
@@ -314,23 +308,16 @@ def stop_grid(store: Store, path: Path, services: Services) -> GridStop:
     kept = read_target(path)
     if kept is None and store.open_count():
         return GridStop(open=store.open_count())
-    sharing = None
-    if kept is not None and kept.is_shared:
-        sharing = _hold_shared(store, path, objects_of(grid.name, services(kept.target)))
+    before = [attempt.name for attempt in store.open_attempts()]
     try:
-        before = [attempt.name for attempt in store.open_attempts()]
-        _follow_stop(store, path, kept, services, sharing)
-        still = {attempt.name for attempt in store.open_attempts()}
-        return GridStop(stopped=tuple(name for name in before if name not in still), open=len(still))
+        _follow_stop(store, path, kept, services)
     finally:
         store.database.release_lease()
-        if sharing is not None:
-            sharing.close()
+    still = {attempt.name for attempt in store.open_attempts()}
+    return GridStop(stopped=tuple(name for name in before if name not in still), open=len(still))
 
 
-def _follow_stop(
-    store: Store, path: Path, kept: GridTarget | None, services: Services, sharing: Sharing | None
-) -> None:
+def _follow_stop(store: Store, path: Path, kept: GridTarget | None, services: Services) -> None:
     """Make a controller's steps until no job is open; it sends no jobs, since the grid is stopping."""
     grid = store.grid()
 
@@ -339,7 +326,7 @@ def _follow_stop(
 
     # Without a target no job is open.
     used = [] if kept is None else left_regions(store, [], grid.clock.now())
-    left = {name: _open_region(kept.target, services, never, sharing, name) for name in used if kept is not None}
+    left = {name: _open_region(kept.target, services, never, name) for name in used if kept is not None}
     limiter = Limiter(
         path.parent / LIMITS, account="" if kept is None else account_of(kept.target), moment=grid.clock.now
     )
@@ -347,8 +334,6 @@ def _follow_stop(
         controller = Controller(store, {}, placement_of(grid.rules, []), limiter, left=left)
         deadline = time.monotonic() + STOP_S
         while (wait_s := controller.step(grid.clock.now())) is not None and time.monotonic() < deadline:
-            if sharing is not None:
-                sharing.hold(grid.clock.now())
             grid.clock.sleep(max(SHORTEST_S, wait_s))
     finally:
         limiter.close()

@@ -87,7 +87,7 @@ def _send_to(
 def _refusal(api: RegionApi, task: Task, attempt: Attempt) -> Verdict | None:
     """Call Create; return the class of its refusal, or None if the service took the attempt."""
     try:
-        api.create(attempt.region, lambda region: region.create(task, attempt))
+        api.create(task, attempt)
     except (ServiceError, InvalidRequest) as error:
         return classify_refusal(error)
     return None

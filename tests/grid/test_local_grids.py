@@ -4,7 +4,7 @@ import pytest
 
 from raysm.errors import InvalidConfig, InvalidRequest
 from raysm.grid.limiter import Limiter
-from raysm.grid.local_grids import forget_handover, grid_names, handover_target, keep_handover, only_grid, opened
+from raysm.grid.local_grids import GridTarget, SentController, grid_names, keep_target, only_grid, opened, read_target
 from raysm.grid.running import LIMITS
 from raysm.grid.store import Store, folder, path_of
 from raysm.grid.task import Rules
@@ -19,20 +19,19 @@ __all__: list[str] = []
     [AWS(role="arn:aws:iam::1:role/r", region="us-west-2", bucket="b"), Local(regions=("eu-west-1",))],
     ids=str,
 )
-def test_where_to_look_for_it_is_known_until_it_comes_back(tmp_path, target):
+def test_where_its_jobs_are_sent_and_which_batch_job_runs_it_is_kept_beside_it(tmp_path, target):
     store = tmp_path / "drives.db"
-    assert handover_target(store) is None
-    keep_handover(store, target)
-    assert handover_target(store) == target
-    forget_handover(store)
-    assert handover_target(store) is None
-    forget_handover(store)
+    assert read_target(store) is None
+    controller = SentController(id="id-1", queue="controllers", region="eu-west-1")
+    for kept in (GridTarget(target=target), GridTarget(target=target, away="s3://b/g", controller=controller)):
+        keep_target(store, kept)
+        assert read_target(store) == kept
 
 
 def test_a_note_that_cannot_be_read_is_not_taken_for_none(tmp_path):
-    (tmp_path / "drives.elsewhere").write_text("{")
+    (tmp_path / "drives.target").write_text("{")
     with pytest.raises(InvalidConfig):
-        handover_target(tmp_path / "drives.db")
+        read_target(tmp_path / "drives.db")
 
 
 @pytest.fixture

@@ -149,7 +149,7 @@ def test_this_machine_plays_every_region_that_a_row_names(tmp_path):
 def test_its_target_stays_in_the_bucket_that_whoever_names_it_looks_into(tmp_path, regions):
     # It lay in that of the grid's first region: nobody found it there, and with other regions it was another grid.
     rows = [{"key": "a", "region": "eu-west-1"}]
-    grid = planned(request(tmp_path, Local(), rows, regions=regions, shared=True))
+    grid = planned(request(tmp_path, Local(), rows, regions=regions))
     assert Service(grid.request.template.target).bucket == Service(Local()).bucket
 
 

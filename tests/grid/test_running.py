@@ -9,17 +9,17 @@ from datetime import UTC, datetime
 import pytest
 
 from raysm.client.costs.prices import PriceTable, RegionPrices
-from raysm.errors import InvalidRequest, ServiceError
+from raysm.errors import InvalidRequest
 from raysm.grid.controller import SHORTEST_S
 from raysm.grid.database import this_process
-from raysm.grid.filling import Template, secret_path
+from raysm.grid.filling import Template
 from raysm.grid.grid_request import GridRequest
 from raysm.grid.local_grids import read_target
 from raysm.grid.place import Place, Quota
 from raysm.grid.planning import Known
 from raysm.grid.rows.databases import Query
 from raysm.grid.rows.source import source_of
-from raysm.grid.running import UNREACHABLE_S, open_running, stop_grid
+from raysm.grid.running import open_running, stop_grid
 from raysm.grid.store import Store, path_of
 from raysm.grid.task import Rules, Task
 from raysm.request import Limits, Script
@@ -120,8 +120,7 @@ class Bench:
             workload=Script(str(self.script), args=args), target=aws(), options={"limits": Limits(max_runtime_s=3600)}
         )
         fields = {"name": "drives", "regions": (REGION,), "instance_types": (TYPE,), "rules": Rules(brake=0)}
-        fields |= {"shared": False} | more
-        return GridRequest(template=template, source=source_of(rows), **fields)
+        return GridRequest(template=template, source=source_of(rows), **fields | more)
 
     def open(self, request, quotas=None, **more):
         known = Known(prices=TABLE, quotas=quotas or {})
@@ -259,60 +258,4 @@ def test_the_time_that_a_step_takes_is_a_part_of_the_wait_for_the_next_one(bench
     running.step = slow
     running.run(sleep, lambda: bench.now)
     assert slept == [pytest.approx(max(SHORTEST_S, waits[0] - 2)), SHORTEST_S, pytest.approx(waits[2])]
-    running.close()
-
-
-def at_home(folder):
-    """Have this process be another machine: what raysm keeps of grids lies there."""
-    os.environ["RAYSM_HOME"] = str(folder)
-
-
-def test_a_shared_grid_is_gone_on_with_on_another_machine_and_back(bench, home, tmp_path):
-    first = bench.open(bench.request(ROWS, shared=True))
-    first.step(bench.now)
-    sent = list(bench.sent)
-    assert sent
-    first.close()
-    at_home(tmp_path / "other")
-    second = bench.open(bench.request([*ROWS, {"key": "c", "lr": 0.3}], shared=True))
-    assert second.added == 1
-    bench.run(second)
-    assert second.store.states() == {"done": 3}
-    second.close()
-    assert bench.sent[: len(sent)] == sent
-    assert len(bench.sent) == len(set(bench.sent)) == 3
-    # The secrets of its jobs are made of one secret, whichever machine prepares them.
-    keys = [secret_path(folder / "grids" / "drives.db").read_text() for folder in (home, tmp_path / "other")]
-    assert keys[0] == keys[1]
-    at_home(home)
-    back = bench.open(bench.request(ROWS, shared=True))
-    assert (back.added, back.store.states()) == (0, {"done": 3})
-    back.close()
-
-
-def test_a_shared_grid_that_cannot_begin_lets_go_of_its_lease(bench, tmp_path):
-    bench.open(bench.request(ROWS, shared=True)).close()
-    at_home(tmp_path / "other")
-    with pytest.raises(InvalidRequest, match="another script, arguments or options"):
-        bench.open(bench.request(ROWS, args=("--other", "{lr}"), shared=True))
-    at_home(tmp_path / "third")
-    # At once: nobody waits for a lease of who was refused.
-    bench.open(bench.request(ROWS, shared=True)).close()
-
-
-def test_without_its_lease_a_grid_waits_and_sends_nothing(bench, caplog):
-    running = bench.open(bench.request(ROWS, shared=True))
-    refused = ServiceError("put_object: Could not connect to the endpoint URL", is_transient=True)
-    put_object = bench.fake.service.client("s3").put_object
-
-    def unreachable(**call):
-        raise refused
-
-    bench.fake.service.client("s3").put_object = unreachable
-    assert running.step(bench.now) == UNREACHABLE_S
-    assert bench.sent == []
-    assert "nothing is sent until this is solved" in caplog.text
-    bench.fake.service.client("s3").put_object = put_object
-    bench.run(running)
-    assert running.store.states() == {"done": 2}
     running.close()

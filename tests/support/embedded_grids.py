@@ -48,7 +48,7 @@ class EmbeddedGrid:
         self.service = functools.lru_cache(Service)
         self.clock = self.service(self.target).clock
 
-    def request(self, rows, *, name="grid", args=("{key}",), limits=None, shared=None, **rules):
+    def request(self, rows, *, name="grid", args=("{key}",), limits=None, **rules):
         options = {"limits": limits or Limits(max_runtime_s=7200)}
         return GridRequest(
             name=name,
@@ -57,7 +57,6 @@ class EmbeddedGrid:
             regions=self.regions,
             instance_types=self.types,
             rules=Rules(**{"brake": 0} | rules),
-            shared=shared,
         )
 
     def open(self, request, **more):

@@ -4,7 +4,7 @@
 
     ROOT/payloads/PROJECT/JOB/          what travels to the instances; deleted once the job has ended
     ROOT/shared/DIGEST/                 what the payloads of a grid's jobs share; deleted with the last of them
-    ROOT/grid-stores/GRID/              a grid's state, for controllers on other machines; never deleted
+    ROOT/grid-stores/GRID-RUN/          a grid's state while a Batch job runs it; its secret and request stay
     DATA/PROJECT/JOB/output/model/      the result; output/data/ holds other outputs
     DATA/PROJECT/TASK/state/FIRST-JOB/  the state that survives runs: the checkpoint channel
     DATA/PROJECT/TASK/jobs/JOB.json     the record of each job of a task
@@ -39,7 +39,7 @@ class Places:
         return f"{self.root}/shared/{digest[:40]}"
 
     def grid(self, name: str) -> str:
-        """Return the prefix of the copies of a grid's store."""
+        """Return the prefix of what a Batch job that runs a grid reads and writes."""
         # Not below ROOT/grids, which has the checkpoints of rows: a grid's name may look like theirs.
         return f"{self.root}/grid-stores/{name}"
 

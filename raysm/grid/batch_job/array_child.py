@@ -15,12 +15,12 @@ from raysm.client.job.description import Status
 from raysm.client.job.handle import Job, attach
 from raysm.client.service import Service
 from raysm.errors import InvalidRequest, JobNotFound
+from raysm.grid.batch_job.state import folder_of, share_secret
 from raysm.grid.filling import Services, preparing, secret_of, secret_path
 from raysm.grid.grid_request import GridRequest
 from raysm.grid.planning import own_region, reaching
 from raysm.grid.records import GridRecord
 from raysm.grid.running import identity_of
-from raysm.grid.shared.sharing import objects_of, share_secret
 from raysm.grid.store import path_of
 from raysm.grid.task import Attempt, Task
 from raysm.request import Limits
@@ -72,7 +72,7 @@ class RowJobs:
             try:
                 job = attach(attempt.name, service)
             except JobNotFound:
-                make = preparing(self._request.template, grid, self._secret(service), self._services)
+                make = preparing(self._request.template, grid, self._secret(grid, service), self._services)
                 # Keep the payload if the answer is lost: the next try repeats this call.
                 job = make(task, attempt).send(leaves_payload=True)
                 return RowJob(task=task, region=region, job=job, is_new=True)
@@ -116,13 +116,11 @@ class RowJobs:
             clock=service.clock,
         )
 
-    def _secret(self, service: Service) -> str:
+    def _secret(self, grid: GridRecord, service: Service) -> str:
         """Return the secret from which tokens are derived; the first child in a region writes it to the bucket."""
-        objects = objects_of(self._request.name, service, self._request.template.output_kms_key)
         path = path_of(self._request.name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        objects.make_bucket()
-        share_secret(secret_path(path), objects)
+        share_secret(secret_path(path), folder_of(grid.prefix, service, self._request.template.output_kms_key))
         return secret_of(path)
 
 

@@ -1,26 +1,25 @@
 """A job of AWS Batch that runs a grid's controller: its options, definition, submission and status."""
 
+import contextlib
 import functools
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from raysm.client.service import Service
-from raysm.errors import InvalidConfig, InvalidRequest, ServiceError
+from raysm.errors import InvalidRequest
 from raysm.grid.batch_job.handover import NOT_ALL_DONE, REFUSED, bundle_of, name_of
-from raysm.grid.filling import Services
+from raysm.grid.batch_job.state import RemoteState, folder_of, share_secret
+from raysm.grid.database import this_process
+from raysm.grid.filling import Services, secret_path
 from raysm.grid.grid_request import GridRequest
-from raysm.grid.local_grids import keep_handover
+from raysm.grid.local_grids import GridTarget, SentController, keep_target, read_target
 from raysm.grid.planning import Planned
 from raysm.grid.rows.databases import database_of, kept_name, variable_of
 from raysm.grid.running import open_running, written_to
-from raysm.grid.shared.lease import Objects
-from raysm.grid.shared.sharing import objects_of
 from raysm.grid.store import path_of
 from raysm.request import Input
-from raysm.request.codec import from_json, to_json
 
 DEFINITION = "raysm-grid-controller"
 """Name of the job definition that raysm registers by default."""
@@ -206,73 +205,6 @@ def _of_image(job: ControllerJob, latest: Mapping[str, Any] | None, service: Ser
     return Definition(name=job.definition, container=container, registration=registration)
 
 
-# -- the submitted job
-
-OBJECT = "batch-job.json"
-
-ENDED = ("SUCCEEDED", "FAILED")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SentController:
-    """A controller that was submitted."""
-
-    id: str
-    """Batch's ID."""
-    queue: str
-    region: str
-
-    def __str__(self) -> str:
-        return f"the Batch job {self.id} of the queue {self.queue} in {self.region}"
-
-    def status(self, service: Service) -> tuple[str, str]:
-        """Return Batch's status and reason; both are empty some days after the end, when Batch forgets the job.
-
-        Raises:
-            ServiceError: Batch does not answer.
-        """
-        jobs = service.call("batch", "describe_jobs", jobs=[self.id])["jobs"]
-        return (str(jobs[0]["status"]), str(jobs[0].get("statusReason") or "")) if jobs else ("", "")
-
-    def is_open(self, service: Service) -> bool:
-        """Whether the job waits or runs; raises as ``status``."""
-        return self.status(service)[0] not in ("", *ENDED)
-
-    def check(self, service: Service) -> None:
-        """Check that it has not failed.
-
-        Raises:
-            ServiceError: It has failed, or Batch does not answer.
-        """
-        status, reason = self.status(service)
-        if status == "FAILED":
-            raise ServiceError(
-                f"{self} has failed: {reason or 'Batch gives no reason'}; its log is in the log group /aws/batch/job; "
-                "the same command submits it again"
-            )
-
-
-def remember(controller: SentController, objects: Objects) -> None:
-    """Store which job runs a grid; raises ServiceError if this fails."""
-    objects.put(OBJECT, json.dumps(to_json(controller), indent=1).encode())
-
-
-def last_sent(objects: Objects) -> SentController | None:
-    """Return the job that was submitted last, or None.
-
-    Raises:
-        InvalidConfig: The object is malformed.
-        ServiceError: S3 does not answer.
-    """
-    read = objects.read(OBJECT)
-    if read is None:
-        return None
-    try:
-        return from_json(SentController, json.loads(read.content), OBJECT)
-    except ValueError as error:
-        raise InvalidConfig(f"{OBJECT} in {objects.place} cannot be read: {error}") from error
-
-
 # -- submission
 
 
@@ -342,47 +274,47 @@ def send(
 
     Raises:
         InvalidRequest: An option or input is invalid, or the grid has a Batch job already; nothing was submitted.
-        LeaseLost: A controller runs the grid.
+        LeaseLost: A controller runs the grid on this machine.
         ServiceError: S3 or Batch refuses, or cannot be reached.
     """
-    if grid.request.shared is False:
-        raise InvalidRequest(
-            "the Batch job finds the grid by its copy in the target's bucket: leave --no-shared (shared=False) out"
-        )
     check_inputs(grid)
-    # The controller finds the grid by its shared copy.
-    grid = replace(grid, request=replace(grid.request, shared=True))
     request = grid.request
     services = functools.lru_cache(services)
-    service = services(request.template.target)
+    service, path = services(request.template.target), path_of(request.name)
     check_queue(job, service)
     definition = definition_of(job, service)
     check_database(request, definition)
     bundle = bundle_of(grid)
-    objects = objects_of(request.name, service, request.template.output_kms_key)
+    kept = read_target(path)
+    last = None if kept is None else kept.controller
     # A job that waits in its queue has no lease yet that would refuse a second job.
-    last = last_sent(objects)
     if last is not None and last.is_open(service):
         raise InvalidRequest(
             f"the grid {request.name!r} already has a controller, {last}; follow it with raysm grid watch "
             f"{request.name}, or end it with raysm grid stop {request.name}"
         )
     running = open_running(request, grid.tasks, grid.facts, services, goes_on=goes_on, planned_usd=grid.plan.usd)
-    try:
+    with contextlib.closing(running):
+        database = running.store.database
         if running.store.is_over():
             return None
-        objects.put(name_of(bundle), bundle)
-        prefix = running.store.grid().prefix
-    finally:
-        # Release the lease before the controller starts.
-        running.close()
-    call = _call(job, definition.made(service), prefix, f"{objects.place}/{name_of(bundle)}", service)
-    controller = SentController(
-        id=service.call("batch", "submit_job", **call)["jobId"], queue=job.job_queue, region=service.region
-    )
-    remember(controller, objects)
-    keep_handover(path_of(request.name), request.template.target)
-    return controller
+        prefix, now = running.store.grid().prefix, running.clock.now()
+        database.take_lease(this_process(), now)
+        folder = folder_of(prefix, service, request.template.output_kms_key)
+        share_secret(secret_path(path), folder)
+        folder.put(name_of(bundle), bundle)
+        # First the note, so that whatever ends this process, the next command takes the grid back. Then a lease that
+        # only taking it back ends, so that no process of this machine runs the grid meanwhile.
+        target = GridTarget(target=request.template.target, away=folder.place)
+        keep_target(path, target)
+        database.lend_lease("a job of AWS Batch")
+        RemoteState(folder, running.store).hand_over()
+        call = _call(job, definition.made(service), prefix, f"{folder.place}/{name_of(bundle)}", service)
+        controller = SentController(
+            id=service.call("batch", "submit_job", **call)["jobId"], queue=job.job_queue, region=service.region
+        )
+        keep_target(path, replace(target, controller=controller))
+        return controller
 
 
 def _call(job: ControllerJob, definition: str, prefix: str, bundle: str, service: Service) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """The handover of a grid to a Batch job: a ZIP with the request as JSON and the user's files.
 
 The ZIP is named by its digest, and the Batch job names the ZIP, so that a user who can write to the bucket but not call
-Batch cannot change what the controller runs. Each attempt of the Batch job starts from the ZIP and the grid's shared
-copy only, so it does not matter how an earlier attempt was lost.
+Batch cannot change what the controller runs. Each attempt of the Batch job starts from the ZIP and the grid's state in
+S3 only, so it does not matter how an earlier attempt was lost.
 """
 
 import contextlib
@@ -23,13 +23,13 @@ from raysm.client.service import Service
 from raysm.client.source.package import Package, package_of
 from raysm.client.storage.s3 import Storage
 from raysm.errors import InvalidPayload, InvalidRequest
+from raysm.grid.batch_job.state import Folder, read_copy
 from raysm.grid.filling import Services, Template
 from raysm.grid.grid_request import GridRequest
 from raysm.grid.plan import places_of
 from raysm.grid.planning import Known, Planned
 from raysm.grid.rows.source import source_again, source_of
 from raysm.grid.running import Running, identity_of, open_running
-from raysm.grid.shared.sharing import copied, objects_of
 from raysm.grid.task import Rules, TaskState
 from raysm.request import Input, JobRequest, Target, Workload
 from raysm.request.codec import from_json, hints_of, to_json
@@ -40,9 +40,6 @@ FORMAT = 1
 
 HANDOVER, SOURCE, WHEELS = "handover.json", "source", "wheels"
 """Contents of the ZIP: the handover, and folders of the user's files."""
-
-FOLDER = "controllers"
-"""Folder of the ZIPs, in the grid's folder in S3."""
 
 BEGINNING = (1980, 1, 1, 0, 0, 0)
 """The earliest time in a ZIP, used for all files so that the same files always have the same digest."""
@@ -111,7 +108,6 @@ class Handover:
             count=self.count,
             markets=self.markets,
             rules=rules,
-            shared=True,
         )
 
 
@@ -189,7 +185,7 @@ def _moved(workload: Workload | Package) -> tuple[Workload, dict[str, Path]]:
 
 def name_of(bundle: bytes) -> str:
     """Return the name of a ZIP in the grid's folder."""
-    return f"{FOLDER}/{hashlib.sha256(bundle).hexdigest()}.zip"
+    return f"{hashlib.sha256(bundle).hexdigest()}.zip"
 
 
 def unpack(bundle: bytes, name: str, folder: Path) -> Handover:
@@ -225,8 +221,8 @@ def take_up(uri: str, service: Service, folder: Path, services: Services = Servi
 
     Raises:
         InvalidPayload: The ZIP was changed.
-        InvalidRequest: It does not exist, or its format is that of another raysm.
-        LeaseLost: Another controller runs the grid.
+        InvalidRequest: It does not exist, its format is that of another raysm, or the grid was taken back.
+        LeaseLost: Another attempt runs the grid.
         ServiceError: S3 does not answer.
     """
     bundle = Storage(service).read(uri)
@@ -234,13 +230,16 @@ def take_up(uri: str, service: Service, folder: Path, services: Services = Servi
         raise InvalidRequest(f"there is no object {uri}; raysm grid run --via batch hands a grid over")
     handover = unpack(bundle, uri, folder)
     services = functools.lru_cache(services)
-    copy = copied(objects_of(handover.name, services(handover.target)), handover.name)
+    place = uri.rpartition("/")[0]
+    copy = read_copy(Folder(services(handover.target), place))
+    if copy is None:
+        raise InvalidRequest(f"the grid {handover.name!r} was taken back: nothing is left to do here")
     with contextlib.closing(copy.database):
         rules, tasks = copy.grid().rules, [record.task for record in copy.tasks()]
     # The store has the quotas.
     facts = Known(prices=PriceTable.of(handover.prices), quotas={}, own_region=handover.own_region)
     request = handover.request(folder, rules)
-    return open_running(request, tasks, facts, services, planned_usd=handover.planned_usd, root=folder)
+    return open_running(request, tasks, facts, services, planned_usd=handover.planned_usd, root=folder, away=place)
 
 
 def exit_code(running: Running) -> int:

@@ -44,8 +44,6 @@ class GridOptions(SubmitOptions, total=False):
         spot: Whether jobs use spot capacity.
         rules: Jobs at a time, retries, budget and so on.
         max_rows: A source with more rows is refused, since each is a job.
-        shared: True copies the store to the target's bucket, so that any machine can see and continue the grid; None
-            does so if jobs are billed.
     """
 
     on: Target | Service | None
@@ -55,7 +53,6 @@ class GridOptions(SubmitOptions, total=False):
     spot: bool
     rules: Rules
     max_rows: int
-    shared: bool | None
 
 
 class Grid(GridHandle):
@@ -98,10 +95,9 @@ class Grid(GridHandle):
             markets=(chosen.pop("spot", False),),
             rules=_rules(chosen.pop("rules", None) or Rules(), cluster),
             max_rows=chosen.pop("max_rows", MAX_ROWS),
-            shared=chosen.pop("shared", None),
             template=Template(workload=kind, target=target, options=chosen, package=package),
         )
-        super().__init__(self.request.name, service=service)
+        super().__init__(self.request.name, service)
         self._reached = service
 
     def plan(self) -> ShownPlan:

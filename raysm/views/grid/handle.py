@@ -1,7 +1,7 @@
 """The handle on an existing grid, by its name, and its rows as experiments.
 
-The handle only needs the grid's file, or the copy in S3 of a shared grid. So it works while another process runs the
-grid, which reads commands at its next step.
+The handle only needs the grid's file, or the copy in S3 of a grid that a Batch job runs. So it works while another
+process runs the grid, which reads commands at its next step.
 """
 
 import contextlib
@@ -17,14 +17,14 @@ from raysm.client.job.description import Status
 from raysm.client.service import Service, connect
 from raysm.contract.store import put
 from raysm.errors import InvalidRequest
+from raysm.grid.batch_job.state import Folder, leave_command, read_copy, recall
 from raysm.grid.database import naming_file
+from raysm.grid.filling import Services
 from raysm.grid.grid_request import extend
-from raysm.grid.local_grids import handover_target, opened, read_target
+from raysm.grid.local_grids import opened, read_target
 from raysm.grid.row import KEY, TROUBLES_FIRST, GridRow, row_result, row_tables, rows_of, write_tables
 from raysm.grid.rows.source import MAX_ROWS, source_of
 from raysm.grid.running import GridStop, stop_grid
-from raysm.grid.shared.lease import Objects
-from raysm.grid.shared.sharing import copied, leave_command, objects_of
 from raysm.grid.snapshot import snapshot
 from raysm.grid.store import Store, path_of
 from raysm.grid.task import AGAIN, TaskState
@@ -98,46 +98,44 @@ class GridHandle:
         name: The grid's name.
     """
 
-    def __init__(self, name: str, objects: Objects | None = None, service: Service | None = None) -> None:
-        """Keep the name; nothing is opened yet.
-
-        Args:
-            name: The grid's name.
-            objects: The folder of its copies, which other machines write; None means the file of this machine.
-            service: The service of its target; None if unknown.
-        """
+    def __init__(self, name: str, service: Service | None = None) -> None:
+        """Keep the name, and the service of the grid's target if it is known; nothing is opened yet."""
         self.name = name
         self._service = service
-        self._objects = objects
-        self._handed_over: tuple[Target, Objects] | None = None
-
-    @property
-    def _copies(self) -> Objects | None:
-        """The folder of its copies if another machine runs the grid, since the file here is then outdated."""
-        if self._objects is not None:
-            return self._objects
-        target = handover_target(path_of(self.name))
-        if target is None:
-            return None
-        # Only once, since each service creates its own clients.
-        if self._handed_over is None or self._handed_over[0] != target:
-            service = Service(target) if self._service is None else self._service.at(target)
-            self._handed_over = target, objects_of(self.name, service)
-        return self._handed_over[1]
+        # One service per target, since each service creates its own clients.
+        self._at: Services = functools.lru_cache(Service if service is None else service.at)
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[Store]:
-        copies = self._copies
-        if copies is None:
-            with naming_file(path_of(self.name)), opened(self.name) as store:
-                yield store
-            return
-        # Read again each time, since the controller writes a copy every few seconds.
-        store = copied(copies, self.name)
-        try:
-            yield store
-        finally:
-            store.database.close()
+        """Open the grid's file, or its copy in S3 while a Batch job runs the grid: the file is outdated then."""
+        path = path_of(self.name)
+        with naming_file(path), opened(self.name) as store:
+            kept = read_target(path)
+            # Read again each time, since the controller writes a copy every few seconds.
+            copy = None if kept is None or kept.away is None else read_copy(Folder(self._at(kept.target), kept.away))
+            try:
+                yield copy or store
+            finally:
+                if copy is not None:
+                    copy.database.close()
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[tuple[Store, Folder | None]]:
+        """Open the grid to change it. While a Batch job runs it, yield the folder that takes commands, too.
+
+        If the Batch job has ended, the grid is taken back.
+        """
+        path = path_of(self.name)
+        kept, folder = read_target(path), None
+        if kept is not None and kept.away is not None:
+            service = self._at(kept.target)
+            folder = Folder(service, kept.away)
+            if kept.controller is None or not kept.controller.is_open(service):
+                with naming_file(path), opened(self.name) as store:
+                    recall(store, path, folder)
+                folder = None
+        with self._opened() as store:
+            yield store, folder
 
     def status(self) -> ShownSnapshot:
         """Return its status: states by region, costs, blocked places, time left.
@@ -251,13 +249,12 @@ class GridHandle:
         Raises:
             InvalidRequest: There is no grid of this name.
         """
-        with self._opened() as store:
-            if (copies := self._copies) is not None:
-                leave_command(copies, "stop", store.grid().clock.now())
+        with self._changing() as (store, folder):
+            if folder is not None:
+                leave_command(folder, "stop", store.grid().clock.now())
                 return GridStop(open=store.open_count(), has_controller=True)
-            services = Service if self._service is None else self._service.at
             return stop_grid(
-                store, path_of(self.name), functools.lru_cache(lambda target: services(target).unrepeated())
+                store, path_of(self.name), functools.lru_cache(lambda target: self._at(target).unrepeated())
             )
 
     def retry(self) -> int:
@@ -266,9 +263,9 @@ class GridHandle:
         Raises:
             InvalidRequest: There is no grid of this name.
         """
-        with self._opened() as store:
-            if (copies := self._copies) is not None:
-                leave_command(copies, "retry", store.grid().clock.now())
+        with self._changing() as (store, folder):
+            if folder is not None:
+                leave_command(folder, "retry", store.grid().clock.now())
                 states = store.states()
                 return sum(states.get(state, 0) for state in AGAIN)
             return store.again(AGAIN, store.grid().clock.now())
@@ -281,12 +278,14 @@ class GridHandle:
             max_rows: A source with more rows is refused.
 
         Raises:
-            InvalidRequest: There is no grid of this name, its rows cannot be read again, or another machine runs it.
+            InvalidRequest: There is no grid of this name, its rows cannot be read again, or a Batch job runs it.
             ServiceError: The database cannot be reached.
         """
-        if self._copies is not None:
-            raise InvalidRequest(f"another machine runs {self.name}: extend it there, or run it on this machine")
-        with self._opened() as store:
+        with self._changing() as (store, folder):
+            if folder is not None:
+                raise InvalidRequest(
+                    f"a Batch job runs {self.name} and takes no new rows: extend it when the job has ended"
+                )
             return extend(store, None if rows is None else source_of(rows), max_rows=max_rows)
 
     def report(self, path: str | Path | None = None) -> Path:
@@ -309,19 +308,14 @@ class GridHandle:
         return f"{type(self).__name__}({self.name!r})"
 
 
-def attach_grid(name: str, on: Target | Service | None = None) -> GridHandle:
-    """Return the handle on an existing grid.
+def attach_grid(name: str) -> GridHandle:
+    """Return the handle on an existing grid of this machine, even if a Batch job runs it.
 
     Args:
         name: The grid's name.
-        on: The target whose bucket holds the copy of another machine's grid; None means a grid of this machine, even if
-            AWS Batch runs it.
 
     Raises:
         InvalidRequest: There is no grid of this name; the message lists the existing ones.
-        ServiceError: The bucket cannot be read.
     """
-    service = None if on is None else connect(on)
-    handle = GridHandle(name, None if service is None else objects_of(name, service), service)
-    with handle._opened():
-        return handle
+    with opened(name):
+        return GridHandle(name)

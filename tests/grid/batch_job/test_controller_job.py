@@ -8,30 +8,27 @@ import sqlite3
 import pytest
 
 import raysm
-from raysm.errors import InvalidConfig, InvalidRequest, ServiceError
+from raysm.errors import InvalidRequest, ServiceError
 from raysm.grid.batch_job.controller_job import (
     ControllerJob,
     Definition,
-    SentController,
     check_database,
     check_inputs,
     check_queue,
     definition_of,
-    last_sent,
-    remember,
     send,
 )
-from raysm.grid.local_grids import handover_target, opened
+from raysm.grid.database import LeaseLost
+from raysm.grid.local_grids import SentController, opened, read_target
 from raysm.grid.rows.databases import Query
 from raysm.grid.rows.source import source_of
+from raysm.grid.running import open_running
 from raysm.grid.store import path_of
 from raysm.grid.task import Rules
 from raysm.request import Input
-from raysm.views.grid.handle import attach_grid
-from tests.support.grid_world import Clock
+from raysm.views.grid.handle import GridHandle
 from tests.support.handed_over_grids import JOB, ROLE, ROWS, TYPE
 from tests.support.sagemaker import REGION
-from tests.support.shared_grids import FakeObjects
 
 __all__: list[str] = []
 
@@ -100,24 +97,6 @@ def test_a_controller_of_fargate_has_a_public_address_where_it_is_asked_for_and_
 
 
 SENT = SentController(id="id-1", queue="controllers", region="eu-west-1")
-
-
-@pytest.fixture
-def objects():
-    return FakeObjects(Clock())
-
-
-def test_the_one_that_was_submitted_last_is_found_by_any_machine(objects):
-    assert last_sent(objects) is None
-    remember(SentController(id="id-0", queue="controllers", region="eu-west-1"), objects)
-    remember(SENT, objects)
-    assert last_sent(objects) == SENT
-
-
-def test_what_is_kept_and_cannot_be_read_is_said(objects):
-    objects.put("batch-job.json", b"{")
-    with pytest.raises(InvalidConfig, match=r"batch-job\.json in .* cannot be read"):
-        last_sent(objects)
 
 
 @pytest.mark.parametrize(("status", "is_open"), [("RUNNABLE", True), ("RUNNING", True), ("SUCCEEDED", False)])
@@ -245,12 +224,16 @@ def test_the_job_takes_the_grid_up_and_is_started_again_unless_it_says_itself_th
     }
 
 
+def handle(laptop):
+    return GridHandle("drives", laptop.service)
+
+
 def test_its_rows_are_in_its_record_and_no_job_was_sent(laptop):
-    laptop.send()
+    sent = laptop.send()
     assert laptop.fake.sagemaker.sent == []
-    # By the target alone, as another machine finds it.
-    assert attach_grid("drives", laptop.service).status().states == {"waiting": 2}
-    assert handover_target(path_of("drives")) == laptop.request().template.target
+    assert handle(laptop).status().states == {"waiting": 2}
+    kept = read_target(path_of("drives"))
+    assert (kept.target, kept.controller) == (laptop.request().template.target, sent)
 
 
 def test_while_a_batch_job_is_open_there_is_no_second_one(laptop):
@@ -259,7 +242,7 @@ def test_while_a_batch_job_is_open_there_is_no_second_one(laptop):
         laptop.send()
     laptop.batch.status = "FAILED"
     assert laptop.send([{"key": "c", "lr": 0.3}]).id == "id-2"
-    assert attach_grid("drives", laptop.service).status().states == {"waiting": 3}
+    assert handle(laptop).status().states == {"waiting": 3}
 
 
 def test_a_grid_that_is_over_takes_no_job(laptop, tmp_path):
@@ -269,19 +252,48 @@ def test_a_grid_that_is_over_takes_no_job(laptop, tmp_path):
     with running.store.database.transaction("test", fenced=False):
         running.store.database.connection.execute("UPDATE task SET state = 'done'")
     running.close()
+    assert handle(laptop).status().states == {"done": 2}
     assert laptop.send() is None
     assert len(laptop.batch.submitted) == 1
-    assert handover_target(path_of("drives")) is None
+    # The state has come back, and the Batch job finds it no more.
+    assert read_target(path_of("drives")).away is None
+    with opened("drives") as store:
+        assert store.states() == {"done": 2}
+    with pytest.raises(InvalidRequest, match="was taken back"):
+        laptop.take_up(tmp_path / "late")
 
 
 def test_what_a_batch_job_does_not_reach_is_refused(laptop):
-    with pytest.raises(InvalidRequest, match="leave --no-shared"):
-        laptop.send(shared=False)
     with pytest.raises(InvalidRequest, match="a path of this machine"):
         laptop.send(options={"inputs": {"data": "drives/"}})
     with pytest.raises(InvalidRequest, match="write_back needs rows from a query"):
         laptop.send(rules=Rules(write_back=True))
     assert nothing_was_made(laptop)
+
+
+def test_no_controller_of_this_machine_runs_beside_the_batch_job(laptop):
+    grid = laptop.planned()
+    here = open_running(grid.request, grid.tasks, grid.facts, laptop.services)
+    here.step(here.clock.now())
+    with pytest.raises(LeaseLost, match="try again when it has ended"):
+        laptop.send()
+    assert laptop.batch.submitted == []
+    here.close()
+    here = open_running(grid.request, grid.tasks, grid.facts, laptop.services)
+    laptop.send()
+    with pytest.raises(LeaseLost, match="is run by a job of AWS Batch"):
+        here.step(here.clock.now())
+    here.close()
+
+
+def test_a_submission_that_batch_refuses_leaves_the_grid_here(laptop):
+    submit, laptop.batch.submit_job = laptop.batch.submit_job, None
+    with pytest.raises(TypeError):
+        laptop.send()
+    laptop.batch.submit_job = submit
+    assert handle(laptop).retry() == 0
+    assert read_target(path_of("drives")).away is None
+    assert laptop.send().id == "id-1"
 
 
 def test_from_python_it_is_one_call_and_the_handle_goes_on(laptop):
@@ -292,9 +304,12 @@ def test_from_python_it_is_one_call_and_the_handle_goes_on(laptop):
     assert grid.submit(JOB) == "id-1"
     assert grid.status().states == {"waiting": 2}
     assert grid.stop().has_controller
-    # In the bucket, where the controller finds it, and not in the file that it left here.
-    assert attach_grid("drives", laptop.service).status().state == "open"
-    with opened("drives") as store:
-        assert store.grid().state == "open"
-    with pytest.raises(InvalidRequest, match="extend it there"):
+    # The command is in the bucket, where the controller finds it.
+    assert grid.status().state == "open"
+    with pytest.raises(InvalidRequest, match="a Batch job runs drives"):
         grid.extend([{"key": "c", "lr": 0.3}])
+    # If the Batch job has ended without reading it, the next command takes the grid back.
+    laptop.batch.status = "FAILED"
+    assert grid.stop().stopped == ()
+    assert (grid.status().state, grid.status().states) == ("closed", {"stopped": 2})
+    assert grid.retry() == 2

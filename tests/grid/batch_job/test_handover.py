@@ -23,7 +23,7 @@ from raysm.grid.running import identity_of
 from raysm.grid.task import Rules
 from raysm.request import AWS, Input, Limits, Script, Security
 from raysm.request.codec import from_json, to_json
-from raysm.views.grid.handle import attach_grid
+from raysm.views.grid.handle import GridHandle
 from tests.support.sagemaker import REGION
 
 __all__: list[str] = []
@@ -96,7 +96,7 @@ def test_the_rows_of_the_record_run_as_they_would_on_the_machine_that_handed_the
         "helper.py",
         "train.py",
     ]
-    assert attach_grid("drives").status().states == {"done": 2}
+    assert GridHandle("drives", laptop.service).status().states == {"done": 2}
 
 
 def test_the_next_attempt_knows_nothing_but_the_record_and_sends_nothing_twice(laptop, tmp_path):
@@ -114,7 +114,7 @@ def test_the_next_attempt_knows_nothing_but_the_record_and_sends_nothing_twice(l
     assert sorted({call["TrainingJobName"] for call in laptop.fake.sagemaker.sent}) == sorted(
         call["TrainingJobName"] for call in laptop.fake.sagemaker.sent
     )
-    assert attach_grid("drives").status().states == {"done": 2}
+    assert GridHandle("drives", laptop.service).status().states == {"done": 2}
 
 
 def test_rows_that_somebody_stopped_are_no_failure_and_others_are(laptop, tmp_path):
@@ -166,7 +166,7 @@ def test_it_is_the_same_grid_wherever_its_files_lie(laptop, tmp_path):
     assert (chosen["hyperparameters"], chosen["environment"]) == ({"depth": "3"}, {"A": "b"})
     assert "cluster" not in chosen
     assert (request.markets, request.count) == ((True,), 2)
-    assert (request.rules.retries, request.is_shared) == (7, True)
+    assert request.rules.retries == 7
 
 
 def test_a_profile_of_this_machine_stays_here_and_its_region_is_named(laptop):

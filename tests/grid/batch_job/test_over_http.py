@@ -10,7 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from raysm.grid.batch_job.controller_job import ControllerJob, SentController, send
+from raysm.grid.batch_job.controller_job import ControllerJob, send
+from raysm.grid.local_grids import SentController
 from raysm.grid.planning import planned
 from raysm.views.grid.handle import attach_grid
 from tests.grid.test_over_http import books, rows_in

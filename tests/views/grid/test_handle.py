@@ -7,14 +7,11 @@ import pytest
 import raysm
 from raysm.contract.home import Clock
 from raysm.errors import InvalidRequest
-from raysm.grid.shared.sharing import sharing_of
 from raysm.grid.store import Store, path_of
 from raysm.grid.task import Rules, Task, TaskState
-from raysm.views.grid.handle import GridHandle, attach_grid, experiments_of
+from raysm.views.grid.handle import attach_grid, experiments_of
 from tests.support.campaigns import ended
-from tests.support.grid_world import Clock as HandClock
 from tests.support.homes import in_home
-from tests.support.shared_grids import FakeObjects
 
 __all__: list[str] = []
 
@@ -106,39 +103,3 @@ def test_a_report_has_what_failed_first_and_markup_as_text(store, tmp_path):
     text = path.read_text()
     assert text.index("<td>b</td>") < text.index("<td>c</td>") < text.index("<td>a</td>")
     assert "exit code: 1 &amp; &lt;b&gt;" in text
-
-
-@pytest.fixture
-def elsewhere(tmp_path):
-    """A grid that another machine runs: its copy in S3 alone."""
-    objects, store = FakeObjects(HandClock()), Store(tmp_path / "elsewhere.db")
-    sharing = sharing_of(store, objects, tmp_path / "elsewhere.db", lambda: objects.clock.now)
-    sharing.take()
-    store.make("far", rules=Rules(), now=1.0)
-    store.add([Task(key="a"), Task(key="b", position=1)])
-    store.database.connection.execute("UPDATE task SET state = 'failed' WHERE key = 'b'")
-    sharing.cover("")
-    yield objects, store, sharing
-    store.database.close()
-
-
-def test_a_grid_of_another_machine_is_seen_by_its_copy(elsewhere, tmp_path):
-    far = GridHandle("far", elsewhere[0])
-    assert far.status().states == {"waiting": 1, "failed": 1}
-    assert [row.key for row in far.rows("failed")] == ["b"]
-    assert "far" in far.report(tmp_path / "far.html").read_text()
-
-
-def test_what_is_wished_of_it_is_done_where_it_runs(elsewhere):
-    objects, store, sharing = elsewhere
-    far = GridHandle("far", objects)
-    assert (far.retry(), far.stop().has_controller) == (1, True)
-    assert store.states() == {"waiting": 1, "failed": 1}
-    objects.clock.now += 10
-    sharing.hold(2.0)
-    assert (store.states(), store.grid().state) == ({"waiting": 2}, "stopping")
-
-
-def test_its_rows_are_read_where_it_runs(elsewhere):
-    with pytest.raises(InvalidRequest, match="extend it there, or run it on this machine"):
-        GridHandle("far", elsewhere[0]).extend()

@@ -1,0 +1,349 @@
+"""The state of a grid that a Batch job runs: one object in S3, which is a copy of the store and its lease in one.
+
+The object exists from the handover until the user's machine takes the grid back. Its holder (an attempt of the Batch
+job, or the user's machine) writes it under ``If-Match``, so that S3 refuses the later one of two writers. The next
+attempt takes over after ``LEASE_S`` without a write. Clocks of different machines are never compared: the holder counts
+the seconds since its own last write, and its successor asks S3 for the age of that write.
+
+An intent is in the object before Create is called. So a successor repeats the call, which makes no second job.
+"""
+
+import contextlib
+import json
+import logging
+import secrets
+import sqlite3
+import time
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from raysm.client.service import Service
+from raysm.client.storage.s3 import Outdated, Storage, Versioned, read_versioned, write_versioned
+from raysm.contract.store import put
+from raysm.errors import InvalidRequest, RaysmError, ServiceError
+from raysm.grid.database import MEMORY, LeaseLost, this_process
+from raysm.grid.local_grids import keep_target, read_target
+from raysm.grid.records import VERSION
+from raysm.grid.store import Store
+from raysm.grid.task import AGAIN
+
+STATE = "state"
+SECRET = "secret"
+"""Object of the secret from which jobs' tokens are derived; the tokens are in the same bucket, in each payload."""
+COMMANDS = "commands/"
+
+RENEW_S = 10.0
+"""Seconds after which the holder writes again, about once per step."""
+
+SURE_S = 20.0
+"""Seconds since its last write for which the holder sends and stops jobs; after that it writes first."""
+
+LEASE_S = 35.0
+"""Seconds without a write after which a successor takes over. This is 15 seconds more than SURE_S: S3's times are whole
+seconds, and a Create that starts at the last moment takes a few."""
+
+_log = logging.getLogger("raysm")
+
+
+class Unreachable(RaysmError):
+    """The lease cannot be renewed now; the controller sends nothing until it can."""
+
+
+class Folder:
+    """The folder of one grid in S3. Every call may raise ``ServiceError``."""
+
+    def __init__(self, service: Service, place: str, kms_key: str | None = None) -> None:
+        self.place = place
+        self._service = service
+        self._storage = Storage(service)
+        self._kms_key = kms_key
+
+    def read(self, name: str) -> Versioned | None:
+        return read_versioned(self._service, f"{self.place}/{name}")
+
+    def replace(self, name: str, content: bytes, version: str | None) -> str:
+        """Write an object if it still has this version, or does not exist if None; return its new version.
+
+        Raises:
+            Outdated: It has another version.
+        """
+        return write_versioned(self._service, f"{self.place}/{name}", content, version, self._kms_key)
+
+    def put(self, name: str, content: bytes) -> None:
+        self._storage.write(f"{self.place}/{name}", content, self._kms_key)
+
+    def names(self, prefix: str) -> list[str]:
+        """Return the names that begin with ``prefix``, sorted."""
+        found = self._storage.below(f"{self.place}/{prefix}")
+        return [item.uri.removeprefix(f"{self.place}/") for item in found]
+
+    def remove(self, name: str) -> None:
+        self._storage.remove_object(f"{self.place}/{name}")
+
+
+def folder_of(prefix: str, service: Service, kms_key: str | None = None) -> Folder:
+    """Return the folder of the grid whose jobs' names have this prefix; make the bucket if it does not exist."""
+    Storage(service).ensure_bucket(service.bucket, service.region)
+    return Folder(service, service.places.grid(prefix.rstrip("-")), kms_key)
+
+
+def share_secret(path: Path, folder: Folder) -> None:
+    """Give a grid the same secret on all machines: with another one, a repeated Create would make another job."""
+    read = folder.read(SECRET)
+    if read is None:
+        secret = path.read_text(encoding="utf-8") if path.exists() else secrets.token_hex(32)
+        # If another process is faster, its secret counts; so does an earlier call whose answer was lost.
+        with contextlib.suppress(Outdated):
+            folder.replace(SECRET, secret.encode(), None)
+        read = folder.read(SECRET)
+        assert read is not None, "it was written, and nothing removes it"
+    put(path, read.content.decode(), mode=0o600)
+
+
+class RemoteState:
+    """The state of one grid, as the process that holds it or wants to hold it sees it."""
+
+    def __init__(self, folder: Folder, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
+        self._folder = folder
+        self._store = store
+        self._clock = clock
+        # Random, since two containers can have equal machine names, processes and start times.
+        self._id = secrets.token_hex(8)
+        self._version: str | None = None
+        # Without a number, equal contents would have the same ETag and hide a write between them.
+        self._serial = 0
+        self._written_s = 0.0
+        self._copy = b""
+        self._copied: tuple[int, int] | None = None
+        # Names of attempts whose intents are in the object.
+        self._covered: set[str] = set()
+
+    def hand_over(self) -> None:
+        """Write the object for the first time, without a holder.
+
+        Raises:
+            LeaseLost: There is an object already.
+        """
+        self._push(is_held=False)
+
+    def take(self, sleep: Callable[[float], Any]) -> bool:
+        """Become the holder, and replace the content of the store by the copy; return False if there is no object.
+
+        Args:
+            sleep: Sleeps while the lease of a holder that may have ended expires.
+
+        Raises:
+            InvalidRequest: The copy was written by another raysm.
+            LeaseLost: Another process holds the grid.
+            ServiceError: S3 does not answer.
+        """
+        read = self._folder.read(STATE)
+        if read is None:
+            return False
+        head, self._copy = _parts(read.content)
+        if head["id"]:
+            self._outwait(read, head["owner"], sleep)
+        self._version, self._serial = read.version, head["serial"]
+        # Before anything else, so that the earlier holder cannot write any more.
+        self._write()
+        self._store.database.between("after take")
+        self._restore()
+        return True
+
+    def _outwait(self, read: Versioned, owner: str, sleep: Callable[[float], Any]) -> None:
+        """Wait until the holder's lease has expired; a holder that is alive writes meanwhile."""
+        refusal = LeaseLost(f"the grid in {self._folder.place} is run by {owner}; try again when it has ended")
+        # Count the seconds here, too, for a server that does not send its time.
+        left_s = LEASE_S - read.age_s
+        if left_s > 0:
+            _log.warning("%s; waiting %.0f s to see whether it still runs", refusal, left_s)
+        while left_s > 0:
+            pause_s = min(RENEW_S / 2, left_s)
+            sleep(pause_s)
+            left_s -= pause_s
+            again = self._folder.read(STATE)
+            if again is None or again.version != read.version:
+                raise refusal
+
+    def _restore(self) -> None:
+        database = self._store.database
+        row = database.lease()
+        with contextlib.closing(_opened(self._copy, self._folder.place)) as copy:
+            copy.execute("DELETE FROM lease")
+            # The fence is higher than in this file, so that a process that slept does not take the lease for its own.
+            copy.execute("INSERT INTO lease VALUES (1, 'nobody', ?, 0)", ((row["fence"] if row else 0) + 1,))
+            # The earlier holder may have called Create for these, and the call may still be on its way.
+            copy.execute("UPDATE attempt SET is_doubtful = 1 WHERE state IN ('intended', 'maybe')")
+            copy.commit()
+            copy.backup(database.connection)
+        database.between("after restore")
+
+    def remove(self) -> None:
+        """Remove the object of which this process is the holder: the grid is back on this machine."""
+        self._folder.remove(STATE)
+
+    def hold(self, now: float) -> None:
+        """Renew the lease if it is time, with a new copy if the store has changed, and run the user's commands.
+
+        Raises:
+            LeaseLost: Another process has taken the grid.
+            Unreachable: The lease was renewed too long ago to send anything.
+        """
+        if self._silence_s < RENEW_S:
+            return
+        try:
+            run_commands(self._folder, self._store, now)
+            self._push()
+        except (ServiceError, Outdated) as error:
+            # A moment without S3 is harmless while nobody else can have the lease.
+            if self._silence_s >= SURE_S:
+                raise Unreachable(f"the grid's lease cannot be renewed: {error}") from error
+
+    def cover(self, attempt: str = "") -> None:
+        """Ensure that this process has the lease and that the intent of an attempt is in the object.
+
+        Call it before each Create and Stop; it raises as ``hold``.
+        """
+        try:
+            if (attempt and attempt not in self._covered) or self._silence_s >= RENEW_S:
+                self._push()
+        except (ServiceError, Outdated) as error:
+            raise Unreachable(f"the grid's intents cannot be stored: {error}") from error
+        # The machine may have slept after the write.
+        if self._silence_s >= SURE_S:
+            raise Unreachable("the grid's lease was renewed too long ago")
+
+    def close(self) -> None:
+        """Write the last changes, and release the lease for the next holder."""
+        with contextlib.suppress(LeaseLost):
+            try:
+                self._push(is_held=False)
+            except (ServiceError, Outdated) as error:
+                _log.warning("the grid's lease cannot be released; it expires by itself: %s", error)
+
+    @property
+    def _silence_s(self) -> float:
+        return self._clock() - self._written_s
+
+    def _push(self, *, is_held: bool = True) -> None:
+        database = self._store.database
+        owed = {attempt.name for attempt in self._store.owed()}
+        version = database.version
+        if version != self._copied:
+            # Level 1 shrinks a database to a fifth, and is ten times as fast as level 9.
+            self._copy = zlib.compress(self._serialized(), level=1)
+            self._copied = version
+        database.between("before push")
+        self._write(is_held=is_held)
+        database.between("after push")
+        self._covered = owed
+
+    def _serialized(self) -> bytes:
+        connection = self._store.database.connection
+        # In a transaction, since other processes write meanwhile.
+        connection.execute("BEGIN")
+        try:
+            connection.execute("SELECT count(*) FROM lease").fetchone()
+            return connection.serialize()
+        finally:
+            connection.execute("COMMIT")
+
+    def _write(self, *, is_held: bool = True) -> None:
+        began_s = self._clock()
+        self._serial += 1
+        head = {"id": self._id if is_held else "", "owner": this_process(), "serial": self._serial}
+        content = json.dumps(head).encode() + b"\n" + self._copy
+        try:
+            version = self._folder.replace(STATE, content, self._version)
+        except Outdated:
+            # An earlier write of this process may have succeeded although its answer was lost, or was an error.
+            read = self._folder.read(STATE)
+            found = {"id": "", "owner": "nobody"} if read is None else _parts(read.content)[0]
+            if read is None or (read.content != content and found["id"] != self._id):
+                raise LeaseLost(
+                    f"the grid in {self._folder.place} is run by {found['owner']}: this process stops running it"
+                ) from None
+            version = read.version
+            if read.content != content:
+                version = self._folder.replace(STATE, content, version)
+        self._version = version
+        # The time before the call, which may have been carried out at any moment since.
+        self._written_s = began_s
+
+
+def _parts(content: bytes) -> tuple[dict[str, Any], bytes]:
+    """Return holder and copy of an object."""
+    head, _, copy = content.partition(b"\n")
+    return json.loads(head), copy
+
+
+def _opened(copy: bytes, place: str) -> sqlite3.Connection:
+    """Return a copy as a database in memory."""
+    content = zlib.decompress(copy)
+    database = sqlite3.connect(":memory:", check_same_thread=False)
+    # SQLite does not open a database in memory whose header says WAL (bytes 18 and 19):
+    # https://sqlite.org/fileformat.html
+    database.deserialize(content[:18] + b"\1\1" + content[20:])
+    version = database.execute("PRAGMA user_version").fetchone()[0]
+    if version != VERSION:
+        database.close()
+        raise InvalidRequest(
+            f"the grid in {place} was written by another raysm: its tables are of version {version}, this one reads "
+            f"{VERSION}; use the raysm that made it"
+        )
+    return database
+
+
+# -- on the user's machine
+
+
+def read_copy(folder: Folder) -> Store | None:
+    """Return the copy of a grid as a store in memory, for reading; None if the grid is on this machine."""
+    read = folder.read(STATE)
+    if read is None:
+        return None
+    with contextlib.closing(_opened(_parts(read.content)[1], folder.place)) as copy:
+        store = Store(MEMORY)
+        copy.backup(store.database.connection)
+        return store
+
+
+def recall(store: Store, path: Path, folder: Folder, sleep: Callable[[float], Any] = time.sleep) -> None:
+    """Take a grid back from its Batch job; raises as ``RemoteState.take``.
+
+    Args:
+        store: The grid's store on this machine.
+        path: Its file.
+        folder: The grid's folder in S3.
+        sleep: See ``RemoteState.take``.
+    """
+    state = RemoteState(folder, store)
+    if state.take(sleep):
+        # A later attempt of the Batch job finds no object, and ends.
+        state.remove()
+    else:
+        # An earlier call ended before the handover, or after it took the grid back: this file is current.
+        store.database.connection.execute("UPDATE lease SET until_s = 0, fence = fence + 1")
+    run_commands(folder, store, store.grid().clock.now())
+    if (kept := read_target(path)) is not None:
+        keep_target(path, replace(kept, away=None))
+
+
+def leave_command(folder: Folder, command: str, now: float) -> None:
+    """Leave ``stop`` or ``retry`` for the Batch job that runs a grid."""
+    # The name begins with the time, so that a retry after a stop runs after the stop.
+    folder.put(f"{COMMANDS}{int(now * 1000):015d}-{secrets.token_hex(4)}-{command}", b"")
+
+
+def run_commands(folder: Folder, store: Store, now: float) -> None:
+    """Run the commands that the user left, the oldest first; they are idempotent."""
+    for name in folder.names(COMMANDS):
+        if name.endswith("-retry"):
+            store.again(AGAIN, now)
+        # A closed grid has no controller: it would be "stopping" forever.
+        elif store.grid().state != "closed":
+            store.change_grid("stopping", now, why="the user stops it", fenced=False)
+        folder.remove(name)

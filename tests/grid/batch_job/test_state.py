@@ -1,0 +1,369 @@
+"""Attempts of a Batch job run a grid one after the other, under the test's clock: nothing is lost or sent twice."""
+
+import stat
+
+import pytest
+
+from raysm.client.storage.s3 import Outdated
+from raysm.errors import InvalidRequest
+from raysm.grid.batch_job.state import (
+    LEASE_S,
+    RENEW_S,
+    SURE_S,
+    RemoteState,
+    folder_of,
+    leave_command,
+    read_copy,
+    recall,
+    run_commands,
+    share_secret,
+)
+from raysm.grid.database import LeaseLost
+from raysm.grid.store import Store
+from raysm.grid.task import Attempt, Rules, Task, TaskState
+from tests.support.away_grids import FakeFolder, JobAttempt
+from tests.support.grid_world import Behaviour, Clock, overlaps
+from tests.support.grids import Bench, Killed
+from tests.support.sagemaker import fake_aws
+
+REGIONS = ("us-east-1", "eu-west-1")
+
+
+class World:
+    """A grid of four rows that a user's machine has handed over, and its regions."""
+
+    def __init__(self, path, regions=None):
+        path.mkdir(parents=True, exist_ok=True)
+        regions = regions or {name: Behaviour(run_s=120, start_s=60) for name in REGIONS}
+        tasks = [Task(key=key, position=number) for number, key in enumerate("abcd")]
+        # Its store is the one of the user's machine; its controller does not run.
+        self.bench = Bench(path, regions=regions, tasks=tasks)
+        self.home, self.path = self.bench.store, path
+        self.folder = FakeFolder(self.bench.clock)
+        RemoteState(self.folder, self.home, lambda: self.bench.clock.now).hand_over()
+        self.attempts = []
+
+    def attempt(self, between=lambda point: None):
+        number = len(self.attempts)
+        self.attempts.append(JobAttempt(self.path / f"{number}.db", self.bench, self.folder, between))
+        return self.attempts[-1]
+
+    @property
+    def lives(self):
+        return [life for region in self.bench.regions.values() for life in region.lives.values()]
+
+    def judge(self, store, states):
+        """No row lost, no two live jobs of one, and the cost as the service's own books say."""
+        assert overlaps(self.bench.regions.values()) == []
+        assert store.states() == states
+        books = sum(region.usd() for region in self.bench.regions.values())
+        assert store.money(self.bench.clock.now).spent_usd == pytest.approx(books, abs=0.005)
+
+    def close(self):
+        for store in (self.home, *(attempt.store for attempt in self.attempts)):
+            store.database.close()
+
+
+@pytest.fixture
+def world(tmp_path):
+    world = World(tmp_path)
+    yield world
+    world.close()
+
+
+def test_the_next_attempt_finds_the_jobs_of_a_dead_one_when_its_lease_has_expired(world):
+    first = world.attempt().open()
+    first.step()
+    first.step()
+    sent = {life.name for life in world.lives}
+    assert len(sent) == 4
+    first.die()
+    began = world.bench.clock.now
+    second = world.attempt().open()
+    assert began + LEASE_S - 2 * RENEW_S <= world.bench.clock.now <= began + LEASE_S
+    second.run()
+    world.judge(second.store, {"done": 4})
+    assert {life.name for life in world.lives} == sent
+
+
+def test_while_an_attempt_is_alive_another_one_and_the_users_machine_are_refused(world, tmp_path):
+    first = world.attempt().open()
+
+    def sleep(seconds):
+        world.bench.clock.now += seconds
+        first.state.hold(world.bench.clock.now)
+
+    with pytest.raises(LeaseLost, match="is run by .*; try again when it has ended"):
+        world.attempt().open(sleep)
+    with pytest.raises(LeaseLost, match="is run by"):
+        recall(world.home, tmp_path / "g.db", world.folder, sleep)
+    first.run()
+    world.judge(first.store, {"done": 4})
+
+
+def test_an_intent_is_in_s3_before_create_is_called(world):
+    seen = []
+    for region in world.bench.regions.values():
+        create = region.create
+
+        def watched(task, attempt, create=create):
+            store = read_copy(world.folder)
+            seen.append(store.attempt(attempt.name) is not None)
+            store.database.close()
+            create(task, attempt)
+
+        region.create = watched
+    world.attempt().open().run()
+    assert seen == [True] * 4
+
+
+def test_the_users_machine_takes_the_grid_back_and_later_attempts_find_nothing(world, tmp_path):
+    first = world.attempt().open()
+    first.step()
+    sent = len(world.lives)
+    first.close()
+    leave_command(world.folder, "stop", 1.0)
+    recall(world.home, tmp_path / "g.db", world.folder, pytest.fail)
+    assert read_copy(world.folder) is None
+    assert not world.attempt().state.take(pytest.fail)
+    assert world.home.open_count() == sent
+    # A command that no attempt read counts here.
+    assert world.home.grid().state == "stopping"
+    assert world.folder.names("commands/") == []
+    # An earlier call that ended too early is repeated.
+    recall(world.home, tmp_path / "g.db", world.folder, pytest.fail)
+
+
+def scenario(path):
+    bad = {"b": "AlgorithmError: exit code: 1"}
+    regions = {
+        "us-east-1": Behaviour(fails=bad, lost=0.5, quota=2, run_s=120, start_s=60),
+        "eu-west-1": Behaviour(fails=bad, run_s=200, start_s=60, late=0.5),
+    }
+    return World(path, regions)
+
+
+ENDS = {"done": 3, "failed": 1}
+
+
+def points_of(path):
+    """Return the points between two effects that an attempt passes."""
+    world = scenario(path)
+    attempt = world.attempt().open()
+    attempt.run()
+    world.judge(attempt.store, ENDS)
+    world.close()
+    return attempt.points
+
+
+def a_few(points):
+    return range(0, len(points), 149)
+
+
+def three_of_each(points):
+    """Of each kind of point, such as ``after create``, the first and two more on the way to the last."""
+    kinds = {}
+    for number, point in enumerate(points):
+        kinds.setdefault(point, []).append(number)
+    return sorted(number for numbers in kinds.values() for number in numbers[:: -(-len(numbers) // 3)])
+
+
+# All points take ten minutes.
+SOME_POINTS = pytest.mark.parametrize(
+    "some", [a_few, pytest.param(three_of_each, marks=[pytest.mark.long, pytest.mark.timeout(900)])]
+)
+
+
+@SOME_POINTS
+def test_an_attempt_that_is_killed_at_a_point_is_followed_as_if_nothing_had_been(tmp_path, some):
+    points = points_of(tmp_path / "whole")
+    assert {"after take", "after restore", "before push", "after push", "before create"} <= set(points)
+    for number in some(points):
+        world = scenario(tmp_path / str(number))
+        first = world.attempt(_At(number))
+        with pytest.raises(Killed):
+            first.open().run()
+        first.die()
+        second = world.attempt().open()
+        second.run()
+        world.judge(second.store, ENDS)
+        world.close()
+
+
+@SOME_POINTS
+def test_an_attempt_that_was_frozen_at_a_point_finds_its_lease_lost_and_sends_nothing(tmp_path, some):
+    points, lost = points_of(tmp_path / "whole"), 0
+    for number in some(points):
+        world, calls = scenario(tmp_path / str(number)), {}
+
+        def sleep(world=world, calls=calls):
+            second = world.attempt().open()
+            for _ in range(3):
+                second.step()
+            calls.update({name: dict(region.calls) for name, region in world.bench.regions.items()})
+
+        first = world.attempt(_At(number, sleep))
+        try:
+            first.open().run()
+        except LeaseLost:
+            lost += 1
+        else:
+            # It was frozen when only the end of the grid was left to record.
+            assert first.store.is_over(), points[number]
+        for name, region in world.bench.regions.items():
+            for operation in ("create", "stop"):
+                assert region.calls[operation] == calls[name][operation], (points[number], operation)
+        second = world.attempts[1]
+        second.run()
+        world.judge(second.store, ENDS)
+        world.close()
+    assert lost > 0
+
+
+class _At:
+    """Ends the process at one point, counted from the first; or has something happen meanwhile."""
+
+    def __init__(self, number, meanwhile=None):
+        self._left = number
+        self._meanwhile = meanwhile
+
+    def __call__(self, point):
+        self._left -= 1
+        if self._left == -1:
+            if self._meanwhile is None:
+                raise Killed(point)
+            self._meanwhile()
+
+
+def test_without_s3_nothing_is_sent_and_with_it_again_it_goes_on(world):
+    attempt = world.attempt().open()
+    world.folder.is_silent = True
+    for _ in range(30):
+        attempt.step()
+    assert world.lives == []
+    world.folder.is_silent = False
+    attempt.run()
+    world.judge(attempt.store, {"done": 4})
+
+
+def test_writes_whose_answers_are_lost_change_nothing(world):
+    attempt = world.attempt().open()
+    for _ in range(200):
+        world.folder.lost = 1
+        if not attempt.step():
+            break
+    world.folder.lost = 0
+    attempt.run()
+    world.judge(attempt.store, {"done": 4})
+
+
+def test_a_write_that_botocore_repeats_after_a_lost_answer_is_known_by_its_content(world):
+    attempt, replace = world.attempt(), world.folder.replace
+
+    def repeated(name, content, version):
+        replace(name, content, version)
+        return replace(name, content, version)
+
+    world.folder.replace = repeated
+    attempt.open().run()
+    world.judge(attempt.store, {"done": 4})
+
+
+def test_of_two_attempts_that_take_the_grid_at_one_moment_one_does(world):
+    first, second, replace = world.attempt(), world.attempt(), world.folder.replace
+
+    def outrun(*write):
+        world.folder.replace = replace
+        second.open()
+        return replace(*write)
+
+    world.folder.replace = outrun
+    with pytest.raises(LeaseLost, match="is run by"):
+        first.open()
+    second.run()
+
+
+def test_the_holder_is_sure_for_less_long_than_its_successor_waits():
+    # A call that begins at the last moment has to end before the successor begins.
+    assert LEASE_S - SURE_S >= 15
+
+
+def test_commands_are_run_once_in_the_order_in_which_they_were_left(world):
+    attempt = world.attempt().open()
+    attempt.step()
+    leave_command(world.folder, "retry", 7.0)
+    leave_command(world.folder, "stop", 5.0)
+    run_commands(world.folder, attempt.store, 8.0)
+    assert attempt.store.grid().state == "open"
+    leave_command(world.folder, "stop", 9.0)
+    attempt.run()
+    assert attempt.store.states() == {"stopped": 4}
+    assert world.folder.names("commands/") == []
+    # A closed grid is not stopped: nothing would close it again.
+    leave_command(world.folder, "stop", 10.0)
+    run_commands(world.folder, attempt.store, 11.0)
+    assert attempt.store.grid().state == "closed"
+
+
+def test_jobs_whose_create_may_be_on_its_way_are_doubtful_after_a_takeover(tmp_path):
+    folder, home, there = FakeFolder(Clock()), Store(tmp_path / "home.db"), Store(tmp_path / "there.db")
+    home.make("g", rules=Rules(), now=1.0)
+    home.add([Task(key="a")])
+    with home.database.transaction("intents", fenced=False):
+        home.insert(Attempt(task="a", number=1, name="a1", region="r", instance_type="ml", count=1))
+    RemoteState(folder, home).hand_over()
+    assert RemoteState(folder, there).take(pytest.fail)
+    assert [attempt.is_doubtful for attempt in there.open_attempts()] == [True]
+    assert there.task("a").state is TaskState.WAITING
+    home.close()
+    there.close()
+
+
+def test_a_copy_of_another_raysm_is_refused(world):
+    world.home.database.connection.execute("PRAGMA user_version = 99")
+    folder = FakeFolder(world.bench.clock)
+    RemoteState(folder, world.home).hand_over()
+    with pytest.raises(InvalidRequest, match="its tables are of version 99"):
+        read_copy(folder)
+
+
+def test_the_secret_that_was_first_is_everybodys(tmp_path):
+    folder, paths = FakeFolder(Clock()), [tmp_path / "here.key", tmp_path / "there.key"]
+    for path in paths:
+        path.write_text(f"drawn for {path}")
+        share_secret(path, folder)
+    assert paths[0].read_text() == paths[1].read_text() == f"drawn for {paths[0]}"
+    assert stat.S_IMODE(paths[1].stat().st_mode) == 0o600
+    fresh = tmp_path / "fresh.key"
+    share_secret(fresh, folder)
+    assert fresh.read_text() == paths[0].read_text()
+
+
+@pytest.fixture(params=["s3", "fake"])
+def folder(request):
+    if request.param == "fake":
+        yield FakeFolder(Clock())
+        return
+    with fake_aws() as fake:
+        yield folder_of("drives-abc-", fake.service)
+
+
+def test_s3_keeps_the_promises_of_the_fake_folder(folder):
+    version = folder.replace("state", b"1", None)
+    for wrong in (None, '"other"'):
+        with pytest.raises(Outdated):
+            folder.replace("state", b"2", wrong)
+    folder.replace("state", b"3", version)
+    with pytest.raises(Outdated):
+        folder.replace("state", b"4", version)
+    assert folder.read("state").content == b"3"
+    assert folder.read("state").age_s >= 0
+    for name in ("commands/2", "commands/1"):
+        folder.put(name, b"")
+    assert folder.names("commands/") == ["commands/1", "commands/2"]
+    folder.remove("state")
+    folder.remove("state")
+    assert folder.read("state") is None
+    # An object that is gone was taken back: no earlier holder writes it again.
+    with pytest.raises(Outdated):
+        folder.replace("state", b"5", version)
