@@ -157,8 +157,12 @@ def database(tmp_path):
     return database
 
 
+def path_of_database(database):
+    return database.name.removeprefix("sqlite:///")
+
+
 def rows(database):
-    with contextlib.closing(sqlite3.connect(database.path)) as connection:
+    with contextlib.closing(sqlite3.connect(path_of_database(database))) as connection:
         connection.row_factory = sqlite3.Row
         return [dict(row) for row in connection.execute(f"SELECT * FROM {TABLE} ORDER BY task")]
 
@@ -222,8 +226,7 @@ class CountsChanges:
 
     @contextlib.contextmanager
     def transaction(self):
-        path = self.database.path
-        with contextlib.closing(sqlite3.connect(path)) as connection:
+        with contextlib.closing(sqlite3.connect(path_of_database(self.database))) as connection:
 
             def execute(text, params):
                 before = set(connection.execute(f"SELECT * FROM {TABLE}"))

@@ -15,7 +15,7 @@ from typing import Any
 
 from raysm.errors import InvalidRequest, MissingDependency
 from raysm.grid.rows.columns import Table, plain
-from raysm.grid.rows.databases import Query, Statement, database_of, kept_name
+from raysm.grid.rows.databases import Query, database_of, kept_name
 
 __all__ = ["MAX_ROWS", "Source", "source_again", "source_of"]
 
@@ -246,9 +246,8 @@ class QuerySource(Source):
         }
 
     def read(self, max_rows: int) -> Table:
-        statement = Statement(text=self.query.sql)
         # One row more than allowed shows that there are too many, without fetching all.
-        columns, rows = database_of(self.query.on).select(statement, self.query.params, max_rows + 1)
+        columns, rows = database_of(self.query.on).select(self.query.sql, self.query.params, max_rows + 1)
         _check_count("the query", len(rows), max_rows)
         return Table(columns=columns, rows=rows, origin="the query")
 
