@@ -1,6 +1,7 @@
 """Create and its answers: the same name is sent again until the service has settled it."""
 
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -52,13 +53,23 @@ def test_a_region_that_cannot_be_reached_or_lets_nobody_in_is_silent(api, error)
     assert raised.value.reason == str(error)
 
 
+class Creates:
+    """A region whose Create calls a function."""
+
+    def __init__(self, call=lambda: None):
+        self._call = call
+
+    def create(self, task, attempt):
+        self._call()
+
+
 def test_a_create_that_took_a_while_counts_from_its_answer():
     moments = iter([100.0, 103.0])
     limiter = Limiter(":memory:", {"create": Rate(per_s=1, burst=1)}, moment=lambda: next(moments))
-    api = RegionApi({"r": object()}, limiter, POINTS.append, Turns())
+    api = RegionApi({"r": Creates()}, limiter, POINTS.append, Turns())
     api.begin(50.0)
     assert limiter.take("r", "create", 50.0) == 1
-    api.create("r", lambda region: None)
+    api.create(Task(key="a"), replace(SENT_ATTEMPT, region="r"))
     assert limiter.wait_s("r", "create", 53.0) == pytest.approx(1.0)
     limiter.close()
 
@@ -67,17 +78,16 @@ def test_who_takes_a_while_to_call_sets_out_for_the_next_one_so_much_earlier():
     # Each waited for its token, and then took two seconds to get there: of five seconds a call it used seven.
     now = [100.0]
     limiter = Limiter(":memory:", {"create": Rate(per_s=0.2, burst=1)}, moment=lambda: now[0])
-    api = RegionApi({"r": object()}, limiter, POINTS.append, Turns())
 
-    def call(region):
+    def call():
         now[0] += 2.0
         answered.append(now[0])
 
-    answered = []
+    api, answered = RegionApi({"r": Creates(call)}, limiter, POINTS.append, Turns()), []
     for _ in range(LEAD_CALLS + 3):
         api.begin(now[0])
         assert limiter.take("r", "create", now[0]) == 1
-        api.create("r", call)
+        api.create(Task(key="a"), replace(SENT_ATTEMPT, region="r"))
         now[0] += limiter.wait_s("r", "create", now[0]) + 1e-6
     pauses = [after - before for before, after in zip(answered, answered[1:], strict=False)]
     # Not by the first ones: one that was quick by chance would have its followers come too early.
