@@ -64,12 +64,7 @@ __all__ = [
 
 
 def option(name: str, value: str | None = None) -> str:
-    """Return how an option is given, for messages: they are read at the command line, in a notebook and in a log.
-
-    Args:
-        name: As Python has it: ``id_column``.
-        value: What to give; None where that is the reader's to know.
-    """
+    """Return how an option is given, for messages: they are read at the command line, in a notebook and in a log."""
     # For the shell and for Python, which quote a name with blanks each in its own way.
     shown, written = ("…", "…") if value is None else (shlex.quote(value), repr(value))
     return f"--{name.replace('_', '-')} {shown} (in Python: {name}={written})"
@@ -86,7 +81,6 @@ class RaysmError(Exception):
     """Exit status of a command that ends with this error; 2 if nothing was started."""
 
     def __init__(self, message: str = "", *, remedy: str = "") -> None:
-        """Append the remedy to the message."""
         self.remedy = remedy
         super().__init__(f"{message}; {remedy}" if remedy else message)
 
@@ -157,7 +151,6 @@ class BlockFailed(RaysmError):
     """
 
     def __init__(self, block: str, attempts: int, remote_traceback: str, cause: str) -> None:
-        """Keep the parts and build the message from them."""
         self.block = block
         self.attempts = attempts
         self.remote_traceback = remote_traceback
@@ -171,7 +164,6 @@ class BlockFailed(RaysmError):
         return f"{self.block} failed{times}: {self.cause}"
 
     def __reduce__(self) -> tuple[type["BlockFailed"], tuple[str, int, str, str]]:
-        """Pickle by parts: the default would call the constructor with the message alone."""
         return type(self), (self.block, self.attempts, self.remote_traceback, self.cause)
 
 
@@ -190,7 +182,6 @@ class WorkerFailed(RaysmError):
     def __init__(
         self, rank: int, host: str, error_type: str, text: str, remote_traceback: str = "", exit_code: int = 1
     ) -> None:
-        """Keep the parts and build the message from them."""
         self.rank = rank
         self.host = host
         self.error_type = error_type
@@ -201,7 +192,6 @@ class WorkerFailed(RaysmError):
         super().__init__(f"rank {rank} on {host}: {error_type}: {text}".rstrip(": "))
 
     def __reduce__(self) -> tuple[type["WorkerFailed"], tuple[int, str, str, str, str, int]]:
-        """Pickle by parts: the default would call the constructor with the message alone."""
         parts = (self.rank, self.host, self.error_type, self.text, self.remote_traceback, self.exit_code)
         return type(self), parts
 
@@ -214,7 +204,6 @@ class TrialFailed(RaysmError):
     """
 
     def __init__(self, message: str, remote_traceback: str = "") -> None:
-        """Keep the traceback beside the message."""
         self.remote_traceback = remote_traceback
         super().__init__(message)
 
@@ -228,7 +217,6 @@ class ServiceError(RaysmError):
     """
 
     def __init__(self, message: str, *, code: str = "", is_transient: bool = False, remedy: str = "") -> None:
-        """Keep the parts beside the message."""
         # No __reduce__: the message alone makes it, and pickle brings the parts back with __dict__.
         self.code = code
         self.is_transient = is_transient
@@ -260,7 +248,6 @@ class CallFailed(RaysmError):
     """
 
     def __init__(self, message: str, *, error_type: str = "", remote_traceback: str = "") -> None:
-        """Keep the parts beside the message."""
         # No __reduce__: the message alone makes it, and pickle brings the parts back with __dict__.
         self.error_type = error_type
         self.remote_traceback = remote_traceback
@@ -290,7 +277,6 @@ class JobFailed(RaysmError):
     """
 
     def __init__(self, message: str, *, job: str | None = None, reason: str = "", remote_traceback: str = "") -> None:
-        """Keep the parts beside the message."""
         # No __reduce__: the message alone makes it, and pickle brings the parts back with __dict__.
         self.job = job
         self.reason = reason

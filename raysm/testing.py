@@ -38,7 +38,6 @@ from raysm.request import Local, Target, Workload
 __all__ = ["Answer", "FakeSageMaker"]
 
 WRITTEN = datetime(2026, 1, 1, tzinfo=UTC)
-"""Time of modification of all objects."""
 
 SPEED = 100.0
 """Seconds of the fake's clock in one second: a grid polls its jobs every ten, and all have ended by then."""
@@ -94,7 +93,6 @@ class FakeSageMaker(Service):
 
     @property
     def clock(self) -> Clock:
-        """The clock by which grids wait."""
         return self._clock
 
     def at(self, target: Target) -> Service:
@@ -102,7 +100,6 @@ class FakeSageMaker(Service):
         return self
 
     def create(self, plan: Plan) -> str:
-        """Take the job, and end it."""
         self.submitted.append(plan)
         tags = {tag["Key"]: tag["Value"] for tag in plan.request.get("Tags", ())}
         kind = tags.get(WORKLOAD_TAG, "")
@@ -155,7 +152,6 @@ class FakeSageMaker(Service):
         return description
 
     def describe(self, api: JobApi, name: str) -> dict[str, Any]:
-        """Return Describe's answer about a job."""
         # The client looks for a name in each API.
         if name not in self.jobs or api.arn_key not in self.jobs[name]:
             raise JobNotFound(f"there is no such job: {name}")
@@ -185,7 +181,6 @@ class FakeSageMaker(Service):
         """Do nothing: every job has ended."""
 
     def tags(self, arn: str) -> dict[str, str]:
-        """Return the tags of a job."""
         plan = next(plan for plan in self.submitted if arn.endswith(f"/{plan.name}"))
         return {tag["Key"]: tag["Value"] for tag in plan.request.get("Tags", ())}
 

@@ -34,11 +34,7 @@ _log = logging.getLogger("raysm")
 
 
 def check_inputs(workload: Workload, inputs: Mapping[str, Input]) -> None:
-    """Check the inputs that are on this machine, by the workload's own check.
-
-    Raises:
-        InvalidInput: They do not fit the workload.
-    """
+    """Check the inputs that are on this machine, by the workload's own check."""
     if workload.input_check is None:
         return
     try:
@@ -58,11 +54,7 @@ PATCHES = 10
 
 
 def check_ray(requirements: Iterable[str]) -> None:
-    """Refuse a requirement of a version of Ray that raysm cannot work with.
-
-    Raises:
-        InvalidRequest: A requirement excludes every version that works.
-    """
+    """Refuse a requirement of a version of Ray that raysm cannot work with."""
     (major, first), (_, last) = (release_of(bound.lstrip("<>=")) for bound in RAY_RANGE.split(","))
     usable = [f"{major}.{minor}.{patch}" for minor in range(first, last) for patch in range(PATCHES)]
     for line in requirements:
@@ -88,22 +80,13 @@ def _parse(line: str) -> "Requirement | None":
 
 
 GIB = 2**30
-"""Bytes of one GB of a volume."""
 
 HEADROOM = 1.25
 """Factor of the proposed size of a volume, which also holds results, checkpoints and scratch."""
 
 
 def check_volume(request: JobRequest, sizes: Mapping[str, int]) -> None:
-    """Refuse inputs that cannot fit onto the volumes of the instances.
-
-    Args:
-        request: A job whose target's instances have volumes.
-        sizes: Bytes of each channel, as far as they are known.
-
-    Raises:
-        InvalidRequest: The inputs of an instance are larger than its volume.
-    """
+    """Refuse inputs that cannot fit onto the volumes of the instances; ``sizes`` are bytes by channel, where known."""
     cluster = request.cluster
     groups = cluster.groups or (InstanceGroup("all", cluster.instance_type, cluster.count),)
     # Streamed inputs take no room.
@@ -161,24 +144,14 @@ NOUNS: Mapping[str, str] = {
     "boolean": "true or false",
     "timestamp": "a time",
 }
-"""Names of the model's types for people; all others are numbers."""
 
 UNITS: Mapping[str, str] = {"list": "entries", "map": "entries", "string": "characters"}
 
 FEW = 8
-"""Number of allowed values up to which a message lists all of them."""
 
 
 def check(plan: Plan, *, takes_files: bool) -> None:
-    """Refuse a plan that the API would refuse.
-
-    Args:
-        plan: The call.
-        takes_files: True if its target takes ``file://`` in place of ``s3://``.
-
-    Raises:
-        InvalidRequest: The API would refuse a parameter; the message has its path, value, limit and remedy.
-    """
+    """Refuse a plan that the API would refuse; with ``takes_files``, ``file://`` may stand in place of ``s3://``."""
     newer: list[Violation] = []
     for violation in violations(plan.api.create, plan.request, takes_files=takes_files):
         # Other packages may pin a botocore that lacks the instance types of the last months.
@@ -194,11 +167,7 @@ def check(plan: Plan, *, takes_files: bool) -> None:
 
 
 def check_instance_type(name: str, api: JobApi = TRAINING) -> None:
-    """Refuse an unknown instance type, unless it looks like a new one: then warn.
-
-    Raises:
-        InvalidRequest: The type is unknown; the message suggests similar ones.
-    """
+    """Refuse an unknown instance type, unless it looks like a new one: then warn."""
     types, path = instance_types(api), ("InstanceType",)
     if name in types:
         return
@@ -221,7 +190,6 @@ def _warn_of_newer(values: Sequence[str], name: str, path: tuple[Step, ...]) -> 
 
 
 def instance_types(api: JobApi) -> tuple[str, ...]:
-    """Return the instance types that an API takes."""
     return tuple(service_model().shape_for(api.instance_type_shape).enum)
 
 

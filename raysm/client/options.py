@@ -82,20 +82,11 @@ class SubmitKeywords(SubmitOptions, total=False):
 
 
 def check_names(options: Mapping[str, Any]) -> None:
-    """Refuse an option that ``raysm.submit`` does not take, since Python itself takes any ``**options``.
-
-    Raises:
-        InvalidRequest: There is no such option; the message suggests the most similar one.
-    """
     request_options.check_names("raysm.submit", SubmitKeywords.__annotations__, options)
 
 
 def of_request(request: JobRequest, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a request as options, together with the options that are allowed beside a request.
-
-    Raises:
-        InvalidRequest: An option is given that the request has too.
-    """
+    """Return the fields of a request as options, together with the options that are allowed beside a request."""
     for name, value in options.items():
         if value is not None and name not in BESIDE_A_REQUEST:
             raise InvalidRequest(

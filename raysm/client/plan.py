@@ -32,13 +32,10 @@ class Plan:
     """One API call, sent unchanged."""
 
     api: JobApi
-    """The API whose Create it calls."""
     request: Mapping[str, Any]
-    """Its parameters, JSON values."""
 
     @property
     def name(self) -> str:
-        """The job's name."""
         return str(self.request[self.api.name_key])
 
     @property
@@ -61,19 +58,11 @@ def plan(
     seal: Seal | None = None,
     shared: str | None = None,
 ) -> Plan:
-    """Turn ``request`` into the call that starts it.
+    """Turn ``request`` into the call that starts it; its inputs have URIs.
 
-    Args:
-        request: The job; its inputs are ``s3://`` URIs, or ``file:///`` ones for a Local target.
-        target: Its target.
-        places: The target's prefixes.
-        state: Checkpoint prefix; None is a new one of this job. ``request.checkpoint_uri`` wins over both.
-        tags: raysm's own tags, which win over the request's, because another process recognizes the job by them.
-        seal: Seal of the payload; None is a plan that is only looked at.
-        shared: Prefix of the payload's part that other jobs use too; None if the payload is the job's alone.
-
-    Raises:
-        InvalidRequest: The target or the API cannot do what is asked for.
+    Without ``state`` the job gets a checkpoint prefix of its own; ``request.checkpoint_uri`` wins over both. raysm's
+    ``tags`` win over the request's, because another process recognizes the job by them. Without ``seal`` the plan is
+    only looked at. ``shared`` is the prefix of the payload's part that other jobs use too.
     """
     target.job_image()  # a missing image is reported before other missing options
     for name in ("output_uri", "checkpoint_uri"):
@@ -104,13 +93,7 @@ def chosen_types(instances: tuple[tuple[str, int], ...], tags: Mapping[str, str]
 
 
 def outputs(api: JobApi, name: str, answer: Mapping[str, Any]) -> str:
-    """Return the prefix of ``model/`` and ``data/`` of a job, without a slash at its end.
-
-    Args:
-        api: The API that runs it.
-        name: The job's name.
-        answer: Its Create call, or Describe's answer.
-    """
+    """Return the prefix of ``model/`` and ``data/`` of a job, from its Create call or Describe's answer."""
     if api is PROCESSING:
         listed = answer.get("ProcessingOutputConfig", {}).get("Outputs", ())
         uris = [output["S3Output"]["S3Uri"].rstrip("/") for output in listed]

@@ -44,11 +44,7 @@ and money, before the job was even sent."""
 def state_of(request: JobRequest, task: str, service: Service, *, resume: bool) -> str | None:
     """Return the prefix of a job's checkpoints: the given one, that of the task's latest job, or a new one.
 
-    Returns:
-        None if the API or the workload has no checkpoints.
-
-    Raises:
-        InvalidRequest: ``resume`` or ``in_state`` needs checkpoints, which the API or the workload does not have.
+    None if the API or the workload has no checkpoints.
     """
     api = api_of(request.kind)
     if not api.has_checkpoints:
@@ -76,17 +72,7 @@ def state_of(request: JobRequest, task: str, service: Service, *, resume: bool) 
 
 
 def await_predecessor(prefix: str, state: str, service: Service) -> None:
-    """Wait for the latest job that writes to a checkpoint prefix, if it is about to end.
-
-    Args:
-        prefix: Prefix of the task's records; jobs of other tasks are not found.
-        state: Prefix of the checkpoints.
-        service: The service of the jobs.
-
-    Raises:
-        InvalidRequest: That job is still running.
-        ServiceError: The service refuses to answer, or has been unreachable for minutes.
-    """
+    """Wait for the task's latest job that writes to ``state`` if it is about to end; refuse one that runs."""
     latest = records.latest_of_state(prefix, Storage(service), state)
     if latest is None:
         return
@@ -122,22 +108,16 @@ class Prepared:
     """A job that is ready to be sent; nothing of it is on the service yet."""
 
     request: JobRequest
-    """The request, with its inputs by URI."""
     plan: Plan
-    """The call that ``send`` makes."""
     task: str
-    """Name of the task; the job is one run of it."""
     state: str | None
     """Checkpoint prefix; None for Processing, and for a workload that keeps no state."""
     has_old_state: bool
     """True if another job may have had that prefix before."""
     service: Service
     uploads: tuple[Upload, ...]
-    """Local data to upload before the job is sent."""
     source: Source | None
-    """The user's source that travels."""
     contents: payload.Contents = field(repr=False)
-    """The payload, with the job's token."""
     source_digest: str
     """Digest of everything that the result depends on, except the state of the inputs."""
     image: str = ""
@@ -189,16 +169,9 @@ class Prepared:
     def send(self, *, leaves_payload: bool = False) -> Job:
         """Upload what has changed, send the plan, and return the job.
 
-        If the job continues with the state of one that is just ending, this waits for that end.
-
-        Args:
-            leaves_payload: Keep the payload if it is unknown whether the job was created, for a caller that sends the
-                same job again.
-
-        Raises:
-            InvalidRequest: The job whose state it continues is running, or the inputs are larger than the instances'
-                volumes; nothing was uploaded.
-            ServiceError: The service refused; nothing of the job is left but data that can be used again.
+        If the job continues with the state of one that is just ending, this waits for that end. If it is refused,
+        nothing of it is left but data that can be used again. With ``leaves_payload`` the payload stays if it is
+        unknown whether the job was created, for a caller that sends the same job again.
         """
         if self.has_old_state and self.state is not None:
             await_predecessor(self._records, self.state, self.service)
@@ -222,11 +195,7 @@ class Prepared:
 
     @contextlib.contextmanager
     def uploaded(self, *, leaves_payload: bool = False) -> Iterator[None]:
-        """Upload what has changed and the payload; delete the payload if the block, which creates the job, fails.
-
-        Args:
-            leaves_payload: As for ``send``.
-        """
+        """Upload what has changed and the payload; delete the payload if the block, which creates the job, fails."""
         storage, kms_key = self._storage, self.request.security.output_kms_key
         storage.ensure_bucket(self.service.bucket, self.service.region)
         for upload in self.uploads:

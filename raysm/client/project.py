@@ -17,7 +17,6 @@ from raysm.errors import InvalidRequest
 
 PROJECT_FILE = "raysm.toml"
 PROFILES = "profile"
-"""The table of profiles by name."""
 
 SCRIPT_PATHS = ("source_dir", "script")
 """Options of a workload that are paths: the script is relative to the source folder, if that is given."""
@@ -44,11 +43,6 @@ class Project:
 
     @classmethod
     def read(cls, path: Path) -> "Project":
-        """Read a project file.
-
-        Raises:
-            InvalidRequest: It cannot be read, or has an unknown table or key, or a value of another type.
-        """
         file = _File.read(path)
         profiles = file.data.get(PROFILES, {})
         for name, tables in profiles.items() if isinstance(profiles, dict) else [(PROFILES, None)]:
@@ -65,11 +59,7 @@ class Project:
         return cls(path=path, layers=layers)
 
     def chosen(self, profile: str | None = None) -> list[Layer]:
-        """Return the layers that apply with a profile, the weaker first.
-
-        Raises:
-            InvalidRequest: The file has no such profile.
-        """
+        """Return the layers that apply with a profile, the weaker first."""
         if profile is None:
             return [self.layers[None]]
         if profile not in self.layers:
@@ -79,11 +69,7 @@ class Project:
 
 
 def read_request(path: Path) -> Layer:
-    """Read a whole request, as ``raysm run … --dry-run --json`` prints one.
-
-    Raises:
-        InvalidRequest: It cannot be read, or has an unknown table or key, or a value of another type.
-    """
+    """Read a whole request, as ``raysm run … --dry-run --json`` prints one."""
     file = _File.read(path)
     return file.layer(file.data, (), workload=True)
 
@@ -108,12 +94,7 @@ def load_options(path: str | Path | None = None, *, profile: str | None = None) 
 
 
 def absolute(data: Mapping[str, Any], base: Path) -> dict[str, Any]:
-    """Return a request's tables with all paths absolute.
-
-    Args:
-        data: The tables, checked except the workload's, which is checked once its kind is known.
-        base: The folder of relative paths.
-    """
+    """Return a request's tables with all paths absolute; those of the workload are not checked yet."""
     tables = dict(data)
     if "inputs" in data:
         tables["inputs"] = {name: _located(item, base) for name, item in data["inputs"].items()}
@@ -141,8 +122,6 @@ def _joined(item: Any, base: Path) -> Any:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _File:
-    """A file of options as it was read."""
-
     path: Path
     text: str
     data: dict[str, Any]

@@ -32,7 +32,6 @@ REMEDIES: Mapping[str, str] = {
 """Remedies by the beginning of the error code: S3 says AccessDenied, and SageMaker AccessDeniedException."""
 
 EXPIRED = ("ExpiredToken", "RequestExpired", "TokenRefreshRequired")
-"""Beginnings of the error codes of expired credentials."""
 
 LOGIN = "the credentials have expired: log in again (aws sso login), or renew them"
 
@@ -59,12 +58,7 @@ TRANSIENT = (
 
 
 class Service:
-    """SageMaker, S3, CloudWatch Logs and STS of one target.
-
-    Attributes:
-        target: AWS or Local.
-        connection: What differs between targets.
-    """
+    """SageMaker, S3, CloudWatch Logs and STS of one target; ``connection`` has what differs between targets."""
 
     def __init__(
         self,
@@ -76,14 +70,8 @@ class Service:
     ) -> None:
         """Prepare a service; the first call connects.
 
-        Args:
-            target: AWS or Local.
-            clients: Returns the boto3 client of a service by name; None creates them for the target.
-            polling: How often to poll; None suits the target.
-            repeats: False sends each call of SageMaker once: a grid has its own retries, at the rate that it learned.
-
-        Raises:
-            InvalidRequest: ``target`` is not a target.
+        Without ``repeats`` each call of SageMaker is sent once: a grid has its own retries, at the rate that it
+        learned.
         """
         self.target = target
         self.connection = connection_to(target)
@@ -119,16 +107,10 @@ class Service:
 
     @functools.cached_property
     def region(self) -> str:
-        """The region, from the target or from the AWS configuration.
-
-        Raises:
-            ServiceError: Neither has one.
-        """
         return self.connection.region(self.client)
 
     @functools.cached_property
     def account(self) -> str:
-        """The account number, from STS."""
         return str(self.call("sts", "get_caller_identity")["Account"])
 
     @functools.cached_property
@@ -138,7 +120,6 @@ class Service:
 
     @functools.cached_property
     def places(self) -> Places:
-        """The prefixes of everything that belongs to jobs."""
         return places_in(self.bucket.name, self.connection.data_root)
 
     @contextlib.contextmanager
@@ -154,12 +135,6 @@ class Service:
                 self._followers -= 1
 
     def client(self, name: str) -> Any:
-        """Return the boto3 client of ``sagemaker``, ``s3``, ``logs``, ``cloudwatch``, ``sts`` and so on.
-
-        Raises:
-            MissingDependency: boto3, or a package of the embedded SageMaker, is not installed.
-            ServiceError: The embedded SageMaker does not start, or the AWS configuration cannot be used.
-        """
         if self._injected is not None:
             return self._injected(name)
         # boto3's clients may be shared by threads, but not the session that creates them.
@@ -175,12 +150,7 @@ class Service:
             return self._clients[name]
 
     def call(self, client: str, operation: str, **parameters: Any) -> Any:
-        """Call one operation, ``call("s3", "head_object", Bucket=…, Key=…)``.
-
-        Raises:
-            JobNotFound: The service does not know the job.
-            ServiceError: The call failed; the message has the operation, the reason and the remedy.
-        """
+        """Call one operation, ``call("s3", "head_object", Bucket=…, Key=…)``; raises JobNotFound or ServiceError."""
         with translated(operation):
             try:
                 return getattr(self.client(client), operation)(**parameters)
@@ -195,13 +165,8 @@ class Service:
     def pages(self, client: str, operation: str, *, token: str = "NextToken", **parameters: Any) -> Iterator[Any]:
         """Yield the pages of an operation that lists; each is fetched when the caller needs it.
 
-        botocore's paginators cannot restart the embedded server between two pages.
-
-        Args:
-            client: Name of the client, as for ``call``.
-            operation: Name of the operation, in boto3's form or the API's.
-            token: The parameter for the next page, also in the answer; S3's answer has ``Next`` in front of it.
-            parameters: Parameters of the first call.
+        botocore's paginators cannot restart the embedded server between two pages. ``token`` is the parameter for the
+        next page, also in the answer; S3's answer has ``Next`` in front of it.
         """
         from botocore import xform_name
 
@@ -218,24 +183,19 @@ class Service:
         return str(self._call_api(plan.api.create, **plan.request)[plan.api.arn_key])
 
     def describe(self, api: JobApi, name: str) -> dict[str, Any]:
-        """Return Describe's answer about a job."""
         return dict(self._call_api(api.describe, **{api.name_key: name}))
 
     def update(self, api: JobApi, name: str, **changes: Any) -> None:
-        """Change a running job, if its API can."""
         assert api.update is not None, "checked by the caller"
         self._call_api(api.update, **{api.name_key: name, **changes})
 
     def stop(self, api: JobApi, name: str) -> None:
-        """Ask the service to stop a job."""
         self._call_api(api.stop, **{api.name_key: name})
 
     def delete(self, api: JobApi, name: str) -> None:
-        """Delete the record of a job that has ended."""
         self._call_api(api.delete, **{api.name_key: name})
 
     def tags(self, arn: str) -> dict[str, str]:
-        """Return the tags of a job."""
         pages = self.pages("sagemaker", "list_tags", ResourceArn=arn)
         return {tag["Key"]: tag["Value"] for page in pages for tag in page.get("Tags", ())}
 
@@ -247,14 +207,7 @@ class Service:
         sent: tuple[datetime | None, datetime | None] = (None, None),
         limit: int,
     ) -> Iterator[dict[str, Any]]:
-        """Yield List's entries of the latest jobs.
-
-        Args:
-            api: The kind of jobs.
-            contains: Part of the name.
-            sent: Earliest and latest time of creation; None is any.
-            limit: The maximum number of jobs.
-        """
+        """Yield List's entries of the latest jobs, created between the two times of ``sent``."""
         # 100 is the API's maximum.
         query: dict[str, Any] = {"SortBy": "CreationTime", "SortOrder": "Descending", "MaxResults": min(limit, 100)}
         optional = {"NameContains": contains or None, "CreationTimeAfter": sent[0], "CreationTimeBefore": sent[1]}
@@ -277,7 +230,6 @@ def connect(on: "Target | Service | None") -> Service:
 
 @contextlib.contextmanager
 def translated(action: str) -> Iterator[None]:
-    """Turn botocore's errors into raysm's."""
     try:
         yield
     except Exception as error:

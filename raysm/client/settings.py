@@ -24,10 +24,8 @@ TARGETS: Mapping[str, type[Target]] = {
 """The targets, each with a table of its own; the first one is the default."""
 
 NEEDED = {"role": "the ARN of the role that the job runs as"}
-"""Required options of targets, for people."""
 
 OWN = {"wheels": tuple[str, ...], "if_done": Literal["run", "skip"], "resume": bool}
-"""Options of ``raysm.submit`` that a request lacks."""
 
 GROUPS = ("cluster", "groups")
 UNIFORM = (("cluster", "instance_type"), ("cluster", "count"), ("cluster", "alternatives"))
@@ -45,7 +43,6 @@ class Layer:
 
 
 def schema(*, workload: bool) -> dict[str, Any]:
-    """Return the names of all tables and values with their types, with or without the workload."""
     hints = dict(hints_of(JobRequest))
     if not workload:
         del hints["workload"]
@@ -53,7 +50,6 @@ def schema(*, workload: bool) -> dict[str, Any]:
 
 
 def hint_of(key: Key) -> Any:
-    """Return the type of the value at ``key``."""
     hint: Any = schema(workload=True)
     for name in key:
         hint = _hints_in(hint, name).get(name)
@@ -61,15 +57,9 @@ def hint_of(key: Key) -> Any:
 
 
 def check_values(data: Mapping[str, Any], hints: Mapping[str, Any], origin: Callable[[Key], str]) -> dict[Key, Any]:
-    """Return the values of nested tables by their keys.
+    """Return the values of nested tables by their keys; an unknown key or a value of another type is refused.
 
-    Args:
-        data: The tables of JSON or TOML.
-        hints: The result of ``schema``.
-        origin: Returns the source of a value.
-
-    Raises:
-        InvalidRequest: There is no such key, or a value has another type; the message has source, key and nearest key.
+    ``hints`` is the result of ``schema``; ``origin`` returns the source of a value.
     """
     return dict(_leaves(data, hints, (), origin))
 
@@ -132,14 +122,9 @@ def nested(values: Mapping[Key, Any]) -> dict[str, Any]:
 
 
 class Settings:
-    """The merged values of all layers, the later ones over the earlier.
-
-    Attributes:
-        values: JSON values by their keys.
-    """
+    """The merged values of all layers, the later ones over the earlier."""
 
     def __init__(self, layers: Iterable[Layer]) -> None:
-        """Merge ``layers``, the weakest first."""
         self.values: dict[Key, Any] = {}
         self._origins: dict[Key, Callable[[Key], str]] = {}
         for layer in layers:
@@ -166,28 +151,18 @@ class Settings:
         return any(chosen[: len(key)] == key for chosen in self.values)
 
     def origin(self, key: Key) -> str:
-        """Return the source of the value at ``key``."""
         return self._origins[key](key) if key in self.values else "default"
 
     def table(self, name: str) -> dict[str, Any]:
-        """Return the chosen values of one table."""
         values = nested(self.values).get(name)
         return values if isinstance(values, dict) else {}
 
     @property
     def on(self) -> type[Target]:
-        """The kind of target."""
         return TARGETS[self.values.get(("on",), next(iter(TARGETS)))]
 
     def target(self, **defaults: Any) -> Target:
-        """Return the target.
-
-        Args:
-            defaults: Values of options that were not chosen: reading a job needs no role.
-
-        Raises:
-            InvalidRequest: It needs an option that was not chosen.
-        """
+        """Return the target; ``defaults`` are for options that were not chosen: reading a job needs no role."""
         kind = self.on
         fields = dataclasses.fields(kind)
         names = {field.name for field in fields}
@@ -201,11 +176,6 @@ class Settings:
         return from_json(kind, chosen, kind.kind)
 
     def workload(self) -> Workload:
-        """Return the workload.
-
-        Raises:
-            InvalidRequest: It is missing or not valid.
-        """
         chosen = self.table("workload")
         name = chosen.pop("kind", None)
         kind: Callable[..., Workload] = Workload.named(name, f"{self.origin(('workload', 'kind'))}: workload.kind")
@@ -221,11 +191,7 @@ class Settings:
         return kind(**{key: tuple(item) if isinstance(item, list) else item for key, item in chosen.items()})
 
     def options(self) -> dict[str, Any]:
-        """Return the options for ``raysm.submit``, without workload and target.
-
-        Raises:
-            InvalidRequest: Values contradict each other.
-        """
+        """Return the options for ``raysm.submit``, without workload and target."""
         hints = {**hints_of(JobRequest), **OWN}
         chosen = nested(self.values)
         if "cluster" in chosen:

@@ -30,7 +30,6 @@ from raysm.request.codec import from_json, to_json
 from raysm.request.job import NAME_PATTERN
 
 REFERENCE = "job:"
-"""Beginning of an input that is another job's output: ``job:NAME/data``."""
 
 
 def submit(
@@ -76,18 +75,9 @@ def prepare(
     """Do all steps of ``submit`` except sending: ``prepare(…).plan`` is exactly the call that ``.send()`` makes.
 
     Asks AWS for the account's number if the target names no bucket, and reads the task's records if ``resume`` is set.
-
-    Args:
-        workload: As for ``submit``, or a package that many jobs share.
-        on: As for ``submit``.
-        resume: As for ``submit``.
-        job_name: Exact name of the job, for callers that must know it before; None makes a unique one.
-        token: The job's token, for a job that may be prepared twice; None makes a random one.
-        shares: True uploads what the job has in common with others once for all of them, and keeps it.
-        options: The options of a job, as ``raysm.client.options.SubmitOptions`` lists them.
-
-    Raises:
-        InvalidRequest: The request is not possible.
+    ``workload`` may be a package that many jobs share. ``job_name`` and ``token`` are for callers that must know the
+    name before, or prepare a job twice. With ``shares``, what the job has in common with others is uploaded once and
+    kept.
     """
     check_names(options)
     chosen: Mapping[str, Any] = options

@@ -16,7 +16,6 @@ from raysm.errors import InvalidRequest, MissingDependency
 BARS = "▁▂▃▄▅▆▇█"
 
 MAX_SHOWN = 20
-"""Rows that a notebook or a terminal shows: the best ones."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,9 +23,7 @@ class Best:
     """The trial with the best value."""
 
     number: int
-    """Its number."""
     params: dict[str, Any]
-    """Its parameters."""
     metrics: dict[str, float]
     """Its last reports, by name."""
     value: float

@@ -10,7 +10,6 @@ PYTHON_VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 """This Python, ``3.11``: patch releases share their bytecode, which cloudpickle's pickles contain."""
 
 SPANS = ((1, "s"), (60, "min"), (3600, "h"))
-"""Time spans of rates in seconds, the shortest first."""
 
 
 def duration(seconds: float) -> str:
@@ -29,15 +28,7 @@ def rate(per_s: float, unit: str) -> str:
 
 
 def deadline(timeout: float | None, remedy: str = "") -> float:
-    """Return the time of ``time.monotonic`` after ``timeout`` seconds; infinite for None.
-
-    Args:
-        timeout: Seconds from now.
-        remedy: What else the user may have meant, for the error message.
-
-    Raises:
-        InvalidRequest: It is not a number of seconds.
-    """
+    """Return the time of ``time.monotonic`` after ``timeout`` seconds; infinite for None."""
     try:
         return math.inf if timeout is None else time.monotonic() + timeout
     except TypeError:
@@ -45,11 +36,7 @@ def deadline(timeout: float | None, remedy: str = "") -> float:
 
 
 def check_python(expected: str, what: str) -> None:
-    """Refuse to unpickle what another minor version of Python pickled.
-
-    Raises:
-        InvalidRequest: This Python is not ``expected``.
-    """
+    """Refuse to unpickle what another minor version of Python pickled."""
     if expected != PYTHON_VERSION:
         raise InvalidRequest(
             f"{what} was pickled by Python {expected}, and this is Python {PYTHON_VERSION}, which may read it "

@@ -39,9 +39,7 @@ MAX_POINTS = 200
 FALLS = re.compile(
     r"loss|error|perplexity|\bppl\b|\b[rm]*mse\b|\bmae\b|\bnll\b|\bwer\b|\bcer\b|(?<!per)_s$|seconds|latency"
 )
-"""Words in the names of metrics that are better if lower."""
 RISES = re.compile(r"acc|\bauc\b|\bf1\b|precision|recall|score|\br2\b|\bmap\b|bleu|rouge|reward|per_s|throughput|iou")
-"""Words in the names of metrics that are better if higher."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,12 +50,10 @@ class Summary:
     lowest: float
     highest: float
     count: int
-    """The number of values."""
     step: int | None = None
     """The step of the last value."""
 
     def best(self, goal: Goal | None) -> float | None:
-        """Return the best value; None if the goal is not known."""
         return {"min": self.lowest, "max": self.highest, None: None}[goal]
 
 
@@ -240,16 +236,10 @@ class Experiment:
 
 
 TRIAL_STATUS = {"done": Status.COMPLETED, "stopped": Status.STOPPED, "failed": Status.FAILED}
-"""The job's status for each status of an ended trial."""
 
 
 def trial_rows(job: Experiment, trials: Iterable[Trial]) -> list[Experiment]:
-    """Return a row for each trial, sorted by number, from the last event of each.
-
-    Args:
-        job: The sweep's row.
-        trials: The events in its log, in order.
-    """
+    """Return a row for each trial of a sweep, sorted by number, from the last event of each."""
     latest = {trial.number: trial for trial in trials}
     return [_trial_row(job, latest[number]) for number in sorted(latest)]
 

@@ -44,9 +44,8 @@ __all__ = ["Cache", "Choice", "Reading", "cache_of", "experiments", "parse_since
 T = TypeVar("T")
 
 VERSION = 3
-"""The version of the cache's rows."""
 BUSY_S = 10.0
-"""Seconds to wait for another process that writes."""
+"""Time to wait for another process that writes."""
 SCHEMA = """
 create table if not exists jobs (arn text primary key, row text not null, curves text not null, trials text not null)
 """
@@ -59,7 +58,6 @@ class Cache:
     """The rows, curves and trials of jobs that have ended; use it in one thread at a time."""
 
     def __init__(self, path: Path) -> None:
-        """Use the file ``path``; it is created with the first job."""
         self._path = path
 
     def rows(self) -> dict[str, Experiment]:
@@ -95,7 +93,6 @@ class Cache:
                     file.executemany("insert or replace into jobs values (?, ?, ?, ?)", rows)
 
     def forget(self, arns: Iterable[str]) -> None:
-        """Forget jobs that were removed."""
         rows = [(arn,) for arn in arns]
         if rows and self._path.exists():
             with contextlib.suppress(sqlite3.Error), self._opened() as file:
@@ -144,23 +141,16 @@ class _Named(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:
-    """A filter for the jobs of a table."""
+    """A filter for the jobs of a table; None and an empty ``status`` take all, ``limit`` the latest ones."""
 
     project: str | None = None
-    """Only jobs of this project; None includes jobs that raysm did not submit."""
     task: str | None = None
-    """Only runs of this task."""
     status: tuple[Status, ...] = ()
-    """Only jobs with one of these statuses; empty means any."""
     since: datetime | None = None
-    """Only jobs submitted at this time or later."""
     contains: str | None = None
-    """Only jobs with this text in their names."""
     limit: int = 100
-    """The maximum number of jobs; the latest are taken."""
 
     def takes(self, row: Experiment) -> bool:
-        """Whether a job matches."""
         return (
             (self.project is None or row.project == self.project)
             and (self.task is None or row.task == self.task)
@@ -176,11 +166,7 @@ class Choice:
 
 
 def parse_since(since: str | datetime | timedelta | None, now: datetime) -> datetime | None:
-    """Parse a time: ``2026-11-01``, an age such as ``7d`` or ``12h``, a datetime or a timedelta.
-
-    Raises:
-        InvalidRequest: The text is neither a time nor an age.
-    """
+    """Parse a time: ``2026-11-01``, an age such as ``7d`` or ``12h``, a datetime or a timedelta."""
     match since:
         case None:
             return None
@@ -205,12 +191,7 @@ def cache_of(service: Service) -> Cache:
 
 
 def experiments(service: Service, choice: Choice) -> list[Experiment]:
-    """Return the jobs that match a choice, the latest first.
-
-    Raises:
-        InvalidRequest: The limit is below 1.
-        ServiceError: The service does not list its jobs.
-    """
+    """Return the jobs that match a choice, the latest first."""
     if choice.limit < 1:
         raise InvalidRequest(f"limit must be at least 1, got {choice.limit}")
     cache = cache_of(service)
@@ -222,11 +203,7 @@ def experiments(service: Service, choice: Choice) -> list[Experiment]:
 
 
 def with_trials(service: Service, rows: Iterable[Experiment]) -> list[Experiment]:
-    """Return the rows, each sweep followed by its trials.
-
-    Raises:
-        ServiceError: The service cannot describe a job that has not ended.
-    """
+    """Return the rows, each sweep followed by its trials."""
     cache = cache_of(service)
     kept, trials = cache.rows(), cache.trials()
 

@@ -23,10 +23,8 @@ from raysm.request.options import keys_taken_over
 _log = logging.getLogger("raysm")
 
 TAKEN_OVER = keys_taken_over(JobRequest, AWS, Local)
-"""Keys of Describe's answer that the Create call of a follow-up repeats."""
 
 FOLLOW_UP = re.compile(r"-r\d+$")
-"""The end of a follow-up job's name."""
 
 READ_ONLY = ("SelectedInstanceType", "SelectedInstanceCount")
 """Keys of ResourceConfig that Create refuses."""
@@ -90,7 +88,6 @@ class TransientErrors:
         self.reset()
 
     def reset(self) -> None:
-        """Record that the service has just answered."""
         self._answered_s = time.monotonic()
 
     def raise_unless_transient(self, error: ServiceError) -> None:
@@ -109,10 +106,7 @@ class TransientErrors:
 class Chain:
     """One job and its follow-ups; may be used from any thread.
 
-    Attributes:
-        service: The service of the jobs.
-        api: The API of SageMaker that runs them.
-        is_cancelled: True if this process stopped the job: then it gets no follow-up.
+    If this process stopped the job (``is_cancelled``), it gets no follow-up.
     """
 
     def __init__(
@@ -124,7 +118,6 @@ class Chain:
         description: Description | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> None:
-        """Start with the job ``name`` and the jobs before it, which its ``tags`` name."""
         self.service = service
         self.api = api
         self.is_cancelled = False
@@ -138,7 +131,6 @@ class Chain:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of all jobs that are known so far, the first one's first."""
         return tuple(self._names)
 
     @property
@@ -153,7 +145,6 @@ class Chain:
 
     @property
     def tags(self) -> dict[str, str]:
-        """The last job's tags."""
         if self._tags is None:
             self._tags = self.service.tags(self.known().arn)
         return dict(self._tags)
@@ -170,7 +161,6 @@ class Chain:
         return self._last or self.describe()
 
     def last_known(self) -> Description | None:
-        """Return the service's latest description of the last job; None if there is none yet."""
         return self._last
 
     def descriptions(self) -> list[Description]:

@@ -78,20 +78,16 @@ class Description:
     name: str
     arn: str
     api: JobApi
-    """The API of SageMaker that runs it."""
     status: Status
     secondary: SecondaryStatus = SecondaryStatus.NONE
-    """Its current step."""
     message: str = ""
     """The service's message about the last change of the secondary status."""
     reason: str = ""
-    """Why it failed; else empty."""
     instances: tuple[tuple[str, int], ...] = ()
     """Instance type and count of each group."""
     selected_type: str | None = None
     """The instance type that a job with a choice of types got; None without a choice, and until it is known."""
     created: datetime | None = None
-    """When it was sent."""
     started: datetime | None = None
     """When its instances were started."""
     ended: datetime | None = None
@@ -102,11 +98,9 @@ class Description:
     transitions: tuple[tuple[str, datetime | None, datetime | None], ...] = ()
     """Each secondary status with its begin and end, in order."""
     answer: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """Describe's whole answer."""
 
     @property
     def exceeded_runtime(self) -> bool:
-        """True if the service ended it at its ``max_runtime_s``."""
         return self.status.is_terminal and self.secondary is SecondaryStatus.MAX_RUNTIME_EXCEEDED
 
     @property
@@ -123,7 +117,6 @@ class Description:
 
 
 def outputs_of(description: Description) -> str:
-    """Return the prefix of ``model/`` and ``data/`` of the job, without a slash at its end."""
     return outputs(description.api, description.name, description.answer)
 
 

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from raysm.contract.events import Event, Progress
 
 OUTPUT_FOLDERS = {"model": "model", "result": "model", "data": "data"}
-"""Folders of a job's outputs, by the names that ``Job.output`` takes."""
 
 _log = logging.getLogger("raysm")
 
@@ -511,12 +510,7 @@ def attach(name: str, on: Target | Service | None = None) -> Job:
 
 
 def token_of(job: Job) -> str:
-    """Return the token that the job's Ray cluster requires.
-
-    Raises:
-        JobNotFound: The payload, which contains it, was deleted: the job has ended.
-        ServiceError: The caller is not allowed to read it.
-    """
+    """Return the token that the job's Ray cluster requires."""
     # From Describe's answer, because a follow-up uses the first job's payload.
     uri = payload_uri(job.describe().answer)
     content = None if uri is None else Storage(job.service).read(f"{uri.rstrip('/')}/token")

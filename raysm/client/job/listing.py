@@ -19,10 +19,8 @@ from raysm.request.job import NAME_PATTERN
 from raysm.request.session import SessionWorkload
 
 NO_LIMIT = 1_000_000
-"""Limit of a list of all jobs."""
 
 SHOWN = 5
-"""Names that a message lists."""
 
 COMPARED = 200
 """Number of the latest jobs whose names are compared."""
@@ -33,27 +31,17 @@ class Listed:
     """One job of a list."""
 
     name: str
-    """Its name, for ``raysm.attach``."""
     api: JobApi
-    """The API of SageMaker that runs it."""
     status: Status
     secondary: SecondaryStatus
-    """Its current step; NONE for a Processing job."""
     message: str
     """Why a job waits for capacity, in the service's words."""
     created: datetime
-    """When it was sent."""
     ended: datetime | None
 
 
 def jobs(on: "Target | Service | None" = None, *, contains: str | None = None, limit: int = 20) -> list[Listed]:
-    """Return the latest jobs, raysm's and others.
-
-    Args:
-        on: Their target; None is the embedded SageMaker of this machine.
-        contains: Part of the name; None is any.
-        limit: The maximum number of jobs.
-    """
+    """Return the latest jobs, raysm's and others; ``contains`` is a part of their names."""
     service = connect(on)
     listed = [_listed(service, *entry) for entry in _entries(service, contains, limit)]
     return sorted(listed, key=lambda job: job.created, reverse=True)[:limit]
@@ -86,15 +74,7 @@ def _listed(service: Service, api: JobApi, item: dict[str, Any]) -> Listed:
 
 
 def find_job(name: str, service: Service) -> Job:
-    """Return the job of this name, else the one that ``find_running`` returns.
-
-    Args:
-        name: A job's name, ``digits-20260101-120000-0a1b2c3d``, or a task's or session's, ``digits``.
-        service: The service of the job.
-
-    Raises:
-        JobNotFound: No job has this name; the message has similar names.
-    """
+    """Return the job of this name, else the one that ``find_running`` returns."""
     try:
         return attach(name, service)
     except JobNotFound:
@@ -102,12 +82,7 @@ def find_job(name: str, service: Service) -> Job:
 
 
 def find_all(name: str, service: Service) -> list[Job]:
-    """Return the jobs that a name or a pattern means: ``digits-20260101-120000-0a1b2c3d``, ``digits``, ``digits-*``.
-
-    Raises:
-        JobNotFound: No job matches.
-        InvalidRequest: Several jobs have this short name; a pattern means all of them.
-    """
+    """Return the jobs that a name or a pattern means: ``digits-20260101-120000-0a1b2c3d``, ``digits``, ``digits-*``."""
     if set(name) & set("*?["):
         all_names = [str(item[api.name_key]) for api, item in _entries(service, None, NO_LIMIT)]
         names = [each for each in all_names if fnmatch.fnmatchcase(each, name)]
@@ -130,15 +105,8 @@ def find_all(name: str, service: Service) -> list[Job]:
 def find_running(name: str, service: Service, *, sole: bool = False, ended: Callable[[Job], None] | None = None) -> Job:
     """Return the session of this name, else the latest running or waiting job of this task.
 
-    Args:
-        name: ``digits``.
-        service: The service of the job.
-        sole: Refuse if there are several, because the caller is about to change the job.
-        ended: If no job of that name runs, called with the last one, which is then returned; None raises instead.
-
-    Raises:
-        JobNotFound: No such job runs; the message has similar names.
-        InvalidRequest: Several run, and ``sole`` is set.
+    With ``sole``, several jobs are refused. If none runs, ``ended`` is called with the last one, which is then
+    returned; None raises.
     """
     named = list(_jobs_of_task(name, service))
     running = [(api, item) for api, item in named if not Status(item[api.status_key]).is_terminal]

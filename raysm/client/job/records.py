@@ -26,7 +26,6 @@ from raysm.request.codec import from_json, to_json
 from raysm.request.options import decisive
 
 MAX_NAME = 63
-"""Characters of a job's name."""
 
 RUN = re.compile(r"-\d{8}-\d{6}-[0-9a-f]*(-r\d+)?$")
 """The end of a job's name after its task's: what ``job_name`` adds, and a follow-up's number."""
@@ -39,10 +38,8 @@ NAMED = re.compile(rf"-\d{{8}}-\d{{6}}-([0-9a-f]{{{DIGEST_CHARACTERS}}})[0-9a-f]
 """A record's file name; its group is the piece of the digest."""
 
 READ_AT_ONCE = 16
-"""Records that are read in parallel."""
 
 LOG_EVERY = 100_000
-"""Number of an input's objects between two log messages: about a hundred calls, or ten seconds, on S3."""
 
 _log = logging.getLogger("raysm")
 
@@ -62,7 +59,6 @@ class Record:
     """One job of a task."""
 
     job: str
-    """The job's name."""
     api: str
     """The operation that created it, ``CreateTrainingJob``."""
     digest: str
@@ -70,9 +66,7 @@ class Record:
     state: str | None
     """Its checkpoint prefix; None if it has none."""
     submitted_s: float
-    """Seconds since the epoch."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    """The workload's parameters by name."""
     code: str = ""
     """Digest of the user's code alone."""
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -80,19 +74,11 @@ class Record:
 
 
 def keep(record: Record, prefix: str, storage: Storage, kms_key: str | None = None) -> None:
-    """Write the record of a job that was just sent."""
     storage.write(f"{prefix}/{record.job}.json", json.dumps(to_json(record), indent=1).encode(), kms_key)
 
 
 def recorded(prefix: str, storage: Storage, digest: str | None = None) -> Iterator[Record]:
-    """Yield the records of a task's jobs, the latest first, reading a few at a time.
-
-    Args:
-        prefix: Prefix of the task's records.
-        storage: Reads them.
-        digest: The digest that ``job_name`` got: jobs whose names have another one are skipped unread, since a task
-            may have thousands of jobs.
-    """
+    """Yield the records of a task's jobs, the latest first, reading a few at a time."""
     piece = None if digest is None else digest[:DIGEST_CHARACTERS]
     items = []
     for item in storage.folder(prefix):
@@ -109,7 +95,6 @@ def recorded(prefix: str, storage: Storage, digest: str | None = None) -> Iterat
 
 
 def of_job(job: str, prefix: str, storage: Storage) -> Record | None:
-    """Return the record of one job of a task; None if it does not exist or cannot be read."""
     return _parse(storage.read(f"{prefix}/{job}.json"))
 
 
@@ -154,12 +139,7 @@ def digest_of(
 ) -> str:
     """Return the SHA-256 of a request: source, parameters, raysm's version, and the URIs of inputs.
 
-    Args:
-        request: The job; its name, tags and time limits do not count.
-        target: Its target; only what runs the job counts, above all its image.
-        source: The user's source that travels with the job.
-        pickled: The pickled function, if there is one.
-        wheels: Packages that travel.
+    The name, tags and time limits do not count, and of the target only what runs the job, above all its image.
     """
     script = request.workload.entry_script
     # By its path in the payload, which does not depend on the folder or the machine.
@@ -189,16 +169,8 @@ def with_inputs(
 ) -> InputsState | None:
     """Return the sizes of the inputs, and ``digest`` extended by their state; memory holds one page of a listing.
 
-    Files of this machine count by their names, sizes and times of modification, objects by their ETags.
-
-    Args:
-        digest: Digest of everything else.
-        inputs: Inputs by channel.
-        storage: Lists them.
-        max_objects: Maximum number of objects; None is any.
-
-    Returns:
-        None if there are more than ``max_objects`` objects.
+    Files of this machine count by their names, sizes and times of modification, objects by their ETags. None if there
+    are more than ``max_objects`` objects.
     """
     whole, count, sizes = hashlib.sha256(digest.encode()), 0, dict.fromkeys(inputs, 0)
     for channel in sorted(inputs):

@@ -28,13 +28,12 @@ class Usage:
     """Disk usage of the home of the embedded SageMaker."""
 
     bytes: int
-    """Bytes of everything."""
+    """Bytes of the whole home."""
     jobs: dict[str, int]
     """Bytes of records, logs and results by job, the largest first."""
 
 
 def usage(home: Path) -> Usage:
-    """Measure the disk usage of ``home``."""
     folders = [*home.glob("jobs/*/*"), *(output.parent for output in home.glob("data/*/*/output"))]
     by_job: dict[str, int] = {}
     for folder in folders:
@@ -51,14 +50,7 @@ def _bytes(folder: Path) -> int:
 
 
 def chosen(listed: Iterable[Listed], *, older_than: timedelta | None, keep: int, now: datetime) -> list[Listed]:
-    """Return the jobs that have ended and are to be removed.
-
-    Args:
-        listed: All jobs.
-        older_than: Only those that ended before this age; None is all.
-        keep: Number of those that ended last to keep.
-        now: The time.
-    """
+    """Return the jobs that ended more than ``older_than`` ago, except the ``keep`` ones that ended last."""
     ended = [job for job in listed if job.status.is_terminal]
     ended.sort(key=lambda job: job.ended or job.created, reverse=True)
     limit = None if older_than is None else now - older_than
@@ -66,14 +58,12 @@ def chosen(listed: Iterable[Listed], *, older_than: timedelta | None, keep: int,
 
 
 def removable(service: Service, *, older_than: timedelta | None, keep: int) -> list[Job]:
-    """Return the jobs of this machine that ``chosen`` chooses."""
     listed = jobs(service, limit=NO_LIMIT)
     ended = chosen(listed, older_than=older_than, keep=keep, now=datetime.now(UTC))
     return [Job(Chain(job.name, service=service, api=job.api)) for job in ended]
 
 
 def descriptions(service: Service) -> list[Description]:
-    """Return the descriptions of all jobs."""
     every = []
     for listed in jobs(service, limit=NO_LIMIT):
         with contextlib.suppress(JobNotFound):  # another process removed it meanwhile
@@ -82,11 +72,7 @@ def descriptions(service: Service) -> list[Description]:
 
 
 def check(job: Job, every: Iterable[Description]) -> None:
-    """Refuse to remove a job that is needed; ``every`` is the result of ``descriptions``.
-
-    Raises:
-        InvalidRequest: The job is active, an active job reads its outputs, or it is on AWS.
-    """
+    """Refuse to remove a job that is active or read by an active one of ``every``, or that is on AWS."""
     description = job.describe()
     if not job.service.target.removes_jobs:
         raise InvalidRequest(
@@ -108,15 +94,7 @@ def check(job: Job, every: Iterable[Description]) -> None:
 
 
 def remove(job: Job, every: Iterable[Description]) -> None:
-    """Remove the record, logs, result, checkpoints and payload of a job of this machine that has ended.
-
-    Args:
-        job: The job to remove.
-        every: All jobs that stay; the job itself may be among them.
-
-    Raises:
-        InvalidRequest: As for ``check``.
-    """
+    """Remove the record, logs, result, checkpoints and payload of a job of this machine; ``every`` lists all jobs."""
     check(job, every)
     service, places, storage = job.service, job.service.places, Storage(job.service)
     needed = {uri for other in every if other.name != job.name for uri in _uris(other)}

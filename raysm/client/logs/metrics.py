@@ -14,13 +14,12 @@ from raysm.contract.events import Metric
 from raysm.errors import MissingDependency
 
 PERIOD_S = 60
-"""CloudWatch's finest period: one value a minute."""
+"""CloudWatch's finest period."""
 
 MAX_POINTS = 1440
 """Maximum number of values of a series in one answer of CloudWatch."""
 
 MAX_SHOWN = 12
-"""Metrics that the repr lists."""
 
 
 class Metrics(list[Metric]):

@@ -11,7 +11,7 @@ from raysm.contract.events import State, parse
 from raysm.errors import RaysmError
 
 AFTER_S = 5.0
-"""Seconds of silence after which a line says what is being waited for."""
+"""A line says what is being waited for after this silence."""
 
 REMARK = "raysm: "
 """Prefix of the log lines that the bootstrap writes for users."""
@@ -27,7 +27,6 @@ REASONS = {
     SecondaryStatus.INTERRUPTED: "spot capacity was taken back; the service looks for new capacity",
     SecondaryStatus.RESTARTING: "the service starts the instances again",
 }
-"""The reason of a wait by secondary status."""
 
 
 class Silence:
@@ -77,7 +76,6 @@ class JobWait:
         self._installs = self._has_output = False
 
     def on_line(self, text: str) -> None:
-        """Take a line of the job's log."""
         match parse(text):
             case State() as state:
                 self._state = state
@@ -116,13 +114,7 @@ class JobWait:
 def reasons_told(job: Job, say: Callable[[str], None], *, every_s: float = AFTER_S) -> Iterator[Callable[[str], None]]:
     """Say what a job waits for whenever it has been silent for ``every_s`` seconds while the block runs.
 
-    Args:
-        job: A job that was just sent.
-        say: Takes one line, from a thread.
-        every_s: Seconds of silence, and between two looks at the job.
-
-    Yields:
-        A function that takes each line of the job's log.
+    Yields a function that takes each line of the job's log. ``say`` takes one line, from a thread.
     """
     waits = JobWait(job)
     with Silence(say, waits.reason, after_s=every_s) as silence:

@@ -57,13 +57,7 @@ class Rendering:
     """Turns the lines of one job's log into text, and remembers which progress and metrics were shown."""
 
     def __init__(self, *, metrics: bool = False, reasons: bool = True, clock: Clock = time.monotonic) -> None:
-        """Begin before the first line.
-
-        Args:
-            metrics: True shows metrics too.
-            reasons: False hides why an instance failed, which the caller says once at the end.
-            clock: Returns seconds.
-        """
+        """Begin before the first line; without ``reasons``, the caller says once at the end why an instance failed."""
         self._shows_metrics, self._shows_reasons, self._clock = metrics, reasons, clock
         self._remarks: set[str] = set()
         self._phases: dict[str, Phase] = {}

@@ -25,10 +25,9 @@ STREAM = re.compile(r"(algo-\d+)-\d+")
 """Name of an instance's stream after the job's name."""
 
 FOLLOW_S = 5.0
-"""Longest pause in seconds between two looks of a follower."""
+"""Longest pause between two looks of a follower."""
 
 MAX_LISTED = 8
-"""Maximum number of instances that a message lists; for more it names the first and the last."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -38,16 +37,13 @@ class LogLine:
     time_s: float
     """Seconds since the epoch, by the service's clock."""
     host: str
-    """The instance, ``algo-1``."""
     text: str
-    """Without its newline."""
 
 
 class LogReader:
     """A cursor over the log of one job, or of one of its instances.
 
-    Attributes:
-        is_over: True once the job has ended and its last lines have had time to arrive.
+    ``is_over`` is True once the job has ended and its last lines have had time to arrive.
     """
 
     def __init__(self, service: Service, api: JobApi, job: str, instance: str | None = None) -> None:
@@ -69,10 +65,9 @@ class LogReader:
     def new_lines(self, *, whole: bool = True, late_s: float | None = None) -> Iterator[LogLine]:
         """Yield the lines since the last call, merged by time; memory holds one page of each stream.
 
-        Args:
-            whole: Read each stream to its end, which takes an extra call. False is for callers that look again soon: it
-                reads one page of a stream, and more only after a full page.
-            late_s: Seconds for which lines of a job that has ended may still arrive; None while it runs.
+        With ``whole``, each stream is read to its end, which takes an extra call. Without, callers that look again soon
+        read one page of a stream, and more only after a full page. ``late_s`` are the seconds for which lines of a job
+        that has ended may still arrive; None while it runs.
         """
         if self.is_over:
             return
@@ -138,21 +133,11 @@ class LogReader:
 class JobStream:
     """Yields the lines of a job and of its follow-ups, each once, from the first job's first line on.
 
-    Attributes:
-        is_over: True if the job has ended without a follow-up, and all its lines have been yielded.
+    Once the job has ended without a follow-up, and all its lines have been yielded, ``is_over`` is True.
     """
 
     def __init__(self, chain: Chain, *, instance: str | None = None, send: bool = False) -> None:
-        """Begin before the first line.
-
-        Args:
-            chain: The jobs.
-            instance: The only instance to read; None is all.
-            send: Send a follow-up job if a look finds that one is due.
-
-        Raises:
-            InvalidRequest: The job has no such instance.
-        """
+        """Begin before the first line; ``send`` a follow-up job if a look finds that one is due."""
         if instance is not None:
             _check_instance(chain, instance)
         self.is_over = False
@@ -162,11 +147,8 @@ class JobStream:
     def new_lines(self, *, whole: bool = True) -> Iterator[LogLine]:
         """Look once, and yield the lines since the last look, job by job, ordered by time; take all of them.
 
-        Args:
-            whole: As for ``LogReader.new_lines``; a job that has ended is read whole.
-
-        Raises:
-            ServiceError: The service does not answer; the next look continues from there.
+        ``whole`` is as for ``LogReader.new_lines``; a job that has ended is read whole. After an error, the next look
+        continues from there.
         """
         if self.is_over:
             return
@@ -181,16 +163,7 @@ class JobStream:
         self.is_over = ended and all(log.is_over for log in self._logs)
 
     def follow(self, timeout: float | None = None) -> Iterator[LogLine]:
-        """Yield the lines as they come, until the job has ended; a short outage of the service is tolerated.
-
-        Args:
-            timeout: Seconds; None is without limit.
-
-        Raises:
-            InvalidRequest: ``timeout`` is not a number of seconds.
-            NotDone: The job has not ended within ``timeout``; a ``TimeoutError`` too.
-            ServiceError: The service refuses to answer, has been unreachable for minutes, or was shut down.
-        """
+        """Yield the lines as they come, until the job has ended; a short outage of the service is tolerated."""
         try:
             with self._chain.service.followed():
                 yield from self._follow(timeout)
@@ -228,7 +201,6 @@ class EventLog:
     """The progress and the metrics of a job so far; may be used from any thread."""
 
     def __init__(self, stream: JobStream) -> None:
-        """Read ``stream``, which has no other reader."""
         self._stream = stream
         # Two readers of one cursor would each get some of the lines.
         self._lock = threading.Lock()

@@ -26,7 +26,6 @@ from raysm.request import Local, Target
 from raysm.request.external import place_of
 
 ENDS: dict[Status, End] = {Status.COMPLETED: "FINISHED", Status.FAILED: "FAILED", Status.STOPPED: "KILLED"}
-"""MLflow's status of a run by the final status of its job."""
 
 LAST_S = 60.0
 """Seconds to write the last values: importing MLflow and creating its tables took 12 s on a busy machine."""
@@ -85,9 +84,7 @@ class Tracker:
 def tracker_of(chain: Chain, parameters: Mapping[str, Any] | None = None) -> Tracker | None:
     """Return the tracker of a job, started if this process has none; None if the job is not copied to this machine.
 
-    Args:
-        chain: The job.
-        parameters: The parameters of its workload; None reads them from its record.
+    If the ``parameters`` of the workload are None, its record has them.
     """
     uri = chain.tags.get(TRACKING_TAG)
     if uri is None:
@@ -109,16 +106,7 @@ def complete(chain: Chain, within_s: float = LAST_S) -> None:
 
 
 def absolute_place(tracking: str, *, on: Target) -> str:
-    """Return where metrics are copied to; a file gets an absolute path, as other programs run in other folders.
-
-    Args:
-        tracking: The user's value.
-        on: The target of the job.
-
-    Raises:
-        InvalidRequest: It is not a place for metrics, its folder does not exist, or the target does not have it.
-        MissingDependency: It is a file of this machine, and MLflow, which writes it, is not installed.
-    """
+    """Return where metrics are copied to; a file gets an absolute path, as other programs run in other folders."""
     place = place_of(tracking)
     if place.is_of_service and isinstance(on, Local):
         raise InvalidRequest(

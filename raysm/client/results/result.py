@@ -27,7 +27,6 @@ class ExistingResult:
     """A result in a folder of this machine."""
 
     job: str
-    """Name of its job."""
     names: frozenset[str]
     """Its files, relative to the folder; after an interruption also those of the result before it."""
 
@@ -41,7 +40,6 @@ def manifest_of(folder: Path) -> Manifest | None:
 
 
 def earlier_result(folder: Path) -> ExistingResult | None:
-    """Return the result in ``folder``; None if there is none."""
     # The mark first, because only it lists the files of an interrupted result.
     if (folder / MARK).is_file():
         job, *names = (folder / MARK).read_text(encoding="utf-8").splitlines() or [""]
@@ -53,18 +51,7 @@ def earlier_result(folder: Path) -> ExistingResult | None:
 
 
 def check_folder(folder: Path, job: str | None = None) -> ExistingResult | None:
-    """Refuse a folder for a result unless it is empty or contains a result of the same task.
-
-    Args:
-        folder: The folder, which need not exist.
-        job: The job whose result will be written there; None if unknown.
-
-    Returns:
-        The result that would be replaced; None if there is none.
-
-    Raises:
-        InvalidRequest: ``folder`` is a file, or contains the result of another task, or other files.
-    """
+    """Refuse a folder unless it is empty or has a result of the same task as ``job``; return that result."""
     if folder.exists() and not folder.is_dir():
         raise InvalidRequest(f"the output {folder} is a file; name a folder")
     if not folder.is_dir() or not any(folder.iterdir()):
@@ -177,11 +164,6 @@ class Result:
             yield self.table()
 
     def _one_table(self, parts: Sequence[Path]) -> Any:
-        """Read Parquet files as one ``pyarrow.Table``, in their order.
-
-        Raises:
-            MissingDependency: pyarrow is not installed.
-        """
         try:
             import pyarrow
             import pyarrow.parquet
@@ -219,18 +201,8 @@ def read_as(folder: Path, manifest: Manifest) -> Result:
 def fetch_result(outputs: str, storage: Storage, *, job: str, to: Path | None, cache: Path) -> Result | Path | None:
     """Fetch the result of a job to this machine, and return it.
 
-    Args:
-        outputs: Prefix of the job's outputs.
-        storage: Reads it.
-        job: The job's name.
-        to: Target folder; None leaves a local result where it is, and downloads one of AWS to ``cache``.
-        cache: A folder of this job alone.
-
-    Returns:
-        None if the job left nothing; the folder if it has no manifest of raysm's.
-
-    Raises:
-        InvalidRequest: ``to`` is a file, or contains something other than a result of the same task.
+    With ``to`` None, a local result stays where it is, and one of AWS is downloaded to ``cache``, a folder of this job
+    alone. None if the job left nothing; the folder if it has no manifest of raysm's.
     """
     folder = _fetch(outputs, storage, job=job, to=to, cache=cache)
     manifest = None if folder is None else manifest_of(folder)
@@ -268,13 +240,6 @@ def _has_size(path: Path, size: int) -> bool:
 
 
 def load_value(outputs: str, storage: Storage, *, job: str, python: str) -> Any:
-    """Return the value of a function.
-
-    Raises:
-        InvalidRequest: Another version of Python pickled it.
-        MissingDependency: It needs a module that is not installed here.
-        ServiceError: It does not exist, or cannot be unpickled here.
-    """
     check_python(python, f"the value of {job}")
     uri = f"{outputs}/model/{VALUE}"
     content = storage.read(uri)
@@ -291,7 +256,6 @@ def load_value(outputs: str, storage: Storage, *, job: str, python: str) -> Any:
 
 
 def ended_by_service(job: str, reason: str) -> JobFailed:
-    """Return the error of a job that the service ended at one of its limits."""
     return JobFailed(
         f"the job {job} was ended by the service: {reason}; give it more time (limits), or let follow-up jobs continue "
         "it (limits.max_restarts)",
@@ -304,14 +268,8 @@ def load_exception(outputs: str, storage: Storage, *, job: str, python: str | No
     """Return the exception of a job that failed.
 
     For a function this is the function's own exception, whose ``__cause__`` is a JobFailed with the remote traceback,
-    as in ``concurrent.futures``. For all other workloads, and if that exception cannot be read, it is the JobFailed.
-
-    Args:
-        outputs: Prefix of the job's outputs.
-        storage: Reads them.
-        job: The job's name.
-        python: The Python that pickled the function; None if the workload is not a function.
-        reason: The service's reason.
+    as in ``concurrent.futures``. For all other workloads (``python`` is None), and if that exception cannot be read, it
+    is the JobFailed.
     """
     failure = _failure(outputs, storage)
     remote = failure.remote_traceback if failure is not None else ""
@@ -340,7 +298,6 @@ def _failure(outputs: str, storage: Storage) -> Failure | None:
 
 
 def with_remedy(error: BaseException, remedy: str) -> BaseException:
-    """Return the exception of a job that failed, extended by a remedy."""
     if not isinstance(error, JobFailed):
         # A user's own exception cannot be created again with another text.
         error.add_note(remedy)

@@ -71,16 +71,12 @@ class SimilarityResult(Result):
 class StackedRows:
     """Memory-mapped arrays, one below the other; an index reads only the rows that it selects.
 
-    Attributes:
-        parts: The arrays, in order.
-        shape: Shape of all together.
-        dtype: Type of their elements.
+    ``parts`` are the arrays, ``shape`` and ``dtype`` are those of all together.
     """
 
     ndim = 2
 
     def __init__(self, parts: "Sequence[NDArray[Any]]") -> None:
-        """Stack ``parts[n, D]``; nothing is read or copied."""
         import numpy as np
 
         self.parts = tuple(parts)
@@ -90,7 +86,6 @@ class StackedRows:
 
     @classmethod
     def of_files(cls, paths: Sequence[Path]) -> "StackedRows":
-        """Map these ``.npy`` files."""
         import numpy as np
 
         return cls([np.load(path, mmap_mode="r") for path in paths])
@@ -99,11 +94,7 @@ class StackedRows:
         return self.shape[0]
 
     def __getitem__(self, key: Any) -> Any:
-        """Return rows as NumPy would: by a number, a slice, a mask or numbers; columns by one number or a slice.
-
-        Raises:
-            IndexError: There is no such row, or the columns are neither a number nor a slice.
-        """
+        """Return rows as NumPy would: by a number, a slice, a mask or numbers; columns by one number or a slice."""
         import numpy as np
 
         rows, columns = key if isinstance(key, tuple) and len(key) == 2 else (key, slice(None))
@@ -120,7 +111,6 @@ class StackedRows:
         return stacked
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> "NDArray[Any]":
-        """Return all rows in memory."""
         import numpy as np
 
         if copy is False:

@@ -30,7 +30,6 @@ class PickledCall:
         self._call = function, args, dict(kwargs)
 
     def workload(self) -> Workload:
-        """Return the workload of the request."""
         raise NotImplementedError
 
     def pickled(self) -> bytes:
@@ -38,9 +37,6 @@ class PickledCall:
 
         The user's own modules, which are beside the function's and not installed, are pickled by value, because the
         instances do not have them.
-
-        Raises:
-            InvalidRequest: The function or an argument cannot be pickled.
         """
         return pickled_call(*self._call)
 
@@ -49,7 +45,6 @@ class PickledCall:
         return late_source(self._call[0])
 
     def title(self) -> str:
-        """Return the default name of the job."""
         return getattr(self._call[0], "__name__", "function")
 
     def __repr__(self) -> str:
@@ -178,18 +173,9 @@ def pickled_call(
     what: str | None = None,
     into: Pickled | None = None,
 ) -> bytes:
-    """Return cloudpickle's bytes of a call; the user's own modules travel by value.
+    """Return cloudpickle's bytes of a call, which messages call ``what``; the user's own modules travel by value.
 
-    Args:
-        fn: The function.
-        args: Its positional arguments.
-        kwargs: Its named arguments.
-        what: Its name in messages; None is the function and its arguments.
-        into: Takes the pickle instead, without copies of large values; the result is empty then.
-
-    Raises:
-        InvalidRequest: The function or an argument cannot be pickled.
-        MissingDependency: cloudpickle is not installed.
+    ``into`` takes the pickle instead, without copies of large values; the result is empty then.
     """
     with pickling(fn) as pickled:
         try:
@@ -219,14 +205,8 @@ def pickling(
 ) -> Iterator[Callable[..., bytes]]:
     """Yield a function that pickles a value, or pickles it into a ``Pickled``.
 
-    While the block runs, the user's own modules beside ``fn``'s are pickled by value.
-
-    Args:
-        fn: The function.
-        on_object: Called with each object that is not plain data; it may raise.
-
-    Raises:
-        MissingDependency: cloudpickle is not installed.
+    While the block runs, the user's own modules beside ``fn``'s are pickled by value. ``on_object`` is called with each
+    object that is not plain data, and may raise.
     """
     try:
         import cloudpickle
@@ -246,11 +226,7 @@ def pickling(
 
 
 def pickled_value(value: object, what: str = "it") -> bytes:
-    """Return cloudpickle's bytes of a value, which messages call ``what``.
-
-    Raises:
-        InvalidRequest: It cannot be pickled; the message names the part that cannot.
-    """
+    """Return cloudpickle's bytes of a value, which messages call ``what``."""
     import cloudpickle
 
     try:

@@ -19,10 +19,8 @@ from raysm.request import Workload
 from raysm.request.workload import KINDS, check_kind, require_workload
 
 MAX_DEPTH = 12
-"""Levels of a value that are searched for the part that cannot be pickled."""
 
 MAX_PARTS = 2_000
-"""Maximum number of parts of one value that are searched, since each of them is pickled."""
 
 Culprit: TypeAlias = tuple[str, Any]
 """The path of a part of a call, ``args[0].lock``, and the part."""
@@ -36,34 +34,21 @@ class Package:
     title: str
     """Default name of the job."""
     source: Source | None
-    """The user's files."""
     pickled: bytes | None
-    """The pickle of the workload, if it has one."""
 
 
 @runtime_checkable
 class Wrapped(Protocol):
-    """A workload with code to pickle."""
+    """A workload with code to pickle, files that travel, and a default name of its job."""
 
-    def workload(self) -> Workload:
-        """Return the workload of the request."""
-
-    def pickled(self) -> bytes | None:
-        """Return the pickle that travels; None if there is none."""
-
-    def source(self) -> Source | None:
-        """Return the files that travel."""
-
-    def title(self) -> str:
-        """Return the default name of the job."""
+    def workload(self) -> Workload: ...
+    def pickled(self) -> bytes | None: ...
+    def source(self) -> Source | None: ...
+    def title(self) -> str: ...
 
 
 def package_of(workload: object) -> Package:
-    """Pickle a workload and find its files; a package is returned as it is, for many jobs with one pickle.
-
-    Raises:
-        InvalidRequest: It is not a workload, or its code cannot be pickled or is too large.
-    """
+    """Pickle a workload and find its files; a package is returned as it is, for many jobs with one pickle."""
     if isinstance(workload, Package):
         return workload
     if callable(getattr(workload, "submit", None)):
@@ -99,11 +84,7 @@ def _merge(source: Source | None, of_kind: Source | None) -> Source | None:
 
 
 def late_source(fn: Callable[..., Any]) -> Source | None:
-    """Return the modules in the function's folder that functions import when they run; None if there are none.
-
-    Raises:
-        InvalidRequest: They are too large to be code.
-    """
+    """Return the modules in the function's folder that functions import when they run; None if there are none."""
     home = _home(fn)
     if home is None:
         return None
@@ -119,9 +100,6 @@ def source_of_kind(kind: type[Workload]) -> Source | None:
 
     Returns None for raysm's own kinds, which travel with every payload, and for kinds of installed packages, which come
     with requirements or the image.
-
-    Raises:
-        InvalidRequest: They are too large to be code.
     """
     home = None if kind.kind in KINDS else _home(kind)
     if home is None:
@@ -241,15 +219,7 @@ def culprit_of_call(
     pickled: Callable[[Any], object],
     is_whole: Callable[[Any], bool] = lambda value: False,
 ) -> Culprit | None:
-    """Return the innermost part of a call that cannot be pickled; None if each part by itself can.
-
-    Args:
-        fn: The function.
-        args: Its positional arguments.
-        kwargs: Its named arguments.
-        pickled: Pickles one value, or raises.
-        is_whole: Returns True for a value that is named itself instead of its parts.
-    """
+    """Return the innermost part of a call that cannot be pickled; None if each part by itself can."""
     seen: set[int] = set()
 
     def first(parts: Iterable[Culprit], depth: int) -> Culprit | None:

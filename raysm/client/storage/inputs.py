@@ -20,18 +20,14 @@ from raysm.errors import InvalidInput, InvalidRequest, MissingDependency, Servic
 from raysm.request import Input, Target
 
 KEPT_S = 30 * 24 * 3600
-"""Seconds for which a file of data is kept after a job was last given it."""
+"""A file of data is kept for this long after a job was last given it."""
 
 CLASSES = (("numpy", "ndarray"), ("torch", "Tensor"), ("pandas", "DataFrame"), ("polars", "DataFrame"))
 """Packages and their classes that can be inputs; they are not imported here."""
 
 
 def objects_of(source: Input, storage: Storage) -> Iterator[Stored]:
-    """Yield the objects of an input while they are listed, in a stable order.
-
-    Raises:
-        InvalidInput: The manifest cannot be read, or lists objects that do not exist.
-    """
+    """Yield the objects of an input while they are listed, in a stable order."""
     if not source.manifest:
         yield from storage.walk(source.uri)
         return
@@ -48,11 +44,6 @@ def objects_of(source: Input, storage: Storage) -> Iterator[Stored]:
 
 
 def manifest_at(uri: str, storage: Storage) -> InputManifest:
-    """Return the manifest at a URI.
-
-    Raises:
-        InvalidInput: There is none.
-    """
     content = storage.read(uri)
     if content is None:
         raise InvalidInput(f"there is no manifest at {uri}; check the address")
@@ -75,7 +66,6 @@ def _listed(prefix: str, names: Sequence[str], storage: Storage) -> Iterator[Sto
 
 
 def is_data(item: object) -> bool:
-    """Return True if an input is an array, a tensor or a data frame."""
     return _package(item) is not None
 
 
@@ -89,20 +79,10 @@ def _package(item: object) -> str | None:
 
 
 def save(channel: str, item: Any, home: Path, id_columns: Sequence[str] = ()) -> Path:
-    """Save data as ``.npy`` or Parquet; equal content is the same file.
+    """Save data as ``.npy`` or Parquet in a file named ``channel``; equal content is the same file.
 
-    Args:
-        channel: Name of the input, and of the file.
-        item: A NumPy array, a torch tensor, or a pandas or polars data frame.
-        home: Root folder of this client's files.
-        id_columns: Columns that name the rows; they may be levels of a pandas index.
-
-    Returns:
-        The file.
-
-    Raises:
-        InvalidInput: Something would be lost: a pandas index with information, a mask, Python objects.
-        MissingDependency: pyarrow, which writes data frames, is not installed.
+    ``id_columns`` name the rows; they may be levels of a pandas index. Data that would lose something are refused: a
+    pandas index with information, a mask, Python objects.
     """
     inputs = home / "inputs"
     inputs.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -204,9 +184,7 @@ class Upload:
     """Local data that has to be in S3 before the job is sent."""
 
     channel: str
-    """Name of the input."""
     root: Path
-    """The file or folder."""
     files: Mapping[str, str]
     """SHA-256 of each file, by its name relative to the prefix."""
     prefix: str
@@ -220,19 +198,11 @@ class Upload:
         return sum(self.path(name).stat().st_size for name in self.files)
 
     def path(self, name: str) -> Path:
-        """Return the local file of ``name``."""
         return self.root if self.root.is_file() else self.root / name
 
 
 def locate(inputs: Mapping[str, Input], target: Target, places: Places) -> tuple[dict[str, Input], list[Upload]]:
-    """Give every input a URI that the service can read; nothing is sent yet.
-
-    Returns:
-        The inputs by URI, and the uploads that they need.
-
-    Raises:
-        InvalidRequest: Local data do not exist, a folder is empty, or a manifest would have to be uploaded.
-    """
+    """Give every input a URI that the service can read, and return the uploads that this needs; nothing is sent yet."""
     located: dict[str, Input] = {}
     uploads: list[Upload] = []
     for channel, source in inputs.items():
@@ -277,11 +247,7 @@ def _plan_upload(channel: str, root: Path, places: Places) -> Upload:
 
 
 def carry_out(upload: Upload, storage: Storage, kms_key: str | None = None) -> int:
-    """Bring the files of ``upload`` to their prefix.
-
-    Returns:
-        The number of files that were sent; the others were there, or were copied inside S3 from an earlier upload.
-    """
+    """Bring the files of ``upload`` to their prefix; return the number of those that were sent from here."""
     sizes = {item.name: item.size for item in storage.below(upload.prefix)}
     # The prefix is named by the content, so comparing sizes is enough.
     missing = [name for name in upload.files if sizes.get(name) != upload.path(name).stat().st_size]

@@ -27,19 +27,7 @@ _log = logging.getLogger("raysm")
 def upload_payload(
     contents: Contents, place: str, shared: str | None, storage: Storage, kms_key: str | None = None
 ) -> None:
-    """Upload the payload of one job to its own prefix ``place``.
-
-    Args:
-        contents: The payload.
-        place: The job's own prefix.
-        shared: Prefix of what it shares with other jobs, which is uploaded if it is missing; None shares nothing.
-        storage: Writes it.
-        kms_key: The key that encrypts it.
-
-    Raises:
-        InvalidRequest: A file of the user's has changed since its digest was computed.
-        ServiceError: It cannot be written.
-    """
+    """Upload a payload to the job's prefix ``place``; what it shares with other jobs, to ``shared`` if missing."""
     if shared is None:
         _upload(contents.write, place, storage, kms_key)
         return
@@ -75,13 +63,7 @@ def payload_uri(call: Mapping[str, Any]) -> str | None:
 
 
 def remove_payload(answer: Mapping[str, Any], first: str, service: Service) -> None:
-    """Delete the payload of a chain of jobs that is over.
-
-    Args:
-        answer: Describe's answer about the last job.
-        first: Name of the first job, whose payload its follow-ups use.
-        service: The service of the jobs.
-    """
+    """Delete the payload of a chain of jobs that is over, whose first job is named ``first``."""
     uri = payload_uri(answer) or ""
     match = OWN.fullmatch(uri)
     if match is None or match[1] != first:

@@ -23,14 +23,12 @@ class Places:
     """The prefixes of one target, without a slash at their ends."""
 
     bucket: str
-    """Name of the bucket."""
     root: str
     """``s3://BUCKET/raysm``."""
     data: str
     """The same, or ``file:///…`` on this machine."""
 
     def payload(self, project: str, job: str) -> str:
-        """Return the prefix of a job's payload."""
         # All payloads have one prefix for lifecycle rules: tagging objects takes a right that roles lack.
         return f"{self.root}/payloads/{project}/{job}"
 
@@ -56,7 +54,6 @@ class Places:
         return f"{self.data}/{project}/{task}/jobs"
 
     def inputs(self) -> str:
-        """Return the prefix of uploaded data, of all projects."""
         return f"{self.root}/inputs"
 
 

@@ -42,7 +42,6 @@ class Stored:
     """Relative to the prefix, with ``/``; the last part of the prefix if that is the object itself."""
     uri: str
     size: int
-    """In bytes."""
     version: str
     """Changes with the content: an ETag, or a time of modification."""
     modified_s: float
@@ -79,7 +78,6 @@ class Storage:
         return None if found is None else found[0]
 
     def write(self, uri: str, content: bytes, kms_key: str | None = None) -> None:
-        """Write the whole content or nothing."""
         if not uri.startswith("s3://"):
             put(file_path(uri), content)
             return
@@ -108,12 +106,7 @@ class Storage:
         return [item for item in self.below(uri.rstrip("/") + "/") if not item.name.endswith(PARTIAL)]
 
     def walk(self, uri: str, *, first: str | None = None) -> Iterator[Stored]:
-        """Yield the items of ``below`` page by page, in a stable order.
-
-        Args:
-            uri: The prefix.
-            first: In S3, an object at or shortly before which the list may begin.
-        """
+        """Yield the items of ``below`` page by page, in a stable order."""
         if not uri.startswith("s3://"):
             yield from _files(file_path(uri))
             return
@@ -140,7 +133,6 @@ class Storage:
                 raise
 
     def upload(self, path: Path, uri: str, kms_key: str | None = None) -> None:
-        """Upload one file, all of it or nothing."""
         bucket, key = split(uri)
         if path.stat().st_size <= SMALL:
             self.write(uri, path.read_bytes(), kms_key)
@@ -149,7 +141,6 @@ class Storage:
             self._service.client("s3").upload_file(str(path), bucket, key, ExtraArgs=_encryption(kms_key))
 
     def copy(self, source: str, target: str, kms_key: str | None = None) -> None:
-        """Copy one object inside S3."""
         from_bucket, from_key = split(source)
         bucket, key = split(target)
         # Not copy_object, which refuses more than 5 GB: boto3's copy works in parts.
@@ -177,11 +168,9 @@ class Storage:
         return path
 
     def remove(self, prefix: str) -> None:
-        """Delete every object below ``prefix``."""
         in_parallel(lambda item: self.remove_object(item.uri), self.below(prefix.rstrip("/") + "/"))
 
     def remove_object(self, uri: str) -> None:
-        """Delete one object, if it exists."""
         bucket, key = split(uri)
         self._service.call("s3", "delete_object", Bucket=bucket, Key=key)
 
@@ -199,11 +188,7 @@ class Storage:
         return str(region or self._service.region)
 
     def ensure_bucket(self, bucket: Bucket, region: str) -> None:
-        """Create the bucket if it does not exist; one that the user named has to exist.
-
-        Raises:
-            ServiceError: It belongs to another account, does not exist, or may not be created.
-        """
+        """Create the bucket if it does not exist; one that the user named has to exist."""
         # A default name can be guessed: nothing is put into a bucket of that name in another account.
         expected = {"ExpectedBucketOwner": bucket.owner} if bucket.owner else {}
         try:
@@ -242,11 +227,7 @@ def in_parallel(function: Callable[[S], T], items: Iterable[S]) -> list[T]:
 
 
 def split(uri: str) -> tuple[str, str]:
-    """Return bucket and key of ``s3://bucket/key``.
-
-    Raises:
-        InvalidRequest: It is not such a URI.
-    """
+    """Return bucket and key of ``s3://bucket/key``."""
     bucket, _, key = uri.removeprefix("s3://").partition("/")
     if not uri.startswith("s3://") or not bucket:
         raise InvalidRequest(f"{uri!r} is not s3://bucket/key")
@@ -291,11 +272,7 @@ def _get_object(service: Service, uri: str) -> tuple[bytes, Mapping[str, Any]] |
 
 
 def read_versioned(service: Service, uri: str) -> Versioned | None:
-    """Return an object with its version; None if it does not exist.
-
-    Raises:
-        ServiceError: It cannot be read.
-    """
+    """Return an object with its version; None if it does not exist."""
     found = _get_object(service, uri)
     if found is None:
         return None
@@ -310,18 +287,9 @@ def read_versioned(service: Service, uri: str) -> Versioned | None:
 
 
 def write_versioned(service: Service, uri: str, content: bytes, version: str | None, kms_key: str | None = None) -> str:
-    """Write an object unless it has changed since it was read; return its new version.
+    """Write an object unless it has changed since it was read as ``version`` (None: no object); return its new version.
 
-    Args:
-        service: The service whose S3 it is.
-        uri: ``s3://bucket/key``.
-        content: The whole content.
-        version: The version that was read; None if there was no object.
-        kms_key: The key that encrypts it.
-
-    Raises:
-        Outdated: It has changed, or an earlier call of this writer, whose answer was lost, has written it.
-        ServiceError: It cannot be written.
+    Raises Outdated if it has changed, or an earlier call of this writer, whose answer was lost, has written it.
     """
     bucket, key = split(uri)
     options = {"IfNoneMatch": "*"} if version is None else {"IfMatch": version}

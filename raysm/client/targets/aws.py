@@ -42,11 +42,9 @@ class AWSConnection(Connection):
 
     @property
     def home(self) -> Path:
-        """The folder to which results are downloaded."""
         return home(None)
 
     def region(self, clients: Clients) -> str:
-        """Return the region of the target, else of the AWS configuration, which a client has read."""
         region = self._target.region or clients("sagemaker").meta.region_name
         if not region:
             raise ServiceError("no AWS region is set", remedy=SET_REGION)
@@ -59,19 +57,13 @@ class AWSConnection(Connection):
         return Bucket(name=f"sagemaker-{region()}-{account()}", owner=account())
 
     def data_root(self, bucket_root: str) -> str:
-        """Return the same prefix: everything is in S3."""
         return bucket_root
 
     def resolve(self, request: JobRequest, region: Callable[[], str]) -> tuple[Target, str]:
-        """Return the target with an image: AWS's own for the region and the instances if the user named none.
-
-        Raises:
-            InvalidRequest: No image fits, or its Python cannot read what the job pickles.
-        """
+        """Return the target with an image: AWS's own for the region and the instances if the user named none."""
         return with_image(self._target, request, region)
 
     def make_client(self, name: str) -> Any:
-        """Return a client with the credentials of the AWS configuration."""
         import boto3
 
         # One session for all clients: each further one reads configuration and credentials again.

@@ -28,7 +28,6 @@ MAX_LOG_PAUSE_S = 20.0
 """Longest pause between two looks at the log of a job with many instances."""
 
 Clients: TypeAlias = Callable[[str], Any]
-"""Returns the boto3 client of a service by its name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,11 +35,8 @@ class Polling:
     """How often a job is polled: less and less often, up to a limit."""
 
     first_s: float
-    """First pause, in seconds."""
     most_s: float
-    """Longest pause, in seconds."""
     growth: float = 1.5
-    """Factor from one pause to the next."""
     patience_s: float = 300.0
     """Seconds for which the service may be unreachable before waiting for a job fails."""
     late_s: float = 0.0
@@ -54,7 +50,6 @@ class Polling:
         return max(pause_s, min(streams * self.stream_s, MAX_LOG_PAUSE_S))
 
     def pauses(self) -> Iterator[float]:
-        """Yield the pauses, in seconds, without end."""
         pause = self.first_s
         while True:
             yield pause
@@ -75,10 +70,8 @@ class Bucket:
 class Connection(abc.ABC):
     """One target as the client uses it.
 
-    Attributes:
-        polling: How often jobs are polled.
-        repeats: False makes botocore send each call of SageMaker once: a grid has its own retries.
-        profile: Profile of the AWS configuration; empty is the default.
+    Without ``repeats`` botocore sends each call of SageMaker once: a grid has its own retries. ``profile`` is the
+    profile of the AWS configuration; empty is the default.
     """
 
     polling: Polling
@@ -106,13 +99,7 @@ class Connection(abc.ABC):
         return False
 
     @abc.abstractmethod
-    def region(self, clients: Clients) -> str:
-        """Return the region.
-
-        Raises:
-            ServiceError: None is set.
-        """
-
+    def region(self, clients: Clients) -> str: ...
     @abc.abstractmethod
     def bucket(self, region: Callable[[], str], account: Callable[[], str]) -> Bucket:
         """Return the bucket; region and account are asked for only if its name contains them."""
@@ -123,22 +110,12 @@ class Connection(abc.ABC):
 
     @abc.abstractmethod
     def resolve(self, request: JobRequest, region: Callable[[], str]) -> tuple[Target, str]:
-        """Return the target with everything decided that depends on the job, and the image that was chosen, if any.
-
-        Raises:
-            InvalidRequest: The job cannot run there.
-        """
+        """Return the target with everything decided that depends on the job, and the image that was chosen, if any."""
 
     @abc.abstractmethod
-    def make_client(self, name: str) -> Any:
-        """Return a boto3 client of the service ``name``."""
-
+    def make_client(self, name: str) -> Any: ...
     def reconnect(self, error: Exception, *, is_followed: bool = False) -> bool:
-        """Return True if the call that raised ``error`` should be sent once more, by a new client.
-
-        Raises:
-            ServiceError: The service was shut down while a job was followed (``is_followed``).
-        """
+        """Return True if the call that raised ``error`` should be sent once more, by a new client."""
         return False
 
     def wait_for_end(self, job: str, pause_s: float, most_s: float) -> None:
@@ -155,11 +132,7 @@ class Connection(abc.ABC):
 
 
 def connection_to(target: Any) -> Connection:
-    """Return the connection to a target, without any call yet.
-
-    Raises:
-        InvalidRequest: ``target`` is not a target.
-    """
+    """Return the connection to a target, without any call yet."""
     # The class itself has a kind too, but no fields.
     path = None if isinstance(target, type) else CONNECTIONS.get(str(getattr(target, "kind", "")))
     if path is None:

@@ -19,7 +19,7 @@ from raysm.contract.home import ServerRecord, lock_file, log_file
 from raysm.errors import InvalidRequest, MissingDependency, ServiceError
 
 START_S = 60.0
-"""Seconds within which a started server has to answer: a loaded machine imports slowly."""
+"""A started server has to answer within this time: a loaded machine imports slowly."""
 
 MAX_BYTES = 1 << 20
 """Limit of an answer: another program may listen on the port."""
@@ -43,12 +43,7 @@ def _forget_servers() -> None:
 
 
 def ensure(home: Path, *, command: tuple[str, ...] = (sys.executable, "-m", "raysm.local.server")) -> str:
-    """Return the URL of the server of ``home``; start it with ``command`` and ``--home`` if none answers.
-
-    Raises:
-        MissingDependency: A package of the server is not installed.
-        ServiceError: The server does not come up, or has another version.
-    """
+    """Return the URL of the server of ``home``; start it with ``command`` and ``--home`` if none answers."""
     server = answering(home)
     if server is None:
         missing = [name for name in NEEDS if importlib.util.find_spec(name) is None]

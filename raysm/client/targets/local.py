@@ -26,7 +26,6 @@ EXTRAS = {
 """The extra of raysm that installs each package that workloads need and the extra ``local`` lacks."""
 
 LONG_POLL_S = 20
-"""Longest time for which the server is asked to hold its answer."""
 
 
 class LocalConnection(Connection):
@@ -42,11 +41,9 @@ class LocalConnection(Connection):
 
     @property
     def home(self) -> Path:
-        """The server's root folder."""
         return self._home
 
     def region(self, clients: Clients) -> str:
-        """Return the region that a job is sent to."""
         return self._region
 
     def bucket(self, region: Callable[[], str], account: Callable[[], str]) -> Bucket:
@@ -73,15 +70,10 @@ class LocalConnection(Connection):
 
     @property
     def lists_prices(self) -> bool:
-        """True with a scenario."""
         return self.lists_quotas
 
     def resolve(self, request: JobRequest, region: Callable[[], str]) -> tuple[Target, str]:
-        """Return the target as it is.
-
-        Raises:
-            MissingDependency: This Python lacks a package of the workload, and the instances use this Python.
-        """
+        """Return the target as it is, unless this Python lacks a package of the workload: instances use this Python."""
         if self._target.instance_kind != "docker":
             required = {name_of(line) for line in request.requirements}
             for package in request.packages:
@@ -96,7 +88,6 @@ class LocalConnection(Connection):
         return self._target, ""
 
     def make_client(self, name: str) -> Any:
-        """Return a client of the server, which is started if none answers."""
         import boto3
         import botocore.session
 
@@ -120,11 +111,7 @@ class LocalConnection(Connection):
         return self._session.client(name, endpoint_url=self._url, config=config)
 
     def reconnect(self, error: Exception, *, is_followed: bool = False) -> bool:
-        """Return True if the server is gone: it ends when it has been idle, and is then started again.
-
-        Raises:
-            ServiceError: The server was shut down while a job was followed.
-        """
+        """Return True if the server is gone: it ends when it has been idle, and is then started again."""
         from botocore.exceptions import EndpointConnectionError
 
         if not isinstance(error, EndpointConnectionError):
@@ -140,12 +127,10 @@ class LocalConnection(Connection):
         return True
 
     def wait_for_end(self, job: str, pause_s: float, most_s: float) -> None:
-        """Wait until the server says that a job has ended; polling it twice a second took 1 % of a core."""
         if self._ask(f"/raysm/jobs/{self._region}/{job}/end", most_s).get("ended") is None:
             time.sleep(min(pause_s, most_s))
 
     def wait_for_change(self, job: str, seen: int, pause_s: float, most_s: float) -> int:
-        """Wait until the server says that a job has a new line or status, so that its lines are seen at once."""
         began_s = time.monotonic()
         changes = self._ask(f"/raysm/jobs/{self._region}/{job}/change/{seen}", most_s).get("changes")
         # A look takes several calls: a job that writes all the time is not looked at all the time.
