@@ -1,7 +1,6 @@
 """Options in files: ``raysm.toml`` of a project with its profiles, and whole requests.
 
-The file is given, or found in the working folder or above it. Errors name the line of a value. Passwords, tokens and
-keys do not belong in these files: they are beside the source, and all who may describe a job can read them.
+The file is given, or found in the working folder or above it. Passwords, tokens and keys do not belong in these files: they are beside the source, and all who may describe a job can read them.
 """
 
 import json
@@ -43,19 +42,15 @@ class Project:
 
     @classmethod
     def read(cls, path: Path) -> "Project":
-        file = _File.read(path)
-        profiles = file.data.get(PROFILES, {})
-        for name, tables in profiles.items() if isinstance(profiles, dict) else [(PROFILES, None)]:
-            if not isinstance(tables, dict):
-                raise InvalidRequest(f"{file.origin((PROFILES, name))}: write a profile as [{PROFILES}.NAME.cluster]")
-        if "workload" in file.data:
-            raise InvalidRequest(
-                f"{file.origin(('workload',))}: a project file has no workload; put it into a file for --request"
-            )
-        base = {name: item for name, item in file.data.items() if name != PROFILES}
-        layers: dict[str | None, Layer] = {None: file.layer(base, (), workload=False)}
+        data, shown = _parse(path), _shown(path)
+        profiles = data.pop(PROFILES, {})
+        if not isinstance(profiles, dict) or not all(isinstance(tables, dict) for tables in profiles.values()):
+            raise InvalidRequest(f"{shown}: write a profile as [{PROFILES}.NAME.cluster]")
+        if "workload" in data:
+            raise InvalidRequest(f"{shown}: a project file has no workload; put it into a file for --request")
+        layers: dict[str | None, Layer] = {None: _layer(path, data, shown, workload=False)}
         for name, tables in profiles.items():
-            layers[name] = file.layer(tables, (PROFILES, name), workload=False)
+            layers[name] = _layer(path, tables, f"{shown} [{PROFILES}.{name}]", workload=False)
         return cls(path=path, layers=layers)
 
     def chosen(self, profile: str | None = None) -> list[Layer]:
@@ -70,8 +65,7 @@ class Project:
 
 def read_request(path: Path) -> Layer:
     """Read a whole request, as ``raysm run … --dry-run --json`` prints one."""
-    file = _File.read(path)
-    return file.layer(file.data, (), workload=True)
+    return _layer(path, _parse(path), _shown(path), workload=True)
 
 
 def load_options(path: str | Path | None = None, *, profile: str | None = None) -> SubmitKeywords:
@@ -120,71 +114,27 @@ def _joined(item: Any, base: Path) -> Any:
     return str(base / Path(item).expanduser()) if isinstance(item, str) else item
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _File:
-    path: Path
-    text: str
-    data: dict[str, Any]
-
-    @classmethod
-    def read(cls, path: Path) -> "_File":
-        parse, language = (json.loads, "JSON") if path.suffix == ".json" else (tomllib.loads, "TOML")
-        try:
-            text = path.read_text(encoding="utf-8-sig")
-            data = parse(text)
-        except OSError as error:
-            raise InvalidRequest(f"{_shown(path)} cannot be read: {error.strerror}") from error
-        except (ValueError, RecursionError) as error:  # its message has the position
-            raise InvalidRequest(f"{_shown(path)} is not {language} that can be read: {error}") from error
-        if not isinstance(data, dict):
-            raise InvalidRequest(f"{_shown(path)} holds no options: expected tables, got {data!r:.80}")
-        return cls(path=path, text=text, data=data)
-
-    def layer(self, data: Mapping[str, Any], at: Key, *, workload: bool) -> Layer:
-        """Return the options of one part of the file, which begins at ``at``, with or without a workload."""
-
-        def origin(key: Key) -> str:
-            return self.origin((*at, *key))
-
-        hints = schema(workload=workload)
-        # Checked first, because messages show values as they are in the file.
-        tables = nested(check_values(data, hints, origin))
-        located = absolute(tables, self.path.absolute().parent)
-        return Layer(values=check_values(located, hints, origin), origin=origin)
-
-    def origin(self, key: Key) -> str:
-        """Return file and line of a value; the file alone for JSON, which programs write."""
-        line = None if self.path.suffix == ".json" else _line_of(self.text, key)
-        return _shown(self.path) if line is None else f"{_shown(self.path)}:{line}"
+def _parse(path: Path) -> dict[str, Any]:
+    parse, language = (json.loads, "JSON") if path.suffix == ".json" else (tomllib.loads, "TOML")
+    try:
+        data = parse(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise InvalidRequest(f"{_shown(path)} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:  # its message has the position
+        raise InvalidRequest(f"{_shown(path)} is not {language} that can be read: {error}") from error
+    if not isinstance(data, dict):
+        raise InvalidRequest(f"{_shown(path)} holds no options: expected tables, got {data!r:.80}")
+    return data
 
 
-def _line_of(text: str, key: Key) -> int | None:
-    """Return the number of the line on which the value at ``key`` begins.
+def _layer(path: Path, data: Mapping[str, Any], source: str, *, workload: bool) -> Layer:
+    def origin(key: Key) -> str:
+        return source
 
-    tomllib has no line numbers, so this parses the first n lines for each n: a statement begins after the last n whose
-    lines parse without it. A scanner would have to know strings, arrays and inline tables.
-    """
-    lines = text.splitlines(keepends=True)
-    begin = 0
-    for end in range(1, len(lines) + 1):
-        try:
-            data = tomllib.loads("".join(lines[:end]))
-        except tomllib.TOMLDecodeError:
-            continue
-        if _holds(data, key):
-            return begin + 1
-        begin = end
-    return None
-
-
-def _holds(data: Any, key: Key) -> bool:
-    for name in key:
-        if not isinstance(data, dict):
-            return True  # train = "s3://…" stands for a table
-        if name not in data:
-            return False
-        data = data[name]
-    return True
+    hints = schema(workload=workload)
+    # Checked first, because messages show values as they are in the file.
+    located = absolute(nested(check_values(data, hints, origin)), path.absolute().parent)
+    return Layer(values=check_values(located, hints, origin), origin=origin)
 
 
 def _shown(path: Path) -> str:

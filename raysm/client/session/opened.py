@@ -236,12 +236,11 @@ class Opened:
         of_caller, of_session = self._here.ray, self._there.ray
         if of_caller in ("", of_session):
             return
-        culprit = culprit_among(fn, args, kwargs)
-        if culprit is not None:
-            path, value = culprit
-            path = first + path.removeprefix("args[0]") if path.startswith("args[0]") else path
+        path = culprit_among(fn, args, kwargs)
+        if path is not None:
+            path = first if path == "args[0]" else path
             raise InvalidRequest(
-                f"{path} is a {type(value).__name__} of Ray {of_caller}, and the session {self.line.session} runs Ray "
+                f"{path} holds an object of Ray {of_caller}, and the session {self.line.session} runs Ray "
                 f"{of_session}, which may read it wrongly; make it inside of the function, or install ray=={of_session}"
             )
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from raysm.client.source.function import pickling
-from raysm.client.source.package import Culprit, culprit_of_call
+from raysm.client.source.package import unpicklable_part
 from raysm.errors import CallFailed
 
 __all__ = ["RaysObject", "culprit_among", "reader"]
@@ -23,19 +23,16 @@ class RaysObject(Exception):
     """A value contains an object of Ray."""
 
 
-def culprit_among(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Culprit | None:
-    """Return the first object of Ray in a call with its path, or None."""
+def culprit_among(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
+    """Return the name of the argument or variable of a call that holds an object of Ray, or None."""
     with pickling(fn, _refuse) as pickled:
-
-        def look(value: Any) -> None:
-            try:
-                pickled(value)
-            except RaysObject:
-                raise
-            except Exception:  # a value that cannot be pickled is reported later, when the call is pickled
-                return
-
-        return culprit_of_call(fn, args, kwargs, look, _is_of_ray)
+        try:
+            pickled((fn, args, kwargs))
+        except RaysObject:
+            return unpicklable_part(fn, args, kwargs, pickled) or "the function"
+        except Exception:  # a value that cannot be pickled is reported later, when the call is pickled
+            return None
+    return None
 
 
 def _refuse(item: Any) -> None:
@@ -69,10 +66,6 @@ def reader(of_caller: str, of_session: str) -> Callable[..., Any]:
             return super().find_class(module, name)
 
     return lambda pickled, buffers=None: Unpickler(io.BytesIO(pickled), buffers=buffers).load()
-
-
-def _is_of_ray(value: Any) -> bool:
-    return _is_rays(type(value).__module__) or _is_rays(str(getattr(value, "__module__", "")))
 
 
 def _is_rays(module: str) -> bool:

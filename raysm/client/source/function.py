@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, ModuleType
 from typing import Any
 
-from raysm.client.source.package import culprit_of_call, late_source, own_modules
+from raysm.client.source.package import late_source, own_modules, unpicklable_part
 from raysm.client.units import PYTHON_VERSION
 from raysm.contract.parcels import Pickled, Piece
 from raysm.contract.source import Source
@@ -181,8 +181,8 @@ def pickled_call(
         try:
             return pickled((fn, args, kwargs)) if into is None else pickled((fn, args, kwargs), into)
         except Exception as error:  # pickling runs the arguments' own code
-            culprit = culprit_of_call(fn, args, kwargs, pickled)
-            where = "" if culprit is None else f"{culprit[0]} is a {type(culprit[1]).__name__}: "
+            part = unpicklable_part(fn, args, kwargs, pickled)
+            where = "" if part is None else f"{part}: "
             named = what or f"{name_of(fn)} or one of its arguments"
             raise InvalidRequest(
                 f"{named} cannot be pickled: {where}{type(error).__name__}: {error}; "
@@ -232,10 +232,8 @@ def pickled_value(value: object, what: str = "it") -> bytes:
     try:
         return _pickled(value, cloudpickle)
     except Exception as error:  # pickling runs the value's own code
-        culprit = culprit_of_call(pickled_value, (value,), {}, lambda part: _pickled(part, cloudpickle))
-        part, kind = ("", type(value)) if culprit is None else (culprit[0], type(culprit[1]))
-        where = f"{what}{part.removeprefix('args[0]')}, a {kind.__name__},"
-        raise InvalidRequest(f"{where} cannot be pickled: {type(error).__name__}: {error}") from error
+        kind = type(value).__name__
+        raise InvalidRequest(f"{what}, a {kind}, cannot be pickled: {type(error).__name__}: {error}") from error
 
 
 def _pickled(

@@ -7,24 +7,16 @@ import inspect
 import site
 import sys
 import sysconfig
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from raysm.contract.source import Source, imports_its_package_late, late_modules, source_of, source_of_modules
 from raysm.errors import InvalidRequest
 from raysm.request import Workload
 from raysm.request.workload import KINDS, check_kind, require_workload
-
-MAX_DEPTH = 12
-
-MAX_PARTS = 2_000
-
-Culprit: TypeAlias = tuple[str, Any]
-"""The path of a part of a call, ``args[0].lock``, and the part."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Package:
@@ -212,48 +204,19 @@ def _is_installed(folder: Path) -> bool:
     return in_site or folder in _installed()
 
 
-def culprit_of_call(
-    fn: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    pickled: Callable[[Any], object],
-    is_whole: Callable[[Any], bool] = lambda value: False,
-) -> Culprit | None:
-    """Return the innermost part of a call that cannot be pickled; None if each part by itself can."""
-    seen: set[int] = set()
-
-    def first(parts: Iterable[Culprit], depth: int) -> Culprit | None:
-        for number, (path, value) in enumerate(parts):
-            if number >= MAX_PARTS:
-                return None
-            if id(value) in seen:  # a value may contain itself
-                continue
-            try:
-                pickled(value)
-            except Exception:  # pickling runs the value's own code
-                seen.add(id(value))
-                inner = () if is_whole(value) or depth == MAX_DEPTH else _parts_of(path, value)
-                return first(inner, depth + 1) or (path, value)
-        return None
-
+def unpicklable_part(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], pickle: Callable[[Any], object]
+) -> str | None:
+    """Return the name of the argument, or of the function's variable, that ``pickle`` refuses; None if it takes each."""
     named = [(f"args[{number}]", value) for number, value in enumerate(args)]
-    return first([*named, *kwargs.items(), (getattr(fn, "__name__", "the function"), fn)], 0)
-
-
-def _parts_of(path: str, value: Any) -> Iterator[Culprit]:
-    if isinstance(value, Mapping):
-        yield from ((f"{path}[{key!r}]", item) for key, item in value.items())
-    elif isinstance(value, (list, tuple, set, frozenset)):
-        yield from ((f"{path}[{number}]", item) for number, item in enumerate(value))
-    elif inspect.ismethod(value):
-        yield f"{path}.__self__", value.__self__
-    elif inspect.isfunction(value):
-        variables = inspect.getclosurevars(value)
-        for name, item in {**variables.nonlocals, **variables.globals}.items():
-            yield f"{name} (used by {path})", item
-        for name, item in (value.__kwdefaults__ or {}).items():
-            yield f"{name} (a default of {path})", item
-        for number, item in enumerate(value.__defaults__ or ()):
-            yield f"default {number} of {path}", item
-    else:
-        yield from ((f"{path}.{name}", item) for name, item in getattr(value, "__dict__", {}).items())
+    parts = [*named, *kwargs.items()]
+    if inspect.isfunction(fn):
+        variables = inspect.getclosurevars(fn)
+        used = {**variables.nonlocals, **variables.globals}
+        parts += [(f"{name} (used by {fn.__name__})", value) for name, value in used.items()]
+    for name, value in parts:
+        try:
+            pickle(value)
+        except Exception:  # pickling runs the value's own code
+            return name
+    return None
