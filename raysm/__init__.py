@@ -14,17 +14,16 @@ if TYPE_CHECKING:
     from raysm import training as training
     from raysm.client.experiments.experiment import Experiment
     from raysm.client.job.handle import Job, attach
-    from raysm.client.project import load_options
     from raysm.client.results.batch import Batch, BatchResult
     from raysm.client.results.result import Result
     from raysm.client.results.similarity import SimilarityResult
     from raysm.client.session.futures import as_completed, gather, progress
     from raysm.client.session.handle import Session
+    from raysm.client.settings import load_options
     from raysm.client.source.function import DataParallel, Function
     from raysm.client.source.remote import remote
     from raysm.client.submit import submit
-    from raysm.client.sweep import Sweep
-    from raysm.client.sweep_result import SweepResult
+    from raysm.client.sweep import Sweep, SweepResult
     from raysm.client.tuning import Tuning, attach_tuning, tune
     from raysm.errors import JobFailed, JobStopped, RaysmError
     from raysm.grid.batch_job.controller_job import ControllerJob
@@ -140,16 +139,15 @@ _HOMES = {
     "raysm.client.experiments.experiment": ("Experiment",),
     "raysm.client.source.function": ("DataParallel", "Function"),
     "raysm.client.job.handle": ("Job", "attach"),
-    "raysm.client.project": ("load_options",),
+    "raysm.client.settings": ("load_options",),
     "raysm.client.tunnel.dashboard": _RAY_ADDRESS,
     "raysm.client.results.result": ("Result",),
     "raysm.client.source.remote": ("remote",),
     "raysm.client.session.futures": ("as_completed", "gather", "progress"),
     "raysm.client.session.handle": ("Session",),
     "raysm.client.submit": ("submit",),
-    "raysm.client.sweep": ("Sweep",),
     "raysm.client.results.similarity": ("SimilarityResult",),
-    "raysm.client.sweep_result": ("SweepResult",),
+    "raysm.client.sweep": ("Sweep", "SweepResult"),
     "raysm.client.tuning": ("Tuning", "attach_tuning", "tune"),
     "raysm.errors": ("JobFailed", "JobStopped", "RaysmError"),
     "raysm.grid.batch_job.controller_job": ("ControllerJob",),

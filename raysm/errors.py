@@ -34,34 +34,6 @@ import concurrent.futures
 import shlex
 from typing import ClassVar
 
-__all__ = [
-    "BlockFailed",
-    "CallCancelled",
-    "CallFailed",
-    "ClusterError",
-    "ClusterNotFormed",
-    "CredentialsExpired",
-    "ForeignListener",
-    "InstanceLost",
-    "InvalidConfig",
-    "InvalidInput",
-    "InvalidPayload",
-    "InvalidRequest",
-    "JobFailed",
-    "JobNotFound",
-    "JobStopped",
-    "MissingDependency",
-    "NoRoom",
-    "NotDone",
-    "RayFailed",
-    "RaysmError",
-    "ServiceError",
-    "SessionEnded",
-    "TrialFailed",
-    "WorkerFailed",
-    "option",
-]
-
 
 def option(name: str, value: str | None = None) -> str:
     """Return how an option is given, for messages: they are read at the command line, in a notebook and in a log."""

@@ -20,9 +20,20 @@ from rich.text import Text
 from raysm.cli.arguments import Arguments
 from raysm.cli.options import CHANGE, TARGETS_OWN, WORKLOADS, Flag
 from raysm.client.options import default_of
-from raysm.client.project import Project, find_project_file, read_request
 from raysm.client.service import Service, connect
-from raysm.client.settings import TARGETS, Key, Layer, Settings, check_values, hint_of, nested, schema
+from raysm.client.settings import (
+    TARGETS,
+    Key,
+    Layer,
+    Project,
+    Settings,
+    check_values,
+    find_project_file,
+    hint_of,
+    nested,
+    read_request,
+    schema,
+)
 from raysm.errors import InvalidRequest
 from raysm.request import Ports
 from raysm.request.codec import hints_of, to_json

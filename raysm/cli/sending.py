@@ -23,12 +23,10 @@ from raysm.client.costs.bill import most_expensive
 from raysm.client.job.handle import Job, attach
 from raysm.client.logs.pending import Silence, reasons_told
 from raysm.client.options import default_of
-from raysm.client.prepared import Prepared
-from raysm.client.project import absolute
 from raysm.client.results.result import check_folder
-from raysm.client.settings import Settings
-from raysm.client.submit import prepare
-from raysm.client.sweep_result import SweepResult
+from raysm.client.settings import Settings, absolute
+from raysm.client.submit import Prepared, prepare
+from raysm.client.sweep import SweepResult
 from raysm.client.targets.endpoint import answering
 from raysm.contract.names import WORKLOAD_TAG
 from raysm.contract.packages import without_credentials

@@ -14,7 +14,7 @@ from raysm.cli.report import brought, print_result
 from raysm.cli.sending import as_request, check_output, check_timeout, facts, prepared
 from raysm.client.results.result import check_folder
 from raysm.client.settings import Settings
-from raysm.client.sweep_result import TrialTable
+from raysm.client.sweep import TrialTable
 from raysm.client.tuning import Tuning, TuningOptions, prepare_tuning
 from raysm.contract.events import Trial
 from raysm.contract.names import WORKLOAD_TAG

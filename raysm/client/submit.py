@@ -1,33 +1,292 @@
-"""From a workload and options to a job that is ready to be sent: request, plan and checks, in this order.
+"""From a workload and options to a job: request, plan and checks; then uploads, payload, call and record.
 
-``prepare`` sends nothing: its plan is exactly the call that ``Prepared.send`` makes.
+``prepare`` sends nothing: its plan is exactly the call that ``Prepared.send`` makes. If a step of sending fails, the
+payload is deleted, because it contains the token: either the service has the job and the caller its handle, or nothing
+is left of it.
 """
 
+import contextlib
+import functools
+import logging
+import math
 import re
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Unpack
 
+from raysm import __version__
 from raysm.client.checks import check as check_plan
-from raysm.client.checks import check_inputs, check_ray
+from raysm.client.checks import check_inputs, check_ray, check_volume
 from raysm.client.job import records
+from raysm.client.job.chain import Chain, TransientErrors
+from raysm.client.job.description import SecondaryStatus, Status
 from raysm.client.job.handle import Job, attach
 from raysm.client.options import IfDone, SubmitOptions, check_names, of_request, request_fields
-from raysm.client.plan import plan
-from raysm.client.prepared import Prepared, state_of
+from raysm.client.plan import Plan, plan
 from raysm.client.service import Service, connect
 from raysm.client.source.package import Package, Wrapped, package_of
-from raysm.client.storage.inputs import is_data, locate, save
+from raysm.client.storage.inputs import Upload, carry_out, is_data, locate, save
+from raysm.client.storage.payload import payload_uri, upload_payload
+from raysm.client.storage.s3 import Storage
 from raysm.client.units import PYTHON_VERSION
 from raysm.contract import payload
+from raysm.contract.job_api import TRAINING, api_of
 from raysm.contract.names import MAX_RESTARTS_TAG, PROJECT_TAG, PYTHON_TAG, TASK_TAG, TRACKING_TAG, WORKLOAD_TAG
 from raysm.contract.payload import Parted
-from raysm.errors import InvalidRequest
+from raysm.contract.source import Source
+from raysm.errors import InvalidRequest, JobNotFound, ServiceError
 from raysm.request import Cluster, Input, JobRequest, Target, Workload
 from raysm.request.codec import from_json, to_json
 from raysm.request.job import NAME_PATTERN
+
+_log = logging.getLogger("raysm")
+
+ENDING = (SecondaryStatus.UPLOADING, SecondaryStatus.STOPPING, SecondaryStatus.MAX_RUNTIME_EXCEEDED)
+"""Steps of a job that will end within minutes."""
+
+MAX_LISTED = 10_000
+"""Maximum number of input objects to list without if_done='skip': ten calls, about a second. A million took minutes,
+and money, before the job was even sent."""
+
+
+def state_of(request: JobRequest, task: str, service: Service, *, resume: bool) -> str | None:
+    """Return the prefix of a job's checkpoints: the given one, that of the task's latest job, or a new one.
+
+    None if the API or the workload has no checkpoints.
+    """
+    api = api_of(request.kind)
+    if not api.has_checkpoints:
+        if resume:
+            raise InvalidRequest(
+                f"a {api.title} job has no checkpoints to resume from; submit with kind={TRAINING.kind!r}"
+            )
+        if getattr(request.workload, "in_state", False):
+            raise InvalidRequest(
+                f"a {api.title} job has no state for in_state; submit with kind={TRAINING.kind!r}, or drop in_state"
+            )
+        return None
+    if request.checkpoint_uri is not None:
+        return request.checkpoint_uri
+    if not request.workload.keeps_state:
+        if resume:
+            raise InvalidRequest(
+                f"{request.workload.label} keeps no state (keeps_state of {request.workload.kind}) to resume from; "
+                "drop resume, or give checkpoint_uri"
+            )
+        return None
+    prefix = service.places.records(request.project, task)
+    latest = records.latest_of_state(prefix, Storage(service)) if resume else None
+    return service.places.state(request.project, task, request.name) if latest is None else latest.state
+
+
+def await_predecessor(prefix: str, state: str, service: Service) -> None:
+    """Wait for the task's latest job that writes to ``state`` if it is about to end; refuse one that runs."""
+    latest = records.latest_of_state(prefix, Storage(service), state)
+    if latest is None:
+        return
+    # Only Training jobs have checkpoints, whatever the new job is.
+    chain, errors = Chain(latest.job, service=service, api=TRAINING), TransientErrors(service, latest.job)
+    is_reported = False
+    for pause_s in service.polling.pauses():
+        try:
+            # A last job that has ended without its follow-up is done too: the new job takes the follow-up's place.
+            if chain.ended(send=False) or chain.known().status.is_terminal:
+                return
+            errors.reset()
+            job = chain.known()
+            if job.status is not Status.STOPPING and job.secondary not in ENDING:
+                raise InvalidRequest(
+                    f"{job.name} is {job.secondary or job.status}, and writes the state that this job would "
+                    "continue: they would overwrite each other's checkpoints; stop it "
+                    f"(raysm stop {job.name}), wait for its end (raysm result {job.name}), or start this job with its "
+                    "own state: without resume, or with another checkpoint_uri"
+                )
+            if not is_reported:
+                _log.warning("waiting until %s has saved its state, with which the new job continues", chain.name)
+                is_reported = True
+        except JobNotFound:  # only an ended job can be removed
+            return
+        except ServiceError as error:
+            errors.raise_unless_transient(error)
+        service.connection.wait_for_end(chain.name, pause_s, math.inf)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A job that is ready to be sent; nothing of it is on the service yet."""
+
+    request: JobRequest
+    plan: Plan
+    task: str
+    state: str | None
+    """Checkpoint prefix; None for Processing, and for a workload that keeps no state."""
+    has_old_state: bool
+    """True if another job may have had that prefix before."""
+    service: Service
+    uploads: tuple[Upload, ...]
+    source: Source | None
+    contents: payload.Contents = field(repr=False)
+    source_digest: str
+    """Digest of everything that the result depends on, except the state of the inputs."""
+    image: str = ""
+    """The image that raysm chose, for people; empty if the user named one, or if the target needs none."""
+    shared: str | None = None
+    """Prefix of the payload's part that other jobs use too; None if the payload is the job's alone."""
+
+    @functools.cached_property
+    def _state_of_inputs(self) -> records.InputsState:
+        state = records.with_inputs(self.source_digest, self._listed_inputs, self._storage)
+        assert state is not None, "without a limit"
+        return state
+
+    @property
+    def digest(self) -> str:
+        """Digest of everything that the result depends on; lists every object of the inputs."""
+        return self._state_of_inputs.digest
+
+    @property
+    def _listed_inputs(self) -> Mapping[str, Input]:
+        """The inputs that may change; the URIs of those that are uploaded name their content."""
+        uploaded = {upload.channel for upload in self.uploads}
+        return {channel: source for channel, source in self.request.inputs.items() if channel not in uploaded}
+
+    @functools.cached_property
+    def _storage(self) -> Storage:
+        return Storage(self.service)
+
+    @property
+    def _records(self) -> str:
+        return self.service.places.records(self.request.project, self.task)
+
+    def finished(self) -> Job | None:
+        """Return the task's latest job with the same digest that is Completed or still running; None if none exists."""
+        # Computed even if there is no record yet, because the record of the job that is sent next needs it.
+        digest = self.digest
+        for record in records.recorded(self._records, self._storage):
+            if record.digest != digest:
+                continue
+            try:
+                job = attach(record.job, self.service)
+            except JobNotFound:
+                continue
+            # A job that is being stopped still runs, but will not finish its work.
+            if (not job.done() and job.status is not Status.STOPPING) or job.status is Status.COMPLETED:
+                return job
+        return None
+
+    def send(self, *, leaves_payload: bool = False) -> Job:
+        """Upload what has changed, send the plan, and return the job.
+
+        If the job continues with the state of one that is just ending, this waits for that end. If it is refused,
+        nothing of it is left but data that can be used again. With ``leaves_payload`` the payload stays if it is
+        unknown whether the job was created, for a caller that sends the same job again.
+        """
+        if self.has_old_state and self.state is not None:
+            await_predecessor(self._records, self.state, self.service)
+        inputs = self._list_inputs()
+        if self.service.target.has_volumes:
+            sizes = {upload.channel: upload.size for upload in self.uploads}
+            check_volume(self.request, sizes | dict(inputs.sizes if inputs is not None else {}))
+        # Before the job exists: if a file has vanished, the caller must not get an error instead of the job's handle.
+        code = records.code_of(self.request.workload, self.source)
+        with self.uploaded(leaves_payload=leaves_payload):
+            self._create()
+        self._remember(code, inputs)
+        # Passed on, since ListTags would be a call, and a permission, of its own.
+        sent_tags = {tag["Key"]: tag["Value"] for tag in self.plan.request["Tags"]}
+        chain = Chain(self.request.name, service=self.service, api=self.plan.api, tags=sent_tags)
+        if TRACKING_TAG in sent_tags:
+            from raysm.client.logs.tracking import tracker_of
+
+            tracker_of(chain, self.request.workload.parameters)
+        return Job(chain, source=self.source)
+
+    @contextlib.contextmanager
+    def uploaded(self, *, leaves_payload: bool = False) -> Iterator[None]:
+        """Upload what has changed and the payload; delete the payload if the block, which creates the job, fails."""
+        storage, kms_key = self._storage, self.request.security.output_kms_key
+        storage.ensure_bucket(self.service.bucket, self.service.region)
+        for upload in self.uploads:
+            carry_out(upload, storage, kms_key)
+        name = self.request.name
+        prefix = self.service.places.payload(self.request.project, name)
+        try:
+            if self.image:
+                _log.info("%s runs in the image %s", name, self.image)
+            if self.source is not None:
+                if self.source.warning is not None:
+                    _log.warning(self.source.warning)
+                _log.info("%s is sent with %s", name, self.source.summary)
+            upload_payload(self.contents, prefix, self.shared, storage, kms_key)
+            yield
+        # Everything, because an upload that Ctrl-C interrupts must not leave a token behind either.
+        except BaseException as error:
+            if leaves_payload and isinstance(error, ServiceError) and error.is_transient:
+                raise
+            with contextlib.suppress(ServiceError):  # it would hide the reason
+                storage.remove(prefix)
+            raise
+
+    def _create(self) -> None:
+        try:
+            self.service.create(self.plan)
+        except ServiceError as error:
+            # If an answer was lost, or the call was repeated for it, the job may exist nevertheless.
+            if (error.is_transient or error.code.startswith("ResourceInUse")) and self._exists():
+                return
+            if error.code.startswith("AccessDenied") and self.request.security.remote_debug:
+                raise ServiceError(
+                    f"{error}; or it may forbid remote debugging (sagemaker:EnableRemoteDebug): "
+                    f"{self.request.workload.without_remote_debug}",
+                    code=error.code,
+                ) from error
+            raise
+
+    def _exists(self) -> bool:
+        """Return True if the service has this very job: one of its name with its payload."""
+        try:
+            description = self.service.describe(self.plan.api, self.request.name)
+        except ServiceError:
+            return False
+        return payload_uri(description) == payload_uri(self.plan.request)
+
+    def _list_inputs(self) -> records.InputsState | None:
+        """Return the state of the inputs; None if listing them takes long or is not allowed."""
+        # With if_done='skip', finished() has listed them: then the cached property has its value.
+        if "_state_of_inputs" in vars(self):
+            return self._state_of_inputs
+        try:
+            state = records.with_inputs(self.source_digest, self._listed_inputs, self._storage, max_objects=MAX_LISTED)
+        except ServiceError:  # this user may not list them; the job's role may
+            return None
+        if state is None:
+            _log.info(
+                "%s is not remembered for if_done: its inputs are more than %s objects; send it with if_done='skip' to "
+                "have them all looked at",
+                self.request.name,
+                f"{MAX_LISTED:,}",
+            )
+        return state
+
+    def _remember(self, code: str, inputs: records.InputsState | None) -> None:
+        request = self.request
+        record = records.Record(
+            job=request.name,
+            api=self.plan.api.create,
+            digest="" if inputs is None else inputs.digest,
+            state=self.state,
+            submitted_s=time.time(),
+            parameters=request.workload.parameters,
+            code=code,
+            versions={"raysm": __version__, "python": PYTHON_VERSION},
+        )
+        try:
+            records.keep(record, self._records, self._storage, request.security.output_kms_key)
+        except (ServiceError, OSError) as error:  # the job runs: its sender must get its handle
+            _log.warning("the job %s is sent, but not remembered for if_done and resume: %s", request.name, error)
+
 
 REFERENCE = "job:"
 

@@ -12,11 +12,9 @@ from typing import Any, Unpack
 from raysm.client.job.handle import Job, attach
 from raysm.client.options import SubmitOptions
 from raysm.client.plan import without_none
-from raysm.client.prepared import Prepared
 from raysm.client.service import Service, connect
-from raysm.client.submit import prepare
-from raysm.client.sweep import Sweep
-from raysm.client.sweep_result import TrialTable
+from raysm.client.submit import Prepared, prepare
+from raysm.client.sweep import Sweep, TrialTable
 from raysm.contract.events import Trial
 from raysm.contract.paths import Paths
 from raysm.contract.seal import START

@@ -15,10 +15,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from raysm.client.prepared import Prepared
 from raysm.client.service import Service
 from raysm.client.source.package import Package
-from raysm.client.submit import prepare
+from raysm.client.submit import Prepared, prepare
 from raysm.contract.store import put_first
 from raysm.errors import InvalidRequest
 from raysm.grid.place import Place, place_of

@@ -28,8 +28,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from raysm.client.project import absolute
-from raysm.client.settings import Key, Layer, check_values, nested, schema
+from raysm.client.settings import Key, Layer, absolute, check_values, nested, schema
 from raysm.errors import InvalidRequest
 from raysm.grid.filling import GIVEN, Template, check_names
 from raysm.grid.rows.columns import REGION, tasks_of

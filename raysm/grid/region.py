@@ -14,9 +14,9 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from raysm.client.job.description import Description, Status, read
 from raysm.client.logs.metrics import PERIOD_S
-from raysm.client.prepared import Prepared
 from raysm.client.service import Service
 from raysm.client.storage.payload import remove_payload
+from raysm.client.submit import Prepared
 from raysm.contract.job_api import TRAINING
 from raysm.errors import ServiceError
 from raysm.grid.database import Turns

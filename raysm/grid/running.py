@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from raysm.client.prepared import Prepared
+from raysm.client.submit import Prepared
 from raysm.contract.home import Clock
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.grid.batch_job.state import Folder, RemoteState, Unreachable, recall, share_secret

@@ -154,7 +154,7 @@ class SweepWorkload(Workload):
     """
 
     runner: ClassVar[str] = "raysm.workloads.sweep.runner:SweepRunner"
-    reader: ClassVar[str] = "raysm.client.sweep_result:SweepResult"
+    reader: ClassVar[str] = "raysm.client.sweep:SweepResult"
     label: ClassVar[str] = "the sweep"
     keeps: ClassVar[str] = "the table of its trials, and what the best one left"
     packages: ClassVar[tuple[str, ...]] = ("optuna", "pyarrow", "cloudpickle")

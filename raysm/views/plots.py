@@ -11,7 +11,7 @@ from typing import Any
 from raysm.client.experiments.experiment import MAX_POINTS, Curve, curves_of, thinned
 from raysm.client.job.handle import Job
 from raysm.client.logs.rendering import metric_value
-from raysm.client.sweep_result import SweepResult, TrialTable
+from raysm.client.sweep import SweepResult, TrialTable
 from raysm.errors import InvalidRequest, MissingDependency
 
 __all__ = ["Chart", "Plot", "check_plotting", "plot_job", "plot_sweep", "time_charts"]

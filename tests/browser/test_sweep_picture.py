@@ -2,7 +2,7 @@
 
 import pytest
 
-from raysm.client.sweep_result import SweepResult
+from raysm.client.sweep import SweepResult
 from raysm.contract.events import Trial, Trials
 from raysm.contract.result import Manifest
 

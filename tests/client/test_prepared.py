@@ -2,9 +2,8 @@
 
 import pytest
 
-from raysm.client.prepared import MAX_LISTED
 from raysm.client.service import Service
-from raysm.client.submit import prepare, submit
+from raysm.client.submit import MAX_LISTED, prepare, submit
 from raysm.errors import ServiceError
 from raysm.request import Script, Security
 from raysm.request.session import SessionWorkload

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 import raysm
-from raysm.client.project import Project, absolute, find_project_file, read_request
-from raysm.client.settings import Settings
+from raysm.client.settings import Project, Settings, absolute, find_project_file, read_request
 from raysm.errors import InvalidRequest
 from raysm.request import AWS, Cluster, Limits, Local, Security
 

@@ -8,8 +8,7 @@ import pytest
 
 import raysm
 from raysm.client.source.package import package_of
-from raysm.client.sweep import Sweep
-from raysm.client.sweep_result import SweepResult
+from raysm.client.sweep import Sweep, SweepResult
 from raysm.contract.events import Trial, Trials
 from raysm.contract.result import Manifest
 from raysm.errors import InvalidRequest

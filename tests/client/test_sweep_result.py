@@ -3,7 +3,7 @@
 import pytest
 
 from raysm.client.results.result import read_as
-from raysm.client.sweep_result import TrialTable
+from raysm.client.sweep import TrialTable
 from raysm.contract.events import BEST, Trial, Trials
 from raysm.contract.result import Manifest
 

@@ -50,9 +50,8 @@ def _errors():
         "status is that of [the command](commands.md#exit-status).",
         "## What they carry",
     ]
-    for name in errors.__all__:
-        item = getattr(errors, name)
-        attributes = read(item).entries.get("Attributes", {}) if inspect.isclass(item) else {}
+    for name, item in sorted(inspect.getmembers(errors, inspect.isclass)):
+        attributes = read(item).entries.get("Attributes", {})
         if attributes:
             rows = [[code(attribute), cell(text)] for attribute, text in attributes.items()]
             parts += [f"### {name}", read(item).text, table(["attribute", "meaning"], rows)]

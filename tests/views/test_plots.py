@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from raysm.client.submit import submit
-from raysm.client.sweep_result import SweepResult
+from raysm.client.sweep import SweepResult
 from raysm.contract.events import Metric, Trial, Trials, line
 from raysm.contract.result import Manifest
 from raysm.errors import InvalidRequest, MissingDependency

@@ -11,21 +11,6 @@ from typing import Any, Literal, TypeAlias
 from raysm.client.job.description import SecondaryStatus, Status
 from raysm.contract.events import Metric, Trial
 
-__all__ = [
-    "FACTS",
-    "MAX_POINTS",
-    "Curve",
-    "Experiment",
-    "Goal",
-    "Summary",
-    "Value",
-    "curves_of",
-    "goal_of",
-    "summary_of",
-    "thinned",
-    "trial_rows",
-]
-
 Value: TypeAlias = str | int | float | bool | None
 
 Goal: TypeAlias = Literal["min", "max"]

@@ -1,7 +1,7 @@
 """The list of jobs as rows of the table of experiments.
 
 A job that has ended does not change any more, so it is read once and kept in a SQLite file on this machine. The file
-only copies what the service knows: a damaged file, or one of another version, is replaced.
+only copies what the service knows: a damaged file is replaced.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from raysm.client.costs.bill import bill_of, usd_so_far
 from raysm.client.costs.prices import price_of
@@ -39,11 +39,10 @@ from raysm.contract.names import FIRST_TAG, PROJECT_TAG, TASK_TAG, WORKLOAD_TAG
 from raysm.errors import InvalidRequest, JobNotFound, ServiceError
 from raysm.request.workload import typed
 
-__all__ = ["Cache", "Choice", "Reading", "cache_of", "experiments", "parse_since", "read_job", "with_trials"]
-
 T = TypeVar("T")
 
-VERSION = 3
+VERSION = 4
+"""Part of the file's name: another version of the rows has another file."""
 BUSY_S = 10.0
 """Time to wait for another process that writes."""
 SCHEMA = """
@@ -62,11 +61,7 @@ class Cache:
 
     def rows(self) -> dict[str, Experiment]:
         """Return the rows by ARN."""
-        try:
-            return {arn: Experiment.of_json(row) for arn, row in self._select("select arn, row from jobs")}
-        except (ValueError, TypeError, KeyError):  # written by a later version
-            self._path.unlink(missing_ok=True)
-            return {}
+        return {arn: Experiment.of_json(row) for arn, row in self._select("select arn, row from jobs")}
 
     def curves(self, arn: str, names: Iterable[str]) -> dict[str, Curve]:
         """Return the curves of a job for those of ``names`` that it has."""
@@ -104,7 +99,7 @@ class Cache:
         try:
             with self._opened() as file:
                 return file.execute(statement, values).fetchall()
-        except sqlite3.DatabaseError:  # damaged, or of another version
+        except sqlite3.DatabaseError:  # damaged
             with contextlib.suppress(OSError):
                 self._path.unlink(missing_ok=True)
             return []
@@ -112,12 +107,7 @@ class Cache:
     @contextlib.contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
         with contextlib.closing(sqlite3.connect(self._path, timeout=BUSY_S)) as file, file:
-            version = file.execute("pragma user_version").fetchone()[0]
-            if version not in (0, VERSION):
-                raise sqlite3.DatabaseError(f"{self._path} is of version {version}")
-            if version == 0:  # a new file
-                file.execute(SCHEMA)
-                file.execute(f"pragma user_version = {VERSION}")
+            file.execute(SCHEMA)
             yield file
 
 
@@ -129,14 +119,6 @@ PAGE = 100
 
 MAX_LISTED = 1_000_000
 """More than any list has: pages are read only until enough rows are found."""
-
-
-class _Named(NamedTuple):
-    """One job in the service's list."""
-
-    name: str
-    arn: str
-    created_s: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -187,7 +169,7 @@ def parse_since(since: str | datetime | timedelta | None, now: datetime) -> date
 def cache_of(service: Service) -> Cache:
     """Return the cache of a service: each account and region has its own file."""
     where = f"{service.account}-{service.region}" if service.target.is_billed else "here"
-    return Cache(service.home / "experiments" / f"{where}.sqlite")
+    return Cache(service.home / "experiments" / f"{where}-{VERSION}.sqlite")
 
 
 def experiments(service: Service, choice: Choice) -> list[Experiment]:
@@ -231,31 +213,30 @@ def _of_api(
         left -= len(rows)
 
 
-def _listed(service: Service, api: JobApi, choice: Choice) -> Iterator[_Named]:
+def _listed(service: Service, api: JobApi, choice: Choice) -> Iterator[dict[str, Any]]:
     for item in service.summaries(api, contains=choice.contains, limit=MAX_LISTED):
         created: datetime = item["CreationTime"]
         # The list begins with the latest job.
         if choice.since is not None and created < choice.since:
             return
         if choice.may_take(item[api.name_key], created, Status(item[api.status_key])):
-            yield _Named(name=item[api.name_key], arn=item[api.arn_key], created_s=created.timestamp())
+            yield item
 
 
 def _read(
-    service: Service, api: JobApi, page: list[_Named], cached: dict[str, Experiment], cache: Cache
+    service: Service, api: JobApi, page: list[dict[str, Any]], cached: dict[str, Experiment], cache: Cache
 ) -> list[Experiment]:
     """Return the rows of a page's jobs; read and keep the ones that are not in the cache."""
     # On this machine a name, and with it the ARN, can be used again after `raysm rm`.
-    rows = {
-        job.arn: row
-        for job in page
-        if (row := cached.get(job.arn)) is not None and row.created_s == job.created_s and not _lacks_cost(service, row)
-    }
-    read = in_parallel(lambda job: read_job(service, api, job.name), [job for job in page if job.arn not in rows])
+    created = {item[api.arn_key]: item["CreationTime"].timestamp() for item in page}
+    known = {arn: cached[arn] for arn in created if arn in cached}
+    rows = {arn: row for arn, row in known.items() if row.created_s == created[arn] and not _lacks_cost(service, row)}
+    names = [item[api.name_key] for item in page if item[api.arn_key] not in rows]
+    read = in_parallel(lambda name: read_job(service, api, name), names)
     readings = [reading for reading in read if reading is not None]
     cache.keep(reading for reading in readings if reading.is_final)
     rows |= {reading.row.arn: reading.row for reading in readings}
-    return [rows[job.arn] for job in page if job.arn in rows]
+    return [rows[arn] for arn in created if arn in rows]
 
 
 def _lacks_cost(service: Service, row: Experiment) -> bool:
@@ -289,11 +270,20 @@ def read_job(service: Service, api: JobApi, name: str) -> Reading | None:
         description = read(api, service.describe(api, name))
     except JobNotFound:
         return None
-    optional = _OptionalReads()
-    tags = optional.read(lambda: service.tags(description.arn)) or {}
-    record = optional.read(lambda: _record(service, tags, name))
+    is_whole = True
+
+    def optional(ask: Callable[[], T]) -> T | None:
+        nonlocal is_whole
+        try:
+            return ask()
+        except (ServiceError, OSError):
+            is_whole = False
+            return None
+
+    tags = optional(lambda: service.tags(description.arn)) or {}
+    record = optional(lambda: _record(service, tags, name))
     trials: list[Trial] = []
-    curves = optional.read(lambda: curves_of(_metrics(LogReader(service, api, name), trials))) or {}
+    curves = optional(lambda: curves_of(_metrics(LogReader(service, api, name), trials))) or {}
     row = _row(service, description, tags, record, curves)
     is_late = row.ended_s is not None and time.time() - row.ended_s < service.polling.late_s
     return Reading(
@@ -301,22 +291,8 @@ def read_job(service: Service, api: JobApi, name: str) -> Reading | None:
         curves={name: thinned(curve) for name, curve in curves.items()},
         trials=trial_rows(row, trials),
         # The last lines of a log arrive late, and a missing permission may be granted later.
-        is_final=description.status.is_terminal and not is_late and optional.all_succeeded,
+        is_final=description.status.is_terminal and not is_late and is_whole,
     )
-
-
-class _OptionalReads:
-    """Returns None for what cannot be read, and remembers whether that happened."""
-
-    def __init__(self) -> None:
-        self.all_succeeded = True
-
-    def read(self, ask: Callable[[], T]) -> T | None:
-        try:
-            return ask()
-        except (ServiceError, OSError):
-            self.all_succeeded = False
-            return None
 
 
 def _row(
@@ -326,6 +302,16 @@ def _row(
     record: records.Record | None,
     curves: Mapping[str, Curve],
 ) -> Experiment:
+    answer = description.answer
+    hyperparameters = {
+        name: typed(text)
+        for name, text in answer.get("HyperParameters", {}).items()
+        if not name.startswith(FOREIGN_HYPERPARAMETERS)
+    }
+    # Of the metrics that the service found in the log, it reports only the last value.
+    final = {item["MetricName"]: item["Value"] for item in answer.get("FinalMetricDataList", ())}
+    metrics = {name: Summary(last=value, lowest=value, highest=value, count=1) for name, value in final.items()}
+    training, processing = answer.get("AlgorithmSpecification", {}), answer.get("AppSpecification", {})
     return Experiment(
         name=description.name,
         arn=description.arn,
@@ -337,15 +323,15 @@ def _row(
         task=tags.get(TASK_TAG),
         workload=tags.get(WORKLOAD_TAG),
         first=tags.get(FIRST_TAG),
-        parameters={**_hyperparameters(description), **({} if record is None else record.parameters)},
-        metrics=_summaries(description, curves),
+        parameters={**hyperparameters, **({} if record is None else record.parameters)},
+        metrics=metrics | {name: summary_of(curve) for name, curve in curves.items()},
         instances=description.instances,
         created_s=_seconds(description.created) or 0.0,
         started_s=_seconds(description.started),
         ended_s=_seconds(description.ended),
         is_billed=service.target.is_billed,
         cost_usd=_cost(service, description),
-        image=_image(description.answer),
+        image=str(training.get("TrainingImage") or processing.get("ImageUri") or ""),
         code="" if record is None else record.code,
         versions={} if record is None else record.versions,
     )
@@ -363,11 +349,6 @@ def _record(service: Service, tags: Mapping[str, str], name: str) -> records.Rec
     return records.of_job(tags.get(FIRST_TAG, name), prefix, Storage(service))
 
 
-def _hyperparameters(description: Description) -> dict[str, Any]:
-    hyperparameters = description.answer.get("HyperParameters", {})
-    return {name: typed(text) for name, text in hyperparameters.items() if not name.startswith(FOREIGN_HYPERPARAMETERS)}
-
-
 def _metrics(log: LogReader, trials: list[Trial]) -> Iterator[Metric]:
     """Yield the metrics of a log, and add its trials to ``trials``."""
     for line in log.new_lines():
@@ -376,18 +357,6 @@ def _metrics(log: LogReader, trials: list[Trial]) -> Iterator[Metric]:
                 yield metric
             case Trial() as trial:
                 trials.append(trial)
-
-
-def _summaries(description: Description, curves: Mapping[str, Curve]) -> dict[str, Summary]:
-    """Return the summary of each metric; of those that the service extracted, it reports only the last value."""
-    final = {item["MetricName"]: item["Value"] for item in description.answer.get("FinalMetricDataList", ())}
-    by_service = {name: Summary(last=value, lowest=value, highest=value, count=1) for name, value in final.items()}
-    return by_service | {name: summary_of(curve) for name, curve in curves.items()}
-
-
-def _image(answer: Mapping[str, Any]) -> str:
-    training, processing = answer.get("AlgorithmSpecification", {}), answer.get("AppSpecification", {})
-    return str(training.get("TrainingImage") or processing.get("ImageUri") or "")
 
 
 def _cost(service: Service, description: Description) -> float | None:

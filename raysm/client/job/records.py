@@ -34,9 +34,6 @@ DIGEST_CHARACTERS = 4
 RANDOM_CHARACTERS = 4
 RUN_CHARACTERS = len("-20260102-030405-") + DIGEST_CHARACTERS + RANDOM_CHARACTERS
 
-NAMED = re.compile(rf"-\d{{8}}-\d{{6}}-([0-9a-f]{{{DIGEST_CHARACTERS}}})[0-9a-f]{{{RANDOM_CHARACTERS}}}\.json$")
-"""A record's file name; its group is the piece of the digest."""
-
 READ_AT_ONCE = 16
 
 LOG_EVERY = 100_000
@@ -77,16 +74,10 @@ def keep(record: Record, prefix: str, storage: Storage, kms_key: str | None = No
     storage.write(f"{prefix}/{record.job}.json", json.dumps(to_json(record), indent=1).encode(), kms_key)
 
 
-def recorded(prefix: str, storage: Storage, digest: str | None = None) -> Iterator[Record]:
+def recorded(prefix: str, storage: Storage) -> Iterator[Record]:
     """Yield the records of a task's jobs, the latest first, reading a few at a time."""
-    piece = None if digest is None else digest[:DIGEST_CHARACTERS]
-    items = []
-    for item in storage.folder(prefix):
-        named = NAMED.search(item.name)
-        if piece is None or named is None or named[1] == piece:
-            items.append(item)
     # Sorted by the listing's times: sorting by submitted_s would read all records.
-    items.sort(key=lambda item: (item.modified_s, item.name), reverse=True)
+    items = sorted(storage.folder(prefix), key=lambda item: (item.modified_s, item.name), reverse=True)
     for begin in range(0, len(items), READ_AT_ONCE):
         contents = in_parallel(storage.read, [item.uri for item in items[begin : begin + READ_AT_ONCE]])
         records = [record for record in map(_parse, contents) if record is not None]

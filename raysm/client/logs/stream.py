@@ -27,8 +27,6 @@ STREAM = re.compile(r"(algo-\d+)-\d+")
 FOLLOW_S = 5.0
 """Longest pause between two looks of a follower."""
 
-MAX_LISTED = 8
-
 
 @dataclass(frozen=True, order=True, slots=True)
 class LogLine:
@@ -243,5 +241,4 @@ def _check_instance(chain: Chain, instance: str) -> None:
     count = sum(number for _, number in chain.known().instances)
     names = [f"algo-{number}" for number in range(1, count + 1)]
     if names and instance not in names:
-        shown = ", ".join(names) if count <= MAX_LISTED else f"{names[0]} to {names[-1]}"
-        raise InvalidRequest(f"there is no instance {instance!r}: {chain.name} has {shown}")
+        raise InvalidRequest(f"there is no instance {instance!r}: {chain.name} has {names[0]} to {names[-1]}")

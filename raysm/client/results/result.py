@@ -67,36 +67,6 @@ def check_folder(folder: Path, job: str | None = None) -> ExistingResult | None:
     return earlier
 
 
-def begin_result(folder: Path, job: str, names: Iterable[str], earlier: ExistingResult | None) -> None:
-    """Mark ``folder`` as incomplete while the files ``names`` are copied into it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    # Marked before the manifest is removed, so that one of them always lists the files in the folder.
-    _mark(folder, job, {*names, *(earlier.names if earlier else ())})
-    # A script's own manifest.json is a file of its result like others.
-    if manifest_of(folder) is not None:
-        (folder / MANIFEST).unlink()
-
-
-def finish_result(folder: Path, job: str, names: Iterable[str], earlier: ExistingResult | None) -> None:
-    """Remove the files that only the earlier result had, once all ``names`` but a manifest are there."""
-    present = set(names)
-    for name in sorted((earlier.names if earlier else frozenset()) - present):
-        # Someone else may have written that manifest: its paths must not lead out of the folder.
-        if ".." not in PurePosixPath(name).parts and not PurePosixPath(name).is_absolute():
-            (folder / name).unlink(missing_ok=True)
-    _mark(folder, job, present)
-
-
-def unmark(folder: Path) -> None:
-    """Remove the mark if a manifest replaces it."""
-    if manifest_of(folder) is not None:
-        (folder / MARK).unlink(missing_ok=True)
-
-
-def _mark(folder: Path, job: str, names: Iterable[str]) -> None:
-    put(folder / MARK, "\n".join([job, *sorted(names)]) + "\n")
-
-
 @dataclass(frozen=True, slots=True)
 class Result:
     """A result on this machine: a folder and its manifest. Usable wherever a path is.
@@ -189,15 +159,6 @@ class Result:
         ]
 
 
-def read_as(folder: Path, manifest: Manifest) -> Result:
-    """Return a result as the class that its kind of workload declares."""
-    kind = built_in_kind(str(manifest.workload.get("kind")))
-    if kind is None or not kind.reader:
-        return Result(folder, manifest)
-    result: Result = pkgutil.resolve_name(kind.reader)(folder, manifest)
-    return result
-
-
 def fetch_result(outputs: str, storage: Storage, *, job: str, to: Path | None, cache: Path) -> Result | Path | None:
     """Fetch the result of a job to this machine, and return it.
 
@@ -206,7 +167,12 @@ def fetch_result(outputs: str, storage: Storage, *, job: str, to: Path | None, c
     """
     folder = _fetch(outputs, storage, job=job, to=to, cache=cache)
     manifest = None if folder is None else manifest_of(folder)
-    return folder if folder is None or manifest is None else read_as(folder, manifest)
+    if folder is None or manifest is None:
+        return folder
+    kind = built_in_kind(str(manifest.workload.get("kind")))
+    reader: Any = Result if kind is None or not kind.reader else pkgutil.resolve_name(kind.reader)
+    result: Result = reader(folder, manifest)
+    return result
 
 
 def _fetch(outputs: str, storage: Storage, *, job: str, to: Path | None, cache: Path) -> Path | None:
@@ -223,16 +189,30 @@ def _fetch(outputs: str, storage: Storage, *, job: str, to: Path | None, cache: 
     missing = [item for item in stored if to is not None or not _has_size(folder / item.name, item.size)]
     if not missing:
         return folder
-    names = [item.name for item in stored]
-    begin_result(folder, job, names, earlier)
+    names, old_names = {item.name for item in stored}, earlier.names if earlier else frozenset()
+    folder.mkdir(parents=True, exist_ok=True)
+    # Marked before the manifest is removed, so that one of them always lists the files in the folder.
+    _mark(folder, job, names | old_names)
+    # A script's own manifest.json is a file of its result like others.
+    if manifest_of(folder) is not None:
+        (folder / MANIFEST).unlink()
     in_parallel(lambda item: storage.bring(item, folder), [item for item in missing if item.name != MANIFEST])
-    finish_result(folder, job, names, earlier)
-    # The manifest last: it says that the result is complete.
+    for name in sorted(old_names - names):
+        # Someone else may have written that manifest: its paths must not lead out of the folder.
+        if ".." not in PurePosixPath(name).parts and not PurePosixPath(name).is_absolute():
+            (folder / name).unlink(missing_ok=True)
+    _mark(folder, job, names)
+    # The manifest last: it says that the result is complete, and replaces the mark.
     for item in stored:
         if item.name == MANIFEST:
             storage.bring(item, folder)
-    unmark(folder)
+    if manifest_of(folder) is not None:
+        (folder / MARK).unlink(missing_ok=True)
     return folder
+
+
+def _mark(folder: Path, job: str, names: Iterable[str]) -> None:
+    put(folder / MARK, "\n".join([job, *sorted(names)]) + "\n")
 
 
 def _has_size(path: Path, size: int) -> bool:

@@ -16,10 +16,9 @@ from raysm.client.job.handle import Job, attach
 from raysm.client.job.records import kept_of, task_of
 from raysm.client.logs.pending import AFTER_S, reasons_told
 from raysm.client.logs.rendering import sentence
-from raysm.client.prepared import Prepared
 from raysm.client.service import Service
 from raysm.client.session.arguments import check_number, check_whole
-from raysm.client.submit import prepare
+from raysm.client.submit import Prepared, prepare
 from raysm.contract.events import Event, State, parse
 from raysm.contract.job_api import TRAINING
 from raysm.contract.names import TASK_TAG, WORKLOAD_TAG

@@ -18,6 +18,7 @@ from raysm.errors import InvalidRequest
 from raysm.request import Workload
 from raysm.request.workload import KINDS, check_kind, require_workload
 
+
 @dataclass(frozen=True, kw_only=True)
 class Package:
     """A workload, and the code that travels with its job."""
@@ -207,7 +208,7 @@ def _is_installed(folder: Path) -> bool:
 def unpicklable_part(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], pickle: Callable[[Any], object]
 ) -> str | None:
-    """Return the name of the argument, or of the function's variable, that ``pickle`` refuses; None if it takes each."""
+    """Return the name of the first argument, or variable of the function, that ``pickle`` refuses, or None."""
     named = [(f"args[{number}]", value) for number, value in enumerate(args)]
     parts = [*named, *kwargs.items()]
     if inspect.isfunction(fn):

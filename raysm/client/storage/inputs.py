@@ -58,7 +58,7 @@ def _listed(prefix: str, names: Sequence[str], storage: Storage) -> Iterator[Sto
         return
     uris = {prefix + name: name for name in names}
     # A listing has a thousand objects in one call, and most manifests list neighbours: HEAD would be a call for each.
-    for stored in storage.walk(os.path.commonprefix(list(uris)), first=next(iter(uris))):
+    for stored in storage.walk(os.path.commonprefix(list(uris))):
         if stored.uri in uris:
             yield replace(stored, name=uris.pop(stored.uri))
         if not uris:

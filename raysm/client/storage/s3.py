@@ -105,19 +105,17 @@ class Storage:
         """Return all complete files below the folder ``uri``, by name."""
         return [item for item in self.below(uri.rstrip("/") + "/") if not item.name.endswith(PARTIAL)]
 
-    def walk(self, uri: str, *, first: str | None = None) -> Iterator[Stored]:
+    def walk(self, uri: str) -> Iterator[Stored]:
         """Yield the items of ``below`` page by page, in a stable order."""
         if not uri.startswith("s3://"):
             yield from _files(file_path(uri))
             return
         bucket, prefix = split(uri)
-        query = {"Bucket": bucket, "Prefix": prefix}
-        if first is not None:
-            # S3 begins after this key; hardly any key lies between a key's beginning and the key.
-            query["StartAfter"] = split(first)[1][:-1]
         base = prefix[: prefix.rfind("/") + 1]
         try:
-            for page in self._service.pages("s3", "list_objects_v2", token="ContinuationToken", **query):
+            for page in self._service.pages(
+                "s3", "list_objects_v2", token="ContinuationToken", Bucket=bucket, Prefix=prefix
+            ):
                 for item in page.get("Contents", ()):
                     # The S3 console creates such an empty object for a folder.
                     if not item["Key"].endswith("/"):

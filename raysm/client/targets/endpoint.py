@@ -27,9 +27,6 @@ MAX_BYTES = 1 << 20
 NEEDS = ("moto", "flask", "psutil")
 """Packages of the extra ``local`` without which the server does not start."""
 
-LOST = "runs already"
-"""Part of the message with which a server ends at its start because another one holds the lock."""
-
 _started: list["subprocess.Popen[bytes]"] = []
 """Servers that this process started, kept so that they are reaped."""
 
@@ -108,7 +105,7 @@ def _start(home: Path, command: tuple[str, ...]) -> ServerRecord:
         raise InvalidRequest(
             f"the home {home} cannot be used: {error.strerror}; name another one by RAYSM_HOME or Local(home=…)"
         ) from error
-    deadline_s, had_rival = time.monotonic() + START_S, is_locked(home)
+    deadline_s, was_restarted = time.monotonic() + START_S, False
     begin, process = _launch(home, command, log)
     while time.monotonic() < deadline_s:
         # Polled before the record is read: if this server lost the race, the winner's record is there or comes soon.
@@ -116,12 +113,10 @@ def _start(home: Path, command: tuple[str, ...]) -> ServerRecord:
         record = answering(home)
         if record is not None:
             return record
-        if ended and is_locked(home):
-            had_rival = True
-        elif ended and (had_rival or LOST in _tail(log, begin)):
-            # The rival was just ending, and has ended now.
-            (begin, process), had_rival = _launch(home, command, log), False
-        elif ended:
+        if ended and not is_locked(home) and not was_restarted:
+            # Another server, which was just ending, may have held the lock.
+            (begin, process), was_restarted = _launch(home, command, log), True
+        elif ended and not is_locked(home):
             raise ServiceError(
                 f"the embedded SageMaker ended at its start with {process.returncode}; its log {log} says:\n"
                 f"{_tail(log, begin)}"

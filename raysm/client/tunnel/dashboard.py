@@ -17,9 +17,8 @@ from urllib.parse import unquote, urlsplit
 from raysm.client.job.handle import Job, token_of
 from raysm.client.job.listing import find_job
 from raysm.client.logs.stream import JobStream
-from raysm.client.project import Project, find_project_file
 from raysm.client.service import connect
-from raysm.client.settings import Settings
+from raysm.client.settings import Project, Settings, find_project_file
 from raysm.contract.connections import connect_to_own, has_own_listener
 from raysm.contract.events import Event, State, parse
 from raysm.errors import InvalidRequest, NotDone, RaysmError

@@ -12,9 +12,9 @@ from IPython.core.error import UsageError
 from IPython.core.magic_arguments import MagicArgumentParser
 
 from raysm.client.logs.rendering import sentence
-from raysm.client.project import load_options
 from raysm.client.session.current import current_session
 from raysm.client.session.handle import Session
+from raysm.client.settings import load_options
 from raysm.contract import events
 from raysm.contract.session import SERVING
 from raysm.errors import InvalidRequest, MissingDependency, RaysmError
