@@ -136,15 +136,6 @@ REMEDIES: Mapping[Step, str] = {
 }
 """Remedies by parameter, for a violation at the parameter or inside it."""
 
-NOUNS: Mapping[str, str] = {
-    "structure": "an object",
-    "map": "an object",
-    "list": "a list",
-    "string": "a text",
-    "boolean": "true or false",
-    "timestamp": "a time",
-}
-
 UNITS: Mapping[str, str] = {"list": "entries", "map": "entries", "string": "characters"}
 
 FEW = 8
@@ -194,34 +185,24 @@ def instance_types(api: JobApi) -> tuple[str, ...]:
 
 
 def _message(violation: Violation) -> str:
-    path, value = violation.path, violation.value
+    path, value = _dotted(violation.path), violation.value
     match violation.rule:
         case Rule.MISSING:
-            return f"{_dotted(path)} is missing; the API needs it"
+            return f"{path} is missing; the API needs it"
         case Rule.UNKNOWN:
-            return f"{_dotted(path)} is unknown to this version of botocore; update boto3"
+            return f"{path} is unknown to this version of botocore; update boto3"
         case Rule.TYPE:
-            # 1.5 is a number too.
-            number = "a whole number" if isinstance(value, float) else "a number"
-            return f"{_dotted(path)} must be {NOUNS.get(violation.type_name, number)}, got {_short(repr(value))}"
+            return f"{path} must be of the type {violation.type_name}, got {_short(repr(value))}"
         case Rule.VALUES:
-            return _unknown_value(violation.values, value, path)
-        case Rule.LEAST | Rule.MOST:
-            return _out_of_bounds(violation)
+            return _unknown_value(violation.values, value, violation.path)
         case Rule.PATTERN:
-            return (
-                f"{_dotted(path)} is {_short(value)!r}, which the API refuses: it must match {violation.pattern}"
-                f"{_remedy(path)}"
-            )
-
-
-def _out_of_bounds(violation: Violation) -> str:
-    least, most, unit = violation.least, violation.most, UNITS.get(violation.type_name)
-    bounds = f"at least {least}" if most is None else f"at most {most}" if least is None else f"{least} to {most}"
-    # The text itself says more than its length.
-    shown = f": {_short(violation.value)!r}" if violation.value and violation.type_name == "string" else ""
-    size = f"has {violation.size} {unit}{shown}" if unit else f"is {violation.size}"
-    return f"{_dotted(violation.path)} {size}; the API takes {bounds}{_remedy(violation.path)}"
+            text = f"is {_short(value)!r}, which the API refuses: it must match {violation.pattern}"
+        case Rule.LEAST | Rule.MOST:
+            least, most, unit = violation.least, violation.most, UNITS.get(violation.type_name)
+            bounds = f"at least {least}" if most is None else f"{least or 0} to {most}"
+            size = f"has {violation.size} {unit}" if unit else f"is {violation.size}"
+            text = f"{size}; the API takes {bounds}"
+    return f"{path} {text}{_remedy(violation.path)}"
 
 
 def _unknown_value(values: Sequence[str], value: str, path: tuple[Step, ...]) -> str:
@@ -233,9 +214,8 @@ def _hint(values: Sequence[str], value: str, path: tuple[Step, ...]) -> str:
     import difflib
 
     # Instance types are in lower case, and begin with ml., which people leave out.
-    near = difflib.get_close_matches(value.lower(), values, n=3, cutoff=0.6)
-    if path[-1] == "InstanceType" and not near:
-        near = difflib.get_close_matches(f"ml.{value.lower()}", values, n=3, cutoff=0.5)
+    text = f"ml.{value.lower().removeprefix('ml.')}" if path[-1] == "InstanceType" else value
+    near = difflib.get_close_matches(text, values, n=3, cutoff=0.5)
     return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
