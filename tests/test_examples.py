@@ -17,6 +17,7 @@ from tests.support.homes import serving
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
 TIMEOUT_S = 400
+RAYSM = (sys.executable, "-c", "from raysm.cli.main import main; import sys; sys.exit(main())")
 
 ALONE = """
 import os, sys, torch
@@ -54,22 +55,17 @@ def test_an_example_has_less_than_100_lines(path):
     assert len(path.read_text().splitlines()) < 100
 
 
-def test_a_script_for_torchrun_runs_by_torchrun_and_needs_no_raysm(tmp_path):
+@pytest.mark.long
+@pytest.mark.usefixtures("home")
+def test_a_script_for_torchrun_runs_by_torchrun_and_on_a_cluster_by_one_command(tmp_path):
     script = EXAMPLES / "torchrun_digits.py"
     assert "import raysm" not in script.read_text()
     torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     said = run(*torchrun, str(script), str(EXAMPLES / "data"), "--epochs", "2", "--model-dir", str(tmp_path))
     assert losses(said)[1] < losses(said)[0]
     assert (tmp_path / "digits.pt").exists()
-
-
-# That the command trains a script for torchrun, the tutorial shows too; what such a script finds, jobs/test_training.
-@pytest.mark.long
-@pytest.mark.usefixtures("home")
-def test_the_same_script_trains_on_a_cluster_by_one_command(tmp_path):
     asked = "train examples/torchrun_digits.py --instances 2 --input data=examples/data".split()
-    raysm = (sys.executable, "-c", "from raysm.cli.main import main; import sys; sys.exit(main())")
-    said = run(*raysm, *asked, "--output", str(tmp_path / "out"), "--", "data", "--epochs", "2")
+    said = run(*RAYSM, *asked, "--output", str(tmp_path / "out"), "--", "data", "--epochs", "2")
     assert losses(said)[1] < losses(said)[0]
     assert (tmp_path / "out" / "digits.pt").exists()
 
@@ -92,8 +88,7 @@ def test_a_script_of_a_framework_trains_as_it_is_on_two_instances(script, packag
             pytest.skip(f"{package} is not installed: pip install {package}")
     assert "raysm" not in (EXAMPLES / script).read_text().partition("import argparse")[2]
     asked = f"train examples/{script} --instances 2 --input data=examples/data".split()
-    raysm = (sys.executable, "-c", "from raysm.cli.main import main; import sys; sys.exit(main())")
-    said = run(*raysm, *asked, "--output", str(tmp_path / "out"), "--", "data", "--epochs", "2")
+    said = run(*RAYSM, *asked, "--output", str(tmp_path / "out"), "--", "data", "--epochs", "2")
     # Once: two workers that each took itself for the only one would both say it, of 1 worker.
     ((right, workers),) = re.findall(r"digits never seen: ([0-9.]+)% right, by (\d)", said)
     assert (float(right) > least, workers) == (True, "2")

@@ -167,8 +167,8 @@ def test_each_place_wins_over_the_weaker_ones(folder):
     count = ("cluster", "count")
     run = ("run", "a.py")
     for argv, value, origin in (
-        (run, 2, "raysm.toml:2"),
-        ((*run, "--config-profile", "p"), 3, "raysm.toml:5"),
+        (run, 2, "raysm.toml"),
+        ((*run, "--config-profile", "p"), 3, "raysm.toml [profile.p]"),
         ((*run, "--config-profile", "p", "--request", "r.json"), 4, "r.json"),
         ((*run, "--config-profile", "p", "--request", "r.json", "--instances", "5"), 5, "--instances"),
     ):
@@ -311,9 +311,9 @@ def test_each_line_has_option_value_and_origin(with_profile):
     lines = shown("--max-runtime", "60", "--config-profile", "p")
     assert lines[0] == f"# project file: {with_profile / 'raysm.toml'}"
     fields = {line.partition("  #")[0].strip(): line.rpartition("# ")[2] for line in lines[1:]}
-    assert fields["cluster.count = 2"] == "raysm.toml:2"
-    assert fields['tags.team = "a"'] == "raysm.toml:4"
-    assert fields['project = "x"'] == "raysm.toml:6"
+    assert fields["cluster.count = 2"] == "raysm.toml"
+    assert fields['tags.team = "a"'] == "raysm.toml"
+    assert fields['project = "x"'] == "raysm.toml [profile.p]"
     assert fields["limits.max_runtime_s = 60"] == "--max-runtime"
     assert fields["limits.spot = false"] == "default"
     assert fields['on = "local"'] == "default"

@@ -93,17 +93,6 @@ def test_two_watchers_send_one_follow_up(remote, script):
     assert len(remote.sagemaker.sent) == 2
 
 
-def test_a_follow_up_that_is_there_is_not_created_again(remote, script):
-    job = long_job(remote, script, restarts=1)
-    remote.sagemaker.script.append([COMPLETED])
-    other = attach(job.name, remote.service)
-    job.wait(60)
-    calls = remote.clients["sagemaker"].calls
-    calls.clear()
-    assert other.wait(60) is Status.COMPLETED
-    assert ("create_training_job", "") not in calls
-
-
 def test_a_job_that_is_cancelled_between_two_runs_has_no_further_one(remote, script):
     job = long_job(remote, script)
     assert not job.done()
@@ -124,18 +113,14 @@ def service_of(remote, **polling):
 AWAY = ServiceError("away", code="ServiceUnavailable", is_transient=True)
 
 
-def test_a_service_that_is_away_is_borne_until_the_patience_is_over(remote, caplog):
-    TransientErrors(service_of(remote, patience_s=600.0), "a-job").raise_unless_transient(AWAY)
+def test_a_service_that_is_away_is_borne_until_the_patience_is_over_and_a_refusal_is_not(remote, caplog):
+    patient = TransientErrors(service_of(remote, patience_s=600.0), "a-job")
+    patient.raise_unless_transient(AWAY)
+    with pytest.raises(ServiceError, match="no"):
+        patient.raise_unless_transient(ServiceError("no", code="AccessDenied"))
     assert "a-job cannot be watched just now: away" in caplog.text
     with pytest.raises(ServiceError, match="away"):
         TransientErrors(service_of(remote, patience_s=-1.0), "a-job").raise_unless_transient(AWAY)
-
-
-def test_a_refusal_is_not_borne_however_patient_one_is(remote):
-    with pytest.raises(ServiceError, match="no"):
-        TransientErrors(service_of(remote, patience_s=600.0), "a-job").raise_unless_transient(
-            ServiceError("no", code="AccessDenied")
-        )
 
 
 @pytest.mark.parametrize("look", [lambda job: job.wait(60), lambda job: list(job.lines(follow=True))])

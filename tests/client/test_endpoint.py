@@ -59,30 +59,26 @@ def stand_in(version=__version__):
     return (sys.executable, "-c", textwrap.dedent(STAND_IN), version)
 
 
-def test_a_server_is_started_where_none_answers_and_found_where_one_does(home):
+def test_all_that_start_a_server_find_the_same_and_its_record_alone_is_not_believed(home, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "")
     assert endpoint.answering(home) is None
-    url = endpoint.ensure(home, command=stand_in())
-    assert endpoint.ensure(home, command=("/nonsense",)) == url
-    assert url == f"http://127.0.0.1:{ServerRecord.read(home).port}"
-
-
-def test_two_that_start_it_at_once_find_the_same(home):
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        urls = [item.result() for item in [pool.submit(endpoint.ensure, home, command=stand_in()) for _ in range(3)]]
-    assert len(set(urls)) == 1
+        (url,) = {item.result() for item in [pool.submit(endpoint.ensure, home, command=stand_in()) for _ in range(3)]}
     assert (home / "starts").read_text() == "x"
-
-
-def test_the_record_of_a_killed_server_is_not_believed_whoever_answers_on_its_port(home):
-    endpoint.ensure(home, command=stand_in())
+    assert endpoint.ensure(home, command=("/nonsense",)) == url
     record = ServerRecord.read(home)
+    assert url == f"http://127.0.0.1:{record.port}"
+    # Neither credentials nor a proxy are needed.
+    service = Service(Local(home=str(home)))
+    assert (service.client("s3").meta.endpoint_url, service.region) == (url, "us-east-1")
     dataclasses.replace(record, pid=record.pid + 1).write(home)
     assert endpoint.answering(home) is None  # another process answers there
     record.write(home)
     assert endpoint.answering(home) == record
     lock_file(home).unlink()
     lock_file(home).touch()
-    assert endpoint.answering(home) is None  # nobody holds the lock
+    assert endpoint.answering(home) is None  # no process holds the lock
 
 
 def test_a_server_does_not_import_from_the_folder_of_its_caller(home, tmp_path, monkeypatch):
@@ -115,15 +111,6 @@ def test_a_server_that_ends_at_its_start_says_why(home):
 def test_a_server_of_another_version_is_not_used(home):
     with pytest.raises(ServiceError, match=r"is raysm 0\.0\.1, and this is .*raysm local down"):
         endpoint.ensure(home, command=stand_in("0.0.1"))
-
-
-def test_a_client_of_this_machine_needs_no_credentials_and_no_proxy(home, monkeypatch):
-    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "")
-    url = endpoint.ensure(home, command=stand_in())
-    service = Service(Local(home=str(home)))
-    assert service.client("s3").meta.endpoint_url == url
-    assert service.region == "us-east-1"
 
 
 def test_a_port_without_a_server_is_no_answer():

@@ -52,17 +52,6 @@ def test_the_state_of_a_manifests_input_is_that_of_what_it_lists_and_of_nothing_
     assert with_inputs("d", inputs, storage).digest != before.digest
 
 
-def test_the_last_of_many_objects_are_found_without_a_list_of_those_before_them(remote):
-    remote.s3.create_bucket(Bucket="bucket", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
-    storage = Storage(remote.service)
-    for number in range(2_100):
-        remote.s3.put_object(Bucket="bucket", Key=f"x/{number:04}", Body=b"")
-    source = listing(storage, "s3://bucket/x/", "2042", "2043")
-    remote.s3.calls.clear()
-    assert [stored.name for stored in objects_of(source, storage)] == ["2042", "2043"]
-    assert [name for name, _ in remote.s3.calls].count("list_objects_v2") == 1
-
-
 @pytest.fixture
 def places(remote):
     remote.s3.create_bucket(

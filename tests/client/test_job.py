@@ -8,7 +8,6 @@ import pytest
 from raysm.client.job.description import Status
 from raysm.client.job.handle import attach
 from raysm.client.job.listing import jobs
-from raysm.client.job.records import task_of
 from raysm.client.service import Service
 from raysm.client.submit import submit
 from raysm.contract import events
@@ -90,13 +89,6 @@ def test_a_job_that_ends_while_it_is_cancelled_is_no_error(remote, script):
     assert job.cancel() is False
 
 
-def test_a_callback_is_called_once_the_job_has_ended(remote, job):
-    called = concurrent.futures.Future()
-    job.add_done_callback(called.set_result)
-    remote.sagemaker.end(job.name, "Completed")
-    assert called.result(60) is job
-
-
 def test_a_callback_that_raises_hinders_no_other(remote, job, caplog):
     called = concurrent.futures.Future()
     job.add_done_callback(lambda job: 1 / 0)
@@ -117,19 +109,6 @@ def test_a_callback_outlives_a_service_that_is_away_for_a_while(remote, job):
 
 
 # Results
-
-
-@pytest.mark.parametrize(
-    ("job", "task"),
-    [
-        ("mine-20261122-020304-0123abcd", "mine"),
-        ("mine-20261122-020304-0123abcd-r2", "mine"),
-        (f"{'x' * 38}-20261122-020304-0123a-r12", "x" * 38),
-        ("somebody-elses", "somebody-elses"),
-    ],
-)
-def test_a_jobs_name_tells_its_task(job, task):
-    assert task_of(job) == task
 
 
 def test_outputs_are_inputs_of_the_next_job(remote, job):
@@ -216,18 +195,6 @@ def test_of_a_long_log_only_the_last_lines_are_printed(remote, job):
         job.lines(tail=-1)
 
 
-def test_metrics_are_printed_where_they_are_asked_for(remote, job):
-    metrics = [
-        events.Metric(name="loss", value=0.5, step=3),
-        events.Metric(name="memory_bytes", value=3524636672.0, host="algo-2"),
-        events.Metric(name="loss", value=0.25, step=4),
-    ]
-    remote.write_log(job.name, "algo-1", [(NOW_MS + at, events.line(metric)) for at, metric in enumerate(metrics)])
-    out = io.StringIO()
-    job.logs(metrics=True, to=out)
-    assert out.getvalue().splitlines() == ["metrics at step 4: loss = 0.25", "algo-2: memory_bytes = 3,524,636,672"]
-
-
 def test_events_progress_and_metrics_are_read_from_the_log(remote, job):
     write_events(remote, job)
     assert list(job.events()) == EVENTS
@@ -254,15 +221,6 @@ def test_the_series_of_a_metric_definition_comes_from_cloudwatch(remote, script)
     assert [(metric.name, metric.value) for metric in job.metrics()] == [("loss", 0.5), ("loss", 0.25)]
 
 
-def test_views_are_methods_of_a_job(remote, job):
-    assert job.plot().svg.startswith("<svg")
-    with pytest.raises(InvalidRequest, match="draws a card in a notebook, and this is not a notebook"):
-        job.watch()
-    remote.sagemaker.end(job.name, "Completed")
-    with pytest.raises(InvalidRequest, match="has ended"):
-        job.dashboard()
-
-
 def test_the_repr_says_what_a_person_wants_to_know(remote, job):
     assert "InProgress (Starting) · 2 × ml.m5.large · sent" in repr(job)
     remote.sagemaker.end(job.name, "Failed", FailureReason="ValueError: no")
@@ -270,13 +228,12 @@ def test_the_repr_says_what_a_person_wants_to_know(remote, job):
     assert repr(job).endswith("ValueError: no")
 
 
-@pytest.mark.parametrize("kind", ["training", "processing"])
 @pytest.mark.parametrize(
-    ("cluster", "shown"),
+    ("kind", "cluster", "shown"),
     [
-        (Cluster(count=2), " · 2 local instances · "),
-        (Cluster(), " · 1 local instance · "),
-        (Cluster("ml.m5.large", count=2), " · 2 × ml.m5.large · "),
+        ("training", Cluster(count=2), " · 2 local instances · "),
+        ("processing", Cluster(), " · 1 local instance · "),
+        ("training", Cluster("ml.m5.large", count=2), " · 2 × ml.m5.large · "),
     ],
     ids=["two", "one", "a type that was chosen"],
 )

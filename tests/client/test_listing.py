@@ -12,16 +12,6 @@ from raysm.request.session import SessionWorkload
 from tests.support.client_jobs import M5
 
 
-def test_jobs_of_both_kinds_are_listed_the_latest_first(remote, script):
-    made = [
-        submit(Script(str(script)), cluster=M5, on=remote.service, kind=kind).name
-        for kind in ("training", "processing", "training")
-    ]
-    assert [job.name for job in jobs(remote.service)] == made[::-1]
-    assert [job.name for job in jobs(remote.service, limit=1)] == made[2:]
-    assert jobs(remote.service, contains="nothing") == []
-
-
 def test_why_a_job_waits_is_asked_for_of_those_that_wait_alone(remote, job):
     assert [listed.message for listed in jobs(remote.service)] == [""]
     assert remote.sagemaker.described == 0
@@ -76,11 +66,6 @@ def test_of_several_of_one_name_none_is_taken_to_be_changed(remote, script):
     with pytest.raises(InvalidRequest, match="2 jobs that run are named 'digits': .*name one of them") as refused:
         find_running("digits", remote.service, sole=True)
     assert all(job.name in str(refused.value) for job in jobs)
-
-
-def test_a_name_that_no_job_can_have_is_not_looked_for(remote, job):
-    with pytest.raises(JobNotFound, match="no job 'x!'"):
-        find_running("x!", remote.service)
 
 
 def test_an_unknown_name_is_refused_with_the_nearest_ones(remote, job):

@@ -24,13 +24,6 @@ def test_of_a_step_that_was_done_again_the_last_value_counts():
     assert again.named("loss").rows() == [(1, 30.0, {"loss": 0.75}), (2, 20.0, {"loss": 0.5})]
 
 
-def test_values_without_a_step_share_a_row_where_they_came_at_once():
-    told = Metrics(
-        Metric(name=name, value=value, time_s=at) for at, name, value in ((1, "a", 1), (1, "b", 2), (2, "a", 3))
-    )
-    assert told.rows() == [(None, 1, {"a": 1, "b": 2}), (None, 2, {"a": 3})]
-
-
 def test_the_repr_says_what_there_is_and_how_it_ended():
     assert repr(CURVE).splitlines() == [
         "<4 values of 3 metrics>",

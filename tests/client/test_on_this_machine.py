@@ -7,12 +7,12 @@ import pytest
 
 import raysm
 from raysm.client.job.handle import attach
-from raysm.client.source.function import Function
 from raysm.client.storage.s3 import file_path
 from raysm.client.submit import submit
-from raysm.errors import JobFailed
 from raysm.request import Cluster, Limits, Local, Script
 from tests.support.homes import end, serving
+
+pytestmark = pytest.mark.long
 
 WAIT_S = 300
 
@@ -21,15 +21,6 @@ WAIT_S = 300
 def target(tmp_path_factory):
     with serving(tmp_path_factory.mktemp("home")) as home:
         yield Local(home=str(home), instance_kind="process")
-
-
-class OwnError(Exception):
-    def __init__(self, code):
-        super().__init__(f"code {code}")
-        self.code = code
-
-    def __reduce__(self):
-        return OwnError, (self.code,)
 
 
 MODULE = """
@@ -45,10 +36,6 @@ def task(index):
 
     return late_import.VALUE
 """
-
-
-def fail(code):
-    raise OwnError(code)
 
 
 COUNTS = """
@@ -94,19 +81,7 @@ def test_a_server_that_ended_is_started_again_when_its_jobs_are_asked_for(target
     assert hosts_of.submit("a") == job
 
 
-# The same of jobs that end as the test says: test_result.
-@pytest.mark.long
-def test_a_function_raises_its_own_exception_with_its_traceback(target):
-    job = submit(Function(fail, 3), on=target)
-    with pytest.raises(OwnError) as caught:
-        job.result(WAIT_S)
-    assert caught.value.code == 3
-    assert isinstance(caught.value.__cause__, JobFailed)
-    assert "in fail" in str(caught.value.__cause__)
-
-
 # Without Ray: the follow-up is client/test_chain's, the stop and the checkpoints are local/server/test_life_cycle's.
-@pytest.mark.long
 def test_a_job_that_runs_too_long_goes_on_from_its_checkpoints(target, tmp_path):
     script = tmp_path / "counts.py"
     script.write_text(COUNTS)

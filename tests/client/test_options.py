@@ -1,7 +1,6 @@
 """An option is written once: the keywords, their texts, the fields of a request and the decorator say the same."""
 
 import dataclasses
-import inspect
 import re
 import typing
 
@@ -47,26 +46,8 @@ def test_an_option_of_the_wrong_type_is_refused_before_anything_is_sent(send, op
     assert send.submitted == []
 
 
-def test_arguments_of_a_script_are_texts_and_numbers_among_them_become_such():
-    assert raysm.Script("s.py", args=["--epochs", 10]).args == ("--epochs", "10")
-    with pytest.raises(ValueError, match=r"give args=\['--epochs', '10'\]"):
-        raysm.Script("s.py", args="--epochs 10")
-
-
-@pytest.mark.parametrize("fields", [{"top_k": "x"}, {"top_k": 1.5}, {"threshold": "high"}, {"top_k": True}])
-def test_a_similarity_of_something_else_than_numbers_is_refused(fields):
-    with pytest.raises(ValueError, match="must be a number"):
-        raysm.Similarity(**fields)
-
-
 OWN = {"on", "if_done", "resume"}
 """What is done with the job, beside what it is."""
-
-
-def names_in(kind):
-    """The names that the docstring of a TypedDict explains."""
-    section = inspect.cleandoc(kind.__doc__).partition("Attributes:\n")[2]
-    return re.findall(r"^    (\w+): \S", section, re.MULTILINE)
 
 
 def fields():
@@ -76,11 +57,6 @@ def fields():
 def test_the_options_are_the_fields_of_a_request_and_the_files_that_travel():
     assert set(typing.get_type_hints(SubmitOptions)) == fields() - {"workload"} | {"wheels"}
     assert set(typing.get_type_hints(SubmitKeywords)) == set(typing.get_type_hints(SubmitOptions)) | OWN
-
-
-def test_every_option_has_a_text():
-    texts = {name for kind in (SubmitOptions, SubmitKeywords) for name in names_in(kind)}
-    assert texts == set(typing.get_type_hints(SubmitKeywords))
 
 
 @pytest.mark.parametrize("take", [submit, lambda work, **options: raysm.remote(**options)], ids=["submit", "remote"])

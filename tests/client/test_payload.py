@@ -77,8 +77,9 @@ def payload(remote, name):
     return Storage(remote.service).below(f"{remote.service.places.payload('default', name)}/")
 
 
-@pytest.mark.parametrize("status", ["Completed", "Failed", "Stopped"])
-@pytest.mark.parametrize("kind", ["training", "processing"])
+@pytest.mark.parametrize(
+    ("kind", "status"), [("training", "Completed"), ("training", "Failed"), ("processing", "Stopped")]
+)
 def test_the_payload_of_a_job_that_has_ended_is_removed_by_whoever_looks_at_it(remote, script, kind, status):
     job = submit(Script(str(script)), cluster=M5, on=remote.service, kind=kind)
     assert not job.done()

@@ -40,13 +40,6 @@ def test_no_more_records_are_read_than_are_taken(remote):
     assert 1 <= read(remote) <= 16
 
 
-def test_of_many_records_only_those_that_may_be_the_same_are_read(remote):
-    storage, names = remembered(remote, 50)
-    assert [record.job for record in recorded(PREFIX, storage, digest(7)) if record.digest == digest(7)] == [names[7]]
-    assert not [record for record in recorded(PREFIX, storage, digest("new")) if record.digest == digest("new")]
-    assert 1 <= read(remote) <= 4  # by chance the digest of another may begin the same
-
-
 def test_of_several_jobs_of_one_state_the_latest_is_found(remote):
     storage = Storage(remote.service)
     for number, state in enumerate(["s3://b/x", "s3://b/y/", "s3://b/x", None]):
@@ -82,10 +75,10 @@ def test_the_most_objects_counts_for_all_inputs_together():
 
 
 def test_no_list_of_all_objects_is_kept_in_memory():
-    _, storage = crowded(60_000)
+    _, storage = crowded(20_000)
     with_inputs("d", {"x": Input("s3://crowd/x/")}, storage, max_objects=1000)  # what is imported on first use
     tracemalloc.start()
     with_inputs("d", {"x": Input("s3://crowd/x/")}, storage)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak < 5e6, "a page at a time; a list of them all takes 30 MB"
+    assert peak < 5e6, "a page at a time; a list of them all takes 10 MB"

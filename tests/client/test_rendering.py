@@ -53,9 +53,3 @@ def test_a_reason_that_the_instance_has_remarked_in_its_log_is_not_said_again():
     assert rendering.render("algo-1", line(event)) == []
     other = State(name="failed", host="algo-1", detail="algo-2 was lost")
     assert rendering.render("algo-1", line(other)) == ["algo-1 failed: algo-2 was lost"]
-
-
-def test_the_remark_is_left_out_too_where_the_reason_is_told_at_the_end():
-    rendering = Rendering(reasons=False)
-    assert rendering.render("algo-1", "raysm: algo-1 failed: ValueError: no") == []
-    assert rendering.render("algo-1", "raysm: algo-2 failed: says my script") != []

@@ -10,10 +10,7 @@ import pytest
 
 from raysm.client.job.handle import attach
 from raysm.client.results.result import (
-    ExistingResult,
     Result,
-    begin_result,
-    check_folder,
     earlier_result,
     manifest_of,
 )
@@ -24,24 +21,7 @@ from raysm.errors import InvalidRequest, JobFailed, ServiceError
 from raysm.request import Script
 from raysm.request.codec import to_json
 from tests.support.client_jobs import M5, leave
-
-FIRST, SECOND, OTHER = (f"{task}-20261122-020304-{digit}123abcd" for task, digit in (("a", 0), ("a", 1), ("b", 0)))
-
-
-def leave_result(folder, job, *names):
-    """Leave a whole result."""
-    for name in names:
-        (folder / name).write_text(job)
-    files = tuple(ResultFile(name=name, shape=(), bytes=1, sha256="0", how_to_read="") for name in names)
-    manifest = Manifest(job=job, workload={}, inputs={}, files=files, versions={}, instances=("algo-1",), phases_s={})
-    manifest.write(folder)
-
-
-def test_while_a_result_is_brought_the_folder_says_what_it_mixes(tmp_path):
-    leave_result(tmp_path, FIRST, "old")
-    begin_result(tmp_path, SECOND, ["new"], check_folder(tmp_path, SECOND))
-    assert manifest_of(tmp_path) is None
-    assert earlier_result(tmp_path) == ExistingResult(job=SECOND, names=frozenset({"old", "new"}))
+from tests.support.sagemaker import refusal
 
 
 def double(x):
@@ -138,8 +118,16 @@ def test_a_result_of_another_task_is_left_alone(remote, script, tmp_path):
 
 def test_an_interrupted_replacement_leaves_no_file_of_the_old_result_behind_in_the_end(remote, script, tmp_path):
     first, second = ended(remote, script, old=b"1"), ended(remote, script, new=b"2")
+    leave(remote, first, "model/manifest.json", with_manifest(first.name, "old"))
     first.result(to=tmp_path / "out")
-    begin_result(tmp_path / "out", second.name, ["new"], check_folder(tmp_path / "out", second.name))
+    lost = remote.fail("download_file", refusal("AccessDenied", "no"))
+    with pytest.raises(ServiceError, match="AccessDenied"):
+        second.result(to=tmp_path / "out")
+    # One of manifest and mark always lists the files, here those of both results.
+    assert manifest_of(tmp_path / "out") is None
+    mixed = earlier_result(tmp_path / "out")
+    assert (mixed.job, mixed.names) == (second.name, {"old", "new"})
+    lost.end()
     second.result(to=tmp_path / "out")
     assert [name for name in names_in(tmp_path / "out") if not name.startswith(".")] == ["new"]
 

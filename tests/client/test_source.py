@@ -11,9 +11,8 @@ import cloudpickle
 import pytest
 import torch
 
-import raysm
 from raysm.client.source.function import DataParallel, pickled_call, pickled_value
-from raysm.client.source.package import culprit_of_call, late_source, own_modules, package_of, source_of_kind
+from raysm.client.source.package import late_source, own_modules, package_of, source_of_kind, unpicklable_part
 from raysm.errors import InvalidRequest
 from raysm.request import Script, TrainLoop, Workload
 from raysm.request.workload import KINDS
@@ -60,21 +59,6 @@ def test_two_files_of_one_name_are_refused_with_both_places(tmp_path):
             package_of(Scripted(sweep(), script.source))
 
 
-@pytest.mark.parametrize(
-    ("workload", "message"),
-    [
-        (raysm.Function, "wrap the function"),
-        (raysm.remote(double), r"submitted by its own submit\(…\)"),
-        (double, "wrap the function"),
-        ("train.py", "must be Script, Function, .*got 'train.py'"),
-    ],
-    ids=["class", "remote", "function", "text"],
-)
-def test_what_is_no_workload_is_refused_with_what_to_do(workload, message):
-    with pytest.raises(InvalidRequest, match=message):
-        package_of(workload)
-
-
 def loop(config):
     return config["lr"]
 
@@ -87,11 +71,6 @@ def test_a_loop_travels_with_its_config():
     assert isinstance(asked, TrainLoop)
     assert (asked.precision, asked.workers, asked.max_restarts) == ("bf16", 4, 2)
     assert asked.name.endswith("loop")
-
-
-def test_a_loop_without_a_config_may_take_nothing():
-    function, args, _ = pickle.loads(DataParallel(lambda: "done").pickled())
-    assert function(*args) == "done"
 
 
 @pytest.mark.parametrize(
@@ -114,53 +93,20 @@ def test_what_cannot_be_is_refused(arguments, fields, message):
 LOCK = threading.Lock()
 
 
-def nothing(*args, **kwargs):
-    pass
-
-
-class Model:
-    def __init__(self):
-        self.name, self.lock = "a", threading.Lock()
-
-    def fit(self):
-        pass
-
-
-def path(fn, *args, **kwargs):
-    culprit = culprit_of_call(fn, args, kwargs, cloudpickle.dumps)
-    return None if culprit is None else culprit[0]
-
-
-@pytest.mark.parametrize(
-    ("args", "kwargs", "expected"),
-    [
-        ((1, LOCK), {}, "args[1]"),
-        ((), {"model": Model()}, "model.lock"),
-        (({"a": [1, {"b": LOCK}]},), {}, "args[0]['a'][1]['b']"),
-        ((types.SimpleNamespace(inner=Model()),), {}, "args[0].inner.lock"),
-        ((Model().fit,), {}, "args[0].__self__.lock"),
-    ],
-)
-def test_the_innermost_part_is_named_by_its_path(args, kwargs, expected):
-    assert path(nothing, *args, **kwargs) == expected
-
-
-def test_what_a_function_uses_is_named_with_the_function():
+def test_the_argument_or_the_variable_that_cannot_be_pickled_is_named():
     held = threading.Lock()
 
-    def closes():
+    def closes(*args, **kwargs):
         return held
 
-    def defaults(lock=held):
-        return lock
-
-    assert path(closes) == "held (used by closes)"
-    assert path(defaults) == "default 0 of defaults"
-
-
-def test_the_message_of_a_value_says_what_and_where():
-    with pytest.raises(InvalidRequest, match=r"^it\['lock'\], a lock, cannot be pickled"):
-        pickled_value({"lock": LOCK})
+    for args, kwargs, part in (
+        ((1, LOCK), {}, "args[1]"),
+        ((), {"x": {"a": LOCK}}, "x"),
+        ((), {}, "held (used by closes)"),
+    ):
+        assert unpicklable_part(closes, args, kwargs, cloudpickle.dumps) == part
+    with pytest.raises(InvalidRequest, match=r"cannot be pickled: args\[0\]: TypeError: .*lock.*make open files"):
+        pickled_call(double, (LOCK,), {})
     with pytest.raises(InvalidRequest, match="^it, a lock, cannot be pickled"):
         pickled_value(LOCK)
 
@@ -184,12 +130,6 @@ def test_code_travels_with_the_file_that_it_is_from():
 @pytest.mark.parametrize("kind", KINDS)
 def test_raysms_own_kinds_bring_nothing_because_raysm_travels_itself(kind):
     assert source_of_kind(Workload.named(kind)) is None
-
-
-def test_a_kind_brings_its_module_and_its_runners_with_what_they_import(tmp_path):
-    with imported_from(tmp_path) as sweep:
-        source = source_of_kind(sweep)
-    assert sorted(source.files) == ["sweep.py", "sweep_runner.py", "sweep_search.py", "wording.py"]
 
 
 @pytest.fixture

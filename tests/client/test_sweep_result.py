@@ -76,7 +76,3 @@ def test_what_a_trial_says_is_text_in_a_notebook(result):
         not in TrialTable([Trial(number=0, status="<script>", params={"<i>": "<b>"})], "loss", "min")._repr_html_()
     )
     assert "<table " in result._repr_html_()
-
-
-def test_the_best_so_far_only_gets_better_in_the_order_of_ends(result):
-    assert result.table().best_so_far() == [2.5, 2.0, 1.5]

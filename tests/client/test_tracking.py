@@ -25,6 +25,12 @@ METRICS = [
 ]
 
 
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A file of MLflow, whose tables take it seconds to make."""
+    return f"sqlite:///{tmp_path_factory.mktemp('mlflow')}/mlflow.db"
+
+
 @pytest.fixture
 def fake(tmp_path):
     return FakeSageMaker(tmp_path / "home")
@@ -43,16 +49,15 @@ def train(fake, tmp_path):
     return train
 
 
-def runs(place):
+def runs(place, project):
     client = mlflow.MlflowClient(place)
-    return client.search_runs([client.get_experiment_by_name("digits").experiment_id])
+    return client.search_runs([client.get_experiment_by_name(project).experiment_id])
 
 
-def test_runs_parameters_and_metrics_are_those_of_raysms_own_record(train, tmp_path):
-    place = f"sqlite:///{tmp_path}/mlflow.db"
+def test_runs_parameters_and_metrics_are_those_of_raysms_own_record(train, place):
     job = train(place)
     job.wait(WITHIN_S)
-    (run,) = runs(place)
+    (run,) = runs(place, "digits")
     assert (run.info.run_name, run.info.status, run.data.params) == (job.name, "FINISHED", {"lr": "0.1"})
     client = mlflow.MlflowClient(place)
     for name in job.metrics().of_job().names:
@@ -61,13 +66,14 @@ def test_runs_parameters_and_metrics_are_those_of_raysms_own_record(train, tmp_p
     # Who attaches and waits on another day writes nothing twice.
     attach(job.name, job.service).wait(WITHIN_S)
     complete(job.chain)
-    assert [each.data.metrics for each in runs(place)] == [run.data.metrics]
+    assert [each.data.metrics for each in runs(place, "digits")] == [run.data.metrics]
 
 
-def test_a_copy_that_is_not_whole_in_time_is_told_and_completed_by_who_waits_again(fake, train, tmp_path, caplog):
-    place = f"sqlite:///{tmp_path}/mlflow.db"
+def test_a_copy_that_is_not_whole_in_time_is_told_and_completed_by_a_later_wait(
+    fake, train, place, tmp_path, caplog
+):
     (fake.home / "tracking").mkdir(parents=True)
-    job = prepare(Script(str(tmp_path / "train.py")), on=fake, project="digits", tracking=place, job_name="late")
+    job = prepare(Script(str(tmp_path / "train.py")), on=fake, project="late", tracking=place, job_name="late")
     with (fake.home / "tracking" / "late.lock").open("w") as another:
         # As another process that follows the job, and has not come to its end.
         fcntl.flock(another, fcntl.LOCK_EX)
@@ -76,7 +82,7 @@ def test_a_copy_that_is_not_whole_in_time_is_told_and_completed_by_who_waits_aga
         complete(chain, within_s=0.1)
     assert f"the copy of late in {place} is incomplete so far: raysm.attach('late').wait() completes it" in caplog.text
     complete(chain, WITHIN_S)
-    assert [run.info.status for run in runs(place)] == ["FINISHED"]
+    assert [run.info.status for run in runs(place, "late")] == ["FINISHED"]
 
 
 def test_a_relative_path_is_that_of_the_program_that_sent_the_job(fake, tmp_path, monkeypatch):

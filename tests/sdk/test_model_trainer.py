@@ -12,7 +12,7 @@ from tests.support.aws_samples import SAMPLE
 from tests.support.sagemaker_server import BUCKET, ROLE, Server
 from tests.support.sdk_programs import run_program
 
-pytestmark = pytest.mark.namespace
+pytestmark = [pytest.mark.namespace, pytest.mark.long]
 
 TRAIN = """
 import json, sys
@@ -129,7 +129,6 @@ def test_with_ray_the_script_runs_once_on_a_cluster_of_both_instances(server, tr
     assert list(left) == ["manifest.json"]
 
 
-@pytest.mark.long
 def test_a_script_of_aws_s_samples_for_ray_runs_unmodified(server, train, tmp_path):
     server.make_bucket()
     server.put("sample/a.csv", b"1\n\n2\n")
@@ -141,7 +140,6 @@ def test_a_script_of_aws_s_samples_for_ray_runs_unmodified(server, train, tmp_pa
 
 
 # How the script's exception becomes the reason is the bootstrap's: jobs/test_script_ends.
-@pytest.mark.long
 def test_with_ray_what_the_script_raises_is_the_failure_reason_and_the_secret_is_in_no_log(server, train):
     name, status, reason = train("raise ValueError('the data are odd')", ray={"coordinator_only": True})
     assert status == "Failed"

@@ -159,6 +159,14 @@ class Result:
         ]
 
 
+def read_as(folder: Path, manifest: Manifest) -> Result:
+    """Return a result as the class that its kind of workload declares."""
+    kind = built_in_kind(str(manifest.workload.get("kind")))
+    reader: Any = Result if kind is None or not kind.reader else pkgutil.resolve_name(kind.reader)
+    result: Result = reader(folder, manifest)
+    return result
+
+
 def fetch_result(outputs: str, storage: Storage, *, job: str, to: Path | None, cache: Path) -> Result | Path | None:
     """Fetch the result of a job to this machine, and return it.
 
@@ -167,12 +175,7 @@ def fetch_result(outputs: str, storage: Storage, *, job: str, to: Path | None, c
     """
     folder = _fetch(outputs, storage, job=job, to=to, cache=cache)
     manifest = None if folder is None else manifest_of(folder)
-    if folder is None or manifest is None:
-        return folder
-    kind = built_in_kind(str(manifest.workload.get("kind")))
-    reader: Any = Result if kind is None or not kind.reader else pkgutil.resolve_name(kind.reader)
-    result: Result = reader(folder, manifest)
-    return result
+    return folder if folder is None or manifest is None else read_as(folder, manifest)
 
 
 def _fetch(outputs: str, storage: Storage, *, job: str, to: Path | None, cache: Path) -> Path | None:

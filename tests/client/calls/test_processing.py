@@ -24,13 +24,6 @@ def test_a_manifest_is_told_as_one():
     assert (listed["S3Input"]["S3DataType"], prefix["S3Input"]["S3DataType"]) == ("ManifestFile", "S3Prefix")
 
 
-def test_the_two_outputs_lie_side_by_side_where_a_training_job_has_them():
-    outputs = parameters(output_uri="s3://b/out")["ProcessingOutputConfig"]["Outputs"]
-    uris = [output["S3Output"]["S3Uri"] for output in outputs]
-    assert uris == ["s3://b/out/job/output/model", "s3://b/out/job/output/data"]
-    assert {output["S3Output"]["S3UploadMode"] for output in outputs} == {"EndOfJob"}
-
-
 def test_what_processing_lacks_is_refused():
     with pytest.raises(InvalidRequest, match="spot"):
         parameters(limits=Limits(spot=True))

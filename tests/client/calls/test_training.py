@@ -2,9 +2,8 @@
 
 import pytest
 
-from raysm.client.plan import outputs, plan
-from raysm.contract.job_api import TRAINING
-from raysm.request import Cluster, Input, InstanceGroup, JobRequest, Limits, Script, Security
+from raysm.client.plan import plan
+from raysm.request import Cluster, Input, JobRequest, Limits, Script, Security
 from tests.support.sagemaker import aws, places_of
 
 
@@ -45,19 +44,6 @@ def test_a_job_can_be_looked_into_only_where_the_user_asks_for_it_and_the_call_s
 
     # Said, not left out: policies that allow a job only where the key is false compare it with what the call says.
     assert (debug(), debug(isolation=True), debug(remote_debug=True)) == (False, False, True)
-
-
-def test_the_payload_goes_to_all_groups_if_an_input_names_one():
-    groups = (InstanceGroup("a", "ml.m5.large", 1), InstanceGroup("b", "ml.m5.large", 1))
-    inputs = {"x": Input("s3://b/x", groups=("a",))}
-    payload, channel = parameters(cluster=Cluster(groups=groups), inputs=inputs)["InputDataConfig"]
-    assert payload["DataSource"]["S3DataSource"]["InstanceGroupNames"] == ["a", "b"]
-    assert channel["DataSource"]["S3DataSource"]["InstanceGroupNames"] == ["a"]
-
-
-def test_a_job_whose_artifacts_are_an_archive_has_its_outputs_beside_it():
-    answer = {"ModelArtifacts": {"S3ModelArtifacts": "s3://b/out/job/output/model.tar.gz"}}
-    assert outputs(TRAINING, "job", answer) == "s3://b/out/job/output"
 
 
 def test_the_arn_of_an_mlflow_is_told_to_the_service_and_other_places_are_not():

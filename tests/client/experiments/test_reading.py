@@ -99,10 +99,6 @@ def test_what_may_not_be_read_is_left_out_and_asked_for_again(remote, job):
     assert (second.is_final, [*second.row.metrics]) == (True, ["loss"])
 
 
-def test_a_job_that_was_removed_meanwhile_is_no_row(remote):
-    assert read_job(remote.service, TRAINING, "gone") is None
-
-
 def test_a_follow_up_has_the_parameters_of_the_first_job(remote, script):
     job = submit(Script(str(script), args=["--lr", "1"]), cluster=M5, on=remote.service)
     tags = [*remote.sagemaker.jobs[job.name]["tags"], {"Key": "raysm:first", "Value": job.name}]

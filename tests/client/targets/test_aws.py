@@ -1,14 +1,9 @@
-import subprocess
-import sys
-
 import pytest
 from botocore.stub import Stubber
 
 from raysm.client.targets.connection import Bucket, connection_to
 from raysm.errors import ServiceError
-from tests.support.sagemaker import REGION, SESSION, aws
-
-KEYS_OF_NOBODY = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
+from tests.support.sagemaker import SESSION, aws
 
 
 class NoRegion:
@@ -32,22 +27,15 @@ def test_the_default_bucket_has_to_belong_to_the_account():
     assert bucket == Bucket(name="sagemaker-r-12", owner="12")
 
 
-def client_at(tmp_path, region, url=None):
-    """Make clients in a Python of their own, since boto3 reads the variable where it makes them."""
-    code = (
-        "from raysm.client.targets.connection import connection_to; from raysm.request import AWS;"
-        f"target = AWS(role='arn:aws:iam::123456789012:role/x', region={region!r});"
-        "connection = connection_to(target); connection.make_client('sts'); connection.make_client('sagemaker')"
-    )
-    environ = {**KEYS_OF_NOBODY, "HOME": str(tmp_path), **({"AWS_ENDPOINT_URL": url} if url else {})}
-    return subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True).stderr
-
-
-def test_who_has_another_endpoint_in_the_shell_is_told_once_that_it_is_not_aws(tmp_path):
-    errors = client_at(tmp_path, REGION, "http://127.0.0.1:4999")
-    assert errors.count("on AWS goes to http://127.0.0.1:4999, which is not an address of AWS: AWS_ENDPOINT_URL") == 1
+def test_who_has_another_endpoint_in_the_shell_is_told_once_that_it_is_not_aws(monkeypatch, caplog):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:4999")
+    connection = connection_to(aws())
+    for name in ("sts", "sagemaker"):
+        connection.make_client(name)
+    assert caplog.text.count("on AWS goes to http://127.0.0.1:4999, which is not an address of AWS") == 1
 
 
 @pytest.mark.parametrize("region", ["eu-west-1", "cn-north-1", "us-gov-west-1"])
-def test_the_endpoints_of_all_regions_are_aws_own(tmp_path, region):
-    assert client_at(tmp_path, region) == ""
+def test_the_endpoints_of_all_regions_are_aws_own(region, caplog):
+    connection_to(aws(region=region)).make_client("sts")
+    assert caplog.records == []

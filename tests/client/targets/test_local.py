@@ -10,10 +10,9 @@ from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
 
 from raysm.client.targets.connection import Bucket
 from raysm.client.targets.local import LocalConnection
-from raysm.contract.home import ServerRecord, scenario_file
+from raysm.contract.home import ServerRecord
 from raysm.errors import MissingDependency, ServiceError
 from raysm.request import JobRequest, Local, TorchScript
-from tests.support.homes import serving
 
 GONE = EndpointConnectionError(endpoint_url="http://127.0.0.1:1")
 
@@ -38,13 +37,6 @@ def test_each_region_has_its_bucket_and_its_folder(tmp_path):
     assert far.region(None) == "eu-west-1"
     assert far.bucket(None, None) == Bucket(name="raysm-local-eu-west-1")
     assert far.data_root("s3://b/raysm") == (tmp_path / "data" / "@eu-west-1").as_uri()
-
-
-def test_its_clock_is_its_servers(tmp_path):
-    scenario_file(tmp_path).write_text("speed = 60")
-    with serving(tmp_path):
-        assert connection(tmp_path).clock == ServerRecord.read(tmp_path).clock
-        assert connection(tmp_path).clock.speed == 60.0
 
 
 def test_only_a_server_that_is_gone_is_started_again(tmp_path):
