@@ -1,15 +1,18 @@
 """Every limit of the API: the value at it passes, the value past it is refused before anything is uploaded."""
 
 import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
-from raysm.client.checks import GIB, check, check_ray, check_volume
+from raysm.client.checks import GIB, check, check_inputs, check_ray, check_volume
 from raysm.client.plan import Plan, plan
 from raysm.client.service import Service
 from raysm.client.submit import submit
 from raysm.contract.job_api import TRAINING
-from raysm.errors import InvalidRequest
+from raysm.errors import InvalidInput, InvalidRequest
 from raysm.request import Cluster, Input, InstanceGroup, JobRequest, Limits, Local, MetricDefinition, Script, Security
 from tests.support.api_requests import training_parameters
 from tests.support.crowd import Crowd
@@ -227,3 +230,42 @@ def test_what_no_model_says_is_refused_too():
     spot = dataclasses.replace(sent, request={**sent.request, "EnableManagedSpotTraining": True})
     with pytest.raises(InvalidRequest, match="MaxWaitTimeInSeconds must be present"):
         check(spot, takes_files=False)
+
+
+@dataclass(frozen=True)
+class Looked:
+    """As much of a workload as the look needs."""
+
+    input_check: ClassVar[str | None] = f"{__name__}:show"
+
+
+@dataclass(frozen=True)
+class Unlooked(Looked):
+    input_check: ClassVar[str | None] = None
+
+
+@dataclass(frozen=True)
+class Heavy(Looked):
+    input_check: ClassVar[str | None] = "a_package_that_is_not_here:show"
+
+
+def show(workload, paths):
+    """Say what was shown."""
+    raise InvalidInput(repr(sorted(paths.items())))
+
+
+def shown(tmp_path, *uris):
+    with pytest.raises(InvalidInput) as caught:
+        check_inputs(Looked(), {f"c{index}": Input(uri) for index, uri in enumerate(uris)})
+    return str(caught.value)
+
+
+def test_inputs_of_this_machine_are_shown_as_paths_and_others_as_unknown(tmp_path):
+    expected = [("c0", tmp_path / "x"), ("c1", tmp_path / "y"), ("c2", None)]
+    assert shown(tmp_path, str(tmp_path / "x"), (tmp_path / "y").as_uri(), "s3://b/z") == repr(expected)
+    assert isinstance(expected[0][1], Path)
+
+
+@pytest.mark.parametrize("workload", [Unlooked(), Heavy()], ids=["it names no show", "its show lacks a package here"])
+def test_where_nobody_can_look_the_job_will_say(workload, tmp_path):
+    check_inputs(workload, {"c": Input(str(tmp_path / "none"))})

@@ -1,19 +1,12 @@
+"""The calls of a request, whole and by their parameters."""
+
 import pytest
 
-from raysm.client.plan import plan
+from raysm.client.plan import outputs, plan
+from raysm.contract.job_api import PROCESSING
 from raysm.contract.names import LOCAL_BUCKET
 from raysm.errors import InvalidRequest
-from raysm.request import (
-    Cluster,
-    Input,
-    InstanceGroup,
-    JobRequest,
-    Limits,
-    Local,
-    MetricDefinition,
-    Script,
-    Security,
-)
+from raysm.request import Cluster, Input, InstanceGroup, JobRequest, Limits, Local, MetricDefinition, Script, Security
 from raysm.request.targets import LOCAL_ROLE
 from tests.support.sagemaker import IMAGE, aws, places_of
 
@@ -180,3 +173,92 @@ def test_docker_needs_an_image_and_gets_it(tmp_path):
     assert call["AlgorithmSpecification"]["TrainingImage"] == "mine:1"
     with pytest.raises(InvalidRequest, match=r"--image … \(in Python: image=…\)"):
         local_plan(tmp_path, Local(instance_kind="docker"))
+
+
+def training(state=None, **fields):
+    fields = {"cluster": Cluster("ml.m5.large"), **fields}
+    request = JobRequest(name="job", workload=Script("x.py"), **fields)
+    return plan(request, target=aws(), places=places_of(aws()), state=state).request
+
+
+def test_checkpoints_lie_where_the_user_says_else_where_an_earlier_run_left_them_else_in_a_folder_anew():
+    def uri(**fields):
+        return training(**fields)["CheckpointConfig"]["S3Uri"]
+
+    assert uri(checkpoint_uri="s3://b/mine", state="s3://b/earlier") == "s3://b/mine"
+    assert uri(state="s3://b/earlier") == "s3://b/earlier"
+    assert uri() == "s3://b/raysm/default/job/state/job"
+
+
+@pytest.mark.parametrize(
+    ("limits", "condition"),
+    [
+        (Limits(max_runtime_s=100), {"MaxRuntimeInSeconds": 100}),
+        (Limits(max_runtime_s=100, spot=True), {"MaxRuntimeInSeconds": 100, "MaxWaitTimeInSeconds": 200}),
+        (
+            Limits(max_runtime_s=100, spot=True, max_wait_s=150),
+            {"MaxRuntimeInSeconds": 100, "MaxWaitTimeInSeconds": 150},
+        ),
+    ],
+    ids=["on demand", "on spot capacity", "with a limit for the waiting"],
+)
+def test_only_on_spot_capacity_the_waiting_has_a_limit(limits, condition):
+    assert training(limits=limits)["StoppingCondition"] == condition
+
+
+def test_a_job_can_be_looked_into_only_where_the_user_asks_for_it_and_the_call_says_no_elsewhere():
+    def debug(**fields):
+        return training(security=Security(**fields))["RemoteDebugConfig"]["EnableRemoteDebug"]
+
+    # Said, not left out: policies that allow a job only where the key is false compare it with what the call says.
+    assert (debug(), debug(isolation=True), debug(remote_debug=True)) == (False, False, True)
+
+
+def test_the_arn_of_an_mlflow_is_told_to_the_service_and_other_places_are_not():
+    arn = "arn:aws:sagemaker:eu-west-1:123456789012:mlflow-tracking-server/team"
+    assert training(tracking=arn, project="digits")["MlflowConfig"] == {
+        "MlflowResourceArn": arn,
+        "MlflowExperimentName": "digits",
+        "MlflowRunName": "job",
+    }
+    for tracking in (None, "sqlite:///mlflow.db", "http://mlflow.example:5000"):
+        assert "MlflowConfig" not in training(tracking=tracking)
+
+
+def test_a_manifest_is_told_as_one():
+    inputs = {"x": Input("s3://b/m", manifest=True), "y": Input("s3://b/y")}
+    _, *channels = training(inputs=inputs)["InputDataConfig"]
+    assert [item["DataSource"]["S3DataSource"]["S3DataType"] for item in channels] == ["ManifestFile", "S3Prefix"]
+
+
+def processing_request(**fields):
+    fields = {"cluster": Cluster("ml.m5.large"), **fields}
+    return JobRequest(name="job", workload=Script("x.py"), kind="processing", **fields)
+
+
+def processing(**fields):
+    return plan(processing_request(**fields), target=aws(), places=places_of(aws()), tags={"a": "b"}).request
+
+
+def test_a_manifest_of_processing_is_told_as_one():
+    inputs = {"x": Input("s3://b/m", manifest=True), "y": Input("s3://b/y")}
+    _, listed, prefix = processing(inputs=inputs)["ProcessingInputs"]
+    assert (listed["S3Input"]["S3DataType"], prefix["S3Input"]["S3DataType"]) == ("ManifestFile", "S3Prefix")
+
+
+def test_what_processing_lacks_is_refused():
+    with pytest.raises(InvalidRequest, match="spot"):
+        processing(limits=Limits(spot=True))
+
+
+def test_several_isolated_instances_are_not_documented_to_reach_each_other_and_that_is_said(caplog):
+    processing(security=Security(isolation=True))
+    processing(cluster=Cluster("ml.m5.large", count=3))
+    assert caplog.records == []
+    processing(cluster=Cluster("ml.m5.large", count=3), security=Security(isolation=True))
+    assert "the 3 instances" in caplog.text
+    assert "kind='training'" in caplog.text
+
+
+def test_a_job_of_others_that_leaves_nothing_has_no_outputs():
+    assert outputs(PROCESSING, "job", {}) == ""

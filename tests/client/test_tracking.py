@@ -69,9 +69,7 @@ def test_runs_parameters_and_metrics_are_those_of_raysms_own_record(train, place
     assert [each.data.metrics for each in runs(place, "digits")] == [run.data.metrics]
 
 
-def test_a_copy_that_is_not_whole_in_time_is_told_and_completed_by_a_later_wait(
-    fake, train, place, tmp_path, caplog
-):
+def test_a_copy_that_is_not_whole_in_time_is_told_and_completed_by_a_later_wait(fake, train, place, tmp_path, caplog):
     (fake.home / "tracking").mkdir(parents=True)
     job = prepare(Script(str(tmp_path / "train.py")), on=fake, project="late", tracking=place, job_name="late")
     with (fake.home / "tracking" / "late.lock").open("w") as another:
