@@ -1,31 +1,4 @@
-"""Every error that raysm raises, as one tree.
-
-::
-
-    RaysmError
-    ├── InvalidRequest (ValueError)     the request cannot work; the message has the value and the remedy
-    │   └── InvalidInput                the data cannot be used: wrong shape, NaN, not enough rows
-    ├── InvalidConfig (ValueError)      a file of the service or the payload cannot be used
-    │   └── InvalidPayload              the payload is missing, torn, or does not match its digests
-    ├── MissingDependency               a package that this half needs is not installed
-    ├── NoRoom                          a disk has not enough room for what will be written
-    ├── ClusterError
-    │   ├── ClusterNotFormed            instances did not join before the deadline
-    │   ├── InstanceLost                an instance died while the job ran
-    │   ├── RayFailed                   a required Ray process ended
-    │   └── ForeignListener (ConnectionError)  another user's process listens at a port of the job
-    ├── BlockFailed                     a block of share-nothing work failed and used up its retries
-    ├── WorkerFailed                    a training worker failed and used up its retries
-    ├── TrialFailed                     a trial of a sweep failed, or all of them did
-    ├── ServiceError                    AWS, or the embedded SageMaker, refused a call or could not be reached
-    │   ├── JobNotFound                 there is no job of that name
-    │   └── CredentialsExpired          the caller has to log in again; the job keeps running
-    ├── NotDone (TimeoutError)          a job has not ended within the time that the caller gave
-    ├── CallFailed                      a call of a session failed, and its exception cannot be rebuilt here
-    ├── CallCancelled (CancelledError)  a call of a session was interrupted
-    ├── SessionEnded                    a session has ended or is closing; the message says why
-    └── JobFailed                       a job did not complete
-        └── JobStopped (CancelledError) the job was stopped
+"""Every error that raysm raises; ``docs/reference/errors.md`` draws the tree.
 
 Errors of other libraries are translated into these once, at the boundary, with ``from``.
 """

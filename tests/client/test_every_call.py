@@ -77,8 +77,11 @@ def interrupted(remote, folder):
         raise refusal("AccessDenied", "no", "UploadPart")
 
     remote.s3.meta.events.register("before-call.s3.UploadPart", lose)
-    with pytest.raises(ServiceError):
-        Storage(remote.service).upload(folder / "in" / "large.bin", f"{remote.service.places.root}/lost")
+    try:
+        with pytest.raises(ServiceError):
+            Storage(remote.service).upload(folder / "in" / "large.bin", f"{remote.service.places.root}/lost")
+    finally:
+        remote.s3.meta.events.unregister("before-call.s3.UploadPart", lose)
 
 
 def doctors_calls():

@@ -145,7 +145,7 @@ def test_late_lines_of_a_job_come_although_its_follow_up_runs(remote, script):
 
 def test_an_instance_that_the_job_has_not_is_refused_with_those_that_it_has(remote, job):
     for ask in (job.lines, job.logs):
-        with pytest.raises(InvalidRequest, match=rf"no instance 'algo-9': {job.name} has algo-1, algo-2$"):
+        with pytest.raises(InvalidRequest, match=rf"no instance 'algo-9': {job.name} has algo-1 to algo-2$"):
             ask(instance="algo-9")
 
 

@@ -39,13 +39,23 @@ def pages():
 # Errors
 
 
+def _tree(kind, depth=0):
+    """Yield a line for an error and for each below it."""
+    others = [base.__name__ for base in kind.__bases__ if not issubclass(base, errors.RaysmError)]
+    name = f"{kind.__name__} ({others[0]})" if others and depth else kind.__name__
+    yield f"{'    ' * depth}{name:<{44 - 4 * depth}}{inspect.getdoc(kind).splitlines()[0]}"
+    for below in kind.__subclasses__():
+        if below.__module__ == errors.__name__:
+            yield from _tree(below, depth + 1)
+
+
 def _errors():
-    tree = inspect.cleandoc(errors.__doc__).split("::\n\n")[1].split("\n\nForeign")[0]
+    tree = "\n".join(_tree(errors.RaysmError))
     parts = [
         "# Errors",
         "Every error that raysm raises, as one tree. All are in `raysm.errors`; `raysm.RaysmError`, `raysm.JobFailed` "
         "and `raysm.JobStopped` are there by these short names too.",
-        "```text\n" + inspect.cleandoc("\n" + tree) + "\n```",
+        f"```text\n{tree}\n```",
         "A message says what was wrong, the value, and what to do. At the command line it is one line, and the exit "
         "status is that of [the command](commands.md#exit-status).",
         "## What they carry",

@@ -224,6 +224,25 @@ def service_model(name):
     return ServiceModel(Loader().load_service_model(name, "service-2"), name)
 
 
+@functools.cache
+def _called(region):
+    """The operations that the clients of a region called, since they were last given to a test."""
+    return set()
+
+
+@functools.cache
+def _client(name, region):
+    """Return a client whose ``called`` is what it called; tests share it, since to make one takes longer than most."""
+    client = SESSION.client(name, region_name=region)
+    client.called = _called(region)
+    # botocore's event tells of the parts of large objects too, which boto3 sends by itself.
+    client.meta.events.register(
+        "provide-client-params",
+        lambda model, **_: client.called.add(f"{model.service_model.service_name}:{model.name}"),
+    )
+    return client
+
+
 class ScriptedClients:
     """A service of the client half on a scripted set of boto3 clients: SageMaker is ours, the others are moto's."""
 
@@ -231,17 +250,12 @@ class ScriptedClients:
         self.sagemaker = ScriptedSageMaker()
         self.failures = []
         region = target.region if isinstance(target, AWS) else "us-east-1"
-        behind = {name: SESSION.client(name, region_name=region) for name in ("s3", "logs", "sts", "cloudwatch")}
+        behind = {name: _client(name, region) for name in ("s3", "logs", "sts", "cloudwatch")}
+        self.called = behind["s3"].called
+        self.called.clear()
         behind["sagemaker"] = self.sagemaker
         self.clients = {name: ScriptedClient(client, self.failures) for name, client in behind.items()}
         self.s3, self.logs = self.clients["s3"], self.clients["logs"]
-        self.called = set()
-        for name in ("s3", "logs", "sts", "cloudwatch"):
-            # botocore's event tells of the parts of large objects too, which boto3 sends by itself.
-            behind[name].meta.events.register(
-                "provide-client-params",
-                lambda model, **_: self.called.add(f"{model.service_model.service_name}:{model.name}"),
-            )
         self.service = Service(target, clients=self.clients.__getitem__, polling=QUICK, **options)
 
     def operations(self):

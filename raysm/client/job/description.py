@@ -18,7 +18,15 @@ WRAPPED = re.compile(r"AlgorithmError: (.*?)(?:\s*, exit code: (\d+))?", re.DOTA
 """A failure file's text as the service wraps it, from public reports of real jobs; the service cuts long texts off."""
 
 
-class Status(StrEnum):
+class _Known(StrEnum):
+    @classmethod
+    def _missing_(cls, value: object) -> "_Known":
+        text = f"the service reports the {cls.__name__} {value!r}, which this raysm does not know"
+        warnings.warn(text, RuntimeWarning, 2)
+        return cls("Unknown")
+
+
+class Status(_Known):
     """TrainingJobStatus and ProcessingJobStatus."""
 
     IN_PROGRESS = "InProgress"
@@ -29,18 +37,13 @@ class Status(StrEnum):
     DELETING = "Deleting"
     UNKNOWN = "Unknown"
 
-    @classmethod
-    def _missing_(cls, value: object) -> "Status":
-        warnings.warn(f"the service reports the status {value!r}, which this raysm does not know", RuntimeWarning, 2)
-        return cls.UNKNOWN
-
     @property
     def is_terminal(self) -> bool:
         """True if the status is final; a job with an UNKNOWN status may still run."""
         return self in (Status.COMPLETED, Status.FAILED, Status.STOPPED)
 
 
-class SecondaryStatus(StrEnum):
+class SecondaryStatus(_Known):
     """SecondaryStatus of a Training job; a Processing job has none."""
 
     STARTING = "Starting"
@@ -62,13 +65,6 @@ class SecondaryStatus(StrEnum):
     UPDATING = "Updating"
     NONE = ""
     UNKNOWN = "Unknown"
-
-    @classmethod
-    def _missing_(cls, value: object) -> "SecondaryStatus":
-        warnings.warn(
-            f"the service reports the secondary status {value!r}, which this raysm does not know", RuntimeWarning, 2
-        )
-        return cls.UNKNOWN
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from raysm.client.results.result import Result
-from raysm.client.source.function import PickledCall, arguments_of, code_digest, name_of
+from raysm.client.source.function import PickledCall, arguments_of, check_call, code_digest, name_of
 from raysm.client.units import PYTHON_VERSION
 from raysm.errors import InvalidRequest, MissingDependency
 from raysm.request.batch import BatchInference
@@ -163,10 +163,5 @@ def _check_call(predictor: Callable[..., Any], batch: tuple[Any, ...], arguments
         raise InvalidRequest(
             f"Batch: {name_of(predictor)} has no __call__(self, batch), which returns the predictions of a batch"
         )
-    try:
-        inspect.signature(predictor).bind(*batch, **arguments)
-    except TypeError as error:
-        called = "takes other arguments after the batch" if batch else "__init__ takes other arguments"
-        raise InvalidRequest(f"Batch: {name_of(predictor)} {called}: {error}") from None
-    except ValueError:
-        return  # a built-in without a signature
+    refusal = "takes other arguments after the batch" if batch else "__init__ takes other arguments"
+    check_call("Batch", predictor, batch, arguments, refusal)

@@ -68,13 +68,7 @@ class Function(PickledCall):
         """
         if not callable(fn):
             raise InvalidRequest(f"Function: the first argument must be a function, got {fn!r}")
-        try:
-            # Checked now: a TypeError must not cost a cluster.
-            inspect.signature(fn).bind(*args, **kwargs)
-        except TypeError as error:
-            raise InvalidRequest(f"Function: {name_of(fn)} does not take these arguments: {error}") from None
-        except ValueError:
-            pass  # a built-in without a signature
+        check_call("Function", fn, args, kwargs)
         super().__init__(fn, args, kwargs)
         self.fn, self.args, self.kwargs = fn, args, kwargs
 
@@ -150,19 +144,28 @@ class DataParallel(PickledCall):
 
 
 def _loop_arguments(train_loop: Callable[..., Any], config: Mapping[str, Any] | None) -> tuple[Any, ...]:
+    with contextlib.suppress(ValueError):  # a built-in without a signature
+        if config is None and not inspect.signature(train_loop).parameters:
+            return ()
     arguments = (dict(config or {}),)
-    try:
-        signature = inspect.signature(train_loop)
-    except ValueError:  # a built-in without a signature
-        return arguments
-    if config is None and not signature.parameters:
-        return ()
-    try:
-        signature.bind(*arguments)
-    except TypeError as error:
-        name = name_of(train_loop)
-        raise InvalidRequest(f"DataParallel: {name} must take one argument, the config: {error}") from None
+    check_call("DataParallel", train_loop, arguments, {}, "must take one argument, the config")
     return arguments
+
+
+def check_call(
+    kind: str,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    refusal: str = "does not take these arguments",
+) -> None:
+    """Refuse a call that a function does not take: a TypeError must not cost a cluster."""
+    try:
+        inspect.signature(fn).bind(*args, **kwargs)
+    except TypeError as error:
+        raise InvalidRequest(f"{kind}: {name_of(fn)} {refusal}: {error}") from None
+    except ValueError:  # a built-in without a signature
+        return
 
 
 def pickled_call(

@@ -262,9 +262,8 @@ def carry_out(upload: Upload, storage: Storage, kms_key: str | None = None) -> i
         target, source = upload.prefix + name, earlier.get(upload.files[name])
         if source is not None and source != target:
             try:
-                if storage.size(source) == upload.path(name).stat().st_size:
-                    storage.copy(source, target, kms_key)
-                    return False
+                storage.copy(source, target, kms_key)
+                return False
             except (ServiceError, InvalidRequest):
                 pass  # it was deleted meanwhile, or may not be read
         storage.upload(upload.path(name), target, kms_key)

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -35,10 +36,13 @@ class AWSConnection(Connection):
 
     def __init__(self, target: AWS) -> None:
         self.profile = target.profile or ""
-        self.home = home(None)
         self._target = target
         self._session: Any = None
         self._is_warned = False
+
+    @property
+    def home(self) -> Path:
+        return home(None)
 
     def region(self, clients: Clients) -> str:
         region = self._target.region or clients("sagemaker").meta.region_name

@@ -75,10 +75,13 @@ class Connection(abc.ABC):
     """
 
     polling: Polling
-    home: Path
-    """The folder on this machine for everything that belongs to jobs."""
     repeats: bool = True
     profile: str = ""
+
+    @property
+    @abc.abstractmethod
+    def home(self) -> Path:
+        """The folder on this machine for everything that belongs to jobs."""
 
     @property
     def clock(self) -> Clock:

@@ -3,6 +3,7 @@
 import importlib.util
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from raysm.client.targets import endpoint
@@ -34,9 +35,13 @@ class LocalConnection(Connection):
         self.polling = Polling(first_s=0.1, most_s=0.5)
         self._target = target
         self._region = target.regions[0]
-        self.home = home(target.home)
+        self._home = home(target.home)
         self._session: Any = None
         self._url: str | None = None
+
+    @property
+    def home(self) -> Path:
+        return self._home
 
     def region(self, clients: Clients) -> str:
         return self._region
@@ -47,21 +52,21 @@ class LocalConnection(Connection):
 
     def data_root(self, bucket_root: str) -> str:
         """Return a folder of the home: the server keeps S3 in memory, so large things are files."""
-        folder = self.home / "data"
+        folder = self._home / "data"
         # No project has an @ in its name.
         return (folder if self._region == LOCAL_REGION else folder / f"@{self._region}").as_uri()
 
     @property
     def clock(self) -> Clock:
         """The server's clock, which a scenario may speed up; starts the server if none answers."""
-        endpoint.ensure(self.home)
-        record = ServerRecord.read(self.home)
+        endpoint.ensure(self._home)
+        record = ServerRecord.read(self._home)
         return Clock() if record is None else record.clock
 
     @property
     def lists_quotas(self) -> bool:
         """True with a scenario: else the server has neither quotas nor prices, and is not started to ask for them."""
-        return scenario_file(self.home).exists()
+        return scenario_file(self._home).exists()
 
     @property
     def lists_prices(self) -> bool:
@@ -97,7 +102,7 @@ class LocalConnection(Connection):
                 botocore_session=core,
             )
         if self._url is None:
-            self._url = endpoint.ensure(self.home)
+            self._url = endpoint.ensure(self._home)
         config = client_options(
             repeats=self.repeats or name != "sagemaker",
             proxies={},  # a proxy for the internet does not know this machine's loopback
@@ -113,9 +118,9 @@ class LocalConnection(Connection):
             return False
         # A server with a job does not end by itself: a user shut it down, and it removed its record. A killed server
         # leaves its record, and is started again to report what became of the job.
-        if is_followed and ServerRecord.read(self.home) is None:
+        if is_followed and ServerRecord.read(self._home) is None:
             raise ServiceError(
-                f"the embedded SageMaker of {self.home} was ended, and its jobs with it; the next command starts it "
+                f"the embedded SageMaker of {self._home} was ended, and its jobs with it; the next command starts it "
                 "again: raysm jobs shows how they ended"
             )
         self._url = None

@@ -31,17 +31,15 @@ def test_plain_data_and_functions_that_merely_use_ray_may_travel(value):
 
 
 def test_an_object_of_rays_is_found_by_its_path():
-    path, value = culprit_among(print, ({"work": [1, remote_add]},), {})
-    assert (path, type(value).__name__) == ("args[0]['work'][1]", "RemoteFunction")
+    assert culprit_among(print, (1, {"work": [1, remote_add]}), {}) == "args[1]"
 
 
 def test_a_function_of_rays_api_that_was_imported_by_its_name_would_travel_as_code_and_is_found():
-    path, value = culprit_among(print, ([ray.get],), {})
-    assert (path, value) == ("args[0][0]", ray.get)
+    assert culprit_among(print, ([ray.get],), {}) == "args[0]"
 
 
 def test_one_that_a_function_of_the_users_own_module_uses_is_found(own_module):
-    assert culprit_among(own_module.uses, (), {})[0] == "remote_add (used by uses)"
+    assert culprit_among(own_module.uses, (), {}) == "remote_add (used by uses)"
 
 
 def test_what_cannot_be_pickled_at_all_is_no_object_of_rays():
