@@ -164,7 +164,7 @@ def test_the_token_of_a_job_is_that_of_its_payload_as_long_as_there_is_one(remot
 
 
 def test_the_log_of_an_instance_that_is_not_there_is_refused_with_those_that_are(remote, job):
-    with pytest.raises(InvalidRequest, match="has algo-1, algo-2"):
+    with pytest.raises(InvalidRequest, match="has algo-1 to algo-2"):
         printed(remote, "logs", "--instance", "algo-9", job.name)
 
 
