@@ -96,7 +96,6 @@ class ArrayFile:
                     write_at(self._file.fileno(), self.position(row, columns.start), line.data.cast("B"))
 
     def close(self) -> None:
-        """Synchronise it to the disk and close it."""
         if not self._file.closed:
             os.fsync(self._file.fileno())
             self._file.close()
@@ -127,7 +126,6 @@ class PrefixDigest:
         return self._digest.hexdigest()
 
     def close(self) -> None:
-        """End the thread and close the file."""
         self._pool.shutdown(cancel_futures=True)
         self._file.close()
 

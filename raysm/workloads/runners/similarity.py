@@ -45,7 +45,6 @@ class SimilarityRunner(Runner[Similarity]):
         compile_ahead()
 
     def run(self, address: str) -> None:
-        """Compute it."""
         source, queries = self._sources()
         # What is finished is on disk already, so SIGTERM may end the work anywhere.
         leave_on_sigterm(self._clean)

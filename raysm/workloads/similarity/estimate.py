@@ -59,7 +59,6 @@ class Question:
 
     path: str
     scratch: str
-    """Folder for converted files."""
     workload: Similarity
     rows: int
     """Rows of a block; the matrix has at least twice as many."""
@@ -107,20 +106,16 @@ def estimate(
     shared_out: bool = False,
     min_s: float = MIN_S,
 ) -> Estimate:
-    """Measure a few tiles of the matrix at ``path`` on this machine, and predict the whole on ``slots`` cores.
+    """Measure a few tiles of the matrix at ``path`` on this machine, and predict the whole on ``slots`` equal cores.
 
     Args:
         path: A file or folder, as a channel has it.
         workload: The request.
-        slots: Cores of all instances together, assumed to be as fast as this machine's.
+        slots: Cores of all instances together.
         processes: Cores to measure on at once; None is all of this machine, at most ``slots``.
         instances: Number of instances.
         shared_out: True if each instance has a share of the rows, not all.
         min_s: Least seconds for which each measurement is repeated.
-
-    Raises:
-        InvalidInput: The files are no matrix.
-        RaysmError: The measurement failed; the message says how.
     """
     with tempfile.TemporaryDirectory(prefix="raysm-estimate-") as scratch:
         matrix = open_matrix(path, Path(scratch), Selection.of(workload))

@@ -57,7 +57,6 @@ class OwnerOrder:
     """Returns the folders that this instance writes to."""
     depends_on: Mapping[str, Any]
     for_later: bool = False
-    """See ``Mode.for_later``."""
 
 
 class Owner:
@@ -72,11 +71,7 @@ class Owner:
         self._held: set[str] = set()
 
     def hold(self, names: Sequence[str]) -> list[bool]:
-        """Merge the pieces of these tiles that an earlier owner recorded; return which tiles' pieces are here.
-
-        Raises:
-            NoRoom: The disk cannot hold the range, or became full.
-        """
+        """Merge the pieces of these tiles that an earlier owner recorded; return which tiles' pieces are here."""
         with self._lock:
             merger = self._open_merger()
             # Load one after the other: together, the pieces of a large range are many times what the merger holds.
@@ -96,11 +91,7 @@ class Owner:
         return merger.bounds(runs)
 
     def take(self, name: str, piece: Piece) -> None:
-        """Merge a tile's piece; drop one that a retried task sends again.
-
-        Raises:
-            NoRoom: The disk became full.
-        """
+        """Merge a tile's piece; drop one that a retried task sends again."""
         with self._lock:
             merger = self._open_merger()
             if name in self._held:
@@ -113,11 +104,7 @@ class Owner:
     def write(
         self, names: Sequence[str], ids: Ids | None, on_rows: Callable[[int], None] = lambda rows: None
     ) -> ResultFile | None:
-        """Write the range; None: it lacks the piece of one of these tiles, because the owner was started again.
-
-        Raises:
-            NoRoom: The disk became full.
-        """
+        """Write the range; None: it lacks the piece of one of these tiles, because the owner was started again."""
         with self._lock:
             merger = self._open_merger()
             return merger.write(ids, on_rows) if self._held.issuperset(names) else None
@@ -130,7 +117,6 @@ class Owner:
         self.close()
 
     def close(self) -> None:
-        """Close what is open."""
         with self._lock:
             if self._merger is not None:
                 self._merger.close()
@@ -177,7 +163,6 @@ class Owner:
 
 
 def folders_here(folders: Folders) -> Folders:
-    """Return the folders of this instance."""
     if folders.on_instance is None:
         return folders
     # The head alone decides whether records last: otherwise some instances might record and others not.
@@ -209,16 +194,10 @@ class Collector:
         *,
         in_strips: bool = False,
     ) -> None:
-        """Start the owners.
+        """Start the owners of ``count`` ranges; with a single range, the head owns it.
 
-        Args:
-            mode: The mode that the request asks for.
-            run: The run.
-            tasks: All tiles.
-            row_order: Numbers and places of the rows that look for neighbors.
-            record: The owners' records depend on the same values as this one.
-            count: Number of ranges; the head owns the range if there is only one.
-            in_strips: True if each task has all columns, and the tasks' rows follow each other.
+        The owners' records depend on the same values as ``record``. ``in_strips``: each task has all columns, and the
+        tasks' rows follow each other.
         """
         self._mode, self._run = mode, run
         self._ranges = mode.ranges(run.queries.rows, count, self_join=run.self_join)
@@ -247,10 +226,7 @@ class Collector:
         return self._mode.informed(task, lambda numbers: self._owners[0].bounds(list(consecutive(numbers))))
 
     def take(self, task: TileTask, part: Part) -> Sequence[TileBlock]:
-        """Note that a tile is done, and merge its part if it came here; return the pieces of one that was given up.
-
-        The pieces are in rows counted from the tile's first; they are computed instead of it.
-        """
+        """Note that a tile is done, and merge its part if it came here; return the pieces of one that was given up."""
         again = self._mode.given_up(task, part.arrays)
         if not again and str(task) not in self._done:
             if self.is_local:
@@ -295,11 +271,9 @@ class Collector:
         return (*files, *self._mode.write_beside(self._run.folders.result, ids))
 
     def remove_records(self) -> None:
-        """Have the owners remove what they recorded: it is in the result."""
         self._ask("end", [()] * len(self._owners))
 
     def close(self) -> None:
-        """End the owners."""
         for owner in self._owners:
             if self.is_local:
                 owner.close()
@@ -451,12 +425,7 @@ class Handover:
 
 
 def _wait_for(calls: Sequence[Any]) -> list[Any]:
-    """Return what owners answered.
-
-    Raises:
-        RaysmError: The error that an owner raised.
-        BlockFailed: An owner died on every start.
-    """
+    """Return what owners answered; ``BlockFailed`` if one died on every start."""
     try:
         answers: list[Any] = ray.get(list(calls))
         return answers

@@ -75,12 +75,6 @@ def run(
 
     Returns:
         The manifest, which is also written, as the last file.
-
-    Raises:
-        InvalidInput: The matrix cannot be used, or has not enough rows; the message says what and where.
-        NoRoom: A disk cannot hold the result.
-        BlockFailed: A block failed on every attempt.
-        InstanceLost: An instance is lost for good, and no other has its rows.
     """
     emit_event(State(name="running"))
     _raise_file_limit()
@@ -237,15 +231,8 @@ def choose_engine(
 ) -> str | None:
     """Return the value of ``Context.engine``: GPUs if they can be used, and then without the CPUs.
 
-    A GPU compares as many pairs a second as some hundred cores, so cores beside it would only finish later.
-
-    Args:
-        forced: A word of the engine's name; None uses GPUs if there are any that can be used.
-        against: Why GPUs do not compute what is asked for, or "".
-        columns: Columns of the matrix.
-        report: Takes notes of the choice.
-        nodes: The instances; None asks Ray.
-        ask: Returns why the GPU of each node cannot be used for that many columns, or ""; None asks each.
+    A GPU compares as many pairs a second as some hundred cores, so cores beside it would only finish later. ``forced``
+    is the user's word for an engine, ``against`` why GPUs do not compute what is asked for, or "".
 
     Raises:
         InvalidRequest: GPUs are asked for, and cannot be used.

@@ -65,7 +65,6 @@ class Report:
         self.phases_s[name] = round(self.phases_s.get(name, 0.0) + time.perf_counter() - begin, 4)
 
     def add(self, part: Part) -> None:
-        """Add the time, memory and engine of a part."""
         for host, peak in part.peaks.items():
             self.peaks[host] = max(self.peaks[host], peak)
         self.task_seconds += part.seconds
@@ -81,7 +80,6 @@ class Report:
 
     @contextmanager
     def gathering(self, rows: int) -> Iterator[ProgressThrottle]:
-        """Announce and measure the last phase."""
         self.emit_event(State(name="gathering"))
         with self.phase("gathering"):
             yield ProgressThrottle("gather", rows, "rows", self.emit_event)
@@ -94,21 +92,17 @@ class Run:
     workload: Similarity
     folders: Folders
     matrix: Described
-    """The rows among which neighbors are looked for."""
     other_queries: Described | None
-    """The rows that look for them; None if the matrix's own do."""
     digests: Mapping[str, str]
     """SHA-256 of each channel's files."""
     context: Context
 
     @property
     def queries(self) -> Described:
-        """The rows that look for neighbors."""
         return self.other_queries or self.matrix
 
     @property
     def self_join(self) -> bool:
-        """True if the rows look for neighbors among themselves."""
         return self.other_queries is None
 
     def record(self, kind: str) -> BlockRecord[Part]:

@@ -149,8 +149,7 @@ class Sizing:
     def rectangle_rows(self, record: BlockRecord[Any]) -> tuple[int, int]:
         """Return how many rows of the queries, and of the matrix, one tile has.
 
-        Queries are cut first, which leaves nothing to merge. If there are few, the matrix is cut too, to keep all slots
-        busy.
+        Queries are cut first, which leaves nothing to merge; if there are few, the matrix too, to keep all slots busy.
         """
         rows, columns = self._kept(record, self._rectangle_rows())
         return rows, columns

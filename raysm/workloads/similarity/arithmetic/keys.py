@@ -62,11 +62,7 @@ class TopKAccumulator:
         self._file.truncate(rows * k * 8)
 
     def merge(self, block: RowBlock, counts: NDArray[np.uint32], keys: NDArray[np.uint64]) -> None:
-        """Merge ``counts[block.rows]`` keys of each row, given one row after the other, each row's sorted.
-
-        Raises:
-            NoRoom: The disk became full.
-        """
+        """Merge ``counts[block.rows]`` keys of each row, given one row after the other, each row's sorted."""
         rows = np.flatnonzero(counts)
         if not len(rows):
             return
@@ -90,7 +86,6 @@ class TopKAccumulator:
         return np.invert(inverted, out=inverted)
 
     def close(self) -> None:
-        """Close the file, which removes it."""
         self._file.close()
 
     def _write(self, start: int, inverted: NDArray[np.uint64]) -> None:
@@ -112,13 +107,7 @@ def join(best: NDArray[np.uint64], counts: NDArray[np.uint32], keys: NDArray[np.
 
 
 def zero_row_keys(rows: NDArray[np.int64], k: int, *, same: bool) -> NDArray[np.uint64]:
-    """Return keys[n, k] of zero rows: their neighbors are always the lowest indices, with the score 0.
-
-    Args:
-        rows: Numbers of the zero rows.
-        k: Number of neighbors.
-        same: True if they are rows of the matrix itself: a row is never its own neighbor.
-    """
+    """Return keys[n, k] of zero rows: the lowest indices but, if ``same``, their own, with the score 0."""
     lowest = np.broadcast_to(np.arange(k), (len(rows), k))
     # Skip the row's own number.
     others = lowest + (lowest >= rows[:, None]) if same else lowest

@@ -153,18 +153,15 @@ class Tile:
     """Consecutive rows of the matrix with what belongs to them."""
 
     start: int
-    """Number of the first row in the matrix."""
     rows: Rows
     """rows[n, D], scaled."""
     norms: NDArray[np.float64]
     """norms[n] of the scaled rows."""
 
     def __len__(self) -> int:
-        """Number of rows."""
         return len(self.rows)
 
     def part(self, start: int, stop: int) -> "Tile":
-        """Return rows start to stop of this tile, counted from its first."""
         return Tile(start=self.start + start, rows=self.rows[start:stop], norms=self.norms[start:stop])
 
 
@@ -192,13 +189,7 @@ def below(scores: NDArray[np.float32], bound: float) -> NDArray[np.float32]:
 
 
 def exact_scores(left: Tile, right: Tile, *, integral: bool) -> NDArray[np.float32]:
-    """Return scores[n, m], by the definition, of all rows of one tile with all rows of another.
-
-    Args:
-        left: n rows.
-        right: m rows.
-        integral: All elements of the matrix are integers.
-    """
+    """Return scores[n, m], by the definition, of all rows of two tiles; ``integral``: all elements are integers."""
     first, second = left.rows.astype(np.float64), right.rows.astype(np.float64)
     norms = left.norms[:, None] * right.norms[None, :]
     quotients = quotient(first @ second.T, norms)

@@ -70,17 +70,14 @@ class SparseRows:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(n, D)."""
         return len(self), self.columns
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Type of the elements."""
         return self.data.dtype
 
     @property
     def nbytes(self) -> int:
-        """Size of the rows in bytes."""
         return self.begins.nbytes + int(self.begins[-1] - self.begins[0]) * (4 + self.data.itemsize)
 
     @property
@@ -89,11 +86,9 @@ class SparseRows:
         return np.diff(self.begins)
 
     def __len__(self) -> int:
-        """Number of rows."""
         return len(self.begins) - 1
 
     def __getitem__(self, rows: slice) -> "SparseRows":
-        """Return some consecutive rows."""
         start, stop, _ = rows.indices(len(self))
         return SparseRows(self.begins[start : stop + 1], self.indices, self.data, self.columns)
 
@@ -131,18 +126,13 @@ class SparseTile:
     """norms[n] of the scaled rows."""
 
     def __len__(self) -> int:
-        """Number of rows."""
         return len(self.rows)
 
 
 def sparse_pays(rows: SparseRows, matrix_rows: int) -> bool:
     """Return whether comparing all rows of a matrix by their elements is cheaper than by dense products.
 
-    For each two rows, the first takes only the columns that both have; the second takes all columns.
-
-    Args:
-        rows: A representative sample of the matrix's rows, small enough to count its elements.
-        matrix_rows: Number of rows of the matrix, N.
+    For each two rows, the first takes only the columns that both have. ``rows`` are a sample of the N rows.
     """
     if not len(rows) or rows.columns >= MOST_COLUMNS:
         return False

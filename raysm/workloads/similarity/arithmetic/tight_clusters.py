@@ -51,7 +51,6 @@ class TightClusters:
     """radii[K]: largest distance from the centre of a row of the cluster, divided by its norm."""
 
     def __len__(self) -> int:
-        """Number of clusters, K."""
         return len(self.radii)
 
     def nearest(self, tile: Tile, centre: NDArray[np.float64]) -> NDArray[np.int32]:
@@ -95,12 +94,7 @@ def _unit_products(tile: Tile, across: NDArray[np.float32]) -> NDArray[np.float3
 
 
 def find_clusters(units: NDArray[np.float32], centre: NDArray[np.float64]) -> TightClusters | None:
-    """Find tight clusters that pay among some rows of a matrix; None if there are none.
-
-    Args:
-        units: rows[n, D] divided by their norms; zero rows are ignored.
-        centre: The centre of the matrix.
-    """
+    """Find tight clusters that pay among some unit rows[n, D] of a matrix; None if there are none."""
     units = units[units.any(axis=1)]
     # Subtract the centre first: float32 would lose the differences between units that are nearly alike.
     y = units - centre

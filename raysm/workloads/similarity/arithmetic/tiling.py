@@ -107,12 +107,7 @@ def rounds_in_halves(blocks: int, slots: int) -> int:
 def blocks_for(slots: int, rows: int, least_rows: int, max_tile_rows: int, tiles_a_slot: int = TILES_A_SLOT) -> int:
     """Return the number of blocks into which to cut ``rows`` rows, for the triangle on ``slots`` slots.
 
-    Args:
-        slots: Tasks that run at once.
-        rows: Number of rows, N.
-        least_rows: Least rows of a block, if possible: for smaller ones the fixed cost of a task would matter.
-        max_tile_rows: Most rows of a block: larger ones would take too much memory.
-        tiles_a_slot: Least tiles for each slot, if possible.
+    If possible, blocks have at least ``least_rows`` rows, and each slot has ``tiles_a_slot`` full tiles.
     """
     fewest = math.ceil(rows / max_tile_rows)
     enough = math.ceil(math.sqrt(2 * slots * tiles_a_slot))
@@ -125,10 +120,7 @@ def blocks_for(slots: int, rows: int, least_rows: int, max_tile_rows: int, tiles
 
 
 def triangle(rows: int, block_rows: int) -> Iterator[TileBlock]:
-    """Yield the tiles of the pairs of rows, each unordered pair in one: the diagonal, then line by line.
-
-    In this order, a process that takes one tile after the other can reuse the rows of its last one.
-    """
+    """Yield the tiles of the pairs of rows, each unordered pair in one: the diagonal, then line by line."""
     yield from cut(TileBlock(RowBlock(0, rows), RowBlock(0, rows)), block_rows)
 
 
@@ -152,7 +144,6 @@ def shifted(tile: TileBlock, rows: int, columns: int) -> TileBlock:
 
 
 def row_cuts(block: RowBlock, rows: int) -> list[RowBlock]:
-    """Cut a block of rows into blocks of at most ``rows``."""
     return [RowBlock(block.start + one.start, block.start + one.stop) for one in row_blocks(block.rows, rows)]
 
 

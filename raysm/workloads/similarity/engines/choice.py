@@ -27,7 +27,6 @@ CUDA = "cuda"
 
 
 def is_cuda(word: str | None) -> bool:
-    """Return whether ``word`` asks for the GPUs; None asks for no engine."""
     return word is not None and word.lower() == CUDA
 
 
@@ -75,11 +74,9 @@ class Rows:
 
     @property
     def columns(self) -> int:
-        """Number of columns, D."""
         return int(self.sample.rows.shape[1])
 
     def wanted(self, name: str) -> bool:
-        """Return whether an engine of that name matches ``self.name``."""
         return self.name is None or self.name.lower() in name.lower()
 
 
@@ -89,7 +86,6 @@ def integers(rows: Rows, candidates: Candidates = INTEGERS) -> Engine[Tile] | No
 
 
 def floats(rows: Rows, candidates: Candidates = FLOATS) -> Engine[Tile] | None:
-    """Return the compiled engine of float32 products."""
     return _first(candidates, rows, lambda bits, flags: CompiledEngine(bits, flags, rows.columns, mixed=False))
 
 
@@ -107,14 +103,10 @@ def choose(
     forced: str | None = None,
     families: list[Callable[[Rows], Engine[Tile] | None]] | None = None,
 ) -> Engine[Any]:
-    """Return the engine for a matrix; a short probe on some of its rows finds the fastest.
+    """Return the engine for a matrix; a short probe on some hundred of its rows, the ``sample``, finds the fastest.
 
-    Args:
-        sample: A few hundred rows of the matrix.
-        frame: The frame of the matrix.
-        forced: A word of the engine's name, such as ``float32`` (no low precision) or ``NumPy``, or ``cuda`` for this
-            process's GPU; None lets the probe choose a CPU engine.
-        families: The engines to choose from; None is ``FAMILIES``.
+    ``forced`` is a word of the engine's name, such as ``float32``, or ``cuda`` for this process's GPU. With None, the
+    probe chooses a CPU engine.
 
     Raises:
         InvalidRequest: No engine of this machine has that word in its name.

@@ -111,14 +111,10 @@ class CompiledEngine:
     """int8, int16 or float32 products of AMX, AVX-512, AVX2 or NEON, decided by ``bounds``."""
 
     def __init__(self, element: int, instructions: InstructionSet, columns: int, *, mixed: bool) -> None:
-        """Compile and load the kernels, and compare their scores with NumPy's.
+        """Compile and load the kernels for elements of 8, 16 or 32 bits, and compare their scores with NumPy's.
 
-        Args:
-            element: Bits of the multiplied elements: 8, 16 or 32.
-            instructions: Instructions to compile for.
-            columns: Columns of the matrix.
-            mixed: Multiply all rows by one orthogonal matrix first: integers then represent rows with large elements
-                better.
+        ``mixed`` multiplies all rows by one orthogonal matrix first: integers then represent rows with large elements
+        better.
 
         Raises:
             Unavailable: The engine does not work on this machine, or with that many columns.
@@ -200,7 +196,6 @@ class CompiledEngine:
         *,
         same: bool,
     ) -> None:
-        """See ``Engine.topk``."""
         diagonal = best_right is best_left
         if diagonal and (left.tile.start, len(left)) != (right.tile.start, len(right)):
             raise ValueError("two tiles share one Best, but are not the same rows")
@@ -212,7 +207,6 @@ class CompiledEngine:
         self.scored += scored
 
     def pairs(self, left: PreparedTile[Tile], right: PreparedTile[Tile], threshold: np.float32, *, same: bool) -> Pairs:
-        """See ``Engine.pairs``."""
         pairs = _PairList()
         try:
             scored = self._library.pairs(
@@ -241,7 +235,6 @@ class CompiledEngine:
             self._library.free_pairs(pairs)
 
     def scores(self, left: Tile, right: Tile, out: NDArray[Any]) -> None:
-        """See ``Engine.scores``."""
         first, *keep = _structure(left)
         second, *keep_too = _structure(right)
         # The kernels write contiguous rows of float32; for any other output, use a temporary array.
@@ -256,7 +249,6 @@ class CompiledEngine:
 
 
 def _check_result(result: int, left: Tile, right: Tile, purpose: str) -> None:
-    """Raise an error if the kernels' result is negative."""
     if result == TWO_TYPES:
         # Reading rows as the other side's type would give garbage, or crash the process.
         types = f"{left.rows.dtype} and {right.rows.dtype}"
@@ -325,12 +317,9 @@ def _scores(library: ctypes.CDLL, left: Rows, right: Rows, norms: NDArray[np.flo
 
 @functools.cache
 def _check(library: ctypes.CDLL, lengths: tuple[int, ...]) -> None:
-    """Compare the kernels' scores with those of the definition.
+    """Compare the kernels' scores with NumPy's; raise ``Unavailable`` if this NumPy sums in another order.
 
     The products of each pair of rows cancel each other except for rounding errors, so that any other order shows.
-
-    Raises:
-        Unavailable: One differs: this NumPy sums in another order.
     """
     rng = np.random.default_rng(0)
     for columns in lengths:

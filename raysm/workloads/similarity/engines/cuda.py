@@ -58,7 +58,6 @@ MIN_FREE = 1 << 30
 """A GPU with less memory free is not used."""
 
 LEAST = -65504.0
-"""The least finite float16. No product comes near it: ``bounds`` keeps them below 2**14."""
 
 LENGTHS = (1, 7, 8, 9, 127, 128, 129, 136, 300, 768, 1021)
 """Row lengths at which the GPU's scores must equal NumPy's before it is used."""
@@ -164,7 +163,6 @@ def rounded_up(values: torch.Tensor) -> torch.Tensor:
 
 
 def rounded_down(values: torch.Tensor) -> torch.Tensor:
-    """Round float64 numbers to float16 numbers that are not larger."""
     return -rounded_up(-values)
 
 
@@ -173,11 +171,9 @@ class Panel:
     """Some rows of a tile, on the device."""
 
     start: int
-    """Number of the first row in the matrix."""
     rows: torch.Tensor
     """rows[n, D] of the host; integers are converted to a float type that is as exact as float64."""
     norms: torch.Tensor
-    """norms[n], float64."""
     cheap: torch.Tensor
     """cheap[n, W], float16: rows less the centre, scaled, with the columns of a left side; W is a multiple of 8."""
     error: torch.Tensor
@@ -189,7 +185,6 @@ class Panel:
     scale: float
 
     def __len__(self) -> int:
-        """Number of rows."""
         return len(self.rows)
 
     def right(self) -> torch.Tensor:
@@ -202,7 +197,6 @@ class Panel:
 
     @property
     def nbytes(self) -> int:
-        """Memory on the device."""
         return int(self.rows.nbytes + self.cheap.nbytes) + 40 * len(self)
 
 
@@ -356,10 +350,10 @@ class CudaEngine:
     """float16 products of a GPU, decided by ``bounds``, and scores in float64 there."""
 
     def __init__(self, device: str, columns: int, *, free_bytes: int | None = None, survivors: int = SURVIVORS) -> None:
-        """Set up the device, and compare its scores and products with NumPy's.
+        """Set up the device, ``cpu`` in tests, and compare its scores and products with NumPy's.
 
         Args:
-            device: ``cuda``, or ``cpu`` for tests.
+            device: ``cuda`` or ``cpu``.
             columns: Columns of the matrix.
             free_bytes: Memory that it may use; None asks the device.
             survivors: Most survivors of a product that does not overflow.
@@ -430,7 +424,6 @@ class CudaEngine:
         *,
         same: bool,
     ) -> None:
-        """See ``Engine.topk``."""
         diagonal = best_right is best_left
         if diagonal and (left.tile.start, len(left)) != (right.tile.start, len(right)):
             raise ValueError("two tiles share one Best, but are not the same rows")
@@ -473,7 +466,6 @@ class CudaEngine:
                 theirs.take(j, scores, i + above.start)
 
     def pairs(self, left: PreparedTile[Tile], right: PreparedTile[Tile], threshold: np.float32, *, same: bool) -> Pairs:
-        """See ``Engine.pairs``."""
         above, beside = left.prepared, right.prepared
         least = float(threshold)
         # More than half a step of float32, as in PanelBest.limits.
@@ -587,11 +579,7 @@ def _multiply(left: torch.Tensor, right: torch.Tensor, out: torch.Tensor) -> Non
 
 
 def cuda_engine(columns: int) -> CudaEngine:
-    """Return the engine of this process's GPU.
-
-    Raises:
-        Unavailable: No GPU can be used.
-    """
+    """Return the engine of this process's GPU; raise ``Unavailable`` if there is none that can be used."""
     try:
         if not torch.cuda.is_available():
             raise Unavailable(f"torch {torch.__version__} finds no GPU that it can use")
@@ -607,11 +595,7 @@ def _device_name(device: torch.device) -> str:
 
 @functools.cache
 def _check_products(device: torch.device, columns: int) -> None:
-    """Check, with sums that cancel, that the errors of the device's products are as small as ``bounds`` assumes.
-
-    Raises:
-        Unavailable: An error is larger.
-    """
+    """Check, with sums that cancel, that the errors of the device's products are as small as ``bounds`` assumes."""
     width = -(-columns // 8) * 8
     half = torch.from_numpy(np.random.default_rng(1).standard_normal((2, 64, -(-width // 2)))).to(torch.float16)
     left = torch.cat([half[0], half[0]], dim=1)[:, :width].contiguous()
@@ -629,11 +613,7 @@ def _check_products(device: torch.device, columns: int) -> None:
 
 @functools.cache
 def _check_scores(device: torch.device, lengths: tuple[int, ...]) -> None:
-    """Compare the device's scores with NumPy's, for products that cancel each other except for rounding errors.
-
-    Raises:
-        Unavailable: One differs.
-    """
+    """Compare the device's scores with NumPy's, for products that cancel each other except for rounding errors."""
     rng = np.random.default_rng(0)
     for length in lengths:
         half = rng.standard_normal((2, 8, length - length // 2))

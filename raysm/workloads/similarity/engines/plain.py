@@ -33,7 +33,6 @@ class PlainEngine:
             self.name = f"{self.name} ({why})"
 
     def prepare(self, tile: Tile, frame: Frame) -> PreparedTile[Tile]:
-        """Take the rows as they are."""
         return PreparedTile(tile=tile, prepared=frame.integral, nbytes=0)
 
     def topk(
@@ -45,7 +44,6 @@ class PlainEngine:
         *,
         same: bool,
     ) -> None:
-        """See ``Engine.topk``."""
         for i, above, j, beside, scores in _scored(left.tile, right.tile, left.prepared):
             first, last = max(above.start, beside.start), min(above.start + len(above), beside.start + len(beside))
             if same and first < last:
@@ -58,7 +56,6 @@ class PlainEngine:
                 _merge(best_right, slice(j, j + len(beside)), scores.T, above.start)
 
     def pairs(self, left: PreparedTile[Tile], right: PreparedTile[Tile], threshold: np.float32, *, same: bool) -> Pairs:
-        """See ``Engine.pairs``."""
         found = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))]
         for i, above, j, beside, scores in _scored(left.tile, right.tile, left.prepared):
             chosen = scores >= threshold
@@ -76,7 +73,6 @@ class PlainEngine:
         )
 
     def scores(self, left: Tile, right: Tile, out: NDArray[Any]) -> None:
-        """See ``Engine.scores``."""
         # Products are exact only if both sides have integers.
         integral = all(tile.rows.dtype.kind in "iub" for tile in (left, right))
         for i, above, j, beside, scores in _scored(left, right, integral):

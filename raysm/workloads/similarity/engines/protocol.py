@@ -58,7 +58,6 @@ class PreparedTile(Generic[T]):
     """Memory of ``prepared``."""
 
     def __len__(self) -> int:
-        """Number of rows."""
         return len(self.tile)
 
 
@@ -75,10 +74,7 @@ class Best:
 
     @classmethod
     def empty(cls, norms: NDArray[np.float64], k: int, lower_bounds: NDArray[np.float32] | None = None) -> "Best":
-        """Return a best without any keys; rows with the norm 0 look for no neighbors.
-
-        A zero row's neighbors are always the rows with the lowest indices, for which no engine is needed.
-        """
+        """Return a best without any keys; zero rows look for none, as theirs are always the lowest indices."""
         bounds = (
             np.full(len(norms), -np.inf, dtype=np.float32) if lower_bounds is None else lower_bounds.astype(np.float32)
         )

@@ -100,11 +100,7 @@ def _loaded(candidates: tuple[InstructionSet, ...]) -> Any:
 
 
 def sparse_library(columns: int, candidates: tuple[InstructionSet, ...] = SPARSE_FOR) -> Any:
-    """Return the compiled ``sparse.c``, for rows of that many columns.
-
-    Raises:
-        Unavailable: It cannot be loaded or compiled here, or sums in another order than NumPy.
-    """
+    """Return the compiled ``sparse.c``; raise ``Unavailable`` if it sums in another order than NumPy."""
     functions = _loaded(candidates)
     if not sums_as_numpy(functions, columns):
         raise Unavailable(f"NumPy {np.__version__} sums rows of {columns} elements in another order")
@@ -122,12 +118,7 @@ def described_rows(
 ) -> tuple[RowsStructure, tuple[NDArray[Any], ...]]:
     """Describe rows; return the structure, and the arrays that must live as long as it does.
 
-    Args:
-        rows: The rows; only the positions of their elements are read.
-        data: Their elements, as float64.
-        norms: Their norms, one a row.
-        unit: Their elements divided by the norms, as float32.
-        start: Number of the first row.
+    ``unit`` are the elements of ``data``, float64, divided by the rows' norms, as float32.
     """
     arrays = (rows.begins, np.ascontiguousarray(rows.indices), unit, data, norms)
     return RowsStructure(len(rows), start, rows.columns, *(address(array) for array in arrays)), arrays
@@ -215,16 +206,7 @@ class SparseEngine:
         segment_rows: int = SEGMENT_ROWS,
         instructions: tuple[InstructionSet, ...] = SPARSE_FOR,
     ) -> None:
-        """Load the compiled ``sparse.c``.
-
-        Args:
-            columns: Columns of the matrix.
-            segment_rows: Approximate number of right rows that are summed at a time.
-            instructions: Candidates to compile for; the first that this machine has is used.
-
-        Raises:
-            Unavailable: It cannot be loaded or compiled here.
-        """
+        """Load ``sparse.c``, compiled for the first ``instructions`` of this machine; else raise ``Unavailable``."""
         self._segment_rows = segment_rows
         self._library = sparse_library(columns, instructions)
 
@@ -269,7 +251,6 @@ class SparseEngine:
         *,
         same: bool,
     ) -> None:
-        """See ``Engine.topk``."""
         # Two rows share at most as many columns as the row with fewer elements has.
         bound = float32_bound(min(left.prepared.most, right.prepared.most))
         once = best_right is best_left
@@ -296,7 +277,6 @@ class SparseEngine:
     def pairs(
         self, left: PreparedTile[SparseTile], right: PreparedTile[SparseTile], threshold: np.float32, *, same: bool
     ) -> Pairs:
-        """See ``Engine.pairs``."""
         if threshold > 0:
             parts = list(self._pairs(left, right, threshold))
         else:
@@ -344,7 +324,6 @@ class SparseEngine:
             yield rows + i, (columns + j + right.tile.start).astype(np.uint32), scores[rows, columns]
 
     def scores(self, left: SparseTile, right: SparseTile, out: NDArray[Any]) -> None:
-        """See ``Engine.scores``."""
         plain = Frame.plain(left.rows.shape[1])
         first = self.prepare(left, plain)
         second = first if right is left else self.prepare(right, plain)

@@ -69,19 +69,9 @@ def make(
     machines: Iterable[str] = (X86, ARM),
     recipes_of: Callable[[str], Iterable[Recipe]] = all_recipes,
 ) -> dict[str, int]:
-    """Make all libraries for those machines that have a compiler here.
+    """Make all libraries for those machines that have a compiler here; return how many each machine has.
 
-    Args:
-        folder: Folder of the libraries, which is created if needed. Libraries of these recipes that exist already are
-            kept, and all others are removed.
-        machines: Machines to make libraries for.
-        recipes_of: Returns the recipes of a machine.
-
-    Returns:
-        The number of libraries of each machine; 0 if there is no compiler for it.
-
-    Raises:
-        CalledProcessError: A compiler failed.
+    Libraries of these recipes that exist already are kept, and all others in ``folder`` are removed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     counts: dict[str, int] = {}
@@ -141,8 +131,7 @@ def library(recipe: Recipe, *, folder: Path | None = None, carried: Path = FOLDE
         carried: Folder of raysm's prebuilt libraries.
 
     Raises:
-        Unavailable: The processor lacks the instructions, the kernel does not let this process use them, or there is no
-            compiler that knows them.
+        Unavailable: The processor lacks the instructions, or there is no compiler that knows them.
     """
     _check_processor(recipe.instructions)
     ready = find(recipe, carried)

@@ -61,7 +61,6 @@ class InstructionSet:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The compiler's options."""
         if self.architecture is not None:
             return (f"-march={self.architecture}",)
         # Linux writes amx_tile and avx512_vnni, compilers amx-tile and avx512vnni.
@@ -82,7 +81,6 @@ NEON = InstructionSet("NEON", ("asimd",), machine=ARM, architecture="armv8-a", l
 
 @functools.cache
 def cpu_flags() -> frozenset[str]:
-    """Return Linux's flags of the processor and the kernel; an empty set on other systems."""
     return FLAGS_OF.get(this_machine(), frozenset)()
 
 
@@ -143,16 +141,10 @@ class Recipe:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The compiler's options."""
         return (*OPTIONS, *EXACT, *self.instructions.options, *self.more)
 
     def digest(self, machine: str, *beside: str) -> str:
-        """Return a digest of what the library depends on, for a file's name.
-
-        Args:
-            machine: The machine that it is for, such as ``x86_64``.
-            beside: Further texts that it depends on.
-        """
+        """Return a digest of what the library depends on, for a file's name; ``beside`` are further texts."""
         # The machine counts, because the baseline's options are the same on all machines.
         identity = hashlib.sha256("\0".join([*self.options, machine, *beside]).encode())
         # Include every header, and sort them: folders list files in any order, but a wheel's digests must be the same
@@ -163,12 +155,10 @@ class Recipe:
 
 
 def dense(bits: int, instructions: InstructionSet) -> Recipe:
-    """Return the library of dense rows with products of that kind: 8 (int8), 16 (int16) or 32 (float32)."""
     return Recipe(DENSE, instructions, (f"-DKIND={bits}",))
 
 
 def sparse(instructions: InstructionSet) -> Recipe:
-    """Return the library of sparse rows."""
     return Recipe(SPARSE, instructions)
 
 

@@ -46,13 +46,7 @@ which more do not help."""
 
 
 def load(matrix: Source, queries: Source | None = None) -> "Layout":
-    """Have every instance map its rows, or convert them once; return the layout of both channels.
-
-    Raises:
-        InvalidInput: The files are not a matrix; the message says which, and on which instance.
-        InvalidRequest: A head that only coordinates got a share of the files.
-        InstanceLost: An instance that has a share is missing.
-    """
+    """Have every instance map its rows, or convert them once; return the layout of both channels."""
     sources = [with_features(matrix)]
     if queries is not None:
         sources.append(with_features(queries, sources[0].expected))
@@ -73,12 +67,10 @@ class Layout:
 
     @property
     def operands(self) -> list[LoadedRows]:
-        """The matrix, and the queries if there are any."""
         return [self.rows] if self.other_queries is None else [self.rows, self.other_queries]
 
     @property
     def self_join(self) -> bool:
-        """True if the rows look for neighbors among themselves."""
         return self.other_queries is None
 
     @property
@@ -102,17 +94,14 @@ class Layout:
 
     @functools.cached_property
     def matrix(self) -> Described:
-        """The rows among which neighbors are looked for, as they are read."""
         return self.rows.as_type(self.dtype)
 
     @functools.cached_property
     def queries(self) -> Described:
-        """The rows that look for them, as they are read."""
         return self.matrix if self.other_queries is None else self.other_queries.as_type(self.dtype)
 
     @property
     def slots(self) -> Mapping[str, int]:
-        """Tasks that each instance with a share runs at once."""
         return {host: slots for rows in self.operands for host, slots in rows.slots.items()}
 
     def compares_elements(self) -> bool:
@@ -123,11 +112,7 @@ class Layout:
     def prepare(
         self, report: Report, *, sparse: bool, engine: str | None, operand_rows: int
     ) -> tuple[Context, Mapping[str, str]]:
-        """Prepare all rows; return the context of the tasks, and the digest of each channel.
-
-        Raises:
-            InvalidInput: A row holds NaN or infinity; the first such row is named.
-        """
+        """Prepare all rows; return the context of the tasks, and the digest of each channel."""
         # Digesting reads the same files at the same time as the tasks, so the disk is read once.
         digesting = {rows.source.channel: rows.digest() for rows in self.operands}
         operands = []
@@ -180,13 +165,7 @@ def compare(
     rows: int,
     report: Report,
 ) -> None:
-    """Run every task that no earlier run did, collect the parts, and report the progress in rows.
-
-    Raises:
-        NoRoom: A disk became full.
-        BlockFailed: A task failed on every attempt.
-        InstanceLost: An instance is lost for good, and no other has its rows.
-    """
+    """Run every task that no earlier run did, collect the parts, and report the progress in rows."""
     queue = dispatch.queue(collector)
     throttle = ProgressThrottle("similarity", rows, "rows", report.emit_event)
     # A task counts by its pairs; the pieces of one that was given up count as much as it did.
@@ -219,15 +198,12 @@ class Dispatch:
 
     tasks: Sequence[TileTask]
     row_order: RowOrder
-    """Numbers and places of the rows that look for neighbors."""
     in_strips: bool = False
     """True if each task has all columns, and the tasks' rows follow each other."""
     queue: Callable[[Collector], Any]
     """Returns the queue of tasks; it gives each task what the collector knows when it is dispatched."""
     function: Callable[[Comparing, Context], Callable[..., Part]]
-    """Returns the function that runs a task, in the task's process."""
     options: Callable[[Any], Mapping[str, Any]]
-    """Returns the options of ``map_blocks`` for a queue."""
     sent_bytes: Callable[[Any], Mapping[str, int]]
     """Returns how many bytes of rows each instance sent to others."""
 
@@ -279,7 +255,6 @@ class TileQueue(Iterator[Any]):
     """Hands out tiles in order; the pieces of one that was given up come next."""
 
     def __init__(self, tasks: Sequence[TileTask], collector: Collector) -> None:
-        """Start with all of them."""
         self._collector = collector
         self._waiting = deque(tasks)
         self._unfinished = 0

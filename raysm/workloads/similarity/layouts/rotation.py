@@ -66,7 +66,6 @@ class RowChunk:
 
     @property
     def rows(self) -> int:
-        """Number of rows."""
         return self.stop - self.start
 
     @property
@@ -104,13 +103,11 @@ class Transfer:
     chunk: RowChunk
     """The chunk that comes, or one of the instance's own."""
     partners: tuple[RowChunk, ...]
-    """Chunks of the instance; they include ``chunk`` if it is compared with itself."""
+    """They include ``chunk`` if it is compared with itself."""
     brings: Brings = "either"
-    """The channel of the chunk that comes."""
 
     @property
     def at_home(self) -> bool:
-        """True if the chunk is the instance's own, so that nothing is sent."""
         return self.chunk.host == self.host
 
 
@@ -146,11 +143,9 @@ class BlockPair(TileTask, PlacedBlock):
         return self.left.in_order and self.right.in_order
 
     def row_numbers(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the numbers of the left chunk's rows at these places."""
         return self.left.numbers_of(places)
 
     def column_numbers(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the numbers of the right chunk's rows at these places."""
         return self.right.numbers_of(places)
 
     def __str__(self) -> str:
@@ -178,13 +173,7 @@ def block_pairs(transfer: Transfer) -> Iterator[BlockPair]:
 
 
 def cut(shard: Shard, chunk_rows: int, origin: int = 0) -> tuple[RowChunk, ...]:
-    """Cut an instance's rows into chunks of nearly equal size.
-
-    Args:
-        shard: The rows.
-        chunk_rows: Most rows of a chunk.
-        origin: The place of the instance's first row.
-    """
+    """Cut an instance's rows into chunks of nearly equal size; ``origin`` is the place of its first row."""
     rows = shard.rows
     count = math.ceil(rows / chunk_rows)
     # Sizes differ by one row at most, so the last chunk is not a small rest.
@@ -293,15 +282,11 @@ class PairQueue(Iterator[Any]):
         recorded: Callable[[BlockPair], bool] = lambda pair: False,
         informed: Callable[[BlockPair], Any] = lambda pair: pair,
     ) -> None:
-        """Start with all transfers.
+        """Start with all transfers of each instance, in order.
 
-        Args:
-            transfers: The transfers of each instance, in order.
-            slots: Tasks that each instance runs at once.
-            send: Puts a chunk's rows into Ray's object store, and returns the reference.
-            window: Remote chunks that an instance has room for at a time.
-            recorded: Returns whether a pair's part is recorded: the pair is handed out, but its rows need not travel.
-            informed: Called when a pair is handed out; returns it with its ``hint``.
+        ``send`` puts a chunk's rows into Ray's object store, and returns the reference. ``window`` is how many remote
+        chunks an instance has room for at a time. If a pair's part is ``recorded``, its rows need not travel.
+        ``informed`` returns a pair with its ``hint`` when it is handed out.
         """
         # Two pairs for each slot, so that rows come while it computes, and the first pairs of new chunks.
         self._hosts = {
@@ -401,11 +386,7 @@ def compare_pair(comparing: Comparing, context: Context, pair: BlockPair, rows: 
 
 
 def portion(source: Source, chunk: RowChunk, dtype: np.dtype[Any]) -> Matrix:
-    """Return a chunk's rows, on the instance that has them; only these rows are pickled.
-
-    Raises:
-        InvalidInput: The instance no longer has them.
-    """
+    """Return a chunk's rows, on the instance that has them; only these rows are pickled."""
     own = source.open()
     if own.rows < chunk.stop:
         raise InvalidInput(f"{chunk.host} has {own.rows} rows, and had more: its files changed while the job ran")

@@ -39,15 +39,7 @@ BLOCKS_A_SLOT = 2
 
 
 def with_features(source: Source, expected: Features | None = None) -> Source:
-    """Return the source with the features that all its files must have, in their order.
-
-    Args:
-        source: The channel.
-        expected: The features of the matrix that these rows are compared with.
-
-    Raises:
-        InvalidInput: A file cannot be read, or lacks a column that was chosen.
-    """
+    """Return the source with the features, in their order, that its files and the matrix (``expected``) have."""
     found = answers(ask_every_node(features_here, source).values()) if source.sharded else [source.features()]
     return replace(source, expected=agreed(found, expected))
 
@@ -75,11 +67,7 @@ def send_chunk(source: Source, dtype: np.dtype[Any], chunk: RowChunk) -> Any:
 
 
 def _digest_of(index: ShardIndex, waiting: list[Any]) -> str:
-    """Return the matrix's digest, that of the same files in one folder, from the answers of all instances.
-
-    Raises:
-        InstanceLost: An instance that has files has not answered.
-    """
+    """Return the matrix's digest, that of the same files in one folder, from the answers of all instances."""
     # Use the order of names: the digest must not depend on which instance has which file.
     sums = dict(pair for answer in answers(waiting) for pair in answer)
     if silent := {host for name, host in zip(index.names, index.hosts, strict=True) if name not in sums}:
@@ -98,19 +86,13 @@ def _digests(source: Source) -> list[tuple[str, str]]:
 class ShardedRows:
     """The rows of a channel, each on one instance.
 
-    Attributes:
-        source: The channel.
-        index: The files of all instances.
-        described: The same object, under the name that ``WholeRows`` has too.
-        slots: Tasks that each instance runs at once.
-        store_bytes: Size of the smallest object store of these instances.
+    ``described`` is the same object as ``index``, under the name that ``WholeRows`` has too.
     """
 
     def __init__(self, source: Source) -> None:
         """Ask every instance for its files; each maps them, or converts them once.
 
         Raises:
-            InvalidInput: The files are not a matrix; the message says which, and where.
             InvalidRequest: A head that only coordinates has files.
             InstanceLost: An instance is missing.
         """
@@ -155,7 +137,6 @@ class ShardedRows:
         return pays
 
     def shape(self, dtype: np.dtype[Any], *, sparse: bool) -> RowShape:
-        """Return the shape that tasks need to prepare the rows."""
         return RowShape(
             source=self.source,
             rows=self.index.rows,
@@ -175,11 +156,7 @@ class ShardedRows:
         return in_thread(lambda: _digest_of(self.index, waiting))
 
     def prepared_parts(self, shape: RowShape, name: str) -> Iterator[tuple[RowBlock, Part]]:
-        """Prepare all rows on the instances that have them.
-
-        Raises:
-            InvalidInput: A row holds NaN or infinity; the first such row is named, and its file.
-        """
+        """Prepare all rows on the instances that have them; a bad row is reported with its file."""
         first_bad = self.index.rows
         shards = {shard.host: shard for shard in self.index.shards}
         for block, part in map_blocks(partial(prepared_part, _prepare, shape), self._host_rows()):
@@ -208,12 +185,10 @@ class ShardedRows:
 
     @property
     def row_bytes(self) -> float:
-        """Mean bytes of a row that is sent."""
         return sum(shard.bytes for shard in self.index.shards) / self.index.rows
 
     @property
     def largest_share(self) -> int:
-        """Most rows that an instance has."""
         return max(shard.rows for shard in self.index.shards)
 
     def chunks(self, hosts: Mapping[str, int], chunk_rows: int) -> dict[str, tuple[RowChunk, ...]]:
@@ -221,7 +196,6 @@ class ShardedRows:
         return {shard.host: cut(shard, chunk_rows, self._starts[shard.host]) for shard in self.index.shards}
 
     def sent_bytes(self, sent_rows: Mapping[str, int]) -> dict[str, int]:
-        """Return the bytes of the rows that each instance sent."""
         return {shard.host: sent_rows[shard.host] * shard.bytes // max(1, shard.rows) for shard in self.index.shards}
 
 
@@ -246,7 +220,6 @@ class WholeRows:
 
     @property
     def largest_share(self) -> int:
-        """Most rows that an instance has: all of them."""
         return self.described.rows
 
     @property
@@ -255,15 +228,12 @@ class WholeRows:
         return RowOrder.identity(self.described.rows)
 
     def as_type(self, dtype: np.dtype[Any]) -> Described:
-        """Return the rows, read as ``dtype``."""
         return self.described.as_type(dtype)
 
     def compares_elements(self) -> bool:
-        """Return whether rows like these are compared by the columns that they share."""
         return preparing.compares_elements(self.described)
 
     def shape(self, dtype: np.dtype[Any], *, sparse: bool) -> RowShape:
-        """Return the shape that tasks need to prepare the rows."""
         rows, columns = self.described.rows, self.described.columns
         return RowShape(source=self.source, rows=rows, columns=columns, dtype=dtype, sparse=sparse)
 
@@ -282,16 +252,11 @@ class WholeRows:
         return {host: cut(Shard(host=host, runs=runs, bytes=0), chunk_rows) for host in hosts}
 
     def sent_bytes(self, sent_rows: Mapping[str, int]) -> dict[str, int]:
-        """Return nothing: these rows are never sent."""
         return {}
 
 
 def load_everywhere(sources: Sequence[Source]) -> list[WholeRows]:
-    """Map the matrices here, while every other instance does the same.
-
-    Raises:
-        InvalidInput: An instance cannot use its files; the message says which, where, and why.
-    """
+    """Map the matrices here, while every other instance does the same."""
     if not sources:
         return []
     own_id = ray.get_runtime_context().get_node_id()

@@ -38,7 +38,6 @@ class ShardFile:
     columns: int
     dtype: np.dtype[Any]
     ids: pa.DataType | None = None
-    """Type of its ids, if the user named an id column."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,11 +60,9 @@ class Shard:
     host: str
     runs: tuple[RowRun, ...]
     bytes: int
-    """Size of its rows, as they are sent."""
 
     @property
     def rows(self) -> int:
-        """Number of rows."""
         return self.runs[-1].offset + self.runs[-1].rows if self.runs else 0
 
     def portion(self, start: int, stop: int) -> tuple[RowRun, ...]:
@@ -105,7 +102,6 @@ class ShardIndex:
     elements: int
     """Number of elements that are stored."""
     ids: pa.DataType | None
-    """Type of the ids, if the user named an id column."""
     names: list[str]
     """The files, in order."""
     starts: list[int]
@@ -116,11 +112,6 @@ class ShardIndex:
     """One for each instance, including those without files."""
 
     def id_batches(self) -> Iterator[pa.Array]:
-        """Yield the ids in the order of the rows.
-
-        Raises:
-            InstanceLost: An instance that has ids is lost for good.
-        """
         files = [HostFile(host, name) for name, host in zip(self.names, self.hosts, strict=True)]
         # Read them in any order, because the caller holds all ids in the end.
         ids = dict(map_blocks(partial(_ids, self.source), files, num_cpus=0))
@@ -138,11 +129,7 @@ class ShardIndex:
 
 
 def report(source: Source) -> ShardReport:
-    """Report this instance's files; convert those that cannot be mapped as they are.
-
-    Raises:
-        InvalidInput: A file is not a matrix; the message names it, and the instance.
-    """
+    """Report this instance's files; convert those that cannot be mapped as they are."""
     place = source.here()
     if not source.has_files():
         # If there are fewer files than instances, some get none. ``join`` raises an error if all have none.
@@ -169,11 +156,7 @@ def _ids(source: Source, file: HostFile) -> pa.Array:
 
 
 def features_here(source: Source) -> Features | None:
-    """Return the features of this instance's files.
-
-    Raises:
-        InvalidInput: A file cannot be read; the message names it, and the instance.
-    """
+    """Return the features of this instance's files; add the instance to errors."""
     try:
         return source.features()
     except InvalidInput as error:
@@ -181,12 +164,7 @@ def features_here(source: Source) -> Features | None:
 
 
 def join(reports: Sequence[ShardReport], hosts: Sequence[str], source: Source) -> ShardIndex:
-    """Join the reports of all instances.
-
-    Args:
-        reports: The reports of the instances that answered.
-        hosts: The instances among which the service divided the files.
-        source: The channel.
+    """Join the reports of all instances; ``hosts`` are the instances among which the service divided the files.
 
     Raises:
         InstanceLost: An instance has not reported: its rows would be missing.

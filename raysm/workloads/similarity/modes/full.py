@@ -67,11 +67,9 @@ class Full(Mode):
     for_later: ClassVar[bool] = True
 
     dtype: Literal["float32", "float16"]
-    """Type of the scores; float16 is the float32 score, rounded."""
 
     @classmethod
     def asked_by(cls, workload: Similarity) -> Self | None:
-        """Return the mode, if all scores are asked for."""
         return cls(workload.dtype) if workload.full else None
 
     @property
@@ -85,10 +83,7 @@ class Full(Mode):
         return score_s > np.dtype(self.dtype).itemsize * KEPT_BYTE_S / writers
 
     def tiles(self, sizing: Sizing, record: BlockRecord[Any]) -> list[TileTask]:
-        """Return strips of whole rows, top down; if there are several ranges, one strip of each in turn.
-
-        Each pair is computed in both of its rows' strips.
-        """
+        """Return strips of whole rows, top down, of all ranges in turn. Each pair is computed twice."""
         most = sizing.strip_rows(record, sizing.matrix.rows * np.dtype(self.dtype).itemsize)
         columns = RowBlock(0, sizing.matrix.rows)
         ranges = Ranges.even(sizing.queries.rows, sizing.parts)
@@ -100,11 +95,9 @@ class Full(Mode):
         return [TileTask(TileBlock(cut, columns), self_join=False) for cut in cuts]
 
     def compare(self, context: Context, task: TileTask) -> dict[str, NDArray[Any]]:
-        """Return ``scores[rows, columns]``."""
         return {"scores": full_tile(context, self.dtype, task.tile)}
 
     def split(self, task: TileTask, arrays: Piece, ranges: Ranges) -> Iterator[tuple[int, Piece]]:
-        """Yield the scores of each range."""
         pieces: dict[int, dict[str, NDArray[Any]]] = defaultdict(dict)
         (rows, columns), scores = numbers_of(task), arrays["scores"]
         for at, some in ranges.of(rows):
@@ -118,12 +111,10 @@ class Full(Mode):
         yield from pieces.items()
 
     def merger(self, owned: OwnedRange, folder: Path, scratch: Path, record: BlockRecord[Part]) -> RangeMerger:
-        """Start to merge a range, with a file that has no score yet."""
         kind = _Strips if owned.in_strips else _Tiles
         return kind(owned, np.dtype(self.dtype), folder)
 
     def write_beside(self, folder: Path, ids: Ids | None) -> tuple[ResultFile, ...]:
-        """Write the ids: the matrix has no place for them."""
         return output.write_ids_beside(folder, ids)
 
 
@@ -188,7 +179,6 @@ class _Strips(_Merger):
         self._stream = Stream(self._file.beside, self._head, self.result_bytes)
 
     def take(self, name: str, piece: Piece) -> None:
-        """Write a strip."""
         # Write the strip without copying it: it is as large as a part may be.
         start = len(self._head) + (int(piece["rows"][0]) - self._rows.start) * self._row_bytes
         self._stream.put(start, np.ascontiguousarray(piece["scores"]).data.cast("B"))
@@ -197,7 +187,6 @@ class _Strips(_Merger):
         return self._stream.finish()
 
     def close(self) -> None:
-        """Close the file; remove it if it is not complete."""
         self._stream.close()
         self._file.remove()
 
@@ -232,7 +221,6 @@ class _Tiles(_Merger):
         return sha256
 
     def close(self) -> None:
-        """Close the file; remove it if it is not complete."""
         self._digest.close()
         # If the disk is full, the write that failed has raised the error already.
         with suppress(OSError):

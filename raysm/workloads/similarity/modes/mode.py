@@ -53,11 +53,9 @@ class Ranges:
         return cls((*edges, rows))
 
     def __len__(self) -> int:
-        """Return the number of ranges."""
         return len(self.edges) - 1
 
     def __iter__(self) -> Iterator[RowBlock]:
-        """Yield the rows of each range."""
         return map(RowBlock, self.edges, self.edges[1:])
 
     def of(self, numbers: NDArray[np.int64]) -> Iterator[tuple[int, slice]]:
@@ -128,7 +126,7 @@ class RangeMerger(ABC):
         """Write its file, calling ``on_rows`` with further rows written; a second call returns the same file."""
 
     def close(self) -> None:  # noqa: B027
-        """Close files; a merger without any need not override it."""
+        ...
 
 
 class Mode(ABC):
@@ -149,8 +147,7 @@ class Mode(ABC):
 
     @property
     @abstractmethod
-    def limits(self) -> PartLimits:
-        """Limits of its parts."""
+    def limits(self) -> PartLimits: ...
 
     def check(self, queries: Described, matrix: Described, *, self_join: bool) -> None:  # noqa: B027
         """Raise ``InvalidInput`` if these rows cannot give what is asked for; most modes accept any rows."""
@@ -158,10 +155,7 @@ class Mode(ABC):
     def is_worth_keeping(self, matrix: Described, slots: int, writers: int = 1) -> bool:
         """Return whether reading a recorded part is faster than computing it again, as it is for small parts.
 
-        Args:
-            matrix: The rows among which neighbors are looked for.
-            slots: Tasks that the cluster runs at once.
-            writers: Owners that keep parts, each on its own disk.
+        ``writers`` is the number of owners that keep parts, each on its own disk.
         """
         return True
 
@@ -195,21 +189,11 @@ class Mode(ABC):
 
     @abstractmethod
     def split(self, task: TileTask, arrays: Piece, ranges: Ranges) -> Iterator[tuple[int, Piece]]:
-        """Yield (range, piece) for each range that the tile has rows of.
-
-        A range gets a piece even if nothing was found for it: owners know by their pieces which tiles were computed.
-        """
+        """Yield (range, piece) for each range that the tile has rows of, also if nothing was found for the range."""
 
     @abstractmethod
     def merger(self, owned: OwnedRange, folder: Path, scratch: Path, record: BlockRecord[Part]) -> RangeMerger:
-        """Start to merge a range, in the process of its owner.
-
-        Args:
-            owned: The range.
-            folder: The folder of the result.
-            scratch: Folder for what is merged.
-            record: The owner's record, from which mergers that have ``keeps_pieces`` read them.
-        """
+        """Start to merge a range, in the process of its owner; ``record`` has its pieces if it ``keeps_pieces``."""
 
     def write_beside(self, folder: Path, ids: Ids | None) -> tuple[ResultFile, ...]:
         """Write, on the head, the files of the result beside those of the ranges; most modes have none."""

@@ -48,13 +48,11 @@ class Threshold(Mode):
 
     @classmethod
     def asked_by(cls, workload: Similarity) -> Self | None:
-        """Return the mode, if a threshold is asked for."""
         # Not ``np.float32(threshold)``: float32(0.9) is below 0.9, so that pairs below the threshold would be reported.
         return None if workload.threshold is None else cls(least_score(workload.threshold))
 
     @property
     def limits(self) -> PartLimits:
-        """The number of pairs is unknown in advance."""
         return PartLimits(open_ended=True)
 
     def ranges(self, rows: int, count: int, *, self_join: bool) -> Ranges:
@@ -68,7 +66,6 @@ class Threshold(Mode):
         return arrays if "overflowed" in arrays else _numbered(context, task, arrays)
 
     def given_up(self, task: TileTask, arrays: Piece) -> Sequence[TileBlock]:
-        """Return the pieces of a tile that has more pairs than a task may return."""
         if "overflowed" not in arrays:
             return ()
         return list(pieces(TileBlock(RowBlock(0, task.tile.rows.rows), RowBlock(0, task.tile.columns.rows))))
@@ -96,7 +93,6 @@ class Threshold(Mode):
             )
 
     def merger(self, owned: OwnedRange, folder: Path, scratch: Path, record: BlockRecord[Part]) -> RangeMerger:
-        """Start to merge a range, without any pair yet."""
         return _Merger(owned, folder, record)
 
 
@@ -209,7 +205,6 @@ class _Merger(RangeMerger):
             self._pairs += len(piece["neighbors"])
 
     def write(self, ids: Ids | None, on_rows: Callable[[int], None]) -> ResultFile:
-        """Write ``pairs.parquet``, or this range's file of ``pairs``."""
         check_room([(self._folder, int(self._pairs * output.pair_bytes(ids)))], where="the owner of these rows")
         chunks = merged_pairs(self._record, self._with_pairs, self._owned.rows, on_rows)
         file = output.write_pairs(self._owned.path(self._folder, output.PAIRS, ".parquet"), chunks, ids)

@@ -74,7 +74,6 @@ class TopK(Mode):
 
     @classmethod
     def asked_by(cls, workload: Similarity) -> Self | None:
-        """Return the mode, if a number of neighbors is asked for."""
         return None if workload.top_k is None else cls(workload.top_k)
 
     @property
@@ -83,7 +82,6 @@ class TopK(Mode):
         return PartLimits(rows=max(1, PART_BYTES // (16 * self.k)), joins=True)
 
     def check(self, queries: Described, matrix: Described, *, self_join: bool) -> None:
-        """Raise ``InvalidInput`` if rows have fewer than k neighbors."""
         if self_join and self.k > matrix.rows - 1:
             raise InvalidInput(
                 f"{self.k} neighbors of each row are more than the {matrix.rows - 1} other rows of a matrix of "
@@ -115,7 +113,6 @@ class TopK(Mode):
         return TileBounds(*bounds)
 
     def compare(self, context: Context, task: TileTask) -> dict[str, NDArray[Any]]:
-        """Return the keys of a tile's rows, and of its columns if it is mirrored."""
         cache, tile, bounds = engine_cache_of(context), task.tile, task.hint
         once = context.self_join and tile.rows == tile.columns
         cuts = _Cuts(cache, context.operand_rows)
@@ -138,7 +135,6 @@ class TopK(Mode):
         return found
 
     def split(self, task: TileTask, arrays: Piece, ranges: Ranges) -> Iterator[tuple[int, Piece]]:
-        """Yield the keys of each range."""
         rows, columns = served_numbers(task)
         pieces: dict[int, list[Side]] = defaultdict(list)
         _split_side(pieces, ranges, (rows, arrays["counts"], arrays["keys"]))
@@ -148,7 +144,6 @@ class TopK(Mode):
             yield at, _piece(sides)
 
     def merger(self, owned: OwnedRange, folder: Path, scratch: Path, record: BlockRecord[Part]) -> RangeMerger:
-        """Start to merge a range, without any neighbor yet."""
         return _Merger(self.k, owned, folder, scratch)
 
 
@@ -225,7 +220,6 @@ class _Merger(RangeMerger):
         self._accumulator = TopKAccumulator(scratch, rows, k)
 
     def bounds(self, runs: Sequence[RowRun]) -> NDArray[np.float32]:
-        """Return the score of the k-th best of each row, -inf for rows that have fewer."""
         bounds, first = self._accumulator.lower_bounds, self._owned.rows.start
         # ``concatenate`` copies, as it must: the bounds rise while Ray sends them.
         return np.concatenate([bounds[run.start - first : run.start - first + run.rows] for run in runs])
@@ -241,13 +235,11 @@ class _Merger(RangeMerger):
             row, key = row + length, key + keys
 
     def write(self, ids: Ids | None, on_rows: Callable[[int], None]) -> ResultFile:
-        """Write ``neighbors.parquet``, or this range's file of ``neighbors``."""
         path = self._owned.path(self._folder, output.NEIGHBORS, ".parquet")
         file = output.write_neighbors(path, self._owned.rows, self._keys, self._k, on_rows, ids)
         return self._owned.described(file, output.NEIGHBORS)
 
     def close(self) -> None:
-        """Close the file of the keys, which removes it."""
         self._accumulator.close()
 
     def _keys(self, start: int, stop: int) -> NDArray[np.uint64]:

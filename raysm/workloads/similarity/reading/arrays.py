@@ -44,7 +44,6 @@ HEADER_BYTES = 128
 MAX_HEADER_BYTES = 64 << 10
 
 REAL_KINDS = "fiub"
-"""float, int, unsigned, bool."""
 
 READ_HEADER = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 """Readers by version; NumPy writes version 3 only for structured types with names that are not Latin-1."""
@@ -58,11 +57,7 @@ def header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
 
 
 def read_header(stream: BinaryIO, where: str) -> ArrayLayout:
-    """Read what the header of a ``.npy`` says, from the stream's beginning.
-
-    Raises:
-        InvalidInput: It is not a ``.npy``, or its elements are not real numbers.
-    """
+    """Read what the header of a ``.npy`` says, from the stream's beginning."""
     # A small file can claim a header of 4 GiB, for which NumPy would allocate memory. So it reads from this piece.
     beginning = io.BytesIO(stream.read(MAX_HEADER_BYTES))
     try:
@@ -89,11 +84,7 @@ class Unmappable(InvalidInput):
 
 
 def read_layout(path: Path, dimensions: int = 2) -> ArrayLayout:
-    """Read what a file's header says, and compare it with the file's size.
-
-    Raises:
-        InvalidInput: It is truncated, or has another number of dimensions.
-    """
+    """Read what a file's header says, and compare it with the file's size and the number of dimensions."""
     with path.open("rb") as stream:
         layout = read_header(stream, path.name)
     shape, dtype = layout.shape, layout.dtype
@@ -112,7 +103,6 @@ def map_array(path: Path, dimensions: int = 2) -> NDArray[Any]:
     """Map a ``.npy`` into memory, read-only.
 
     Raises:
-        InvalidInput: It is truncated, or has another number of dimensions.
         Unmappable: Its file system cannot map files; a copy on another one can be mapped.
     """
     layout = read_layout(path, dimensions)
@@ -132,7 +122,6 @@ class RowWriter:
     """Writes a two-dimensional ``.npy`` whose number of rows is known at the end."""
 
     def __init__(self, path: Path, columns: int, dtype: np.dtype[Any]) -> None:
-        """Open ``path`` for rows of that many columns."""
         self.rows = 0
         self.columns = columns
         # The machine's own byte order: the file is mapped as it is, and kernels read no other.
@@ -153,11 +142,9 @@ class RowWriter:
         self._file.close()
 
     def __enter__(self) -> "RowWriter":
-        """Return itself."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Close it."""
         self.close()
 
 
@@ -188,11 +175,7 @@ def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def is_sparse_archive(path: Path) -> bool:
-    """Return whether the archive is one of ``scipy.sparse.save_npz``.
-
-    Raises:
-        InvalidInput: It is truncated, or sparse in another format than CSR.
-    """
+    """Return whether the archive is one of ``scipy.sparse.save_npz``; refuse other formats than CSR."""
     with _archive(path) as archive:
         members = set(archive.namelist())
         if "format.npy" not in members or "shape.npy" not in members:
@@ -217,11 +200,6 @@ def _dense_member(archive: zipfile.ZipFile, path: Path) -> str:
 
 
 def archive_shape(path: Path) -> tuple[int, ...]:
-    """Return the matrix's shape from the headers alone.
-
-    Raises:
-        InvalidInput: It is truncated, or not a matrix.
-    """
     if is_sparse_archive(path):
         with _archive(path) as archive:
             return _sparse_shape(archive, path)
@@ -248,11 +226,7 @@ def _sparse_shape(archive: zipfile.ZipFile, path: Path) -> tuple[int, ...]:
 
 
 def extract_archive(path: Path, folder: Path) -> None:
-    """Write the archive's arrays into ``folder``: ``rows.npy``, or ``data``, ``indices``, ``indptr`` and ``shape``.
-
-    Raises:
-        InvalidInput: It is truncated, or not a matrix.
-    """
+    """Write the archive's arrays into ``folder``: ``rows.npy``, or ``data``, ``indices``, ``indptr`` and ``shape``."""
     if not is_sparse_archive(path):
         with _archive(path) as archive:
             _extract_member(archive, _dense_member(archive, path), folder / "rows.npy", path)

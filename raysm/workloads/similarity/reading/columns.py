@@ -10,7 +10,6 @@ from raysm.errors import InvalidInput, option
 from raysm.request.similarity import MATRIX, Similarity
 
 SHOWN = 8
-"""Most names that a message lists."""
 
 ROW_INDEX = re.compile(
     r"|Unnamed: \d+(\.\d+)*|__index_level_\d+__|index|level_0|\.\.\.1|row|row[_ ]?names?|row[_ ]?nr|row[_ ]?number",
@@ -32,14 +31,12 @@ class Selection:
 
     @classmethod
     def of(cls, workload: Similarity, channel: str = MATRIX) -> "Selection":
-        """Return the columns that a workload selects from a channel."""
         return cls(
             workload.id_columns, workload.columns, workload.exclude_columns or (), may_lack_excluded=channel != MATRIX
         )
 
     @property
     def named(self) -> tuple[str, ...]:
-        """Every column that the user named."""
         return (*self.ids, *(self.columns or ()), *self.exclude)
 
     @property
@@ -48,16 +45,7 @@ class Selection:
         return "id_column" if self.ids else "columns" if self.columns else "exclude_columns"
 
     def check(self, file: str, names: Sequence[str], hint: str = "") -> None:
-        """Refuse names that are not among a table's columns, or are there twice.
-
-        Args:
-            file: The table, for messages.
-            names: Its columns.
-            hint: Text that the message about missing names ends with.
-
-        Raises:
-            InvalidInput: A named column is missing, or two columns have that name.
-        """
+        """Refuse names that are not among a table's columns, or are there twice; ``hint`` ends the message."""
         counts = Counter(names)
         optional = self.exclude if self.may_lack_excluded else ()
         missing = [name for name in self.named if name not in counts and name not in optional]
@@ -92,9 +80,6 @@ class Features:
 
         The elements of a list column have no names: if the other table has scalar columns, they are matched by
         position.
-
-        Raises:
-            InvalidInput: The two tables have other features.
         """
         if self.is_one_list != expected.is_one_list:
             return None
@@ -123,11 +108,7 @@ class Features:
         return [at[name] for name in expected.names]
 
     def describe(self, columns: int) -> str:
-        """Return the features as text: ``f0 ... f31``.
-
-        Args:
-            columns: Number of columns of the matrix.
-        """
+        """Return the features of a matrix of that many columns as text: ``f0 ... f31``."""
         if self.is_one_list:
             return f"the list column {self.list_column!r}"
         width = columns - len(self.names) + 1
@@ -138,11 +119,8 @@ class Features:
 def agreed(found: Iterable[Features | None], expected: Features | None = None) -> Features | None:
     """Return the features that all files of a channel must have, in their order; None if no file has names.
 
-    A file with scalar columns decides before a file with one list column, whose elements have no names.
-
-    Args:
-        found: The features of the files, or of the first file of each instance.
-        expected: The features of the matrix that these rows are compared with.
+    A file with scalar columns decides before a file with one list column, whose elements have no names. ``expected``
+    are the features of the matrix that these rows are compared with.
     """
     named = (one for one in found if one is not None)
     own = min(named, key=lambda one: (one.is_one_list, natural(one.file)), default=None)
@@ -152,7 +130,6 @@ def agreed(found: Iterable[Features | None], expected: Features | None = None) -
 
 
 def is_row_index(name: str) -> bool:
-    """Return whether a column's name is one that programs give to row numbers or row names."""
     return ROW_INDEX.fullmatch(name) is not None
 
 

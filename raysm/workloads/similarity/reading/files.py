@@ -26,7 +26,6 @@ from raysm.workloads.similarity.reading.ids import word
 from raysm.workloads.similarity.reading.tables import Table, describe_table, read_table
 
 SUFFIXES = (".npy", ".npz", ".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
-"""Suffixes of the files that can be read."""
 
 ARRAYS = (".npy", ".npz")
 """Suffixes of the files whose columns have no names."""
@@ -40,11 +39,7 @@ def suffix(path: Path) -> str | None:
 
 
 def matrix_files(path: Path) -> list[tuple[str, Path]]:
-    """List a channel's files as (name, path), in natural order; names that begin with ``.`` or ``_`` are skipped.
-
-    Raises:
-        InvalidInput: There are no files, or one of them is empty or cannot be read.
-    """
+    """List a channel's files as (name, path), in natural order; names that begin with ``.`` or ``_`` are skipped."""
     if not path.exists():
         raise InvalidInput(f"{path} does not exist; give a file, or a folder of files, with the rows of the matrix")
     files = sorted(data_files(path), key=lambda item: natural(item[0]))
@@ -62,11 +57,7 @@ def matrix_files(path: Path) -> list[tuple[str, Path]]:
 
 
 def table(file: Path, selection: Selection = NO_SELECTION) -> Table | None:
-    """Return the description of a table; None for an array, whose columns have no names.
-
-    Raises:
-        InvalidInput: It cannot be read, or ``selection`` names columns of an array.
-    """
+    """Return the description of a table; None for an array, whose columns have no names."""
     if suffix(file) in ARRAYS:
         refuse_names(file, selection)
         return None
@@ -99,14 +90,7 @@ class Shape(NamedTuple):
 def peek(path: Path, selection: Selection = NO_SELECTION, expected: Features | None = None) -> Shape:
     """Return the shape and the features of a matrix from its files' headers.
 
-    Args:
-        path: A file, or a folder of files.
-        selection: The user's choice of columns.
-        expected: Features of the matrix that these rows are compared with.
-
-    Raises:
-        InvalidInput: A file is missing, empty, truncated in its header or unsupported; the files have other columns
-            than the first, or than ``expected``; or an id column is missing, names no rows, or has several types.
+    ``expected`` are the features of the matrix that these rows are compared with.
     """
     rows: int | None = 0
     columns: int | None = None
@@ -151,11 +135,7 @@ def refuse_names(file: Path, selection: Selection) -> None:
 
 
 def check_ids(files: list[tuple[str, Path]], selection: Selection) -> None:
-    """Compare the id types of all files now: the ids are written only after everything is computed.
-
-    Raises:
-        InvalidInput: Two files have ids of different types, or an id column is missing.
-    """
+    """Compare the id types of all files now: the ids are written only after everything is computed."""
     if not selection.ids:
         return
     first: pa.DataType | None = None

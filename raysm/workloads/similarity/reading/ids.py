@@ -27,17 +27,14 @@ class Ids:
 
     @property
     def rows(self) -> pa.Array:
-        """rows[M]: ids of the rows that look for neighbors."""
         return self.neighbors if self.queries is None else self.queries
 
     @property
     def row_bytes(self) -> float:
-        """Mean size of the id of a row that looks for neighbors."""
         return _mean_bytes(self.rows)
 
     @property
     def neighbor_bytes(self) -> float:
-        """Mean size of the id of a neighbor."""
         return _mean_bytes(self.neighbors)
 
 
@@ -46,9 +43,6 @@ def converted_type(file: str, column: str, kind: pa.DataType) -> pa.DataType:
 
     Dictionaries become the type of their values. Text and bytes become Arrow's *large* types, whose offsets fit row
     groups of any size.
-
-    Raises:
-        InvalidInput: Values of ``kind`` cannot be ids.
     """
     converted = _converted(kind)
     if converted is None:
@@ -101,11 +95,7 @@ def joined(columns: Mapping[str, pa.Array]) -> pa.Array | None:
 
 
 def check_missing(file: str, column: str, metadata: Any) -> None:
-    """Refuse a Parquet file whose statistics say that ids are missing.
-
-    Raises:
-        InvalidInput: The statistics count nulls in the id column.
-    """
+    """Refuse a Parquet file whose statistics say that ids are missing."""
     missing = 0
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         for chunk in map(group.column, range(group.num_columns)):
@@ -120,7 +110,6 @@ def check_missing(file: str, column: str, metadata: Any) -> None:
 
 
 def take(ids: pa.Array, numbers: NDArray[np.int64]) -> pa.Array:
-    """Return the ids of rows by their numbers[n]."""
     return ids.take(as_array(numbers))
 
 

@@ -52,13 +52,7 @@ def converted(file: Path, scratch: Path, selection: Selection, expected: Feature
     """Return the folder with the file's arrays; convert the file if it does not exist yet.
 
     Several tasks of an instance may convert the same file at the same time: each writes into a temporary folder, and
-    the first to finish renames its own.
-
-    Args:
-        file: A file of the channel.
-        scratch: Folder for converted files.
-        selection: The user's choice of columns.
-        expected: Features in the order in which the rows have them; None is the file's own order.
+    the first to finish renames its own. ``expected`` are the features in the order in which the rows have them.
     """
     stat = file.resolve().stat()
     # The name depends on size and time, so that a file that changed is converted again.
@@ -275,11 +269,6 @@ class Matrix:
         id_files: list[Path],
         dtype: np.dtype[Any] | None = None,
     ) -> None:
-        """Join the parts, one for each name; rows are read as ``dtype``, or as the parts' common type.
-
-        Raises:
-            InvalidInput: Their widths differ, or there is no column.
-        """
         self.columns = parts[0].shape[1]
         for name, part in zip(names, parts, strict=True):
             # The client compares widths too, but only of files on its machine.
@@ -299,12 +288,10 @@ class Matrix:
 
     @property
     def sparse(self) -> bool:
-        """True if all parts are CSR."""
         return all(part.sparse for part in self._parts)
 
     @property
     def elements(self) -> int:
-        """Number of stored elements: N * D for dense parts, the number of entries for CSR parts."""
         return sum(part.elements for part in self._parts)
 
     @property
@@ -318,17 +305,14 @@ class Matrix:
         return sum(part.nbytes for part in self._parts)
 
     def as_type(self, dtype: np.dtype[Any]) -> "Matrix":
-        """Return the same rows, read as ``dtype``."""
         return self if dtype == self.dtype else Matrix(self._parts, self.names, self.id_files, dtype)
 
     @property
     def ids(self) -> pa.DataType | None:
-        """Type of the ids; None if the user named no id column."""
         # The first file speaks for all: check_ids has refused files of different types.
         return pq.read_schema(self.id_files[0]).field(0).type if self.id_files else None
 
     def id_batches(self) -> Iterator[pa.Array]:
-        """Yield the ids in the order of the rows."""
         for file in self.id_files:
             with pq.ParquetFile(file) as opened:
                 for batch in opened.iter_batches(batch_size=ID_ROWS):
@@ -381,15 +365,8 @@ def open_matrix(
 ) -> Matrix:
     """Map the matrix at ``path``; files that cannot be mapped as they are, are first converted into ``scratch``, once.
 
-    Args:
-        path: A file, or a folder of files.
-        scratch: Folder for converted files, on a disk whose files can be mapped.
-        selection: The user's choice of columns.
-        expected: Features in the order in which the rows have them; None is that of the first file with names.
-        is_share: True if this is one instance's share of a matrix, which may have no rows.
-
-    Raises:
-        InvalidInput: The files are not a matrix; the message names the file and, if possible, the row and column.
+    ``expected`` are the features in their order; None: those of the first file with names. Only an instance's share of
+    a matrix (``is_share``) may have no rows.
     """
     parts: list[_Dense | _Sparse] = []
     id_files: list[Path] = []
@@ -468,7 +445,6 @@ class Source:
         return _open(place or self.here(), self.selection, self.expected, is_share=self.sharded)
 
     def features(self) -> Features | None:
-        """Return the features of this instance's files, as ``files.features`` does; None if they have no names."""
         return features(matrix_files(self.here().channel), self.selection) if self.has_files() else None
 
     def has_files(self) -> bool:

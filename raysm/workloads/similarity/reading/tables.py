@@ -39,7 +39,6 @@ class Batch:
     """Consecutive rows."""
 
     rows: NDArray[Any]
-    """rows[n, D]."""
     ids: pa.Array | None
     """ids[n] if id columns were named; a struct if there are several."""
 
@@ -65,39 +64,23 @@ class Table:
 
     @property
     def list_column(self) -> str | None:
-        """The feature that is a list column."""
         return None if self.features is None else self.features.list_column
 
     def ordered(self, expected: Features | None) -> list[int]:
-        """Return the positions of the features in the order of another table's.
-
-        Raises:
-            InvalidInput: The other table has other features.
-        """
+        """Return the positions of the features in the order of another table's; refuse a table with other features."""
         order = None if self.features is None or expected is None else self.features.order(expected)
         return list(self.positions) if order is None else [self.positions[at] for at in order]
 
 
 def describe_table(path: Path, selection: Selection = NO_SELECTION) -> Table:
-    """Describe a table from the first line of a CSV or TSV, or from the metadata of a Parquet file.
-
-    Raises:
-        InvalidInput: The file cannot be read, or does not have the columns that ``selection`` names.
-    """
+    """Describe a table from the first line of a CSV or TSV, or from the metadata of a Parquet file."""
     return (_parquet_table if path.name.lower().endswith(".parquet") else _csv_table)(path, selection)
 
 
 def read_table(path: Path, selection: Selection = NO_SELECTION, expected: Features | None = None) -> Iterator[Batch]:
-    """Stream the rows of a table.
+    """Stream the rows of a table; those of CSV and TSV are float64, and their ids text.
 
-    Args:
-        path: The file: a CSV or TSV (``.gz`` too), whose rows are float64 and whose ids are text, or Parquet.
-        selection: The user's choice of columns.
-        expected: Features in the order in which the rows have them; None is the file's own order.
-
-    Raises:
-        InvalidInput: A value is missing or not a number, a line or a list has another length than the first, or the
-            file is truncated.
+    ``expected`` are the features in the order in which the rows have them; None is the file's own order.
     """
     return (_read_parquet if path.name.lower().endswith(".parquet") else _read_csv)(path, selection, expected)
 
@@ -159,11 +142,6 @@ def _text(path: Path) -> TextIO:
 
 
 def _lines(path: Path, stream: TextIO) -> Iterator[str]:
-    """Yield the lines of a text.
-
-    Raises:
-        InvalidInput: A line is longer than the limit; the rest of it is not read.
-    """
     number = 0
     while line := stream.readline(MAX_LINE_CHARACTERS + 1):
         number += 1
@@ -425,11 +403,7 @@ def _check_types(path: Path, fields: Sequence[pa.Field]) -> None:
 
 
 def _width(path: Path, field: pa.Field, metadata: Any, scalars: int) -> int | None:
-    """Return the columns of a matrix with a list column; None if the lists must be read to know their length.
-
-    Raises:
-        InvalidInput: The lists are too long to be read, or differ in length and are many.
-    """
+    """Return the columns of a matrix with a list column; None if the lists must be read to know their length."""
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         chunks = (group.column(i) for i in range(group.num_columns))
         values = sum(chunk.num_values for chunk in chunks if chunk.path_in_schema.startswith(f"{field.name}."))

@@ -39,7 +39,6 @@ class ResidentRows:
         self._remote = [] if rows is None else [(start, rows)]
 
     def holds(self, block: RowBlock) -> bool:
-        """Return whether these rows can be read."""
         return self._find(block.start, block.stop) is not None
 
     def some(self, rows: int) -> RowBlock | None:
@@ -49,16 +48,10 @@ class ResidentRows:
         return None
 
     def read(self, start: int, stop: int) -> Rows:
-        """Return rows[stop - start, D].
-
-        Raises:
-            InvalidInput: They are not here.
-        """
         begin, matrix = self._holding(start, stop)
         return matrix.read(start - begin, stop - begin)
 
     def read_sparse(self, start: int, stop: int) -> SparseRows:
-        """Return the same rows by their elements."""
         begin, matrix = self._holding(start, stop)
         return matrix.read_sparse(start - begin, stop - begin)
 
@@ -104,11 +97,6 @@ class RowShape:
     """True if rows are read and compared by their elements: the files are CSR, and sparse enough."""
 
     def open(self) -> ResidentRows:
-        """Return the rows that this process can read; repeated calls return the same object.
-
-        Raises:
-            InvalidInput: The instance does not have the rows that the head knows of.
-        """
         place = self.source.here()
         here = RowBlock(0, self.rows) if self.ranges is None else self.ranges.get(place.host, RowBlock(0, 0))
         own = self.source.open(place) if here.rows or self.source.has_files() else None
@@ -154,7 +142,6 @@ class Operand(RowShape):
     """Tight clusters of rows, see ``Frame``."""
 
     def tile(self, start: int, stop: int) -> Tile | SparseTile:
-        """Read the rows at places start to stop."""
         resident, exponents = self.open(), self.exponents[start:stop]
         if self.sparse:
             # The sparse engine takes the elements as they are.
@@ -183,17 +170,14 @@ class Context:
 
     @property
     def queries(self) -> Operand:
-        """The rows that look for neighbors."""
         return self.other_queries or self.matrix
 
     @property
     def self_join(self) -> bool:
-        """True if the rows look for neighbors among themselves."""
         return self.other_queries is None
 
     @property
     def host(self) -> str:
-        """The instance of this process."""
         return self.matrix.source.here().host
 
     def frame(self) -> Frame:
@@ -261,7 +245,6 @@ class EngineCache:
 
     @property
     def held_bytes(self) -> int:
-        """Memory of all cached operands."""
         return sum(operand.nbytes + _copied_bytes(operand.tile) for operand in self._operands.values())
 
     def drop_what_left(self) -> None:

@@ -47,11 +47,9 @@ class TileTask:
         return True
 
     def row_numbers(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the numbers of the rows at these places of the queries."""
         return places
 
     def column_numbers(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the numbers of the rows at these places of the matrix."""
         return places
 
     def __str__(self) -> str:

@@ -41,12 +41,7 @@ def compares_elements(matrix: Matrix) -> bool:
 
 
 def by_elements(matrix: Matrix, rows: int) -> bool:
-    """Return whether rows like these are compared by the columns that they share, and not by dense products.
-
-    Args:
-        matrix: Sparse rows: the whole matrix, or one instance's.
-        rows: Number of rows of the whole matrix.
-    """
+    """Return whether rows like these, of a matrix of ``rows``, are compared by the columns that they share."""
     some = max(1, min(matrix.rows, SAMPLED * matrix.rows // max(1, matrix.elements)))
     if not sparse_pays(matrix.read_sparse(0, some), rows):
         return False
@@ -123,11 +118,7 @@ def _arrays(parts: list[Norms], first: int, step: int) -> dict[str, NDArray[Any]
 
 
 def prepared(shape: RowShape, parts: Iterable[tuple[RowBlock, Part]], *, name: str = "the matrix") -> Operand:
-    """Join the parts of all blocks, in any order, into the prepared rows.
-
-    Raises:
-        InvalidInput: A row holds NaN or infinity; the first such row is named.
-    """
+    """Join the parts of all blocks, in any order, into the prepared rows."""
     rows = shape.rows
     norms, exponents = np.empty(rows), np.empty(rows, dtype=np.int16)
     sums: dict[int, NDArray[np.float64]] = {}
