@@ -60,29 +60,25 @@ def test_an_engine_that_is_wrong_is_found_with_the_seed_that_shows_it(engine, ca
     assert " 0 wrong (seed" not in text
 
 
-@pytest.fixture
-def begun():
-    command = [sys.executable, "-m", "tests.fuzz", "--minutes", "9", "--seed", "21", "--workers", "1"]
+def test_a_process_that_dies_of_a_problem_is_found_with_its_seed_and_an_interrupt_ends_all_with_the_counts():
+    command = [sys.executable, "-m", "tests.fuzz", "--minutes", "9", "--seed", "21", "--workers", "2"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout.readline() == "problems from seed 21 on\n"
-        yield process
-        process.kill()
+        try:
+            assert process.stdout.readline() == "problems from seed 21 on\n"
+            deadline = time.monotonic() + 120
+            while len(children := workers_of(process.pid)) < 2:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            children[0].kill()
+            assert "the process died, exit code -9" in process.stdout.readline()
+            process.send_signal(signal.SIGINT)
+            text = process.communicate(timeout=120)[0]
+            assert text.startswith("stopped\n")
+            assert " 1 wrong (seed 21)" in text
+            assert process.returncode == 1
+        finally:
+            process.kill()
 
 
-def test_an_interrupt_ends_it_with_its_counts(begun):
-    begun.send_signal(signal.SIGINT)
-    text = begun.communicate(timeout=120)[0]
-    assert text.startswith("stopped\n")
-    assert "0 wrong (seed 21)" in text
-    assert begun.returncode == 0
-
-
-def test_a_process_that_dies_of_a_problem_is_found_with_its_seed(begun):
-    deadline = time.monotonic() + 120
-    while not (children := [one for one in psutil.Process(begun.pid).children() if "spawn_main" in one.cmdline()[-2]]):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    children[0].kill()
-    text = begun.communicate(timeout=120)[0]
-    assert "the process died, exit code -9" in text
-    assert begun.returncode == 1
+def workers_of(pid):
+    return [one for one in psutil.Process(pid).children() if "spawn_main" in one.cmdline()[-2]]

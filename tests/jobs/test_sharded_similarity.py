@@ -16,15 +16,12 @@ from raysm.workloads.similarity.layouts.rotation import MAX_LEAVING
 from raysm.workloads.similarity.tasks.context import KEPT_BYTES
 from tests.support.jobs import completed, script_request
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = pytest.mark.namespace
 
-ENDS_S = 1000.0
-"""The one job is two dozen of them, sixty seconds of a core: beside other work that is many minutes."""
-
-ROWS, COLUMNS = 2400, 8192
+ROWS, COLUMNS = 1200, 8192
 """Few rows of many columns: much memory, little to compute."""
 
-CHUNK_ROWS = 100
+CHUNK_ROWS = 50
 """Eight chunks come to each instance, and as many leave it: more than may be there at a time."""
 
 CHUNK_BYTES = CHUNK_ROWS * COLUMNS * 4
@@ -136,68 +133,59 @@ def files(folder, suffix, shares):
             np.save(path, share)
         elif suffix == ".npz":
             scipy.sparse.save_npz(path, scipy.sparse.csr_matrix(share))
-        elif suffix == ".parquet":
+        else:
             names = pa.array([f"row {row}" for row in range(edges[at], edges[at + 1])])
             pq.write_table(pa.table({"name": names, **{f"c{i}": share[:, i] for i in range(share.shape[1])}}), path)
-        else:
-            np.savetxt(path, share, delimiter=",", header=",".join("abcdef"), comments="")
 
 
 CASES = [
+    ("ids", "table", {"top_k": 3, "id_column": "name"}, ""),
+    ("sparse", "sparse", {"top_k": 7}, ""),
+    ("query pairs", "small", {"threshold": 0.4}, "only queries"),
+    ("all queries", "small", {"full": True, "dtype": "float16"}, "queries"),
+    # More parts than instances: each has a process of its own.
+    ("owned ids", "table", {"top_k": 3, "id_column": "name", "parts": 4}, "only sharded"),
+]
+
+LARGE = [
     ("big", "big", {"top_k": 5, "block_rows": CHUNK_ROWS}, ""),
     # Chunks of more than 100 KB: smaller ones Ray keeps with who asks for them, and no instance can lose them.
     ("wide", "wide", {"top_k": 5}, ""),
-    ("pairs", "small", {"threshold": 0.35}, ""),
-    ("all", "small", {"full": True, "dtype": "float16"}, ""),
-    ("ids", "table", {"top_k": 3, "id_column": "name"}, ""),
-    ("named pairs", "table", {"threshold": 0.9, "id_column": "name"}, ""),
-    ("csv", "csv", {"top_k": 4}, ""),
-    ("sparse", "sparse", {"top_k": 7}, ""),
-    ("queries", "small", {"top_k": 6}, "queries"),
-    ("query pairs", "small", {"threshold": 0.4}, "only queries"),
-    ("all queries", "small", {"full": True}, "queries"),
-    # More parts than instances, as many, and fewer: each has a process of its own.
-    ("owned ids", "table", {"top_k": 3, "id_column": "name", "parts": 4}, "only sharded"),
-    ("owned sparse", "sparse", {"top_k": 7, "parts": 2}, "only sharded"),
-    ("owned queries", "small", {"top_k": 6, "parts": 2}, "queries, only sharded"),
-    ("owned query pairs", "small", {"threshold": 0.4, "parts": 2}, "only queries, only sharded"),
-    ("owned pairs", "small", {"threshold": 0.35, "parts": 2, "block_rows": 300}, "only sharded"),
-    ("owned all", "small", {"full": True, "dtype": "float16", "parts": 3, "block_rows": 100}, "only sharded"),
-    ("owned all queries", "small", {"full": True, "parts": 2}, "queries, only sharded"),
     ("owned wide", "wide", {"top_k": 5, "parts": 3, "block_rows": 75}, "killed, only sharded"),
     ("killed wide", "wide", {"top_k": 5, "block_rows": 75}, "killed, only sharded"),
-]
-
-LOSSES = [
-    ("all", "small", {"full": True, "dtype": "float16"}, ""),
-    ("owned all", "small", {"full": True, "dtype": "float16", "parts": 3, "block_rows": 100}, "killed, only sharded"),
 ]
 
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory):
-    return done(CASES, tmp_path_factory.mktemp("sharded"))
+    folder = tmp_path_factory.mktemp("sharded")
+    rng = np.random.default_rng(3)
+    small = rng.standard_normal((300, 48)).astype(np.float32)
+    small[::97] = 0
+    small[140:160] = small[20:40]
+    files(folder / "small", ".npy", np.split(small, [20, 26, 120, 121, 240]))
+    # Two files for three instances: one has none.
+    files(folder / "table", ".parquet", np.split(small[:200, :6].astype(np.float64), [120]))
+    files(folder / "sparse", ".npz", np.split(small * (rng.random(small.shape) < 0.05), [80, 160, 180]))
+    files(folder / "asked", ".npy", np.split(small[5:180:3] * np.float32(3), [20, 21, 40]))
+    return done(CASES, folder, ("small", "table", "sparse", "asked"))
 
 
-def done(cases, folder):
-    """Have a job of three instances compute these, one after the other; return the folder of its result."""
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("large")
     rng = np.random.default_rng(3)
     big = rng.random((ROWS, COLUMNS), dtype=np.float32) - np.float32(0.5)
-    files(folder / "big", ".npy", np.split(big, [150, 300, 800, 950, 1600, 1750]))
-    del big
+    files(folder / "big", ".npy", np.split(big, [75, 150, 400, 475, 800, 875]))
     wide = rng.standard_normal((900, 512)).astype(np.float32)
     files(folder / "wide", ".npy", np.split(wide, [200, 450, 451, 700]))
-    small = rng.standard_normal((1500, 48)).astype(np.float32)
-    small[::97] = 0
-    small[700:720] = small[20:40]
-    files(folder / "small", ".npy", np.split(small, [100, 130, 600, 601, 1200]))
-    # Two files for three instances: one has none.
-    files(folder / "table", ".parquet", np.split(small[:600, :6].astype(np.float64), [350]))
-    files(folder / "csv", ".csv", np.split(np.round(small[:300, :6], 3).astype(np.float64), [50, 120, 121]))
-    files(folder / "sparse", ".npz", np.split(small * (rng.random(small.shape) < 0.05), [400, 800, 900]))
+    return done(LARGE, folder, ("big", "wide"))
+
+
+def done(cases, folder, names):
+    """Have a job of three instances compute these, one after the other; return the folder of its result."""
     inputs = {}
-    files(folder / "asked", ".npy", np.split(small[5:900:3] * np.float32(3), [40, 41, 200]))
-    for name in ("big", "wide", "small", "table", "csv", "sparse", "asked"):
+    for name in names:
         inputs[name] = Input(str(folder / name))
         inputs[f"{name}-shards"] = Input(str(folder / name), distribution="ShardedByS3Key")
     request = script_request(folder, SCRIPT, args=(json.dumps(cases),), cluster=Cluster(count=3), inputs=inputs)
@@ -208,7 +196,7 @@ def done(cases, folder):
         # A raylet that ended is missed after five looks: a second, and not fifteen of a cluster that waits.
         "RAY_health_check_period_ms": "200",
     }
-    outcome, log, model = completed(request, folder / "job", timeout_s=ENDS_S, environment=environment)
+    outcome, log, model = completed(request, folder / "job", environment=environment)
     assert outcome.status == "Completed", f"{outcome.failure_reason}\n{log.text()}"
     return model
 
@@ -221,26 +209,14 @@ def digests(folder):
     }
 
 
-@pytest.mark.namespace
-@pytest.mark.parametrize("case", [name for name, _, _, told in CASES if told in ("", "queries", "only queries")])
-def test_the_result_of_shards_is_that_of_the_whole_matrix_byte_for_byte(job, case):
-    found = digests(job / case / "shards")
-    assert found
-    assert found == digests(job / case / "whole")
-    whole, shards = Manifest.read(job / case / "whole"), Manifest.read(job / case / "shards")
-    assert list(shards.inputs.values()) == list(whole.inputs.values())
-
-
-@pytest.mark.namespace
-@pytest.mark.parametrize("case", [name for name, _, fields, _ in CASES if "parts" in fields])
-def test_shards_whose_result_instances_own_have_the_content_of_the_whole_matrix(job, case):
-    assert_content_of_whole_matrix(job, case)
-
-
-@pytest.mark.soak
-@pytest.mark.namespace
-def test_owners_of_scores_on_an_instance_whose_ray_node_dies_leave_the_content_of_the_whole_matrix(tmp_path):
-    assert_content_of_whole_matrix(done(LOSSES, tmp_path), "owned all")
+def test_the_result_of_shards_is_that_of_the_whole_matrix_byte_for_byte(job):
+    for case in ("ids", "sparse", "query pairs", "all queries"):
+        found = digests(job / case / "shards")
+        assert found, case
+        assert found == digests(job / case / "whole"), case
+        whole, shards = Manifest.read(job / case / "whole"), Manifest.read(job / case / "shards")
+        assert list(shards.inputs.values()) == list(whole.inputs.values())
+    assert_content_of_whole_matrix(job, "owned ids")
 
 
 def assert_content_of_whole_matrix(job, case):
@@ -248,35 +224,29 @@ def assert_content_of_whole_matrix(job, case):
     # Each instance leaves the files of its rows in its own folder; SageMaker brings them together.
     models = [job.parents[2] / host / "ml" / "model" / case / "shards" for host in ("algo-1", "algo-2", "algo-3")]
     found = {path.name: path for model in models for path in model.glob("*/part-*")}
-    files = [file.name.split("/") for file in manifest.files]
-    assert len(found) == len(files) > 1
-    parts, suffix = [found[name] for _, name in files], Path(files[0][1]).suffix
-    whole = job / case.removeprefix("owned ") / "whole" / f"{files[0][0]}{suffix}"
-    if suffix == ".npy":
-        assert np.array_equal(np.concatenate([np.load(part) for part in parts]), np.load(whole))
-    else:
-        assert pa.concat_tables(map(pq.read_table, parts)) == pq.read_table(whole)
+    names = [Path(file.name).name for file in manifest.files]
+    assert len(found) == len(names) > 1
+    whole = pq.read_table(job / case.removeprefix("owned ") / "whole" / "neighbors.parquet")
+    assert pa.concat_tables([pq.read_table(found[name]) for name in names]) == whole
 
 
-@pytest.mark.namespace
-def test_an_instance_whose_ray_node_dies_on_the_way_leaves_no_trace_in_the_result(job):
-    assert digests(job / "killed wide" / "shards") == digests(job / "wide" / "whole")
+@pytest.mark.long
+def test_an_instance_whose_ray_node_dies_on_the_way_leaves_no_trace_in_the_result(large):
+    assert digests(large / "killed wide" / "shards") == digests(large / "wide" / "whole")
+    assert digests(large / "wide" / "shards") == digests(large / "wide" / "whole")
+    assert_content_of_whole_matrix(large, "owned wide")
+    for case in ("killed wide", "owned wide"):
+        done, total = json.loads((large / "probes.json").read_text())[f"{case} killed at"]
+        assert done < total / 2
 
 
-@pytest.mark.namespace
-@pytest.mark.parametrize("case", [name for name, _, _, told in CASES if "killed" in told])
-def test_the_instance_is_lost_in_the_middle(job, case):
-    done, total = json.loads((job / "probes.json").read_text())[f"{case} killed at"]
-    assert done < total / 2
-
-
-@pytest.mark.namespace
-def test_each_instance_sends_the_bytes_of_the_half_ring_and_no_more(job):
+@pytest.mark.long
+def test_each_instance_sends_the_bytes_of_the_half_ring_and_no_more(large):
     # The files are so that each instance has a third of the rows; each transfers one of the others.
     model = dict.fromkeys(("algo-1", "algo-2", "algo-3"), ROWS // 3 * COLUMNS * 4)
-    measures = Manifest.read(job / "big" / "shards").measures
+    measures = Manifest.read(large / "big" / "shards").measures
     assert {host: measures[f"sent_bytes_{host}"] for host in model} == model
-    seen = json.loads((job / "probes.json").read_text())["big True"]
+    seen = json.loads((large / "probes.json").read_text())["big True"]
     for host, expected in model.items():
         sent = seen["after"][host]["sent"] - seen["before"][host]["sent"]
         # Beside the rows: TCP's own bytes, the results, and what Ray's processes say to each other.
@@ -284,12 +254,12 @@ def test_each_instance_sends_the_bytes_of_the_half_ring_and_no_more(job):
         assert expected <= sent <= 1.1 * expected + 8e6
 
 
-@pytest.mark.namespace
-def test_an_instance_holds_its_share_and_a_few_parcels(job):
+@pytest.mark.long
+def test_an_instance_holds_its_share_and_a_few_parcels(large):
     matrix = ROWS * COLUMNS * 4
-    whole, shards = (Manifest.read(job / "big" / name).measures["peak_memory_bytes"] for name in ("whole", "shards"))
+    whole, shards = (Manifest.read(large / "big" / name).measures["peak_memory_bytes"] for name in ("whole", "shards"))
     print(f"a task's peak: {whole / 1e6:.0f} MB of a matrix of {matrix / 1e6:.0f} MB, {shards / 1e6:.0f} MB of shards")
-    seen = json.loads((job / "probes.json").read_text())
+    seen = json.loads((large / "probes.json").read_text())
     before, after = (seen["big True"][when] for when in ("before", "after"))
     worker = max(host["peak"] for host in before.values())
     print(f"of which a worker takes {worker / 1e6:.0f} MB before its first task of the work")

@@ -12,7 +12,6 @@ import pytest
 from raysm.contract.events import Metric, Progress, parse
 from raysm.contract.result import Manifest
 from raysm.request import Cluster, Input, InstanceGroup, JobRequest, Similarity
-from raysm.workloads.similarity.tasks.context import ENGINE_BYTES
 from tests.support import reference
 from tests.support.jobs import ENDS_S, completed, started
 from tests.support.leftovers import leaving_nothing
@@ -117,17 +116,3 @@ def without_algo_3(workload, folder):
 def is_under_way(line):
     event = parse(line)
     return isinstance(event, Progress) and event.phase == "similarity" and 0 < event.done < event.total
-
-
-def test_twelve_thousand_rows_are_exact_within_the_memory_of_their_tiles(tmp_path):
-    rows = np.random.default_rng(7).standard_normal((12_000, 128), dtype=np.float32)
-    np.save(tmp_path / "matrix.npy", rows)
-    _, model = similarity(tmp_path / "job", tmp_path / "matrix.npy", Cluster(count=1), "process", top_k=10)
-    at = np.random.default_rng(8).choice(12_000, 200, replace=False)
-    assert_equal_to_reference(pq.read_table(model / "neighbors.parquet"), rows.astype(np.float64), 10, at)
-    # A Ray worker with NumPy and Arrow takes about 150 MB by itself; all sides together are less than KEPT_BYTES.
-    manifest = Manifest.read(model)
-    plain = any("NumPy" in engine for engine in manifest.engines)
-    task_bytes = manifest.measures["peak_memory_bytes"]
-    assert task_bytes <= 180e6 + rows.nbytes + 8 * rows.size + (ENGINE_BYTES if plain else 0)
-    print(f"peak memory of a task: {task_bytes}")

@@ -63,7 +63,6 @@ class Question:
     rows: int
     """Rows of a block; the matrix has at least twice as many."""
     min_s: float = MIN_S
-    """Least seconds for which each measurement is repeated."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,7 +81,6 @@ class Estimate:
     engine: str
     slots: int
     tasks: int
-    """Number of tasks: at most so many cores are busy."""
     phases_s: dict[str, float]
     """Seconds of ``prepare``, ``similarity`` and ``gathering``, the phases of the manifest."""
     parts: int = 1
@@ -92,7 +90,6 @@ class Estimate:
 
     @property
     def total_s(self) -> float:
-        """Seconds from the formed cluster to the end of the job."""
         return sum(self.phases_s.values()) + START_S
 
 
@@ -108,14 +105,8 @@ def estimate(
 ) -> Estimate:
     """Measure a few tiles of the matrix at ``path`` on this machine, and predict the whole on ``slots`` equal cores.
 
-    Args:
-        path: A file or folder, as a channel has it.
-        workload: The request.
-        slots: Cores of all instances together.
-        processes: Cores to measure on at once; None is all of this machine, at most ``slots``.
-        instances: Number of instances.
-        shared_out: True if each instance has a share of the rows, not all.
-        min_s: Least seconds for which each measurement is repeated.
+    It measures on ``processes`` cores at once, by default on all of this machine. ``shared_out``: each of the
+    ``instances`` has a share of the rows, not all.
     """
     with tempfile.TemporaryDirectory(prefix="raysm-estimate-") as scratch:
         matrix = open_matrix(path, Path(scratch), Selection.of(workload))
@@ -199,7 +190,6 @@ def measure(question: Question) -> Rates:
 
 
 def _seconds(function: Callable[[], object], min_s: float) -> float:
-    """Return the median time of a call, after a first one that warms caches."""
     function()
     seconds: list[float] = []
     until = time.perf_counter() + min_s

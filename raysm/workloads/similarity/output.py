@@ -32,7 +32,6 @@ PAIRS_GROUP = 1 << 20
 """Pairs of one row group; pairs with ids are fewer, and take as many bytes."""
 
 PAIR_BYTES = 20
-"""Size of a pair without ids."""
 
 STEP_KEYS = 1 << 15
 """Keys that are decoded at a time: they and the decoded values stay in a core's cache."""
@@ -49,15 +48,9 @@ def write_neighbors(
     on_rows: Callable[[int], None] = lambda rows: None,
     ids: Ids | None = None,
 ) -> ResultFile:
-    """Write the neighbors of some rows.
+    """Write the neighbors of some rows; ``keys`` returns keys[stop - start, k] of rows start to stop, the best first.
 
-    Args:
-        path: The file.
-        rows: The numbers of the rows.
-        keys: Returns keys[stop - start, k] of rows start to stop, each row's best first.
-        k: Number of neighbors of a row.
-        on_rows: Called with the number of further rows that are written.
-        ids: The ids of rows and neighbors, if a column names them.
+    It calls ``on_rows`` with the number of further rows that are written.
     """
     # An int64 and a float32 for each neighbor, and the row's own number.
     row_bytes = 12 * k + 8 + (0 if ids is None else ids.row_bytes + k * ids.neighbor_bytes)
@@ -130,7 +123,6 @@ def write_ids(path: Path, ids: pa.Array) -> ResultFile:
 
 
 def pair_bytes(ids: Ids | None) -> float:
-    """Return the bytes of a pair in the file, with ids of mean length."""
     return PAIR_BYTES if ids is None else PAIR_BYTES + ids.row_bytes + ids.neighbor_bytes
 
 

@@ -54,7 +54,6 @@ class OwnerOrder:
     source: Source
     """The matrix, which also knows this instance's scratch folder."""
     folders: Callable[[], Folders]
-    """Returns the folders that this instance writes to."""
     depends_on: Mapping[str, Any]
     for_later: bool = False
 
@@ -110,7 +109,6 @@ class Owner:
             return merger.write(ids, on_rows) if self._held.issuperset(names) else None
 
     def end(self) -> None:
-        """Remove what was recorded, which is in the result, and close what is open."""
         # Other owners of this instance record in the same folder; they have written their ranges too.
         if self._record is not None:
             self._record.remove()
@@ -177,7 +175,6 @@ CALLS = 16
 """Calls that an owner handles at a time: one merges, the others return bounds or wait with their pieces."""
 
 DONE = Part(arrays={}, peaks={}, seconds=0.0)
-"""The part of a tile whose pieces the owners have already."""
 
 
 class Collector:
@@ -341,7 +338,6 @@ class _OwnersRecord:
         """Do nothing: the owners record pieces as they take them in."""
 
     def load(self, block: object) -> Part:
-        """Return an empty part: the owners have the arrays."""
         return DONE
 
 

@@ -63,18 +63,9 @@ def run(
 ) -> Manifest:
     """Compute the similarity on the connected Ray cluster and leave the result in ``folders.result``.
 
-    Args:
-        workload: The request.
-        job: The job's name, for the manifest.
-        source: The matrix, as every task finds it.
-        folders: The folders that the head writes to.
-        emit_event: Receives the events.
-        queries: Rows that look for neighbors in the matrix; None: its own rows do.
-        engine: A word of the name of the engine to use, or ``cuda``; None uses the GPUs if they can compute this, and
-            otherwise lets a probe choose.
-
-    Returns:
-        The manifest, which is also written, as the last file.
+    ``queries`` look for neighbors in the matrix; None: its own rows do. ``engine`` is a word of the name of the engine
+    to use, or ``cuda``; None uses the GPUs if they can compute this, and otherwise lets a probe choose. The manifest
+    is also written, as the last file.
     """
     emit_event(State(name="running"))
     _raise_file_limit()
@@ -264,7 +255,6 @@ def choose_engine(
 
 
 def reason_against(mode: Mode, layout: Layout, *, sparse: bool) -> str:
-    """Return why GPUs do not compute what is asked for, or ""."""
     by_elements = "sparse rows are compared by the columns that they share" if sparse else ""
     return mode.without_gpus or by_elements or layout.without_gpus
 
@@ -282,7 +272,6 @@ def _ask(nodes: Sequence[Node], columns: int) -> list[str]:
 
 
 def say(report: Report, text: str) -> None:
-    """Log a note, and keep it for the manifest."""
     remark(text)
     report.notes.append(text)
 

@@ -43,18 +43,15 @@ class Report:
     emit_event: EmitEvent
     phases_s: dict[str, float] = field(default_factory=dict)
     peaks: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    """Largest memory of a task, by instance."""
     # Several if instances differ: each process probes which engine is the fastest.
     engines: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
-    """Notes for the manifest."""
     sent_bytes: dict[str, int] = field(default_factory=dict)
     """Rows of a sharded matrix that each instance sent to others."""
     task_seconds: float = 0.0
     blocks: int = 0
     """Number of tasks, including those of an earlier run."""
     blocks_found: int = 0
-    """Tasks that an earlier run did."""
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -71,7 +68,6 @@ class Report:
         self.engines.update(part.engines)
 
     def count(self, tasks: Sequence[Any], recorded: Record[Part] | None) -> None:
-        """Note how many tasks there are, and how many of them an earlier run did."""
         # Count once: when tiles are computed again after a loss, this run has recorded the others itself.
         if self.blocks:
             return
@@ -94,7 +90,6 @@ class Run:
     matrix: Described
     other_queries: Described | None
     digests: Mapping[str, str]
-    """SHA-256 of each channel's files."""
     context: Context
 
     @property
@@ -106,7 +101,6 @@ class Run:
         return self.other_queries is None
 
     def record(self, kind: str) -> BlockRecord[Part]:
-        """Return the record of parts of that kind."""
         # ``workload`` has only a block size that the user asked for; the record's folder keeps a size that raysm chose.
         # The version counts because another raysm may cut the rows, or lay out a part, differently.
         depends_on = {"format": 8, "kind": kind, "workload": to_json(self.workload), "inputs": self.digests}

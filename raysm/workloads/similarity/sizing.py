@@ -32,7 +32,6 @@ GPU_OPERAND_BYTES = 1 << 30
 """Largest operand that a GPU compares: its rows are mapped on the host and sent to the GPU in panels."""
 
 PART_BYTES = 32 << 20
-"""Largest result of one task."""
 
 TILE_TASKS = 1 << 10
 """Up to this many tiles, each is a task. If there are more, a task of top-k does several, so that the head merges
@@ -47,7 +46,6 @@ class Footprint:
     """The memory that a task takes, by the kind of engine."""
 
     max_rows: Callable[[Described], int]
-    """Returns the most rows of one operand."""
     min_rows: int
     """Fewest rows of a block: for smaller ones the fixed cost of a task would matter."""
     open_ended_rows: int | None = None
@@ -110,11 +108,8 @@ class Sizing:
     queries: Described
     matrix: Described
     self_join: bool
-    """True if both are the same rows, so that each pair is compared once."""
     slots: int
-    """Tasks that the cluster runs at once."""
     block_rows: int | None = None
-    """Rows of a block that the user asked for."""
     parts: int = 1
     """Ranges of rows; each has an owner and a file of the result."""
 

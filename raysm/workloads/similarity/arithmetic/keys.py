@@ -51,7 +51,6 @@ class TopKAccumulator:
     """The best k of each row so far."""
 
     def __init__(self, folder: Path, rows: int, k: int) -> None:
-        """Start without any neighbor, in an unnamed temporary file in ``folder``."""
         self.k = k
         self.lower_bounds = np.full(rows, -np.inf, dtype=np.float32)
         """lower_bounds[rows]: the score of the k-th best, -inf for rows that have fewer."""
@@ -76,7 +75,6 @@ class TopKAccumulator:
             self._write(block.start + first, ~best)
 
     def read(self, start: int, stop: int) -> NDArray[np.uint64]:
-        """Return keys[stop - start, k]."""
         inverted = np.empty((stop - start, self.k), dtype=np.uint64)
         data = inverted.data.cast("B")
         self._file.seek(start * self.k * 8)

@@ -47,7 +47,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 Rows: TypeAlias = NDArray[Any]
-"""rows[n, D] of any real type."""
 
 BUFFER_BYTES = 1 << 20
 """Bytes of products that are summed at a time: half of a core's second-level cache."""

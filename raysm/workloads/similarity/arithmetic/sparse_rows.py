@@ -82,7 +82,6 @@ class SparseRows:
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """counts[n]: elements of each row."""
         return np.diff(self.begins)
 
     def __len__(self) -> int:
@@ -98,7 +97,6 @@ class SparseRows:
         return SparseRows(self.begins - first, self.indices[first:last], self.data[first:last], self.columns)
 
     def scaled(self, exponents: NDArray[np.int16]) -> "SparseRows":
-        """Return the rows multiplied by 2**-exponents, see ``score.scaled``."""
         if not exponents.any():
             return self
         compact = self.own()
@@ -108,7 +106,6 @@ class SparseRows:
         return SparseRows(compact.begins, compact.indices, data, compact.columns)
 
     def dense(self) -> Rows:
-        """Return rows[n, D] with all their zeros."""
         compact = self.own()
         rows = np.zeros(self.shape, dtype=self.dtype)
         rows[np.repeat(np.arange(len(self)), compact.counts), compact.indices] = compact.data

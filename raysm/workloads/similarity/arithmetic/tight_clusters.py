@@ -21,7 +21,6 @@ SAMPLE_BYTES = 8 << 20
 """Most bytes of the sample as float32: all of it is sent to the head."""
 
 LEAST_ROWS = 4
-"""Fewest rows of a cluster in the sample."""
 
 MOST_CLUSTERS = 64
 """Most clusters: every row is compared with all centres, which would take time with more."""
@@ -77,7 +76,6 @@ def sample_stride(rows: int, columns: int) -> int:
 
 
 def unit_rows(tile: Tile) -> NDArray[np.float32]:
-    """Return the rows[n, D] divided by their norms; zero rows stay zeros."""
     inverse = np.divide(1.0, tile.norms, out=np.zeros(len(tile)), where=tile.norms != 0)
     # Computed in float64, because rows may have elements and norms that float32 cannot hold.
     units: NDArray[np.float32] = np.multiply(tile.rows, inverse[:, None], dtype=np.float64).astype(np.float32)
@@ -85,7 +83,6 @@ def unit_rows(tile: Tile) -> NDArray[np.float32]:
 
 
 def _unit_products(tile: Tile, across: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the products[n, K] of the rows, divided by their norms, with across[D, K]."""
     least, most = tile.norms.min(initial=1), tile.norms.max(initial=1)
     if tile.rows.dtype != np.float32 or least < 2.0**-60 or most > 2.0**60:
         return unit_rows(tile) @ across

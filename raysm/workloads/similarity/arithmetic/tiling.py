@@ -45,12 +45,10 @@ class RowOrder:
 
     @classmethod
     def identity(cls, rows: int) -> "RowOrder":
-        """Return the order of rows whose places are their numbers."""
         return cls((RowRun(0, 0, rows),))
 
     @classmethod
     def of(cls, runs: Sequence[RowRun]) -> "RowOrder":
-        """Return the order of these runs, which may come in any order."""
         return cls(tuple(sorted(runs, key=lambda run: run.start)))
 
     def between(self, start: int, stop: int) -> Iterator[RowRun]:
@@ -136,7 +134,6 @@ def cut(tile: TileBlock, block_rows: int) -> Iterator[TileBlock]:
 
 
 def shifted(tile: TileBlock, rows: int, columns: int) -> TileBlock:
-    """Return the tile moved by so many rows and columns."""
     return TileBlock(
         RowBlock(tile.rows.start + rows, tile.rows.stop + rows),
         RowBlock(tile.columns.start + columns, tile.columns.stop + columns),
@@ -148,10 +145,7 @@ def row_cuts(block: RowBlock, rows: int) -> list[RowBlock]:
 
 
 def rectangle(rows: int, columns: int, block_rows: int, block_columns: int) -> Iterator[TileBlock]:
-    """Yield the tiles of all rows with all columns of another matrix, column by column of tiles.
-
-    So every row gets a first bound from the first columns before any row is compared with the next ones.
-    """
+    """Yield the tiles of all rows with all columns of another matrix, so that every row gets a first bound early."""
     above = row_blocks(rows, block_rows)
     for beside in row_blocks(columns, block_columns):
         for rows_above in above:

@@ -79,7 +79,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 MOST_COLUMNS = 1 << 20
-"""Most columns for which these bounds hold."""
 
 
 def largest_integer(columns: int, bits: int) -> int:

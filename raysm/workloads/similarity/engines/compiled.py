@@ -103,7 +103,6 @@ def _library(element: int, instructions: InstructionSet) -> ctypes.CDLL:
 
 
 def kind_name(element: int, instructions: InstructionSet) -> str:
-    """Return the name of the engine that multiplies elements of 8, 16 or 32 bits."""
     return f"{ELEMENTS[element]} {instructions.name}"
 
 
@@ -124,7 +123,6 @@ class CompiledEngine:
             raise Unavailable(f"{ELEMENTS[element]} sums of {columns} products may overflow")
         self.name = kind_name(element, instructions) + (" mixed" if mixed else "")
         self.scored = 0
-        """Pairs that were scored so far."""
         self._library = _library(element, instructions)
         # Two calls, because results are cached by lengths: the second is computed only once in a process.
         _check(self._library, (columns,))
@@ -304,7 +302,6 @@ def _best(best: Best) -> _Best:
 
 
 def _scores(library: ctypes.CDLL, left: Rows, right: Rows, norms: NDArray[np.float64]) -> list[NDArray[np.float32]]:
-    """Return the scores of all left with all right rows, computed pair by pair, and in one block."""
     (first, *keep), (second, *keep_too) = (_structure(Tile(start=0, rows=rows, norms=norms)) for rows in (left, right))
     i, j = np.divmod(np.arange(len(left) * len(right)), len(right))
     scores = [np.empty(len(i), dtype=np.float32) for _ in range(2)]

@@ -44,7 +44,6 @@ from raysm.workloads.similarity.engines.protocol import Best, Frame, Pairs, Prep
 from raysm.workloads.similarity.kernels.build import Unavailable
 
 MAX_PANEL_ROWS, MIN_PANEL_ROWS = 1 << 14, 32
-"""Limits of the rows of a panel; larger products would not be faster."""
 
 STRIP_ROWS, STRIP_COLUMNS = 64, 256
 """An overflowed product is not halved further than this."""
@@ -55,12 +54,10 @@ SURVIVORS = 1 << 20
 MAX_SURVIVING = 1 / 8
 
 MIN_FREE = 1 << 30
-"""A GPU with less memory free is not used."""
 
 LEAST = -65504.0
 
 LENGTHS = (1, 7, 8, 9, 127, 128, 129, 136, 300, 768, 1021)
-"""Row lengths at which the GPU's scores must equal NumPy's before it is used."""
 
 EXTRA, ALIGNED = 6, 8
 """Columns that a panel adds to the rows' own, see ``bounds``; and the multiple of columns that tensor cores need."""
@@ -101,12 +98,10 @@ def decoded(keys: torch.Tensor) -> torch.Tensor:
 
 
 def from_host(keys: NDArray[np.uint64], device: torch.device) -> torch.Tensor:
-    """Return a copy of keys on the device."""
     return torch.from_numpy((keys ^ TOP).view(np.int64)).to(device)
 
 
 def to_host(keys: torch.Tensor) -> NDArray[np.uint64]:
-    """Return keys in the host's form."""
     signed: NDArray[np.int64] = keys.cpu().numpy()
     return signed.view(np.uint64) ^ TOP
 
@@ -201,7 +196,6 @@ class Panel:
 
 
 def panel_bytes(count: int, rows: Rows) -> int:
-    """Return the approximate memory of a panel with ``count`` rows like these."""
     columns: int = rows.shape[1]
     return count * (columns * (_float_type(rows.dtype).itemsize + 2) + 2 * (EXTRA + ALIGNED) + 40)
 
@@ -282,7 +276,6 @@ class Cut:
 
     @property
     def squared(self) -> float:
-        """c.c of the frame's centre."""
         return float(self.frame.centre @ self.frame.centre)
 
 
@@ -290,7 +283,6 @@ class PanelBest:
     """The best of a panel's rows, on the device: keys[n, k], less 2**63, and bounds[n], as ``Best`` has them."""
 
     def __init__(self, best: Best, rows: slice, device: torch.device) -> None:
-        """Copy some rows of a tile's best to the device."""
         lower_bounds = best.lower_bounds[rows]
         self.keys = from_host(best.keys[rows], device)
         # A copy, because ``seed`` changes the bounds in place, and on a CPU the tensor would share the caller's array.
@@ -352,14 +344,7 @@ class CudaEngine:
     def __init__(self, device: str, columns: int, *, free_bytes: int | None = None, survivors: int = SURVIVORS) -> None:
         """Set up the device, ``cpu`` in tests, and compare its scores and products with NumPy's.
 
-        Args:
-            device: ``cuda`` or ``cpu``.
-            columns: Columns of the matrix.
-            free_bytes: Memory that it may use; None asks the device.
-            survivors: Most survivors of a product that does not overflow.
-
-        Raises:
-            Unavailable: The engine does not work on this device, or with that many columns.
+        An engine may use ``free_bytes``, or what the device has free. A product with more ``survivors`` overflows.
         """
         if columns > bounds.MOST_COLUMNS or not 0 < bounds.device_growth(columns) <= 1 / 8:
             raise Unavailable(f"the sum of {columns} products of a GPU may be too far off")
@@ -377,9 +362,9 @@ class CudaEngine:
                 free_bytes = torch.cuda.mem_get_info()[0]
                 if free_bytes < MIN_FREE:
                     raise Unavailable(f"only {free_bytes >> 20} MiB of the GPU's memory are free")
-        self.name = f"float16 CUDA ({_device_name(self._device)})"
+        device_name = torch.cuda.get_device_name(self._device) if self._device.type == "cuda" else "a CPU"
+        self.name = f"float16 CUDA ({device_name})"
         self.scored = 0
-        """Pairs that were scored so far."""
         self._survivors_at_once = survivors
         free = 1 << 28 if free_bytes is None else free_bytes
         self._room = free // 2
@@ -389,10 +374,9 @@ class CudaEngine:
         self._panel_rows = max(MIN_PANEL_ROWS, min(MAX_PANEL_ROWS, most))
         self._panels: OrderedDict[tuple[Cut, int], Panel] = OrderedDict()
         """The latest panels: at most ``_room`` bytes, but at least two panels."""
-        # Two calls, because results are cached by lengths: that of ``LENGTHS`` is computed only once in a process.
         columns = min(columns, 1 << 16)
-        _check_scores(self._device, LENGTHS)
-        _check_scores(self._device, (columns,))
+        for length in (*LENGTHS, columns):
+            _check_scores(self._device, length)
         _check_products(self._device, columns)
 
     def prepare(self, tile: Tile, frame: Frame) -> PreparedTile[Tile]:
@@ -470,24 +454,20 @@ class CudaEngine:
         least = float(threshold)
         # More than half a step of float32, as in PanelBest.limits.
         least -= abs(least) * 2.0**-23 + 2.0**-149 + above.squared
-        found: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]] = []
+        found = []
         for at, beside_at in _order(above, beside, False):
             up, side = above.parts[at], beside.parts[beside_at]
             # Skip products on or below the diagonal, where no neighbor has a higher number than its row.
             if same and up.start >= side.start + len(side) - 1:
                 continue
-            found += self._pairs(self._panel(above, at), self._panel(beside, beside_at), threshold, least, same)
-        none = (np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
-        row, neighbor, similarity = (np.concatenate(parts) for parts in zip(none, *found, strict=True))
-        row -= left.tile.start
-        # Products come panel by panel, so their pairs are not in order.
-        order = np.lexsort((neighbor, row))
-        offsets = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(left)))]).astype(np.int64)
-        return Pairs(offsets=offsets, neighbors=neighbor[order].astype(np.uint32), similarities=similarity[order])
+            panels = self._panel(above, at), self._panel(beside, beside_at)
+            for rows, neighbors, scores in self._pairs(*panels, threshold, least, same):
+                found.append((rows.cpu().numpy() - left.tile.start, neighbors.cpu().numpy(), scores.cpu().numpy()))
+        return Pairs.of(found, len(left))
 
     def _pairs(
         self, above: Panel, beside: Panel, threshold: np.float32, least: float, same: bool
-    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]]:
+    ) -> Iterator[tuple[torch.Tensor, ...]]:
         """Yield numbers of rows and neighbors of two panels, and their scores."""
         near = self._product(above, beside, same)
         scaled = torch.tensor([least * above.scale * beside.scale], dtype=torch.float64, device=self._device)
@@ -502,15 +482,13 @@ class CudaEngine:
         for i, j in self._survivors(chosen, slice(0, len(above)), slice(0, len(beside))):
             scores = self._scores_at(above, beside, i, j)
             enough = scores >= float(threshold)
-            rows, columns = i[enough] + above.start, j[enough] + beside.start
-            yield rows.cpu().numpy(), columns.cpu().numpy(), scores[enough].cpu().numpy()
+            yield i[enough] + above.start, j[enough] + beside.start, scores[enough]
 
     def scores(self, left: Tile, right: Tile, out: NDArray[Any]) -> None:
         """See ``Engine.scores``; NumPy computes them, because the full matrix is left to CPUs."""
         PlainEngine().scores(left, right, out)
 
     def _product(self, above: Panel, beside: Panel, same: bool) -> torch.Tensor:
-        """Return near[n, m] of two panels: an upper bound of each pair's score, in units of their scales."""
         near = torch.empty((len(above), len(beside)), dtype=torch.float16, device=self._device)
         _multiply(above.cheap, beside.right(), near)
         shift = above.start - beside.start
@@ -546,7 +524,6 @@ class CudaEngine:
             yield from self._survivors(chosen, *part)
 
     def _scores_at(self, above: Panel, beside: Panel, i: torch.Tensor, j: torch.Tensor) -> torch.Tensor:
-        """Return scores[n] of pairs of rows of two panels, by the definition."""
         self.scored += len(i)
         scores = torch.empty(len(i), dtype=torch.float32, device=self._device)
         # For each column: both rows' elements, both as float64, and their product, of up to 8 bytes each.
@@ -589,10 +566,6 @@ def cuda_engine(columns: int) -> CudaEngine:
         raise Unavailable(f"CUDA fails: {str(error).splitlines()[0]}") from error
 
 
-def _device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else "a CPU"
-
-
 @functools.cache
 def _check_products(device: torch.device, columns: int) -> None:
     """Check, with sums that cancel, that the errors of the device's products are as small as ``bounds`` assumes."""
@@ -608,20 +581,16 @@ def _check_products(device: torch.device, columns: int) -> None:
     # The last two terms are the error of rounding the output to float16.
     most = bounds.device_growth(width) * (first.abs() @ second.abs().T) + exact.abs() * 2.0**-10 + 2.0**-24
     if not bool(((near.cpu().to(torch.float64) - exact).abs() <= most).all()):
-        raise Unavailable(f"the float16 products of {_device_name(device)} are further off than was measured of others")
+        raise Unavailable("the float16 products of this GPU are further off than was measured of others")
 
 
 @functools.cache
-def _check_scores(device: torch.device, lengths: tuple[int, ...]) -> None:
+def _check_scores(device: torch.device, length: int) -> None:
     """Compare the device's scores with NumPy's, for products that cancel each other except for rounding errors."""
-    rng = np.random.default_rng(0)
-    for length in lengths:
-        half = rng.standard_normal((2, 8, length - length // 2))
-        left, right = np.concatenate([half, half * [[[1.0]], [[-1.0]]]], axis=2)[:, :, rng.permutation(length)]
-        norms = np.linspace(0.5, 2, 8)
-        arguments = (torch.from_numpy(array.copy()).to(device) for array in (left, right, norms, norms))
-        scores = pair_scores(*arguments).cpu().numpy()
-        if not np.array_equal(scores, score.pair_scores(left, right, norms, norms)):
-            raise Unavailable(
-                f"{_device_name(device)} and NumPy {np.__version__} differ in scores of {length} elements"
-            )
+    rng = np.random.default_rng(length)
+    half = rng.standard_normal((2, 8, length - length // 2))
+    left, right = np.concatenate([half, half * [[[1.0]], [[-1.0]]]], axis=2)[:, :, rng.permutation(length)]
+    norms = np.linspace(0.5, 2, 8)
+    arguments = (torch.from_numpy(array.copy()).to(device) for array in (left, right, norms, norms))
+    if not np.array_equal(pair_scores(*arguments).cpu().numpy(), score.pair_scores(left, right, norms, norms)):
+        raise Unavailable(f"this GPU and NumPy {np.__version__} differ in scores of {length} elements")

@@ -16,7 +16,6 @@ from raysm.workloads.similarity.arithmetic.score import Tile, exact_scores
 from raysm.workloads.similarity.engines.protocol import Best, Frame, Pairs, PreparedTile
 
 ENTRIES = 1 << 20
-"""Most entries of one product."""
 
 ROW_BYTES = 32 << 20
 """Largest copy of rows in float64."""
@@ -56,21 +55,15 @@ class PlainEngine:
                 _merge(best_right, slice(j, j + len(beside)), scores.T, above.start)
 
     def pairs(self, left: PreparedTile[Tile], right: PreparedTile[Tile], threshold: np.float32, *, same: bool) -> Pairs:
-        found = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))]
-        for i, above, j, beside, scores in _scored(left.tile, right.tile, left.prepared):
+        found = []
+        for i, above, _, beside, scores in _scored(left.tile, right.tile, left.prepared):
             chosen = scores >= threshold
             if same:
                 # Keep pairs with row < neighbor.
                 chosen = np.triu(chosen, above.start - beside.start + 1)
             rows, columns = np.nonzero(chosen)
-            found.append((rows + i, columns + j, scores[rows, columns]))
-        rows, columns, similarities = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        order = np.lexsort((columns, rows))
-        return Pairs(
-            offsets=np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(left)))]).astype(np.int64),
-            neighbors=(columns[order] + right.tile.start).astype(np.uint32),
-            similarities=similarities[order],
-        )
+            found.append((rows + i, columns + beside.start, scores[rows, columns]))
+        return Pairs.of(found, len(left))
 
     def scores(self, left: Tile, right: Tile, out: NDArray[Any]) -> None:
         # Products are exact only if both sides have integers.

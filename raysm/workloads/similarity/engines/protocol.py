@@ -4,6 +4,7 @@ An engine uses cheap products, with a proven bound on their error, to find the p
 scores those by the definition. So every engine gives the same answers, bit for bit.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -16,7 +17,6 @@ from raysm.workloads.similarity.arithmetic.sparse_rows import SparseTile
 from raysm.workloads.similarity.arithmetic.tight_clusters import TightClusters
 
 T = TypeVar("T", Tile, SparseTile)
-"""Tiles that an engine compares: of dense rows, or of sparse ones."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,9 +26,7 @@ class Frame:
     centre: NDArray[np.float64]
     """centre[D]: approximately the mean of all rows divided by their norms; zeros are allowed."""
     integral: bool = False
-    """True if all elements of the matrix are integers."""
     clusters: TightClusters | None = None
-    """Tight clusters of rows; None if there are none or they are unknown."""
 
     @classmethod
     def plain(cls, columns: int) -> "Frame":
@@ -55,7 +53,6 @@ class PreparedTile(Generic[T]):
     tile: T
     prepared: Any
     nbytes: int
-    """Memory of ``prepared``."""
 
     def __len__(self) -> int:
         return len(self.tile)
@@ -96,7 +93,18 @@ class Pairs:
     neighbors: NDArray[np.uint32]
     """neighbors[n], numbers of rows of the matrix."""
     similarities: NDArray[np.float32]
-    """similarities[n]."""
+
+    @classmethod
+    def of(cls, parts: Iterable[tuple[NDArray[Any], ...]], count: int) -> "Pairs":
+        """Sort and join rows, counted from the tile's first of ``count``, neighbors and similarities."""
+        none = (np.empty(0, np.int64), np.empty(0, np.uint32), np.empty(0, np.float32))
+        rows, neighbors, similarities = (np.concatenate(columns) for columns in zip(none, *parts, strict=True))
+        order = np.lexsort((neighbors, rows))
+        return cls(
+            offsets=np.searchsorted(rows[order], np.arange(count + 1)).astype(np.int64),
+            neighbors=neighbors[order].astype(np.uint32),
+            similarities=similarities[order],
+        )
 
 
 class Engine(Protocol[T]):

@@ -160,11 +160,10 @@ SEGMENT_ROWS = 12_000
 """Approximate number of right rows that are summed at a time: their sums just fit a core's first-level cache."""
 
 OUTPUT_ENTRIES = 1 << 22
-"""Scores, or pairs, that one call returns."""
 
 SMALLEST = np.float32(2.0**-62)
 
-PairColumns: TypeAlias = tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.float32]]
+PairColumns: TypeAlias = tuple[NDArray[Any], ...]
 """Rows, counted from the side's first, with neighbors and scores; one entry for each pair."""
 
 
@@ -173,7 +172,6 @@ class _Segment:
     """Some rows of a side: the arrays live as long as the structures that point to them."""
 
     start: int
-    """Number of its first row in the side."""
     rows: RowsStructure
     columns: ColumnsStructure
     first: NDArray[np.int32]
@@ -211,7 +209,6 @@ class SparseEngine:
         self._library = sparse_library(columns, instructions)
 
     def prepare(self, tile: SparseTile, frame: Frame) -> PreparedTile[SparseTile]:
-        """Divide the rows by their norms, and list the rows of each column."""
         rows = tile.rows
         # Each segment lists all D columns, so limit the segments: the lists take at most 32 bytes for each element.
         pieces = max(1, min(-(-len(rows) // self._segment_rows), 8 * len(rows.own().indices) // rows.columns))
@@ -277,22 +274,12 @@ class SparseEngine:
     def pairs(
         self, left: PreparedTile[SparseTile], right: PreparedTile[SparseTile], threshold: np.float32, *, same: bool
     ) -> Pairs:
-        if threshold > 0:
-            parts = list(self._pairs(left, right, threshold))
-        else:
-            # Pairs that share no column are among the answers.
-            parts = list(self._all_pairs(left, right, threshold))
-        rows, neighbors, similarities = (
-            np.concatenate([part[column] for part in parts] or [np.empty(0, dtype=kind)])
-            for column, kind in enumerate((np.int64, np.uint32, np.float32))
-        )
+        # Up to 0, pairs that share no column are among the answers.
+        parts = (self._pairs if threshold > 0 else self._all_pairs)(left, right, threshold)
         if same:
-            upper = rows + left.tile.start < neighbors
-            rows, neighbors, similarities = rows[upper], neighbors[upper], similarities[upper]
-        # Segments come one after the other, so their pairs are not in order.
-        order = np.lexsort((neighbors, rows))
-        offsets = np.searchsorted(rows[order], np.arange(len(left) + 1)).astype(np.int64)
-        return Pairs(offsets=offsets, neighbors=neighbors[order], similarities=similarities[order])
+            upper = ((part, part[0] + left.tile.start < part[1]) for part in parts)
+            parts = (tuple(column[some] for column in part) for part, some in upper)
+        return Pairs.of(parts, len(left))
 
     def _pairs(
         self, left: PreparedTile[SparseTile], right: PreparedTile[SparseTile], threshold: np.float32

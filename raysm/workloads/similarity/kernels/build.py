@@ -123,12 +123,7 @@ class Unavailable(Exception):
 
 @functools.cache
 def library(recipe: Recipe, *, folder: Path | None = None, carried: Path = FOLDER) -> ctypes.CDLL:
-    """Return the library of a recipe: the prebuilt one if there is one, else one that is compiled now.
-
-    Args:
-        recipe: The recipe.
-        folder: Folder of compiled libraries; None is a folder of this user in the temporary folder.
-        carried: Folder of raysm's prebuilt libraries.
+    """Return the library of a recipe: the prebuilt one of ``carried``, else one that is compiled now, into ``folder``.
 
     Raises:
         Unavailable: The processor lacks the instructions, or there is no compiler that knows them.

@@ -56,7 +56,6 @@ class InstructionSet:
     least_columns: int = 1
 
     def runs_on(self, machine: str) -> bool:
-        """Return whether a machine may have them."""
         return self.machine in (None, machine)
 
     @property
@@ -163,7 +162,6 @@ def sparse(instructions: InstructionSet) -> Recipe:
 
 
 def all_recipes(machine: str) -> Iterator[Recipe]:
-    """Yield every library that a processor of a machine may use."""
     for bits, instructions in (*INTEGERS, *FLOATS):
         if instructions.runs_on(machine):
             yield dense(bits, instructions)

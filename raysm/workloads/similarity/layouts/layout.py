@@ -61,7 +61,6 @@ class Layout:
     """The rows of both channels, and the instances that have them."""
 
     rows: LoadedRows
-    """The rows among which neighbors are looked for."""
     other_queries: LoadedRows | None = None
     """The rows that look for them; None: the same rows do."""
 
@@ -75,7 +74,6 @@ class Layout:
 
     @property
     def is_sharded(self) -> bool:
-        """True if a channel is sharded: tasks then must run on instances that have its rows."""
         return any(isinstance(rows, ShardedRows) for rows in self.operands)
 
     @property
@@ -130,13 +128,11 @@ class Layout:
         return context, {channel: digest.result() for channel, digest in digesting.items()}
 
     def cut(self, mode: Mode, sizing: Sizing, record: BlockRecord[Any], context: Context) -> "Dispatch":
-        """Cut all pairs into tasks, and say which of them run where."""
         return (
             _dispatch_pairs(self, sizing, context) if self.is_sharded else _dispatch_tiles(self, sizing, mode, record)
         )
 
     def transfers(self, query_rows: int, matrix_rows: int) -> Mapping[str, list[Transfer]]:
-        """Return the chunks that come to each instance, and the chunks that they are compared with there."""
         if self.other_queries is None:
             return rotate(self.rows.chunks(self.slots, matrix_rows))
         return rotate_queries(
@@ -199,13 +195,10 @@ class Dispatch:
     tasks: Sequence[TileTask]
     row_order: RowOrder
     in_strips: bool = False
-    """True if each task has all columns, and the tasks' rows follow each other."""
     queue: Callable[[Collector], Any]
-    """Returns the queue of tasks; it gives each task what the collector knows when it is dispatched."""
     function: Callable[[Comparing, Context], Callable[..., Part]]
     options: Callable[[Any], Mapping[str, Any]]
     sent_bytes: Callable[[Any], Mapping[str, int]]
-    """Returns how many bytes of rows each instance sent to others."""
 
 
 def _dispatch_tiles(layout: Layout, sizing: Sizing, mode: Mode, record: BlockRecord[Any]) -> Dispatch:

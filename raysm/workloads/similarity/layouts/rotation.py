@@ -61,7 +61,6 @@ class RowChunk:
 
     @property
     def range(self) -> RowBlock:
-        """The places of its rows."""
         return RowBlock(self.origin + self.start, self.origin + self.stop)
 
     @property
@@ -78,7 +77,6 @@ class RowChunk:
         return np.concatenate([np.arange(run.start, run.start + run.rows) for run in self.runs])
 
     def numbers_of(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the numbers of its rows at these places."""
         return places if self.in_order else self.numbers()[places - self.range.start]
 
     def __str__(self) -> str:
@@ -92,7 +90,6 @@ class RowChunk:
 
 
 Brings = Literal["either", "queries", "matrix"]
-"""The channel of a chunk that travels; in a self-join both are the same rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +131,10 @@ class BlockPair(TileTask, PlacedBlock):
 
     @property
     def mirrored(self) -> bool:
-        """True if the tile serves its columns too."""
         return self.self_join and self.left != self.right
 
     @property
     def in_order(self) -> bool:
-        """True if the places of its rows and columns are their numbers."""
         return self.left.in_order and self.right.in_order
 
     def row_numbers(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -223,12 +218,10 @@ class Side:
     shares: Mapping[str, Sequence[RowChunk]]
     """The chunks of each instance; if every instance has all rows, each has all chunks."""
     everywhere: bool
-    """True if every instance has all of them."""
     bytes: float = 0.0
 
 
 def rotate_queries(queries: Side, matrix: Side) -> dict[str, list[Transfer]]:
-    """Return the transfers of each instance between queries and matrix, in the order of computation."""
     staying, moving = (queries, matrix) if matrix.everywhere else (matrix, queries)
     if not (queries.everywhere or matrix.everywhere) and matrix.bytes < queries.bytes:
         staying, moving = queries, matrix
@@ -300,15 +293,12 @@ class PairQueue(Iterator[Any]):
         self._handed_out: dict[str, _Arrival] = {}
         self._away: Counter[str] = Counter()
         self.sent: Counter[str] = Counter()
-        """Rows that each instance has sent."""
 
     @property
     def in_flight(self) -> int:
-        """Most unfinished pairs at a time."""
         return max(1, sum(queue.limit for queue in self._hosts.values()))
 
     def __next__(self) -> Any:
-        """Return a pair, or ``LATER``."""
         for _ in range(len(self._order)):
             # Take instances in turn: otherwise the first would get all its tasks before the last gets one.
             self._order.rotate(-1)

@@ -21,12 +21,20 @@ from raysm.bootstrap import environment
 from raysm.contract.names import LABEL_HOST, natural
 from raysm.errors import InstanceLost, InvalidInput, InvalidRequest
 from raysm.workloads.blocks import map_blocks, task_slots
-from raysm.workloads.nodes import PlacedBlock, answers, ask_every_node, cluster_nodes
+from raysm.workloads.nodes import answers, ask_every_node, cluster_nodes
 from raysm.workloads.row_blocks import RowBlock
 from raysm.workloads.similarity.arithmetic.tiling import RowOrder, RowRun
 from raysm.workloads.similarity.engines.choice import compile_ahead
 from raysm.workloads.similarity.layouts.rotation import RowChunk, cut, portion
-from raysm.workloads.similarity.layouts.shards import Shard, ShardIndex, features_here, join, report
+from raysm.workloads.similarity.layouts.shards import (
+    OnHost,
+    Shard,
+    ShardIndex,
+    features_here,
+    join,
+    naming_instance,
+    report,
+)
 from raysm.workloads.similarity.reading.columns import Features, agreed
 from raysm.workloads.similarity.reading.files import digest, file_digests, in_thread, join_digests
 from raysm.workloads.similarity.reading.matrix import Described, Matrix, Source
@@ -42,17 +50,6 @@ def with_features(source: Source, expected: Features | None = None) -> Source:
     """Return the source with the features, in their order, that its files and the matrix (``expected``) have."""
     found = answers(ask_every_node(features_here, source).values()) if source.sharded else [source.features()]
     return replace(source, expected=agreed(found, expected))
-
-
-@dataclass(frozen=True, slots=True)
-class HostRows(PlacedBlock):
-    """A block of rows, by their places, and the instance that has them."""
-
-    host: str
-    rows: RowBlock
-
-    def __str__(self) -> str:
-        return f"{self.rows} by their places, on {self.host}"
 
 
 def send_chunk(source: Source, dtype: np.dtype[Any], chunk: RowChunk) -> Any:
@@ -84,10 +81,7 @@ def _digests(source: Source) -> list[tuple[str, str]]:
 
 
 class ShardedRows:
-    """The rows of a channel, each on one instance.
-
-    ``described`` is the same object as ``index``, under the name that ``WholeRows`` has too.
-    """
+    """The rows of a channel, each on one instance; ``described`` is ``index``, as ``WholeRows`` names it."""
 
     def __init__(self, source: Source) -> None:
         """Ask every instance for its files; each maps them, or converts them once.
@@ -125,14 +119,13 @@ class ShardedRows:
         )
 
     def as_type(self, dtype: np.dtype[Any]) -> Described:
-        """Return the index, with ``dtype`` as the type that rows are read as."""
         return replace(self.index, dtype=dtype)
 
     def compares_elements(self) -> bool:
         """Return whether rows are compared by their elements; the instance with the most rows decides."""
         # One instance decides for all, because all rows must be prepared alike.
         largest = max(self.index.shards, key=lambda shard: shard.rows)
-        block = HostRows(largest.host, self._range(largest.host, 0, largest.rows))
+        block = OnHost(largest.host, self._range(largest.host, 0, largest.rows))
         [(_, pays)] = map_blocks(partial(_sparse_pays, self.source, self.index.rows), [block], num_cpus=0)
         return pays
 
@@ -165,7 +158,7 @@ class ShardedRows:
                 # Compare numbers, because the order of places differs from that of the matrix.
                 number = self.index.number(shards[block.host], bad - self._starts[block.host])
                 first_bad = min(first_bad, number)
-            yield block.rows, part
+            yield block.what, part
         # Raise only when all parts are there, so that the message names the same row whichever block comes first.
         if first_bad < self.index.rows:
             raise InvalidInput(
@@ -173,12 +166,12 @@ class ShardedRows:
                 f"({self.index.file_of(first_bad)}); replace it"
             )
 
-    def _host_rows(self) -> list[HostRows]:
+    def _host_rows(self) -> list[OnHost]:
         blocks = []
         for shard in self.index.shards:
             size = max(1, math.ceil(shard.rows / (BLOCKS_A_SLOT * max(1, self.slots[shard.host]))))
             blocks += [
-                HostRows(shard.host, self._range(shard.host, at, min(at + size, shard.rows)))
+                OnHost(shard.host, self._range(shard.host, at, min(at + size, shard.rows)))
                 for at in range(0, shard.rows, size)
             ]
         return blocks
@@ -192,19 +185,18 @@ class ShardedRows:
         return max(shard.rows for shard in self.index.shards)
 
     def chunks(self, hosts: Mapping[str, int], chunk_rows: int) -> dict[str, tuple[RowChunk, ...]]:
-        """Cut every instance's rows into chunks of at most so many rows."""
         return {shard.host: cut(shard, chunk_rows, self._starts[shard.host]) for shard in self.index.shards}
 
     def sent_bytes(self, sent_rows: Mapping[str, int]) -> dict[str, int]:
         return {shard.host: sent_rows[shard.host] * shard.bytes // max(1, shard.rows) for shard in self.index.shards}
 
 
-def _sparse_pays(source: Source, rows: int, block: HostRows) -> bool:
+def _sparse_pays(source: Source, rows: int, block: OnHost) -> bool:
     return preparing.by_elements(source.open(), rows)
 
 
-def _prepare(shape: RowShape, block: HostRows) -> dict[str, NDArray[Any]]:
-    return preparing.prepare_block(shape, block.rows)
+def _prepare(shape: RowShape, block: OnHost) -> dict[str, NDArray[Any]]:
+    return preparing.prepare_block(shape, block.what)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +234,6 @@ class WholeRows:
         return digest(self.source.here().channel)
 
     def prepared_parts(self, shape: RowShape, name: str) -> Iterator[tuple[RowBlock, Part]]:
-        """Prepare blocks of rows on whichever instance is free."""
         blocks = preparing.prepare_blocks(shape, task_slots())
         yield from map_blocks(partial(prepared_part, preparing.prepare_block, shape), blocks)
 
@@ -275,8 +266,5 @@ def _load_there(sources: Sequence[Source]) -> None:
     # Compile now, so that no task waits for the compiler.
     compile_ahead()
     for source in sources:
-        try:
+        with naming_instance(source):
             source.open()
-        except InvalidInput as error:
-            # Add the instance, because all instances have a file of this name.
-            raise InvalidInput(f"on {source.here().host}: {error}") from error

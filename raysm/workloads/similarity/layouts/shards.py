@@ -4,10 +4,10 @@ The order of the matrix's rows is the natural order of all files' names over all
 folder. So an instance has several *runs* of consecutive rows; the rows between them are on other instances.
 """
 
-import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -24,9 +24,6 @@ from raysm.workloads.similarity.arithmetic.tiling import RowRun
 from raysm.workloads.similarity.reading.columns import Features
 from raysm.workloads.similarity.reading.ids import word
 from raysm.workloads.similarity.reading.matrix import Source
-
-NUMBERED = re.compile(r"(?<!\d)(\d+)-of-(\d+)(?!\d)")
-"""Matches names that contain the number of files: ``part-00003-of-00010.npy``."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,14 +75,23 @@ class Shard:
 
 
 @dataclass(frozen=True, slots=True)
-class HostFile(PlacedBlock):
-    """A file of the matrix, and the instance that has it."""
+class OnHost(PlacedBlock):
+    """A file's name or a block of rows, by their places, and the instance that has them."""
 
     host: str
-    name: str
+    what: Any
 
     def __str__(self) -> str:
-        return f"the ids of {self.name}, on {self.host}"
+        return f"{self.what} on {self.host}"
+
+
+@contextmanager
+def naming_instance(source: Source) -> Iterator[None]:
+    """Add the instance to errors of its files, because all instances have the same folders."""
+    try:
+        yield
+    except InvalidInput as error:
+        raise InvalidInput(f"on {source.here().host}: {error}") from error
 
 
 # Not frozen, because the protocol ``Described`` has writable attributes.
@@ -98,27 +104,23 @@ class ShardIndex:
     columns: int
     dtype: np.dtype[Any]
     sparse: bool
-    """True if all files are CSR."""
     elements: int
     """Number of elements that are stored."""
     ids: pa.DataType | None
     names: list[str]
     """The files, in order."""
     starts: list[int]
-    """starts[files]: number of each file's first row."""
     hosts: list[str]
-    """hosts[files]: the instance that has each file."""
     shards: tuple[Shard, ...]
     """One for each instance, including those without files."""
 
     def id_batches(self) -> Iterator[pa.Array]:
-        files = [HostFile(host, name) for name, host in zip(self.names, self.hosts, strict=True)]
+        files = [OnHost(host, name) for name, host in zip(self.names, self.hosts, strict=True)]
         # Read them in any order, because the caller holds all ids in the end.
         ids = dict(map_blocks(partial(_ids, self.source), files, num_cpus=0))
         yield from (ids[file] for file in files)
 
     def number(self, shard: Shard, row: int) -> int:
-        """Return the number in the matrix of a row of one instance."""
         return shard.portion(row, row + 1)[0].start
 
     def file_of(self, row: int) -> str:
@@ -134,11 +136,8 @@ def report(source: Source) -> ShardReport:
     if not source.has_files():
         # If there are fewer files than instances, some get none. ``join`` raises an error if all have none.
         return ShardReport(host=place.host, files=())
-    try:
+    with naming_instance(source):
         matrix = source.open()
-    except InvalidInput as error:
-        # Add the instance, because all instances have the same folders.
-        raise InvalidInput(f"on {place.host}: {error}") from error
     files = tuple(
         ShardFile(name=name, rows=rows, columns=matrix.columns, dtype=dtype, ids=matrix.ids)
         for name, rows, dtype in matrix.files
@@ -148,19 +147,16 @@ def report(source: Source) -> ShardReport:
     )
 
 
-def _ids(source: Source, file: HostFile) -> pa.Array:
+def _ids(source: Source, file: OnHost) -> pa.Array:
     own = source.open()
     # Not ``read_table``, which imports pyarrow.dataset.
-    with pq.ParquetFile(own.id_files[own.names.index(file.name)]) as opened:
+    with pq.ParquetFile(own.id_files[own.names.index(file.what)]) as opened:
         return opened.read()["id"].combine_chunks()
 
 
 def features_here(source: Source) -> Features | None:
-    """Return the features of this instance's files; add the instance to errors."""
-    try:
+    with naming_instance(source):
         return source.features()
-    except InvalidInput as error:
-        raise InvalidInput(f"on {source.here().host}: {error}") from error
 
 
 def join(reports: Sequence[ShardReport], hosts: Sequence[str], source: Source) -> ShardIndex:
@@ -168,8 +164,7 @@ def join(reports: Sequence[ShardReport], hosts: Sequence[str], source: Source) -
 
     Raises:
         InstanceLost: An instance has not reported: its rows would be missing.
-        InvalidInput: There are no files; a file is on two instances; the names of the files show that one is missing;
-            or the files differ in columns or id types.
+        InvalidInput: There are no files; a file is on two instances; or the files differ in columns or id types.
     """
     channel = source.channel
     # Check this first: to the checks below, a missing instance would look like an error of the input.
@@ -178,40 +173,51 @@ def join(reports: Sequence[ShardReport], hosts: Sequence[str], source: Source) -
             f"{', '.join(missing)} did not report any files of the channel {channel!r}, which is sharded: its rows are "
             "nowhere else; start the job again, with all its instances"
         )
-    places: dict[str, list[str]] = defaultdict(list)
-    files = {}
+    owner_of: dict[str, str] = {}
+    files: dict[str, ShardFile] = {}
     # Sorted, so that the index does not depend on which instance answered first.
-    for one in sorted(reports, key=lambda one: natural(one.host)):
+    reports = sorted(reports, key=lambda one: natural(one.host))
+    for one in reports:
         for file in one.files:
-            places[file.name].append(one.host)
-            files[file.name] = file
+            if file.name in files:
+                raise InvalidInput(
+                    f"{file.name} lies on {owner_of[file.name]} and on {one.host}: of a ShardedByS3Key channel each "
+                    f"file lies on one instance; rename one of them, or make the channel {channel!r} FullyReplicated"
+                )
+            owner_of[file.name], files[file.name] = one.host, file
     names = sorted(files, key=natural)
     if not names:
         raise InvalidInput(f"the channel {channel!r} holds no files on any instance; put the rows of the matrix there")
-    _check_places(places, names, channel)
-    _check_alike([files[name] for name in names])
+    first = files[names[0]]
+    for name in names:
+        if files[name].columns != first.columns:
+            raise InvalidInput(
+                f"{name} has {files[name].columns} columns, {first.name} has {first.columns}; all files of a matrix "
+                "need the same columns"
+            )
+        if files[name].ids != first.ids:
+            raise InvalidInput(
+                f"the ids of {name} are {word(files[name].ids)}, those of {first.name} are {word(first.ids)}; write "
+                "all files with one type (ids of a CSV are text)"
+            )
     starts = np.cumsum([0, *(files[name].rows for name in names)]).tolist()
     if starts[-1] == 0:
         raise InvalidInput(f"the files of the channel {channel!r} hold no rows; there is nothing to compute")
-    # Each list has one entry: ``_check_places`` has refused files that are on two instances.
-    owners = [places[name][0] for name in names]
+    owners = [owner_of[name] for name in names]
     runs = _runs([files[name].rows for name in names], starts, owners)
     return ShardIndex(
         source=source,
         rows=starts[-1],
-        columns=files[names[0]].columns,
+        columns=first.columns,
         dtype=np.result_type(*(file.dtype for file in files.values())),
         # Ignore instances without files, which report dense rows.
         sparse=all(one.sparse for one in reports if one.files),
         elements=sum(one.elements for one in reports),
-        ids=files[names[0]].ids,
+        ids=first.ids,
         names=names,
         starts=starts[:-1],
         hosts=owners,
-        shards=tuple(
-            Shard(host=one.host, runs=tuple(runs[one.host]), bytes=one.bytes)
-            for one in sorted(reports, key=lambda one: natural(one.host))
-        ),
+        shards=tuple(Shard(host=one.host, runs=tuple(runs[one.host]), bytes=one.bytes) for one in reports),
     )
 
 
@@ -227,41 +233,3 @@ def _runs(rows: Sequence[int], starts: Sequence[int], owners: Sequence[str]) -> 
         elif count:
             own.append(RowRun(start, offset, count))
     return runs
-
-
-def _check_places(places: Mapping[str, Sequence[str]], names: Sequence[str], channel: str) -> None:
-    for name in names:
-        if len(places[name]) > 1:
-            raise InvalidInput(
-                f"{name} lies on {' and on '.join(places[name])}: of a ShardedByS3Key channel each file lies on one "
-                f"instance; rename one of them, or make the channel {channel!r} FullyReplicated"
-            )
-    numbers: dict[tuple[str, str, int], set[int]] = defaultdict(set)
-    for name in names:
-        # Only the names can show that a file is missing: each instance knows only its own files.
-        if match := NUMBERED.search(name):
-            numbers[name[: match.start()], name[match.end() :], int(match[2])].add(int(match[1]))
-    for (before, after, count), there in numbers.items():
-        # Some writers count from 0, others from 1.
-        first = 0 if 0 in there else 1
-        if absent := sorted(set(range(first, first + count)) - there):
-            raise InvalidInput(
-                f"no instance has file {absent[0]} of {count} of {before}*-of-{count}{after}"
-                + (f", nor {len(absent) - 1} others" if len(absent) > 1 else "")
-                + ": bring them, or rename the files if they are all there are"
-            )
-
-
-def _check_alike(files: Sequence[ShardFile]) -> None:
-    first = files[0]
-    for file in files:
-        if file.columns != first.columns:
-            raise InvalidInput(
-                f"{file.name} has {file.columns} columns, {first.name} has {first.columns}; all files of a matrix "
-                "need the same columns"
-            )
-        if file.ids != first.ids:
-            raise InvalidInput(
-                f"the ids of {file.name} are {word(file.ids)}, those of {first.name} are {word(first.ids)}; write all "
-                "files with one type (ids of a CSV are text)"
-            )

@@ -54,7 +54,6 @@ A general-purpose volume (gp2), all that SageMaker has beside instances' own dis
 most: https://docs.aws.amazon.com/ebs/latest/userguide/general-purpose.html."""
 
 MIRRORED = "mirrored_"
-"""Prefix of the names of the arrays of a tile's mirror image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +166,6 @@ class _Merger(RangeMerger):
         return self._placed
 
     def _finish(self) -> str:
-        """Wait until the whole file is on the disk; return its digest."""
         raise NotImplementedError
 
 
@@ -199,7 +197,6 @@ class _Tiles(_Merger):
         self._array = ArrayFile(self._file.beside, self._head, self._rows.rows, self._columns, dtype)
         self._digest = PrefixDigest(self._file.beside)
         self._written = np.zeros(self._rows.rows, dtype=np.int64)
-        """Number of written scores of each row."""
         self._whole = 0
         """Number of rows, from the first on, that are complete."""
 

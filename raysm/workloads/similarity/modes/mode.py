@@ -84,7 +84,6 @@ class OwnedRange:
     in_strips: bool = False
     """True if each piece has all columns of its rows."""
     part: str = ""
-    """Name of its file among several, ``part-00003-of-00008``; empty if the result is one file."""
 
     def path(self, folder: Path, stem: str, suffix: str) -> Path:
         """Return where its file of the result lies below ``folder``."""
@@ -107,7 +106,6 @@ class RangeMerger(ABC):
     """True if ``write`` reads the pieces from the record, so that the owner must record all of them."""
 
     result_bytes: int = 0
-    """Approximate size of its file; 0 if that depends on the pieces."""
     scratch_bytes: int = 0
     """Bytes that it needs in the scratch folder."""
     recorded_bytes: int = 0
@@ -201,7 +199,6 @@ class Mode(ABC):
 
 
 def numbers_of(task: TileTask) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the numbers of a tile's rows, and of its columns."""
     rows, columns = task.tile.rows, task.tile.columns
     return (
         task.row_numbers(np.arange(rows.start, rows.stop)),

@@ -71,7 +71,6 @@ class Threshold(Mode):
         return list(pieces(TileBlock(RowBlock(0, task.tile.rows.rows), RowBlock(0, task.tile.columns.rows))))
 
     def split(self, task: TileTask, arrays: Piece, ranges: Ranges) -> Iterator[tuple[int, Piece]]:
-        """Yield the pairs of each range that the tile has rows of; some ranges have no pairs."""
         if len(ranges) == 1:
             yield 0, arrays
             return
@@ -184,7 +183,6 @@ def _numbered(context: Context, task: TileTask, arrays: dict[str, NDArray[Any]])
 
 
 def _packed(rows: NDArray[np.int64], neighbors: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return a sort key for each pair: first by row, then by neighbor."""
     return (rows.astype(np.uint64) << np.uint64(32)) | neighbors.astype(np.uint64)
 
 

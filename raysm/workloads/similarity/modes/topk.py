@@ -59,7 +59,6 @@ class TileBounds:
     """Lower bounds of the k-th best score of each row, known when the tile is dispatched; they change no answer."""
 
     row_bounds: NDArray[np.float32]
-    """lower_bounds[rows]."""
     column_bounds: NDArray[np.float32]
     """lower_bounds[columns]; empty if the tile is not mirrored."""
 
@@ -164,12 +163,10 @@ class _Cuts:
     max_rows: int | None
 
     def of(self, block: RowBlock) -> list[RowBlock]:
-        """Cut a block into about equal pieces."""
         count = math.ceil(block.rows / (self.max_rows or max(1, block.rows)))
         return tiling.row_cuts(block, math.ceil(block.rows / max(1, count)))
 
     def norms(self, block: RowBlock, *, queries: bool = False) -> NDArray[np.float64]:
-        """Return norms[rows] of a block."""
         return np.concatenate([self.cache.tile(cut, queries=queries).norms for cut in self.of(block)])
 
     def pieces(self, block: RowBlock, best: Best | None) -> Iterator[tuple[RowBlock, Any]]:
@@ -181,7 +178,6 @@ class _Cuts:
 
 
 def _reaching(best: Best) -> tuple[NDArray[np.uint32], NDArray[np.uint64]]:
-    """Return the keys that reach the lower bounds, as counts[n] and the keys."""
     # Compare with the last key of that score: a neighbor that ties with the bound may be among the k by its lower
     # index.
     last = encode(best.lower_bounds, np.full(len(best.lower_bounds), 0xFFFFFFFF))
@@ -225,7 +221,6 @@ class _Merger(RangeMerger):
         return np.concatenate([bounds[run.start - first : run.start - first + run.rows] for run in runs])
 
     def take(self, name: str, piece: Piece) -> None:
-        """Merge a piece's keys, run by run."""
         row = key = 0
         for start, length in zip(piece["starts"].tolist(), piece["lengths"].tolist(), strict=True):
             counts = piece["counts"][row : row + length]

@@ -13,10 +13,9 @@ import sys
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO, Literal, cast
 
 import numpy as np
@@ -34,7 +33,6 @@ class ArrayLayout:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     fortran: bool
-    """True if the first index runs fastest."""
     offset: int
 
 
@@ -118,43 +116,17 @@ def map_array(path: Path, dimensions: int = 2) -> NDArray[Any]:
     return np.ndarray(layout.shape, layout.dtype, buffer=mapped, offset=layout.offset, order=order)
 
 
-class RowWriter:
-    """Writes a two-dimensional ``.npy`` whose number of rows is known at the end."""
-
-    def __init__(self, path: Path, columns: int, dtype: np.dtype[Any]) -> None:
-        self.rows = 0
-        self.columns = columns
-        # The machine's own byte order: the file is mapped as it is, and kernels read no other.
-        self.dtype = dtype.newbyteorder("=")
-        self._file = path.open("wb")
-        # Room for the header, which ``close`` writes.
-        self._file.write(bytes(HEADER_BYTES))
-
-    def write(self, rows: NDArray[Any]) -> None:
-        """Append rows[n, columns]."""
-        self._file.write(np.ascontiguousarray(rows, dtype=self.dtype).data.cast("B") if rows.size else b"")
-        self.rows += len(rows)
-
-    def close(self) -> None:
-        """Write the header with the number of rows, and close the file."""
-        self._file.seek(0)
-        self._file.write(header((self.rows, self.columns), self.dtype))
-        self._file.close()
-
-    def __enter__(self) -> "RowWriter":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
-
-def write_array(path: Path, array: NDArray[Any], step: int) -> None:
-    """Write an array as one C-ordered ``.npy`` of this machine's byte order, ``step`` of its rows at a time."""
-    dtype = array.dtype.newbyteorder("=")
+def write_rows(path: Path, row_shape: tuple[int, ...], dtype: np.dtype[Any], pieces: Iterable[NDArray[Any]]) -> None:
+    """Write pieces[n, *row_shape] as one C-ordered ``.npy`` of this machine's byte order, which kernels need."""
+    dtype, count = dtype.newbyteorder("="), 0
     with path.open("wb") as file:
-        file.write(header(array.shape, dtype))
-        for start in range(0, len(array), step):
-            file.write(np.ascontiguousarray(array[start : start + step], dtype=dtype).tobytes())
+        # Room for the header, which is written last: the number of rows is known only then.
+        file.write(bytes(HEADER_BYTES))
+        for piece in pieces:
+            file.write(np.ascontiguousarray(piece, dtype=dtype).data.cast("B") if piece.size else b"")
+            count += len(piece)
+        file.seek(0)
+        file.write(header((count, *row_shape), dtype))
 
 
 CHUNK_BYTES = 8 << 20
@@ -174,37 +146,32 @@ def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
         ) from error
 
 
-def is_sparse_archive(path: Path) -> bool:
-    """Return whether the archive is one of ``scipy.sparse.save_npz``; refuse other formats than CSR."""
-    with _archive(path) as archive:
-        members = set(archive.namelist())
-        if "format.npy" not in members or "shape.npy" not in members:
-            return False
+def _members(archive: zipfile.ZipFile, path: Path) -> tuple[str, ...]:
+    """Return the names of the arrays: ``SPARSE_MEMBERS`` of ``scipy.sparse.save_npz``, or one dense array."""
+    members = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+    if {"format", "shape"} <= set(members):
         with archive.open("format.npy") as stream:
             # SciPy writes bytes or, in some versions, text with four bytes for each letter.
             text = stream.read(1024)[-16:].decode("latin1").replace("\0", "").split("\n")[-1].strip()
         if text != "csr":
             raise InvalidInput(f"{path.name} is a sparse matrix in the format {text!r}; convert it with .tocsr()")
-        missing = [name for name in SPARSE_MEMBERS if f"{name}.npy" not in members]
+        missing = [name for name in SPARSE_MEMBERS if name not in members]
         if missing:
             raise InvalidInput(f"{path.name} is not a valid CSR matrix: it lacks {', '.join(missing)}")
-        return True
-
-
-def _dense_member(archive: zipfile.ZipFile, path: Path) -> str:
-    members = [name for name in archive.namelist() if name.endswith(".npy")]
+        return SPARSE_MEMBERS
     if len(members) != 1:
-        names = ", ".join(name.removesuffix(".npy") for name in members) or "none"
+        names = ", ".join(members) or "none"
         raise InvalidInput(f"{path.name} must hold exactly one array, or a SciPy CSR matrix; it holds {names}")
-    return members[0]
+    return (members[0],)
 
 
 def archive_shape(path: Path) -> tuple[int, ...]:
-    if is_sparse_archive(path):
-        with _archive(path) as archive:
+    with _archive(path) as archive:
+        members = _members(archive, path)
+        if members == SPARSE_MEMBERS:
             return _sparse_shape(archive, path)
-    with _archive(path) as archive, archive.open(_dense_member(archive, path)) as stream:
-        return read_header(cast(BinaryIO, stream), path.name).shape
+        with archive.open(f"{members[0]}.npy") as stream:
+            return read_header(cast(BinaryIO, stream), path.name).shape
 
 
 def _sparse_shape(archive: zipfile.ZipFile, path: Path) -> tuple[int, ...]:
@@ -227,25 +194,24 @@ def _sparse_shape(archive: zipfile.ZipFile, path: Path) -> tuple[int, ...]:
 
 def extract_archive(path: Path, folder: Path) -> None:
     """Write the archive's arrays into ``folder``: ``rows.npy``, or ``data``, ``indices``, ``indptr`` and ``shape``."""
-    if not is_sparse_archive(path):
-        with _archive(path) as archive:
-            _extract_member(archive, _dense_member(archive, path), folder / "rows.npy", path)
-        return
     with _archive(path) as archive:
+        members = _members(archive, path)
+        if members != SPARSE_MEMBERS:
+            _extract_member(archive, members[0], folder / "rows.npy", path)
+            return
         rows, columns = _sparse_shape(archive, path)
-        for name in SPARSE_MEMBERS:
-            _extract_member(archive, f"{name}.npy", folder / f"{name}.npy", path)
-    shape_array = np.array([rows, columns], dtype=np.int64)
-    (folder / "shape.npy").write_bytes(header((2,), shape_array.dtype) + shape_array.tobytes())
+        for name in members:
+            _extract_member(archive, name, folder / f"{name}.npy", path)
+    np.save(folder / "shape.npy", np.array([rows, columns], dtype=np.int64))
     _check_sparse(folder, path, rows, columns)
 
 
 def _extract_member(archive: zipfile.ZipFile, name: str, target: Path, path: Path) -> None:
     # Check the header first, to refuse an array that is not a matrix before it is written.
-    with archive.open(name) as stream:
+    with archive.open(f"{name}.npy") as stream:
         read_header(cast(BinaryIO, stream), f"{path.name}: {name}")
     # Open it again from the beginning: the extracted file needs the header too.
-    with archive.open(name) as source, target.open("wb") as written:
+    with archive.open(f"{name}.npy") as source, target.open("wb") as written:
         shutil.copyfileobj(source, written, CHUNK_BYTES)
 
 

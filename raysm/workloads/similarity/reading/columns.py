@@ -24,7 +24,6 @@ class Selection:
 
     ids: tuple[str, ...] = ()
     columns: tuple[str, ...] | None = None
-    """The features; None takes every other column."""
     exclude: tuple[str, ...] = ()
     may_lack_excluded: bool = False
     """True if a table may lack an excluded column: queries need not have the matrix's labels."""
@@ -134,7 +133,6 @@ def is_row_index(name: str) -> bool:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return names as text for a message, at most ``SHOWN`` of them."""
     shown = list(names)
     return ", ".join(map(repr, shown[:SHOWN])) + (f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else "")
 

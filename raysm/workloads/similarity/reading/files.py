@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from raysm.contract.names import natural
@@ -28,7 +27,6 @@ from raysm.workloads.similarity.reading.tables import Table, describe_table, rea
 SUFFIXES = (".npy", ".npz", ".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
 
 ARRAYS = (".npy", ".npz")
-"""Suffixes of the files whose columns have no names."""
 
 
 def suffix(path: Path) -> str | None:
@@ -56,25 +54,46 @@ def matrix_files(path: Path) -> list[tuple[str, Path]]:
     return files
 
 
-def table(file: Path, selection: Selection = NO_SELECTION) -> Table | None:
-    """Return the description of a table; None for an array, whose columns have no names."""
-    if suffix(file) in ARRAYS:
-        refuse_names(file, selection)
-        return None
-    return describe_table(file, selection)
+class DataFile(NamedTuple):
+    """One file of a channel, with what its header says."""
+
+    name: str
+    path: Path
+    table: Table | None
+    """None: an array, whose columns have no names."""
 
 
-def features(files: list[tuple[str, Path]], selection: Selection = NO_SELECTION) -> Features | None:
+def described_files(path: Path, selection: Selection = NO_SELECTION) -> list[DataFile]:
+    """Describe the files of ``matrix_files``; refuse columns that an array has no names for, and ids of two types."""
+    files = []
+    for name, file in matrix_files(path):
+        if suffix(file) not in ARRAYS:
+            files.append(DataFile(name, file, describe_table(file, selection)))
+            continue
+        if selection.named:
+            column = selection.named[0]
+            raise InvalidInput(
+                f"the columns of {file.name} have no names, so there is no column {column!r}; save the rows as CSV or "
+                f"Parquet (matrix and queries), or drop {option(selection.option, column)}"
+            )
+        files.append(DataFile(name, file, None))
+    # Compare the types of ids now: they are written only after everything is computed.
+    kinds = [(file.name, file.table.ids) for file in files if file.table is not None and selection.ids]
+    for name, kind in kinds:
+        if kind != kinds[0][1]:
+            raise InvalidInput(
+                f"the ids ({listed(selection.ids)}) of {name} are {word(kind)}, those of {kinds[0][0]} are "
+                f"{word(kinds[0][1])}; write all files with one type (ids of a CSV are text)"
+            )
+    return files
+
+
+def features_of(files: Sequence[DataFile]) -> Features | None:
     """Return the features of the first file with named features, else of the first with a list column, else None."""
-    a_list = None
-    for name, file in files:
-        found = None if suffix(file) in ARRAYS else describe_table(file, selection)
-        if found is not None and found.features is not None:
-            named = replace(found.features, file=name)
-            if not named.is_one_list:
-                return named
-            a_list = a_list or named
-    return a_list
+    named = [
+        replace(file.table.features, file=file.name) for file in files if file.table and file.table.features is not None
+    ]
+    return min(named, key=lambda features: features.is_one_list, default=None)
 
 
 class Shape(NamedTuple):
@@ -95,22 +114,23 @@ def peek(path: Path, selection: Selection = NO_SELECTION, expected: Features | N
     rows: int | None = 0
     columns: int | None = None
     first = ""
-    files = matrix_files(path)
-    check_ids(files, selection)
-    expected = agreed([features(files, selection)], expected)
-    for name, file in files:
-        found = table(file, selection)
-        if found is not None:
-            found.ordered(expected)
-        file_rows, file_columns = _array_shape(file) if found is None else (found.rows, found.columns)
+    files = described_files(path, selection)
+    expected = agreed([features_of(files)], expected)
+    for file in files:
+        if file.table is not None:
+            file.table.ordered(expected)
+            file_rows, file_columns = file.table.rows, file.table.columns
+        else:
+            file_rows, file_columns = _array_shape(file.path)
         rows = None if rows is None or file_rows is None else rows + file_rows
         # The number is None for lists whose length only reading reveals.
         if columns is not None and file_columns not in (None, columns):
             raise InvalidInput(
-                f"{name} has {file_columns} columns, {first} has {columns}; all files of a matrix need the same columns"
+                f"{file.name} has {file_columns} columns, {first} has {columns}; all files of a matrix need the same "
+                "columns"
             )
         if columns is None and file_columns is not None:
-            first, columns = name, file_columns
+            first, columns = file.name, file_columns
     if rows == 0 or columns == 0:
         raise InvalidInput(f"{path.name} has the shape ({rows}, {columns}); there is nothing to compute")
     return Shape(rows, columns, expected)
@@ -124,52 +144,19 @@ def _array_shape(file: Path) -> tuple[int, int]:
     return shape[0], shape[1]
 
 
-def refuse_names(file: Path, selection: Selection) -> None:
-    """Raise ``InvalidInput`` if columns of an array are chosen by name."""
-    if selection.named:
-        name = selection.named[0]
-        raise InvalidInput(
-            f"the columns of {file.name} have no names, so there is no column {name!r}; save the rows as CSV or "
-            f"Parquet (matrix and queries), or drop {option(selection.option, name)}"
-        )
-
-
-def check_ids(files: list[tuple[str, Path]], selection: Selection) -> None:
-    """Compare the id types of all files now: the ids are written only after everything is computed."""
-    if not selection.ids:
-        return
-    first: pa.DataType | None = None
-    for name, file in files:
-        found = table(file, selection)
-        kind = None if found is None else found.ids
-        if first is not None and kind != first:
-            raise InvalidInput(
-                f"the ids ({listed(selection.ids)}) of {name} are {word(kind)}, those of {files[0][0]} are "
-                f"{word(first)}; write all files with one type (ids of a CSV are text)"
-            )
-        first = kind
-
-
 # ---- the check before a job is sent ---------------------------------------------------------------------------------
 
 FIRST_BYTES = 1 << 20
-"""Bytes of an array that the check reads."""
 
 FIRST_FILES = 8
 """Number of files whose rows are checked, the first of the matrix: each table costs some hundredths of a second."""
 
 
 def check_inputs(workload: Similarity, inputs: Mapping[str, Path | None]) -> None:
-    """Check the headers and first rows of the matrix and the queries, if they are on this machine.
+    """Check the headers and first rows of the matrix and the queries that are on this machine.
 
-    The check reads at most some megabytes of a few files. The job itself reports all other faults.
-
-    Args:
-        workload: The request.
-        inputs: The file or folder of each channel; None if it is elsewhere.
-
-    Raises:
-        InvalidInput: The message names the file, what is wrong with it, and what to do.
+    The check reads at most some megabytes of a few files; the job itself reports all other faults. ``inputs`` has the
+    file or folder of each channel; None if it is elsewhere.
     """
     matrix, queries, selection = inputs.get(MATRIX), inputs.get(QUERIES), Selection.of(workload)
     shape = Shape(None, None, None) if matrix is None else peek(matrix, selection)
@@ -192,10 +179,10 @@ def check_inputs(workload: Similarity, inputs: Mapping[str, Path | None]) -> Non
 def _check_neighbors(k: int | None, rows: int | None, matrix: Path | None, *, with_queries: bool) -> None:
     if k is None or rows is None:
         return
-    if with_queries and k > rows:
-        raise InvalidInput(f"{k:,} neighbors of each row: {matrix} has {rows:,} rows; ask for at most as many")
-    if not with_queries and k > rows - 1:
-        raise InvalidInput(f"{k:,} neighbors of each row: {matrix} has {rows:,} rows, so at most {rows - 1:,} others")
+    # Without queries, a row is not its own neighbor.
+    most = rows if with_queries else rows - 1
+    if k > most:
+        raise InvalidInput(f"{k:,} neighbors of each row: {matrix} has {rows:,} rows; ask for at most {most:,}")
 
 
 def _check_rows(path: Path, selection: Selection) -> int | None:

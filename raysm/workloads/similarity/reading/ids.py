@@ -54,7 +54,6 @@ def converted_type(file: str, column: str, kind: pa.DataType) -> pa.DataType:
 
 
 def word(kind: pa.DataType | None) -> str:
-    """Return the name of a converted type, for messages."""
     return {pa.large_string(): "text", pa.large_binary(): "bytes"}.get(kind, str(kind))
 
 
@@ -92,21 +91,6 @@ def joined(columns: Mapping[str, pa.Array]) -> pa.Array | None:
     if len(converted) > 1:
         return pa.StructArray.from_arrays(converted, names=list(columns))
     return converted[0] if converted else None
-
-
-def check_missing(file: str, column: str, metadata: Any) -> None:
-    """Refuse a Parquet file whose statistics say that ids are missing."""
-    missing = 0
-    for group in map(metadata.row_group, range(metadata.num_row_groups)):
-        for chunk in map(group.column, range(group.num_columns)):
-            # A writer may leave statistics out; then reading finds the nulls.
-            if chunk.path_in_schema == column and chunk.statistics is not None and chunk.statistics.has_null_count:
-                missing += chunk.statistics.null_count
-    if missing:
-        raise InvalidInput(
-            f"{file}: {missing:,} of {metadata.num_rows:,} rows have no value in the id column {column!r}; each row "
-            "needs an id: fill them, or name another column"
-        )
 
 
 def take(ids: pa.Array, numbers: NDArray[np.int64]) -> pa.Array:

@@ -28,9 +28,9 @@ from raysm.workloads.file_names import data_files
 from raysm.workloads.similarity.arithmetic.score import Rows
 from raysm.workloads.similarity.arithmetic.sparse_rows import SparseRows
 from raysm.workloads.similarity.reading import tables
-from raysm.workloads.similarity.reading.arrays import RowWriter, Unmappable, extract_archive, map_array, write_array
+from raysm.workloads.similarity.reading.arrays import Unmappable, extract_archive, map_array, write_rows
 from raysm.workloads.similarity.reading.columns import NO_SELECTION, Features, Selection, listed
-from raysm.workloads.similarity.reading.files import ARRAYS, check_ids, features, matrix_files, refuse_names, suffix
+from raysm.workloads.similarity.reading.files import ARRAYS, described_files, features_of, suffix
 
 CHUNK_BYTES = 16 << 20
 
@@ -88,7 +88,6 @@ def _convert(file: Path, folder: Path, selection: Selection, expected: Features 
             shutil.copyfile(file, folder / ROWS)
             _straighten_in_place(folder / ROWS, 2)
     elif kind == ".npz":
-        refuse_names(file, selection)
         extract_archive(file, folder)
         for name in (ROWS, DATA, INDICES, INDPTR):
             if (folder / name).exists():
@@ -110,7 +109,9 @@ def _straighten_in_place(path: Path, dimensions: int) -> None:
 
 def _straighten(array: NDArray[Any], target: Path) -> None:
     """Write a Fortran-ordered or byte-swapped array in C order."""
-    write_array(target, array, max(1, CHUNK_BYTES * len(array) // max(1, array.nbytes)))
+    step = max(1, CHUNK_BYTES * len(array) // max(1, array.nbytes))
+    pieces = (array[start : start + step] for start in range(0, len(array), step))
+    write_rows(target, array.shape[1:], array.dtype, pieces)
 
 
 def _write_table(file: Path, table: tables.Table, batches: Iterator[tables.Batch], folder: Path) -> None:
@@ -121,20 +122,21 @@ def _write_table(file: Path, table: tables.Table, batches: Iterator[tables.Batch
         raise InvalidInput(
             f"{file.name} has no rows, and so no list tells the number of columns; remove it from the input"
         )
-    ids = None
-    if table.ids is not None:
-        # No dictionary: most ids are distinct, so it would only make the file larger.
-        ids = pq.ParquetWriter(folder / IDS, pa.schema([("id", table.ids)]), use_dictionary=False)
-    try:
-        with RowWriter(folder / ROWS, columns, dtype) as writer:
-            for batch in itertools.chain([] if first is None else [first], batches):
-                writer.write(batch.rows)
-                if ids is not None:
-                    # Not write_table, which would make each batch of a few thousand rows a row group of its own.
-                    ids.write_batch(pa.record_batch([batch.ids], schema=ids.schema), ID_ROWS)
-    finally:
-        if ids is not None:
-            ids.close()
+    whole = itertools.chain([] if first is None else [first], batches)
+    if table.ids is None:
+        write_rows(folder / ROWS, (columns,), dtype, (batch.rows for batch in whole))
+        return
+    schema = pa.schema([("id", table.ids)])
+
+    def rows() -> Iterator[NDArray[Any]]:
+        for batch in whole:
+            # Not write_table, which would make each batch of a few thousand rows a row group of its own.
+            writer.write_batch(pa.record_batch([batch.ids], schema=schema), ID_ROWS)
+            yield batch.rows
+
+    # No dictionary: most ids are distinct, so it would only make the file larger.
+    with pq.ParquetWriter(folder / IDS, schema, use_dictionary=False) as writer:
+        write_rows(folder / ROWS, (columns,), dtype, rows())
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,19 +222,15 @@ class Described(Protocol):
     names: list[str]
 
     @property
-    def ids(self) -> pa.DataType | None:
-        """Type of the ids; None if the user named no id column."""
+    def ids(self) -> pa.DataType | None: ...
 
     @property
-    def elements(self) -> int:
-        """Number of stored elements: N * D for dense files, the number of entries for CSR files."""
+    def elements(self) -> int: ...
 
     @property
-    def sparse(self) -> bool:
-        """True if all files are CSR."""
+    def sparse(self) -> bool: ...
 
-    def id_batches(self) -> Iterator[pa.Array]:
-        """Yield the ids in the order of the rows."""
+    def id_batches(self) -> Iterator[pa.Array]: ...
 
 
 def describe(matrix: Described, selection: Selection, features: Features | None) -> str:
@@ -252,14 +250,9 @@ def describe(matrix: Described, selection: Selection, features: Features | None)
 
 
 class Matrix:
-    """Rows from one or several files.
+    """Rows from one or several files, read as ``dtype``, by default the common type of the files.
 
-    Attributes:
-        rows: Number of rows, N.
-        columns: Number of columns, D.
-        dtype: Type that rows are read as; by default the common type of the files.
-        names: The files, in order.
-        id_files: A file of ids for each file; empty if the user named no id column.
+    ``id_files`` has a file of ids for each file; it is empty if the user named no id column.
     """
 
     def __init__(
@@ -301,7 +294,6 @@ class Matrix:
 
     @property
     def nbytes(self) -> int:
-        """Size of the rows in the files' types, which is also their size when pickled."""
         return sum(part.nbytes for part in self._parts)
 
     def as_type(self, dtype: np.dtype[Any]) -> "Matrix":
@@ -370,29 +362,25 @@ def open_matrix(
     """
     parts: list[_Dense | _Sparse] = []
     id_files: list[Path] = []
-    files = matrix_files(path)
-    # Check before converting any file, which may take minutes.
-    check_ids(files, selection)
-    expected = expected or features(files, selection)
-    for _, file in files:
-        if suffix(file) == ".npy":
-            refuse_names(file, selection)
-            array = _mapped_as_it_is(file)
-            if array is not None:
-                parts.append(_Dense(array))
-                continue
+    # Describe all files before converting any of them, which may take minutes.
+    files = described_files(path, selection)
+    expected = expected or features_of(files)
+    for _, file, _ in files:
+        array = _mapped_as_it_is(file) if suffix(file) == ".npy" else None
+        if array is not None:
+            parts.append(_Dense(array))
+            continue
         folder = converted(file, scratch, selection, expected)
         parts.append(_open_converted(folder))
         if selection.ids:
             id_files.append(folder / IDS)
-    matrix = Matrix(parts, [name for name, _ in files], id_files)
+    matrix = Matrix(parts, [file.name for file in files], id_files)
     if not (matrix.rows or is_share):
         raise InvalidInput(f"the files of {path.name} hold no rows; there is nothing to compute")
     return matrix
 
 
 def _mapped_as_it_is(file: Path) -> NDArray[Any] | None:
-    """Return the array of a ``.npy`` if it can be used without conversion; else None."""
     try:
         array = map_array(file)
     except Unmappable:
@@ -415,7 +403,6 @@ class Place:
 
     channel: Path
     scratch: Path
-    """Folder for converted files."""
     host: str
 
 
@@ -433,7 +420,6 @@ class Source:
     """Its folders; None asks the instance's own environment, as jobs do."""
 
     def here(self) -> Place:
-        """Return the folders of this instance."""
         if self.place is not None:
             return self.place
         instance = environment.read()
@@ -445,7 +431,7 @@ class Source:
         return _open(place or self.here(), self.selection, self.expected, is_share=self.sharded)
 
     def features(self) -> Features | None:
-        return features(matrix_files(self.here().channel), self.selection) if self.has_files() else None
+        return features_of(described_files(self.here().channel, self.selection)) if self.has_files() else None
 
     def has_files(self) -> bool:
         """Return whether this instance has files: with a sharded channel, some instances may have none."""

@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,16 +20,14 @@ from raysm.workloads.similarity.reading import ids as row_ids
 from raysm.workloads.similarity.reading.columns import NO_SELECTION, Features, Selection, is_row_index, listed
 
 BATCH_BYTES = 16 << 20
-"""Size of one batch of a Parquet file."""
-
-DELIMITERS = (";", "\t", "|", ",")
-"""Delimiters that programs write between fields."""
 
 MAX_COLUMNS = 100_000
 """Most columns of a table: Arrow takes about 4 kB of memory for each of a CSV, and 10 kB for each of a Parquet file."""
 
 MAX_LINE_CHARACTERS = 16 << 20
 """Most characters of a line: a small compressed file can hold one line of many gigabytes."""
+
+LONG_LINE = "a line is too long to be read; write one row on each line, or save the matrix as .npy"
 
 MAX_LIST = 1 << 24
 """Most numbers in one list of a Parquet file: a small compressed file can hold one list of many gigabytes."""
@@ -54,17 +53,12 @@ class Table:
     names: tuple[str, ...]
     dtype: np.dtype[Any]
     positions: tuple[int, ...]
-    """Indices of the features in ``names``."""
     features: Features | None
     """The features by name; None for a CSV without a header line."""
     header_lines: int = 0
     """Lines of a CSV's header: several if a quoted name holds a line break, 0 if there is no header."""
     ids: pa.DataType | None = None
     """Type of the ids, as ``ids.converted_type`` returns it; a struct if several columns name the rows."""
-
-    @property
-    def list_column(self) -> str | None:
-        return None if self.features is None else self.features.list_column
 
     def ordered(self, expected: Features | None) -> list[int]:
         """Return the positions of the features in the order of another table's; refuse a table with other features."""
@@ -102,24 +96,25 @@ def _refuse_row_index(path: Path, names: Sequence[str], how_to_write: str) -> No
         )
 
 
-def _too_many_columns(path: Path, count: str) -> InvalidInput:
+def _too_many_columns(path: Path) -> InvalidInput:
     return InvalidInput(
-        f"{path.name} has {count} columns; a table may have at most {MAX_COLUMNS:,}: save the matrix as .npy, or as "
-        "Parquet with one list column"
+        f"{path.name} has more than {MAX_COLUMNS:,} columns; save the matrix as .npy, or as Parquet with one list"
     )
 
 
-def _other_delimiter(path: Path, names: Sequence[str], text: str) -> str:
-    """Return a hint if a table of one column has another program's delimiter in this text."""
-    delimiter = next((one for one in DELIMITERS if one in text and one != _delimiter(path)), None)
-    if delimiter is None or len(names) > 1:
-        return ""
-    remedies = {",": "Rename the file to .csv", "\t": "Rename the file to .tsv"}
-    rewrite = f"Write commas instead: pandas.read_csv(…, sep={delimiter!r}).to_csv(…, index=False)"
-    return (
-        f"; one column was found, and its fields hold {delimiter!r}: is that the delimiter? "
-        f"{remedies.get(delimiter, rewrite)}"
-    )
+def _chosen(names: Sequence[str], selection: Selection, index: Sequence[str]) -> tuple[int, ...]:
+    """Return the positions of the features: the named columns, or all but ids, excluded ones and pandas' ``index``."""
+    if selection.columns is not None:
+        chosen = set(selection.columns)
+        return tuple(i for i, name in enumerate(names) if name in chosen)
+    others = {*selection.ids, *selection.exclude, *index}
+    return tuple(i for i, name in enumerate(names) if name not in others)
+
+
+def _check_nulls(path: Path, name: str, column: pa.Array, done: int) -> None:
+    if column.null_count:
+        row = done + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+        raise InvalidInput(f"{path.name}: column {name!r}, row {row} (counted from 0): the value is missing")
 
 
 # ---- CSV and TSV ------------------------------------------------------------------------------------------------
@@ -134,22 +129,15 @@ def _delimiter(path: Path) -> str:
     return "\t" if path.name.lower().removesuffix(".gz").endswith(".tsv") else ","
 
 
-def _text(path: Path) -> TextIO:
-    # utf-8-sig drops a byte order mark, which would become part of the first name.
-    if _is_compressed(path):
-        return cast(TextIO, gzip.open(path, "rt", encoding="utf-8-sig", newline=""))
-    return path.open(encoding="utf-8-sig", newline="")
+def _delimiter_hint(path: Path, names: Sequence[str]) -> str:
+    # Programs in other languages write semicolons: then the whole line is one column.
+    return f"; one column was found: its delimiter must be {_delimiter(path)!r}" if len(names) == 1 else ""
 
 
 def _lines(path: Path, stream: TextIO) -> Iterator[str]:
-    number = 0
     while line := stream.readline(MAX_LINE_CHARACTERS + 1):
-        number += 1
         if len(line) > MAX_LINE_CHARACTERS:
-            raise InvalidInput(
-                f"{path.name}: line {number} has more than {MAX_LINE_CHARACTERS:,} characters; write one row on each "
-                "line, or save the matrix as .npy"
-            )
+            raise InvalidInput(f"{path.name}: {LONG_LINE}")
         yield line
 
 
@@ -166,8 +154,10 @@ def _csv_table(path: Path, selection: Selection) -> Table:
 
     A first line of exactly 0,1,…,D-1, D > 1, is a header too: pandas' ``to_csv(index=False)`` of an array writes it.
     """
+    opened = gzip.open if _is_compressed(path) else open
     try:
-        with _text(path) as stream:
+        # utf-8-sig drops a byte order mark, which would become part of the first name.
+        with cast(TextIO, opened(path, "rt", encoding="utf-8-sig", newline="")) as stream:
             records = csv.reader(_lines(path, stream), delimiter=_delimiter(path))
             first = next(records, [])
             lines = records.line_num
@@ -177,7 +167,7 @@ def _csv_table(path: Path, selection: Selection) -> Table:
     if not first:
         raise InvalidInput(f"{path.name} has an empty first line; a CSV has one row of numbers on each line")
     if len(first) > MAX_COLUMNS:
-        raise _too_many_columns(path, f"{len(first):,}")
+        raise _too_many_columns(path)
     counted = len(first) > 1 and first == [str(i) for i in range(len(first))]
     has_header = counted or not all(map(_is_number, first))
     names = tuple(name.strip() for name in first) if has_header else tuple(f"column {i}" for i in range(len(first)))
@@ -186,7 +176,7 @@ def _csv_table(path: Path, selection: Selection) -> Table:
             f"{path.name} has no header line, so no column {selection.named[0]!r}; write a header line, or drop "
             f"{option(selection.option, selection.named[0])}"
         )
-    selection.check(path.name, names, _other_delimiter(path, names, names[0]))
+    selection.check(path.name, names, _delimiter_hint(path, names))
     positions = _chosen(names, selection, index=())
     if not positions:
         raise InvalidInput(f"{path.name} has no feature columns; its columns are {listed(names)}")
@@ -210,15 +200,6 @@ def _csv_table(path: Path, selection: Selection) -> Table:
     )
 
 
-def _chosen(names: Sequence[str], selection: Selection, index: Sequence[str]) -> tuple[int, ...]:
-    """Return the positions of the features: the named columns, or all but ids, excluded ones and pandas' ``index``."""
-    if selection.columns is not None:
-        chosen = set(selection.columns)
-        return tuple(i for i, name in enumerate(names) if name in chosen)
-    others = {*selection.ids, *selection.exclude, *index}
-    return tuple(i for i, name in enumerate(names) if name not in others)
-
-
 def _read_csv(path: Path, selection: Selection, expected: Features | None) -> Iterator[Batch]:
     table = _csv_table(path, selection)
     positions = table.ordered(expected)
@@ -228,6 +209,7 @@ def _read_csv(path: Path, selection: Selection, expected: Features | None) -> It
     # Ids are text, which keeps leading zeros.
     types = {names[i]: pa.float64() for i in positions} | {names[i]: pa.string() for i in ids}
     used = sorted({*positions, *ids})
+    done = 0
     try:
         reader = pyarrow.csv.open_csv(
             pa.input_stream(str(path), compression="gzip" if _is_compressed(path) else None),
@@ -236,6 +218,7 @@ def _read_csv(path: Path, selection: Selection, expected: Features | None) -> It
                 block_size=max(4 << 20, 64 * len(names)),
                 column_names=names,
                 skip_rows=table.header_lines,
+                # With threads, Arrow's messages would not name the line.
                 use_threads=False,
             ),
             parse_options=pyarrow.csv.ParseOptions(delimiter=_delimiter(path)),
@@ -252,53 +235,28 @@ def _read_csv(path: Path, selection: Selection, expected: Features | None) -> It
         for batch in reader:
             if not batch.num_rows:
                 continue
-            if any(batch.column(i).null_count for i in range(batch.num_columns)):
-                raise _csv_error(path, table, selection) or InvalidInput(f"{path.name} has an empty field")
+            for i in used:
+                _check_nulls(path, table.names[i], batch.column(at[i]), done)
             rows = np.empty((batch.num_rows, len(positions)))
             for target, i in enumerate(positions):
                 # Not to_numpy, which imports pandas if it is installed: 0.3 s of a core in every process that reads.
                 rows[:, target] = np.from_dlpack(batch.column(at[i]))
             yield Batch(rows, row_ids.joined({table.names[i]: batch.column(at[i]) for i in ids}))
+            done += batch.num_rows
     except (pa.ArrowInvalid, OSError) as error:
-        # Fall back to Arrow's message if Python's reader finds nothing wrong.
-        raise _csv_error(path, table, selection) or InvalidInput(
-            f"{path.name} cannot be read as CSV: {error}"
-        ) from error
+        raise _csv_error(path, table, str(error)) from error
 
 
-def _csv_error(path: Path, table: Table, selection: Selection) -> InvalidInput | None:
-    """Read the file again, slowly, to locate the error; None if this finds none."""
-    features, ids = set(table.positions), {table.names.index(name) for name in selection.ids}
-    try:
-        with _text(path) as stream:
-            lines = csv.reader(_lines(path, stream), delimiter=_delimiter(path))
-            if table.header_lines:
-                next(lines)
-            for row, fields in enumerate(line for line in lines if line):
-                # Rows count from 0, without the header; the line number is for editors.
-                at = f"row {row}, line {lines.line_num}"
-                if len(fields) != len(table.names):
-                    hint = _other_delimiter(path, table.names, table.names[0])
-                    if not hint and table.header_lines and len(fields) == len(table.names) + 1:
-                        hint = "; R's write.table writes row names without a name: give it row.names = FALSE"
-                    return InvalidInput(
-                        f"{path.name}: {at}, has {len(fields)} fields, the first line has {len(table.names)}{hint}"
-                    )
-                for i, field in enumerate(fields):
-                    # Python takes 1_000 for a number, Arrow does not.
-                    wrong = i in features and not (_is_number(field) and "_" not in field)
-                    if not wrong and (field or i not in ids):
-                        continue
-                    what = f"{field!r} is not a number" if field else "the field is empty"
-                    remedy = _other_delimiter(path, table.names, field)
-                    if field and not remedy and table.header_lines:
-                        remedy = _id_or_exclude(table.names[i])
-                    return InvalidInput(f"{path.name}: column {table.names[i]!r}, {at}: {what}{remedy}")
-    except InvalidInput as error:
-        return error
-    except (csv.Error, ValueError, EOFError, OSError):
-        return None
-    return None
+def _csv_error(path: Path, table: Table, reason: str) -> InvalidInput:
+    """Make Arrow's message, which says "Row #" of lines, name the column."""
+    if "straddling object" in reason:
+        return InvalidInput(f"{path.name}: {LONG_LINE}")
+    remedy = _delimiter_hint(path, table.names)
+    if found := re.match(r"In CSV column #(\d+): ", reason):
+        name = table.names[int(found[1])]
+        reason = f"column {name!r}: {reason[found.end() :]}"
+        remedy = remedy or (_id_or_exclude(name) if table.header_lines else "")
+    return InvalidInput(f"{path.name}: {reason}{remedy}")
 
 
 # ---- Parquet ----------------------------------------------------------------------------------------------------
@@ -316,42 +274,39 @@ def _parquet_table(path: Path, selection: Selection) -> Table:
             schema, metadata = file.schema_arrow, file.metadata
     except (pa.ArrowException, OSError) as error:
         if "Exceeded size limit" in str(error):
-            raise _too_many_columns(path, f"more than {MAX_COLUMNS:,}") from error
+            raise _too_many_columns(path) from error
         raise InvalidInput(f"{path.name} is not a complete Parquet file ({error}); write it again") from error
     names = tuple(schema.names)
     selection.check(path.name, names)
-    id_types = {}
-    for name in selection.ids:
-        id_types[name] = row_ids.converted_type(path.name, name, schema.field(name).type)
-        row_ids.check_missing(path.name, name, metadata)
+    id_types = {name: row_ids.converted_type(path.name, name, schema.field(name).type) for name in selection.ids}
     index = _pandas_index(schema)
     positions = _chosen(names, selection, index)
     if not positions:
-        without = f" without the pandas index {listed(index)}" if index else ""
-        raise InvalidInput(f"{path.name} has no feature columns{without}; its columns are {listed(names)}")
+        raise InvalidInput(f"{path.name} has no feature columns; its columns are {listed(names)}")
     fields = [schema.field(i) for i in positions]
-    _check_types(path, fields)
-    lists = [field for field in fields if _is_list(field.type)]
-    scalars = [field.name for field in fields if not _is_list(field.type)]
-    if len(lists) > 1:
-        raise InvalidInput(
-            f"{path.name} has several columns of lists: {listed(field.name for field in lists)}; choose one of them: "
-            f"{option('columns', lists[0].name)}"
-        )
-    if selection.columns is None:
-        if lists and scalars:
+    for field in fields:
+        kind = _element(field.type)
+        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
             raise InvalidInput(
-                f"{path.name} has the list column {lists[0].name!r} and also {listed(scalars)}; choose the "
-                f"features: {option('columns', lists[0].name)} takes the list alone, with other names those columns too"
+                f"{path.name}: column {field.name!r} holds {field.type}, not numbers{_id_or_exclude(field.name)}"
             )
-        _refuse_row_index(path, scalars, "pandas writes no index with to_parquet(…, index=False)")
+    lists = [field for field in fields if _is_list(field.type)]
+    if len(lists) > 1 or (lists and len(fields) > 1 and selection.columns is None):
+        name, others = lists[0].name, (field.name for field in fields if field is not lists[0])
+        raise InvalidInput(
+            f"{path.name} has the list column {name!r} and also {listed(others)}; choose the features: "
+            f"{option('columns', name)} takes the list alone, with names of columns of numbers those too"
+        )
+    if selection.columns is None and not lists:
+        _refuse_row_index(
+            path, [field.name for field in fields], "pandas writes no index with to_parquet(…, index=False)"
+        )
     used = {*(field.name for field in fields), *selection.ids}
-    kinds = [np.dtype(_element(field.type).to_pandas_dtype()) for field in fields]
     return Table(
         rows=metadata.num_rows,
-        columns=_width(path, lists[0], metadata, len(scalars)) if lists else len(fields),
+        columns=_width(path, lists[0], metadata, len(fields) - 1) if lists else len(fields),
         names=names,
-        dtype=np.result_type(*kinds),
+        dtype=np.result_type(*(_element(field.type).to_pandas_dtype() for field in fields)),
         positions=positions,
         features=Features(
             path.name,
@@ -364,7 +319,6 @@ def _parquet_table(path: Path, selection: Selection) -> Table:
 
 
 def _pandas_index(schema: pa.Schema) -> tuple[str, ...]:
-    """Return the columns in which pandas keeps a frame's index; a RangeIndex takes none."""
     try:
         index = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))["index_columns"]
     except (ValueError, KeyError, TypeError):
@@ -386,34 +340,16 @@ def _element(kind: pa.DataType) -> pa.DataType:
     return _storage(kind).value_type if _is_list(kind) else kind
 
 
-def _check_types(path: Path, fields: Sequence[pa.Field]) -> None:
-    def is_numeric(kind: pa.DataType) -> bool:
-        return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
-
-    wrong = [field for field in fields if not is_numeric(_element(field.type))]
-    if not wrong:
-        return
-    first, others = wrong[0], [field.name for field in wrong[1:]]
-    more = f" (nor do {listed(others)})" if others else ""
-    if pa.types.is_nested(_storage(first.type)):
-        remedy = f"; leave it out with {option('exclude_columns', first.name)}"
-    else:
-        remedy = _id_or_exclude(first.name)
-    raise InvalidInput(f"{path.name}: column {first.name!r} holds {first.type}, not numbers{more}{remedy}")
-
-
 def _width(path: Path, field: pa.Field, metadata: Any, scalars: int) -> int | None:
     """Return the columns of a matrix with a list column; None if the lists must be read to know their length."""
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         chunks = (group.column(i) for i in range(group.num_columns))
         values = sum(chunk.num_values for chunk in chunks if chunk.path_in_schema.startswith(f"{field.name}."))
-        longest = values / max(1, group.num_rows)
         # Lists of equal length have a whole number of values for each row. If few values differ, reading names the row.
-        if longest > MAX_LIST or (values > MAX_LIST and values % group.num_rows):
-            what = f"lists of about {longest:,.0f} numbers" if longest > MAX_LIST else "lists of different lengths"
+        if values > MAX_LIST * max(1, group.num_rows) or (values > MAX_LIST and values % group.num_rows):
             raise InvalidInput(
-                f"{path.name}: column {field.name!r} holds {what}; each list is one row of the matrix, all of one "
-                f"length, at most {MAX_LIST:,}"
+                f"{path.name}: column {field.name!r} holds {values:,} numbers in {group.num_rows:,} lists; each list "
+                f"is one row of the matrix, all of one length, at most {MAX_LIST:,}"
             )
     size = getattr(_storage(field.type), "list_size", None)
     return None if size is None else size + scalars
@@ -446,7 +382,7 @@ def _read_parquet(path: Path, selection: Selection, expected: Features | None) -
                 pieces = []
                 for i in positions:
                     name, column = table.names[i], columns[i]
-                    if name == table.list_column:
+                    if _is_list(column.type):
                         piece = _list_rows(path, name, column, done, length)
                         length = piece.shape[1]
                     else:
@@ -460,7 +396,6 @@ def _read_parquet(path: Path, selection: Selection, expected: Features | None) -
 
 
 def _batch_rows(table: Table, metadata: Any) -> int:
-    """Return the number of rows in a batch of ``BATCH_BYTES``."""
     width = table.columns
     if width is None:
         # Without a fixed length, estimate it from the number of stored values.
@@ -471,7 +406,6 @@ def _batch_rows(table: Table, metadata: Any) -> int:
 
 
 def _joined(pieces: Sequence[NDArray[Any]], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return the rows of features[n] and lists[n, length] side by side."""
     if len(pieces) == 1 and pieces[0].ndim == 2:
         return pieces[0]
     widths = [1 if piece.ndim == 1 else piece.shape[1] for piece in pieces]
@@ -481,12 +415,6 @@ def _joined(pieces: Sequence[NDArray[Any]], dtype: np.dtype[Any]) -> NDArray[Any
         rows[:, start if piece.ndim == 1 else slice(start, start + width)] = piece
         start += width
     return rows
-
-
-def _check_nulls(path: Path, name: str, column: pa.Array, done: int) -> None:
-    if column.null_count:
-        row = done + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
-        raise InvalidInput(f"{path.name}: column {name!r}, row {row}: the value is missing")
 
 
 def _list_rows(path: Path, name: str, column: Any, done: int, expected: int | None) -> NDArray[Any]:

@@ -1,16 +1,15 @@
 import sys
-from functools import partial
 
 import numpy as np
 import pytest
 
 from raysm.errors import InvalidRequest
 from raysm.workloads.similarity.arithmetic.score import Tile
-from raysm.workloads.similarity.engines.choice import choose, floats, integers, is_cuda, why_no_cuda
+from raysm.workloads.similarity.engines.choice import choose, is_cuda, why_no_cuda
 from raysm.workloads.similarity.engines.compiled import CompiledEngine
 from raysm.workloads.similarity.engines.protocol import Frame, unit_sum
 from raysm.workloads.similarity.kernels.build import Unavailable
-from raysm.workloads.similarity.kernels.recipes import AVX2, InstructionSet, cpu_flags
+from raysm.workloads.similarity.kernels.recipes import AVX2, INTEGERS, InstructionSet, cpu_flags
 
 
 def sample(rows):
@@ -18,10 +17,9 @@ def sample(rows):
     return Tile(start=0, rows=rows, norms=np.linalg.norm(rows.astype(np.float64), axis=1))
 
 
-def chosen(rows, forced=None, candidates=None):
+def chosen(rows, forced=None, candidates=INTEGERS):
     tile = sample(rows)
-    families = candidates and [partial(integers, candidates=candidates), floats]
-    return choose(tile, Frame(centre=unit_sum(tile) / len(rows)), forced, families)
+    return choose(tile, Frame(centre=unit_sum(tile) / len(rows)), forced, candidates)
 
 
 def normal(rows=300, columns=64):

@@ -39,14 +39,10 @@ def test_rows_are_in_the_natural_order_of_all_names_and_neighbours_on_one_instan
         ({"algo_1": [a_file("a", 1)], "algo_2": [a_file("b", 1, columns=5)]}, "b has 5 columns, a has 4"),
         ({"algo_1": [a_file("a", 1, ids=pa.int64())], "algo_2": [a_file("b", 1, ids=pa.string())]}, "the ids of b"),
         ({"algo_1": [a_file("a", 0)]}, "hold no rows"),
-        (
-            {"algo_1": [a_file("p-00000-of-00003.npy", 1)], "algo_2": [a_file("p-00002-of-00003.npy", 1)]},
-            "no instance has file 1 of 3 of p-*-of-3.npy",
-        ),
     ],
 )
 def test_what_makes_no_matrix_is_said_by_name(files, said):
-    with pytest.raises(InvalidInput, match=said.replace("*", r"\*")):
+    with pytest.raises(InvalidInput, match=said):
         joined(**files)
 
 

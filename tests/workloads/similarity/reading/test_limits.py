@@ -38,14 +38,14 @@ def checked(path):
     return " ".join(said), int(peak) // (1024 if sys.platform == "darwin" else 1)
 
 
-@pytest.mark.parametrize(("before", "line"), [(b"", 1), (b"a,b\n1,2\n", 3)], ids=["first line", "later line"])
-def test_a_line_of_hundreds_of_megabytes_is_refused_without_reading_it(tmp_path, before, line):
+@pytest.mark.parametrize("before", [b"", b"a,b\n1,2\n"], ids=["first line", "later line"])
+def test_a_line_of_hundreds_of_megabytes_is_refused_without_reading_it(tmp_path, before):
     with gzip.open(tmp_path / "m.csv.gz", "wb", compresslevel=1) as file:
         file.write(before)
         for _ in range(300):
             file.write(b"1" * (1 << 20))
     said, peak_mb = checked(tmp_path / "m.csv.gz")
-    assert f"m.csv.gz: line {line} has more than 16,777,216 characters; write one row on each line" in said
+    assert "m.csv.gz: a line is too long to be read; write one row on each line" in said
     assert peak_mb < PEAK_MB
 
 
@@ -53,7 +53,7 @@ def test_a_parquet_file_with_too_many_columns_is_refused(tmp_path):
     schema = pa.schema([pa.field(f"f{i}", pa.int8()) for i in range(100_001)])
     with pq.ParquetWriter(tmp_path / "m.parquet", schema):
         pass
-    with pytest.raises(InvalidInput, match="m.parquet has more than 100,000 columns; a table may have at most 100,000"):
+    with pytest.raises(InvalidInput, match="m.parquet has more than 100,000 columns"):
         peek(tmp_path / "m.parquet")
 
 
@@ -61,5 +61,5 @@ def test_a_list_of_too_many_numbers_is_refused_by_the_metadata(tmp_path):
     values = pa.array(np.zeros(20_000_000, dtype=np.int8))
     lists = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
     pq.write_table(pa.table({"v": lists}), tmp_path / "m.parquet")
-    with pytest.raises(InvalidInput, match="holds lists of about 20,000,000 numbers; .* at most 16,777,216"):
+    with pytest.raises(InvalidInput, match="holds 20,000,000 numbers in 1 lists; .* at most 16,777,216"):
         peek(tmp_path / "m.parquet")

@@ -27,15 +27,12 @@ def test_a_first_line_is_a_header_unless_all_of_it_are_numbers_or_it_counts_the_
     assert (table.header_lines, table.names) == (header_lines, names)
 
 
-@pytest.mark.parametrize("delimiter", [";", "\t", "|"])
-@pytest.mark.parametrize("number", ["2", "2,5"])
+@pytest.mark.parametrize("text", ["a;b\n1;2\n", "a\tb\n1\t2\n"])
 @pytest.mark.parametrize("id_column", [None, "a"])
-def test_a_delimiter_that_is_no_comma_is_named_and_no_id_column_is_proposed(tmp_path, delimiter, number, id_column):
-    (tmp_path / "m.csv").write_text(f"a{delimiter}b\n1{delimiter}{number}\n")
-    with pytest.raises(InvalidInput) as refused:
+def test_a_delimiter_that_is_no_comma_is_explained(tmp_path, text, id_column):
+    (tmp_path / "m.csv").write_text(text)
+    with pytest.raises(InvalidInput, match="one column was found: its delimiter must be ','"):
         list(read_table(tmp_path / "m.csv", Selection(() if id_column is None else (id_column,))))
-    assert f"one column was found, and its fields hold {delimiter!r}: is that the delimiter?" in str(refused.value)
-    assert "id-column" not in str(refused.value)
 
 
 def test_a_single_column_whose_name_holds_a_semicolon_is_read(tmp_path):
