@@ -24,7 +24,7 @@ from raysm.workloads.row_blocks import RowBlock, TileBlock
 from raysm.workloads.similarity import output
 from raysm.workloads.similarity.arithmetic import tiling
 from raysm.workloads.similarity.arithmetic.score import least_score
-from raysm.workloads.similarity.engines.protocol import Pairs
+from raysm.workloads.similarity.engines.protocol import Pairs, pair_order
 from raysm.workloads.similarity.modes.mode import Mode, OwnedRange, Piece, RangeMerger, Ranges, served_numbers
 from raysm.workloads.similarity.reading.ids import Ids
 from raysm.workloads.similarity.sizing import PART_BYTES, PartLimits
@@ -98,61 +98,42 @@ class Threshold(Mode):
 def threshold_tile(context: Context, threshold: np.float32, tile: TileBlock) -> dict[str, NDArray[Any]]:
     """Return the tile's pairs with a score of at least ``threshold``; in a self-join, those with row < neighbor.
 
-    Returns:
-        ``offsets[rows + 1]``, ``neighbors[n]`` and ``similarities[n]`` (see ``Pairs``); or only ``overflowed`` if there
-        are more than ``MAX_PAIRS`` and the tile can be cut into ``pieces``.
+    They are arrays as in ``Pairs``; or only ``overflowed`` if there are more than ``MAX_PAIRS`` and the tile can be cut
+    into ``pieces``.
     """
     cache = engine_cache_of(context)
     # Do not give up a single column, which cannot be cut: it would be given up again and again.
     can_be_cut = tile.rows.rows * tile.columns.rows > MAX_PAIRS and tile.columns.rows > 1
     # Hold all operands here: every line needs them, and the cache drops the oldest if they are large.
     right = [cache.operand(panel) for panel in tiling.row_cuts(tile.columns, PANEL_ROWS)]
-    lines: list[Pairs] = []
+    above = tiling.row_cuts(tile.rows, PANEL_ROWS)
+    found: list[tuple[RowBlock, Pairs]] = []
     total = 0
-    for panel in tiling.row_cuts(tile.rows, PANEL_ROWS):
+    for panel in above:
         left = cache.operand(panel, queries=True)
-        line = []
         for beside in right:
             if context.self_join and panel.start >= beside.tile.start + len(beside) - 1:
                 continue  # below the diagonal there is no row < neighbor
-            line.append(cache.engine.pairs(left, beside, threshold, same=context.self_join))
-            total += len(line[-1].neighbors)
+            found.append((panel, cache.engine.pairs(left, beside, threshold, same=context.self_join)))
+            total += len(found[-1][1].neighbors)
             if can_be_cut and total > MAX_PAIRS:
                 return {"overflowed": np.array([total])}
-        lines.append(_join_line(line, panel.rows))
-    ends = np.cumsum([0, *(len(pairs.neighbors) for pairs in lines)])
-    offsets = [pairs.offsets[1:] + end for pairs, end in zip(lines, ends.tolist(), strict=False)]
-    return {
-        "offsets": np.concatenate([np.zeros(1, dtype=np.int64), *offsets]),
-        "neighbors": np.concatenate([pairs.neighbors for pairs in lines]),
-        "similarities": np.concatenate([pairs.similarities for pairs in lines]),
-    }
+    if len(found) == len(above) == 1:
+        pairs = found[0][1]
+    else:
+        pairs = Pairs.of((_part(panel, some, tile.rows.start) for panel, some in found), tile.rows.rows)
+    return {"offsets": pairs.offsets, "neighbors": pairs.neighbors, "similarities": pairs.similarities}
+
+
+def _part(panel: RowBlock, pairs: Pairs, first: int) -> tuple[NDArray[Any], ...]:
+    rows = np.repeat(np.arange(panel.start, panel.stop) - first, np.diff(pairs.offsets))
+    return rows, pairs.neighbors, pairs.similarities
 
 
 def pieces(tile: TileBlock) -> Iterator[TileBlock]:
     """Cut an overflowed tile by its columns into tiles of at most ``MAX_PAIRS`` entries, or of one column."""
     for panel in tiling.row_cuts(tile.columns, max(1, MAX_PAIRS // tile.rows.rows)):
         yield TileBlock(tile.rows, panel)
-
-
-def _join_line(line: list[Pairs], rows: int) -> Pairs:
-    """Join the pairs of the same rows with consecutive panels of columns."""
-    if len(line) == 1:
-        return line[0]
-    if not line:
-        return Pairs(
-            offsets=np.zeros(rows + 1, dtype=np.int64),
-            neighbors=np.empty(0, dtype=np.uint32),
-            similarities=np.empty(0, dtype=np.float32),
-        )
-    row = np.concatenate([np.repeat(np.arange(rows), np.diff(pairs.offsets)) for pairs in line])
-    # Stable: each row's neighbors stay in order.
-    order = np.argsort(row, kind="stable")
-    return Pairs(
-        offsets=sum((pairs.offsets for pairs in line[1:]), start=line[0].offsets),
-        neighbors=np.concatenate([pairs.neighbors for pairs in line])[order],
-        similarities=np.concatenate([pairs.similarities for pairs in line])[order],
-    )
 
 
 def _numbered(context: Context, task: TileTask, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
@@ -172,7 +153,7 @@ def _numbered(context: Context, task: TileTask, arrays: dict[str, NDArray[Any]])
     if context.self_join:
         # A self-join writes a pair once, with the lower number first, wherever the two rows lie.
         row, neighbors = np.minimum(row, neighbors), np.maximum(row, neighbors)
-    order = np.argsort(_packed(row, neighbors), kind="stable")
+    order = pair_order(row, neighbors)
     rows, counts = np.unique(row[order], return_counts=True)
     return {
         "rows": rows.astype(np.uint32),
@@ -180,10 +161,6 @@ def _numbered(context: Context, task: TileTask, arrays: dict[str, NDArray[Any]])
         "neighbors": neighbors[order].astype(np.uint32),
         "similarities": arrays["similarities"][order],
     }
-
-
-def _packed(rows: NDArray[np.int64], neighbors: NDArray[np.int64]) -> NDArray[np.uint64]:
-    return (rows.astype(np.uint64) << np.uint64(32)) | neighbors.astype(np.uint64)
 
 
 class _Merger(RangeMerger):
@@ -236,8 +213,7 @@ def merged_pairs(
         ]
         if parts:
             row, neighbor, similarity = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-            # The stable sort is fast here: it merges runs, and each piece is sorted.
-            order = np.argsort(_packed(row, neighbor), kind="stable")
+            order = pair_order(row, neighbor)
             yield row[order].astype(np.int64), neighbor[order].astype(np.int64), similarity[order]
         on_rows(stop - start)
         start = stop

@@ -7,7 +7,7 @@ the head finds among some rows that are chosen by their places.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -127,7 +127,7 @@ def prepared(shape: RowShape, parts: Iterable[tuple[RowBlock, Part]], *, name: s
     for block, part in parts:
         norms[block.start : block.stop] = part.arrays["norms"]
         exponents[block.start : block.stop] = part.arrays["exponents"]
-        # ``_centre`` adds them at the end, because parts come in any order.
+        # They are added at the end, because parts come in any order.
         sums[block.start], some[block.start] = part.arrays["sums"], part.arrays["some"]
         integral = integral and bool(part.arrays["integral"])
         bad = int(part.arrays["first_bad"])
@@ -137,7 +137,12 @@ def prepared(shape: RowShape, parts: Iterable[tuple[RowBlock, Part]], *, name: s
         raise InvalidInput(
             f"row {first_bad} of {name} (counted from 0) holds NaN or infinity, the first such row; replace it"
         )
-    centre = _centre(sums, rows, shape.columns)
+    centre = np.zeros(shape.columns)
+    for start in sorted(sums):
+        # Add step by step: sums of whole blocks would make the rounding depend on the blocks.
+        for one in sums[start]:
+            centre += one
+    centre /= len(range(0, rows, max(1, rows // CENTRE_ROWS)))
     return shape.prepared(
         norms,
         # Hardly any matrix needs exponents; an empty array saves multiplying and sending them.
@@ -146,13 +151,3 @@ def prepared(shape: RowShape, parts: Iterable[tuple[RowBlock, Part]], *, name: s
         centre=centre,
         clusters=find_clusters(np.concatenate([some[start] for start in sorted(some)]), centre),
     )
-
-
-def _centre(sums: Mapping[int, NDArray[np.float64]], rows: int, columns: int) -> NDArray[np.float64]:
-    """Return the mean of the sampled unit rows, adding the steps in order."""
-    total = np.zeros(columns)
-    for start in sorted(sums):
-        # Add step by step: sums of whole blocks would make the rounding depend on the blocks.
-        for one in sums[start]:
-            total += one
-    return total / len(range(0, rows, max(1, rows // CENTRE_ROWS)))
