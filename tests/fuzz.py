@@ -7,9 +7,9 @@ with whatever is wrong; Ctrl-C ends it early. The exit code is 1 where anything 
 """
 
 import argparse
+import itertools
 import multiprocessing
 import os
-import queue
 import secrets
 import signal
 import sys
@@ -17,6 +17,8 @@ import tempfile
 import time
 import traceback
 from collections import Counter
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,9 +29,6 @@ __all__ = ["Counts", "compared", "main"]
 
 REPORT_S = 20.0
 """Between two lines that say how far it is."""
-
-PATIENCE_S = 60.0
-"""After the end, for each process to finish its problem."""
 
 
 @dataclass
@@ -95,73 +94,40 @@ def compared(seed, engines=None):
     return counts
 
 
-def _work(seeds, current, results, stop):
-    """Compare one problem after the other, in a process of its own."""
+def _start():
+    """Prepare a process: one thread, and Ctrl-C is answered by the first process alone."""
     import torch
 
     torch.set_num_threads(1)
-    for seed in seeds:
-        if stop.is_set():
-            break
-        current.value = seed
-        results.put(compared(seed))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _compare_here(counts, first, problems, deadline, report, engines):
-    for seed in range(first, first + problems):
-        counts.add(compared(seed, engines))
-        report()
-        if time.monotonic() > deadline:
-            break
-
-
-def _compare_in_processes(counts, first, problems, deadline, report, workers):
-    """Compare on several processes. One that dies is a complaint, with its seed."""
-    spawning = multiprocessing.get_context("spawn")
-    results, stop = spawning.Queue(), spawning.Event()
-    # Ctrl-C is answered here: those that are started inherit that it is held back, and that each has one thread.
+def _compare(counts, seeds, deadline, report, workers):
+    """Compare on several processes. If one dies, the seeds that were under way are a complaint."""
     os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     running = {}
-    for at in range(workers):
-        current = spawning.Value("q", first + at)
-        seeds = range(first + at, first + problems, workers)
-        process = spawning.Process(target=_work, args=(seeds, current, results, stop), daemon=True)
-        process.start()
-        running[process] = current
-    try:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-        _take_until(deadline, counts, running, results, report)
-    finally:
-        stop.set()
-        _take_until(time.monotonic() + PATIENCE_S, counts, running, results, report)
-        for process in running:
-            process.terminate()
-            process.join()
-
-
-def _take_until(deadline, counts, running, results, report):
-    """Take in results until none comes any more, or the time is up; who has ended is no more among ``running``."""
-    while running and time.monotonic() < deadline:
-        ended = [process for process in running if process.exitcode is not None]
-        # Whatever a process has put was put before it ended.
-        found = _next(results)
-        while found is not None:
-            counts.add(found)
-            found = _next(results)
-        for process in ended:
-            seed = running.pop(process).value
-            if process.exitcode:
-                counts.complaints.append(f"seed {seed}: the process died, exit code {process.exitcode}")
-        report()
-
-
-def _next(results):
-    """Return the next counts, or None where there are none for a while."""
-    try:
-        return results.get(timeout=0.5)
-    except queue.Empty:
-        return None
+    while True:
+        with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start) as pool:
+            try:
+                while time.monotonic() < deadline:
+                    for seed in itertools.islice(seeds, workers - len(running)):
+                        running[pool.submit(compared, seed)] = seed
+                    if not running:
+                        return
+                    for future in wait(running, 0.5, FIRST_COMPLETED).done:
+                        counts.add(future.result())
+                        del running[future]
+                    report()
+                for future in running:
+                    counts.add(future.result())
+                return
+            except BrokenProcessPool:
+                counts.complaints.append(f"seeds {', '.join(map(str, running.values()))}: a process died")
+                running.clear()
+                report()
+            except KeyboardInterrupt:
+                pool.shutdown(cancel_futures=True)
+                raise
 
 
 def main(arguments=None, engines=None):
@@ -190,10 +156,13 @@ def main(arguments=None, engines=None):
 
     try:
         print(f"problems from seed {first} on", flush=True)
+        seeds = iter(range(first, first + options.problems))
         if options.workers:
-            _compare_in_processes(counts, first, options.problems, deadline, report, options.workers)
+            _compare(counts, seeds, deadline, report, options.workers)
         else:
-            _compare_here(counts, first, options.problems, deadline, report, engines)
+            for seed in itertools.takewhile(lambda seed: time.monotonic() < deadline, seeds):
+                counts.add(compared(seed, engines))
+                report()
     except KeyboardInterrupt:
         print("stopped", flush=True)
     report()

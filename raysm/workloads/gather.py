@@ -1,12 +1,9 @@
 """Gather values or tiles from all instances into one file on the head, in bounded memory."""
 
-import errno
-import hashlib
 import os
 import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +14,6 @@ from raysm.contract.store import OPEN
 from raysm.errors import NoRoom
 from raysm.workloads.disk import full_disk_is_no_room, write_at
 from raysm.workloads.row_blocks import TileBlock
-
-CHUNK_BYTES = 4 << 20
 
 SPARE_BYTES = 16 << 20
 
@@ -82,59 +77,21 @@ class ArrayFile:
         self._file.truncate(self._offset + rows * columns * dtype.itemsize)
         write_at(self._file.fileno(), 0, memoryview(header))
 
-    def write(self, block: TileBlock, values: NDArray[Any], *, mirrored: bool = False) -> None:
-        """Write a tile, or its mirror image in a symmetric array."""
+    def write(self, block: TileBlock, values: NDArray[Any]) -> None:
         values = np.ascontiguousarray(values, dtype=self._dtype)
-        rows, columns = (block.columns, block.rows) if mirrored else (block.rows, block.columns)
-        lines = np.ascontiguousarray(values.T) if mirrored else values
+        rows, columns = block.rows, block.columns
         with full_disk_is_no_room(self.path):
             # Whole rows follow each other in the file, so one write is enough.
             if columns.rows == self._columns:
-                write_at(self._file.fileno(), self.position(rows.start, 0), lines.data.cast("B"))
+                write_at(self._file.fileno(), self._position(rows.start, 0), values.data.cast("B"))
             else:
-                for row, line in enumerate(lines, start=rows.start):
-                    write_at(self._file.fileno(), self.position(row, columns.start), line.data.cast("B"))
+                for row, line in enumerate(values, start=rows.start):
+                    write_at(self._file.fileno(), self._position(row, columns.start), line.data.cast("B"))
 
     def close(self) -> None:
         if not self._file.closed:
             os.fsync(self._file.fileno())
             self._file.close()
 
-    def position(self, row: int, column: int) -> int:
-        """Return the byte position of an entry in the file; the row after the last begins at the file's end."""
+    def _position(self, row: int, column: int) -> int:
         return self._offset + (row * self._columns + column) * self._dtype.itemsize
-
-
-class PrefixDigest:
-    """The digest of a file, computed while the file is still written from its beginning on."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("rb", buffering=0)
-        self._digest = hashlib.sha256()
-        self._pool = ThreadPoolExecutor(max_workers=1)
-        self._last: Future[None] | None = None
-
-    def reach(self, position: int) -> None:
-        """Digest up to ``position`` in a thread; the bytes before it must not change any more."""
-        # Each step waits for the one before, because a digest needs all bytes in their order.
-        self._last = self._pool.submit(self._advance, position, self._last)
-
-    def finish(self) -> str:
-        """Return the digest of the file up to the last position."""
-        if self._last is not None:
-            self._last.result()
-        return self._digest.hexdigest()
-
-    def close(self) -> None:
-        self._pool.shutdown(cancel_futures=True)
-        self._file.close()
-
-    def _advance(self, position: int, before: "Future[None] | None") -> None:
-        if before is not None:
-            before.result()  # raises the error of the step before
-        buffer = memoryview(bytearray(CHUNK_BYTES))
-        while (left := position - self._file.tell()) > 0:
-            count = self._file.readinto(buffer[: min(left, CHUNK_BYTES)])
-            if not count:
-                raise OSError(errno.EIO, f"{self._file.name} ends before byte {position}")
-            self._digest.update(buffer[:count])

@@ -10,6 +10,9 @@ from raysm.workloads.similarity.arithmetic.tight_clusters import find_clusters, 
 from raysm.workloads.similarity.engines.protocol import Best, Frame, unit_sum
 from tests.support.reference import neighbors, pairs, score_rows
 
+TELLING = ("float32", "int64", "all equal", "near ties", "zero rows", "one huge component", "one column")
+"""Some of the kinds of rows, of which each breaks something else."""
+
 
 def kinds_of_rows(seed=0, rows=150, columns=24):
     """Return matrices by name, each hard in its own way."""

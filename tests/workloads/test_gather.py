@@ -1,12 +1,10 @@
-import hashlib
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from raysm.errors import NoRoom
-from raysm.workloads.gather import ArrayFile, PrefixDigest, check_room, regroup
+from raysm.workloads.gather import ArrayFile, check_room, regroup
 from raysm.workloads.row_blocks import TileBlock, row_blocks
 from raysm.workloads.similarity.reading.arrays import header
 
@@ -41,29 +39,3 @@ def test_tiles_land_at_their_places(tmp_path, side):
             array.write(TileBlock(rows, columns), values)
     array.close()
     assert np.array_equal(np.load(tmp_path / "a", mmap_mode="r"), whole)
-
-
-def test_each_tile_of_a_symmetric_array_is_written_to_both_places(tmp_path):
-    whole = np.random.default_rng(0).random((10, 10)).astype(np.float32)
-    whole += whole.T
-    array = ArrayFile(tmp_path / "a", header((10, 10), whole.dtype), 10, 10, whole.dtype)
-    cuts = row_blocks(10, 4)
-    for at, rows in enumerate(cuts):
-        for columns in cuts[at:]:
-            tile = TileBlock(rows, columns)
-            values = whole[rows.start : rows.stop, columns.start : columns.stop]
-            array.write(tile, values)
-            array.write(tile, values, mirrored=True)
-    array.close()
-    assert np.array_equal(np.load(tmp_path / "a", mmap_mode="r"), whole)
-
-
-def test_the_digest_of_a_growing_file_is_that_of_the_whole(tmp_path):
-    content = np.random.default_rng(0).bytes(10_000_000)
-    with (tmp_path / "x").open("wb", buffering=0) as file:
-        digest = PrefixDigest(tmp_path / "x")
-        for start in range(0, len(content), 3_000_000):
-            file.write(content[start : start + 3_000_000])
-            digest.reach(min(start + 3_000_000, len(content)))
-        assert digest.finish() == hashlib.sha256(content).hexdigest()
-        digest.close()

@@ -17,7 +17,6 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -47,15 +46,13 @@ class OwnerOrder:
     """The arguments of an owner; they do not depend on the instance on which it starts."""
 
     owned: OwnedRange
-    merger: Callable[[OwnedRange, Path, Path, BlockRecord[Part]], RangeMerger]
-    """Starts to merge the range: ``merger(range, result folder, scratch folder, record)``, as ``Mode.merger`` does."""
+    mode: Mode
     on_instance: int = 1
     """Number of ranges that this instance owns: they share its disks."""
     source: Source
     """The matrix, which also knows this instance's scratch folder."""
     folders: Callable[[], Folders]
     depends_on: Mapping[str, Any]
-    for_later: bool = False
 
 
 class Owner:
@@ -140,9 +137,9 @@ class Owner:
             return self._merger
         order, folders, place = self._order, self._order.folders(), self._order.source.here()
         record: BlockRecord[Part] = BlockRecord(
-            folders.records, order.depends_on, encode=encode_part, decode=decode_part, for_later=order.for_later
+            folders.records, order.depends_on, encode=encode_part, decode=decode_part, for_later=order.mode.for_later
         )
-        merger = order.merger(order.owned, folders.result, place.scratch, record)
+        merger = order.mode.merger(order.owned, folders.result, place.scratch, record)
         is_kept = folders.lasting or merger.keeps_pieces
         needs = [(folders.result, merger.result_bytes), (place.scratch, merger.scratch_bytes)]
         try:
@@ -361,13 +358,12 @@ def _orders(
                 in_strips=in_strips,
                 part=f"part-{at:05d}-of-{len(ranges):05d}" if several else "",
             ),
-            merger=mode.merger,
+            mode=mode,
             on_instance=len(range(at % hosts, len(ranges), hosts)),
             source=run.context.matrix.source,
             # As the only owner, the head writes to the run's own folders, not to those of its instance.
             folders=partial(folders_here, run.folders) if several else lambda: run.folders,
             depends_on=record.depends_on,
-            for_later=mode.for_later,
         )
         for at, rows in enumerate(ranges)
     ]

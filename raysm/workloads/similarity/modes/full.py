@@ -15,6 +15,7 @@ A piece has the scores of a rectangle: ``rows`` and ``columns``, the numbers of 
 columns]``. The piece of a mirrored tile also has its mirror image, as ``mirrored_rows`` and so on.
 """
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -29,7 +30,7 @@ from raysm.contract.result import ResultFile
 from raysm.contract.store import Unfinished
 from raysm.request.similarity import Similarity
 from raysm.workloads.disk import Stream
-from raysm.workloads.gather import ArrayFile, PrefixDigest
+from raysm.workloads.gather import ArrayFile
 from raysm.workloads.record import BlockRecord
 from raysm.workloads.row_blocks import RowBlock, TileBlock, row_blocks
 from raysm.workloads.similarity import output
@@ -190,35 +191,25 @@ class _Strips(_Merger):
 
 
 class _Tiles(_Merger):
-    """Writes rectangles in any order; digests the file up to the first row that is not complete yet."""
+    """Writes rectangles in any order, and digests the file in the end."""
 
     def __init__(self, owned: OwnedRange, dtype: np.dtype[Any], folder: Path) -> None:
         super().__init__(owned, dtype, folder)
         self._array = ArrayFile(self._file.beside, self._head, self._rows.rows, self._columns, dtype)
-        self._digest = PrefixDigest(self._file.beside)
-        self._written = np.zeros(self._rows.rows, dtype=np.int64)
-        self._whole = 0
-        """Number of rows, from the first on, that are complete."""
 
     def take(self, name: str, piece: Piece) -> None:
-        """Write a piece, and digest the rows that are complete now."""
         for side in ("", MIRRORED):
             if f"{side}scores" in piece:
                 own_rows, columns = piece[f"{side}rows"] - self._rows.start, piece[f"{side}columns"]
                 for block, above, beside in rectangles(own_rows, columns):
                     self._array.write(block, piece[f"{side}scores"][above, beside])
-                self._written[own_rows] += len(columns)
-        missing = self._written[self._whole :] < self._columns
-        self._whole += int(missing.argmax()) if missing.any() else len(missing)
-        self._digest.reach(self._array.position(self._whole, 0))
 
     def _finish(self) -> str:
-        sha256 = self._digest.finish()
         self._array.close()
-        return sha256
+        with self._file.beside.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
 
     def close(self) -> None:
-        self._digest.close()
         # If the disk is full, the write that failed has raised the error already.
         with suppress(OSError):
             self._array.close()

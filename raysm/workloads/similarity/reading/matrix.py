@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -140,77 +140,42 @@ def _write_table(file: Path, table: tables.Table, batches: Iterator[tables.Batch
 
 
 @dataclass(frozen=True, slots=True)
-class _Dense:
-    """Rows of one mapped array."""
-
-    sparse: ClassVar[bool] = False
-
-    array: NDArray[Any]
-
-    @property
-    def elements(self) -> int:
-        return self.array.size
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.array.shape[0], self.array.shape[1]
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.array.dtype
-
-    def read(self, start: int, stop: int) -> Rows:
-        return self.array[start:stop]
-
-    @property
-    def nbytes(self) -> int:
-        return self.array.nbytes
-
-    def portion(self, start: int, stop: int) -> "_Dense":
-        return _Dense(self.array[start:stop])
-
-
-@dataclass(frozen=True, slots=True)
 class _Sparse:
-    """Rows of a CSR matrix; entries given twice are summed, as SciPy does."""
-
-    sparse: ClassVar[bool] = True
+    """Rows of a CSR matrix, named as those of an array; entries given twice are summed, as SciPy does."""
 
     data: NDArray[Any]
     indices: NDArray[Any]
     indptr: NDArray[Any]
-    shape: tuple[int, int]
+    shape: tuple[int, ...]
 
     @property
-    def elements(self) -> int:
+    def size(self) -> int:
         return len(self.data)
 
     @property
     def dtype(self) -> np.dtype[Any]:
         return self.data.dtype
 
-    def read(self, start: int, stop: int) -> Rows:
-        dense = np.zeros((stop - start, self.shape[1]), dtype=self.dtype)
-        first, last = int(self.indptr[start]), int(self.indptr[stop])
-        target = np.repeat(np.arange(stop - start), np.diff(self.indptr[start : stop + 1]))
-        # Not dense[…] += data, which would add only the last of several entries for one element.
-        np.add.at(dense, (target, self.indices[first:last]), self.data[first:last])
-        return dense
-
-    def read_sparse(self, start: int, stop: int) -> SparseRows:
-        first, last = int(self.indptr[start]), int(self.indptr[stop])
-        begins = self.indptr[start : stop + 1]
-        return SparseRows.of(begins, self.indices[first:last], self.data[first:last], self.shape[1])
-
     @property
     def nbytes(self) -> int:
         return self.data.nbytes + self.indices.nbytes + self.indptr.nbytes
 
-    def portion(self, start: int, stop: int) -> "_Sparse":
-        first, last = int(self.indptr[start]), int(self.indptr[stop])
+    def __getitem__(self, rows: slice) -> "_Sparse":
+        first, last = int(self.indptr[rows.start]), int(self.indptr[rows.stop])
         # Count from 0 again: when pickled, the views below contain only their own elements.
-        indptr = self.indptr[start : stop + 1] - self.indptr[start]
-        return _Sparse(self.data[first:last], self.indices[first:last], indptr, (stop - start, self.shape[1]))
+        indptr = self.indptr[rows.start : rows.stop + 1] - self.indptr[rows.start]
+        return _Sparse(self.data[first:last], self.indices[first:last], indptr, (rows.stop - rows.start, self.shape[1]))
+
+    def dense(self) -> Rows:
+        dense = np.zeros(self.shape, dtype=self.dtype)
+        target = np.repeat(np.arange(self.shape[0]), np.diff(self.indptr))
+        # Not dense[…] += data, which would add only the last of several entries for one element.
+        np.add.at(dense, (target, self.indices), self.data)
+        return dense
+
+
+def _dense(rows: "NDArray[Any] | _Sparse") -> Rows:
+    return rows.dense() if isinstance(rows, _Sparse) else rows
 
 
 class Described(Protocol):
@@ -257,7 +222,7 @@ class Matrix:
 
     def __init__(
         self,
-        parts: list[_Dense | _Sparse],
+        parts: list[NDArray[Any] | _Sparse],
         names: list[str],
         id_files: list[Path],
         dtype: np.dtype[Any] | None = None,
@@ -281,11 +246,11 @@ class Matrix:
 
     @property
     def sparse(self) -> bool:
-        return all(part.sparse for part in self._parts)
+        return all(isinstance(part, _Sparse) for part in self._parts)
 
     @property
     def elements(self) -> int:
-        return sum(part.elements for part in self._parts)
+        return sum(part.size for part in self._parts)
 
     @property
     def files(self) -> list[tuple[str, int, np.dtype[Any]]]:
@@ -301,7 +266,7 @@ class Matrix:
 
     @property
     def ids(self) -> pa.DataType | None:
-        # The first file speaks for all: check_ids has refused files of different types.
+        # The first file speaks for all: described_files has refused files of different types.
         return pq.read_schema(self.id_files[0]).field(0).type if self.id_files else None
 
     def id_batches(self) -> Iterator[pa.Array]:
@@ -310,17 +275,21 @@ class Matrix:
                 for batch in opened.iter_batches(batch_size=ID_ROWS):
                     yield batch.column(0)
 
-    def portion(self, start: int, stop: int, dtype: np.dtype[Any] | None = None) -> "Matrix":
-        """Return rows start to stop as a matrix of their own, without ids; its arrays are views until it is pickled."""
-        parts, names = [], []
+    def _between(self, start: int, stop: int) -> "Iterator[tuple[int, str, NDArray[Any] | _Sparse]]":
+        """Yield those of rows start to stop that each file has, where they begin, and the file."""
         # Not strict: ``_starts`` has one more entry, the end of the last part.
         for part, name, begin in zip(self._parts, self.names, self._starts.tolist(), strict=False):
             low, high = max(start, begin), min(stop, begin + part.shape[0])
             if low < high:
-                parts.append(part.portion(low - begin, high - begin))
-                names.append(name)
+                yield low - start, name, part[low - begin : high - begin]
+
+    def portion(self, start: int, stop: int, dtype: np.dtype[Any] | None = None) -> "Matrix":
+        """Return rows start to stop as a matrix of their own, without ids; its arrays are views until it is pickled."""
+        found = list(self._between(start, stop))
         # Use the type of all files, so that every portion is read as the same type.
-        return Matrix(parts, names, [], self.dtype if dtype is None else dtype)
+        return Matrix(
+            [rows for *_, rows in found], [name for _, name, _ in found], [], self.dtype if dtype is None else dtype
+        )
 
     def read(self, start: int, stop: int) -> Rows:
         """Return rows[stop - start, D]: a view of the mapped file if they lie in one and need no conversion."""
@@ -328,20 +297,18 @@ class Matrix:
         first = int(np.searchsorted(self._starts, start, side="right")) - 1
         if stop <= self._starts[first + 1]:
             offset = int(self._starts[first])
-            return self._parts[first].read(start - offset, stop - offset).astype(self.dtype, copy=False)
-        rows = np.empty((stop - start, self.columns), dtype=self.dtype)
-        for part, begin in zip(self._parts, self._starts.tolist(), strict=False):
-            low, high = max(start, begin), min(stop, begin + part.shape[0])
-            if low < high:
-                rows[low - start : high - start] = part.read(low - begin, high - begin)
-        return rows
+            return _dense(self._parts[first][start - offset : stop - offset]).astype(self.dtype, copy=False)
+        found = np.empty((stop - start, self.columns), dtype=self.dtype)
+        for at, _, rows in self._between(start, stop):
+            found[at : at + rows.shape[0]] = _dense(rows)
+        return found
 
     def read_sparse(self, start: int, stop: int) -> SparseRows:
         """Return the same rows of a matrix that is ``sparse``, by their elements."""
         parts = [
-            part.read_sparse(max(start, begin) - begin, min(stop, begin + part.shape[0]) - begin)
-            for part, begin in zip(self._parts, self._starts.tolist(), strict=False)
-            if isinstance(part, _Sparse) and max(start, begin) < min(stop, begin + part.shape[0])
+            SparseRows.of(rows.indptr, rows.indices, rows.data, self.columns)
+            for *_, rows in self._between(start, stop)
+            if isinstance(rows, _Sparse)
         ]
         # ``joined`` also converts: rows of a single file may need the common type of all files.
         return parts[0] if len(parts) == 1 and parts[0].dtype == self.dtype else SparseRows.joined(parts, self.dtype)
@@ -360,7 +327,7 @@ def open_matrix(
     ``expected`` are the features in their order; None: those of the first file with names. Only an instance's share of
     a matrix (``is_share``) may have no rows.
     """
-    parts: list[_Dense | _Sparse] = []
+    parts: list[NDArray[Any] | _Sparse] = []
     id_files: list[Path] = []
     # Describe all files before converting any of them, which may take minutes.
     files = described_files(path, selection)
@@ -368,7 +335,7 @@ def open_matrix(
     for _, file, _ in files:
         array = _mapped_as_it_is(file) if suffix(file) == ".npy" else None
         if array is not None:
-            parts.append(_Dense(array))
+            parts.append(array)
             continue
         folder = converted(file, scratch, selection, expected)
         parts.append(_open_converted(folder))
@@ -389,9 +356,9 @@ def _mapped_as_it_is(file: Path) -> NDArray[Any] | None:
     return array if array.flags.c_contiguous and array.dtype.isnative else None
 
 
-def _open_converted(folder: Path) -> _Dense | _Sparse:
+def _open_converted(folder: Path) -> NDArray[Any] | _Sparse:
     if (folder / ROWS).exists():
-        return _Dense(map_array(folder / ROWS))
+        return map_array(folder / ROWS)
     rows, columns = map_array(folder / SHAPE, 1).tolist()
     data, indices, indptr = (map_array(folder / name, 1) for name in (DATA, INDICES, INDPTR))
     return _Sparse(data, indices, indptr, (rows, columns))

@@ -10,7 +10,7 @@ from tests.support.reference import score_rows
 KINDS = kinds_of_rows(rows=60)
 
 
-@pytest.mark.parametrize("columns", [1, 2, 7, 8, 9, 127, 128, 129, 1000, 8193, 40_003])
+@pytest.mark.parametrize("columns", [1, 7, 8, 9, 128, 129, 1000, 40_003])
 def test_a_score_does_not_depend_on_what_is_computed_beside_it(columns):
     rng = np.random.default_rng(columns)
     count = 40 if columns < 10_000 else 6
@@ -43,8 +43,7 @@ def test_a_cosine_of_float64_rows_survives_every_magnitude(exponent, other):
     assert pair_scores(ready[:1], ready[1:], found.norms[:1], found.norms[1:])[0] == np.float32(0.96)
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize(("dtype", "bad"), [(np.float16, np.nan), (np.float32, np.inf), (np.float64, -np.inf)])
 def test_the_first_row_that_is_not_finite_is_named(dtype, bad):
     rows = np.ones((10, 3), dtype=dtype)
     rows[7, 1] = rows[4, 2] = bad

@@ -1,10 +1,7 @@
 import numpy as np
 import pytest
 
-from raysm.workloads.similarity.arithmetic.tight_clusters import (
-    find_clusters,
-    unit_rows,
-)
+from raysm.workloads.similarity.arithmetic.tight_clusters import find_clusters, unit_rows
 from tests.support.dense_rows import tight_rows, tiles
 
 
@@ -13,8 +10,7 @@ def clusters_of(rows):
     return find_clusters(units, units.mean(axis=0, dtype=np.float64))
 
 
-@pytest.mark.parametrize("noise", [1e-4, 1e-3, 1e-2, 0.05])
-@pytest.mark.parametrize("count", [2, 3, 20])
+@pytest.mark.parametrize(("count", "noise"), [(2, 1e-4), (3, 1e-2), (20, 0.05)])
 def test_every_cluster_is_found_whole_however_tight_it_is(count, noise):
     rows, places = tight_rows(600, 100, count, noise)
     clusters = clusters_of(rows)

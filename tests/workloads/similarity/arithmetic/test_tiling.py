@@ -49,7 +49,7 @@ def test_the_time_of_a_deal_is_that_of_slots_that_take_tiles_in_turn(blocks, slo
     assert rounds_in_halves(blocks, slots) == max(finished(blocks, slots))
 
 
-@pytest.mark.parametrize("slots", [*range(1, 33), 47, 64, 100, 333, 1000])
+@pytest.mark.parametrize("slots", [1, 2, 3, 8, 31, 64, 333, 1000])
 def test_slots_have_equal_work_to_the_end(slots):
     blocks = blocks_for(slots, 10_000_000, 256, 20_000)
     assert rounds_in_halves(blocks, slots) * slots <= 1.04 * blocks**2

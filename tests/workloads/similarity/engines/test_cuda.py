@@ -9,10 +9,7 @@ from hypothesis import strategies as st
 from raysm.workloads.similarity.arithmetic.keys import EMPTY_KEY, decode, encode
 from raysm.workloads.similarity.arithmetic.score import prepare
 from raysm.workloads.similarity.engines import cuda
-from raysm.workloads.similarity.engines.cuda import (
-    CudaEngine,
-    make_panel,
-)
+from raysm.workloads.similarity.engines.cuda import CudaEngine, make_panel
 from raysm.workloads.similarity.engines.plain import PlainEngine
 from raysm.workloads.similarity.engines.protocol import Best, Frame
 from raysm.workloads.similarity.kernels.build import Unavailable
@@ -41,7 +38,7 @@ def engine_of(columns, free_bytes=SMALL):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_panels_and_tiles_give_the_neighbors_of_float64(kind):
+def test_panels_and_tiles_give_the_neighbors_and_pairs_of_float64(kind):
     rows = KINDS[kind]
     some = prepare(rows).norms > 0
     for frame, k, cuts, free in [
@@ -50,14 +47,8 @@ def test_panels_and_tiles_give_the_neighbors_of_float64(kind):
     ]:
         expected = expected_keys(rows, k)
         assert np.array_equal(best_of(engine_of(rows.shape[1], free), frame, rows, k, cuts)[some], expected[some])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_pairs_and_scores_are_those_of_float64(kind):
-    rows = KINDS[kind]
-    engine = engine_of(rows.shape[1])
     for threshold in (0.3, 0.9):
-        assert_pairs(engine, centred(rows), rows, [0, 70, 170], threshold)
+        assert_pairs(engine_of(rows.shape[1]), centred(rows), rows, [0, 70, 170], threshold)
 
 
 def test_floors_drop_only_who_is_below_them():
@@ -122,7 +113,7 @@ def test_rows_that_are_too_long_for_the_bound_are_refused():
         engine_of(1 << 20)
 
 
-@pytest.mark.parametrize("columns", [1, 7, 8, 9, 127, 128, 129, 136, 300, 768, 1021, 5000])
+@pytest.mark.parametrize("columns", [1, 7, 8, 9, 127, 128, 129, 300, 5000])
 def test_sums_of_every_length_are_numpys_to_the_last_bit(columns):
     rng = np.random.default_rng(columns)
     values = rng.standard_normal((50, columns)) * np.exp(rng.standard_normal((50, columns)) * 10)

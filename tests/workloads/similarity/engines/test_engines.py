@@ -21,22 +21,13 @@ def frames(rows):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ENGINES)
-def test_tiles_and_their_mirror_images_give_the_neighbors_of_float64(name, kind):
+def test_neighbors_pairs_and_scores_are_those_of_float64(name, kind):
     rows = KINDS[kind]
     engine = engine_of(name, rows.shape[1])
     some = prepare(rows).norms > 0
-    for frame, k in zip(frames(rows), (3, 12), strict=True):
+    for frame, k, cuts, threshold in zip(frames(rows), (3, 12), ([0, 170], [0, 40, 90, 170]), (0.3, 0.9), strict=True):
         expected = expected_keys(rows, k)
-        for cuts in ([0, 170], [0, 40, 90, 170]):
-            assert np.array_equal(best_of(engine, frame, rows, k, cuts)[some], expected[some])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ENGINES)
-def test_pairs_and_scores_are_those_of_float64(name, kind):
-    rows = KINDS[kind]
-    engine = engine_of(name, rows.shape[1])
-    for frame, threshold in zip(frames(rows), (0.3, 0.9), strict=True):
+        assert np.array_equal(best_of(engine, frame, rows, k, cuts)[some], expected[some])
         assert_pairs(engine, frame, rows, [0, 50, 170], threshold)
     assert_scores(engine, rows, 50)
 
@@ -66,7 +57,7 @@ def test_queries_find_their_neighbors_in_another_matrix(name):
 
 
 @pytest.mark.parametrize("name", [name for name in MADE if "mixed" not in name])
-@pytest.mark.parametrize("types", [("float64", "float32"), ("float32", "float64"), ("float16", "float32")])
+@pytest.mark.parametrize("types", [("float64", "float32"), ("float16", "float32")])
 def test_rows_of_two_types_are_refused_and_not_read_as_one(name, types):
     engine, frame = engine_of(name, 64), Frame.plain(64)
     rows = np.random.default_rng(0).standard_normal((8, 64))
@@ -107,7 +98,7 @@ def test_floors_drop_only_who_is_below_them(name):
 
 @pytest.mark.parametrize("name", ENGINES)
 @given(rows=adversarial(9), data=st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_no_adversarial_row_breaks_the_bound(name, rows, data):
     rows = rows.astype(data.draw(st.sampled_from([np.float32, np.float64])))
     engine = engine_of(name, rows.shape[1])
@@ -153,7 +144,7 @@ def test_only_few_pairs_are_scored_whatever_the_rows_are(name):
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-@pytest.mark.parametrize("columns", [1, 7, 8, 9, 127, 128, 129, 136, 768, 1021, 5000])
+@pytest.mark.parametrize("columns", [1, 8, 9, 129, 1021, 5000])
 def test_scores_of_every_length_are_numpys_to_the_last_bit(columns, dtype):
     rng = np.random.default_rng(columns)
     engine = engine_of("32 AVX2", columns)

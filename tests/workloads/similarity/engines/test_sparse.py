@@ -89,8 +89,7 @@ def test_all_scores_are_those_of_float64():
         assert not np.signbit(out[out == 0]).any()
 
 
-@pytest.mark.parametrize("columns", [1, 5, 8, 127, 128, 129, 1000, 4097])
-@pytest.mark.parametrize("kept", [0.01, 0.5])
+@pytest.mark.parametrize(("columns", "kept"), [(1, 0.5), (8, 0.5), (129, 0.5), (1000, 0.01), (4097, 0.5)])
 def test_norms_are_those_of_the_dense_rows(columns, kept):
     rng = np.random.default_rng(columns)
     rows = rng.standard_normal((20, columns)) * (rng.random((20, columns)) < kept)

@@ -25,7 +25,7 @@ def problem(noise):
 
 
 @pytest.mark.parametrize("name", ENGINES)
-@pytest.mark.parametrize("noise", [1e-8, 1e-4, 1e-3, 0.03])
+@pytest.mark.parametrize("noise", [1e-8, 1e-3, 0.03])
 def test_their_neighbors_are_those_of_float64(name, noise):
     rows, frame, expected = problem(noise)
     engine, some = engine_of(name, 70), rows.any(axis=1)
@@ -38,7 +38,7 @@ def test_their_neighbors_are_those_of_float64(name, noise):
 
 @pytest.mark.parametrize("name", MADE)
 @given(data=st.data())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 def test_no_cluster_breaks_the_bound(name, data):
     count, columns = data.draw(st.integers(1, 4)), data.draw(st.integers(2, 90))
     n, k = data.draw(st.integers(8, 140)), data.draw(st.integers(1, 7))
@@ -81,8 +81,7 @@ def threshold_of(rows, share):
 
 
 @pytest.mark.parametrize("name", MADE)
-@pytest.mark.parametrize("noise", [1e-8, 1e-4, 1e-3, 0.03])
-@pytest.mark.parametrize("share", [0.001, 0.2])
+@pytest.mark.parametrize(("noise", "share"), [(1e-8, 0.2), (1e-3, 0.001), (0.03, 0.2)])
 def test_their_pairs_above_a_threshold_are_those_of_float64(name, noise, share):
     rows, frame, _ = problem(noise)
     for cuts in ([0, 230], [0, 33, 150, 230]):

@@ -10,7 +10,7 @@ from raysm.workloads.similarity.arithmetic.keys import decode
 from raysm.workloads.similarity.layouts.rotation import portion
 from raysm.workloads.similarity.reading.columns import Selection
 from tests.support import reference
-from tests.support.dense_rows import kinds_of_rows
+from tests.support.dense_rows import TELLING, kinds_of_rows
 from tests.support.problems import Part, Problem
 from tests.support.similarity import saved
 from tests.support.solving import Sharded
@@ -39,7 +39,7 @@ def spread(rows, folder, queries=None, channels=("matrix",), threshold=0.2):
     return Sharded(problem, folder, channels)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TELLING)
 def test_the_best_of_spread_rows_are_those_of_float64(kind, tmp_path):
     scores, indices = decode(spread(KINDS[kind], tmp_path).solve("topk"))
     expected = reference.neighbors(KINDS[kind], 4)

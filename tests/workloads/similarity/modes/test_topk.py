@@ -9,11 +9,11 @@ from raysm.workloads.similarity.arithmetic.keys import EMPTY_KEY, TopKAccumulato
 from raysm.workloads.similarity.arithmetic.tiling import triangle
 from raysm.workloads.similarity.modes.topk import TileBounds, TopK
 from raysm.workloads.similarity.tasks.parts import TileTask
-from tests.support.dense_rows import kinds_of_rows
+from tests.support.dense_rows import TELLING, kinds_of_rows
 from tests.support.reference import neighbors
 from tests.support.similarity import context_of, saved
 
-KINDS = kinds_of_rows()
+KINDS = {name: kinds_of_rows()[name] for name in TELLING}
 NOTHING = np.full(1 << 16, -np.inf, dtype=np.float32)
 
 
@@ -57,26 +57,13 @@ def test_keys_rise_as_scores_fall_and_then_as_indices_rise(scores, start):
 
 
 @pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize("k", [1, 12])
-def test_neighbors_are_those_of_float64(name, k, tmp_path):
-    rows = KINDS[name]
-    context = context_of(saved(rows, tmp_path))
-    expected = neighbors(rows, k)
-    for block_rows in (17, 150):
-        found = merged(context, k, triangle(len(rows), block_rows), tmp_path)
-        assert np.array_equal(found[0], expected[0])
-        assert np.array_equal(found[1], expected[1])
-
-
-@pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize(("max_tile_rows", "count"), [(1, 40), (40, 150)])
-def test_a_task_that_does_several_tiles_finds_the_same(name, max_tile_rows, count, tmp_path):
-    # Of tiles of one row each, all rows would be twenty thousand.
+@pytest.mark.parametrize(("max_tile_rows", "k", "count"), [(None, 12, 150), (40, 5, 150), (1, 1, 40)])
+def test_neighbors_are_those_of_float64_also_of_a_task_that_does_several_tiles(name, max_tile_rows, k, count, tmp_path):
     rows = KINDS[name][:count]
     context = context_of(saved(rows, tmp_path))
-    expected = neighbors(rows, 5)
+    expected = neighbors(rows, k)
     for block_rows in (33, 1000):
-        found = merged(context, 5, triangle(len(rows), block_rows), tmp_path, max_tile_rows=max_tile_rows)
+        found = merged(context, k, triangle(len(rows), block_rows), tmp_path, max_tile_rows=max_tile_rows)
         assert np.array_equal(found[0], expected[0])
         assert np.array_equal(found[1], expected[1])
 
