@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from raysm.workloads.similarity.arithmetic.score import Rows, Tile, pair_scores
 from raysm.workloads.similarity.engines import bounds
-from raysm.workloads.similarity.engines.protocol import Best, Frame, Pairs, PreparedTile
+from raysm.workloads.similarity.engines.protocol import Best, DenseSide, Frame, Pairs, PreparedTile
 from raysm.workloads.similarity.kernels.build import Unavailable, library
 from raysm.workloads.similarity.kernels.recipes import InstructionSet, dense
 
@@ -131,7 +131,7 @@ class CompiledEngine:
         self._columns = columns
         self._mixed = mixed
 
-    def prepare(self, tile: Tile, frame: Frame) -> PreparedTile[Tile]:
+    def prepare(self, tile: Tile, frame: Frame) -> DenseSide:
         """Make the cheap forms of the tile's rows, and measure their errors."""
         structure, rows, norms = _structure(tile)
         structure.groups = _round_up(-(-tile.rows.shape[1] * self._element // 32), self._library.group_step())
@@ -180,20 +180,12 @@ class CompiledEngine:
         if failed:
             raise MemoryError(f"no memory to prepare {side.n} rows")
 
-    def lost(self, side: PreparedTile[Tile]) -> NDArray[np.float32]:
+    def lost(self, side: DenseSide) -> NDArray[np.float32]:
         """Return r[n]: the largest distance of each row's cheap form from the row over its norm."""
         errors: NDArray[np.float32] = side.prepared.errors
         return errors
 
-    def topk(
-        self,
-        left: PreparedTile[Tile],
-        right: PreparedTile[Tile],
-        best_left: Best,
-        best_right: Best | None,
-        *,
-        same: bool,
-    ) -> None:
+    def topk(self, left: DenseSide, right: DenseSide, best_left: Best, best_right: Best | None, *, same: bool) -> None:
         diagonal = best_right is best_left
         if diagonal and (left.tile.start, len(left)) != (right.tile.start, len(right)):
             raise ValueError("two tiles share one Best, but are not the same rows")
@@ -204,7 +196,7 @@ class CompiledEngine:
         _check_result(scored, left.tile, right.tile, f"to compare {len(left)} rows with {len(right)}")
         self.scored += scored
 
-    def pairs(self, left: PreparedTile[Tile], right: PreparedTile[Tile], threshold: np.float32, *, same: bool) -> Pairs:
+    def pairs(self, left: DenseSide, right: DenseSide, threshold: np.float32, *, same: bool) -> Pairs:
         pairs = _PairList()
         try:
             scored = self._library.pairs(

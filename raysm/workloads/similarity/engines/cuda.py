@@ -40,7 +40,7 @@ from raysm.workloads.similarity.arithmetic import score
 from raysm.workloads.similarity.arithmetic.score import Rows, Tile
 from raysm.workloads.similarity.engines import bounds
 from raysm.workloads.similarity.engines.plain import PlainEngine
-from raysm.workloads.similarity.engines.protocol import Best, Frame, Pairs, PreparedTile
+from raysm.workloads.similarity.engines.protocol import Best, DenseSide, Frame, Pairs, PreparedTile
 from raysm.workloads.similarity.kernels.build import Unavailable
 
 MAX_PANEL_ROWS, MIN_PANEL_ROWS = 1 << 14, 32
@@ -379,7 +379,7 @@ class CudaEngine:
             _check_scores(self._device, length)
         _check_products(self._device, columns)
 
-    def prepare(self, tile: Tile, frame: Frame) -> PreparedTile[Tile]:
+    def prepare(self, tile: Tile, frame: Frame) -> DenseSide:
         """Cut the tile into panels; ``_panel`` copies them to the device when they are compared."""
         # Leave room for four panels: the two of a product, and those of the next one.
         rows = max(1, min(self._panel_rows, self._room // (4 * panel_bytes(1, tile.rows))))
@@ -399,15 +399,7 @@ class CudaEngine:
         self._panels[cut, at] = panel
         return panel
 
-    def topk(
-        self,
-        left: PreparedTile[Tile],
-        right: PreparedTile[Tile],
-        best_left: Best,
-        best_right: Best | None,
-        *,
-        same: bool,
-    ) -> None:
+    def topk(self, left: DenseSide, right: DenseSide, best_left: Best, best_right: Best | None, *, same: bool) -> None:
         diagonal = best_right is best_left
         if diagonal and (left.tile.start, len(left)) != (right.tile.start, len(right)):
             raise ValueError("two tiles share one Best, but are not the same rows")
@@ -449,7 +441,7 @@ class CudaEngine:
             if theirs is not None:
                 theirs.take(j, scores, i + above.start)
 
-    def pairs(self, left: PreparedTile[Tile], right: PreparedTile[Tile], threshold: np.float32, *, same: bool) -> Pairs:
+    def pairs(self, left: DenseSide, right: DenseSide, threshold: np.float32, *, same: bool) -> Pairs:
         above, beside = left.prepared, right.prepared
         least = float(threshold)
         # More than half a step of float32, as in PanelBest.limits.

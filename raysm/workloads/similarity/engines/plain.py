@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from raysm.workloads.similarity.arithmetic.keys import EMPTY_KEY, decode, encode
 from raysm.workloads.similarity.arithmetic.score import Tile, exact_scores
-from raysm.workloads.similarity.engines.protocol import Best, Frame, Pairs, PreparedTile
+from raysm.workloads.similarity.engines.protocol import Best, DenseSide, Frame, Pairs, PreparedTile
 
 ENTRIES = 1 << 20
 
@@ -31,18 +31,10 @@ class PlainEngine:
         if why:
             self.name = f"{self.name} ({why})"
 
-    def prepare(self, tile: Tile, frame: Frame) -> PreparedTile[Tile]:
+    def prepare(self, tile: Tile, frame: Frame) -> DenseSide:
         return PreparedTile(tile=tile, prepared=frame.integral, nbytes=0)
 
-    def topk(
-        self,
-        left: PreparedTile[Tile],
-        right: PreparedTile[Tile],
-        best_left: Best,
-        best_right: Best | None,
-        *,
-        same: bool,
-    ) -> None:
+    def topk(self, left: DenseSide, right: DenseSide, best_left: Best, best_right: Best | None, *, same: bool) -> None:
         for i, above, j, beside, scores in _scored(left.tile, right.tile, left.prepared):
             first, last = max(above.start, beside.start), min(above.start + len(above), beside.start + len(beside))
             if same and first < last:
@@ -54,7 +46,7 @@ class PlainEngine:
             if best_right is not None and best_right is not best_left:
                 _merge(best_right, slice(j, j + len(beside)), scores.T, above.start)
 
-    def pairs(self, left: PreparedTile[Tile], right: PreparedTile[Tile], threshold: np.float32, *, same: bool) -> Pairs:
+    def pairs(self, left: DenseSide, right: DenseSide, threshold: np.float32, *, same: bool) -> Pairs:
         found = []
         for i, above, _, beside, scores in _scored(left.tile, right.tile, left.prepared):
             chosen = scores >= threshold

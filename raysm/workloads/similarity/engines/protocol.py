@@ -6,7 +6,7 @@ scores those by the definition. So every engine gives the same answers, bit for 
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +56,10 @@ class PreparedTile(Generic[T]):
 
     def __len__(self) -> int:
         return len(self.tile)
+
+
+DenseSide: TypeAlias = PreparedTile[Tile]
+SparseSide: TypeAlias = PreparedTile[SparseTile]
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from raysm.workloads.similarity.arithmetic.score import EXTREME, Norms, below, float32_bound, prepare
 from raysm.workloads.similarity.arithmetic.sparse_rows import SparseRows, SparseTile
-from raysm.workloads.similarity.engines.protocol import Best, Frame, Pairs, PreparedTile
+from raysm.workloads.similarity.engines.protocol import Best, Frame, Pairs, PreparedTile, SparseSide
 from raysm.workloads.similarity.kernels.build import Unavailable, library
 from raysm.workloads.similarity.kernels.recipes import SPARSE_FOR, InstructionSet, sparse
 
@@ -208,7 +208,7 @@ class SparseEngine:
         self._segment_rows = segment_rows
         self._library = sparse_library(columns, instructions)
 
-    def prepare(self, tile: SparseTile, frame: Frame) -> PreparedTile[SparseTile]:
+    def prepare(self, tile: SparseTile, frame: Frame) -> SparseSide:
         rows = tile.rows
         # Each segment lists all D columns, so limit the segments: the lists take at most 32 bytes for each element.
         pieces = max(1, min(-(-len(rows) // self._segment_rows), 8 * len(rows.own().indices) // rows.columns))
@@ -240,13 +240,7 @@ class SparseEngine:
         return _Segment(start, described, columns, first, (*arrays, first, postings))
 
     def topk(
-        self,
-        left: PreparedTile[SparseTile],
-        right: PreparedTile[SparseTile],
-        best_left: Best,
-        best_right: Best | None,
-        *,
-        same: bool,
+        self, left: SparseSide, right: SparseSide, best_left: Best, best_right: Best | None, *, same: bool
     ) -> None:
         # Two rows share at most as many columns as the row with fewer elements has.
         bound = float32_bound(min(left.prepared.most, right.prepared.most))
@@ -271,9 +265,7 @@ class SparseEngine:
                 # Keep these arrays alive until here, because the structures point into them.
                 del arrays, others
 
-    def pairs(
-        self, left: PreparedTile[SparseTile], right: PreparedTile[SparseTile], threshold: np.float32, *, same: bool
-    ) -> Pairs:
+    def pairs(self, left: SparseSide, right: SparseSide, threshold: np.float32, *, same: bool) -> Pairs:
         # Up to 0, pairs that share no column are among the answers.
         parts = (self._pairs if threshold > 0 else self._all_pairs)(left, right, threshold)
         if same:
@@ -281,9 +273,7 @@ class SparseEngine:
             parts = (tuple(column[some] for column in part) for part, some in upper)
         return Pairs.of(parts, len(left))
 
-    def _pairs(
-        self, left: PreparedTile[SparseTile], right: PreparedTile[SparseTile], threshold: np.float32
-    ) -> Iterator[PairColumns]:
+    def _pairs(self, left: SparseSide, right: SparseSide, threshold: np.float32) -> Iterator[PairColumns]:
         bound = float32_bound(min(left.prepared.most, right.prepared.most))
         cut = float(below(np.array([threshold], dtype=np.float32), bound)[0])
         for above in left.prepared.segments:
@@ -303,9 +293,7 @@ class SparseEngine:
                     # Copies, because the next call overwrites the same memory.
                     yield rows, neighbors[:size].copy(), similarities[:size].copy()
 
-    def _all_pairs(
-        self, left: PreparedTile[SparseTile], right: PreparedTile[SparseTile], threshold: np.float32
-    ) -> Iterator[PairColumns]:
+    def _all_pairs(self, left: SparseSide, right: SparseSide, threshold: np.float32) -> Iterator[PairColumns]:
         for i, j, scores in self._scores(left, right):
             rows, columns = np.nonzero(scores >= threshold)
             yield rows + i, (columns + j + right.tile.start).astype(np.uint32), scores[rows, columns]
@@ -317,9 +305,7 @@ class SparseEngine:
         for i, j, scores in self._scores(first, second):
             out[i : i + len(scores), j : j + scores.shape[1]] = scores
 
-    def _scores(
-        self, left: PreparedTile[SparseTile], right: PreparedTile[SparseTile]
-    ) -> Iterator[tuple[int, int, NDArray[np.float32]]]:
+    def _scores(self, left: SparseSide, right: SparseSide) -> Iterator[tuple[int, int, NDArray[np.float32]]]:
         for above in left.prepared.segments:
             for beside in right.prepared.segments:
                 step = max(1, OUTPUT_ENTRIES // max(1, int(beside.rows.count)))
