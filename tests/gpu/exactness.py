@@ -7,14 +7,7 @@ from raysm.workloads.similarity.arithmetic.keys import EMPTY_KEY, decode, encode
 from raysm.workloads.similarity.arithmetic.score import pair_scores, prepare
 from raysm.workloads.similarity.engines.cuda import CudaEngine
 from raysm.workloads.similarity.engines.protocol import Best, Frame
-from tests.support.dense_rows import (
-    assert_pairs,
-    best_of,
-    centred,
-    expected_keys,
-    kinds_of_rows,
-    tiles,
-)
+from tests.support.dense_rows import assert_pairs, best_of, centred, expected_keys, kinds_of_rows, tiles
 
 SMALL = 1 << 17
 """Bytes of a device in which a panel has 32 rows, and few panels have room."""

@@ -28,10 +28,7 @@ def shape_of(source: Source, dtype=None) -> RowShape:
     """Return what is known of the matrix before it is prepared."""
     matrix = source.open()
     return RowShape(
-        source=source,
-        rows=matrix.rows,
-        columns=matrix.columns,
-        dtype=matrix.dtype if dtype is None else dtype,
+        source=source, rows=matrix.rows, columns=matrix.columns, dtype=matrix.dtype if dtype is None else dtype
     )
 
 

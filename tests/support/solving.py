@@ -57,11 +57,7 @@ class WholeOperand:
     def shape(self, dtype, host):
         """Return what tasks of an instance are told before the rows are prepared."""
         return RowShape(
-            source=self.sources[host],
-            rows=self.rows,
-            columns=self.columns,
-            dtype=dtype,
-            sparse=self.problem.sparse,
+            source=self.sources[host], rows=self.rows, columns=self.columns, dtype=dtype, sparse=self.problem.sparse
         )
 
     def prepared(self, dtype):

@@ -146,11 +146,7 @@ def write_pairs(path: Path, chunks: Iterable[PairChunk], ids: Ids | None = None)
     def groups() -> Iterator[list[pa.Array]]:
         # Cut again into equal groups: the chunks keep a row's pairs together, and so differ in length.
         for rows, neighbors, similarities in regroup(chunks, size):
-            columns = {
-                "row": as_array(rows),
-                "neighbor": as_array(neighbors),
-                "similarity": as_array(similarities),
-            }
+            columns = {"row": as_array(rows), "neighbor": as_array(neighbors), "similarity": as_array(similarities)}
             if ids is not None:
                 columns |= {"id": take(ids.rows, rows), "neighbor_id": take(ids.neighbors, neighbors)}
             yield [columns[name] for name in schema.names]

@@ -382,7 +382,7 @@ def _start_owners(orders: Sequence[OwnerOrder]) -> list[Any]:
     return [
         actor.options(
             # Soft: if this instance is lost, another one owns the range.
-            scheduling_strategy=NodeAffinitySchedulingStrategy(nodes[at % len(nodes)].node_id, soft=True),
+            scheduling_strategy=NodeAffinitySchedulingStrategy(nodes[at % len(nodes)].node_id, soft=True)
         ).remote(order)
         for at, order in enumerate(orders)
     ]

@@ -141,15 +141,7 @@ def _compute(run: Run, mode: Mode, layout: Layout, sizing: Sizing, report: Repor
     # The record comes before the cut: its folder has the sizes that an earlier run chose.
     dispatch = layout.cut(mode, sizing, record, run.context)
     with closing(
-        Collector(
-            mode,
-            run,
-            dispatch.tasks,
-            dispatch.row_order,
-            record,
-            sizing.parts,
-            in_strips=dispatch.in_strips,
-        )
+        Collector(mode, run, dispatch.tasks, dispatch.row_order, record, sizing.parts, in_strips=dispatch.in_strips)
     ) as collector:
         if collector.note:
             say(report, collector.note)

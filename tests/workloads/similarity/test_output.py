@@ -10,11 +10,7 @@ import pytest
 from raysm.contract.result import IDS, QUERY_IDS
 from raysm.workloads.row_blocks import RowBlock
 from raysm.workloads.similarity.arithmetic.keys import encode
-from raysm.workloads.similarity.output import (
-    write_ids_beside,
-    write_neighbors,
-    write_pairs,
-)
+from raysm.workloads.similarity.output import write_ids_beside, write_neighbors, write_pairs
 from raysm.workloads.similarity.reading.ids import Ids
 
 NUMBERS = np.random.default_rng(0).integers(0, 1000, (50, 4))

@@ -24,9 +24,6 @@ def test_a_block_is_found_again_by_a_run_of_the_same_request_alone(run):
     run.record("topk").save("a tile", part())
     assert "a tile" in run.record("topk")
     np.testing.assert_array_equal(run.record("topk").load("a tile").arrays["keys"], np.arange(3))
-    others = (
-        replace(run, workload=Similarity(top_k=4)),
-        replace(run, digests={"matrix": "b" * 64}),
-    )
+    others = (replace(run, workload=Similarity(top_k=4)), replace(run, digests={"matrix": "b" * 64}))
     assert not any("a tile" in other.record("topk") for other in others)
     assert "a tile" not in run.record("topk of shards")

@@ -215,11 +215,7 @@ class CompiledEngine:
             # Each row's pairs come in rising order already.
             order = np.argsort(i, kind="stable")
             # All three are copies, because the list is freed on return.
-            return Pairs(
-                offsets=offsets,
-                neighbors=j[order] + np.uint32(right.tile.start),
-                similarities=scores[order],
-            )
+            return Pairs(offsets=offsets, neighbors=j[order] + np.uint32(right.tile.start), similarities=scores[order])
         finally:
             # Free the list after a failed call too, which leaves the pairs that it found.
             self._library.free_pairs(pairs)

@@ -198,11 +198,7 @@ class SparseEngine:
     name = "float32 sparse"
 
     def __init__(
-        self,
-        columns: int,
-        *,
-        segment_rows: int = SEGMENT_ROWS,
-        instructions: tuple[InstructionSet, ...] = SPARSE_FOR,
+        self, columns: int, *, segment_rows: int = SEGMENT_ROWS, instructions: tuple[InstructionSet, ...] = SPARSE_FOR
     ) -> None:
         """Load ``sparse.c``, compiled for the first ``instructions`` of this machine; else raise ``Unavailable``."""
         self._segment_rows = segment_rows

@@ -65,9 +65,7 @@ def _is_whole(path: Path, index: Mapping[str, str]) -> bool:
 
 
 def make(
-    folder: Path,
-    machines: Iterable[str] = (X86, ARM),
-    recipes_of: Callable[[str], Iterable[Recipe]] = all_recipes,
+    folder: Path, machines: Iterable[str] = (X86, ARM), recipes_of: Callable[[str], Iterable[Recipe]] = all_recipes
 ) -> dict[str, int]:
     """Make all libraries for those machines that have a compiler here; return how many each machine has.
 

@@ -154,13 +154,7 @@ def _reported(report: Report, parts: Iterator[tuple[RowBlock, Part]]) -> Iterato
         yield block, part
 
 
-def compare(
-    dispatch: "Dispatch",
-    collector: Collector,
-    context: Context,
-    rows: int,
-    report: Report,
-) -> None:
+def compare(dispatch: "Dispatch", collector: Collector, context: Context, rows: int, report: Report) -> None:
     """Run every task that no earlier run did, collect the parts, and report the progress in rows."""
     queue = dispatch.queue(collector)
     throttle = ProgressThrottle("similarity", rows, "rows", report.emit_event)

@@ -185,9 +185,7 @@ class Context:
         centre = self.matrix.centre if len(self.matrix.centre) else np.zeros(self.matrix.columns)
         # ``integral`` needs both: an engine that relies on exact products would be wrong if only one has integers.
         return Frame(
-            centre=centre,
-            integral=self.matrix.integral and self.queries.integral,
-            clusters=self.matrix.clusters,
+            centre=centre, integral=self.matrix.integral and self.queries.integral, clusters=self.matrix.clusters
         )
 
     def sample(self, rows: int) -> Tile | SparseTile:

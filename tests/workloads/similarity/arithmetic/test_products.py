@@ -3,13 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from raysm.workloads.similarity.arithmetic.score import (
-    Tile,
-    exact_scores,
-    float32_bound,
-    prepare,
-    scaled,
-)
+from raysm.workloads.similarity.arithmetic.score import Tile, exact_scores, float32_bound, prepare, scaled
 from tests.support.reference import score_rows
 
 

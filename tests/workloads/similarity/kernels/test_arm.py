@@ -10,10 +10,7 @@ from raysm.workloads.similarity.kernels.recipes import DOT, NEON
 from tests.support import emulated
 from tests.support.dense_rows import centred, clustered_frame, tight_rows
 
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(emulated.why_not() is not None, reason=str(emulated.why_not())),
-]
+pytestmark = [pytest.mark.long, pytest.mark.skipif(emulated.why_not() is not None, reason=str(emulated.why_not()))]
 
 K = 5
 KINDS = {"int8": (8, DOT), "float32": (32, NEON)}

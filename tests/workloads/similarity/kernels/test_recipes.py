@@ -1,15 +1,6 @@
 import dataclasses
 
-from raysm.workloads.similarity.kernels.recipes import (
-    ARM,
-    AVX2,
-    BASELINE,
-    DENSE,
-    X86,
-    Recipe,
-    dense,
-    sparse,
-)
+from raysm.workloads.similarity.kernels.recipes import ARM, AVX2, BASELINE, DENSE, X86, Recipe, dense, sparse
 
 
 def test_a_digest_is_of_all_that_the_library_depends_on(tmp_path):

@@ -22,9 +22,7 @@ def test_falling_ranges_have_about_as_many_pairs_with_later_rows():
 
 
 @given(
-    rows=st.integers(1, 300),
-    count=st.integers(1, 20),
-    numbers=st.lists(st.integers(0, 299), unique=True).map(sorted),
+    rows=st.integers(1, 300), count=st.integers(1, 20), numbers=st.lists(st.integers(0, 299), unique=True).map(sorted)
 )
 def test_numbers_come_to_the_range_that_has_them(rows, count, numbers):
     ranges = Ranges.even(rows, count)

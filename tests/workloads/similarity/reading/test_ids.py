@@ -73,10 +73,7 @@ def test_ids_of_any_type_stand_beside_rows_and_neighbors(tmp_path, values):
 
 @pytest.mark.parametrize(
     ("kind", "values"),
-    [
-        (pa.struct([("a", pa.int8()), ("b", pa.int8())]), [{"a": 1, "b": 2}]),
-        (pa.null(), [None]),
-    ],
+    [(pa.struct([("a", pa.int8()), ("b", pa.int8())]), [{"a": 1, "b": 2}]), (pa.null(), [None])],
     ids=str,
 )
 def test_a_column_that_names_no_rows_is_refused_by_its_file_alone(tmp_path, kind, values):

@@ -5,11 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from raysm.workloads.similarity.tasks.parts import (
-    Part,
-    decode_part,
-    encode_part,
-)
+from raysm.workloads.similarity.tasks.parts import Part, decode_part, encode_part
 
 ANY_ARRAY = arrays.arrays(
     st.sampled_from([np.uint64, np.float32, np.int8, np.bool_]), arrays.array_shapes(min_dims=0, max_dims=3, min_side=0)
