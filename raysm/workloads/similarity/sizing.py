@@ -10,7 +10,7 @@ first run, because a recorded block is of use only to a run that cuts the rows a
   + the operands of this tile, or of the latest ones             max(both, KEPT_BYTES)
       one takes, for n rows, at most                             n D 8 + n D itemsize (if the rows cannot be mapped)
   + the best of its rows and columns, and what it returns        (n + m) (3 * 8 k + 8)
-  + the engine's memory for products                             ENGINE_BYTES, and nothing if it is compiled
+  + NumPy's memory for products, if no engine is compiled        about a dozen arrays of 8 MiB
     or, if it multiplies float32 of tight clusters               (n + m) D 8, at most about as much
 """
 

@@ -2,22 +2,19 @@
 
 ``make`` compiles the libraries of a wheel for ``setup.py``: for this machine, and for the other one if Debian's cross
 compiler is installed (``gcc-aarch64-linux-gnu``, ``gcc-x86-64-linux-gnu``). ``find`` returns such a library only if its
-name has the digest of the recipe and its content has the digest in ``INDEX``; so if C files have changed since, the
-library is compiled again. Libraries that are compiled at run time are kept in a private folder of the user under the
-temporary folder, named by a digest of all that they depend on. ``Unavailable`` has the reason in one phrase, for the
-manifest.
+name has the digest of the recipe; so if C files have changed since, the library is compiled again. Libraries that are
+compiled at run time are kept in a private folder of the user under the temporary folder, named by a digest of all that
+they depend on.
 """
 
 import ctypes
 import functools
-import hashlib
-import json
 import os
 import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -36,32 +33,16 @@ from raysm.workloads.similarity.kernels.recipes import (
 )
 
 FOLDER = Path(__file__).with_name("libraries")
-INDEX = "digests.json"
-"""SHA-256 of every library by its name."""
-
 LEAN = ("-s", "-Wl,--build-id=none")
 """Options that leave out symbols, and make the same bytes from the same source."""
 
 MAKE_S = 300.0
 
 
-def _index(folder: Path) -> dict[str, str]:
-    try:
-        digests: dict[str, str] = json.loads((folder / INDEX).read_text(encoding="utf-8"))
-    except FileNotFoundError:  # a clone, which has none
-        return {}
-    return digests
-
-
 def find(recipe: Recipe, folder: Path = FOLDER) -> Path | None:
-    """Return the prebuilt library of a recipe for this machine; None if it is missing or damaged."""
+    """Return the prebuilt library of a recipe for this machine; None if there is none."""
     path = folder / _name(recipe, this_machine())
-    return path if _is_whole(path, _index(folder)) else None
-
-
-def _is_whole(path: Path, index: Mapping[str, str]) -> bool:
-    # Check the digest: a truncated library may load, and later kill the process by SIGBUS.
-    return path.is_file() and index.get(path.name) == hashlib.sha256(path.read_bytes()).hexdigest()
+    return path if path.is_file() else None
 
 
 def make(
@@ -73,20 +54,18 @@ def make(
     """
     folder.mkdir(parents=True, exist_ok=True)
     counts: dict[str, int] = {}
-    earlier = _index(folder)
-    digests: dict[str, str] = {}
+    kept: set[Path] = set()
     for target in machines:
         compiler = compiler_for(target)
         recipes = list(recipes_of(target)) if compiler is not None else []
         # Two at a time: each takes a few seconds of a core.
         with ThreadPoolExecutor(2) as pool:
-            paths = list(pool.map(partial(_make_one, str(compiler), folder, target, earlier), recipes))
-        digests |= {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+            paths = list(pool.map(partial(_make_one, str(compiler), folder, target), recipes))
+        kept.update(paths)
         counts[target] = len(paths)
-    for path in folder.glob("*.so"):
-        if path.name not in digests:
+    for path in folder.iterdir():
+        if path not in kept:
             path.unlink()
-    (folder / INDEX).write_text(json.dumps(digests, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     return counts
 
 
@@ -101,14 +80,16 @@ def _name(recipe: Recipe, target: str) -> str:
     return f"{target}-{recipe.digest(target)}.so"
 
 
-def _make_one(compiler: str, folder: Path, target: str, earlier: Mapping[str, str], recipe: Recipe) -> Path:
+def _make_one(compiler: str, folder: Path, target: str, recipe: Recipe) -> Path:
     path = folder / _name(recipe, target)
     # Keep it, so that another ``pip install`` of the same tree takes only seconds.
-    if _is_whole(path, earlier):
-        return path
-    # ``-lm`` must follow the source: with --as-needed, linkers drop libraries that no earlier file needs.
-    command = [compiler, *recipe.options, *LEAN, str(recipe.source), "-o", str(path), "-lm"]
-    subprocess.run(command, check=True, timeout=MAKE_S, stdin=subprocess.DEVNULL)
+    if not path.is_file():
+        # Renamed when it is whole: the process would be killed by SIGBUS in a torn one.
+        beside = path.with_suffix(".torn")
+        # ``-lm`` must follow the source: with --as-needed, linkers drop libraries that no earlier file needs.
+        command = [compiler, *recipe.options, *LEAN, str(recipe.source), "-o", str(beside), "-lm"]
+        subprocess.run(command, check=True, timeout=MAKE_S, stdin=subprocess.DEVNULL)
+        beside.replace(path)
     return path
 
 

@@ -201,9 +201,6 @@ class Context:
 KEPT_BYTES = 64 << 20
 """Most bytes of kept operands; the two of the latest tile are kept in any case."""
 
-ENGINE_BYTES = 104 << 20
-"""Most memory that the NumPy engine takes: about a dozen arrays of 8 MiB."""
-
 SAMPLE_ROWS = 512
 """Rows on which engines are probed."""
 
