@@ -35,9 +35,6 @@ differ by at most 2 * g(D, v) * S + 2*v*|s|, with S = sum |x_i[c] x_j[c]| / (n_i
 common elements have tiny or zero S, and their scores are near zero, where float32 is fine). Rounding to float32 is
 monotone: if s - bound and s + bound round to the same float32, that is the score. The others, about one entry in a
 million, are scored by the definition.
-
-**Integers.** If all elements are integers and all norms are below 2**26, every partial sum of every order is an
-integer of at most 2**52 (Cauchy-Schwarz), so the float64 product *is* D(i, j).
 """
 
 from dataclasses import dataclass
@@ -63,8 +60,6 @@ class Norms:
     """norms[n], of the scaled rows."""
     exponents: NDArray[np.int16]
     """exponents[n]: row i is multiplied by 2**-exponents[i] wherever it is used; nearly always 0."""
-    integral: bool
-    """True if all elements are integers: their float64 products may be exact, see above."""
     first_bad: int | None
     """The first row that holds NaN or infinity, which makes the norms meaningless; None if there is none."""
 
@@ -92,14 +87,8 @@ def prepare(rows: Rows) -> Norms:
     with np.errstate(invalid="ignore", over="ignore"):
         squares = _dots(rows, rows)
     bad |= ~np.isfinite(squares)
-    integral = rows.dtype.kind in "iub" or (not bad.any() and not exponents.any() and _all_integers(rows))
     first_bad = int(np.argmax(bad)) if bad.any() else None
-    return Norms(norms=np.sqrt(squares), exponents=exponents, integral=integral, first_bad=first_bad)
-
-
-def _all_integers(rows: Rows) -> bool:
-    # Row by row: for nearly every matrix of other numbers, the first row decides.
-    return all(bool(np.all(np.rint(row) == row)) for row in rows)
+    return Norms(norms=np.sqrt(squares), exponents=exponents, first_bad=first_bad)
 
 
 def least_score(threshold: float) -> np.float32:
@@ -139,9 +128,6 @@ def _dots(left: Rows, right: Rows) -> NDArray[np.float64]:
         part.sum(axis=-1, out=dots[start:stop])
     return dots
 
-
-LARGEST_WHOLE_NORM = 2.0**26
-"""Below this norm, the float64 product of integer rows is exact."""
 
 MANY_AMBIGUOUS = 0.01
 """Share of ambiguous entries above which a second product, of absolute values, pays."""
@@ -187,13 +173,11 @@ def below(scores: NDArray[np.float32], bound: float) -> NDArray[np.float32]:
     return np.nextafter(exact.astype(np.float32), np.float32(-np.inf))
 
 
-def exact_scores(left: Tile, right: Tile, *, integral: bool) -> NDArray[np.float32]:
-    """Return scores[n, m], by the definition, of all rows of two tiles; ``integral``: all elements are integers."""
+def exact_scores(left: Tile, right: Tile) -> NDArray[np.float32]:
+    """Return scores[n, m], by the definition, of all rows of two tiles."""
     first, second = left.rows.astype(np.float64), right.rows.astype(np.float64)
     norms = left.norms[:, None] * right.norms[None, :]
     quotients = quotient(first @ second.T, norms)
-    if integral and max(left.norms.max(), right.norms.max()) < LARGEST_WHOLE_NORM:
-        return quotients.astype(np.float32) + np.float32(0)
     bound: float | NDArray[np.float64] = float64_bound(first.shape[1])
     scores, ambiguous = _rounded(quotients, bound)
     if len(ambiguous) > MANY_AMBIGUOUS * scores.size:

@@ -32,10 +32,10 @@ class PlainEngine:
             self.name = f"{self.name} ({why})"
 
     def prepare(self, tile: Tile, frame: Frame) -> DenseSide:
-        return PreparedTile(tile=tile, prepared=frame.integral, nbytes=0)
+        return PreparedTile(tile=tile, prepared=None, nbytes=0)
 
     def topk(self, left: DenseSide, right: DenseSide, best_left: Best, best_right: Best | None, *, same: bool) -> None:
-        for i, above, j, beside, scores in _scored(left.tile, right.tile, left.prepared):
+        for i, above, j, beside, scores in _scored(left.tile, right.tile):
             first, last = max(above.start, beside.start), min(above.start + len(above), beside.start + len(beside))
             if same and first < last:
                 # No row is its own neighbor.
@@ -48,7 +48,7 @@ class PlainEngine:
 
     def pairs(self, left: DenseSide, right: DenseSide, threshold: np.float32, *, same: bool) -> Pairs:
         found = []
-        for i, above, _, beside, scores in _scored(left.tile, right.tile, left.prepared):
+        for i, above, _, beside, scores in _scored(left.tile, right.tile):
             chosen = scores >= threshold
             if same:
                 # Keep pairs with row < neighbor.
@@ -58,20 +58,18 @@ class PlainEngine:
         return Pairs.of(found, len(left))
 
     def scores(self, left: Tile, right: Tile, out: NDArray[Any]) -> None:
-        # Products are exact only if both sides have integers.
-        integral = all(tile.rows.dtype.kind in "iub" for tile in (left, right))
-        for i, above, j, beside, scores in _scored(left, right, integral):
+        for i, above, j, beside, scores in _scored(left, right):
             out[i : i + len(above), j : j + len(beside)] = scores
 
 
-def _scored(left: Tile, right: Tile, integral: bool) -> Iterator[tuple[int, Tile, int, Tile, NDArray[np.float32]]]:
+def _scored(left: Tile, right: Tile) -> Iterator[tuple[int, Tile, int, Tile, NDArray[np.float32]]]:
     """Yield the parts of two tiles, where each begins, and the scores of all their pairs."""
     step = max(1, min(math.isqrt(ENTRIES), ROW_BYTES // (8 * left.rows.shape[1])))
     for i in range(0, len(left), step):
         above = left.part(i, i + step)
         for j in range(0, len(right), step):
             beside = right.part(j, j + step)
-            yield i, above, j, beside, exact_scores(above, beside, integral=integral)
+            yield i, above, j, beside, exact_scores(above, beside)
 
 
 def _merge(best: Best, some: slice, scores: NDArray[np.float32], start: int) -> None:

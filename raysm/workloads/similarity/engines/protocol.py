@@ -25,7 +25,6 @@ class Frame:
 
     centre: NDArray[np.float64]
     """centre[D]: approximately the mean of all rows divided by their norms; zeros are allowed."""
-    integral: bool = False
     clusters: TightClusters | None = None
 
     @classmethod

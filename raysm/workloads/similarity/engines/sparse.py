@@ -319,13 +319,9 @@ def sparse_norms(rows: SparseRows) -> Norms:
     exponents = _exponents(own) if own.dtype == np.float64 else np.zeros(len(own), dtype=np.int16)
     squares = sums_of_squares(library, own.scaled(exponents))
     bad_rows = ~np.isfinite(squares)
-    integral = own.dtype.kind in "iub" or bool(
-        not bad_rows.any() and not exponents.any() and np.all(np.rint(own.data) == own.data)
-    )
     return Norms(
         norms=np.sqrt(squares),
         exponents=exponents,
-        integral=integral,
         first_bad=int(np.argmax(bad_rows)) if bad_rows.any() else None,
     )
 

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -158,28 +158,21 @@ def compare(dispatch: "Dispatch", collector: Collector, context: Context, rows: 
     """Run every task that no earlier run did, collect the parts, and report the progress in rows."""
     queue = dispatch.queue(collector)
     throttle = ProgressThrottle("similarity", rows, "rows", report.emit_event)
-    # A task counts by its pairs; the pieces of one that was given up count as much as it did.
-    whole = sum(task.area for task in dispatch.tasks)
-    reached = 0.0
-    pieces: dict[str, float] = {}
+    # A task counts by its pairs; the pieces of one that was given up may count more than it did.
+    whole, reached = sum(task.area for task in dispatch.tasks), 0.0
     report.count(dispatch.tasks, collector.recorded)
-    function = dispatch.function(collector.comparing, context)
+    function = partial(dispatch.compare, collector.comparing, context)
     with report.phase("similarity"):
-        for task, part in map_blocks(function, queue, record=collector.recorded, **dispatch.options(queue)):
+        for task, part in map_blocks(function, queue, record=collector.recorded, **queue.options):
             report.add(part)
-            again = queue.finished(task, collector.take(task, part))
+            if not queue.finished(task, collector.take(task, part)):
+                reached += task.area
+                throttle.reach(min(rows, math.floor(rows * reached / whole)))
             # Free this part before the next one arrives.
             del part
-            area = pieces.pop(str(task), task.area)
-            if again:
-                total = sum(piece.area for piece in again)
-                pieces |= {str(piece): area * piece.area / total for piece in again}
-                continue
-            reached += area
-            throttle.reach(min(rows, math.floor(rows * reached / whole)))
         # Rounding down may have left the progress one row short.
         throttle.reach(rows)
-    report.sent_bytes.update(dispatch.sent_bytes(queue))
+    report.sent_bytes.update(dispatch.sender.sent_bytes(queue.sent))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,9 +183,10 @@ class Dispatch:
     row_order: RowOrder
     in_strips: bool = False
     queue: Callable[[Collector], Any]
-    function: Callable[[Comparing, Context], Callable[..., Part]]
-    options: Callable[[Any], Mapping[str, Any]]
-    sent_bytes: Callable[[Any], Mapping[str, int]]
+    compare: Callable[..., Part]
+    """Compares a task, given ``Comparing`` and the ``Context``, in the task's process."""
+    sender: LoadedRows
+    """The rows that travel, if any do."""
 
 
 def _dispatch_tiles(layout: Layout, sizing: Sizing, mode: Mode, record: BlockRecord[Any]) -> Dispatch:
@@ -202,11 +196,14 @@ def _dispatch_tiles(layout: Layout, sizing: Sizing, mode: Mode, record: BlockRec
         tasks=tasks,
         row_order=layout.operands[-1].order,
         in_strips=mode.in_strips,
-        queue=partial(TileQueue, tasks),
-        function=lambda comparing, context: partial(measured, comparing.compare, context),
-        options=lambda queue: sizing.footprint.task,
-        sent_bytes=lambda queue: {},
+        queue=partial(TileQueue, tasks, sizing.footprint.task),
+        compare=compare_tile,
+        sender=layout.rows,
     )
+
+
+def compare_tile(comparing: Comparing, context: Context, task: TileTask) -> Part:
+    return measured(comparing.compare, context, task)
 
 
 def _dispatch_pairs(layout: Layout, sizing: Sizing, context: Context) -> Dispatch:
@@ -232,17 +229,18 @@ def _dispatch_pairs(layout: Layout, sizing: Sizing, context: Context) -> Dispatc
         tasks=[pair for there in transfers.values() for transfer in there for pair in block_pairs(transfer)],
         row_order=layout.operands[-1].order,
         queue=queue,
-        function=lambda comparing, context: partial(compare_pair, comparing, context),
-        options=lambda queue: {"in_flight": queue.in_flight},
-        sent_bytes=lambda queue: sender.sent_bytes(queue.sent),
+        compare=compare_pair,
+        sender=sender,
     )
 
 
 class TileQueue(Iterator[Any]):
     """Hands out tiles in order; the pieces of one that was given up come next."""
 
-    def __init__(self, tasks: Sequence[TileTask], collector: Collector) -> None:
-        self._collector = collector
+    sent: ClassVar[Mapping[str, int]] = {}
+
+    def __init__(self, tasks: Sequence[TileTask], options: Mapping[str, Any], collector: Collector) -> None:
+        self.options, self._collector = options, collector
         self._waiting = deque(tasks)
         self._unfinished = 0
 

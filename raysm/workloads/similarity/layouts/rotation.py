@@ -298,6 +298,10 @@ class PairQueue(Iterator[Any]):
     def in_flight(self) -> int:
         return max(1, sum(queue.limit for queue in self._hosts.values()))
 
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"in_flight": self.in_flight}
+
     def __next__(self) -> Any:
         for _ in range(len(self._order)):
             # Take instances in turn: otherwise the first would get all its tasks before the last gets one.

@@ -135,7 +135,6 @@ class Operand(RowShape):
     """norms[N]."""
     exponents: NDArray[np.int16]
     """exponents[N], see ``score``; empty if all are 0."""
-    integral: bool = False
     centre: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     """centre[D] about which engines may quantise, see ``Frame``; empty is the origin."""
     clusters: TightClusters | None = None
@@ -183,10 +182,7 @@ class Context:
     def frame(self) -> Frame:
         """Return the frame in which engines see both matrices."""
         centre = self.matrix.centre if len(self.matrix.centre) else np.zeros(self.matrix.columns)
-        # ``integral`` needs both: an engine that relies on exact products would be wrong if only one has integers.
-        return Frame(
-            centre=centre, integral=self.matrix.integral and self.queries.integral, clusters=self.matrix.clusters
-        )
+        return Frame(centre=centre, clusters=self.matrix.clusters)
 
     def sample(self, rows: int) -> Tile | SparseTile:
         """Return up to ``rows`` rows that can be read here: the matrix's, or else the queries'."""

@@ -68,7 +68,7 @@ def _step_rows(columns: int) -> int:
 
 
 def prepare_block(shape: RowShape, block: RowBlock) -> dict[str, NDArray[Any]]:
-    """Return a block's ``norms``, ``exponents``, ``integral``, ``first_bad`` (-1: none), ``sums`` and ``some``.
+    """Return a block's ``norms``, ``exponents``, ``first_bad`` (-1: none), ``sums`` and ``some``.
 
     ``sums[steps, D]`` are sums of every ``stride``-th row of each step, divided by its norm. ``some[n, D]`` are a few
     such rows, for the clusters.
@@ -112,7 +112,6 @@ def _arrays(parts: list[Norms], first: int, step: int) -> dict[str, NDArray[Any]
     return {
         "norms": np.concatenate([norms.norms for norms in parts]),
         "exponents": np.concatenate([norms.exponents for norms in parts]),
-        "integral": np.array(all(norms.integral for norms in parts)),
         "first_bad": np.array(first + bad[0] if bad else -1),
     }
 
@@ -123,13 +122,12 @@ def prepared(shape: RowShape, parts: Iterable[tuple[RowBlock, Part]], *, name: s
     norms, exponents = np.empty(rows), np.empty(rows, dtype=np.int16)
     sums: dict[int, NDArray[np.float64]] = {}
     some: dict[int, NDArray[np.float32]] = {}
-    integral, first_bad = True, rows
+    first_bad = rows
     for block, part in parts:
         norms[block.start : block.stop] = part.arrays["norms"]
         exponents[block.start : block.stop] = part.arrays["exponents"]
         # They are added at the end, because parts come in any order.
         sums[block.start], some[block.start] = part.arrays["sums"], part.arrays["some"]
-        integral = integral and bool(part.arrays["integral"])
         bad = int(part.arrays["first_bad"])
         first_bad = min(first_bad, bad if bad >= 0 else rows)
     # Raise only when all parts are there, so that the message names the same row whichever block comes first.
@@ -147,7 +145,6 @@ def prepared(shape: RowShape, parts: Iterable[tuple[RowBlock, Part]], *, name: s
         norms,
         # Hardly any matrix needs exponents; an empty array saves multiplying and sending them.
         exponents if exponents.any() else np.empty(0, dtype=np.int16),
-        integral=integral,
         centre=centre,
         clusters=find_clusters(np.concatenate([some[start] for start in sorted(some)]), centre),
     )

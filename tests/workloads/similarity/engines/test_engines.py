@@ -5,11 +5,10 @@ from hypothesis import strategies as st
 
 from raysm.workloads.similarity.arithmetic.keys import EMPTY_KEY, decode, encode
 from raysm.workloads.similarity.arithmetic.score import prepare
-from raysm.workloads.similarity.engines.plain import PlainEngine
 from raysm.workloads.similarity.engines.protocol import Best, Frame
 from tests.support.dense_engines import ENGINES, MADE, engine_of
 from tests.support.dense_rows import assert_pairs, assert_scores, best_of, centred, expected_keys, kinds_of_rows, tiles
-from tests.support.reference import score_rows, scores_between
+from tests.support.reference import score_rows
 from tests.support.similarity import adversarial
 
 KINDS = kinds_of_rows(rows=170, columns=25)
@@ -68,19 +67,6 @@ def test_rows_of_two_types_are_refused_and_not_read_as_one(name, types):
         engine.pairs(left, right, np.float32(0.5), same=False)
     with pytest.raises(AssertionError, match="of one type"):
         engine.scores(left.tile, right.tile, np.empty((8, 8), dtype=np.float32))
-
-
-@pytest.mark.parametrize("types", [("int8", "float64"), ("float64", "int8"), ("bool", "float32"), ("int64", "float64")])
-def test_numpy_takes_integers_for_exact_only_where_both_sides_are(types):
-    rng = np.random.default_rng(1)
-    half = rng.integers(-100, 100, (50, 12))
-    # Their products cancel but for the last bits, which is where the order of a sum shows.
-    integers, others = np.concatenate([half, half], axis=1), np.concatenate([half, -half], axis=1)
-    noise = 1 + 1e-14 * rng.standard_normal(others.shape)
-    left, right = ((others * noise if "float" in dtype else integers).astype(dtype) for dtype in types)
-    out = np.empty((50, 50), dtype=np.float32)
-    PlainEngine().scores(tiles(left)[0], tiles(right)[0], out)
-    assert np.array_equal(out, scores_between(left, right))
 
 
 @pytest.mark.parametrize("name", ENGINES)
