@@ -22,6 +22,9 @@ def environment(folder):
         "HOME": str(folder),
         BASE_DIR: str(folder / "ml"),
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        # Else Ray runs its workers at the lowest priority, behind all other tests, and ends those that are idle.
+        "RAY_worker_niceness": "0",
+        "RAY_idle_worker_killing_time_threshold_ms": "60000",
         **ray_variables(folder / "token"),
         **import_variables(os.environ),
     }
