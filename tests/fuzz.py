@@ -41,14 +41,12 @@ class Counts:
     complaints: list[str] = field(default_factory=list)
 
     def add(self, other):
-        """Take in those of one more problem."""
         self.compared.update(other.compared)
         self.wrong.update(other.wrong)
         self.problems += other.problems
         self.complaints += other.complaints
 
     def count(self, problem, one):
-        """Count one comparison."""
         columns = "drawn" if problem.columns_drawn else "plain"
         keys = [("engine", one.engine), ("mode", one.mode), ("layout", problem.layout), ("kind", problem.kind)]
         keys += [("columns", columns)] + [("format", part.format) for part in problem.parts if problem.columns_drawn]
@@ -63,7 +61,6 @@ class Counts:
         return self.compared["all", "all"], len(self.complaints)
 
     def table(self):
-        """Return the counts as lines."""
         lines = []
         for group in ("engine", "mode", "layout", "kind", "columns", "format"):
             names = sorted(name for found, name in self.compared if found == group)
@@ -74,12 +71,7 @@ class Counts:
 
 
 def compared(seed, engines=None):
-    """Return the counts of one problem; what fails is wrong too.
-
-    Args:
-        seed: The problem's.
-        engines: Called with the number of columns, it returns the engines for dense rows by name; None is all.
-    """
+    """Return the counts of one problem; what fails is wrong too. ``engines(columns)`` are those for dense rows."""
     counts, problem = Counts(problems=1), None
     again = f"seed {seed} (again: python -m tests.fuzz --problems 1 --seed {seed})"
     with tempfile.TemporaryDirectory(prefix="raysm-fuzz-") as folder:

@@ -20,7 +20,6 @@ NEEDS_RAY = (
 
 
 def options_of(arguments):
-    """Return what was asked for."""
     parser = argparse.ArgumentParser(prog="bash tests/gpu/run.sh", description=__doc__)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: the same code, in small")
     parser.add_argument("--out", type=Path, help="folder to write gpu.json into (default: write no file)")

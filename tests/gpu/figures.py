@@ -7,8 +7,6 @@ __all__ = ["Figure", "Findings"]
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """One measured number."""
-
     name: str
     value: float
     unit: str = ""
@@ -17,20 +15,16 @@ class Figure:
 
     @property
     def is_missed(self):
-        """Whether it stays below its goal."""
         # Written so that NaN is missed, too.
         return self.least is not None and not self.value >= self.least
 
     def line(self):
-        """Return it as a row of the table."""
         goal = "" if self.least is None else f"  goal {self.least:g}" + ("  MISSED" if self.is_missed else "")
         return f"{self.name:<58}{self.value:>12.4g} {self.unit:<10}{goal}"
 
 
 @dataclass(kw_only=True)
 class Findings:
-    """Everything that one run has found."""
-
     device: str
     torch: str
     figures: list[Figure] = field(default_factory=list)
@@ -48,13 +42,11 @@ class Findings:
             self.wrong.append(f"{name}: {wrong}")
 
     def table(self):
-        """Return all of it as lines."""
         lines = [f"{self.device}, torch {self.torch}", *(figure.line() for figure in self.figures)]
         lines.append(f"{self.compared} answers compared with float64's, {len(self.wrong)} wrong")
         return [*lines, *self.wrong, *(f"left out: {reason}" for reason in self.left_out)]
 
     def as_json(self):
-        """Return all of it as what ``json`` writes."""
         return asdict(self)
 
     @property

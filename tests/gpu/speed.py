@@ -21,7 +21,6 @@ LEAST_SHARE = 0.6
 
 
 def synchronize(device):
-    """Wait until the device has done what was queued."""
     if device.type == "cuda":
         torch.cuda.synchronize()
 
@@ -77,7 +76,6 @@ def peer_seconds(device, rows):
 
 
 def measure(device, shape, findings):
-    """Measure on gaussian rows of that shape."""
     size = 8192 if device.type == "cuda" else 256
     rates = {name: product_rate(device, getattr(torch, name), size) for name in ("float16", "bfloat16")}
     rows = np.random.default_rng(2).standard_normal(shape, dtype=np.float32)

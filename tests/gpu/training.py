@@ -45,7 +45,6 @@ def model_of(name, device):
 
 
 def digits():
-    """Return images[1797, 1, 8, 8] in 0 to 1 and their labels."""
     images = np.loadtxt(EXAMPLES / "data" / "digits.csv.gz", delimiter=",", skiprows=1, dtype=np.float32)
     labels = np.loadtxt(EXAMPLES / "data" / "digits-labels.csv.gz", skiprows=1, dtype=np.int64)
     return torch.from_numpy(images / 16).reshape(-1, 1, 8, 8), torch.from_numpy(labels)
@@ -68,7 +67,6 @@ def plain_loop(model, optimizer, device):
 
 
 def optimizer_of(model):
-    """Return the optimizer of both loops."""
     return torch.optim.AdamW(model.parameters(), lr=1e-3)
 
 

@@ -55,7 +55,6 @@ def ulp_apart(rng, rows, columns, dtype):
 
 
 def identical(rng, rows, columns):
-    """Very few different rows."""
     return rng.standard_normal((3, columns)).astype(np.float32)[rng.integers(3, size=rows)]
 
 
@@ -87,7 +86,6 @@ def exponents_about(rng, rows, columns, exponent):
 
 
 def largest(rng, rows, columns, dtype):
-    """The largest numbers, and those beside them."""
     most = np.finfo(dtype).max
     found = np.where(rng.random((rows, columns)) < 0.5, most, np.nextafter(most, np.array(0, dtype=dtype)))
     return (found * rng.choice([-1, 1], size=found.shape)).astype(dtype)
@@ -120,7 +118,6 @@ def norms_about_two_to_26(rng, rows, columns):
 
 
 def spread_about_mean(rng, rows, columns, spread):
-    """Rows that are nearly all alike."""
     return rng.standard_normal(columns) + spread * rng.standard_normal((rows, columns))
 
 

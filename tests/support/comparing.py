@@ -42,7 +42,6 @@ class Comparison:
     engine: str
     mode: str
     wrong: str
-    """What is wrong; empty where nothing is."""
 
 
 def dense_engines(columns):
@@ -74,7 +73,6 @@ def sparse_engines(columns):
 
 
 def all_comparisons(problem, folder, dense=dense_engines, sparse=sparse_engines):
-    """Yield what the engines, and the tasks, answer to the problem."""
     expected = problem.scores()
     layout = Sharded(problem, folder, ["matrix"]) if problem.sharded else Replicated(problem, folder)
     yield from task_comparisons(problem, layout, expected)
@@ -91,7 +89,6 @@ def all_comparisons(problem, folder, dense=dense_engines, sparse=sparse_engines)
 
 
 def wrong_keys(keys, scores, same):
-    """Return what is wrong with keys[queries, k]; zero rows among them."""
     k = keys.shape[1]
     falling = -scores.astype(np.float64)
     if same:
@@ -105,7 +102,6 @@ def wrong_keys(keys, scores, same):
 
 
 def wrong_pairs(pairs, threshold, scores, same):
-    """Return what is wrong with a list of (row, neighbor, similarity)."""
     rows, columns = np.nonzero(scores.astype(np.float64) >= threshold)
     kept = rows < columns if same else np.full(len(rows), True)
     rows, columns = rows[kept], columns[kept]
@@ -176,8 +172,6 @@ def engine_comparisons(problem, context, expected, dense=dense_engines, sparse=s
 
 
 class Asked:
-    """A problem in tiles of its own, and the engine that is asked."""
-
     def __init__(self, problem, context, engine, rng):
         self.problem, self.engine, self.rng, self.same = problem, engine, rng, context.self_join
         self.frame = context.frame() if rng.random() < 0.7 else Frame.plain(problem.columns)

@@ -61,7 +61,6 @@ def tiles(rows, cuts=None, start=0):
 
 
 def centred(rows):
-    """Return the frame about the mean of the unit rows."""
     return Frame(centre=unit_sum(tiles(rows)[0]) / len(rows))
 
 
@@ -92,7 +91,6 @@ def best_of(engine, frame, rows, k, cuts, lower_bounds=None):
 
 
 def expected_keys(rows, k):
-    """Return the keys that float64 gives."""
     indices, scores = neighbors(rows, k)
     return encode(scores, indices)
 

@@ -44,7 +44,6 @@ class Columns:
     names: list[str]
     """Of the features, in the order of the rows."""
     ids: dict[str, list[str]]
-    """Columns that name the rows, and their values."""
     others: dict[str, list]
     """Columns that are neither features nor ids."""
     order: np.random.Generator | None
@@ -55,13 +54,9 @@ class Columns:
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """Of which rows something is asked, and how they lie."""
-
     seed: int
     kind: str
-    """Of the matrix's rows."""
     parts: list[Part]
-    """The matrix's files, in order."""
     queries: list[Part] | None
     """Those of the rows that look for neighbors in it."""
     sharded: bool
@@ -77,7 +72,6 @@ class Problem:
 
     @property
     def sparse(self):
-        """Whether all files are CSR."""
         return all(part.format == "CSR" for part in self.parts + (self.queries or []))
 
     @property
@@ -96,28 +90,23 @@ class Problem:
         return self.parts[0].columns is not None
 
     def ids(self, parts):
-        """Return the ids of some files' rows, as a matrix has them."""
         values = [list(zip(*part.columns.ids.values(), strict=True)) for part in parts]
         names = self.selection.ids
         return [one[0] if len(names) == 1 else dict(zip(names, one, strict=True)) for part in values for one in part]
 
     @property
     def rows(self):
-        """Number of rows of the matrix."""
         return sum(len(part.rows) for part in self.parts)
 
     @property
     def columns(self):
-        """Number of columns."""
         return self.parts[0].rows.shape[1]
 
     def scores(self):
-        """Return scores[queries, rows] of float64."""
         matrix = as_float64(self.parts)
         return scores_between(matrix if self.queries is None else as_float64(self.queries), matrix)
 
     def __str__(self):
-        """Return what a report says of it."""
         sides = [self.parts] if self.queries is None else [self.queries, self.parts]
         types = " / ".join(" + ".join(f"{part.rows.dtype} {part.format}" for part in side) for side in sides)
         layout = "shards" if self.sharded else "queries / matrix" if self.queries is not None else "matrix"
@@ -129,7 +118,6 @@ class Problem:
 
 
 def read_type(part):
-    """Return the type that a file's rows are read as."""
     return np.dtype(np.float64) if part.format.startswith(("CSV", "TSV")) else part.rows.dtype
 
 
@@ -139,7 +127,6 @@ def as_float64(parts):
 
 
 def drawn(seed):
-    """Return the problem of a seed."""
     rng = np.random.default_rng(seed)
     columns = int(rng.choice(COLUMNS))
     count = int(rng.integers(2, 60)) if rng.random() < 0.9 else int(rng.integers(100, 180))
@@ -314,7 +301,6 @@ def _lists(rows):
 
 
 def _arrow_tensors(rows):
-    """Return tensors of Arrow's type, some of them stored with their dimensions in another order."""
     count, width = rows.shape
     short = next(size for size in (3, 2, 1) if width % size == 0)
     stored = rows.reshape(count, width // short, short).transpose(0, 2, 1)
@@ -376,7 +362,6 @@ FORMATS = {
 
 SCALARS = ["CSV", "CSV gz", "TSV", "Parquet"]
 LISTS = ["Parquet lists", "Parquet tensors", "Parquet tensors of Ray"]
-"""Formats of files whose columns are drawn too."""
 
 
 def save(parts, folder, seed, first=0):

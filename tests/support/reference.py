@@ -44,7 +44,6 @@ def exact_rows(matrix):
 
 
 def score_rows(matrix, some):
-    """Return scores[len(some), N] float32 by the definition."""
     return scores_between(np.asarray(matrix)[list(some)], matrix)
 
 

@@ -20,7 +20,6 @@ def shares(rows, chunk_rows=750):
 
 
 def sent_rows(transfers):
-    """Return how many rows each instance sends."""
     there = [transfer for transfers in transfers.values() for transfer in transfers]
     sent = Counter()
     for transfer in there:

@@ -25,7 +25,6 @@ def saved(matrix, folder: Path) -> Source:
 
 
 def shape_of(source: Source, dtype=None) -> RowShape:
-    """Return what is known of the matrix before it is prepared."""
     matrix = source.open()
     return RowShape(
         source=source, rows=matrix.rows, columns=matrix.columns, dtype=matrix.dtype if dtype is None else dtype
@@ -40,7 +39,6 @@ def operand_of(source: Source, dtype=None):
 
 
 def context_of(source: Source) -> Context:
-    """Prepare a matrix whose rows look for neighbors among themselves."""
     return Context(matrix=operand_of(source))
 
 
@@ -60,7 +58,6 @@ def run_of(matrix, folder: Path, **workload) -> Run:
 
 
 def owned_ranges(ranges, columns, *, self_join=True, zero_rows=(), in_strips=False) -> list[OwnedRange]:
-    """Return what the owners of these ranges are told."""
     return [
         OwnedRange(
             rows=rows,
@@ -75,12 +72,10 @@ def owned_ranges(ranges, columns, *, self_join=True, zero_rows=(), in_strips=Fal
 
 
 def queries_of(matrix, folder: Path) -> Source:
-    """Save rows that look for neighbors in another matrix, as the channel ``queries``."""
     return replace(saved(matrix, folder / "queries"), channel="queries")
 
 
 def two_matrices(queries, matrix, folder: Path) -> Context:
-    """Prepare rows that look for neighbors in another matrix."""
     sources = saved(matrix, folder / "matrix"), saved(queries, folder / "queries")
     dtype = np.result_type(*(source.open().dtype for source in sources))
     matrix, other = (operand_of(source, dtype) for source in sources)

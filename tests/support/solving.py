@@ -55,19 +55,16 @@ class WholeOperand:
         self.order = RowOrder.identity(matrix.rows)
 
     def shape(self, dtype, host):
-        """Return what tasks of an instance are told before the rows are prepared."""
         return RowShape(
             source=self.sources[host], rows=self.rows, columns=self.columns, dtype=dtype, sparse=self.problem.sparse
         )
 
     def prepared(self, dtype):
-        """Return, by instance, the rows ready to be compared."""
         cuts = tiling.row_cuts(RowBlock(0, self.rows), self.problem.block_rows)
         shape = self.shape(dtype, HOSTS[0])
         return dict.fromkeys(HOSTS, prepared(shape, [(cut, prepared_part(prepare_block, shape, cut)) for cut in cuts]))
 
     def side(self, brings, hosts):
-        """Return the rows in chunks that lie on all of these instances."""
         shards = [Shard(host=host, runs=(RowRun(0, 0, self.rows),), bytes=0) for host in hosts]
         return Side(brings=brings, shares=self._chunks(shards), everywhere=True)
 
@@ -109,7 +106,6 @@ class SpreadOperand(WholeOperand):
         )
 
     def shape(self, dtype, host):
-        """Return what tasks of an instance are told before the rows are prepared."""
         return replace(super().shape(dtype, host), ranges=self.ranges)
 
     def prepared(self, dtype):
@@ -122,17 +118,13 @@ class SpreadOperand(WholeOperand):
         return {host: prepared(self.shape(dtype, host), parts) for host in HOSTS}
 
     def chunks(self):
-        """Return the rows in chunks, by instance."""
         return self._chunks(self.index.shards)
 
     def side(self, brings, hosts):
-        """Return the rows in chunks that lie on one instance each."""
         return Side(brings=brings, shares=self.chunks(), everywhere=False, bytes=float(self.rows))
 
 
 class Solver:
-    """A problem in tasks."""
-
     @property
     def max_tile_rows(self):
         """Most rows that a task of top-k makes ready at once: fewer than a tile has where there are many slots."""
@@ -220,22 +212,17 @@ class Solver:
 
 
 class Replicated(Solver):
-    """The files of a problem, where every instance has them all."""
-
     def ids(self):
-        """Return the ids of the matrix, and of the queries if there are any."""
         matrices = [operand.sources[HOSTS[0]].open() for operand in self.operands]
         return [[one for batch in matrix.id_batches() for one in batch.to_pylist()] for matrix in matrices]
 
     def tasks(self):
-        """Return the tiles."""
         step, rows, columns = self.problem.block_rows, self.operands[-1].rows, self.operands[0].rows
         if self.context.self_join:
             return [TileTask(tile, True) for tile in tiling.triangle(columns, step)]
         return [TileTask(tile, False) for tile in tiling.rectangle(rows, columns, min(rows, step), step)]
 
     def compare(self, contexts, mode, task):
-        """Do one task."""
         return mode.compare(contexts[HOSTS[0]], task)
 
 
@@ -273,6 +260,5 @@ def in_turn(items, at_once, dispatch, take):
 
 
 def pairs_of(arrays):
-    """Return the pairs of a part as (row, neighbor, similarity)."""
     rows = np.repeat(arrays["rows"], arrays["counts"])
     return zip(rows.tolist(), arrays["neighbors"].tolist(), arrays["similarities"].tolist(), strict=True)

@@ -35,11 +35,6 @@ def answering(**answers):
     return lambda nodes, columns: [answers.get(node.host.replace("-", "_"), "") for node in nodes]
 
 
-def test_without_gpus_a_probe_chooses_and_nothing_is_said(report):
-    assert choose(report, None, [node("algo-1"), node("algo-2")]) is None
-    assert report.notes == []
-
-
 def test_gpus_alone_compute_and_the_instances_without_are_named(report, capsys):
     nodes = [node("algo-1"), node("algo-2", 4), node("algo-3")]
     assert choose(report, None, nodes, answering()) == "cuda"
@@ -54,7 +49,9 @@ def test_gpus_that_cannot_be_used_are_a_warning_and_the_cpus_compute(report, cap
     assert "warning" in capsys.readouterr().err
 
 
-def test_gpus_that_are_asked_for_and_not_there_are_an_error(report):
+def test_gpus_that_are_not_there_are_an_error_only_if_they_are_asked_for(report):
+    assert choose(report, None, [node("algo-1"), node("algo-2")]) is None
+    assert report.notes == []
     with pytest.raises(InvalidRequest, match="no instance has a GPU"):
         choose(report, "cuda", [node("algo-1")])
     with pytest.raises(InvalidRequest, match="on algo-1, the driver is too old"):

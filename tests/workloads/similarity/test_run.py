@@ -206,9 +206,7 @@ def test_a_full_matrix_that_is_computed_sooner_than_brought_back_keeps_nothing_a
 
 
 def test_more_neighbors_than_there_are_rows_are_refused(ray_here, tmp_path):
-    with pytest.raises(
-        InvalidInput, match="600 neighbors of each row are more than the 599 other rows of a matrix of 600"
-    ):
+    with pytest.raises(InvalidInput, match="600 neighbors of each row: the matrix has 600 rows; ask for at most 599"):
         go(saved(ROWS, tmp_path), tmp_path, top_k=600)
     assert not (tmp_path / "result").exists()
 

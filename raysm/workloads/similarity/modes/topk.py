@@ -81,14 +81,11 @@ class TopK(Mode):
         return PartLimits(rows=max(1, PART_BYTES // (16 * self.k)), joins=True)
 
     def check(self, queries: Described, matrix: Described, *, self_join: bool) -> None:
-        if self_join and self.k > matrix.rows - 1:
+        # A row is not its own neighbor.
+        most = matrix.rows - 1 if self_join else matrix.rows
+        if self.k > most:
             raise InvalidInput(
-                f"{self.k} neighbors of each row are more than the {matrix.rows - 1} other rows of a matrix of "
-                f"{matrix.rows}; ask for fewer"
-            )
-        if self.k > matrix.rows:
-            raise InvalidInput(
-                f"{self.k} neighbors of each row are more than the {matrix.rows} rows of the matrix; ask for fewer"
+                f"{self.k:,} neighbors of each row: the matrix has {matrix.rows:,} rows; ask for at most {most:,}"
             )
 
     def informed(self, task: TileTask, ask: AskBounds) -> TileTask:

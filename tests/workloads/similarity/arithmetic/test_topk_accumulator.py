@@ -38,11 +38,6 @@ def test_merging_equals_sorting_all(tmp_path):
     accumulator.close()
 
 
-def test_its_file_has_no_name(tmp_path, accumulator):
-    accumulator.merge(RowBlock(0, 1), np.array([1]), keys_of((0.5, 1)))
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize(("same", "expected"), [(True, [[1, 2, 3], [0, 2, 3], [0, 1, 2]]), (False, [[0, 1, 2]] * 3)])
 def test_zero_rows_answer_the_lowest_indices(same, expected):
     scores, indices = decode(zero_row_keys(np.array([0, 1, 7]), 3, same=same))

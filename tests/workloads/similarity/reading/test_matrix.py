@@ -129,23 +129,14 @@ def test_a_folder_is_one_matrix_in_natural_order_of_any_formats_and_types(tmp_pa
     assert peek(folder)[:2] == (None, 4)
 
 
-def test_csr_entries_given_twice_are_summed(tmp_path):
-    twice = scipy.sparse.csr_matrix((np.array([1.0, 2.0, 5.0]), np.array([1, 1, 0]), np.array([0, 2, 2, 3])), (3, 2))
-    scipy.sparse.save_npz(tmp_path / "m.npz", twice)
-    matrix = opened(tmp_path / "m.npz", tmp_path)
-    assert matrix.sparse
-    assert all_rows(matrix).tolist() == [[0, 3], [0, 0], [5, 0]]
-
-
-def test_a_csr_matrix_of_another_byte_order_is_read(tmp_path):
-    matrix = scipy.sparse.csr_matrix(ROWS)
-    arrays = {"data": matrix.data.astype(">f4"), "indices": matrix.indices.astype(">i4")}
-    arrays["indptr"] = matrix.indptr.astype(">i8")
-    np.savez(tmp_path / "m.npz", format=np.array(b"csr"), shape=np.array([30, 4]), **arrays)
+def test_a_csr_matrix_of_another_byte_order_with_entries_given_twice_is_read(tmp_path):
+    arrays = {"data": np.array([1.0, 2.0, 5.0], ">f4"), "indices": np.array([1, 1, 0], ">i4")}
+    arrays["indptr"] = np.array([0, 2, 2, 3], ">i8")
+    np.savez(tmp_path / "m.npz", format=np.array(b"csr"), shape=np.array([3, 2]), **arrays)
     found = opened(tmp_path / "m.npz", tmp_path)
-    assert found.dtype.isnative
-    assert np.array_equal(all_rows(found), ROWS)
-    assert np.array_equal(found.read_sparse(3, 20).dense(), ROWS[3:20])
+    assert (found.sparse, found.dtype.isnative) == (True, True)
+    assert all_rows(found).tolist() == [[0, 3], [0, 0], [5, 0]]
+    assert np.array_equal(found.read_sparse(1, 3).dense(), [[0, 0], [5, 0]])
 
 
 def test_ids_keep_their_digits_and_come_in_the_order_of_the_rows(tmp_path):
@@ -168,7 +159,7 @@ def test_a_folder_of_no_or_unknown_files_is_refused(tmp_path):
     refused(tmp_path / "m", tmp_path, r"notes.txt cannot be read as a matrix; supported are .npy, .npz, .csv, .csv.gz,")
 
 
-@pytest.mark.parametrize("suffix", [".npy", ".npz", ".csv", ".csv.gz", ".parquet"])
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".csv.gz", ".parquet"])
 def test_empty_and_torn_files_are_refused(suffix, tmp_path):
     path = tmp_path / f"m{suffix}"
     path.touch()
@@ -283,10 +274,11 @@ def test_files_of_different_widths_are_refused(tmp_path):
         ("a,b\n1,2\n3\n", r"Row #3: Expected 2 columns, got 1"),
         ("1,2\n3,NA\n", r"column 'column 1': Row #2: .*'NA'"),
         ("\n", r"empty"),
+        ("gr\xf6\xdfe,b\n1,2\n", "cannot be read as CSV"),
     ],
 )
 def test_a_csv_that_is_no_matrix_says_where(text, pattern, tmp_path):
-    (tmp_path / "m.csv").write_text(text)
+    (tmp_path / "m.csv").write_text(text, encoding="latin1")
     refused(tmp_path / "m.csv", tmp_path, pattern)
 
 
@@ -320,11 +312,6 @@ def test_a_csv_whose_quoted_header_has_line_breaks_is_read(end, tmp_path):
     refused_again = tmp_path / "again"
     refused_again.mkdir()
     refused(tmp_path / "n.csv", refused_again, r"column .c.*d.: Row #\d+: .*'x'")
-
-
-def test_a_csv_in_another_encoding_is_refused(tmp_path):
-    (tmp_path / "m.csv").write_bytes("größe,b\n1,2\n".encode("latin1"))
-    refused(tmp_path / "m.csv", tmp_path, "cannot be read as CSV")
 
 
 def test_an_id_column_that_is_not_there_is_refused_with_those_that_are(tmp_path):
@@ -365,17 +352,11 @@ def test_parquet_columns_of_one_name_are_each_read(tmp_path):
         opened(tmp_path / "m.parquet", tmp_path / "other", "a")
 
 
-@pytest.mark.parametrize("other", [pa.int32(), pa.string()])
-def test_ids_of_different_types_are_refused_before_any_file_is_converted(tmp_path, other):
+def test_ids_of_different_types_are_refused_before_any_file_is_converted(tmp_path):
     folder = tmp_path / "matrix"
     folder.mkdir()
-    for number, kind in enumerate([pa.int64(), other]):
-        ids = pa.array(["1", "2"]).cast(kind)
-        if kind == pa.string() and number:
-            (folder / "1.csv").write_text("id,x\n1,1\n2,1\n")
-        else:
-            pq.write_table(pa.table({"id": ids, "x": np.ones(2)}), folder / f"{number}.parquet")
-    said = "text" if other == pa.string() else "int32"
-    with pytest.raises(InvalidInput, match=rf"the ids \('id'\) of 1\.\w+ are {said}, those of 0.parquet are int64"):
+    pq.write_table(pa.table({"id": [1, 2], "x": np.ones(2)}), folder / "0.parquet")
+    (folder / "1.csv").write_text("id,x\n1,1\n2,1\n")
+    with pytest.raises(InvalidInput, match=r"the ids \('id'\) of 1.csv are text, those of 0.parquet are int64"):
         opened(folder, tmp_path, "id")
     assert not (tmp_path / "scratch").exists()
