@@ -166,7 +166,9 @@ def job(tmp_path_factory):
     files(folder / "small", ".npy", np.split(small, [20, 26, 120, 121, 240]))
     # Two files for three instances: one has none.
     files(folder / "table", ".parquet", np.split(small[:200, :6].astype(np.float64), [120]))
-    files(folder / "sparse", ".npz", np.split(small * (rng.random(small.shape) < 0.05), [80, 160, 180]))
+    # So few elements that rows are compared by those that they share.
+    elements = rng.standard_normal((200, 900)) * (rng.random((200, 900)) < 0.01)
+    files(folder / "sparse", ".npz", np.split(elements.astype(np.float32), [80, 160, 180]))
     files(folder / "asked", ".npy", np.split(small[5:180:3] * np.float32(3), [20, 21, 40]))
     return done(CASES, folder, ("small", "table", "sparse", "asked"))
 
@@ -218,6 +220,7 @@ def test_the_result_of_shards_is_that_of_the_whole_matrix_byte_for_byte(job):
         assert found == digests(job / case / "whole"), case
         whole, shards = Manifest.read(job / case / "whole"), Manifest.read(job / case / "shards")
         assert list(shards.inputs.values()) == list(whole.inputs.values())
+    assert Manifest.read(job / "sparse" / "shards").engines == ("float32 sparse",)
     assert_content_of_whole_matrix(job, "owned ids")
 
 
