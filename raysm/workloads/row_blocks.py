@@ -10,10 +10,13 @@ class RowBlock:
     """Consecutive rows."""
 
     start: int
+    """First row."""
     stop: int
+    """The row after the last."""
 
     @property
     def rows(self) -> int:
+        """Number of rows."""
         return self.stop - self.start
 
     def __str__(self) -> str:
@@ -32,7 +35,11 @@ class TileBlock:
 
 
 def row_blocks(rows: int, block_rows: int) -> list[RowBlock]:
-    """Cut ``rows`` rows into blocks of ``block_rows``, the last one smaller."""
+    """Cut ``rows`` rows into blocks of ``block_rows``, the last one smaller.
+
+    Raises:
+        InvalidRequest: ``rows`` is negative, or ``block_rows`` below 1.
+    """
     if rows < 0 or block_rows < 1:
         raise InvalidRequest(f"row_blocks: rows must be at least 0 and block_rows at least 1, got {rows}, {block_rows}")
     return [RowBlock(start, min(start + block_rows, rows)) for start in range(0, rows, block_rows)]
