@@ -67,15 +67,11 @@ def parse(argv: Sequence[str]) -> Arguments:
     # Not parse_args, which would refuse unknown arguments without the hint about scripts.
     arguments, unread = parser.parse_known_args(ours)
     if unread:
-        hint = ""
-        if arguments.is_scripted:
-            known = list(ours)
-            for word in unread:
-                known.remove(word)
-            hint = f"; if this is for the script or the command: raysm {shlex.join([*known, '--', *unread, *theirs])}"
-        parser.error(f"unrecognized arguments: {' '.join(unread)}{hint}")
+        text = shlex.join(unread)
+        behind = f"; arguments of the script or command go behind --: raysm {arguments.command} … -- {text}"
+        arguments.refuse(f"unrecognized arguments: {text}{behind if arguments.is_scripted else ''}")
     if theirs and not arguments.is_scripted:
-        parser.error(f"{arguments.command} takes nothing behind --, got {' '.join(theirs)}")
+        arguments.refuse(f"{arguments.command} takes nothing behind --, got {' '.join(theirs)}")
     arguments.script_args = tuple(theirs)
     # Checked last, so that a misspelt option is reported before what is missing because of it.
     lacks = arguments.lacks(arguments)
@@ -98,7 +94,6 @@ def build_parser() -> argparse.ArgumentParser:
         "emulated on this machine.",
         epilog=f"{EPILOG}\nraysm COMMAND --help shows the options of a command, with examples.",
         usage="raysm COMMAND [options]",
-        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"raysm {__version__}")
     # help: argparse would list all commands as one argument. prog: argparse would use the whole usage line.

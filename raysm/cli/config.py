@@ -43,15 +43,7 @@ __all__ = ["NO_ROLE", "effective", "flag_layer", "project_file", "read_settings"
 
 
 def flag_layer(arguments: argparse.Namespace, on: str) -> Layer:
-    """Return the options that are set by flags, as a layer.
-
-    Args:
-        arguments: The parsed command line, with the flags of the command.
-        on: The target that the files choose.
-
-    Raises:
-        InvalidRequest: A value is malformed, or belongs to another target.
-    """
+    """Return the options that are set by flags, as a layer."""
     # --image belongs to the chosen target, and a flag may choose that.
     on = arguments.on or on
     values: dict[Key, Any] = {}
@@ -153,15 +145,7 @@ NO_ROLE = "arn:aws:iam::000000000000:role/none"
 
 
 def read_settings(arguments: Arguments, *files: Layer) -> Settings:
-    """Return the merged options of a command.
-
-    Args:
-        arguments: The parsed command line.
-        files: Further layers, which override the project file and are overridden by flags.
-
-    Raises:
-        InvalidRequest: A file cannot be read or has an unknown option, or a flag's value is malformed.
-    """
+    """Return the merged options of a command."""
     layers = [*_file_layers(arguments), *files]
     # Merged once without flags: a flag that several targets have, such as --image, sets that of the files' target.
     flags = flag_layer(arguments, Settings(layers).on.kind)
@@ -217,11 +201,7 @@ WIDE = 80
 
 
 def run(arguments: Arguments, console: Console) -> None:
-    """Print every option with its value and origin.
-
-    Raises:
-        InvalidRequest: A file cannot be read, or has an unknown option.
-    """
+    """Print every option with its value and origin."""
     settings, file = read_settings(arguments), project_file(arguments)
     options = dict(effective(settings))
     if arguments.json:

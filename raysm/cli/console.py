@@ -19,11 +19,7 @@ class Console(rich.console.Console):
     """Raises BrokenPipeError when its reader is gone; rich's own console exits the program at once."""
 
     def on_broken_pipe(self) -> None:
-        """Raise an error, so that the command can stop a running job first.
-
-        Raises:
-            BrokenPipeError: Always.
-        """
+        """Raise an error, so that the command can stop a running job first."""
         raise BrokenPipeError("the reader of the output has gone")
 
 
@@ -90,15 +86,10 @@ class Interrupts:
     """Raises KeyboardInterrupt on a signal, or at the end of the ``held`` block in which it came."""
 
     def __init__(self) -> None:
-        """Start without a pending signal."""
         self._is_held = self._is_due = False
 
     def take(self, signum: int, frame: FrameType | None) -> None:
-        """Handle a signal.
-
-        Raises:
-            KeyboardInterrupt: No block holds it, or it is the second one.
-        """
+        """Handle a signal."""
         # The second signal is not held, because the write may be stuck in a pipe that is not read.
         if self._is_held and not self._is_due:
             self._is_due = True
@@ -107,11 +98,7 @@ class Interrupts:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Delay a signal until the end of the block.
-
-        Raises:
-            KeyboardInterrupt: A signal came during the block.
-        """
+        """Delay a signal until the end of the block."""
         self._is_held = True
         try:
             yield

@@ -42,15 +42,7 @@ def run(
     browse: Browse = webbrowser.open,
     wait: Callable[[], object] | None = None,
 ) -> None:
-    """Show the dashboard of ``arguments.job`` until Ctrl-C; the job keeps running.
-
-    Args:
-        arguments: The parsed command line.
-        console: Where to print.
-        service: The job's service; None connects to that of the arguments.
-        browse: Opens a browser at a URL.
-        wait: Returns when the server must stop; None waits for Ctrl-C.
-    """
+    """Show the dashboard of ``arguments.job`` until Ctrl-C; the job keeps running."""
     service = service or service_to_read(arguments)
     with open_dashboard(find_to_read(arguments.job, service)) as dashboard:
         _show(arguments, console, service, dashboard.url, browse, wait or threading.Event().wait)

@@ -49,11 +49,7 @@ class Times:
     """True if the job ran on AWS, where it waits for instances; on this machine it waits for cores."""
 
     def parts(self, phases_s: Mapping[str, float]) -> tuple[float, dict[str, float]]:
-        """Return the total time in seconds, and the seconds of each named part in order.
-
-        Args:
-            phases_s: Seconds of each phase of the workload, from the manifest.
-        """
+        """Return the total time in seconds, and the seconds of each named part in order."""
         assert self.ended_s is not None, "the command has ended"
         whole_s = self.ended_s - self.started_s
         sent_s = self.started_s if self.sent_s is None else self.sent_s
@@ -101,7 +97,6 @@ class Display:
     """
 
     def __init__(self, console: Console) -> None:
-        """Draw on ``console``: bars and lines on a terminal, otherwise only lines."""
         self.console = console
         self._bars = Progress(
             TextColumn("{task.description}"),

@@ -4,7 +4,6 @@ import json
 import os
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -40,17 +39,7 @@ DEFAULT_REGION = "us-east-1"
 
 
 def run(arguments: Arguments, console: Console, measure: "Callable[..., Estimate] | None" = None) -> None:
-    """Measure a few tiles, and print the expected time and cost.
-
-    Args:
-        arguments: The parsed command line.
-        console: Where to print.
-        measure: Replaces ``estimate`` in tests.
-
-    Raises:
-        InvalidRequest: The matrix is not a local file, or SageMaker does not have the instance type.
-        MissingDependency: NumPy or Arrow is not installed here.
-    """
+    """Measure a few tiles by ``measure``, and print the expected time and cost."""
     settings = read_settings(arguments)
     path = _matrix(settings)
     try:
@@ -65,33 +54,26 @@ def run(arguments: Arguments, console: Console, measure: "Callable[..., Estimate
         if name != LOCAL_TYPE:
             # The number of cores would follow from a misspelt type as well.
             check_instance_type(name)
+    is_sharded = settings.table("inputs")[MATRIX].get("distribution") == "ShardedByS3Key"
     answers: list[dict[str, Any]] = []
     rows: list[tuple[str, str]] = []
     measured: dict[int, Estimate] = {}
     # The service may choose any of the types; each has its own time and price.
     for name in shape.types:
-        one, of_type = replace(shape, instance_type=name, alternatives=()), None if name == LOCAL_TYPE else name
-        slots = (os.cpu_count() or 1) if of_type is None else shape.count * vcpus_of(of_type)
+        is_local = name == LOCAL_TYPE
+        slots = (os.cpu_count() or 1) if is_local else shape.count * vcpus_of(name)
         if slots not in measured:
             # Instances on this machine share its cores, and need no network between them.
-            instances = 1 if of_type is None else shape.count
-            measured[slots] = (measure or estimate)(
-                path, workload, slots, instances=instances, shared_out=_is_shared_out(settings)
-            )
+            instances = 1 if is_local else shape.count
+            measured[slots] = (measure or estimate)(path, workload, slots, instances=instances, shared_out=is_sharded)
         expected = measured[slots]
-        is_billed = of_type is not None or arguments.price_per_hour is not None
+        is_billed = not is_local or arguments.price_per_hour is not None
         price = _price(arguments, settings, name) if is_billed else None
         usd = None if price is None else shape.count * price.usd_per_hour * expected.total_s / 3600
-        answers.append(
-            {
-                **({"instance_type": name} if shape.alternatives else {}),
-                **_as_json(expected),
-                "usd": usd,
-                "price": price and str(price),
-            }
-        )
+        kind = {"instance_type": name} if shape.alternatives else {}
+        answers.append({**kind, **_as_json(expected), "usd": usd, "price": price and str(price)})
         rows += [("or", name)] if rows else []
-        rows += _rows(expected, one, of_type)
+        rows += _rows(expected, shape, name)
         if price is not None and usd is not None:
             money = f"{dollars(usd)} while it computes: {shape.count} x {price}; starts and transfers are billed too"
             rows.append(("money", money))
@@ -106,24 +88,24 @@ def run(arguments: Arguments, console: Console, measure: "Callable[..., Estimate
         console.print(Text(f"{label:<8} {text}"), soft_wrap=True, highlight=False)
 
 
-def _rows(expected: "Estimate", shape: Cluster, of_type: str | None) -> list[tuple[str, str]]:
+def _rows(expected: "Estimate", shape: Cluster, instance_type: str) -> list[tuple[str, str]]:
     phases = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in expected.phases_s.items())
-    return [
-        ("time", f"{expected.total_s:.1f} s once the cluster is formed ({phases})"),
-        ("result", _result(expected)),
-        *([("rows", _travelling(expected))] if expected.coming_bytes else []),
-        ("cores", _cores(expected, shape, of_type)),
-    ]
-
-
-def _result(expected: "Estimate") -> str:
-    if expected.parts == 1:
-        return "one file, merged by the head"
-    return f"{expected.parts} files, each of a range of rows that an instance owns, merges and writes"
-
-
-def _travelling(expected: "Estimate") -> str:
-    return f"{expected.coming_bytes / 1e9:.2f} GB of rows come to each instance"
+    result = "one file, merged by the head"
+    if expected.parts > 1:
+        result = f"{expected.parts} files, each of a range of rows that an instance owns, merges and writes"
+    rows = [("time", f"{expected.total_s:.1f} s once the cluster is formed ({phases})"), ("result", result)]
+    if expected.coming_bytes:
+        rows.append(("rows", f"{expected.coming_bytes / 1e9:.2f} GB of rows come to each instance"))
+    idle = f", of which only {expected.tasks} have work" if expected.tasks < expected.slots else ""
+    if instance_type == LOCAL_TYPE:
+        cores = f"this machine's{idle}, with {expected.engine}; --instance-type estimates for another"
+    else:
+        gpus = "; its GPUs were not measured" if processor_of(instance_type) is Processor.GPU else ""
+        cores = (
+            f"{shape.count} x {vcpus_of(instance_type)} vCPUs of {instance_type}{idle}, each taken to be as fast as a "
+            f"core of this machine, with {expected.engine}{gpus}"
+        )
+    return [*rows, ("cores", f"{expected.slots}: {cores}")]
 
 
 def _matrix(settings: Settings) -> Path:
@@ -144,29 +126,10 @@ def _price(arguments: Arguments, settings: Settings, instance_type: str) -> Pric
     return price_of(instance_type, settings.table("aws").get("region", DEFAULT_REGION))
 
 
-def _is_shared_out(settings: Settings) -> bool:
-    return bool(settings.table("inputs")[MATRIX].get("distribution") == "ShardedByS3Key")
-
-
 def _as_json(expected: "Estimate") -> dict[str, Any]:
     answer: dict[str, Any] = {"engine": expected.engine, "slots": expected.slots, "tasks": expected.tasks}
     answer |= {"parts": expected.parts, "coming_bytes": expected.coming_bytes}
     return answer | {"phases_s": expected.phases_s, "total_s": expected.total_s}
-
-
-def _cores(expected: "Estimate", shape: Cluster, of_type: str | None) -> str:
-    """Describe the cores that the estimate assumes: number, machine, and how many have work."""
-    idle = f", of which only {expected.tasks} have work" if expected.tasks < expected.slots else ""
-    if of_type is None:
-        sharing = f", which its {shape.count} instances share" if shape.count > 1 else ""
-        whose = f"this machine's{sharing}{idle}, with {expected.engine}; --instance-type estimates for another"
-    else:
-        gpus = "; its GPUs were not measured" if processor_of(of_type) is Processor.GPU else ""
-        whose = (
-            f"{shape.count} x {vcpus_of(of_type)} vCPUs of {of_type}{idle}, each taken to be as fast as a core of this "
-            f"machine, with {expected.engine}{gpus}"
-        )
-    return f"{expected.slots}: {whose}"
 
 
 def vcpus_of(instance_type: str) -> int:

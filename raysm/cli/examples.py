@@ -1,9 +1,10 @@
-"""Examples of every command, for --help and for the reference page; the most common use comes first."""
+"""Examples of commands, for --help and for the reference page; the most common use comes first."""
 
 from collections.abc import Mapping
 
 __all__ = ["EXAMPLES"]
 
+# A line that begins with # describes the lines below it.
 EXAMPLES: Mapping[str, str] = {
     "raysm demo": """\
 raysm demo
@@ -32,8 +33,7 @@ raysm train main.py --instances 2 --workers-per-instance 4 --input data=data/"""
 # 50 trials of main.py --lr …; the script reports its loss with raysm.report(loss=…)
 raysm sweep main.py --space lr=loguniform:1e-4:1e-1 --metric loss --mode min --trials 50 --output out/ -- --epochs 3
 raysm sweep main.py --space lr=choice:0.1,0.01 --space layers=randint:1:4 --metric accuracy --mode max --search grid""",
-    "raysm tune": """\
-raysm tune main.py --space lr=loguniform:1e-4:1e-1 --metric loss --mode min --trials 20 --parallel 4""",
+    "raysm tune": "raysm tune main.py --space lr=loguniform:1e-4:1e-1 --metric loss --mode min --parallel 4",
     "raysm submit": """\
 # job.json is the output of --dry-run --json of any command that sends a job
 raysm submit --request job.json --output out/""",
@@ -45,10 +45,7 @@ raysm jobs
 raysm jobs --since 7d --status Failed,Stopped
 # with parameters and metrics, the best first
 raysm jobs --project digits --params lr,batch --metrics loss:min --sort loss""",
-    "raysm rm": """\
-raysm rm digits-20261122-101112-0a1b2c3d""",
-    "raysm status": """\
-raysm status digits""",
+    "raysm rm": "raysm rm digits-20261122-101112-0a1b2c3d",
     "raysm logs": """\
 raysm logs digits
 raysm logs -f digits --metrics
@@ -60,16 +57,6 @@ raysm result digits --no-wait --json""",
 raysm metrics digits
 raysm metrics digits --name 'val/*'
 raysm metrics digits --telemetry""",
-    "raysm dashboard": """\
-raysm dashboard digits
-raysm dashboard digits --no-open""",
-    "raysm ui": """\
-raysm ui
-raysm ui --limit 5000 --no-open""",
-    "raysm stop": """\
-raysm stop digits""",
-    "raysm token": """\
-raysm token digits""",
     "raysm debug": """\
 raysm debug digits --on aws
 raysm debug digits --on aws --off""",
@@ -82,31 +69,15 @@ raysm shell digits --on algo-2 -- nvidia-smi""",
     "raysm session start": """\
 raysm session start --name work --instances 2
 raysm session start --name work --instances 2 --idle 2h --budget 20""",
-    "raysm session list": """\
-raysm session list""",
-    "raysm session attach": """\
-raysm session attach work""",
-    "raysm session keep": """\
-raysm session keep work 2h""",
-    "raysm session close": """\
-raysm session close work""",
-    "raysm exec": """\
-raysm exec work main.py -- --epochs 3""",
+    "raysm exec": "raysm exec work main.py -- --epochs 3",
     "raysm local up": """\
 raysm local up
 raysm local up --scenario bad-day.toml
 raysm local up --export""",
-    "raysm local down": """\
-raysm local down
-raysm local down --force""",
-    "raysm local status": """\
-raysm local status""",
     "raysm local clean": """\
 raysm local clean
 raysm local clean --older-than 12h --dry-run
 raysm local clean --keep 10""",
-    "raysm local interrupt": """\
-raysm local interrupt digits-20261122-101112-0a1b2c3d""",
     "raysm doctor": """\
 # check this machine
 raysm doctor
@@ -119,31 +90,13 @@ raysm grid plan train.py --rows drives.csv --regions us-east-1,eu-west-1 -- --lr
 raysm grid run train.py --rows drives.csv --budget 500 -- --lr {lr}
 # the rows of a query, in the regions of their data
 raysm grid run train.py --sql sqlite:///drives.db "SELECT name AS key, uri AS input_data FROM drives" --budget 500""",
-    "raysm grid row": """\
-raysm grid row train.py --rows drives.csv --index 0 --wait""",
-    "raysm grid take-up": """\
-raysm grid take-up s3://bucket/grids/drives""",
+    "raysm grid row": "raysm grid row train.py --rows drives.csv --index 0 --wait",
     "raysm grid status": """\
 raysm grid status
 raysm grid status drives --json""",
-    "raysm grid watch": """\
-raysm grid watch drives""",
-    "raysm grid rows": """\
-raysm grid rows drives --state failed""",
-    "raysm grid list": """\
-raysm grid list""",
-    "raysm grid result": """\
-raysm grid result drives stuttgart --output out/""",
-    "raysm grid report": """\
-raysm grid report drives --html drives.html""",
-    "raysm grid table": """\
-raysm grid table drives --output predictions.parquet""",
-    "raysm grid stop": """\
-raysm grid stop drives""",
-    "raysm grid retry": """\
-raysm grid retry drives""",
-    "raysm grid extend": """\
-raysm grid extend drives""",
+    "raysm grid rows": "raysm grid rows drives --state failed",
+    "raysm grid report": "raysm grid report drives --html drives.html",
+    "raysm grid table": "raysm grid table drives --output predictions.parquet",
     "raysm prices": """\
 raysm prices ml.g5.2xlarge
 raysm prices ml.g5.2xlarge --regions us-east-1,eu-west-1 --refresh""",
@@ -151,4 +104,3 @@ raysm prices ml.g5.2xlarge --regions us-east-1,eu-west-1 --refresh""",
 raysm quotas --on aws
 raysm quotas ml.g5.2xlarge --on aws --regions us-east-1,eu-west-1""",
 }
-"""Examples by command; a line that begins with # describes the lines below it."""

@@ -1,8 +1,7 @@
 """The arguments of the commands that send jobs, and of those about jobs and sessions that were sent."""
 
 import argparse
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from raysm.cli.options import (
     add_reading,
     add_target,
 )
-from raysm.cli.parser import FILES_GROUP, add_command, seconds, titled
+from raysm.cli.parser import FILES_GROUP, add, add_command, seconds, titled
 
 __all__ = ["add_config", "add_entering", "add_jobs", "add_sending", "add_sessions"]
 
@@ -38,35 +37,29 @@ SWEEP_USAGE = "SCRIPT --space NAME=RANGE --metric NAME --mode min|max [options] 
 
 JOB = "name of a job, or the short name (digits) of a running job or session"
 READ = "name of a job, or a short name (digits): the running job or session, or else the latest ended one"
+NO_OPEN = "print the address without opening a browser"
 
-
-@dataclass(frozen=True, slots=True)
-class _Script:
-    """A command that sends a job whose workload is a script of the user's."""
-
-    text: str
-    flags: tuple[Flag, ...]
-    usage: str = SCRIPT_USAGE
-    run: str = SENDING
-
-
-SCRIPTS: Mapping[str, _Script] = {
-    "run": _Script(
-        "run a Python script on the head of the cluster; ray.init() in the script joins the cluster", SCRIPT
+# By command: what it does, its flags, and its usage.
+SCRIPTS: Mapping[str, tuple[str, tuple[Flag, ...], str]] = {
+    "run": (
+        "run a Python script on the head of the cluster; ray.init() in the script joins the cluster",
+        SCRIPT,
+        SCRIPT_USAGE,
     ),
-    "train": _Script(
-        "run a script written for torchrun, unchanged, on all instances; rank 0's model is the result", TRAIN
+    "train": (
+        "run a script written for torchrun, unchanged, on all instances; rank 0's model is the result",
+        TRAIN,
+        SCRIPT_USAGE,
     ),
-    "sweep": _Script(
+    "sweep": (
         "run many trials of a script on one cluster, each with different --NAME VALUE arguments, and keep the best",
         SWEEP,
         SWEEP_USAGE,
     ),
-    "tune": _Script(
+    "tune": (
         "run a sweep as a SageMaker hyperparameter tuning job, with one training job for each trial",
         TUNE,
         SWEEP_USAGE,
-        "raysm.cli.tuning:run",
     ),
 }
 
@@ -74,32 +67,25 @@ SCRIPTS: Mapping[str, _Script] = {
 def add_sending(commands: Any) -> None:
     """Add ``raysm similarity``, ``run``, ``train``, ``sweep``, ``tune`` and ``submit``."""
     _add_similarity(commands)
-    for name, script in SCRIPTS.items():
+    for name, (text, flags, usage) in SCRIPTS.items():
         command = add_command(
             commands,
             name,
-            script.text,
-            run=script.run,
+            text,
+            run="raysm.cli.tuning:run" if name == "tune" else SENDING,
             is_scripted=True,
             sends_job=True,
             # argparse never sees the arguments after --.
-            usage=f"raysm {name} {script.usage}",
+            usage=f"raysm {name} {usage}",
         )
         # Optional, because a request file may name the script; ``_missing_script`` checks both.
-        command.add_argument("script", metavar="SCRIPT", nargs="?", help="the script; inside --source-dir if given")
+        add(command, "SCRIPT", "the script; inside --source-dir if given", nargs="?")
         command.set_defaults(lacks=_missing_script)
-        add_flags(command, script.flags, name)
+        add_flags(command, flags, name)
         if name == "tune":
-            command.add_argument(
-                "--parallel", type=int, default=1, metavar="N", help="maximum number of concurrent trials (default 1)"
-            )
-            command.add_argument(
-                "--parent",
-                action="append",
-                default=[],
-                metavar="NAME",
-                help="an earlier tuning job whose trials the search learns from; repeatable, up to five",
-            )
+            add(command, "--parallel N", "maximum number of concurrent trials (default 1)", type=int, default=1)
+            text = "an earlier tuning job whose trials the search learns from; repeatable, up to five"
+            add(command, "--parent NAME", text, action="append", default=[])
         _add_submitting(command)
     command = add_command(
         commands,
@@ -124,34 +110,19 @@ def _add_similarity(commands: Any) -> None:
         usage="raysm similarity MATRIX (--top-k K | --threshold T | --full) [options]",
     )
     command.set_defaults(lacks=_missing_of_similarity)
-    command.add_argument(
-        "matrix",
-        metavar="MATRIX",
-        nargs="?",
-        help=".npy, .npz, .csv, .csv.gz, .parquet, or a folder of them; a path or s3://…",
-    )
+    add(command, "MATRIX", ".npy, .npz, .csv, .csv.gz, .parquet, or a folder of them; a path or s3://…", nargs="?")
     add_flags(command.add_mutually_exclusive_group(), SIMILARITY[:KEPT], "similarity")
     add_flags(command, SIMILARITY[KEPT:], "similarity")
-    command.add_argument(
-        "--sharded",
-        action="store_true",
-        help="give each instance only its share of MATRIX's files (ShardedByS3Key); for the files of the queries: "
-        "--set inputs.queries.distribution=ShardedByS3Key",
+    text = (
+        "give each instance only its share of MATRIX's files (ShardedByS3Key); for the files of the queries: "
+        "--set inputs.queries.distribution=ShardedByS3Key"
     )
-    command.add_argument(
-        "--estimate",
-        action="store_const",
-        dest="run",
-        # A separate module, because it loads the engines of the similarity.
-        const="raysm.cli.estimating:run",
-        help="measure a few tiles here, print the expected time and cost, and send nothing",
-    )
-    command.add_argument(
-        "--price-per-hour",
-        type=float,
-        metavar="USD",
-        help="hourly price of one instance for --estimate (default: from the price table)",
-    )
+    add(command, "--sharded", text)
+    text = "measure a few tiles here, print the expected time and cost, and send nothing"
+    # A separate module, because it loads the engines of the similarity.
+    add(command, "--estimate", text, action="store_const", dest="run", const="raysm.cli.estimating:run")
+    text = "hourly price of one instance for --estimate (default: from the price table)"
+    add(command, "--price-per-hour USD", text, type=float)
     _add_submitting(command)
 
 
@@ -182,178 +153,116 @@ def _required(name: str) -> str:
 
 def _add_submitting(command: argparse.ArgumentParser) -> None:
     add_flags(command, COMMON)
-    command.add_argument("--output", type=Path, metavar="DIR", help="copy the result to this folder")
-    command.add_argument("--detach", action="store_true", help="print the job's name and return at once")
-    command.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="print the exact API call and send nothing; with --json, print the request, for --request",
-    )
-    command.add_argument("--json", action="store_true", help="print the result as JSON (with --detach: the job)")
+    add(command, "--output DIR", "copy the result to this folder", type=Path)
+    add(command, "--detach", "print the job's name and return at once")
+    text = "print the exact API call and send nothing; with --json, print the request, for --request"
+    add(command, "--dry-run", text)
+    add(command, "--json", "print the result as JSON (with --detach: the job)")
     _add_request(command)
     add_target(command)
 
 
 def _add_request(command: argparse.ArgumentParser) -> None:
-    titled(command, FILES_GROUP).add_argument(
-        "--request",
-        type=Path,
-        metavar="FILE",
-        help="read the whole request from a .json or .toml file; flags override it",
-    )
+    text = "read the whole request from a .json or .toml file; flags override it"
+    add(titled(command, FILES_GROUP), "--request FILE", text, type=Path)
     add_change(command)
 
 
 def add_config(commands: Any) -> None:
     """Add ``raysm config``."""
-    command = add_command(
-        commands,
-        "config",
-        "show the options that apply in this folder, and where each was set",
-        run="raysm.cli.config:run",
-    )
+    text = "show the options that apply in this folder, and where each was set"
+    command = add_command(commands, "config", text, run="raysm.cli.config:run")
     add_flags(command, COMMON)
     _add_request(command)
-    command.add_argument("--json", action="store_true", help="print JSON")
-    add_target(command)
+    add_reading(command)
 
 
 def add_jobs(commands: Any) -> None:
-    """Add ``raysm jobs``, ``rm``, and the commands about one job."""
+    """Add ``raysm jobs``, ``ui``, ``rm``, and the commands about one job."""
     jobs = add_command(commands, "jobs", "list the latest jobs", run=JOBS)
-    jobs.add_argument("--contains", metavar="TEXT", help="only jobs with this text in their names")
-    jobs.add_argument("--limit", type=int, default=20, metavar="N", help="maximum number of jobs (default 20)")
-    jobs.add_argument("--project", help="only jobs of this project")
-    jobs.add_argument("--task", metavar="NAME", help="only runs of this task")
-    jobs.add_argument("--status", metavar="STATUS", help="only jobs with this status: Completed, or Failed,Stopped")
-    jobs.add_argument(
-        "--since", metavar="TIME", help="only jobs submitted since a date or within an age: 2026-11-01, 7d, 12h"
-    )
-    jobs.add_argument(
-        "--grid", metavar="NAME", help="only the jobs of this grid, the latest of each row, in all regions"
-    )
-    jobs.add_argument("--trials", action="store_true", help="list the trials of each sweep below it")
-    jobs.add_argument(
-        "--params",
-        metavar="NAMES",
-        nargs="?",
-        const="*",
-        help="show these parameters as columns: lr,batch; without names, those that differ between jobs",
-    )
-    jobs.add_argument(
-        "--metrics",
-        metavar="NAMES",
-        nargs="?",
-        const="*",
-        help="show these metrics as columns: loss (its last value), loss:min, loss:max, loss:best; without names, all",
-    )
+    add(jobs, "--contains TEXT", "only jobs with this text in their names")
+    add(jobs, "--limit N", "maximum number of jobs (default 20)", type=int, default=20)
+    add(jobs, "--project PROJECT", "only jobs of this project")
+    add(jobs, "--task NAME", "only runs of this task")
+    add(jobs, "--status STATUS", "only jobs with this status: Completed, or Failed,Stopped")
+    add(jobs, "--since TIME", "only jobs submitted since a date or within an age: 2026-11-01, 7d, 12h")
+    add(jobs, "--grid NAME", "only the jobs of this grid, the latest of each row, in all regions")
+    add(jobs, "--trials", "list the trials of each sweep below it")
+    text = "show these parameters as columns: lr,batch; without names, those that differ between jobs"
+    add(jobs, "--params NAMES", text, nargs="?", const="*")
+    text = "show these metrics as columns: loss (its last value), loss:min, loss:max, loss:best; without names, all"
+    add(jobs, "--metrics NAMES", text, nargs="?", const="*")
     # The help shows the equals sign, because argparse would take -auc for an option.
-    jobs.add_argument(
-        "--sort", metavar="COLUMN", help="sort by lr, loss, cost_usd …; --sort=-auc puts the highest first"
-    )
+    add(jobs, "--sort COLUMN", "sort by lr, loss, cost_usd …; --sort=-auc puts the highest first")
     add_reading(jobs)
-    ui = add_command(
-        commands,
-        "ui",
-        "compare all jobs, trials and grid rows in the browser, with MLflow's pages",
-        run="raysm.cli.dashboard:run_ui",
-    )
-    ui.add_argument("--limit", type=int, default=1000, metavar="N", help="maximum number of jobs (default 1000)")
-    _add_dashboard(ui)
+    text = "compare all jobs, trials and grid rows in the browser, with MLflow's pages"
+    ui = add_command(commands, "ui", text, run="raysm.cli.dashboard:run_ui")
+    add(ui, "--limit N", "maximum number of jobs (default 1000)", type=int, default=1000)
+    add(ui, "--no-open", NO_OPEN)
     add_reading(ui)
-    remove = add_command(
-        commands, "rm", "remove ended jobs of this machine, with their records, logs, results and checkpoints", run=JOBS
-    )
-    remove.add_argument("jobs", metavar="JOB", nargs="+", help="name of a job, or a pattern: 'digits-*'")
+    text = "remove ended jobs of this machine, with their records, logs, results and checkpoints"
+    remove = add_command(commands, "rm", text, run=JOBS)
+    add(remove, "JOB", "name of a job, or a pattern: 'digits-*'", nargs="+")
     add_reading(remove)
-    for name, one in OF_ONE_JOB.items():
-        command = add_command(commands, name, one.text, run=one.run)
-        command.set_defaults(is_reading=one.is_reading)
-        command.add_argument("job", metavar="JOB", help=READ if one.is_reading else JOB)
-        one.add_own(command)
-        add_reading(command)
+    _add_reading_one_job(commands)
+    _add_changing_one_job(commands)
 
 
-def _add_nothing(command: argparse.ArgumentParser) -> None:
-    pass
+def _add_reading_one_job(commands: Any) -> None:
+    def command(name: str, text: str, run: str = JOBS) -> argparse.ArgumentParser:
+        parser = add_command(commands, name, text, run=run)
+        # A short name also finds a job that has ended.
+        parser.set_defaults(is_reading=True)
+        add(parser, "JOB", READ)
+        add_reading(parser)
+        return parser
 
-
-def _add_logs(command: argparse.ArgumentParser) -> None:
-    command.add_argument("-f", "--follow", action="store_true", help="continue until the job has ended")
-    command.add_argument("--instance", metavar="HOST", help="only lines of this instance, for example algo-2")
-    command.add_argument("--tail", type=int, metavar="N", help="only the last N lines; with -f, new lines follow")
-    command.add_argument("--metrics", action="store_true", help="also show the latest metrics every few seconds")
-
-
-def _add_result(command: argparse.ArgumentParser) -> None:
+    command("status", "show the state, times and cost of a job")
+    logs = command("logs", "show the output of a job's instances")
+    add(logs, "-f --follow", "continue until the job has ended")
+    add(logs, "--instance HOST", "only lines of this instance, for example algo-2")
+    add(logs, "--tail N", "only the last N lines; with -f, new lines follow", type=int)
+    add(logs, "--metrics", "also show the latest metrics every few seconds")
+    result = command("result", "fetch a job's result")
     # Both say how long to wait: --no-wait is a timeout of 0.
-    waiting = command.add_mutually_exclusive_group()
-    waiting.add_argument("--no-wait", action="store_true", help="exit with 1 at once if the job still runs")
-    waiting.add_argument("--timeout", type=seconds, metavar="TIME", help="wait at most this long for its end: 90s, 2h")
-    command.add_argument("--output", type=Path, metavar="DIR", help="copy the result to this folder")
-
-
-def _add_metrics(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--name",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="only metrics with this name, or matching a pattern such as val/*; repeatable",
+    waiting = result.add_mutually_exclusive_group()
+    add(waiting, "--no-wait", "exit with 1 at once if the job still runs")
+    add(waiting, "--timeout TIME", "wait at most this long for its end: 90s, 2h", type=seconds)
+    add(result, "--output DIR", "copy the result to this folder", type=Path)
+    metrics = command("metrics", "show the metrics of a job, or the utilization of its instances")
+    text = "only metrics with this name, or matching a pattern such as val/*; repeatable"
+    add(metrics, "--name NAME", text, action="append", default=[])
+    which = metrics.add_mutually_exclusive_group()
+    add(which, "--telemetry", "show the metrics of the instances: memory, CPU, network …")
+    add(which, "--all", "show the metrics of the job and of its instances")
+    dashboard = command(
+        "dashboard", "open Ray's dashboard of a running job in the browser", run="raysm.cli.dashboard:run"
     )
-    which = command.add_mutually_exclusive_group()
-    which.add_argument(
-        "--telemetry", action="store_true", help="show the metrics of the instances: memory, CPU, network …"
-    )
-    which.add_argument("--all", action="store_true", help="show the metrics of the job and of its instances")
+    add(dashboard, "--no-open", NO_OPEN)
 
 
-def _add_dashboard(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--no-open", action="store_true", help="print the address without opening a browser")
-
-
-def _add_debug(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--off", action="store_true", help="disallow SSM sessions again")
-
-
-@dataclass(frozen=True, slots=True)
-class _OfOneJob:
-    """A command about one job."""
-
-    text: str
-    add_own: Callable[[argparse.ArgumentParser], None] = _add_nothing
-    run: str = JOBS
-    is_reading: bool = True
-    """True if it changes nothing: then a short name also finds a job that has ended."""
-
-
-OF_ONE_JOB: Mapping[str, _OfOneJob] = {
-    "status": _OfOneJob("show the state, times and cost of a job"),
-    "logs": _OfOneJob("show the output of a job's instances", _add_logs),
-    "result": _OfOneJob("fetch a job's result", _add_result),
-    "metrics": _OfOneJob("show the metrics of a job, or the utilization of its instances", _add_metrics),
-    "dashboard": _OfOneJob(
-        "open Ray's dashboard of a running job in the browser",
-        _add_dashboard,
-        run="raysm.cli.dashboard:run",
-    ),
-    "stop": _OfOneJob("stop a job, after giving it time to save its work", is_reading=False),
-    "token": _OfOneJob("print the token that a job's Ray cluster asks for", is_reading=False),
-    "debug": _OfOneJob("allow SSM sessions into the instances of a job that runs on AWS", _add_debug, is_reading=False),
-}
+def _add_changing_one_job(commands: Any) -> None:
+    for name, text in (
+        ("stop", "stop a job, after giving it time to save its work"),
+        ("token", "print the token that a job's Ray cluster asks for"),
+        ("debug", "allow SSM sessions into the instances of a job that runs on AWS"),
+    ):
+        command = add_command(commands, name, text, run=JOBS)
+        command.set_defaults(is_reading=False)
+        add(command, "JOB", JOB)
+        if name == "debug":
+            add(command, "--off", "disallow SSM sessions again")
+        add_reading(command)
 
 
 def add_entering(commands: Any) -> None:
     """Add ``raysm tunnel`` and ``raysm shell``."""
-    tunnel = add_command(
-        commands, "tunnel", "forward a port of this machine to a port of an instance while the job runs", run=ENTERING
-    )
-    tunnel.add_argument("job", metavar="JOB", help=JOB)
-    tunnel.add_argument("port", metavar="PORT", type=int, help="port on the instance's loopback, for example 8265")
-    tunnel.add_argument(
-        "--local", type=int, default=0, metavar="PORT", help="port of this machine (default: any free one)"
-    )
-    tunnel.add_argument("--json", action="store_true", help="print JSON")
+    text = "forward a port of this machine to a port of an instance while the job runs"
+    tunnel = add_command(commands, "tunnel", text, run=ENTERING)
+    add(tunnel, "JOB", JOB)
+    add(tunnel, "PORT", "port on the instance's loopback, for example 8265", type=int)
+    add(tunnel, "--local PORT", "port of this machine (default: any free one)", type=int, default=0)
+    add(tunnel, "--json", "print JSON")
     add_entered(tunnel)
     shell = add_command(
         commands,
@@ -363,31 +272,35 @@ def add_entering(commands: Any) -> None:
         is_scripted=True,
         usage="raysm shell JOB [options] [-- COMMAND]",
     )
-    shell.add_argument("job", metavar="JOB", help=JOB)
+    add(shell, "JOB", JOB)
     add_entered(shell)
 
 
 def add_sessions(commands: Any) -> None:
     """Add ``raysm session`` and ``raysm exec``."""
-    session = add_command(
-        commands, "session", "use a cluster that stays up and answers calls within milliseconds", run=SESSIONS
-    )
+    text = "use a cluster that stays up and answers calls within milliseconds"
+    session = add_command(commands, "session", text, run=SESSIONS)
     verbs = session.add_subparsers(dest="verb", required=True, metavar="start|list|attach|keep|close")
+    start = add_command(verbs, "start", "start a session, which keeps running after this command ends")
+    add(start, "--idle TIME", "end the session after this long without a call (default 30m)", type=seconds)
+    add(start, "--idle-detached TIME", "the same while no client is attached (default 5m)", type=seconds)
+    add(start, "--budget USD", "end the session once it has cost this much", type=float)
+    text = "hourly price of one instance (default: from the price table)"
+    add(start, "--price-per-hour USD", text, type=float)
+    add_flags(start, COMMON)
+    add_change(start)
+    add_reading(start)
     for name, text in (
-        ("start", "start a session, which keeps running after this command ends"),
         ("list", "list the running sessions and their jobs"),
         ("attach", "show a session's state and open its Python prompt"),
         ("keep", "postpone the idle timeout of a session"),
         ("close", "end a session and its job"),
     ):
-        verb = verbs.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False)
-        if name == "start":
-            _add_session_start(verb)
-            continue
+        verb = add_command(verbs, name, text)
         if name != "list":
-            verb.add_argument("name", metavar="NAME", help="name of the session or of its job")
+            add(verb, "NAME", "name of the session or of its job")
         if name == "keep":
-            verb.add_argument("time", type=seconds, metavar="TIME", help="how long from now: 60m, 2h")
+            add(verb, "TIME", "how long from now: 60m, 2h", type=seconds)
         add_reading(verb)
     command = add_command(
         commands,
@@ -397,27 +310,7 @@ def add_sessions(commands: Any) -> None:
         is_scripted=True,
         usage="raysm exec NAME FILE [options] [-- ARGUMENTS OF THE FILE]",
     )
-    command.add_argument("name", metavar="NAME", help="name of the session")
+    add(command, "NAME", "name of the session")
     # The client reads the file and sends its text; the session does not need the file.
-    command.add_argument("file", metavar="FILE", help="Python file on this machine")
-    add_target(command)
-
-
-def _add_session_start(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--idle", type=seconds, metavar="TIME", help="end the session after this long without a call (default 30m)"
-    )
-    command.add_argument(
-        "--idle-detached", type=seconds, metavar="TIME", help="the same while no client is attached (default 5m)"
-    )
-    command.add_argument("--budget", type=float, metavar="USD", help="end the session once it has cost this much")
-    command.add_argument(
-        "--price-per-hour",
-        type=float,
-        metavar="USD",
-        help="hourly price of one instance (default: from the price table)",
-    )
-    command.add_argument("--json", action="store_true", help="print JSON")
-    add_flags(command, COMMON)
-    add_change(command)
+    add(command, "FILE", "Python file on this machine")
     add_target(command)

@@ -31,15 +31,7 @@ __all__ = ["await_end", "find_to_read", "run", "tell_ended"]
 
 
 def find_to_read(name: str, service: Service) -> Job:
-    """Find a job by its name, or by its short name: the running job, or else the latest ended one.
-
-    Args:
-        name: The full name, ``digits-20260101-120000-0a1b2c3d``, or the short name, ``digits``.
-        service: The job's service.
-
-    Raises:
-        JobNotFound: There is no such job; the message has similar names.
-    """
+    """Find a job by its name, or by its short name: the running job, or else the latest ended one."""
     try:
         return attach(name, service)
     except JobNotFound:
@@ -57,16 +49,7 @@ def tell_ended(name: str) -> Callable[[Job], None]:
 
 
 def await_end(job: Job, console: Console, timeout_s: float | None) -> None:
-    """Wait until ``job`` has ended, and show its progress. Ctrl-C stops the waiting, not the job.
-
-    Args:
-        job: A job that has not ended.
-        console: Where to print; stdout is for the result.
-        timeout_s: Seconds to wait; 0 does not wait, None waits without limit.
-
-    Raises:
-        NotDone: The job has not ended within ``timeout_s``.
-    """
+    """Wait until ``job`` has ended, and show its progress. Ctrl-C stops the waiting, not the job."""
     still = f"{job.name} is still {job.status}"
     looks = f"raysm logs -f {job.name} shows what it writes"
     if timeout_s == 0:
@@ -144,7 +127,7 @@ def _tuning_named(name: str, service: Service) -> Tuning | None:
 
 def _remove(arguments: Arguments, service: Service, console: Console) -> None:
     # A job that is named twice is removed once.
-    going = list(dict.fromkeys(job for name in arguments.jobs for job in find_all(name, service)))
+    going = list(dict.fromkeys(job for name in arguments.job for job in find_all(name, service)))
     every = descriptions(service)
     for job in going:  # all are checked before any is removed
         check(job, every)

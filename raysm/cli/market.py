@@ -1,9 +1,8 @@
 """The commands ``raysm prices`` and ``raysm quotas``."""
 
-import difflib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -26,15 +25,11 @@ __all__ = ["Fitting", "fitting", "in_use_here", "run_prices", "run_quotas", "tab
 
 
 def run_prices(arguments: Arguments, console: Console) -> None:
-    """Print prices; with ``--refresh``, fetch the lists of some regions first.
-
-    Raises:
-        InvalidRequest: ``--refresh`` without regions or with a scenario, or no price is known.
-        ServiceError: GetProducts failed.
-    """
+    """Print prices; with ``--refresh``, fetch the lists of some regions first."""
     services = services_in(read_settings(arguments).target(role=NO_ROLE), arguments.regions)
+    has_scenario = any(service.connection.lists_prices for service in services)
     if arguments.refresh:
-        if _has_scenario_prices(services):
+        if has_scenario:
             raise InvalidRequest(
                 "--refresh fetches AWS's prices, but the embedded SageMaker has those of its scenario",
                 remedy="drop --refresh, or add --on aws",
@@ -43,48 +38,37 @@ def run_prices(arguments: Arguments, console: Console) -> None:
     chosen = table_of(prices_of(services), arguments.type, arguments.regions)
     if not chosen:
         what, where = arguments.type or "any type", ", ".join(arguments.regions) or "any region"
-        if _has_scenario_prices(services):
-            remedy = "the scenario says what it costs, in its table market.usd_per_hour"
-        else:
-            types = sorted({name for _, name in prices_of(services).prices})
-            if arguments.type not in types:
-                near = difflib.get_close_matches(arguments.type or "", types, n=1, cutoff=0.8)
-                what += f" (did you mean {near[0]}?)" if near else ""
-            remedy = f"bring it: raysm prices --refresh --regions {','.join(arguments.regions) or 'us-east-1'}"
-        raise InvalidRequest(f"no price of {what} in {where} is at hand; {remedy}")
+        regions = ",".join(arguments.regions) or "us-east-1"
+        remedy = f"check the name, or fetch it: raysm prices --refresh --regions {regions}"
+        if has_scenario:
+            remedy = "set it in the scenario's table market.usd_per_hour"
+        raise InvalidRequest(f"no price of {what} in {where} is known; {remedy}")
     if arguments.json:
-        print(json.dumps([_as_json(*each) for each in chosen], indent=1))
+        print(
+            json.dumps(
+                [{"region": region, "instance_type": name, **_as_json(price)} for region, name, price in chosen],
+                indent=1,
+            )
+        )
         return
     today = datetime.now(UTC).date()
-    width = max(len(instance_type) for _, instance_type, _ in chosen)
-    for region, instance_type, price in chosen:
+    for region, name, price in chosen:
         age = price.age_days(today)
         old = f", {age} days old: raysm prices --refresh" if age is not None and age > OLD_DAYS else ""
-        usd = f"{price.usd_per_hour:>10,.4f} USD/h  as of {price.as_of}, version {price.version}{old}"
-        console.print(Text(f"{region:<16} {instance_type:<{width}} {usd}"), soft_wrap=True)
-
-
-def _has_scenario_prices(services: Iterable[Service]) -> bool:
-    """Whether the services have the prices of a scenario."""
-    return any(service.connection.lists_prices for service in services)
+        _print(console, f"{region:<16} {name:<18} {_priced(price)}{old}")
 
 
 def table_of(table: PriceTable, instance_type: str | None, regions: list[str]) -> list[tuple[str, str, Price]]:
-    """Return (region, type, price) of the chosen types and regions; for one type, the cheapest first.
+    """Return (region, type, price) of the chosen types and regions, where None or an empty list means all.
 
-    Args:
-        table: All known prices.
-        instance_type: Only this type; None means all.
-        regions: Only these regions; empty means all.
+    For one type, the cheapest region comes first.
     """
     chosen = [
         (region, name, price)
         for (region, name), price in table.prices.items()
         if instance_type in (None, name) and (not regions or region in regions)
     ]
-    if instance_type is not None:
-        return sorted(chosen, key=lambda each: (each[2].usd_per_hour, each[0]))
-    return sorted(chosen, key=lambda each: each[:2])
+    return sorted(chosen, key=lambda each: (each[2].usd_per_hour, each[0]) if instance_type else each[:2])
 
 
 def _refresh(arguments: Arguments, console: Console) -> None:
@@ -98,17 +82,19 @@ def _refresh(arguments: Arguments, console: Console) -> None:
         path = save_prices(prices)
         if not arguments.json:
             text = f"{region}: {len(prices.usd)} types, version {prices.version} of {prices.as_of}, kept in {path}"
-            console.print(Text(text), soft_wrap=True)
+            _print(console, text)
 
 
-def _as_json(region: str, instance_type: str, price: Price) -> dict[str, object]:
-    return {
-        "region": region,
-        "instance_type": instance_type,
-        "usd_per_hour": price.usd_per_hour,
-        "as_of": price.as_of,
-        "version": price.version,
-    }
+def _print(console: Console, text: str) -> None:
+    console.print(Text(text), soft_wrap=True)
+
+
+def _priced(price: Price) -> str:
+    return f"{price.usd_per_hour:>10,.4f} USD/h  as of {price.as_of}, version {price.version}"
+
+
+def _as_json(price: Price | None) -> dict[str, object]:
+    return {name: getattr(price, name, None) for name in ("usd_per_hour", "as_of", "version")}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,13 +102,11 @@ class Fitting:
     """The quota of one place, what of it is in use, and its price."""
 
     place: Place
-    """Region, type and market."""
     limit: int
     """Instances that the account may have there."""
     in_use: int
     """Instances in use by open jobs of this machine's grids; the use by others of the account is unknown."""
     price: Price | None
-    """The hourly price of one instance; None if unknown."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
@@ -132,36 +116,31 @@ class Fitting:
             "spot": self.place.spot,
             "limit": self.limit,
             "in_use_by_grids": self.in_use,
-            "usd_per_hour": None if self.price is None else self.price.usd_per_hour,
-            "as_of": None if self.price is None else self.price.as_of,
-            "version": None if self.price is None else self.price.version,
+            **_as_json(self.price),
         }
 
 
 def run_quotas(arguments: Arguments, console: Console) -> None:
-    """Print the quotas of some regions.
-
-    Raises:
-        InvalidRequest: No quota is listed for the chosen types and regions.
-        ServiceError: The quotas cannot be read.
-    """
-    target = read_settings(arguments).target(role=NO_ROLE)
+    """Print the quotas of some regions."""
+    services = services_in(read_settings(arguments).target(role=NO_ROLE), arguments.regions)
     quotas: dict[Place, Quota] = {}
-    services = services_in(target, arguments.regions)
     for service in services:
         quotas |= read_quotas(service, arguments.type or None)
     chosen = fitting(quotas, in_use_here(), prices_of(services), is_asked=bool(arguments.type))
     if not chosen:
-        what = ", ".join(arguments.type) or "any type"
-        where = ", ".join(arguments.regions) or "this region"
+        what, where = ", ".join(arguments.type) or "any type", ", ".join(arguments.regions) or "this region"
         raise InvalidRequest(
             f"Service Quotas lists no training instances of {what} above 0 in {where}; check the names"
         )
     if arguments.json:
         print(json.dumps([each.as_dict() for each in chosen], indent=1))
         return
-    for line in _lines(chosen):
-        console.print(Text(line), soft_wrap=True)
+    for each in chosen:
+        market = "spot" if each.place.spot else "on demand"
+        used = f", {each.in_use:,} in use by grids of this machine" if each.in_use else ""
+        price = "  price unknown: raysm prices --refresh" if each.price is None else _priced(each.price)
+        place = f"{each.place.region:<16} {each.place.instance_type:<18} {market:<9}"
+        _print(console, f"{place} {each.limit:>6,} instances{used} {price}")
 
 
 def in_use_here() -> Counter[Place]:
@@ -176,14 +155,7 @@ def in_use_here() -> Counter[Place]:
 def fitting(
     quotas: Mapping[Place, Quota], in_use: Mapping[Place, int], prices: PriceTable, *, is_asked: bool = False
 ) -> list[Fitting]:
-    """Join quotas, use and prices, sorted by region, type and market.
-
-    Args:
-        quotas: The quota of each place.
-        in_use: Instances in use by the grids of this machine.
-        prices: All known prices.
-        is_asked: The user named the types, so quotas of 0 are included.
-    """
+    """Join quotas, use and prices, sorted by region, type and market; quotas of 0 only if the user named the types."""
     return [
         Fitting(
             place=place,
@@ -194,14 +166,3 @@ def fitting(
         for place, quota in sorted(quotas.items(), key=lambda item: item[0])
         if is_asked or quota.limit
     ]
-
-
-def _lines(chosen: Iterable[Fitting]) -> Iterator[str]:
-    for each in chosen:
-        market = "spot" if each.place.spot else "on demand"
-        used = f", {each.in_use:,} in use by grids of this machine" if each.in_use else ""
-        price = "price unknown: raysm prices --refresh"
-        if each.price is not None:
-            price = f"{each.price.usd_per_hour:,.4f} USD/h as of {each.price.as_of}, version {each.price.version}"
-        place = f"{each.place.region:<16} {each.place.instance_type:<18} {market:<9}"
-        yield f"{place} {each.limit:>6,} instances{used}; {price}"

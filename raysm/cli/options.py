@@ -23,8 +23,10 @@ from raysm.cli.parser import (
     PACKAGES_GROUP,
     RECORDS_GROUP,
     WHERE_GROUP,
+    add,
     seconds,
     titled,
+    words_of,
 )
 from raysm.client.settings import TARGETS, Key, hint_of
 from raysm.request import Local, Script, Similarity, TorchScript
@@ -46,7 +48,6 @@ __all__ = [
     "Flag",
     "add_change",
     "add_entered",
-    "add_files_of_project",
     "add_flags",
     "add_reading",
     "add_target",
@@ -69,14 +70,12 @@ INSTANCE = re.compile(r"algo-\d+")
 class Flag:
     """One flag, and the option that it sets."""
 
-    name: str
-    """As typed: ``--max-runtime``."""
+    spec: str
+    """The flag with the name of its value for ``--help``: ``--max-runtime TIME``."""
     path: str
     """The option: ``limits.max_runtime_s``."""
     help: str | Callable[[], str]
     """For ``--help``; a function is called when the parser is built, because kinds may have been added by then."""
-    metavar: str | None = field(default=None, kw_only=True)
-    """Name of the value in ``--help``; None is derived from the name."""
     choices: Callable[[], tuple[str, ...]] | None = field(default=None, kw_only=True)
     """Returns the allowed values, if the option's type does not define them; called as late as ``help``."""
     takes: Any = field(default=None, kw_only=True)
@@ -87,9 +86,14 @@ class Flag:
     """Title of its group in ``--help``; empty means the command's own options."""
 
     @property
-    def text(self) -> str:
-        """The help."""
-        return self.help() if callable(self.help) else self.help
+    def name(self) -> str:
+        """As typed: ``--max-runtime``."""
+        return words_of(self.spec)[0][0]
+
+    @property
+    def metavar(self) -> str | None:
+        """Name of the value in ``--help``; None derives it from the name."""
+        return words_of(self.spec)[1]
 
     @property
     def key(self) -> Key:
@@ -136,108 +140,60 @@ def _grouped(title: str, *flags: Flag) -> tuple[Flag, ...]:
 
 
 COMMON = (
-    Flag("--instances", "cluster.count", "number of instances (default 1)", metavar="N"),
+    Flag("--instances N", "cluster.count", "number of instances (default 1)"),
     Flag("--name", "name", "name of the task; each job's name starts with it"),
     *_grouped(
         PACKAGES_GROUP,
         Flag(
-            "--requirement",
+            "--requirement PACKAGE",
             "requirements",
-            "install this package with pip, or the packages of a requirements.txt; repeatable",
-            metavar="PACKAGE",
+            "install a package with pip, or those of a requirements.txt; repeatable",
         ),
+        Flag("--pip-index URL", "pip_index", "index of pip: a URL, or the ARN of a CodeArtifact repository"),
+        Flag("--wheel FILE", "wheels", "upload this wheel and install it; repeatable"),
         Flag(
-            "--pip-index",
-            "pip_index",
-            "index that pip installs from: a URL, or the ARN of a CodeArtifact repository",
-            metavar="URL",
-        ),
-        Flag("--wheel", "wheels", "upload this wheel and install it; repeatable", metavar="FILE"),
-        Flag(
-            "--env",
+            "--env NAME=VALUE",
             "environment",
             "environment variable of every instance; not for secrets: DescribeTrainingJob shows it; repeatable",
-            metavar="NAME=VALUE",
         ),
     ),
     *_grouped(
         RECORDS_GROUP,
         Flag("--project", "project", "project of the job, a prefix in the bucket (default: default)"),
-        Flag(
-            "--hyperparameter",
-            "hyperparameters",
-            "hyperparameter, passed in SM_HPS and shown with the job; repeatable",
-            metavar="NAME=VALUE",
-        ),
+        Flag("--hyperparameter NAME=VALUE", "hyperparameters", "hyperparameter, passed in SM_HPS; repeatable"),
         Flag(
             "--hyperparameters-as-args",
             "hyperparameters_as_args",
             "also pass the hyperparameters to the script as arguments: --NAME VALUE",
         ),
-        Flag("--tag", "tags", "tag of the job, for example for cost reports; repeatable", metavar="NAME=VALUE"),
-        Flag(
-            "--tracking",
-            "tracking",
-            "copy metrics to MLflow: sqlite:///mlflow.db, http://…, or an ARN",
-            metavar="URI",
-        ),
+        Flag("--tag NAME=VALUE", "tags", "tag of the job, for example for cost reports; repeatable"),
+        Flag("--tracking URI", "tracking", "copy metrics to MLflow: sqlite:///mlflow.db, http://…, or an ARN"),
     ),
     *_grouped(
         LIMITS_GROUP,
-        Flag(
-            "--max-runtime",
-            "limits.max_runtime_s",
-            "longest run time: 90s, 30m, 2h, 1d, or seconds (default 1d)",
-            metavar=TIME,
-        ),
-        Flag(
-            "--max-restarts",
-            "limits.max_restarts",
-            "maximum number of follow-up jobs after --max-runtime (default 0)",
-            metavar="N",
-        ),
+        Flag("--max-runtime TIME", "limits.max_runtime_s", "longest run time: 90s, 30m, 2h, or seconds (default 1d)"),
+        Flag("--max-restarts N", "limits.max_restarts", "follow-up jobs after --max-runtime (default 0)"),
         Flag("--resume", "resume", "continue with the state of the task's latest job"),
         Flag("--if-done", "if_done", "skip: return the result of an identical earlier job instead of running again"),
     ),
     *_grouped(
         JOB_GROUP,
-        Flag(
-            "--instance-type",
-            "cluster.instance_type",
-            "instance type, for example ml.c5.4xlarge; required on AWS",
-            metavar="TYPE",
-        ),
+        Flag("--instance-type TYPE", "cluster.instance_type", "for example ml.c5.4xlarge; required on AWS"),
         Flag("--spot", "limits.spot", "use spot capacity, which AWS may interrupt"),
-        Flag(
-            "--max-wait",
-            "limits.max_wait_s",
-            "longest total time of waiting for spot capacity and running",
-            metavar=TIME,
-        ),
+        Flag("--max-wait TIME", "limits.max_wait_s", "longest total time of waiting for spot capacity and running"),
         Flag("--kind", "kind", "the SageMaker API that runs the job (default: training)"),
-        Flag("--volume-gb", "cluster.volume_gb", "volume of each instance, in GB (default 30)", metavar="GB"),
-        Flag(
-            "--keep-alive", "cluster.keep_alive_s", "keep the instances warm this long for the next job", metavar=TIME
-        ),
-        Flag("--output-uri", "output_uri", "S3 prefix for results: s3://bucket/prefix", metavar="URI"),
-        Flag(
-            "--checkpoint-uri",
-            "checkpoint_uri",
-            "S3 prefix for checkpoints and other state that later runs continue from",
-            metavar="URI",
-        ),
-        Flag(
-            "--debug",
-            "security.remote_debug",
-            "allow a shell in each instance and Ray's dashboard, through SSM (default: off)",
-        ),
+        Flag("--volume-gb GB", "cluster.volume_gb", "volume of each instance, in GB (default 30)"),
+        Flag("--keep-alive TIME", "cluster.keep_alive_s", "keep the instances warm this long for the next job"),
+        Flag("--output-uri URI", "output_uri", "S3 prefix for results: s3://bucket/prefix"),
+        Flag("--checkpoint-uri URI", "checkpoint_uri", "S3 prefix for state that later runs continue from"),
+        Flag("--debug", "security.remote_debug", "allow a shell in the instances and Ray's dashboard, through SSM"),
     ),
     *_grouped(
         NETWORK_GROUP,
-        Flag("--subnet", "security.subnets", "subnet of the VPC that the instances join; repeatable", metavar="ID"),
-        Flag("--security-group", "security.security_groups", "security group of that VPC; repeatable", metavar="ID"),
-        Flag("--volume-kms-key", "security.volume_kms_key", "KMS key for the volumes: an ID or ARN", metavar="KEY"),
-        Flag("--output-kms-key", "security.output_kms_key", "KMS key for results in S3", metavar="KEY"),
+        Flag("--subnet ID", "security.subnets", "subnet of the VPC that the instances join; repeatable"),
+        Flag("--security-group ID", "security.security_groups", "security group of that VPC; repeatable"),
+        Flag("--volume-kms-key KEY", "security.volume_kms_key", "KMS key for the volumes: an ID or ARN"),
+        Flag("--output-kms-key KEY", "security.output_kms_key", "KMS key for results in S3"),
         Flag("--encrypt-traffic", "security.encrypt_traffic", "encrypt traffic between the instances; slower"),
         Flag("--isolation", "security.isolation", "no network except between the instances"),
     ),
@@ -252,15 +208,14 @@ TARGET = (
     ),
     *_grouped(
         ACCOUNT_GROUP,
-        Flag("--role", "target.role", "role that the job runs as", metavar="ARN"),
+        Flag("--role ARN", "target.role", "role that the job runs as"),
         Flag("--region", "target.region", "AWS region (default: from the AWS configuration)"),
         Flag("--profile", "target.profile", "profile of the AWS configuration"),
         Flag("--bucket", "target.bucket", "bucket for payloads and results (default: sagemaker-REGION-ACCOUNT)"),
         Flag(
-            "--image",
+            "--image URI",
             "target.image",
             "container image (default: AWS's PyTorch image of the region); also for --instance-kind docker",
-            metavar="URI",
         ),
     ),
 )
@@ -268,17 +223,15 @@ TARGET = (
 
 SOURCE = (
     Flag(
-        "--source-dir",
+        "--source-dir DIR",
         "workload.source_dir",
         "upload this whole folder, except hidden files, environments and results (default: the script and the "
         "modules beside it that it imports)",
-        metavar="DIR",
     ),
     Flag(
-        "--input",
+        "--input NAME=URI",
         "inputs",
         "input channel: a path, s3://…, or job:JOB/data; the script finds it at $SM_CHANNEL_NAME; repeatable",
-        metavar="NAME=URI",
     ),
 )
 """Flags of the commands whose workload is a script."""
@@ -299,10 +252,7 @@ TRAIN = (
     *SOURCE,
     IN_STATE,
     Flag(
-        "--workers-per-instance",
-        "workload.workers_per_instance",
-        "processes on each instance (default: one per GPU, or one without GPUs)",
-        metavar="N",
+        "--workers-per-instance N", "workload.workers_per_instance", "worker processes (default: one per GPU, else one)"
     ),
     Flag(
         "--spawns",
@@ -310,61 +260,42 @@ TRAIN = (
         "start the script once per instance; it starts its own worker processes, and {rank}, {world_size}, "
         "{master_addr} and {master_port} in its arguments are filled in",
     ),
-    Flag(
-        "--worker-restarts",
-        "workload.max_restarts",
-        "restart all workers up to N times after one fails (default 0)",
-        metavar="N",
-    ),
+    Flag("--worker-restarts N", "workload.max_restarts", "restart all workers up to N times (default 0)"),
 )
 
 SIMILARITY = (
-    Flag("--top-k", "workload.top_k", "keep the K most similar other rows of each row", metavar="K"),
-    Flag("--threshold", "workload.threshold", "keep the pairs of rows with at least this similarity", metavar="T"),
+    Flag("--top-k K", "workload.top_k", "keep the K most similar other rows of each row"),
+    Flag("--threshold T", "workload.threshold", "keep the pairs of rows with at least this similarity"),
     Flag("--full", "workload.full", "keep the whole N x N matrix"),
-    Flag(
-        "--queries",
-        "inputs.queries.uri",
-        "compare the rows of this matrix with those of the positional MATRIX",
-        metavar="MATRIX",
-    ),
+    Flag("--queries MATRIX", "inputs.queries.uri", "compare the rows of this matrix with those of MATRIX"),
     Flag("--dtype", "workload.dtype", "data type of the result of --full"),
     Flag(
-        "--id-column",
+        "--id-column NAME",
         "workload.id_column",
         "column with row IDs, which is copied to the result and not used as a feature; repeatable",
-        metavar="NAME",
         takes=tuple[str, ...],
     ),
     Flag(
-        "--columns",
+        "--columns NAME,NAME",
         "workload.columns",
         "columns to use as features (default: all numeric ones except IDs and a pandas index); repeatable",
-        metavar="NAME,NAME",
         action=_Names,
     ),
-    Flag(
-        "--exclude-columns",
-        "workload.exclude_columns",
-        "columns not to use as features; repeatable",
-        metavar="NAME,NAME",
-        action=_Names,
-    ),
+    Flag("--exclude-columns NAME,NAME", "workload.exclude_columns", "columns to leave out; repeatable", action=_Names),
     Flag("--parts", "workload.parts", "number of result files, each written by one instance (default 1)"),
-    Flag("--block-rows", "workload.block_rows", "rows per task (default: automatic)", metavar="ROWS"),
+    Flag("--block-rows ROWS", "workload.block_rows", "rows per task (default: automatic)"),
 )
 
 SWEEP = (
     *SOURCE,
     Flag(
-        "--space",
+        "--space NAME=RANGE",
         "workload.space",
         "range of a parameter: lr=loguniform:1e-4:1e-1, batch=choice:32,64, layers=randint:1:4; repeatable",
-        metavar="NAME=RANGE",
     ),
-    Flag("--metric", "workload.metric", "metric to optimize, as the script reports it (raysm.report)", metavar="NAME"),
+    Flag("--metric NAME", "workload.metric", "metric to optimize, as the script reports it (raysm.report)"),
     Flag("--mode", "workload.mode", "min keeps the lowest value of the metric, max the highest"),
-    Flag("--trials", "workload.trials", "number of trials (default 20)", metavar="N"),
+    Flag("--trials N", "workload.trials", "number of trials (default 20)"),
     Flag("--search", "workload.search", "search algorithm (default: optuna)", takes=Search),
     Flag(
         "--stop",
@@ -373,16 +304,11 @@ SWEEP = (
         choices=lambda: ("asha", "median", "pbt"),
         takes=str,
     ),
-    Flag("--cpus", "workload.cpus", "CPUs of a trial (default 1)", metavar="N"),
-    Flag("--gpus", "workload.gpus", "GPUs of a trial (default: one if there are any)", metavar="N"),
-    Flag(
-        "--concurrency",
-        "workload.concurrency",
-        "maximum number of concurrent trials (default: as many as fit)",
-        metavar="N",
-    ),
-    Flag("--time-budget", "workload.time_budget_s", "stop all trials after this time", metavar=TIME),
-    Flag("--seed", "workload.seed", "seed of the search and of the trials' random numbers", metavar="N"),
+    Flag("--cpus N", "workload.cpus", "CPUs of a trial (default 1)"),
+    Flag("--gpus N", "workload.gpus", "GPUs of a trial (default: one if there are any)"),
+    Flag("--concurrency N", "workload.concurrency", "maximum number of concurrent trials (default: as many as fit)"),
+    Flag("--time-budget TIME", "workload.time_budget_s", "stop all trials after this time"),
+    Flag("--seed N", "workload.seed", "seed of the search and of the trials' random numbers"),
 )
 
 TUNE = tuple(flag for flag in SWEEP if flag.name != "--concurrency")
@@ -399,19 +325,15 @@ WORKLOADS: Mapping[str, type[Script | TorchScript | Similarity | ScriptSweep]] =
 
 
 def add_flags(parser: Any, flags: Iterable[Flag], command: str = "") -> None:
-    """Add flags to a parser, each to its group; the value of a flag that is not given is None.
-
-    Args:
-        parser: The parser; for flags without a group it may be an argument group.
-        flags: From the tables above.
-        command: The command whose workload has the options.
-    """
+    """Add flags to a parser, each to its group; the value of a flag that is not given is None."""
     flags = tuple(flags)
     for flag in flags:
         hint = flag.takes or _hint(flag, command)
         own = {} if flag.action is None else {"action": flag.action}
         group = titled(parser, flag.group) if flag.group else parser
-        group.add_argument(flag.name, help=flag.text, **(_argparse_options(hint, flag) | own))
+        group.add_argument(
+            flag.name, help=flag.help() if callable(flag.help) else flag.help, **(_argparse_options(hint, flag) | own)
+        )
     # The flags are kept beside the values, because --name means another option in another command.
     parser.set_defaults(flags=(*(parser.get_default("flags") or ()), *flags))
 
@@ -444,48 +366,28 @@ def _argparse_options(hint: Any, flag: Flag) -> dict[str, Any]:
 
 def add_change(command: argparse.ArgumentParser) -> None:
     """Add ``--set``."""
-    titled(command, FILES_GROUP).add_argument(
-        CHANGE,
-        action="append",
-        metavar="OPTION=VALUE",
-        help="set any option of a job, for example security.isolation=true; repeatable",
-    )
+    text = "set any option of a job, for example security.isolation=true; repeatable"
+    add(titled(command, FILES_GROUP), f"{CHANGE} OPTION=VALUE", text, action="append")
 
 
-def add_target(command: argparse.ArgumentParser) -> None:
-    """Add the flags that choose the target and the account."""
-    add_flags(command, TARGET)
-    add_files_of_project(command)
-
-
-def add_files_of_project(command: argparse.ArgumentParser) -> None:
-    """Add the flags that choose the project file."""
+def add_target(command: argparse.ArgumentParser, flags: Iterable[Flag] = TARGET) -> None:
+    """Add the flags that choose the target, the account and the project file."""
+    add_flags(command, flags)
     group = titled(command, FILES_GROUP)
-    group.add_argument(
-        "--project-file",
-        type=Path,
-        metavar="FILE",
-        help="options for all jobs of a project (default: the nearest raysm.toml, here or above)",
-    )
-    group.add_argument(
-        "--config-profile", metavar="NAME", help="use this profile of the project file, [profile.NAME.…]"
-    )
+    text = "options for all jobs of a project (default: the nearest raysm.toml, here or above)"
+    add(group, "--project-file FILE", text, type=Path)
+    add(group, "--config-profile NAME", "use this profile of the project file, [profile.NAME.…]")
 
 
 def add_reading(command: argparse.ArgumentParser) -> None:
     """Add the flags of a command that only reads: ``--json``, and where the job is."""
-    command.add_argument("--json", action="store_true", help="print JSON")
+    add(command, "--json", "print JSON")
     add_target(command)
 
 
 def add_entered(command: argparse.ArgumentParser) -> None:
     """Add the flags that choose the target of a job, and the instance to enter."""
+    add(command, "--instance HOST", "name of the instance, for example algo-2 (default: the head)")
     # --on takes an instance too, as in Python; no target is named like an instance.
-    command.add_argument(
-        "--instance", metavar="HOST", help="name of the instance, for example algo-2 (default: the head)"
-    )
-    where = replace(
-        TARGET[0], takes=str, action=_On, metavar="PLACE", help="local (default) or aws, or the name of an instance"
-    )
-    add_flags(command, (where, *TARGET[1:]))
-    add_files_of_project(command)
+    text = "local (default) or aws, or the name of an instance"
+    add_target(command, (replace(TARGET[0], spec="--on PLACE", takes=str, action=_On, help=text), *TARGET[1:]))

@@ -72,16 +72,7 @@ def print_result(
     times: Times | None = None,
     bill: Bill | None = None,
 ) -> None:
-    """Print a result: files of a workload, the folder of a job that raysm did not send, or a function's value.
-
-    Args:
-        console: Where to print.
-        result: The value of ``Job.result``.
-        workload: Kind of the job's workload; empty if raysm did not send the job.
-        as_json: Print JSON.
-        times: How long each part took; None if the command only fetched the result.
-        bill: The cost of the job; None if it was free.
-    """
+    """Print a result: files of a workload, the folder of a job that raysm did not send, or a function's value."""
     if as_json:
         print(json.dumps(_json(result) | ({} if bill is None else {"cost": bill.as_dict()}), indent=1))
         return

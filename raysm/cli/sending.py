@@ -54,11 +54,7 @@ MAX_PER_CORE = 4
 
 
 def cluster(settings: Settings) -> Cluster:
-    """Return the requested cluster.
-
-    Raises:
-        InvalidRequest: An instance type is missing on AWS, or the number of instances is invalid.
-    """
+    """Return the requested cluster."""
     is_typed = any(("cluster", name) in settings for name in ("instance_type", "groups"))
     if settings.on.names_own_types and not is_typed:
         raise InvalidRequest(f"--on {settings.on.kind} needs --instance-type, ml.c5.4xlarge for example")
@@ -66,11 +62,7 @@ def cluster(settings: Settings) -> Cluster:
 
 
 def prepared(settings: Settings) -> Prepared:
-    """Build and check the requested job without sending it.
-
-    Raises:
-        InvalidRequest: An option is invalid; the message has the value and the remedy.
-    """
+    """Build and check the requested job without sending it."""
     where = settings.target()
     workload = settings.workload()
     # Called only for its check: its message names the flag.
@@ -82,11 +74,7 @@ def prepared(settings: Settings) -> Prepared:
 
 
 def options_of(settings: Settings) -> dict[str, Any]:
-    """Return the options of a job; requirement files and wheels are replaced by the packages that they name.
-
-    Raises:
-        InvalidRequest: A file cannot be read, or has a line that is not a package.
-    """
+    """Return the options of a job; requirement files and wheels are replaced by the packages that they name."""
     options = settings.options()
     if options.get("wheels") or options.get("requirements"):
         options["requirements"] = _requirements(options.get("requirements", ()), options.get("wheels", ()))
@@ -94,12 +82,7 @@ def options_of(settings: Settings) -> dict[str, Any]:
 
 
 def crowding(ready: Prepared, cores: int) -> str | None:
-    """Return a warning if a job has far more instances than this machine can run well, else None.
-
-    Args:
-        ready: The job.
-        cores: The number of cores of this machine.
-    """
+    """Return a warning if a job has far more instances than this machine can run well, else None."""
     count = ready.request.cluster.size
     if ready.service.target.is_billed or count <= MAX_PER_CORE * cores:
         return None
@@ -169,21 +152,13 @@ def _requirement(wheel: str) -> str:
 
 
 def check_timeout(timeout_s: float | None) -> None:
-    """Check that a timeout is not negative.
-
-    Raises:
-        InvalidRequest: ``timeout_s`` is below 0.
-    """
+    """Check that a timeout is not negative."""
     if timeout_s is not None and timeout_s < 0:
         raise InvalidRequest(f"--timeout must be at least 0 seconds, got {timeout_s:g}")
 
 
 def check_output(output: Path) -> None:
-    """Check, before anything is computed, that a result can be copied into a folder.
-
-    Raises:
-        InvalidRequest: ``output`` is a file, cannot be written, or contains something other than a result.
-    """
+    """Check, before anything is computed, that a result can be copied into a folder."""
     check_folder(output)
     try:
         # Try to write, because os.access reports every folder as writable to root.
@@ -199,11 +174,7 @@ def check_output(output: Path) -> None:
 
 
 def send(ready: Prepared, console: rich.console.Console) -> Job:
-    """Send a prepared job. Ctrl-C while it is being sent leaves no job behind on this machine.
-
-    Raises:
-        KeyboardInterrupt: The user interrupted it.
-    """
+    """Send a prepared job. Ctrl-C while it is being sent leaves no job behind on this machine."""
     with interruptible():
         try:
             return ready.send()
@@ -218,15 +189,6 @@ def follow(job: Job, display: Display, first: Sequence[str] = ()) -> None:
     """Show the job's lines until it has ended. On this machine Ctrl-C stops the job; on AWS it only ends the display.
 
     A closed stdout counts as Ctrl-C: the reader of a pipe has gone.
-
-    Args:
-        job: A running job.
-        display: Shows its lines.
-        first: Lines to print before those of the job.
-
-    Raises:
-        KeyboardInterrupt: The user interrupted it; a job of this machine has been stopped.
-        BrokenPipeError: stdout was closed; a job of this machine has been stopped.
     """
     with interruptible() as interrupts:
         try:

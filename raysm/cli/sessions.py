@@ -34,13 +34,7 @@ NOT_OF_A_SESSION = ("if_done", "resume")
 
 
 def run(arguments: Arguments, console: Console, service: Service | None = None) -> int:
-    """Do what the command says; return its exit code.
-
-    Args:
-        arguments: The parsed command line.
-        console: Where to print.
-        service: The service of the sessions; None connects to that of the arguments.
-    """
+    """Do what the command says; return its exit code."""
     if arguments.command == "exec":
         return _exec(arguments, service or service_to_read(arguments))
     verbs: dict[str, Callable[[Arguments, Console, Service | None], None]] = {
@@ -75,11 +69,7 @@ def _start(arguments: Arguments, console: Console, service: Service | None) -> N
 
 
 def chosen(arguments: Arguments, settings: Settings) -> dict[str, Any]:
-    """Return the options of a new session.
-
-    Raises:
-        InvalidRequest: An option is invalid.
-    """
+    """Return the options of a new session."""
     # Called only for its check: its message names the flag.
     cluster(settings)
     options = {name: value for name, value in options_of(settings).items() if name not in NOT_OF_A_SESSION}
@@ -158,7 +148,6 @@ class Prompt:
     """A prompt that reads lines of Python here and runs them in the session."""
 
     def __init__(self, session: Session, read: Read = input) -> None:
-        """Read lines with ``read``, which raises EOFError at the end."""
         self._session, self._read = session, read
 
     def live(self) -> None:

@@ -24,12 +24,7 @@ __all__ = ["run", "run_about", "teller"]
 
 
 def run(arguments: Arguments, console: Console) -> int | None:
-    """Send the requested tuning job and follow it, or print it with ``--dry-run``; return 1 if a trial failed.
-
-    Raises:
-        InvalidRequest: An option is invalid; nothing was sent.
-        JobFailed: The tuning job has failed.
-    """
+    """Send the requested tuning job and follow it, or print it with ``--dry-run``; return 1 if a trial failed."""
     if arguments.output is not None:
         check_output(arguments.output)
     settings = read_settings(arguments)
@@ -109,11 +104,7 @@ def _say(text: str, console: Console) -> None:
 
 
 def run_about(arguments: Arguments, tuning: Tuning, console: Console) -> None:
-    """Run ``raysm status``, ``stop`` or ``result`` for a tuning job.
-
-    Raises:
-        InvalidRequest: The command is only for jobs.
-    """
+    """Run ``raysm status``, ``stop`` or ``result`` for a tuning job."""
     verbs = {"status": _status, "stop": _stop, "result": _result}
     verb = verbs.get(arguments.command)
     if verb is None:

@@ -40,6 +40,7 @@ def chosen(*argv, on="local"):
         (["--subnet", "a", "--subnet", "b"], ("security", "subnets"), ["a", "b"]),
         (["--volume-gb", "200"], ("cluster", "volume_gb"), 200),
         (["--isolation"], ("security", "isolation"), True),
+        (["--image", "x"], ("local", "image"), "x"),
         (["--hyperparameter", "lr=0.1"], ("hyperparameters", "lr"), "0.1"),
         (["--kind", "processing"], ("kind",), "processing"),
         (["--source-dir", "src"], ("workload", "source_dir"), "src"),
@@ -47,12 +48,6 @@ def chosen(*argv, on="local"):
 )
 def test_a_flag_chooses_its_option_and_no_other(argv, key, value):
     assert chosen("run", "a.py", *argv) == {key: value}
-
-
-def test_a_flag_of_both_targets_is_the_chosen_ones():
-    assert chosen("run", "a.py", "--image", "x") == {("local", "image"): "x"}
-    assert chosen("run", "a.py", "--image", "x", on="aws") == {("aws", "image"): "x"}
-    assert chosen("run", "a.py", "--on", "aws", "--image", "x")["aws", "image"] == "x"
 
 
 @pytest.mark.parametrize(
@@ -224,18 +219,6 @@ def test_flags_beside_a_request_win(folder):
     assert settings("submit", "--request", "job.json").workload().top_k == 2
 
 
-def test_a_command_without_its_workload_needs_a_request(capsys):
-    for argv, message in (
-        (["run"], "the following arguments are required: SCRIPT"),
-        (["similarity", "--full"], "the following arguments are required: MATRIX"),
-        (["submit"], "the following arguments are required: --request"),
-    ):
-        with pytest.raises(SystemExit) as caught:
-            parse(argv)
-        assert caught.value.code == 2
-        assert f"raysm {argv[0]}: {message}" in capsys.readouterr().err
-
-
 def test_a_request_of_another_workload_lends_its_options_and_not_its_workload(folder):
     (folder / "r.toml").write_text('[workload]\nkind = "similarity"\ntop_k = 3\n[limits]\nmax_runtime_s = 60\n')
     chosen = settings("run", "a.py", "--request", "r.toml")
@@ -259,22 +242,24 @@ def test_another_project_file_can_be_named_and_one_that_is_not_there_is_refused(
         settings("run", "a.py", "--project-file", "no.toml")
 
 
-SWEEP = [
-    "sweep",
-    "a.py",
-    "--space",
-    "lr=loguniform:1e-4:1e-1",
-    "--space",
-    "batch=choice:32,64",
-    "--metric",
-    "loss",
-    "--mode",
-    "min",
-]
-
-
 def test_a_sweep_of_a_script_is_asked_for_by_flags(folder):
-    argv = [*SWEEP, "--trials", "50", "--stop", "asha", "--search", "random", "--gpus", "0.5", "--", "--epochs", "3"]
+    space = ["--space", "lr=loguniform:1e-4:1e-1", "--space", "batch=choice:32,64", "--metric", "loss", "--mode", "min"]
+    argv = [
+        "sweep",
+        "a.py",
+        *space,
+        "--trials",
+        "50",
+        "--stop",
+        "asha",
+        "--search",
+        "random",
+        "--gpus",
+        "0.5",
+        "--",
+        "--epochs",
+        "3",
+    ]
     workload = read_settings(parse(argv)).workload()
     assert workload.space == {"lr": raysm.loguniform(1e-4, 1e-1), "batch": raysm.choice([32, 64])}
     assert (workload.metric, workload.trials, workload.stop) == ("loss", 50, raysm.Asha())

@@ -2,44 +2,16 @@
 
 import contextlib
 import io
-import json
 import os
 import signal
-from dataclasses import asdict, dataclass
 from types import SimpleNamespace
 
 import pytest
 
-from raysm.cli.console import Console, Interrupts, interruptible, print_answer
+from raysm.cli.console import Console, Interrupts, interruptible
 from raysm.cli.display import Display
 from raysm.cli.sending import follow
 from raysm.client.logs.stream import LogLine
-
-
-@dataclass
-class Counted:
-    """An answer with a text that a console would take for markup, and a long one that it would wrap."""
-
-    name: str = "[red]row-1[/red]"
-    reason: str = "x" * 200
-
-    def as_dict(self):
-        return asdict(self)
-
-
-def lines(answer):
-    return [answer.name, answer.reason]
-
-
-def printed(**how):
-    console = Console(file=io.StringIO(), width=40)
-    print_answer(Counted(), lines, console, **how)
-    return console.file.getvalue()
-
-
-def test_programs_read_json_that_no_console_has_touched(capsys):
-    assert printed(as_json=True) == ""
-    assert json.loads(capsys.readouterr().out) == Counted().as_dict()
 
 
 class Terminal(io.StringIO):

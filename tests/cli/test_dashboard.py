@@ -29,7 +29,11 @@ def running(remote, job):
     return job
 
 
-def shown(remote, *argv, browse=lambda url: None, wait=lambda: None):
+def interrupt():
+    raise KeyboardInterrupt
+
+
+def shown(remote, *argv, browse=pytest.fail, wait=interrupt):
     out = io.StringIO()
     arguments = parse(["dashboard", *argv])
     dashboard.run(arguments, Console(file=out, width=80), remote.service, browse=browse, wait=wait)
@@ -57,20 +61,9 @@ def test_the_browser_is_started_with_a_file_that_others_cannot_read(remote, runn
     assert not path.exists()
 
 
-def test_without_a_browser_none_is_opened(remote, running):
-    shown(remote, running.name, "--no-open", browse=pytest.fail)
-
-
 def test_a_program_reads_the_address_as_json(remote, running, capsys):
     shown(remote, running.name, "--no-open", "--json")
     assert json.loads(capsys.readouterr().out)["url"].startswith("http://127.0.0.1:")
-
-
-def test_ctrl_c_ends_the_showing(remote, running):
-    def wait():
-        raise KeyboardInterrupt
-
-    assert shown(remote, running.name, "--no-open", wait=wait)
 
 
 def test_a_name_that_there_is_not_is_refused_with_the_nearest(remote, running):

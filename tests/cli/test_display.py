@@ -68,11 +68,6 @@ def shown(*lines, terminal=False):
     return out.getvalue()
 
 
-def test_a_line_of_the_log_is_shown_with_its_host_and_otherwise_as_it_is():
-    long = "[bold]x[/bold] :smile: " + "y" * 300
-    assert shown(long) == f"algo-1 | {long}\n"
-
-
 def test_the_forming_of_the_cluster_is_told_as_a_person_would():
     text = shown(
         line(State(name="joined", host="algo-2", count=2, total=3)),

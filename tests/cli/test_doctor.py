@@ -18,19 +18,14 @@ from raysm.cli.doctor import (
     UNKNOWN,
     case_of,
     local_checks,
-    look_at_market,
     run,
     status,
     train_check,
 )
-from raysm.client.doctor.case import Intent, State, bad, good, unknown
+from raysm.client.doctor.case import State, bad, good, unknown
 from raysm.client.targets.endpoint import ensure
-from raysm.contract.names import LOCAL_REGION
 from raysm.errors import InvalidRequest
-from raysm.local.scenario import parse as parse_scenario
-from raysm.request import Cluster, Limits
 from tests.support import aws_account, sagemaker
-from tests.support.homes import in_home
 from tests.support.sagemaker import REGION
 
 
@@ -49,61 +44,6 @@ def test_a_ray_train_that_cannot_be_imported_is_said_with_what_to_install():
     assert (finding.state, finding.needed) == (State.BAD, False)
     assert "No module named 'pandas'" in finding.text
     assert finding.remedy == "python3 -m pip install 'raysm[train]'"
-
-
-SCENARIO = parse_scenario("""
-[market]
-usd_per_hour = { "ml.g5.xlarge" = 1.5 }
-[regions.eu-west-1.market]
-usd_per_hour = { "ml.g5.xlarge" = 1.6 }
-quotas = { "ml.g5.xlarge" = 4 }
-spot_quotas = { "ml.g5.xlarge" = 1 }
-[regions.us-west-2.capacity]
-instances = { "ml.g5.xlarge" = 2 }
-interruptions_per_hour = 0.5
-[regions.us-east-1.capacity]
-insufficient = 1.0
-""")
-
-
-def wanting(count, instance_type="ml.g5.xlarge", **limits):
-    return Intent(cluster=Cluster(instance_type, count=count), limits=Limits(**limits))
-
-
-def found(intent):
-    return {finding.text: finding.state for finding in look_at_market(SCENARIO, intent)}
-
-
-def test_without_a_job_each_type_of_each_region_is_told_and_nothing_is_bad():
-    assert found(Intent()) == dict.fromkeys(
-        [
-            "eu-west-1: ml.g5.xlarge, 1.6 USD/h, quota 4, spot quota 1, any number of instances",
-            "us-west-2: ml.g5.xlarge, 1.5 USD/h, 2 instances",
-            "us-west-2: a job on spot capacity is interrupted 0.5 times an hour",
-            "us-east-1: ml.g5.xlarge, 1.5 USD/h, any number of instances",
-            "us-east-1: 100% of the jobs get no instances",
-            "elsewhere: ml.g5.xlarge, 1.5 USD/h, any number of instances",
-        ],
-        State.GOOD,
-    )
-
-
-@pytest.mark.parametrize(
-    ("intent", "regions"),
-    [
-        (wanting(2), ["us-east-1"]),
-        (wanting(3), ["us-west-2", "us-east-1"]),
-        (wanting(5), ["eu-west-1", "us-west-2", "us-east-1"]),
-        (wanting(2, spot=True), ["eu-west-1", "us-east-1"]),
-    ],
-    ids=["fits", "capacity", "quota", "spot quota"],
-)
-def test_where_a_job_cannot_have_its_instances_that_is_bad_with_a_remedy(intent, regions):
-    lacking = [finding for finding in look_at_market(SCENARIO, intent) if finding.state is State.BAD]
-    assert [finding.text.partition(":")[0] for finding in lacking] == regions
-    assert all("another type or a region" in finding.remedy for finding in lacking)
-    # In the way of a job stands what its own region lacks; a grid has the others.
-    assert {finding.text.partition(":")[0] for finding in lacking if finding.needed} <= {LOCAL_REGION}
 
 
 ROLE = "arn:aws:iam::123456789012:role/jobs"
@@ -190,15 +130,6 @@ def test_an_endpoint_that_is_left_in_the_shell_is_found_and_all_else_is_looked_a
     assert findings["bucket"][0]["remedy"] == "aws s3 mb s3://b --region eu-west-1"
     # moto has no quotas of SageMaker: what answers is no list of them.
     assert findings["quota"][0]["state"] == State.UNKNOWN
-
-
-def test_a_home_with_a_scenario_is_told_what_its_market_has(tmp_path):
-    (tmp_path / "scenario.toml").write_text('[market]\nquotas = { "ml.g5.xlarge" = 1 }\n')
-    with in_home(tmp_path):
-        out = io.StringIO()
-        words = ["doctor", "--instance-type", "ml.g5.xlarge", "--instances", "2"]
-        assert run(parse(words), Console(file=out, width=200)) == BAD
-    assert "everywhere: ml.g5.xlarge, no price, quota 1, any number of instances; the job takes 2" in out.getvalue()
 
 
 def run_job(account, *words):

@@ -79,15 +79,6 @@ def test_an_estimate_says_which_price_is_missing_and_that_gpus_were_not_measured
     assert money == "money    unknown: no price of ml.p5en.48xlarge is at hand; give --price-per-hour"
 
 
-def test_an_estimate_of_another_region_takes_no_other_region_s_price(lines_of, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "raysm.toml").write_text('[aws]\nregion = "ap-south-1"\n')
-    *_, money = lines_of(600, "--instance-type", "ml.g5.12xlarge")
-    assert "1 x 8.51 USD/h (on demand in ap-south-1, as of 2026-09-21)" in money
-    *_, money = lines_of(600, "--instance-type", "ml.c5.4xlarge")
-    assert money.startswith("money    unknown")
-
-
 def test_of_a_choice_of_types_each_is_estimated_with_its_own_cores_and_price(lines_of, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "raysm.toml").write_text('[cluster]\nalternatives = ["ml.g5.xlarge"]\n')

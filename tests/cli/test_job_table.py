@@ -111,17 +111,6 @@ def test_without_names_the_parameters_in_which_jobs_differ_are_columns(remote, t
     assert rows(printed(remote, "--params", "b*"))[0][2] == "batch"
 
 
-def test_an_unknown_cost_is_unknown(remote, three):
-    assert all(row[-1] == "unknown" for row in rows(printed(remote, "--params", "lr"))[1:])
-
-
-def test_they_are_chosen(remote, three):
-    assert [row[0] for row in rows(printed(remote, "--project", "p1"))[1:]] == [three[2]]
-    assert printed(remote, "--status", "Failed,Stopped") == "no such jobs\n"
-    assert len(rows(printed(remote, "--since", "1h"))) == 4
-    assert len(rows(printed(remote, "--task", "train", "--limit", "2"))) == 3
-
-
 def test_behind_a_sweep_are_its_trials_which_are_sorted_as_jobs_are(remote, three):
     tried = {0: (0.5, 0.9), 1: (0.6, 0.1)}
     ended = [

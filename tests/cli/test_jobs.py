@@ -88,15 +88,6 @@ def test_ctrl_c_ends_the_waiting_and_leaves_the_job_alone(remote, job):
     assert remote.sagemaker.stopped == []
 
 
-def test_all_of_a_job_that_runs_is_said_in_json_and_what_is_not_known_is_null(remote, job):
-    values = json.loads(json.dumps(described(job)))
-    assert values["name"] == job.name
-    assert values["arn"] == job.arn
-    assert values["status"] == "InProgress"
-    assert values["instances"] == [{"type": "ml.m5.large", "count": 2}]
-    assert (values["ended"], values["failure_reason"], values["cost"]) == (None, None, None)
-
-
 def test_how_a_job_ended_is_said_with_its_reason_and_its_times(remote, job):
     remote.sagemaker.end(job.name, "Failed", FailureReason="AlgorithmError: no room")
     values = described(job)
@@ -140,12 +131,10 @@ def test_of_two_jobs_of_one_name_none_is_stopped_or_opened_by_chance(remote, job
 # result
 
 
-def test_a_timeout_ends_the_waiting_and_not_the_job(remote, job, capsys):
+def test_a_timeout_ends_the_waiting_and_not_the_job(remote, job):
     with pytest.raises(NotDone, match=r"has not ended within 0.05 s; it goes on"):
         printed(remote, "result", job.name, "--timeout", "0.05")
     assert remote.sagemaker.stopped == []
-    with pytest.raises(InvalidRequest, match="at least 0 seconds, got -1"):
-        printed(remote, "result", job.name, "--timeout=-1")
 
 
 # token

@@ -15,6 +15,8 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
+import raysm
+from raysm.cli import demo
 from raysm.cli.main import main
 from raysm.client.targets import endpoint
 
@@ -51,7 +53,7 @@ def first(home, tmp_path_factory):
 
 
 @pytest.mark.smoke
-def test_the_readmes_first_command_leaves_the_result_and_says_how_to_read_it(first):
+def test_the_readmes_first_command_leaves_the_result_and_says_how_to_read_it(first, monkeypatch):
     done, folder = first
     assert done.returncode == 0, done.stdout + done.stderr
     assert pq.read_metadata(folder / "out" / "neighbors.parquet").num_rows == 1797
@@ -60,43 +62,56 @@ def test_the_readmes_first_command_leaves_the_result_and_says_how_to_read_it(fir
     assert "cluster formed" in said
     assert "similarity: 100% (1,797 of 1,797 rows" in said
     assert "result   out/neighbors.parquet: 1,797 rows x 10 neighbors" in said
-    assert "read it" in said
+    how = next(line for line in said.splitlines() if line.startswith("read it")).removeprefix("read it").strip()
+    monkeypatch.chdir(folder)
+    names = {}
+    exec(how, names)
+    assert names["table"].num_rows == 1797
     assert sorted(path.name for path in folder.iterdir()) == ["out"]
 
 
-def test_the_command_that_the_result_names_reads_it(first):
-    done, folder = first
-    how = next(line for line in done.stdout.splitlines() if line.startswith("read it")).removeprefix("read it").strip()
-    read = subprocess.run([sys.executable, "-c", how], cwd=folder, capture_output=True, text=True)
-    assert read.returncode == 0, read.stderr
+def test_the_demo_shows_a_part_of_its_result(first, command, monkeypatch):
+    name = next(line.split()[1] for line in first[0].stdout.splitlines() if line.startswith("job "))
+    monkeypatch.setattr(demo, "submit", lambda *args, **options: raysm.attach(name))
+    code, said, _ = command("demo", "--output", "out")
+    assert code == 0
+    assert "A job of 2 emulated instances forms" in said
+    assert "cluster formed: 2 of 2 instances" in said
+    assert "picture 0 (a 0) is most similar to 877 (a 0, 0.9807)" in said
+    assert "98.9 % of all rows are the same digit as the row most similar to them." in said
+    assert pq.read_metadata("out/neighbors.parquet").num_rows == 1797
 
 
-def test_a_script_finds_its_neighbour_modules_in_ray_tasks_too_and_what_it_leaves_is_moved_to_the_output(
-    tmp_path, command
-):
+def test_a_script_with_its_modules_and_inputs_is_left_to_itself_and_found_again_by_its_name(tmp_path, command):
     (tmp_path / "s.py").write_text(
-        "import os, ray, reading\n"
+        "import os, sys, ray, reading\n"
         "channel, model = os.environ['SM_CHANNEL_TRAIN'], os.environ['SM_MODEL_DIR']\n"
         "ray.init()\n"
         "open(model + '/copy', 'w').write(ray.get(ray.remote(reading.text).remote(channel)))\n"
+        "print('Good day', *sys.argv[1:])\n"
     )
     (tmp_path / "reading.py").write_text("def text(channel):\n    return open(channel + '/x.txt').read()\n")
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "x.txt").write_text("content")
-    asked = ("run", "s.py", "--input", "train=data", "--output", "kept")
-    code, out, said = command(*asked)
+    asked = ("run", "s.py", "--instances", "2", "--input", "train=data")
+    code, out, said = command(*asked, "--detach", "--", "--to", "you")
     assert code == 0, out + said
-    assert "sent s.py and reading.py, 257 bytes" in out
+    assert "sent s.py and reading.py, 294 bytes" in said
+    name = out.strip()
+    assert command("logs", "-f", name)[1].count("algo-1 | Good day --to you") == 1
+    assert name in command("jobs")[1]
+    assert json.loads(command("status", name, "--json")[1])["status"] == "Completed"
+    assert "and its token with it" in command("token", name)[2]
+    metrics = json.loads(command("metrics", name, "--json")[1])
+    assert "peak_memory_bytes" in {metric["name"] for metric in metrics}
+    assert command("result", name, "--output", "kept")[0] == 0
     assert (tmp_path / "kept" / "copy").read_text() == "content"
     assert (tmp_path / "kept" / "copy").stat().st_mode & 0o777 == 0o666 & ~umask()
-    code, out, said = command(*asked, "--if-done", "skip", "--json")
+    code, out, said = command(*asked, "--output", "again", "--if-done", "skip", "--json", "--", "--to", "you")
     assert code == 0, out + said
     found = json.loads(out)
-    assert (found["path"], [file["name"] for file in found["manifest"]["files"]]) == ("kept", ["copy"])
-    assert "already done by" in said
-    name = re.search(r"already done by (\S+)", said).group(1).rstrip(":;,")
-    assert command("result", name, "--output", "again")[0] == 0
-    assert (tmp_path / "again" / "copy").read_text() == "content"
+    assert (found["path"], [file["name"] for file in found["manifest"]["files"]]) == ("again", ["copy"])
+    assert f"already done by {name}" in said
 
 
 def test_a_script_that_fails_ends_the_command_with_1_and_the_reason(tmp_path, command):
@@ -109,17 +124,6 @@ def test_a_script_that_fails_ends_the_command_with_1_and_the_reason(tmp_path, co
     code, _, shown = command("result", name)
     assert (code, shown.count("Traceback")) == (1, 1)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["s.py"]
-
-
-def test_a_dry_run_for_aws_says_which_image_it_would_take(tmp_path, command):
-    (tmp_path / "a.py").touch()
-    where = ["--on", "aws", "--role", "arn:aws:iam::123456789012:role/jobs", "--region", "eu-south-1", "--bucket", "b"]
-    code, plan, said = command("run", "a.py", *where, "--instance-type", "ml.c5.xlarge", "--dry-run")
-    assert code == 0, said
-    image = json.loads(plan)["request"]["AlgorithmSpecification"]["TrainingImage"]
-    assert image.startswith("692866216735.dkr.ecr.eu-south-1.amazonaws.com/pytorch:")
-    assert f"would run in {image} (AWS's PyTorch" in said
-    assert "would cost unknown: no price of ml.c5.xlarge in eu-south-1 is at hand" in said
 
 
 def test_dry_run_prints_the_exact_call_and_starts_nothing(tmp_path):
@@ -226,19 +230,3 @@ def umask():
     before = os.umask(0o022)
     os.umask(before)
     return before
-
-
-def test_a_script_that_was_left_to_itself_is_found_again_by_its_name_and_heard_from_every_instance(tmp_path, command):
-    script = ROOT / "examples" / "hello_cluster.py"
-    left = raysm("run", script, "--instances", 2, "--detach", "--", "--greeting", "Good day", cwd=tmp_path)
-    assert left.returncode == 0, left.stdout + left.stderr
-    name = left.stdout.strip()
-    shown = command("logs", "-f", name)[1]
-    assert shown.count("Good day from algo-1 (rank 0)") == 1
-    assert shown.count("Good day from algo-2 (rank 1)") == 1
-    assert name in command("jobs")[1]
-    assert json.loads(command("status", name, "--json")[1])["status"] == "Completed"
-    assert "and its token with it" in command("token", name)[2]  # it has ended, and nobody needs it
-    metrics = json.loads(command("metrics", name, "--json")[1])
-    assert "peak_memory_bytes" in {metric["name"] for metric in metrics}
-    assert not list(tmp_path.iterdir())

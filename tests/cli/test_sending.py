@@ -1,15 +1,11 @@
 """Tests of ``raysm.cli.sending``."""
 
-import io
-import json
-
 import pytest
-from rich.console import Console
 
 from raysm.cli.arguments import parse
 from raysm.cli.config import read_settings
-from raysm.cli.sending import crowding, facts, prepared, run
-from raysm.errors import InvalidRequest, RaysmError
+from raysm.cli.sending import crowding, facts, prepared
+from raysm.errors import InvalidRequest
 
 
 @pytest.fixture(autouse=True)
@@ -80,34 +76,3 @@ def test_what_nobody_asked_for_is_told_and_of_a_job_that_is_billed_what_it_costs
 
 
 pytestmark = pytest.mark.usefixtures("home")
-
-
-def sent(*argv):
-    out = io.StringIO()
-    run(parse(argv), Console(file=out, width=200))
-    return out.getvalue()
-
-
-def resources(printed):
-    return printed["request"]["ResourceConfig"]
-
-
-@pytest.fixture
-def script(tmp_path):
-    path = tmp_path / "a.py"
-    path.write_text("print('hello')\n")
-    return str(path)
-
-
-def test_with_json_it_prints_the_request_which_may_be_given_back(script, tmp_path, capsys):
-    sent("run", script, "--instances", "2", "--dry-run", "--json")
-    request = tmp_path / "job.json"
-    request.write_text(capsys.readouterr().out)
-    sent("submit", "--request", str(request), "--dry-run")
-    assert resources(json.loads(capsys.readouterr().out))["InstanceCount"] == 2
-
-
-def test_a_result_that_could_not_be_written_is_said_first(script, tmp_path):
-    (tmp_path / "out").write_text("in the way")
-    with pytest.raises((InvalidRequest, RaysmError), match="out"):
-        sent("run", script, "--output", str(tmp_path / "out"))

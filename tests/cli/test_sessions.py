@@ -91,12 +91,6 @@ def test_a_file_that_is_not_there_is_said_before_any_session_is_looked_for(tmp_p
         run(parse(["exec", "digits", str(tmp_path / "none.py")]), Console(), Listing())
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("30m", 1800), ("2h", 7200), ("1d", 86400)])
-def test_a_time_is_a_number_with_its_unit(text, seconds):
-    assert parse(["session", "start", "--idle", text]).idle == seconds
-    assert parse(["session", "keep", "digits", text]).time == seconds
-
-
 def test_a_session_has_the_packages_of_a_requirements_file_and_the_wheels_that_travel(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "requirements.txt").write_text("tqdm>=4\nsix\n")

@@ -49,7 +49,7 @@ def _command(name, command, shared):
     own = [action for action in _actions(command) if _Same(action) not in elsewhere]
     yield f"### {name}"
     yield told(command)
-    yield f"```text\n{EXAMPLES[name]}\n```"
+    yield f"```text\n{EXAMPLES[name]}\n```" if name in EXAMPLES else ""
     yield f"`{command.short_usage()}`"
     yield _table([_Same(action) for action in own])
     yield "It takes too: " + ", ".join(f"[{title}](#{anchor(title)})" for title in titles) + "." if titles else ""
