@@ -47,7 +47,8 @@ class Parser(argparse.ArgumentParser):
     """Reports an error in one line, without the long usage."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **{"formatter_class": _Formatter, "allow_abbrev": False} | kwargs)
+        defaults: dict[str, Any] = {"formatter_class": _Formatter, "allow_abbrev": False}
+        super().__init__(*args, **defaults | kwargs)
 
     def short_usage(self) -> str:
         """Return the usage with the required arguments only."""

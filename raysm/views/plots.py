@@ -36,11 +36,7 @@ TIME_LABEL = (
 
 
 def check_plotting() -> None:
-    """Check that Altair and vl-convert are installed.
-
-    Raises:
-        MissingDependency: One of them is not.
-    """
+    """Check that Altair and vl-convert are installed; raises MissingDependency."""
     try:
         import altair  # noqa: F401
         import vl_convert  # noqa: F401
@@ -58,7 +54,6 @@ class Plot:
     """
 
     def __init__(self, chart: Any) -> None:
-        """Keep ``chart``."""
         self.chart = chart
 
     @property
@@ -124,18 +119,7 @@ class Chart:
 
 
 def plot_job(job: Job, *names: str, log: bool = False, size: tuple[int, int] = (640, 200)) -> Plot:
-    """Return the metrics of a job, one chart for each, on one time axis.
-
-    Args:
-        job: The job.
-        names: Metrics, ``"loss"``, or patterns, ``"val/*"``; without names, all metrics of the job.
-        log: Use a logarithmic y axis.
-        size: Width and height of a chart in pixels.
-
-    Raises:
-        InvalidRequest: The job has metrics, but none with such a name.
-        MissingDependency: Altair or vl-convert is not installed.
-    """
+    """Return the metrics of a job, one chart for each, on one time axis; see ``Job.plot``."""
     check_plotting()
     curves = curves_of(job.metrics())
     chosen = {name: curve for name, curve in curves.items() if not names or any(fnmatchcase(name, p) for p in names)}
@@ -156,13 +140,8 @@ def time_charts(
 ) -> Any:
     """Return charts with a shared time axis as one Altair chart, in which dragging and scrolling zoom all of them.
 
-    Args:
-        charts: The charts; their data sets are named ``points0``, ``points1`` and so on.
-        start_s: When the job started, in seconds since the epoch.
-        width: Width of each chart in pixels.
-        height: Height of each chart in pixels.
-        columns: Number of charts side by side.
-        log: Use logarithmic y axes.
+    Their data sets are named ``points0``, ``points1`` and so on. The axis begins at ``start_s``, in seconds since the
+    epoch. ``width`` and ``height`` are those of one chart in pixels, ``columns`` is the number of charts side by side.
     """
     import altair as alt
 
@@ -237,15 +216,7 @@ def _styled(chart: Any) -> Any:
 
 
 def plot_sweep(result: SweepResult, *, size: tuple[int, int] = (640, 460)) -> Plot:
-    """Return the trials of a sweep as parallel coordinates, above the best value so far.
-
-    Args:
-        result: The result of a sweep.
-        size: Width and height in pixels.
-
-    Raises:
-        MissingDependency: Altair or vl-convert is not installed.
-    """
+    """Return the trials of a sweep as parallel coordinates, above the best value so far; see ``SweepResult.plot``."""
     check_plotting()
     import altair as alt
 

@@ -17,14 +17,8 @@ def sparkline(
 ) -> str:
     """Return the SVG of a curve with its title and last value, and its lowest and highest value at the left.
 
-    It has no style sheet, link or id, so it does not change the page. It has the text color of the page.
-
-    Args:
-        points: (x, y) in the order of x; points that are not finite are left out.
-        title: Text above the curve; it is escaped.
-        width: Width in pixels; it shrinks if there is less room.
-        height: Height of the curve in pixels.
-        note: Text at the right of the title, for example the label of the x axis.
+    It has no style sheet, link or id, so it does not change the page. It has the text color of the page, and shrinks if
+    there is less room than ``width``. ``points`` are (x, y) in the order of x; ``note`` is right of the title.
     """
     finite = [point for point in points if math.isfinite(point[0]) and math.isfinite(point[1])]
     step = max(1, math.ceil(len(finite) / MAX_POINTS))

@@ -15,7 +15,7 @@ from raysm.client.job.handle import Job, attach
 from raysm.client.submit import submit
 from raysm.client.targets.endpoint import ensure
 from raysm.request import Cluster, Script
-from raysm.views.dashboard.dashboard import Dashboard
+from raysm.views.dashboard.server import Page
 from tests.support import browsers
 from tests.support.jobs import FORMING_S
 from tests.support.jupyter import serving_lab
@@ -54,7 +54,7 @@ class Shown:
     """A job whose dashboard is open."""
 
     job: Job
-    dashboard: Dashboard
+    dashboard: Page
 
 
 class Clusters:

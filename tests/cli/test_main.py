@@ -15,9 +15,9 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-import raysm
 from raysm.cli import demo
 from raysm.cli.main import main
+from raysm.client.job.handle import attach
 from raysm.client.targets import endpoint
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -72,7 +72,7 @@ def test_the_readmes_first_command_leaves_the_result_and_says_how_to_read_it(fir
 
 def test_the_demo_shows_a_part_of_its_result(first, command, monkeypatch):
     name = next(line.split()[1] for line in first[0].stdout.splitlines() if line.startswith("job "))
-    monkeypatch.setattr(demo, "submit", lambda *args, **options: raysm.attach(name))
+    monkeypatch.setattr(demo, "submit", lambda *args, **options: attach(name))
     code, said, _ = command("demo", "--output", "out")
     assert code == 0
     assert "A job of 2 emulated instances forms" in said

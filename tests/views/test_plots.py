@@ -11,7 +11,7 @@ from raysm.contract.result import Manifest
 from raysm.errors import InvalidRequest, MissingDependency
 from raysm.request import Script
 from raysm.testing import Answer, FakeSageMaker
-from raysm.views.plots import Chart, check_plotting, plot_sweep
+from raysm.views.plots import Chart, check_plotting
 
 
 @pytest.fixture
@@ -54,11 +54,6 @@ def test_each_metric_has_a_chart_and_all_have_one_time_axis_that_begins_with_the
     assert both.chart.to_dict()["resolve"]["scale"]["x"] == "shared"
     assert both.chart.to_dict()["params"][0]["views"] == ["view0", "view1"]
     assert list(curves(job.plot("val/*"))) == ["val/loss"]
-
-
-def test_a_tooltip_has_value_step_clock_time_and_seconds_since_the_start(train):
-    (part,) = parts(train(*falling()).plot("loss"))
-    assert [item["field"] for item in part["encoding"]["tooltip"]] == ["name", "v", "t", "clock", "step"]
 
 
 @pytest.mark.parametrize(("log", "values"), [(False, [None, -2.0, 1.0]), (True, [None, None, 1.0])])
@@ -124,7 +119,3 @@ def test_a_sweep_has_an_axis_for_each_parameter_and_the_best_value_so_far(tmp_pa
     best = next(of_one for of_one in rows if "best" in of_one[0])
     assert [row["best"] for row in best] == [2.0, 1.0]
     assert plot.save(tmp_path / "sweep.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_sweep_without_values_is_an_empty_chart(tmp_path):
-    assert plot_sweep(sweep(tmp_path, TRIALS[1:2])).svg.startswith("<svg")

@@ -130,6 +130,8 @@ class Job:
     def wait(self, timeout: float | None = None) -> Status:
         """Wait until it has ended; send its follow-up jobs meanwhile. Ctrl-C ends the waiting, not the job.
 
+        A cell of a notebook shows the job's live card meanwhile.
+
         Args:
             timeout: Seconds; None waits without limit.
 
@@ -142,6 +144,19 @@ class Job:
             ServiceError: The service refuses to answer, or has been unreachable for minutes.
         """
         deadline_s = deadline(timeout)
+        with self._card():
+            return self._wait(timeout, deadline_s)
+
+    def _card(self) -> "contextlib.AbstractContextManager[None]":
+        # Looked up only in a kernel, because the modules of cards take time to import.
+        if not {"ipykernel", "marimo"} & sys.modules.keys():
+            return contextlib.nullcontext()
+        shown: contextlib.AbstractContextManager[None] = pkgutil.resolve_name(
+            "raysm.views.card.live_card:shown_meanwhile"
+        )(self)
+        return shown
+
+    def _wait(self, timeout: float | None, deadline_s: float) -> Status:
         errors = TransientErrors(self.service, self.name)
         try:
             for pause_s in self.service.polling.pauses():
@@ -286,7 +301,7 @@ class Job:
             NotDone: It has not ended within ``timeout`` seconds; a ``TimeoutError`` too.
         """
         self.cancel()
-        return self.wait(timeout)
+        return self._wait(timeout, deadline(timeout))
 
     # Its log
 
@@ -410,7 +425,7 @@ class Job:
         Raises:
             InvalidRequest: This is not a notebook.
         """
-        return pkgutil.resolve_name("raysm.views.card.watch:watch")(self)
+        return pkgutil.resolve_name("raysm.views.card.live_card:watch")(self)
 
     def tunnel(self, port: int, on: str | None = None, local_port: int = 0) -> "Tunnel":
         """Open a tunnel to a port of one of its instances; use it as a context manager, or close it.

@@ -100,9 +100,7 @@ class ConnectedSession:
         if state is None:
             return f"<p>{html.escape(repr(self))}</p>"
         link = "" if self._dashboard is None else self._dashboard.link
-        card: str = pkgutil.resolve_name("raysm.views.card.session_card:session_card")(
-            self._name or state.job, state, link
-        )
+        card: str = pkgutil.resolve_name("raysm.views.card.job_card:session_card")(self._name or state.job, state, link)
         return card
 
     def _glance(self) -> SessionState | None:

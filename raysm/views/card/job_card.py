@@ -1,14 +1,13 @@
-"""A job's card as HTML, drawn from its log and its description.
+"""Cards of jobs and sessions as HTML.
 
-The card has no style sheet, script, link or image. So every notebook can show it, it does not change the page, and it
-remains when the notebook is opened without a kernel. Its colors are those of the text around it, or half transparent.
+A card has no style sheet, script or image. So every notebook can show it, it does not change the page, and it remains
+when the notebook is opened without a kernel. Its colors are those of the text around it, or half transparent.
 """
 
 import html
 import re
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from raysm.client.costs.bill import dollars
@@ -16,23 +15,17 @@ from raysm.client.experiments.experiment import goal_of
 from raysm.client.job import text as job_repr
 from raysm.client.job.description import Description
 from raysm.client.logs.rendering import Phase, metric_value, sentence
+from raysm.client.session.connected import rows
 from raysm.contract.events import Metric, Progress, State, parse
+from raysm.contract.names import natural
+from raysm.contract.session import SessionState
 from raysm.request import Target
 from raysm.views.sparkline import sparkline
 
-__all__ = [
-    "FRAME",
-    "MAX_BYTES",
-    "SMALL",
-    "TEXT",
-    "Moment",
-    "Seen",
-    "Watched",
-    "card",
-    "clean",
-    "facts_html",
-    "words",
-]
+__all__ = ["MAX_BYTES", "JobCard", "session_card"]
+
+MAX_BYTES = 30_000
+"""Maximum size of a card in UTF-8: cards are sent twice a second, maybe over a slow connection."""
 
 MAX_LINES = 8
 MAX_CHARACTERS = 180
@@ -41,35 +34,29 @@ MAX_CHARACTERS = 180
 MAX_POINTS = 240
 """Maximum number of points of a curve; if exceeded, every second point is dropped."""
 
+MAX_CHARTS = 2
+# A card higher than the screen would jump.
+MAX_PHASES = 6
+MAX_INSTANCES = 8
+MAX_SHARES = 4
+MAX_NAME = 60
+"""Maximum numbers of charts, phases, instances, utilization columns, and characters of a name."""
+
 # CSI sequences (colors, cursor), OSC (titles, links), and the two-character ones.
 ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|[@-Z\\-_])")
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
-"""Control characters except line breaks and tabs."""
+"""Control characters except line breaks and tabs; HTML forbids them."""
+
+FRAME = "border:1px solid rgba(128,128,128,.4);border-radius:6px;padding:10px 14px;max-width:860px;line-height:1.5"
+SMALL = "opacity:.75;font-size:90%"
+TEXT = "white-space:pre-wrap;overflow-wrap:anywhere;margin:6px 0;font-size:85%"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
-    """The state of a job as far as its log shows it."""
+class JobCard:
+    """Collects the state of a job from its log, and draws it."""
 
-    joined: tuple[int, int] | None = None
-    """The number of joined instances, and of all instances; None before the first one joins."""
-    stage: str = ""
-    """The last state, as a sentence."""
-    phases: tuple[tuple[str, float, str], ...] = ()
-    """Name, progress (0 to 1), and a sentence of each phase."""
-    curves: tuple[tuple[str, tuple[tuple[float, float], ...]], ...] = ()
-    """Name and points of each metric; x is the step, or else the seconds since the first value."""
-    usage: tuple[tuple[str, tuple[tuple[str, float], ...]], ...] = ()
-    """The latest utilization of each instance in percent, by name: ``cpu``, ``memory``, ``gpu``."""
-    lines: tuple[str, ...] = ()
-    """The last lines of the log, each prefixed with its instance."""
-
-
-class Watched:
-    """Collects the state of a job from the lines of its log."""
-
-    def __init__(self) -> None:
-        """Start with an empty state."""
+    def __init__(self, target: Target) -> None:
+        self._target = target
         self._joined: tuple[int, int] | None = None
         self._stage = ""
         self._phases: dict[str, tuple[Phase, Progress]] = {}
@@ -81,9 +68,11 @@ class Watched:
         """Take one line of an instance's log."""
         match parse(text):
             case None:
-                self._lines.append(f"{host} | {clean(text)}")
+                self._lines.append(f"{host} | {_clean(text)}")
             case State() as state:
-                self._take_state(state)
+                self._stage = _clean(sentence(state)) or self._stage
+                if state.count is not None and state.total is not None:
+                    self._joined = (state.count, state.total)
             case Progress() as progress:
                 phase, _ = self._phases.get(progress.phase) or (Phase(progress), progress)
                 self._phases[progress.phase] = (phase, progress)
@@ -92,25 +81,78 @@ class Watched:
             case Metric() as metric if metric.name.endswith("_percent"):
                 self._usage.setdefault(metric.host, {})[metric.name.removesuffix("_percent")] = metric.value
 
-    def _take_state(self, state: State) -> None:
-        self._stage = clean(sentence(state)) or self._stage
-        if state.count is not None and state.total is not None:
-            self._joined = (state.count, state.total)
+    def html(self, job: Description, usd: float | None, now_s: float, trouble: str = "") -> str:
+        """Return the card, of at most ``MAX_BYTES``.
 
-    def seen(self) -> Seen:
-        """Return the state so far."""
-        return Seen(
-            joined=self._joined,
-            stage=self._stage,
-            phases=tuple((name, _share(last), phase.sentence(last)) for name, (phase, last) in self._phases.items()),
-            curves=tuple((name, tuple(curve.points)) for name, curve in self._curves.items()),
-            usage=tuple((host, tuple(shares.items())) for host, shares in sorted(self._usage.items(), key=_by_number)),
-            lines=tuple(self._lines),
+        Args:
+            job: The job's description.
+            usd: The cost so far; None if it is unknown.
+            now_s: The time now, in seconds since the epoch, which the card shows.
+            trouble: The error of the last request to the service, or empty.
+        """
+        # The date, because a card may stay in a notebook for years.
+        shown = f"as of {datetime.fromtimestamp(now_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        if trouble:
+            shown += f": the service does not answer now: {trouble[:300]}"
+        code = (
+            f"job = raysm.attach({job.name!r})\n"
+            'job.status; job.progress(); job.metrics("loss"); job.plot("loss"); job.cost()\n'
+            "job.logs(follow=True); job.result(); job.stop()"
         )
+        head = [job_repr.html(job, self._target, now_s), _facts_html(self._facts(job, usd))]
+        details = [*map(_bar, self._sentences()), self._charts(), _usage(self._usage)]
+        log = html.escape("\n".join(self._lines))
+        foot = [
+            f'<pre style="{TEXT};background:rgba(128,128,128,.1);padding:6px">{log}</pre>' if log else "",
+            _in_code(code),
+            f'<div style="{SMALL}">{html.escape(shown)}</div>',
+        ]
+        whole = _framed([*head, *details, *foot])
+        return whole if len(whole.encode()) <= MAX_BYTES else _framed([*head, *foot])
+
+    def text(self, job: Description, usd: float | None, now_s: float) -> str:
+        """Return the card as a few lines of text."""
+        facts = [f"{label}: {text}" for label, text in self._facts(job, usd)]
+        sentences = [sentence for _, sentence in self._sentences()]
+        return "\n".join([job_repr.text(job, self._target, now_s), *facts, *sentences])
+
+    def _sentences(self) -> list[tuple[float, str]]:
+        """Return progress (0 to 1) and sentence of each phase."""
+        return [
+            # A phase with nothing to do is done.
+            (min(1.0, max(0.0, last.done / last.total)) if last.total else 1.0, phase.sentence(last))
+            for phase, last in list(self._phases.values())[-MAX_PHASES:]
+        ]
+
+    def _facts(self, job: Description, usd: float | None) -> list[tuple[str, str]]:
+        facts = [("stage", self._stage)] if self._stage and not job.status.is_terminal else []
+        if self._joined is not None:
+            facts.append(("instances", "{} of {} joined".format(*self._joined)))
+        if not self._target.is_billed:
+            cost = "nothing: it runs on this machine"
+        elif usd is None:
+            cost = "unknown"
+        else:
+            cost = dollars(usd) if job.status.is_terminal else f"about {dollars(usd)} so far"
+        facts.append(("cost", cost))
+        return facts + [(name, metric_value(curve.points[-1][1])) for name, curve in self._chosen()[:6]]
+
+    def _chosen(self) -> list[tuple[str, "_Curve"]]:
+        """Return the metrics; metrics with a known goal, losses and curves come first."""
+
+        def rank(item: tuple[str, _Curve]) -> tuple[bool, bool, bool]:
+            return goal_of(item[0]) is None, "loss" not in item[0], len(item[1].points) < 2
+
+        return sorted(self._curves.items(), key=rank)
+
+    def _charts(self) -> str:
+        drawn = [(name, curve.points) for name, curve in self._chosen()[:MAX_CHARTS] if len(curve.points) > 1]
+        charts = "".join(sparkline(points, name[:MAX_NAME]) for name, points in drawn)
+        return f'<div style="display:flex;flex-wrap:wrap;gap:8px">{charts}</div>' if charts else ""
 
 
 class _Curve:
-    """The points of one metric, thinned as they arrive."""
+    """The points of one metric, thinned as they arrive; x is the step, or else the seconds since the first value."""
 
     def __init__(self) -> None:
         self.points: list[tuple[float, float]] = []
@@ -131,119 +173,52 @@ class _Curve:
             self._every *= 2
 
 
-def clean(text: str) -> str:
+def session_card(name: str, state: SessionState, dashboard: str = "") -> str:
+    """Return a session's card: state, instances, cost, end, a link to ``dashboard`` (or none), and examples of code."""
+    facts = dict(rows(state))
+    how, job = facts.pop("state"), facts.pop("job")
+    color = "#c62828" if state.closing else "#2e7d32"
+    # noopener: the dashboard's page must not get access to the notebook's. The color's contrast is at least 4 on black
+    # and on white.
+    link = f'<a href="{html.escape(dashboard)}" style="color:#1976d2" target="_blank" rel="noopener">Ray dashboard</a>'
+    code = (
+        f"session = raysm.Session.attach({name!r})\n"
+        "session.run(function, 1); session.map(function, items); session.exec(source)\n"
+        "session.state; session.dashboard(); session.keep(minutes=60); session.close()\n"
+        f"%raysm connect {name}    # then: a cell that begins with %%raysm; %raysm keep 60; %raysm close"
+    )
+    head = (
+        f'<div><span style="color:{color}">●</span> <b>{html.escape(name)}</b> '
+        f'<span style="color:{color}">{html.escape(how)}</span> '
+        f'<span style="{SMALL}">the job {html.escape(job)}</span></div>'
+    )
+    return _framed([head, _facts_html(list(facts.items())), link if dashboard else "", _in_code(code)])
+
+
+def _clean(text: str) -> str:
     """Return a line without escape sequences and control characters, shortened if it is long."""
     # A progress bar overwrites itself with carriage returns; only its last state is kept.
-    plain = CONTROL.sub("", ESCAPES.sub("", text.rstrip().rpartition("\r")[2]))
-    return plain if len(plain) <= MAX_CHARACTERS else plain[: MAX_CHARACTERS - 1] + "…"
+    return _short(CONTROL.sub("", ESCAPES.sub("", text.rstrip().rpartition("\r")[2])), MAX_CHARACTERS)
 
 
-def _share(progress: Progress) -> float:
-    # A phase with nothing to do is done.
-    return min(1.0, max(0.0, progress.done / progress.total)) if progress.total else 1.0
+def _short(text: str, most: int = MAX_NAME) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def _by_number(item: tuple[str, object]) -> tuple[int, str]:
-    digits = item[0].rpartition("-")[2]
-    return (int(digits) if digits.isdecimal() else 0, item[0])
+def _framed(parts: Sequence[str]) -> str:
+    return CONTROL.sub("", f'<div style="{FRAME}">{"".join(parts)}</div>')
 
 
-# Drawing
-
-MAX_BYTES = 30_000
-"""Maximum size of a card in UTF-8: cards are sent twice a second, maybe over a slow connection."""
-
-MAX_CHARTS = 2
-# A card higher than the screen would jump.
-MAX_PHASES = 6
-MAX_INSTANCES = 8
-MAX_SHARES = 4
-MAX_NAME = 60
-"""Maximum numbers of charts, phases, instances, utilization columns, and characters of a name."""
-
-FRAME = "border:1px solid rgba(128,128,128,.4);border-radius:6px;padding:10px 14px;max-width:860px;line-height:1.5"
-SMALL = "opacity:.75;font-size:90%"
-TEXT = "white-space:pre-wrap;overflow-wrap:anywhere;margin:6px 0;font-size:85%"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Moment:
-    """The content of a card."""
-
-    job: Description
-    target: Target
-    seen: Seen
-    usd: float | None
-    """The cost so far, or None."""
-    now_s: float
-    """Seconds since the epoch."""
-    trouble: str = ""
-    """The error of the last request to the service, or empty."""
-    facts: tuple[tuple[str, str], ...] = ()
-    """Further (label, text) pairs."""
-
-
-def card(moment: Moment) -> str:
-    """Return a card of at most ``MAX_BYTES``."""
-    # If the card is too long, charts are left out first, then phases and utilization.
-    shorter = replace(moment, seen=replace(moment.seen, phases=(), usage=()))
-    for shown, charts in ((moment, MAX_CHARTS), (moment, 0), (shorter, 0)):
-        # HTML forbids control characters.
-        drawn = CONTROL.sub("", _card(shown, charts))
-        if len(drawn.encode()) <= MAX_BYTES:
-            break
-    return drawn
-
-
-def words(moment: Moment) -> str:
-    """Return the card as a few lines of text."""
-    phases = [sentence for _, _, sentence in moment.seen.phases[-MAX_PHASES:]]
-    facts = [f"{label}: {text}" for label, text in _facts(moment)]
-    return "\n".join([job_repr.text(moment.job, moment.target, moment.now_s), *facts, *phases])
-
-
-def _card(moment: Moment, charts: int) -> str:
-    parts = [
-        # At the card's time, which is also shown at its end.
-        job_repr.html(moment.job, moment.target, moment.now_s),
-        facts_html(_facts(moment)),
-        *(_bar(*phase) for phase in moment.seen.phases[-MAX_PHASES:]),
-        _charts(moment.seen, charts),
-        _usage(moment.seen),
-        _log(moment.seen.lines),
-        _in_code(moment.job.name),
-        f'<div style="{SMALL}">{_as_of(moment)}</div>',
-    ]
-    return f'<div style="{FRAME}">{"".join(parts)}</div>'
-
-
-def _facts(moment: Moment) -> list[tuple[str, str]]:
-    seen, job = moment.seen, moment.job
-    facts = [("stage", seen.stage)] if seen.stage and not job.status.is_terminal else []
-    if seen.joined is not None:
-        facts.append(("instances", "{} of {} joined".format(*seen.joined)))
-    facts.append(("cost", _cost(moment)))
-    facts += [(name, metric_value(points[-1][1])) for name, points in _chosen(seen, 6)]
-    return [*facts, *moment.facts]
-
-
-def _cost(moment: Moment) -> str:
-    if not moment.target.is_billed:
-        return "nothing: it runs on this machine"
-    if moment.usd is None:
-        return "unknown"
-    return dollars(moment.usd) if moment.job.status.is_terminal else f"about {dollars(moment.usd)} so far"
-
-
-def facts_html(rows: Sequence[tuple[str, str]]) -> str:
-    """Return (label, text) pairs side by side, escaped."""
+def _facts_html(facts: Sequence[tuple[str, str]]) -> str:
     cells = "".join(
-        f'<div><span style="{SMALL}">{_text(label)}</span><br>{html.escape(text[:200])}</div>' for label, text in rows
+        f'<div><span style="{SMALL}">{html.escape(_short(label))}</span><br>{html.escape(text[:200])}</div>'
+        for label, text in facts
     )
     return f'<div style="display:flex;flex-wrap:wrap;gap:4px 28px;margin:8px 0">{cells}</div>'
 
 
-def _bar(name: str, share: float, sentence: str) -> str:
+def _bar(phase: tuple[float, str]) -> str:
+    share, sentence = phase
     return (
         f'<div style="margin:4px 0"><div style="background:rgba(128,128,128,.25);border-radius:3px;height:8px">'
         f'<div style="background:#0072b2;border-radius:3px;height:8px;width:{100 * share:.1f}%"></div></div>'
@@ -251,40 +226,25 @@ def _bar(name: str, share: float, sentence: str) -> str:
     )
 
 
-def _chosen(seen: Seen, most: int) -> list[tuple[str, tuple[tuple[float, float], ...]]]:
-    """Return the metrics to show; metrics with a known goal, losses and curves come first."""
-    curves = [(name, points) for name, points in seen.curves if points]
-    curves.sort(key=lambda curve: (goal_of(curve[0]) is None, "loss" not in curve[0], len(curve[1]) < 2))
-    return curves[:most]
-
-
-def _charts(seen: Seen, most: int) -> str:
-    drawn = [(name, points) for name, points in _chosen(seen, most) if len(points) > 1]
-    charts = [sparkline(points, name[:MAX_NAME]) for name, points in drawn]
-    return f'<div style="display:flex;flex-wrap:wrap;gap:8px">{"".join(charts)}</div>' if charts else ""
-
-
-def _usage(seen: Seen) -> str:
-    if not seen.usage:
+def _usage(usage: Mapping[str, Mapping[str, float]]) -> str:
+    """Return a table of the latest utilization of each instance in percent."""
+    if not usage:
         return ""
-    names = list(dict.fromkeys(name for _, shares in seen.usage for name, _ in shares))[:MAX_SHARES]
-    rows = [(host, dict(shares)) for host, shares in seen.usage]
+    names = list(dict.fromkeys(name for shares in usage.values() for name in shares))[:MAX_SHARES]
+    rows = dict(sorted(usage.items(), key=lambda item: natural(item[0])))
     # One row with the mean: the dashboard shows each instance.
     if len(rows) > MAX_INSTANCES:
-        rows = [(f"{len(rows)} instances, mean", _mean([shares for _, shares in rows]))]
-    cells = [(_text(host), "".join(_share_cell(shares.get(name)) for name in names)) for host, shares in rows]
-    body = "".join(f"<tr><td>{host}</td>{of_host}</tr>" for host, of_host in cells)
-    head = "".join(f"<th>{_text(name.replace('_', ' '))}</th>" for name in names)
+        known = {name: [shares[name] for shares in rows.values() if name in shares] for name in names}
+        rows = {f"{len(rows)} instances, mean": {name: sum(each) / len(each) for name, each in known.items()}}
+    body = "".join(
+        f"<tr><td>{html.escape(_short(host))}</td>{''.join(_share(shares.get(name)) for name in names)}</tr>"
+        for host, shares in rows.items()
+    )
+    head = "".join(f"<th>{html.escape(_short(name.replace('_', ' ')))}</th>" for name in names)
     return f'<table style="font-size:90%"><tr><th></th>{head}</tr>{body}</table>'
 
 
-def _mean(every: Sequence[dict[str, float]]) -> dict[str, float]:
-    names = dict.fromkeys(name for shares in every for name in shares)
-    values = {name: [shares[name] for shares in every if name in shares] for name in names}
-    return {name: sum(of_name) / len(of_name) for name, of_name in values.items()}
-
-
-def _share_cell(share: float | None) -> str:
+def _share(share: float | None) -> str:
     if share is None:
         return "<td></td>"
     # psutil may report more than 100.
@@ -294,28 +254,6 @@ def _share_cell(share: float | None) -> str:
     return f'<td style="min-width:80px;background:{bar}">{share:.0f} %</td>'
 
 
-def _log(lines: Sequence[str]) -> str:
-    if not lines:
-        return ""
-    return f'<pre style="{TEXT};background:rgba(128,128,128,.1);padding:6px">{html.escape(chr(10).join(lines))}</pre>'
-
-
-def _in_code(name: str) -> str:
-    code = (
-        f"job = raysm.attach({name!r})\n"
-        'job.status; job.progress(); job.metrics("loss"); job.plot("loss"); job.cost()\n'
-        "job.logs(follow=True); job.result(); job.stop()"
-    )
+def _in_code(code: str) -> str:
     summary = f'<summary style="{SMALL}">the same in code</summary>'
     return f'<details>{summary}<pre style="{TEXT}">{html.escape(code)}</pre></details>'
-
-
-def _as_of(moment: Moment) -> str:
-    # The date, because a card may stay in a notebook for years.
-    at = datetime.fromtimestamp(moment.now_s, UTC)
-    trouble = f": the service does not answer now: {moment.trouble[:300]}" if moment.trouble else ""
-    return html.escape(f"as of {at:%Y-%m-%d %H:%M:%S} UTC{trouble}")
-
-
-def _text(name: str) -> str:
-    return html.escape(name if len(name) <= MAX_NAME else name[: MAX_NAME - 1] + "…")

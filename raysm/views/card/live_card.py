@@ -3,20 +3,35 @@
 A kind of notebook is a class in ``NOTEBOOKS``, which knows how the notebook replaces an output.
 """
 
+import contextlib
 import sys
 import threading
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
-from raysm.errors import InvalidRequest
+from raysm.client.costs.bill import bill_of, usd_so_far
+from raysm.client.job.description import Description, Status
+from raysm.client.job.handle import Job
+from raysm.client.logs.stream import FOLLOW_S, JobStream
+from raysm.contract.names import WORKLOAD_TAG
+from raysm.errors import InvalidRequest, RaysmError
+from raysm.views.card.job_card import JobCard
 
-__all__ = ["NOTEBOOKS", "LiveCard", "Output", "output_here"]
+__all__ = ["MIN_PAUSE_S", "NOTEBOOKS", "JobWatch", "LiveCard", "Output", "output_here", "shown_meanwhile", "watch"]
 
 NO_NOTEBOOK = (
     "job.watch() draws a card in a notebook, and this is not a notebook: in a terminal use job.logs(follow=True), "
     "or raysm logs -f JOB"
 )
+
+MIN_PAUSE_S = 0.5
+"""Minimum seconds between two cards."""
+
+STALE_S = 30.0
+"""Seconds after which a card is redrawn even if only the time and the cost have changed."""
 
 
 class Output:
@@ -32,6 +47,11 @@ class Output:
         """Whether the user removed the output; called in the thread that ``thread`` returned."""
         return False
 
+    @property
+    def cell(self) -> object:
+        """Identifies the run of the cell that this thread executes; None if it executes none."""
+        return None
+
     def show(self, html: str, text: str) -> None:
         """Replace the shown card; ``text`` is for notebooks without HTML."""
         raise NotImplementedError
@@ -46,17 +66,19 @@ class JupyterOutput(Output):
     """A cell of Jupyter, VS Code or Colab, updated by ``display_id``."""
 
     def __init__(self) -> None:
-        """Show nothing yet."""
         self._handle: Any = None
 
     @classmethod
     def is_here(cls) -> bool:
         """Whether this is IPython's kernel or shell."""
-        try:
-            from IPython.core.getipython import get_ipython
-        except ImportError:
-            return False
-        return get_ipython() is not None
+        return _ipython() is not None
+
+    @property
+    def cell(self) -> object:
+        """The number of the cell; None in a terminal."""
+        shell = _ipython()
+        is_main = threading.current_thread() is threading.main_thread()
+        return shell.execution_count if is_main and getattr(shell, "kernel", None) is not None else None
 
     def show(self, html: str, text: str) -> None:
         """See ``Output``."""
@@ -70,6 +92,12 @@ class JupyterOutput(Output):
             self._handle.update(content, raw=True)
 
 
+def _ipython() -> Any:
+    # In its kernel or shell, IPython is already imported.
+    module = sys.modules.get("IPython")
+    return None if module is None else module.get_ipython()
+
+
 class MarimoOutput(Output):
     """A cell of marimo, which supports ``display_id`` only while the cell runs."""
 
@@ -79,6 +107,11 @@ class MarimoOutput(Output):
         # In a marimo notebook, marimo is already imported.
         marimo = sys.modules.get("marimo")
         return marimo is not None and marimo.running_in_notebook()
+
+    @property
+    def cell(self) -> object:
+        """The same for all cells: marimo shows one output of each."""
+        return "marimo"
 
     @property
     def is_gone(self) -> bool:
@@ -107,14 +140,7 @@ NOTEBOOKS: Sequence[type[Output]] = (MarimoOutput, JupyterOutput)
 
 
 def output_here(otherwise: str = NO_NOTEBOOK) -> Output:
-    """Return the output of the notebook of this process.
-
-    Args:
-        otherwise: The error message if this process is not a notebook.
-
-    Raises:
-        InvalidRequest: This process is not a notebook.
-    """
+    """Return the output of the notebook of this process; if there is none, raise InvalidRequest with ``otherwise``."""
     for kind in NOTEBOOKS:
         if kind.is_here():
             return kind()
@@ -125,12 +151,6 @@ class LiveCard(ABC):
     """A card that is redrawn until its subject has ended, or ``stop`` is called."""
 
     def __init__(self, title: str, output: Output) -> None:
-        """Draw nothing before ``_begin``.
-
-        Args:
-            title: The subject, for the name of the thread.
-            output: Shows the cards.
-        """
         self._title, self._output = title, output
         self._stopping = threading.Event()
 
@@ -155,3 +175,123 @@ class LiveCard(ABC):
 
     def __repr__(self) -> str:
         return f"<card of {self._title}, {'ended' if self.wait(0) else 'live'}>"
+
+    def _ipython_display_(self) -> None:  # noqa: B027
+        """Show nothing more: the card itself is below the cell already."""
+
+
+class JobWatch(LiveCard):
+    """A card that is redrawn until its job has ended, or ``stop`` is called."""
+
+    def __init__(self, job: Job, output: Output) -> None:
+        super().__init__(job.name, output)
+        self._job = job
+        # Like following a log, watching a job submits its follow-up jobs.
+        self._stream = JobStream(job.chain, send=True)
+        self._card = JobCard(job.service.target)
+        self._shown: tuple[object, ...] | None = None
+        self._shown_s = 0.0
+        self._look()
+        self._begin()
+
+    def _run(self) -> None:
+        pauses = self._job.service.polling.pauses()
+        while not self._stream.is_over and not self._stopping.wait(max(MIN_PAUSE_S, min(next(pauses), FOLLOW_S))):
+            if self._output.is_gone:
+                return
+            if self._look():
+                # New lines reset the pauses.
+                pauses = self._job.service.polling.pauses()
+
+    def _look(self) -> bool:
+        """Read the log and redraw the card if it changed; return whether there were new lines."""
+        came, trouble = False, ""
+        try:
+            for line in self._stream.new_lines(whole=False):
+                came = True
+                self._card.add(line.host, line.text)
+        except RaysmError as error:  # the network may come back; the card says so
+            trouble = str(error)
+        job, now_s = self._description(), time.time()
+        state = (job.status, job.secondary, job.message, job.reason, trouble)
+        if came or state != self._shown or now_s - self._shown_s >= STALE_S:
+            self._shown, self._shown_s = state, now_s
+            usd = _usd(self._job, job, now_s)
+            self._output.show(self._card.html(job, usd, now_s, trouble), self._card.text(job, usd, now_s))
+        return came
+
+    def finish(self) -> None:
+        """Stop, and draw the card of the job that has just ended."""
+        self.stop()
+        self._look()
+
+    def abandon(self) -> None:
+        """Stop without waiting for the thread; the last card remains."""
+        self._stopping.set()
+
+    def _description(self) -> Description:
+        chain = self._job.chain
+        # The description that the log reader fetched, so that the card sends no request of its own.
+        description = chain.last_known() or Description(name=chain.name, arn="", api=chain.api, status=Status.UNKNOWN)
+        with contextlib.suppress(RaysmError):
+            return replace(description, instances=self._job.instances)
+        return description
+
+
+def _usd(job: Job, description: Description, now_s: float) -> float | None:
+    """Return the cost of the job and of those it follows; None if it is unknown or nothing."""
+    if not job.service.target.is_billed:
+        return None
+    with contextlib.suppress(RaysmError):
+        if description.status.is_terminal:
+            bill = job.cost()
+            return None if bill is None else bill.usd
+        so_far = usd_so_far(description, job.service.region, now_s)
+        earlier = bill_of(job.chain.earlier(), job.service.region)
+        if earlier is None or so_far is None:
+            return so_far
+        # If a part is unknown, so is the sum.
+        return None if earlier.usd is None else earlier.usd + so_far
+    return None
+
+
+_latest: dict[str, tuple[object, JobWatch]] = {}
+"""By the name of a chain's first job: its latest card, and the cell that showed it."""
+
+
+def watch(job: Job, output: Output | None = None) -> JobWatch:
+    """Show a card of ``job`` below the cell and redraw it until the job has ended; later cells run meanwhile.
+
+    Args:
+        job: The job.
+        output: Shows the cards; None is the notebook.
+
+    Raises:
+        InvalidRequest: This process is not a notebook.
+    """
+    output = output_here() if output is None else output
+    watching = JobWatch(job, output)
+    _latest[job.chain.first] = output.cell, watching
+    return watching
+
+
+@contextlib.contextmanager
+def shown_meanwhile(job: Job, output: Output | None = None) -> Iterator[None]:
+    """Show a live card of ``job`` while a notebook's cell waits for the job in the block; elsewhere show nothing.
+
+    There is no second card while one is live, or if a cell waits again. An interrupted cell keeps the last card.
+    """
+    output = output or next((kind() for kind in NOTEBOOKS if kind.is_here()), Output())
+    cell = output.cell
+    earlier_cell, earlier = _latest.get(job.chain.first, (None, None))
+    is_shown = earlier is not None and not earlier.wait(0)
+    # A session has a card of its own.
+    if cell is None or is_shown or job.done() or job.tags.get(WORKLOAD_TAG) == "session":
+        yield
+        return
+    watching = watch(job, earlier._output if earlier is not None and earlier_cell == cell else output)
+    try:
+        yield
+        watching.finish()
+    finally:
+        watching.abandon()

@@ -1,8 +1,8 @@
 """Charts for the Metrics tab and the Overview of Ray's dashboard, where Ray embeds Grafana in frames.
 
 Ray's page asks two paths whether Grafana and Prometheus exist. It accepts a relative address for Grafana, so the frames
-stay below the secret path. This behaviour may change with Ray's version: a test looks for the texts of ``RELIED_ON`` in
-the page of the installed Ray.
+stay below the secret path. This behaviour may change with Ray's version: ``tests/views/dashboard/test_charts.py``
+looks for it in the page of the installed Ray.
 """
 
 import asyncio
@@ -32,7 +32,6 @@ __all__ = [
     "NODES",
     "NODE_COUNT",
     "PRELOAD",
-    "RELIED_ON",
     "Timeline",
     "board",
     "charts_site",
@@ -47,14 +46,15 @@ NODES = "nodes?view=summary"
 
 NODE_COUNT = "nodes"
 
+SPEEDS = (
+    ("network", "networkSpeed", ("network_sent", "network_received")),
+    ("diskIo", "diskIoSpeed", ("disk_read", "disk_written")),
+)
+"""Keys of all bytes and of bytes per second in Ray's answer, and the names of the metrics."""
+
 
 def samples_of(answer: Mapping[str, Any], time_s: float) -> list[Metric]:
-    """Return the utilization of every live node as metrics, and the number of live nodes.
-
-    Args:
-        answer: Ray's answer to ``NODES``.
-        time_s: The time of the request, in seconds since the epoch.
-    """
+    """Return the utilization of every live node, and the number of live nodes, from Ray's answer to ``NODES``."""
     nodes = [node for node in answer["data"]["summary"] if node.get("raylet", {}).get("state") == "ALIVE"]
     named = {_host(node): node for node in nodes}
     samples = [
@@ -84,14 +84,9 @@ def _usage(node: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
         yield "gpu_percent", sum(gpu["utilizationGpu"] for gpu in gpus) / len(gpus)
         # The fullest GPU: a mean would hide one that is about to run out of memory.
         yield "gpu_memory_percent", 100.0 * max(gpu["memoryUsed"] / max(1, gpu["memoryTotal"]) for gpu in gpus)
-    if _is_measured(node, "network", "networkSpeed"):
-        sent_bytes, received = node["networkSpeed"][:2]
-        yield "network_received_bytes_per_s", float(received)
-        yield "network_sent_bytes_per_s", float(sent_bytes)
-    if _is_measured(node, "diskIo", "diskIoSpeed"):
-        read, written = node["diskIoSpeed"][:2]
-        yield "disk_read_bytes_per_s", float(read)
-        yield "disk_written_bytes_per_s", float(written)
+    for total, speed, names in SPEEDS:
+        if _is_measured(node, total, speed):
+            yield from ((f"{name}_bytes_per_s", float(value)) for name, value in zip(names, node[speed], strict=False))
     if node["raylet"].get("objectStoreUsedMemory") is not None:
         yield "object_store_bytes", float(node["raylet"]["objectStoreUsedMemory"])
 
@@ -121,22 +116,6 @@ PRELOAD = ", ".join(f"<{path}>; rel=preload; as=fetch; crossorigin=anonymous" fo
 A browser opens six connections to a server, and a busy head keeps the page's other requests on them for long. The
 browser uses the preloaded answer only if the mode is that of the page's own request, ``anonymous``.
 """
-
-RELIED_ON = (
-    *HEALTH,
-    "grafanaHost",
-    "grafanaOrgId",
-    "sessionName",
-    "dashboardUids",
-    "dashboardDatasource",
-    "/default-dashboard?orgId=",
-    "panelId=41",
-    "panelId=24",
-    "/d-solo/",
-    "/d/",
-    "nodes?view=summary",
-    "networkSpeed",
-)
 
 TITLES: Mapping[str, tuple[str, str]] = {
     "cpu_percent": ("CPU", "%"),
@@ -175,7 +154,6 @@ class Timeline:
     """
 
     def __init__(self, metrics: Iterable[Metric] = ()) -> None:
-        """Begin with some metrics."""
         self.start_s = math.inf
         self._points: dict[str, dict[str, Points]] = {}
         for metric in metrics:
@@ -261,9 +239,7 @@ def _aggregate(by_host: Mapping[str, Points], combine: Callable[[list[float]], f
 def parse_begin(text: str, now_s: float) -> float:
     """Return the begin of a time range, in seconds since the epoch.
 
-    Args:
-        text: The range in Ray's page: ``now-5m``, or milliseconds since the epoch; anything else means all times.
-        now_s: The time now.
+    In Ray's page it is ``now-5m``, or milliseconds since the epoch; any other text means all times.
     """
     if relative := RANGE.fullmatch(text):
         return now_s - int(relative[1]) * SECONDS[relative[2]]
@@ -272,13 +248,7 @@ def parse_begin(text: str, now_s: float) -> float:
 
 
 def charts_site(name: str, timeline: Timeline, cache: Path) -> Answer:
-    """Return a handler that answers Ray's page in place of Grafana.
-
-    Args:
-        name: The job's name.
-        timeline: The job's metrics, updated in the same event loop.
-        cache: A folder for the chart library.
-    """
+    """Return a handler that answers Ray's page in place of Grafana; ``cache`` is a folder for the chart library."""
     settings = {
         "grafanaHost": HOST,
         "grafanaOrgId": "1",

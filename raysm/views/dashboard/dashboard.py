@@ -3,91 +3,58 @@
 import asyncio
 import contextlib
 import html
+import json
 import logging
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from raysm.client.job.handle import Job, token_of
 from raysm.client.logs.stream import JobStream
 from raysm.client.tunnel.dashboard import Place, Say, place_told, tell, waiting_for, way_to
+from raysm.contract.connections import open_to_own
 from raysm.contract.events import Metric, parse
+from raysm.contract.web_relay import open_relay, relay
 from raysm.errors import InvalidRequest, NotDone, RaysmError
 from raysm.views.dashboard.charts import NODES, PRELOAD, Timeline, charts_site, samples_of
-from raysm.views.dashboard.server import Answer, LocalServer, check_aiohttp, seen_from_notebook
-from raysm.views.dashboard.upstream import Route, Upstream, Way
+from raysm.views.dashboard.server import Answer, LocalServer, Page, check_aiohttp, with_query
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-__all__ = ["Dashboard", "Watch", "dashboard_site", "open_dashboard"]
+__all__ = ["Watch", "dashboard_site", "open_dashboard"]
 
 _log = logging.getLogger("raysm")
 
-OpenTunnel: TypeAlias = Callable[[Job, Place], AbstractContextManager[Route]]
-
-HEIGHT = 720
-"""Pixels of the frame in a notebook, enough for the Overview without scrolling."""
 SAMPLE_S = 5.0
 """Seconds between two reads of the nodes' utilization, which Ray's nodes report at this interval."""
 LOOK_S = 3.0
 """Seconds between two reads of the job's log."""
-READY = "raysm/ready"
-HOLD_S = 20.0
-"""Seconds that a request of ``READY`` may wait (long polling), less than the timeout of proxies."""
 WITHOUT_PAGE_S = 0.3
 """Seconds to wait before the waiting page is shown: a running dashboard answers sooner."""
 
 
-class Dashboard:
-    """Ray's dashboard of one job, served at an address of this machine until ``close``.
+MAX_TRIES = 3
+RETRY_S = 0.3
+READ_S = 60.0
+"""Seconds to wait for an answer: Ray's dashboard has a low priority, so a busy head answers late."""
 
-    Use it as a context manager. Keep the address secret: it gives the same access to the cluster as the owner has.
-    """
 
-    def __init__(self, server: LocalServer, name: str) -> None:
-        """Take a running server and the job's name."""
-        self._server, self._name = server, name
-
-    @property
-    def url(self) -> str:
-        """The address for a browser of this machine."""
-        return self._server.url
+class Route(Protocol):
+    """An open connection to the head."""
 
     @property
-    def link(self) -> str:
-        """The address for a page of this kernel's notebook."""
-        return seen_from_notebook(self._server.port, self._server.prefix).url
+    def address(self) -> str:
+        """``127.0.0.1:PORT``."""
 
-    @property
-    def port(self) -> int:
-        """The local port."""
-        return self._server.port
 
-    def close(self) -> None:
-        """Stop serving it; may be repeated. The job keeps running."""
-        self._server.close()
-
-    def __enter__(self) -> "Dashboard":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"<dashboard of {self._name}: {self.url}>"
-
-    def _repr_html_(self) -> str:
-        seen = seen_from_notebook(self._server.port, self._server.prefix)
-        url, name = html.escape(seen.url), html.escape(self._name)
-        link = f'<a href="{url}" target="_blank" rel="noopener">Ray dashboard of {name}</a>'
-        if not seen.in_frame:
-            return f"<div>{link} (on the machine of this kernel)</div>"
-        frame = f'<iframe src="{url}" width="100%" height="{HEIGHT}" style="border:1px solid #8884"></iframe>'
-        return f"<div>{link}{frame}</div>"
+Way: TypeAlias = Callable[[], AbstractContextManager[Route]]
+"""Opens a connection to the head's dashboard. It may block, so it is called in a thread."""
+OpenTunnel: TypeAlias = Callable[[Job, Place], AbstractContextManager[Route]]
 
 
 class Watch:
@@ -100,18 +67,13 @@ class Watch:
     """
 
     def __init__(self, job: Job) -> None:
-        """Start at the first line of the log."""
         self.timeline = Timeline()
         self.place: Place | None = None
         self.is_over = False
         self._stream = JobStream(job.chain)
 
     def read(self) -> list[Metric]:
-        """Read new lines of the log and return their metrics, which the caller adds by ``take``. Blocks.
-
-        Raises:
-            ServiceError: The service does not answer.
-        """
+        """Read new lines of the log and return their metrics, which the caller adds by ``take``. Blocks."""
         events = [event for event in (parse(line.text) for line in self._stream.new_lines()) if event is not None]
         for event in events:
             # The dashboard of a follow-up job has another address.
@@ -127,7 +89,7 @@ class Watch:
 
 def open_dashboard(
     job: Job, *, timeout: float | None = None, say: Say | None = None, tunnel: OpenTunnel | None = None
-) -> Dashboard:
+) -> Page:
     """Serve Ray's dashboard of a job at an address of this machine.
 
     Args:
@@ -154,16 +116,16 @@ def open_dashboard(
         )
     if started := job.describe().started:
         watch.timeline.start_s = min(watch.timeline.start_s, started.timestamp())
-    way = partial(_open_current, job, watch, tunnel or partial(way_to, say=say))
+    open_tunnel = tunnel or partial(way_to, say=say)
+
+    def way() -> AbstractContextManager[Route]:
+        # Looked up each time, because the dashboard of a follow-up job has another address.
+        assert watch.place is not None, "waited for above"
+        return open_tunnel(job, watch.place)
+
     # The token is read here, because the server's event loop must not wait for the service.
     site = partial(dashboard_site, job.name, watch, way, token_of(job), job.service.home / "dashboard")
-    return Dashboard(LocalServer(site, link=PRELOAD), job.name)
-
-
-def _open_current(job: Job, watch: Watch, tunnel: OpenTunnel) -> AbstractContextManager[Route]:
-    # Looked up each time, because the dashboard of a follow-up job has another address.
-    assert watch.place is not None, "open_dashboard waits for it"
-    return tunnel(job, watch.place)
+    return Page(LocalServer(site, link=PRELOAD), f"Ray dashboard of {job.name}")
 
 
 def _wait_for_place(job: Job, watch: Watch, timeout: float | None, say: Say) -> None:
@@ -187,11 +149,11 @@ async def dashboard_site(
 
     Args:
         name: The job's name.
-        watch: Reads the job's log.
+        watch: Reads the job's log, every ``look_s`` seconds.
         way: Opens a connection to the head's dashboard.
         token: The job's token.
         cache: A folder for the chart library.
-        look_s: Seconds between two reads of the log.
+        look_s: See ``watch``.
     """
     charts = charts_site(name, watch.timeline, cache)
 
@@ -204,21 +166,15 @@ async def dashboard_site(
         if watch.is_over:
             text = f"{name} has ended, and Ray's dashboard with it. raysm logs {name} shows its output."
             return _page(text, status=410) if not path else web.Response(status=410, text=text)
-        if path in ("", READY) and request.method in ("GET", "HEAD"):
+        if not path and request.method in ("GET", "HEAD"):
             try:
-                await asyncio.wait_for(upstream.connect(), HOLD_S if path else WITHOUT_PAGE_S)
+                await asyncio.wait_for(upstream.connect(), WITHOUT_PAGE_S)
             except TimeoutError:
-                if path:
-                    return web.Response(status=503)
                 text = f"The dashboard of {name} is starting: Ray starts it at the first request."
                 return _page(text, script=RELOAD)
             except (OSError, RaysmError) as error:
-                # The waiting page shows the error in place; a reload would start waiting again.
                 return _page(f"The dashboard of {name} cannot be reached: {error}", status=502)
-            if path:
-                return web.Response(status=204)
-        query = request.rel_url.raw_query_string
-        return await upstream.answer(request, f"{path}?{query}" if query else path)
+        return await upstream.answer(request, with_query(request, path))
 
     async with Upstream(way, token) as upstream:
         tasks = [asyncio.create_task(_follow(name, watch, look_s)), asyncio.create_task(_sample(upstream, watch))]
@@ -241,12 +197,113 @@ async def _follow(name: str, watch: Watch, look_s: float) -> None:
             _log.warning("the dashboard of %s cannot read the job's log now", name, exc_info=True)
 
 
-async def _sample(upstream: Upstream, watch: Watch) -> None:
+async def _sample(upstream: "Upstream", watch: Watch) -> None:
     while not watch.is_over:
         # Without an answer, or with an unknown form, there is nothing to draw; the rest of the page still works.
         with contextlib.suppress(OSError, RaysmError, ValueError, KeyError, TypeError):
             watch.take(samples_of(await upstream.read(NODES), time.time()))
         await asyncio.sleep(SAMPLE_S)
+
+
+class Upstream:
+    """A client of one cluster's dashboard; use it in one event loop, as an asynchronous context manager."""
+
+    def __init__(self, way: Way, token: str) -> None:
+        """Prepare without connecting; ``token`` is sent only to the head."""
+        self._way, self._token = way, token
+        self._lock = threading.Lock()
+        self._open = contextlib.ExitStack()
+        self._is_closed = False
+        self._opening: asyncio.Task[str] | None = None
+
+    async def __aenter__(self) -> "Upstream":
+        # Each connection checks the owner of the port: if the tunnel has ended, another user may have its port.
+        self._client = open_relay(open_to_own)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        if self._opening is not None:
+            self._opening.cancel()
+        await self._client.close()
+        with self._lock:
+            self._is_closed = True
+            self._open.close()
+
+    async def connect(self) -> str:
+        """Return the address of the head's dashboard once it answers; raises OSError or RaysmError."""
+        if self._opening is None or (self._opening.done() and (_failed(self._opening))):
+            self._opening = asyncio.create_task(asyncio.to_thread(self._open_way))
+        # Several requests wait for one attempt, so the cancellation of one must not cancel it.
+        return await asyncio.shield(self._opening)
+
+    async def answer(self, request: "web.Request", key: str) -> "web.StreamResponse":
+        """Forward a request for ``key``, encoded path and query; answer with 502 if the head cannot be reached."""
+        # Other methods are sent once, because the request may have arrived before the connection broke.
+        tries = MAX_TRIES if request.method in ("GET", "HEAD") else 1
+        while True:
+            try:
+                address = await self.connect()
+            except (OSError, RaysmError) as error:
+                return _unreachable(error)
+            headers = {"Authorization": f"Bearer {self._token}"}
+            response = await relay(request, self._client, f"http://{address}/{key}", headers)
+            tries -= 1
+            if response.status != 502 or response.prepared or self._is_closed:
+                return response
+            self._reset(address)
+            if not tries:
+                return _unreachable(ConnectionError(getattr(response, "text", "")))
+            await asyncio.sleep(RETRY_S)
+
+    async def read(self, key: str) -> Any:
+        """Get a path of the head and return the parsed JSON; raises OSError or ValueError."""
+        import aiohttp
+
+        address = await self.connect()
+        headers = {"Authorization": f"Bearer {self._token}", "Accept-Encoding": "identity"}
+        try:
+            async with (
+                asyncio.timeout(READ_S),
+                self._client.get(f"http://{address}/{key}", headers=headers, allow_redirects=False) as answer,
+            ):
+                status, content = answer.status, await answer.read()
+        except (OSError, aiohttp.ClientError) as error:
+            self._reset(address)
+            raise ConnectionError(f"{key} is not answered: {error}") from error
+        if status != 200:
+            raise OSError(f"{key} is answered with {status}")
+        return json.loads(content)
+
+    def _open_way(self) -> str:
+        way = self._way()
+        route = way.__enter__()
+        with self._lock:
+            self._open.push(way)
+            # The page may have been closed while the connection was being opened.
+            if self._is_closed:
+                self._open.close()
+                raise ConnectionError("the dashboard was closed")
+        return route.address
+
+    def _reset(self, address: str) -> None:
+        # If several requests find the connection broken, the first one closes it.
+        opening = self._opening
+        if opening is not None and opening.done() and not _failed(opening) and opening.result() == address:
+            self._opening = None
+            with self._lock:
+                stack = self._open.pop_all()
+            asyncio.get_running_loop().run_in_executor(None, stack.close)
+
+
+def _failed(task: "asyncio.Task[str]") -> bool:
+    return task.cancelled() or task.exception() is not None
+
+
+def _unreachable(error: Exception) -> "web.Response":
+    from aiohttp import web
+
+    # In the form of Ray's own answers: its page ignores it and asks again after four seconds.
+    return web.json_response({"result": False, "msg": f"the head cannot be reached: {error}"}, status=502)
 
 
 STYLE = """
@@ -255,18 +312,7 @@ body { margin: 0; min-height: 100vh; display: grid; place-content: center; font:
 """
 
 # Not by a Refresh header or tag: if the address has a #, browsers only jump within the page.
-RELOAD = f"""
-(async () => {{
-  for (;;) {{
-    try {{
-      const answer = await fetch("{READY}", {{cache: "no-store"}});
-      if (answer.status === 502) return document.body.innerHTML = await answer.text();
-      if (answer.status !== 503) return location.reload();
-    }} catch (error) {{}}
-    await new Promise(done => setTimeout(done, 300));
-  }}
-}})();
-"""
+RELOAD = "setTimeout(() => location.reload(), 1000)"
 
 
 def _page(text: str, *, status: int = 200, script: str = "") -> "web.Response":

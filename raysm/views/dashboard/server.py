@@ -8,26 +8,27 @@ import asyncio
 import atexit
 import contextlib
 import hmac
-import importlib
+import html
 import importlib.util
-import json
 import logging
 import os
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlsplit
 
 from raysm.contract.connections import accept_no_more
 from raysm.contract.loop_thread import LoopThread
+from raysm.contract.web_relay import open_relay, relay
 from raysm.errors import MissingDependency
 
 if TYPE_CHECKING:
     from aiohttp import web
+
+    from raysm.contract.connections import OpenConnection
 
 __all__ = [
     "Answer",
@@ -35,11 +36,12 @@ __all__ = [
     "MAX_UPLOAD_BYTES",
     "POLICY",
     "PREFIX_BYTES",
-    "Seen",
+    "Page",
     "check_aiohttp",
     "refusal",
-    "running_servers",
+    "relaying",
     "seen_from_notebook",
+    "with_query",
 ]
 
 
@@ -58,11 +60,7 @@ Answer: TypeAlias = Callable[["web.Request", str], Awaitable["web.StreamResponse
 
 
 def check_aiohttp() -> None:
-    """Check that aiohttp is installed.
-
-    Raises:
-        MissingDependency: It is not.
-    """
+    """Check that aiohttp is installed; raises MissingDependency."""
     try:
         import aiohttp  # noqa: F401
     except ImportError as error:
@@ -72,12 +70,7 @@ def check_aiohttp() -> None:
 
 
 def refusal(headers: Mapping[str, str], port: int) -> tuple[int, str] | None:
-    """Return HTTP status and reason if a request must be refused, else None.
-
-    Args:
-        headers: Headers of the request.
-        port: Port of the server.
-    """
+    """Return HTTP status and reason if a server with this port must refuse a request, else None."""
     host = headers.get("Host", "")
     if not _is_own_name(host, port, headers):
         return 421, "this server answers only to 127.0.0.1 and localhost"
@@ -232,71 +225,106 @@ class Seen:
     """True if the notebook can show the page in a frame, and not only as a link."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Server:
-    """A running Jupyter server of this machine."""
-
-    pid: int
-    base_url: str
-
-
-def seen_from_notebook(
-    port: int,
-    prefix: str,
-    environ: Mapping[str, str] | None = None,
-    *,
-    servers: Callable[[], Iterable[Server]] | None = None,
-    is_installed: Callable[[str], bool] | None = None,
-) -> Seen:
+def seen_from_notebook(port: int, prefix: str, environ: Mapping[str, str] | None = None) -> Seen:
     """Return how this kernel's notebook can show the page at ``http://127.0.0.1:PORT/PREFIX/``.
 
-    Args:
-        port: Port of the page.
-        prefix: Secret path of the page.
-        environ: Environment variables; None uses those of this process.
-        servers: Returns the Jupyter servers of this machine; None reads Jupyter's records.
-        is_installed: Returns whether a package is installed; None uses importlib.
+    ``environ`` has the variables that a Jupyter server sets for its kernels; None uses those of this process.
     """
-    # Variables that a Jupyter server sets for its kernels.
     environ = os.environ if environ is None else environ  # noqa: TID251
-    direct = f"http://127.0.0.1:{port}/{prefix}/"
+    direct = f"http://{LOOPBACK}:{port}/{prefix}/"
     if any(name.startswith("VSCODE_") for name in environ) or "COLAB_RELEASE_TAG" in environ:
         # The sites of VS Code and Colab do not serve pages of this machine.
         return Seen(url=direct, in_frame=False)
-    base = _base_url(environ, (servers or running_servers), is_installed or _is_installed)
+    base = _base_url(environ)
     return Seen(url=direct if base is None else f"{base.rstrip('/')}/proxy/{port}/{prefix}/", in_frame=True)
 
 
-def _base_url(
-    environ: Mapping[str, str], servers: Callable[[], Iterable[Server]], is_installed: Callable[[str], bool]
-) -> str | None:
+def _base_url(environ: Mapping[str, str]) -> str | None:
     """Return the base path of the notebook's server if it proxies pages of this machine, else None."""
     if "JUPYTERHUB_SERVICE_PREFIX" in environ:
         return environ["JUPYTERHUB_SERVICE_PREFIX"]
     if environ.get("SAGEMAKER_APP_TYPE", environ.get("SAGEMAKER_INTERNAL_IMAGE_URI", "")).lower() == "jupyterlab":
         return STUDIO
     # The server may run in another environment than the kernel; then the direct address is the best guess.
-    if not is_installed("jupyter_server_proxy"):
+    if importlib.util.find_spec("jupyter_server_proxy") is None or "JPY_PARENT_PID" not in environ:
         return None
-    parent = environ.get("JPY_PARENT_PID", "")
-    return next((server.base_url for server in servers() if str(server.pid) == parent), None)
+    from jupyter_server.serverapp import list_running_servers
+
+    servers = {str(server["pid"]): str(server["base_url"]) for server in list_running_servers()}
+    return servers.get(environ["JPY_PARENT_PID"])
 
 
-def running_servers(folder: Path | None = None) -> list[Server]:
-    """Return the Jupyter servers with a record in ``folder``; None means Jupyter's runtime folder."""
-    if folder is None:
-        if not _is_installed("jupyter_core"):
-            return []
-        folder = Path(importlib.import_module("jupyter_core.paths").jupyter_runtime_dir())
-    servers = []
-    for file in sorted(folder.glob("jpserver-*.json")):
-        try:
-            record = json.loads(file.read_text())
-            servers.append(Server(pid=int(record["pid"]), base_url=str(record["base_url"])))
-        except (OSError, ValueError, KeyError):  # a record that is being written, or of another version
-            continue
-    return servers
+class Page:
+    """A page at an address of this machine until ``close``; use it as a context manager.
+
+    Keep the address secret: it gives the same access as the owner has.
+    """
+
+    def __init__(self, server: LocalServer, title: str) -> None:
+        self._server, self._title = server, title
+
+    @property
+    def url(self) -> str:
+        """The address for a browser of this machine."""
+        return self._server.url
+
+    @property
+    def link(self) -> str:
+        """The address for a page of this kernel's notebook."""
+        return self._seen.url
+
+    @property
+    def port(self) -> int:
+        """The local port."""
+        return self._server.port
+
+    @property
+    def _seen(self) -> Seen:
+        return seen_from_notebook(self._server.port, self._server.prefix)
+
+    def close(self) -> None:
+        """Stop serving it; may be repeated. The job keeps running."""
+        self._server.close()
+
+    def __enter__(self) -> "Page":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{self._title}: {self.url}>"
+
+    def _repr_html_(self) -> str:
+        url = html.escape(self.link)
+        link = f'<a href="{url}" target="_blank" rel="noopener">{html.escape(self._title)}</a>'
+        if not self._seen.in_frame:
+            return f"<div>{link} (on the machine of this kernel)</div>"
+        return f"<div>{link}{self._frame(url)}</div>"
+
+    def _frame(self, url: str) -> str:
+        # High enough for the Overview of Ray's dashboard without scrolling.
+        return f'<iframe src="{url}" width="100%" height="720" style="border:1px solid #8884"></iframe>'
 
 
-def _is_installed(package: str) -> bool:
-    return importlib.util.find_spec(package) is not None
+def with_query(request: "web.Request", path: str) -> str:
+    """Return ``path``, encoded, with the query of a request."""
+    query = request.rel_url.raw_query_string
+    return f"{path}?{query}" if query else path
+
+
+@contextlib.asynccontextmanager
+async def relaying(way: "str | OpenConnection", base: Callable[[], str | None]) -> AsyncIterator[Answer]:
+    """Yield a handler that passes requests on.
+
+    Args:
+        way: As for ``open_relay``.
+        base: Returns the URL to which path and query are added; None answers with 404.
+    """
+    async with open_relay(way) as client:
+
+        async def answer(request: "web.Request", path: str) -> "web.StreamResponse | None":
+            url = base()
+            return None if url is None else await relay(request, client, url + with_query(request, path))
+
+        yield answer

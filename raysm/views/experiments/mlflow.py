@@ -20,10 +20,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from raysm.client.experiments.experiment import Curve, Experiment
 from raysm.client.experiments.listing import Choice, cache_of, experiments, read_job, with_trials
@@ -31,14 +31,10 @@ from raysm.client.job.description import Status
 from raysm.client.service import Service
 from raysm.contract.job_api import api_of
 from raysm.contract.mirror import ILLEGAL, JOB_TAG, MAX_NAME
-from raysm.contract.web_relay import open_relay, relay
 from raysm.errors import MissingDependency, RaysmError
 from raysm.grid.local_grids import grid_names, opened
-from raysm.views.dashboard.server import Answer, LocalServer, check_aiohttp
+from raysm.views.dashboard.server import LocalServer, check_aiohttp, relaying
 from raysm.views.grid.handle import experiments_of
-
-if TYPE_CHECKING:
-    from aiohttp import web
 
 __all__ = ["MlflowStore", "Record", "check_mlflow", "open_mlflow", "records"]
 
@@ -73,11 +69,7 @@ SETTINGS = {
 
 
 def check_mlflow() -> None:
-    """Check that MLflow, with its pages, is installed.
-
-    Raises:
-        MissingDependency: It is not.
-    """
+    """Check that MLflow, with its pages, is installed; raises MissingDependency."""
     # mlflow-skinny has the module too, but neither pages nor SQLAlchemy.
     if any(importlib.util.find_spec(name) is None for name in ("mlflow", "sqlalchemy", "flask")):
         raise MissingDependency("raysm ui needs MLflow: python3 -m pip install 'raysm[mlflow]'")
@@ -106,15 +98,7 @@ class Record:
 
 
 def records(service: Service, limit: int = 1000) -> list[Record]:
-    """Return the latest jobs, the trials of sweeps, and the latest rows of each grid of this machine.
-
-    Args:
-        service: Lists and describes the jobs.
-        limit: The maximum number of jobs, and of rows of each grid.
-
-    Raises:
-        ServiceError: The service does not list its jobs.
-    """
+    """Return the latest jobs with the trials of sweeps, and the latest rows of each grid; ``limit`` of both."""
     jobs = with_trials(service, experiments(service, Choice(limit=limit)))
     rows: dict[str, Experiment] = {}
     for grid in grid_names():
@@ -332,17 +316,7 @@ def open_mlflow(store: MlflowStore) -> Iterator[str]:
         stack.callback(_end, process)
         _wait_until_open(process, socket_path, folder / "log")
 
-        @contextlib.asynccontextmanager
-        async def site() -> AsyncIterator[Answer]:
-            async with open_relay(str(socket_path)) as client:
-
-                async def answer(request: "web.Request", path: str) -> "web.StreamResponse | None":
-                    query = request.rel_url.raw_query_string
-                    return await relay(request, client, f"http://localhost/{path}{'?' if query else ''}{query}")
-
-                yield answer
-
-        server = LocalServer(site, policy=POLICY)
+        server = LocalServer(partial(relaying, str(socket_path), lambda: "http://localhost/"), policy=POLICY)
         stack.callback(server.close)
         yield server.url
 

@@ -36,11 +36,9 @@ class Labelled(io.TextIOBase):
     """Writes a label before each line."""
 
     def __init__(self, label: str, stream: TextIO) -> None:
-        """Write to ``stream``."""
         self._label, self._stream, self._is_new = label, stream, True
 
     def write(self, text: str) -> int:
-        """Write ``text``, which may be a part of a line, or several lines."""
         for line in text.splitlines(keepends=True):
             self._stream.write(f"[{self._label}] {line}" if self._is_new else line)
             # A progress bar draws its line anew after a carriage return.
@@ -53,7 +51,6 @@ class Labelled(io.TextIOBase):
             self._stream.write("\n")
 
     def flush(self) -> None:
-        """Flush the stream."""
         self._stream.flush()
 
 
@@ -72,10 +69,6 @@ def run_cell(
     Returns:
         The value of the cell's last line, or a ``PerInstance`` of values for several instances. With ``--async`` the
         future instead.
-
-    Raises:
-        Exception: The cell's exception, shown with the session's frames.
-        KeyboardInterrupt: The cell was interrupted.
     """
     hosts = _hosts(session, options.on)
     # Push to all instances before the cell starts on any, because it may wait for the others.

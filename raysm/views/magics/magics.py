@@ -1,13 +1,16 @@
-"""The magics of one notebook, their options, and ``%load_ext raysm``."""
+"""``%raysm`` and ``%%raysm`` of one notebook, and ``%load_ext raysm``."""
 
 import argparse
+import concurrent.futures
+import contextlib
 import re
 import shlex
-from argparse import ArgumentTypeError, Namespace
-from collections.abc import Mapping
+from argparse import Namespace
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
+from IPython.core.completer import SimpleCompletion, context_matcher
 from IPython.core.error import UsageError
 from IPython.core.magic_arguments import MagicArgumentParser
 
@@ -19,12 +22,23 @@ from raysm.contract import events
 from raysm.contract.session import SERVING
 from raysm.errors import InvalidRequest, MissingDependency, RaysmError
 from raysm.request import Cluster
-from raysm.views.magics.cells import ALL, HEAD, await_cell, in_one_line, run_cell
-from raysm.views.magics.remote_mode import MAGIC, Completer, RemoteMode
+from raysm.views.magics.cells import await_cell, in_one_line, run_cell
 
-__all__ = ["CELL", "COMMANDS", "Magics", "Opens", "load_ipython_extension", "print_event", "unload_ipython_extension"]
+__all__ = ["CELL", "Completer", "Magics", "RemoteMode", "load_ipython_extension", "unload_ipython_extension"]
+
+MAGIC = "%%raysm"
+HERE = ("%raysm", "%%raysm")
+"""Cells that begin so run here; other magics are the session's."""
+
+NAME = re.compile(r"(?<![\w.)\]}'\"])[^\W\d]\w*(\.\w*)*$")
+"""A name with dots, which can be completed without executing anything."""
+
+COMPLETED_S = 2.0
+"""The longest wait while the user types."""
 
 UNITS_S = {"": 60.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+COMMANDS = ("start", "connect", "status", "result", "dashboard", "keep", "close", "on", "off")
 
 
 class _Parser(MagicArgumentParser):  # type: ignore[misc]
@@ -44,37 +58,14 @@ class _Parser(MagicArgumentParser):  # type: ignore[misc]
         return options
 
 
-def _identifier(text: str) -> str:
-    if not text.isidentifier():
-        raise ArgumentTypeError(f"must be the name of a variable, got {text!r}")
-    return text
-
-
-def _identifiers(text: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in text.split(",") if name.strip())
-    if not names or not all(name.isidentifier() for name in names):
-        raise ArgumentTypeError(f"must be names of variables, a,b, got {text!r}")
-    return names
-
-
-def _instances(text: str) -> tuple[str, ...]:
-    # An instance that is named twice would run the cell twice.
-    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-    if not names or (len(names) > 1 and {ALL, HEAD} & {*names}):
-        raise ArgumentTypeError(f"must be {HEAD}, {ALL}, or names of instances, algo-1,algo-2, got {text!r}")
-    return names
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise ArgumentTypeError(f"must be a number from 1 on, got {text!r}")
-    return int(text)
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
 
 def _seconds(text: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h)?", text)
     if match is None or not float(match[1]):
-        raise ArgumentTypeError(f"must be a time, 30m, 90s or 2h (a bare number is minutes), got {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a time, 30m, 90s or 2h (a bare number is minutes), got {text!r}")
     return float(match[1]) * UNITS_S[match[2] or ""]
 
 
@@ -82,11 +73,11 @@ def _cell_parser() -> _Parser:
     parser = _Parser("%%raysm")
     add = parser.add_argument
     add("-s", "--session", metavar="NAME", help="the session's name, or the variable that holds it")
-    add("--push", metavar="NAMES", type=_identifiers, default=(), help="variables of the notebook to send before")
-    add("--pull", metavar="NAMES", type=_identifiers, default=(), help="variables of the session to fetch afterwards")
+    add("--push", metavar="NAMES", type=_names, default=(), help="variables of the notebook to send before")
+    add("--pull", metavar="NAMES", type=_names, default=(), help="variables of the session to fetch afterwards")
     # The other spellings are those of ipyparallel's %%px.
-    add("--on", "--targets", "-t", metavar="WHERE", type=_instances, default=(), help="head, all, or instances")
-    add("-o", "--out", metavar="NAME", type=_identifier, help="the variable that gets the future")
+    add("--on", "--targets", "-t", metavar="WHERE", type=_names, default=(), help="head, all, or instances")
+    add("-o", "--out", metavar="NAME", help="the variable that gets the future")
     add("--async", "-a", "--noblock", dest="is_async", action="store_true", help="do not wait; return the future")
     add("--block", "-b", dest="is_async", action="store_false", help=argparse.SUPPRESS)
     # What `%raysm on` writes: the source is the whole cell, without a line of the magic's own.
@@ -94,9 +85,10 @@ def _cell_parser() -> _Parser:
     return parser
 
 
-def _command_parsers() -> dict[str, _Parser]:
-    names = ("start", "connect", "status", "result", "dashboard", "keep", "close", "on", "off")
-    parsers = {name: _Parser(f"%raysm {name}") for name in names}
+def _line_parser() -> _Parser:
+    parser = _Parser("%raysm")
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=_Parser, metavar="|".join(COMMANDS))
+    parsers = {name: commands.add_parser(name, prog=f"%raysm {name}") for name in COMMANDS}
     for name in ("start", "status", "dashboard", "close", "on"):
         parsers[name].add_argument("name", metavar="NAME", nargs="?")
     parsers["connect"].add_argument("name", metavar="NAME")
@@ -104,53 +96,46 @@ def _command_parsers() -> dict[str, _Parser]:
     for name in ("start", "connect"):
         parsers[name].add_argument("--profile", metavar="NAME", help="of raysm.toml")
     add = parsers["start"].add_argument
-    add("--instances", "-n", dest="count", metavar="NUMBER", type=_count)
+    add("--instances", "-n", dest="count", metavar="NUMBER", type=int)
     add("--type", dest="instance_type", metavar="TYPE", help="ml.g5.2xlarge")
     add("--idle", dest="idle_timeout_s", metavar="TIME", type=_seconds, help="ends after so long without a call")
     add("--detached", dest="idle_timeout_detached_s", metavar="TIME", type=_seconds, help="the same without a client")
     add("--budget", dest="budget_usd", metavar="USD", type=float)
-    return parsers
+    return parser
 
 
-CELL = _cell_parser()
-COMMANDS: Mapping[str, _Parser] = _command_parsers()
+CELL, LINE = _cell_parser(), _line_parser()
 
 
-class Shell(Protocol):
-    """The parts of IPython's shell that the magics use."""
-
-    user_ns: dict[str, Any]
-    execution_count: int
+def _started(**options: Any) -> Session:
+    return Session(**options).start(_print_event)
 
 
-class Opens:
-    """Starts and finds sessions."""
-
-    def start(self, **options: Any) -> Session:
-        """Return a new session; its progress is printed."""
-        return Session(**options).start(print_event)
-
-    def attach(self, name: str, on: Any) -> Session:
-        """Return a running session."""
-        return Session.attach(name, on)
+def _print_event(event: Any) -> None:
+    """Print the progress of a session that starts."""
+    match event:
+        # The event contains an address that only the client needs.
+        case events.State(name=name) if name == SERVING:
+            print("the session takes calls")  # noqa: T201
+        case events.State(name="joined" | "formed"):
+            print(sentence(event))  # noqa: T201
 
 
 class Magics:
-    """``%raysm`` and ``%%raysm`` of one shell.
+    """``%raysm`` and ``%%raysm`` of one shell of IPython.
 
     Attributes:
         mode: Whether all cells run in the session.
     """
 
-    def __init__(self, shell: Shell, opens: Opens | None = None) -> None:
-        """Connect to nothing yet.
-
-        Args:
-            shell: Has the notebook's variables.
-            opens: None starts and finds raysm's sessions.
-        """
+    def __init__(
+        self,
+        shell: Any,
+        start: Callable[..., Session] = _started,
+        attach: Callable[[str, Any], Session] = Session.attach,
+    ) -> None:
         self.mode = RemoteMode()
-        self._shell, self._opens = shell, opens or Opens()
+        self._shell, self._start_session, self._attach_session = shell, start, attach
         self._current: Session | None = None
         self._attached: dict[str, Session] = {}
         self._latest: tuple[Session, Any] | None = None
@@ -164,7 +149,7 @@ class Magics:
         %%raysm [-s NAME] [--on head|all|algo-2] [--push a,b] [--pull model] [-o future] [--async]
         """
         try:
-            return self._command(line) if cell is None else self._cell(CELL.read(line), cell)
+            return self._command(LINE.read(line.strip() or "status")) if cell is None else self._cell(line, cell)
         except RaysmError as error:
             # An exception of the cell is shown as the session reported it.
             if hasattr(error, "_render_traceback_"):
@@ -173,7 +158,8 @@ class Magics:
                 raise UsageError(str(error)) from None
             raise in_one_line(error) from None
 
-    def _cell(self, options: Namespace, source: str) -> Any:
+    def _cell(self, line: str, source: str) -> Any:
+        options = CELL.read(line)
         if options.is_async and options.pull:
             raise UsageError("--pull fetches after the cell's end, which --async does not wait for: use one of them")
         session, variables = self._session(options.session), self._shell.user_ns
@@ -182,12 +168,8 @@ class Magics:
             self._latest = session, variables[options.out] if options.out is not None else value
         return value
 
-    def _command(self, line: str) -> Any:
-        name, _, rest = (line.strip() or "status").partition(" ")
-        if name not in COMMANDS:
-            raise UsageError(f"there is no command {name!r}; %raysm has {', '.join(COMMANDS)}")
-        options = COMMANDS[name].read(rest)
-        match name:
+    def _command(self, options: Namespace) -> Any:
+        match options.command:
             case "start":
                 return self._start(options)
             case "connect":
@@ -217,13 +199,13 @@ class Magics:
         return None
 
     def _start(self, options: Namespace) -> Session:
-        given = {name: value for name, value in vars(options).items() if value is not None}
+        given = {name: value for name, value in vars(options).items() if value is not None and name != "command"}
         # Options of the line override those of the profile.
         base: dict[str, Any] = dict(load_options(profile=given.pop("profile"))) if "profile" in given else {}
         shape = {name: given.pop(name) for name in ("count", "instance_type") if name in given}
         if shape:
             base["cluster"] = replace(base.get("cluster") or Cluster(), **shape)
-        self._current = self._opens.start(**base, **given)
+        self._current = self._start_session(**base, **given)
         if options.name is not None:
             # Replaces an ended session of the same name.
             self._attached[options.name] = self._current
@@ -260,7 +242,7 @@ class Magics:
     def _attach(self, name: str, profile: str | None) -> Session:
         on = load_options(profile=profile).get("on") if profile is not None else None
         # Kept: connecting takes a second, which each cell with -s NAME would pay.
-        self._attached[name] = self._opens.attach(name, on)
+        self._attached[name] = self._attach_session(name, on)
         return self._attached[name]
 
     def _variable(self, name: str) -> Session | None:
@@ -273,48 +255,95 @@ def _entered() -> Session | None:
     return session if isinstance(session, Session) else None
 
 
-def print_event(event: Any) -> None:
-    """Print the progress of a session that starts."""
-    match event:
-        # The event contains an address that only the client needs.
-        case events.State(name=name) if name == SERVING:
-            print("the session takes calls")  # noqa: T201
-        case events.State(name="joined" | "formed"):
-            print(sentence(event))  # noqa: T201
+class RemoteMode:
+    """An input transformer of IPython: while it is on, it puts the magic's line before each cell of Python.
+
+    Attributes:
+        is_on: Whether cells run in the session.
+        has_side_effects: Makes IPython skip it when it checks whether a cell is complete.
+    """
+
+    has_side_effects = True
+
+    def __init__(self) -> None:
+        self.is_on = False
+
+    def __call__(self, lines: list[str]) -> list[str]:
+        """Return the lines of a cell, with the magic's line if the cell runs in the session."""
+        first = next((line.strip() for line in lines if line.strip()), "")
+        if not self.is_on or not first or first.startswith(HERE):
+            return lines
+        return [f"{MAGIC} --whole\n", *lines]
+
+    def covers(self, cell: str) -> bool:
+        """Whether ``cell`` runs in the session."""
+        return cell.lstrip().startswith(MAGIC) or (self.is_on and not cell.lstrip().startswith(HERE))
 
 
-class _Loaded:
-    """What was added to one shell."""
+class Completer:
+    """Completes names of cells that run in the session, from its namespace."""
 
-    def __init__(self, shell: Any) -> None:
-        self._shell = shell
-        magics = Magics(shell)
-        self._mode, self._completer = magics.mode, Completer(magics.mode, magics.session_of)
-        self._matcher = self._completer.matcher()
-        shell.register_magic_function(magics.raysm, magic_kind="line_cell", magic_name="raysm")
-        shell.input_transformers_cleanup.append(self._mode)
-        shell.Completer.custom_matchers.append(self._matcher)
+    def __init__(self, mode: RemoteMode, session: Callable[[str], Any]) -> None:
+        """Use the session that ``session`` returns for a cell, or none."""
+        self._mode, self._session = mode, session
+        # In a thread, so that a broken connection does not block the user's typing.
+        self._asking = concurrent.futures.ThreadPoolExecutor(1, "raysm completion")
 
-    def remove(self) -> None:
-        for table in self._shell.magics_manager.magics.values():
-            table.pop("raysm", None)
-        self._shell.input_transformers_cleanup.remove(self._mode)
-        self._shell.Completer.custom_matchers.remove(self._matcher)
-        self._completer.close()
+    def matches(self, cell: str, before: str) -> tuple[str, list[str]]:
+        """Return the name at the end of ``before``, the line up to the cursor, and its completions."""
+        word = NAME.search(before)
+        session = self._session(cell) if word and self._mode.covers(cell) else None
+        if word is None or session is None:
+            return "", []
+        completion = self._asking.submit(session.complete, word[0])
+        with contextlib.suppress(RaysmError, concurrent.futures.TimeoutError):
+            # Python's completer adds the parenthesis of a call.
+            return word[0], [match.rstrip("( ") for match in completion.result(COMPLETED_S)]
+        return "", []
+
+    def matcher(self) -> Callable[[Any], Any]:
+        """Return a matcher of IPython's API version 2."""
+
+        @context_matcher()  # type: ignore[untyped-decorator]
+        def raysm_matcher(context: Any) -> Any:
+            name, matches = self.matches(context.full_text, context.text_until_cursor)
+            # Names of this kernel do not exist in the session.
+            return {
+                "completions": [SimpleCompletion(text=match, type="raysm") for match in matches],
+                "matched_fragment": name,
+                "suppress": bool(matches),
+            }
+
+        matcher: Callable[[Any], Any] = raysm_matcher
+        return matcher
+
+    def close(self) -> None:
+        """Stop completing."""
+        self._asking.shutdown(wait=False, cancel_futures=True)
 
 
-_loaded: dict[int, _Loaded] = {}
-"""By shell: a process may have several."""
+_loaded: dict[int, contextlib.ExitStack] = {}
+"""By shell, of which a process may have several: what removes the magics from it."""
 
 
 def load_ipython_extension(shell: Any) -> None:
     """Add the magics to a shell of IPython; harmless when repeated."""
-    if id(shell) not in _loaded:
-        _loaded[id(shell)] = _Loaded(shell)
+    if id(shell) in _loaded:
+        return
+    magics = Magics(shell)
+    completer = Completer(magics.mode, magics.session_of)
+    matcher = completer.matcher()
+    shell.register_magic_function(magics.raysm, magic_kind="line_cell", magic_name="raysm")
+    shell.input_transformers_cleanup.append(magics.mode)
+    shell.Completer.custom_matchers.append(matcher)
+    remove = _loaded[id(shell)] = contextlib.ExitStack()
+    remove.callback(completer.close)
+    remove.callback(shell.Completer.custom_matchers.remove, matcher)
+    remove.callback(shell.input_transformers_cleanup.remove, magics.mode)
+    for table in shell.magics_manager.magics.values():
+        remove.callback(table.pop, "raysm", None)
 
 
 def unload_ipython_extension(shell: Any) -> None:
     """Remove the magics; sessions go on."""
-    loaded = _loaded.pop(id(shell), None)
-    if loaded is not None:
-        loaded.remove()
+    _loaded.pop(id(shell), contextlib.ExitStack()).close()

@@ -38,7 +38,7 @@ def test_a_card_is_drawn_again_in_its_cell_while_a_later_one_runs(tmp_path):
 for package in ("nbformat", "nbclient", "ipykernel"):
     pytest.importorskip(package)
 
-WATCH = "watching = job.watch()"
+WATCH = "watching = job.watch()\nwatching"
 
 LATER = """
 assert not watching.wait(0)
@@ -55,8 +55,27 @@ def text(data):
     return data if isinstance(data, str) else "".join(data)
 
 
-def test_a_card_is_drawn_again_in_its_own_cell_while_later_cells_run(tmp_path):
-    _, shown, later, after = run_cells(tmp_path, BEGIN, WATCH, LATER, "'the last cell'")
+WAIT = """
+second = raysm.submit(raysm.Script("train.py"), on=fake, name="second", cluster=raysm.Cluster(count=2))
+fake.is_over = False
+try:
+    second.wait(0.2)
+except TimeoutError:
+    pass
+threading.Timer(1.0, lambda: setattr(fake, "is_over", True)).start()
+second.result()
+"""
+
+
+def test_a_card_is_drawn_again_in_its_own_cell_and_a_cell_that_waits_shows_one(tmp_path):
+    _, shown, later, after, waited, ended = run_cells(
+        tmp_path, BEGIN, WATCH, LATER, "'the last cell'", f"import threading{WAIT}", "second.wait(); second.result()"
+    )
+    # The sweep or job that a cell waits for: one card, of its end, beside the result.
+    (card,) = [output for output in waited["outputs"] if output["output_type"] == "display_data"]
+    assert "Completed" in text(card["data"]["text/html"])
+    assert "InProgress" not in text(card["data"]["text/html"])
+    assert not [output for output in ended["outputs"] if output["output_type"] == "display_data"]
     (card,) = shown["outputs"]
     assert card["output_type"] == "display_data"
     html = text(card["data"]["text/html"])

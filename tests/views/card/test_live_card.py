@@ -1,85 +1,132 @@
-"""Where a card is shown, by what this process belongs to."""
+"""Cards that are drawn again as a job goes on, by ``job.watch()`` and while a cell waits."""
 
-import subprocess
-import sys
+import datetime
 
 import pytest
 
-from raysm.errors import InvalidRequest
-from raysm.views.card.live_card import NOTEBOOKS, JupyterOutput, LiveCard, MarimoOutput, Output, output_here
+from raysm.client.costs.bill import bill_of, dollars
+from raysm.client.submit import submit
+from raysm.contract.events import Metric, line
+from raysm.errors import InvalidRequest, NotDone
+from raysm.request import Limits, Script
+from raysm.views.card import live_card
+from raysm.views.card.live_card import MIN_PAUSE_S, NOTEBOOKS, MarimoOutput, Output, output_here, shown_meanwhile, watch
+from tests.support.client_jobs import EXCEEDED, M5, NOW_MS
+from tests.support.running_job import job, remote
+from tests.support.sagemaker import fake_aws, now, refusal
+from tests.support.screens import WITHIN_S, Screen
 
-SOON_S = 60
-
-
-class Counting(LiveCard):
-    """Draws nothing, until it is stopped."""
-
-    def __init__(self, title, output):
-        super().__init__(title, output)
-        self.ended = False
-        self._begin()
-
-    def _run(self):
-        self.ended = self._stopping.wait(SOON_S)
+__all__ = ["job", "remote"]
 
 
-@pytest.fixture
-def card():
-    card = Counting("digits", Output())
-    yield card
-    card.stop()
+def tell(remote, job, at, text):
+    remote.write_log(job.name, "algo-1", [(NOW_MS + at, text)])
 
 
-def test_it_is_live_until_it_is_stopped_and_its_thread_bears_its_name(card):
-    assert repr(card) == "<card of digits, live>"
-    assert card._thread.name == "raysm card of digits"
-    assert not card.wait(0)
-    card.stop()
-    assert card.ended
-    assert repr(card) == "<card of digits, ended>"
+def test_it_is_drawn_at_once_again_as_the_job_goes_on_and_no_more_once_it_has_ended(remote, job):
+    screen = Screen()
+    watching = watch(job, screen)
+    assert len(screen.cards) == 1
+    assert job.name in screen.cards[0]
+    assert repr(watching) == f"<card of {job.name}, live>"
+    tell(remote, job, 1, "epoch 1")
+    screen.wait_for("algo-1 | epoch 1")
+    tell(remote, job, 2, line(Metric(name="loss", value=0.5, step=1)))
+    screen.wait_for("0.5")
+    remote.sagemaker.end(job.name, "Completed")
+    assert watching.wait(WITHIN_S)
+    assert "Completed" in screen.cards[-1]
+    assert "ended" in repr(watching)
+    drawn = len(screen.cards)
+    tell(remote, job, 3, "late")
+    assert len(screen.cards) == drawn
+    pauses = [after - before for before, after in zip(screen.times, screen.times[1:], strict=False)]
+    assert all(pause >= MIN_PAUSE_S * 0.9 for pause in pauses), "there are at most two cards a second"
 
 
-def test_who_waits_is_told_when_it_has_ended(card):
-    card._stopping.set()
-    assert card.wait(SOON_S)
+def test_while_a_follow_up_runs_its_card_tells_what_all_have_cost(tmp_path):
+    (tmp_path / "train.py").touch()
+    with fake_aws(region="us-east-1") as remote:
+        started = now() - datetime.timedelta(hours=10)
+        remote.sagemaker.script = [[EXCEEDED | {"TrainingStartTime": started, "BillableTimeInSeconds": 9 * 3600}]]
+        limits = Limits(max_restarts=1)
+        job = submit(Script(str(tmp_path / "train.py")), cluster=M5, on=remote.service, limits=limits)
+        screen = Screen()
+        watching = watch(job, screen)
+        screen.wait_for(f"{job.chain.first}-r1")
+        before, _ = job.chain.descriptions()
+        # What the second one costs has not begun: it waits for its instances.
+        screen.wait_for(f"about {dollars(bill_of([before], 'us-east-1').usd)} so far")
+        remote.sagemaker.end(job.name, "Completed", BillableTimeInSeconds=0)
+        assert watching.wait(WITHIN_S)
 
 
-WITHIN_S = 120
+def test_a_service_that_is_away_is_said_and_borne(remote, job):
+    screen = Screen()
+    away = remote.fail("describe_training_job", refusal("ThrottlingException", "slow down"))
+    watching = watch(job, screen)
+    screen.wait_for("the service does not answer now")
+    away.end()
+    watching.stop()
+    assert not watching._thread.is_alive()
 
 
-def test_where_there_is_no_notebook_it_is_said_what_shows_a_job_in_a_terminal():
+def test_outside_of_a_notebook_nothing_is_drawn_and_it_is_said_what_does_the_same(job):
     assert [kind.is_here() for kind in NOTEBOOKS] == [False, False]
+    assert NOTEBOOKS[0] is MarimoOutput, "marimo's kernel may have a shell of IPython too"
     with pytest.raises(InvalidRequest, match=r"this is not a notebook: in a terminal use job.logs\(follow=True\)"):
         output_here()
+    with shown_meanwhile(job):
+        assert job.chain.first not in live_card._latest
 
 
-def test_cards_are_drawn_in_a_thread_that_holds_no_kernel_up():
+class Cell(Screen):
+    """A screen that belongs to a cell of a notebook."""
+
+    def __init__(self, cell):
+        super().__init__()
+        self._cell = cell
+
+    @property
+    def cell(self):
+        return self._cell
+
+
+def test_a_cell_that_waits_shows_one_card_which_says_how_the_job_ended(remote, job):
+    screen, again, later = Cell(1), Cell(1), Cell(2)
+    with pytest.raises(NotDone), shown_meanwhile(job, screen):
+        job.wait(0)
+    assert len(screen.cards) == 1
+    with shown_meanwhile(job, again):
+        # A second wait of the same cell, and a job that is watched already, get no card of their own.
+        with shown_meanwhile(job, later):
+            tell(remote, job, 1, "epoch 1")
+            screen.wait_for("epoch 1")
+        remote.sagemaker.end(job.name, "Completed")
+    assert "Completed" in screen.cards[-1]
+    assert again.cards == later.cards == []
+    with shown_meanwhile(job, later):
+        pass
+    assert later.cards == [], "the job has ended: there is nothing to wait for"
+
+
+def test_an_interrupted_cell_keeps_its_last_card(remote, job):
+    first, second = Cell(1), Cell(2)
+    with pytest.raises(KeyboardInterrupt), shown_meanwhile(job, first):
+        raise KeyboardInterrupt
+    drawn = len(first.cards)
+    assert live_card._latest[job.chain.first][1].wait(WITHIN_S)
+    assert "InProgress" in first.cards[-1]
+    with shown_meanwhile(job, second):
+        remote.sagemaker.end(job.name, "Completed")
+    assert "Completed" in second.cards[-1]
+    assert len(first.cards) <= drawn + 1
+
+
+def test_cards_are_drawn_in_a_thread_that_does_not_delay_the_kernels_end():
     drawn = []
     thread = Output().thread(lambda: drawn.append(1), "raysm card digits")
     assert (thread.daemon, thread.name) == (True, "raysm card digits")
     thread.start()
     thread.join(WITHIN_S)
     assert drawn == [1]
-    assert Output().is_gone is False
-
-
-IN_IPYTHON = """
-from IPython.core.interactiveshell import InteractiveShell
-InteractiveShell.instance()
-from raysm.views.card.live_card import output_here
-output = output_here()
-output.show("<b>first</b>", "first")
-output.show("<b>second</b>", "second")
-print(type(output).__name__)
-"""
-
-
-def test_in_ipython_it_is_a_display_that_is_replaced():
-    pytest.importorskip("IPython")
-    done = subprocess.run([sys.executable, "-c", IN_IPYTHON], capture_output=True, text=True, timeout=WITHIN_S)
-    # A shell of a terminal shows the words, one after the other.
-    assert done.stdout.split() == ["first", "second", JupyterOutput.__name__], done.stderr
-
-
-def test_marimo_is_asked_first_since_ipython_is_not_to_be_found_in_it():
-    assert NOTEBOOKS[0] is MarimoOutput

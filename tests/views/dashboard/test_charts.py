@@ -12,11 +12,9 @@ from raysm.contract.events import Metric
 from raysm.views.dashboard.charts import (
     MAX_CURVES,
     MAX_POINTS,
-    RELIED_ON,
     Timeline,
     board,
     charts_site,
-    overview,
     parse_begin,
     samples_of,
 )
@@ -51,6 +49,24 @@ def program():
     ray = Path(importlib.util.find_spec("ray").origin).parent
     (path,) = (ray / "dashboard" / "client" / "build" / "static" / "js").glob("main.*.js")
     return path.read_text()
+
+
+RELIED_ON = (
+    "api/grafana_health",
+    "api/prometheus_health",
+    "grafanaHost",
+    "grafanaOrgId",
+    "sessionName",
+    "dashboardUids",
+    "dashboardDatasource",
+    "/default-dashboard?orgId=",
+    "panelId=41",
+    "panelId=24",
+    "/d-solo/",
+    "/d/",
+    "nodes?view=summary",
+    "networkSpeed",
+)
 
 
 @pytest.mark.parametrize("text", RELIED_ON)
@@ -139,12 +155,6 @@ def test_a_value_that_each_instance_reports_once_at_its_end_is_no_curve():
     assert [chart.title for chart in board(timeline(*once, *peaks, *own), 0.0)] == ["queue"]
 
 
-def test_the_overview_shows_the_mean_of_all_instances():
-    values = [("cpu_percent", "algo-1", 0, 10.0), ("cpu_percent", "algo-2", 0, 30.0), ("gpu_percent", "algo-1", 0, 7.0)]
-    (chart,) = overview(timeline(*values), "41", 0.0)
-    assert curves(chart) == {"CPU": [20.0], "GPU": [7.0]}
-
-
 def test_a_late_value_takes_its_place_and_a_range_leaves_earlier_ones_out():
     late = timeline(("loss", "", 1, 1.0), ("loss", "", 3, 3.0), ("loss", "", 2, 2.0))
     assert late.series("loss") == {"": [(1, 1.0), (2, 2.0), (3, 3.0)]}
@@ -205,8 +215,3 @@ def test_of_several_gpus_the_mean_work_and_the_fullest_memory_count():
     told = values(listed({**NODE, "gpus": gpus}))
     assert told["algo-1", "gpu_percent"] == 30.0
     assert told["algo-1", "gpu_memory_percent"] == 90.0
-
-
-def test_a_node_that_is_gone_is_not_counted():
-    gone = {**NODE, "raylet": {**NODE["raylet"], "state": "DEAD"}}
-    assert values(listed(gone)) == {("", "nodes"): 0.0}

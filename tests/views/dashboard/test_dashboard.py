@@ -70,7 +70,7 @@ def test_a_running_job_shows_its_heads_page_with_the_jobs_token(remote, job, hea
 
     with open_dashboard(job, tunnel=tunnel) as dashboard:
         ask(dashboard.port, dashboard.url.partition(str(dashboard.port))[2])
-        assert repr(dashboard) == f"<dashboard of {job.name}: {dashboard.url}>"
+        assert repr(dashboard) == f"<Ray dashboard of {job.name}: {dashboard.url}>"
         shown = dashboard._repr_html_()
         assert shown.count(dashboard.url) == 2
         assert "<iframe" in shown
@@ -118,23 +118,28 @@ def test_the_heads_page_is_shown_and_needs_no_token(get):
     assert "Link" not in get("api/version")[1]
 
 
-def test_a_page_is_shown_while_the_dashboard_starts(head, tmp_path, ask):
-    up = threading.Event()
+@pytest.mark.parametrize("lets_in", [True, False])
+def test_a_page_is_shown_while_the_dashboard_starts_and_says_if_it_cannot_be_reached(head, tmp_path, ask, lets_in):
+    may_go = threading.Event()
 
     @contextlib.contextmanager
     def late():
-        assert up.wait(WAIT_S)
+        assert may_go.wait(WAIT_S)
+        if not lets_in:
+            raise InvalidRequest("the job lets nobody in")
         yield SimpleNamespace(address=head.address)
 
     with showing(late, tmp_path) as server:
         try:
             status, _, body = ask(server.port, f"/{server.prefix}/")
-            assert (status, b"is starting" in body) == (200, True)
+            assert (status, b"is starting" in body, b"location.reload" in body) == (200, True, True)
             assert head.requests == []
         finally:
-            up.set()
-        assert ask(server.port, f"/{server.prefix}/raysm/ready")[0] == 204
-        assert b'<div id="root">' in ask(server.port, f"/{server.prefix}/")[2]
+            may_go.set()
+        until(lambda: b"is starting" not in ask(server.port, f"/{server.prefix}/")[2])
+        status, _, body = ask(server.port, f"/{server.prefix}/")
+        assert status == 200 if lets_in else 502
+        assert (b'<div id="root">' if lets_in else b"the job lets nobody in") in body
 
 
 def test_query_method_and_body_reach_the_head_as_they_were_sent(get, head):
@@ -286,20 +291,3 @@ def test_the_token_is_not_sent_to_a_port_that_another_user_has(tmp_path, ask):
         assert status == 502
         assert b"another user (uid 65534)" in body
         assert other.end() == ""
-
-
-def test_a_waiting_page_says_why_the_head_cannot_be_reached(tmp_path, ask):
-    may_go = threading.Event()
-
-    @contextlib.contextmanager
-    def way():
-        assert may_go.wait(WAIT_S)
-        raise InvalidRequest("the job lets nobody in")
-        yield
-
-    with showing(way, tmp_path) as server:
-        assert b"is starting" in ask(server.port, f"/{server.prefix}/")[2]
-        may_go.set()
-        status, _, body = ask(server.port, f"/{server.prefix}/raysm/ready")
-    assert status == 502
-    assert b"the job lets nobody in" in body

@@ -6,7 +6,7 @@ import pytest
 
 from raysm.contract.session import RemoteError
 from raysm.errors import CallFailed, InvalidRequest, SessionEnded
-from raysm.views.magics.cells import Labelled, PerInstance, await_cell, in_one_line, run_cell
+from raysm.views.magics.cells import Labelled, PerInstance, await_cell, run_cell
 from raysm.views.magics.magics import CELL
 from tests.support.fake_sessions import FakeCall, FakeSession
 
@@ -24,11 +24,6 @@ def test_lines_are_counted_as_the_notebook_shows_them():
     run(session)
     run(session, "--whole")
     assert [cell[:2] for cell in session.cells] == [("\nx = 1\n", "Cell In[7]"), ("x = 1\n", "Cell In[7]")]
-
-
-def test_what_it_prints_is_printed_and_its_value_returned(capsys):
-    assert run(FakeSession(call=FakeCall(42, printed="hello\n"))) == 42
-    assert capsys.readouterr().out == "hello\n"
 
 
 def test_variables_are_sent_before_and_brought_afterwards():
@@ -68,12 +63,6 @@ def test_the_future_of_a_cell_that_fails_is_there():
         run(FakeSession(call=FakeCall(error=ValueError("no"), told=told)), "-o later", variables=variables)
     assert raised.value._render_traceback_() == ["Traceback", "ValueError: no"]
     assert "later" in variables
-
-
-def test_an_interrupt_is_told_in_one_line():
-    with pytest.raises(KeyboardInterrupt) as raised:
-        run(FakeSession(call=FakeCall(interrupted=True)))
-    assert len(raised.value._render_traceback_()) == 1
 
 
 @pytest.mark.parametrize(
@@ -120,10 +109,6 @@ def test_each_line_has_its_instance_before_it_and_each_value_too(capsys):
     values = await_cell(FakeSession(), calls)
     assert capsys.readouterr().out == "[algo-1] one\n[algo-1] two\n[algo-2] three\n"
     assert repr(values) == "algo-1: 3\nalgo-2: 4"
-
-
-def test_where_nothing_is_shown_there_is_no_value():
-    assert await_cell(FakeSession(), PerInstance({"algo-1": FakeCall(), "algo-2": FakeCall()})) == {}
 
 
 def test_a_failure_is_raised_when_all_have_ended_and_names_all_that_failed(capsys):
@@ -179,11 +164,6 @@ def test_one_that_ipython_would_draw_itself_is_another(error):
     assert shown._render_traceback_() == TRACEBACK.splitlines()
 
 
-def test_one_without_frames_is_its_headline():
-    error = CallFailed("SystemExit: 3", error_type="SystemExit")
-    assert shown_for(FakeCall(error=error, told=told("SystemExit", "")))._render_traceback_() == ["SystemExit: no"]
-
-
 def test_one_that_takes_no_attribute_is_another():
     class Slotted(Exception):
         __slots__ = ()
@@ -201,7 +181,3 @@ def test_a_connection_that_failed_is_one_line():
     error = SessionEnded("the session digits has ended: it was idle")
     shown = shown_for(FakeCall(error=error))
     assert shown._render_traceback_() == ["SessionEnded: the session digits has ended: it was idle"]
-
-
-def test_an_error_that_is_none_of_raysms_stays_as_it_is():
-    assert not hasattr(in_one_line(ValueError("own")), "_render_traceback_")

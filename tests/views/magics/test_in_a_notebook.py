@@ -147,7 +147,7 @@ def test_a_cell_that_nobody_waits_for_is_a_future(answers):
     ("step", "text"),
     [
         ("no_session", "no session is connected: %raysm start begins one"),
-        ("wrong", "there is no command 'conect'"),
+        ("wrong", "invalid choice: 'conect'"),
         ("wrong_option", "--psh"),
         ("wrong_name", "the notebook has no variable 'nothing_of_that_name'"),
         ("closed", "no session is connected"),

@@ -1,6 +1,7 @@
 """The magics of one shell, with sessions that a test made."""
 
 import contextlib
+import threading
 import types
 
 import pytest
@@ -8,12 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from IPython.core.error import UsageError
 
+import raysm
 from raysm.client.session.current import inside
-from raysm.contract.events import State
-from raysm.contract.session import SERVING
-from raysm.errors import JobNotFound
+from raysm.errors import JobNotFound, SessionEnded
 from raysm.request import Cluster
-from raysm.views.magics.magics import CELL, Magics, print_event
+from raysm.views.magics.magics import (
+    CELL,
+    Completer,
+    Magics,
+    RemoteMode,
+    load_ipython_extension,
+    unload_ipython_extension,
+)
 from tests.support.fake_sessions import FakeCall, FakeSession
 
 
@@ -35,6 +42,10 @@ class FakeOpens:
         return self.sessions[name]
 
 
+def magics_of(shell, opens):
+    return Magics(shell, opens.start, opens.attach)
+
+
 @pytest.fixture
 def digits():
     return FakeSession("digits")
@@ -47,7 +58,7 @@ def shell():
 
 @pytest.fixture
 def magics(shell, digits):
-    return Magics(shell, FakeOpens(digits))
+    return magics_of(shell, FakeOpens(digits))
 
 
 def test_a_cell_runs_in_the_session_that_is_connected(magics, digits):
@@ -59,7 +70,7 @@ def test_a_cell_runs_in_the_session_that_is_connected(magics, digits):
 
 def test_a_session_is_started_as_the_line_says(shell):
     opens = FakeOpens()
-    magics = Magics(shell, opens)
+    magics = magics_of(shell, opens)
     assert magics.raysm("start digits --instances 2 --idle 10").name == "digits"
     magics.raysm("start --type ml.m5.large --instances 3")
     assert opens.started == [
@@ -68,20 +79,12 @@ def test_a_session_is_started_as_the_line_says(shell):
     ]
 
 
-def test_a_project_file_says_where(shell, tmp_path):
-    (tmp_path / "raysm.toml").write_text('[profile.small]\nproject = "digits"\n')
-    opens = FakeOpens()
-    with contextlib.chdir(tmp_path):
-        Magics(shell, opens).raysm("start --profile small")
-    assert opens.started[0]["project"] == "digits"
-
-
 def test_what_a_line_says_of_instances_leaves_the_profiles_others(shell, tmp_path):
     (tmp_path / "raysm.toml").write_text(
         '[profile.gpu.cluster]\ninstance_type = "ml.g5.xlarge"\nvolume_gb = 200\nkeep_alive_s = 600\n'
     )
     opens = FakeOpens()
-    magics = Magics(shell, opens)
+    magics = magics_of(shell, opens)
     with contextlib.chdir(tmp_path):
         magics.raysm("start --profile gpu --instances 4")
         magics.raysm("start --profile gpu --type ml.g5.2xlarge")
@@ -113,14 +116,6 @@ def test_inside_of_a_block_its_session_is_meant(magics):
     assert len(entered.cells) == 1
 
 
-def test_a_name_is_attached_to_once(shell, digits):
-    opens = FakeOpens(digits)
-    magics = Magics(shell, opens)
-    magics.raysm("-s digits", "1\n")
-    magics.raysm("-s digits", "2\n")
-    assert opens.attached == [("digits", None)]
-
-
 def test_its_end_is_put_off(magics, digits):
     magics.raysm("connect digits")
     assert magics.raysm("keep 60") is digits
@@ -137,11 +132,6 @@ def test_the_latest_cell_that_nobody_waited_for_is_awaited_by_its_word(magics, d
     for _ in range(2):
         assert magics.raysm("result") == 7
     assert capsys.readouterr().out.startswith("said\n")
-
-
-def test_its_dashboard_is_shown(magics):
-    magics.raysm("connect digits")
-    assert magics.raysm("dashboard").url.startswith("http://127.0.0.1")
 
 
 def test_closing_it_switches_off_and_disconnects(magics, digits, capsys):
@@ -163,32 +153,19 @@ def test_cells_are_remote_until_off(magics):
     assert magics.mode(["x\n"]) == ["x\n"]
 
 
-def test_nothing_is_switched_on_without_a_session(magics):
-    with pytest.raises(UsageError, match=r"%raysm start begins one, %raysm connect NAME finds one"):
-        magics.raysm("on")
-    assert not magics.mode.is_on
-
-
 @pytest.mark.parametrize(
     ("line", "cell", "message"),
     [
-        ("conect digits", None, "there is no command 'conect'; %raysm has start, connect"),
+        ("conect digits", None, "invalid choice: 'conect' (choose from"),
         ("connect", None, "usage: %raysm connect [--profile NAME] NAME"),
         ("close a b", None, "unrecognized arguments: b"),
-        ("start --instances two", None, "must be a number from 1 on, got 'two'"),
+        ("start --instances two", None, "invalid int value: 'two'"),
         ("start --idle soon", None, "must be a time, 30m, 90s or 2h (a bare number is minutes), got 'soon'"),
-        ("start --budget much", None, "'much'"),
         ("keep", None, "TIME"),
         ("keep -5", None, "must be a time"),
-        ("keep 5d", None, "must be a time"),
         ("", "1\n", "no session is connected"),
         ("--psuh a", "1\n", "unrecognized arguments: --psuh a; usage: %%raysm [-s NAME]"),
-        ("status", "1\n", "unrecognized arguments: status"),
-        ("--push a-b", "1\n", "must be names of variables, a,b, got 'a-b'"),
-        ("-o 3x", "1\n", "must be the name of a variable, got '3x'"),
         ("--async --pull a", "1\n", "which --async does not wait for"),
-        ("--on all,algo-1", "1\n", "must be head, all, or names of instances"),
-        ("--on ,", "1\n", "must be head, all, or names of instances"),
         ("'open", "1\n", "no closing quotation"),
     ],
 )
@@ -201,7 +178,7 @@ def test_a_wrong_line_is_one_line_of_ipythons_own_kind_of_error(magics, line, ce
 
 @given(st.text(max_size=60), st.sampled_from([None, "1\n"]))
 def test_no_line_fails_otherwise(line, cell):
-    magics = Magics(types.SimpleNamespace(user_ns={}, execution_count=1), FakeOpens())
+    magics = magics_of(types.SimpleNamespace(user_ns={}, execution_count=1), FakeOpens())
     with contextlib.suppress(UsageError, JobNotFound):
         magics.raysm(line, cell)
 
@@ -212,10 +189,6 @@ def test_no_line_fails_otherwise(line, cell):
 )
 def test_the_options_of_ipyparallel_are_understood(theirs, ours):
     assert CELL.read(theirs) == CELL.read(ours)
-
-
-def test_an_instance_that_is_named_twice_is_one():
-    assert CELL.read("--on algo-2,algo-1,algo-2").on == ("algo-2", "algo-1")
 
 
 @pytest.mark.parametrize(("text", "minutes"), [("60", 60), ("90s", 1.5), ("1.5h", 90), ("20min", 20)])
@@ -240,14 +213,86 @@ def test_which_session_a_cell_is_of_is_known_without_asking(magics, digits, shel
     assert magics.session_of("%%raysm --wrong\nx") is None
 
 
+# Every cell remote, and names completed by the session
+
+
+@pytest.fixture
+def mode():
+    mode = RemoteMode()
+    mode.is_on = True
+    return mode
+
+
 @pytest.mark.parametrize(
-    ("event", "text"),
+    ("cell", "is_remote"),
+    [("\nx = 1\n", True), ("", False), ("\n", False), ("%raysm off\n", False), ("%%raysm -s other\n", False)],
+)
+def test_cells_of_python_get_the_line_of_the_magic(mode, cell, is_remote):
+    lines = cell.splitlines(keepends=True)
+    assert mode(lines) == [*(["%%raysm --whole\n"] if is_remote else []), *lines]
+    mode.is_on = False
+    assert mode(lines) == lines
+
+
+@pytest.mark.parametrize(
+    ("before", "name", "matches"),
     [
-        (State(name=SERVING, host="algo-1", address="http://127.0.0.1:1"), "the session takes calls\n"),
-        (State(name="joined", host="algo-2", count=1, total=2), "algo-2 joined: 1 of 2 instances\n"),
-        (State(name="dashboard", address="http://127.0.0.1:2"), ""),
+        ("print(mod", "mod", ["model", "mode"]),
+        ("x = model.fi", "model.fi", ["model.fit"]),
+        ("3 + ", "", []),
+        ("f(1).fi", "", []),
     ],
 )
-def test_what_a_session_says_while_it_begins_is_printed_and_no_address(event, text, capsys):
-    print_event(event)
-    assert capsys.readouterr().out == text
+def test_names_are_completed_by_the_session(mode, before, name, matches):
+    names = ["model.fit("] if "." in before else ["model", "mode"]
+    completer = Completer(mode, lambda cell: FakeSession(matches=names))
+    assert completer.matches(before, before) == (name, matches)
+    mode.is_on = False
+    assert completer.matches(before, before) == ("", []), "a cell that runs here is not the session's"
+    completer.close()
+
+
+def test_whoever_types_does_not_wait_for_a_session_that_is_away_or_has_ended(mode):
+    is_back = threading.Event()
+
+    class Away(FakeSession):
+        def complete(self, text):
+            is_back.wait()
+            raise SessionEnded("it was idle")
+
+    completer = Completer(mode, lambda cell: Away())
+    assert completer.matches("mod", "mod") == ("", [])
+    is_back.set()
+    assert completer.matches("mod", "mod") == ("", [])
+    assert Completer(mode, lambda cell: None).matches("mod", "mod") == ("", [])
+    completer.close()
+
+
+def test_ipython_loads_it_once_completes_by_it_and_takes_it_out_whole(mode):
+    interactive = pytest.importorskip("IPython.core.interactiveshell")
+    core = pytest.importorskip("IPython.core.completer")
+    assert raysm.load_ipython_extension is load_ipython_extension
+    shell = interactive.InteractiveShell()
+
+    def parts():
+        tables = shell.magics_manager.magics.values()
+        return [
+            len(shell.input_transformers_cleanup),
+            len(shell.Completer.custom_matchers),
+            *("raysm" in table for table in tables),
+        ]
+
+    before = parts()
+    load_ipython_extension(shell)
+    load_ipython_extension(shell)
+    assert parts() == [before[0] + 1, before[1] + 1, True, True]
+    with pytest.raises(UsageError, match="no session is connected"):
+        shell.magics_manager.magics["cell"]["raysm"]("", "1\n")
+    unload_ipython_extension(shell)
+    unload_ipython_extension(shell)
+    assert parts() == before
+    completer = Completer(mode, lambda cell: FakeSession(matches=["model"]))
+    answer = completer.matcher()(core.CompletionContext("mod", "mod", 3, 0, None))
+    assert [completion.text for completion in answer["completions"]] == ["model"]
+    assert (answer["suppress"], answer["matched_fragment"]) == (True, "mod")
+    completer.close()

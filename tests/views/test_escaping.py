@@ -1,0 +1,149 @@
+"""Whatever users can write, a job's name, a line of its log or a metric, is text wherever raysm draws HTML."""
+
+import asyncio
+from html.parser import HTMLParser
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from raysm.client.job.description import Description, SecondaryStatus, Status
+from raysm.client.job.text import html as job_html
+from raysm.client.results.result import Result
+from raysm.client.sweep_result import TrialTable
+from raysm.contract.events import Metric, Progress, State, Trial, line
+from raysm.contract.job_api import TRAINING
+from raysm.contract.result import Manifest, ResultFile
+from raysm.grid.task import TaskState
+from raysm.request import Local
+from raysm.views.card.job_card import JobCard, session_card
+from raysm.views.dashboard.charts import Timeline, charts_site
+from raysm.views.dashboard.dashboard import Watch, dashboard_site
+from raysm.views.dashboard.server import Page
+from raysm.views.experiments.table import Jobs
+from raysm.views.grid.report import report_page
+from raysm.views.grid.text import shown_snapshot
+from raysm.views.jupyter import RemoteJupyter
+from raysm.views.plots import Chart, Plot, time_charts
+from raysm.views.sparkline import sparkline
+from tests.support.experiments import row
+from tests.support.sessions import state
+from tests.views.grid.test_report import task
+from tests.views.grid.test_text import view
+
+EVIL = "</pre></svg></div><script>alert(1)</script>'\"><img src=x onerror=alert(1)>\x1b[31m&"
+SEEN = "<script>alert(1)</script>"
+
+JOB = Description(
+    name=EVIL,
+    arn=EVIL,
+    api=TRAINING,
+    status=Status.IN_PROGRESS,
+    secondary=SecondaryStatus.TRAINING,
+    message=EVIL,
+    reason=EVIL,
+    instances=((EVIL, 2),),
+)
+EVENTS = (
+    EVIL,
+    line(State(name=EVIL, detail=EVIL)),
+    line(Progress(phase=EVIL, done=1, total=2, unit=EVIL)),
+    *(line(Metric(name=EVIL, value=value, step=value)) for value in range(3)),
+    line(Metric(name=f"{EVIL}_percent", value=5, host=EVIL)),
+)
+
+
+def job_card():
+    card = JobCard(Local())
+    for event in EVENTS:
+        card.add(EVIL, event)
+    return card.html(JOB, None, 1_800_000_000.0, trouble=EVIL)
+
+
+def jobs_table():
+    job = row(name=EVIL, parameters={EVIL: EVIL}, message=EVIL, metrics={}, status=Status.FAILED)
+    return Jobs([job], None)._repr_html_()
+
+
+def result():
+    file = ResultFile(name=EVIL, shape=(), bytes=1, sha256="0", how_to_read=EVIL)
+    facts = {"workload": {}, "inputs": {}, "files": (file,), "versions": {}, "instances": (), "phases_s": {}}
+    return Result(Path(EVIL), Manifest(job=EVIL, **facts))._repr_html_()
+
+
+def trials():
+    trial = Trial(number=0, status=EVIL, params={EVIL: EVIL}, value=1.0, host=EVIL, reason=EVIL)
+    return TrialTable([trial], metric=EVIL, mode="min")._repr_html_()
+
+
+def chart():
+    curves = {EVIL: [(0, 1.0, 2.0), (1, 2.0, 3.0)]}
+    return Plot(time_charts([Chart(title=EVIL, curves=curves)] * 2, 0.0, width=100, height=80)).svg
+
+
+def page(kind=Page):
+    return kind(SimpleNamespace(url=EVIL, port=1, prefix=EVIL), EVIL)._repr_html_()
+
+
+def metrics_tab():
+    request = SimpleNamespace(method="GET", rel_url=SimpleNamespace(raw_query_string="theme=%22%3E%3Cscript%3E"))
+    answer = charts_site(EVIL, Timeline(), Path("/nonexistent"))(request, "raysm/charts/d/rayDefaultDashboard/")
+    return asyncio.run(answer).text
+
+
+def page_of_an_ended_job():
+    async def ask():
+        watch = Watch.__new__(Watch)
+        watch.timeline, watch.is_over = Timeline(), True
+        async with dashboard_site(EVIL, watch, None, "", Path("/nonexistent")) as site:
+            return await site(SimpleNamespace(method="GET", rel_url=SimpleNamespace(raw_query_string="")), "")
+
+    return asyncio.run(ask()).text
+
+
+OWN_SCRIPT = ("metrics tab", "page of an ended job")
+"""Pages that have a script of raysm's."""
+
+PLACES = {
+    "job": lambda: job_html(JOB, Local()),
+    "job's card": job_card,
+    "session's card": lambda: session_card(EVIL, state(job=EVIL, ends_why=EVIL, closing=EVIL), EVIL),
+    "table of jobs": jobs_table,
+    "result": result,
+    "trials": trials,
+    "sparkline": lambda: sparkline([(0, 1.0), (1, 2.0)], EVIL, note=EVIL),
+    "chart": chart,
+    "dashboard in a notebook": page,
+    "JupyterLab in a notebook": lambda: page(RemoteJupyter),
+    "metrics tab": metrics_tab,
+    "page of an ended job": page_of_an_ended_job,
+    "grid": lambda: shown_snapshot(view(name=EVIL, why=EVIL, reasons=((EVIL, 1),)))._repr_html_(),
+    "grid's report": lambda: report_page(view(name=EVIL, why=EVIL), [task(EVIL, TaskState.FAILED, EVIL)]),
+}
+
+
+class Read(HTMLParser):
+    """The tags of a page, the names of their attributes, and the text that a reader sees."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.attributes, self.text = [], {}, ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.attributes |= dict(attributes)
+
+    def handle_data(self, data):
+        self.text += data
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_whatever_users_write_is_text(place):
+    drawn = PLACES[place]()
+    read = Read(drawn)
+    assert read.tags.count("script") == (2 if place == "metrics tab" else place in OWN_SCRIPT)
+    assert "img" not in read.tags
+    assert not [name for name in read.attributes if name.startswith("on")]
+    assert SEEN in read.text
+    assert "\x1b" not in job_card()
