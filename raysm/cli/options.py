@@ -178,7 +178,7 @@ COMMON = (
     ),
     *_grouped(
         JOB_GROUP,
-        Flag("--instance-type TYPE", "cluster.instance_type", "for example ml.c5.4xlarge; required on AWS"),
+        Flag("--instance-type TYPE", "cluster.instance_type", "instance type, such as ml.c5.4xlarge; required on AWS"),
         Flag("--spot", "limits.spot", "use spot capacity, which AWS may interrupt"),
         Flag("--max-wait TIME", "limits.max_wait_s", "longest total time of waiting for spot capacity and running"),
         Flag("--kind", "kind", "the SageMaker API that runs the job (default: training)"),
@@ -267,7 +267,7 @@ SIMILARITY = (
     Flag("--top-k K", "workload.top_k", "keep the K most similar other rows of each row"),
     Flag("--threshold T", "workload.threshold", "keep the pairs of rows with at least this similarity"),
     Flag("--full", "workload.full", "keep the whole N x N matrix"),
-    Flag("--queries MATRIX", "inputs.queries.uri", "compare the rows of this matrix with those of MATRIX"),
+    Flag("--queries FILE", "inputs.queries.uri", "compare the rows of this matrix with those of MATRIX"),
     Flag("--dtype", "workload.dtype", "data type of the result of --full"),
     Flag(
         "--id-column NAME",

@@ -13,6 +13,7 @@ from raysm.client.job.handle import Job
 from raysm.client.logs.rendering import metric_value
 from raysm.client.sweep import SweepResult, TrialTable
 from raysm.errors import InvalidRequest, MissingDependency
+from raysm.views.sparkline import plain
 
 __all__ = ["Chart", "Plot", "check_plotting", "plot_job", "plot_sweep", "time_charts"]
 
@@ -103,6 +104,11 @@ class Chart:
     """Curves by name; each point has a step (or None), a time in seconds since the epoch, and a value."""
     unit: str = ""
     from_zero: bool = False
+
+    def __post_init__(self) -> None:
+        # At a control character, vl-convert would end the whole process.
+        object.__setattr__(self, "title", plain(self.title))
+        object.__setattr__(self, "curves", {plain(name): curve for name, curve in self.curves.items()})
 
     def rows(self, start_s: float, *, log: bool = False) -> list[dict[str, Any]]:
         """Return the points as Vega-Lite's data: ``t`` is in seconds since ``start_s``; undrawable values are None."""
@@ -221,8 +227,9 @@ def plot_sweep(result: SweepResult, *, size: tuple[int, int] = (640, 460)) -> Pl
     import altair as alt
 
     width, height = size
-    upper = _parallel(result.trials, result.metric).properties(width=width - 60, height=height * 3 // 5 - 60)
-    lower = _best_so_far(result.trials, result.metric).properties(width=width - 60, height=height * 2 // 5 - 60)
+    metric = plain(result.metric)
+    upper = _parallel(result.trials, metric).properties(width=width - 60, height=height * 3 // 5 - 60)
+    lower = _best_so_far(result.trials, metric).properties(width=width - 60, height=height * 2 // 5 - 60)
     return Plot(_styled(alt.vconcat(upper, lower, spacing=24).resolve_scale(color="independent")))
 
 
@@ -230,14 +237,15 @@ def _parallel(trials: TrialTable, metric: str) -> Any:
     import altair as alt
 
     rows = [trial for trial in trials.by_value() if trial.value is not None and trial.status != "failed"][:MAX_TRIALS]
-    names = list(dict.fromkeys(name for trial in rows for name in trial.params))
+    params = {trial.number: {plain(name): each for name, each in trial.params.items()} for trial in rows}
+    names = list(dict.fromkeys(name for of_trial in params.values() for name in of_trial))
     # A parameter may have the name of the metric; both have an axis.
     value = metric if metric not in names else f"{metric} (metric)"
     axes = [*names, value] if rows else []
     places: dict[str, dict[Any, float]] = {}
     ticks: list[dict[str, Any]] = []
     for axis in axes:
-        values = [trial.value if axis == value else trial.params.get(axis, math.nan) for trial in rows]
+        values = [trial.value if axis == value else params[trial.number].get(axis, math.nan) for trial in rows]
         places[axis] = _places([each for each in values if not (isinstance(each, float) and math.isnan(each))])
         ticks += [{"axis": axis, "place": place, "label": text} for place, text in _ticks(places[axis])]
     lines = [
@@ -251,7 +259,7 @@ def _parallel(trials: TrialTable, metric: str) -> Any:
         # The best one last, so that it is drawn above the others.
         for number, trial in reversed(list(enumerate(rows)))
         for axis in axes
-        for each in [trial.value if axis == value else trial.params.get(axis)]
+        for each in [trial.value if axis == value else params[trial.number].get(axis)]
         if each in places[axis]
     ]
     x = alt.X("axis:N", sort=axes, title=None, axis=alt.Axis(labelAngle=0, labelLimit=110, grid=True, domain=False))
@@ -293,7 +301,9 @@ def _ticks(places: Mapping[Any, float]) -> list[tuple[float, str]]:
     items = list(places.items())
     if items and isinstance(items[0][0], int | float) and len(items) > MAX_TICKS // 2:
         items = [items[0], min(items, key=lambda item: abs(item[1] - 0.5)), items[-1]]
-    texts = [(place, f"{each:.3g}" if isinstance(each, float) else str(each)) for each, place in items[:MAX_TICKS]]
+    texts = [
+        (place, f"{each:.3g}" if isinstance(each, float) else plain(str(each))) for each, place in items[:MAX_TICKS]
+    ]
     return [(place, text if len(text) <= MAX_LABEL else f"{text[: MAX_LABEL - 1]}…") for place, text in texts]
 
 

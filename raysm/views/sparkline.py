@@ -2,14 +2,22 @@
 
 import html
 import math
+import re
 from collections.abc import Sequence
 
 from raysm.client.logs.rendering import metric_value
 
-__all__ = ["sparkline"]
+__all__ = ["plain", "sparkline"]
+
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 COLOR = "#1f83c9"
 MAX_POINTS = 400
+
+
+def plain(text: str) -> str:
+    """Return ``text`` without control characters, except line breaks and tabs: HTML and XML forbid them."""
+    return CONTROL.sub("", text)
 
 
 def sparkline(
@@ -42,7 +50,7 @@ def sparkline(
     else:
         line = " ".join(place(*point) for point in drawn)
         curve = f'<polyline points="{line}" fill="none" stroke="{COLOR}" stroke-width="1.6" stroke-linejoin="round"/>'
-    label = html.escape(title)
+    label = html.escape(plain(title))
     shown = html.escape(metric_value(drawn[-1][1]))
     texts = [
         f'<text x="{left}" y="13">{label}: <tspan font-weight="600">{shown}</tspan></text>',

@@ -24,7 +24,7 @@ from raysm.views.experiments.table import Jobs
 from raysm.views.grid.report import report_page
 from raysm.views.grid.text import shown_snapshot
 from raysm.views.jupyter import RemoteJupyter
-from raysm.views.plots import Chart, Plot, time_charts
+from raysm.views.plots import Chart, Plot, plot_sweep, time_charts
 from raysm.views.sparkline import sparkline
 from tests.support.experiments import row
 from tests.support.sessions import state
@@ -81,6 +81,11 @@ def chart():
     return Plot(time_charts([Chart(title=EVIL, curves=curves)] * 2, 0.0, width=100, height=80)).svg
 
 
+def sweep_chart():
+    trials = [Trial(number=number, status="done", params={EVIL: EVIL}, value=1.0) for number in (0, 1)]
+    return plot_sweep(SimpleNamespace(trials=TrialTable(trials, metric=EVIL, mode="min"), metric=EVIL)).svg
+
+
 def page(kind=Page):
     return kind(SimpleNamespace(url=EVIL, port=1, prefix=EVIL), EVIL)._repr_html_()
 
@@ -113,6 +118,7 @@ PLACES = {
     "trials": trials,
     "sparkline": lambda: sparkline([(0, 1.0), (1, 2.0)], EVIL, note=EVIL),
     "chart": chart,
+    "chart of a sweep": sweep_chart,
     "dashboard in a notebook": page,
     "JupyterLab in a notebook": lambda: page(RemoteJupyter),
     "metrics tab": metrics_tab,

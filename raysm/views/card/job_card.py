@@ -20,7 +20,7 @@ from raysm.contract.events import Metric, Progress, State, parse
 from raysm.contract.names import natural
 from raysm.contract.session import SessionState
 from raysm.request import Target
-from raysm.views.sparkline import sparkline
+from raysm.views.sparkline import plain, sparkline
 
 __all__ = ["MAX_BYTES", "JobCard", "session_card"]
 
@@ -44,8 +44,6 @@ MAX_NAME = 60
 
 # CSI sequences (colors, cursor), OSC (titles, links), and the two-character ones.
 ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|[@-Z\\-_])")
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
-"""Control characters except line breaks and tabs; HTML forbids them."""
 
 FRAME = "border:1px solid rgba(128,128,128,.4);border-radius:6px;padding:10px 14px;max-width:860px;line-height:1.5"
 SMALL = "opacity:.75;font-size:90%"
@@ -198,7 +196,7 @@ def session_card(name: str, state: SessionState, dashboard: str = "") -> str:
 def _clean(text: str) -> str:
     """Return a line without escape sequences and control characters, shortened if it is long."""
     # A progress bar overwrites itself with carriage returns; only its last state is kept.
-    return _short(CONTROL.sub("", ESCAPES.sub("", text.rstrip().rpartition("\r")[2])), MAX_CHARACTERS)
+    return _short(plain(ESCAPES.sub("", text.rstrip().rpartition("\r")[2])), MAX_CHARACTERS)
 
 
 def _short(text: str, most: int = MAX_NAME) -> str:
@@ -206,7 +204,7 @@ def _short(text: str, most: int = MAX_NAME) -> str:
 
 
 def _framed(parts: Sequence[str]) -> str:
-    return CONTROL.sub("", f'<div style="{FRAME}">{"".join(parts)}</div>')
+    return plain(f'<div style="{FRAME}">{"".join(parts)}</div>')
 
 
 def _facts_html(facts: Sequence[tuple[str, str]]) -> str:

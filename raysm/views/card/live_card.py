@@ -168,13 +168,18 @@ class LiveCard(ABC):
         self._stopping.set()
         self._thread.join()
 
+    @property
+    def is_live(self) -> bool:
+        """Whether it is still being redrawn."""
+        return self._thread.is_alive() and not self._stopping.is_set()
+
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the last card is drawn; return whether that was within ``timeout`` seconds."""
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
     def __repr__(self) -> str:
-        return f"<card of {self._title}, {'ended' if self.wait(0) else 'live'}>"
+        return f"<card of {self._title}, {'live' if self.is_live else 'ended'}>"
 
     def _ipython_display_(self) -> None:  # noqa: B027
         """Show nothing more: the card itself is below the cell already."""
@@ -284,9 +289,13 @@ def shown_meanwhile(job: Job, output: Output | None = None) -> Iterator[None]:
     output = output or next((kind() for kind in NOTEBOOKS if kind.is_here()), Output())
     cell = output.cell
     earlier_cell, earlier = _latest.get(job.chain.first, (None, None))
-    is_shown = earlier is not None and not earlier.wait(0)
     # A session has a card of its own.
-    if cell is None or is_shown or job.done() or job.tags.get(WORKLOAD_TAG) == "session":
+    if (
+        cell is None
+        or (earlier is not None and earlier.is_live)
+        or job.done()
+        or job.tags.get(WORKLOAD_TAG) == "session"
+    ):
         yield
         return
     watching = watch(job, earlier._output if earlier is not None and earlier_cell == cell else output)
