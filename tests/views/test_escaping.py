@@ -10,7 +10,7 @@ import pytest
 from raysm.client.job.description import Description, SecondaryStatus, Status
 from raysm.client.job.text import html as job_html
 from raysm.client.results.result import Result
-from raysm.client.sweep_result import TrialTable
+from raysm.client.sweep import TrialTable
 from raysm.contract.events import Metric, Progress, State, Trial, line
 from raysm.contract.job_api import TRAINING
 from raysm.contract.result import Manifest, ResultFile
