@@ -15,6 +15,7 @@ from typing import NoReturn
 
 from raysm.bootstrap.environment import base_paths, child_environment, inherited, read, tell
 from raysm.bootstrap.exit_status import exit_by_signal, report_startup_failure
+from raysm.bootstrap.gpus import compat_variables
 from raysm.bootstrap.packages import find_missing_packages, install
 from raysm.bootstrap.scratch import private_folder, settle_scratch
 from raysm.bootstrap.sdk_job import is_driver_folder, make_payload
@@ -41,6 +42,7 @@ def main(folder: str) -> int:
     environ: Mapping[str, str] = {names.BEGAN: str(time.time()), **inherited()}
     try:
         environ = settle_scratch(environ)
+        environ = {**environ, **compat_variables(environ)}
         # pip inherits the variables, and may need another folder for its temporary files.
         tell(environ)
         variables = _prepare(Path(folder), environ)

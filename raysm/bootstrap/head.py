@@ -96,6 +96,10 @@ class Head:
         """Request a stop; user code has its grace period."""
         self._inbox.put(StopRequested())
 
+    def fail(self, error: Exception) -> None:
+        """End this instance, and so the job, with an error."""
+        self._inbox.put(Failed(error))
+
     async def run(self) -> ExitStatus:
         """Run the job; return the exit status of this instance, and so of the job, for the first cause of its end."""
         address = await self._find_address()

@@ -86,7 +86,10 @@ def settle_scratch(environ: Mapping[str, str], temp: Path = TEMP) -> dict[str, s
     folders = [paths.scratch]
     # With another base folder, this is one of several instances on a machine, which share /tmp.
     if paths.base == DEFAULT_BASE:
-        folders = sorted([temp / "raysm", paths.scratch], key=lambda folder: _is_in_memory(folder.parent))
+        folders = sorted(
+            [temp / "raysm", paths.scratch],
+            key=lambda folder: (_is_noexec(folder.parent), _is_in_memory(folder.parent)),
+        )
     variables: dict[str, str] = {}
     obstacles = []
     for scratch in folders:
@@ -129,6 +132,13 @@ def empty_scratch(scratch: Path) -> None:
     # Some read-only mounts raise an error only for a write.
     with tempfile.TemporaryFile(dir=scratch) as file:
         file.write(b"raysm")
+
+
+def _is_noexec(folder: Path) -> bool:
+    """Return whether the file system refuses to run or load programs: packages with compiled modules need it."""
+    with contextlib.suppress(OSError):
+        return bool(os.statvfs(folder).f_flag & os.ST_NOEXEC)
+    return False
 
 
 def _is_in_memory(folder: Path) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from raysm.bootstrap.children import Children, Commands
 from raysm.bootstrap.environment import inherited
 from raysm.bootstrap.exit_status import ExitStatus, exit_status_of_error, report_startup_failure
+from raysm.bootstrap.gpus import check_torch_sees_gpus
 from raysm.bootstrap.head import Head
 from raysm.bootstrap.instance import Instance, prepare
 from raysm.bootstrap.log import emit_event, remark
@@ -22,6 +23,7 @@ from raysm.bootstrap.scratch import settle_scratch
 from raysm.bootstrap.worker import Worker
 from raysm.contract import names
 from raysm.contract.events import Metric, State
+from raysm.errors import InvalidConfig
 
 
 def main(environ: Mapping[str, str] | None = None, commands: Commands | None = None) -> int:
@@ -68,12 +70,13 @@ async def supervise(instance: Instance) -> ExitStatus:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, role.stop)
     memory = PeakMemory()
-    sampling = asyncio.create_task(memory.run())
+    beside = [asyncio.create_task(memory.run()), asyncio.create_task(_check_gpus(instance, role))]
     try:
         status = await role.run()
     except Exception as error:  # every error becomes a failure reason
         status = exit_status_of_error(error)
-    sampling.cancel()
+    for task in beside:
+        task.cancel()
     # The failure file comes first, because the service may kill this instance when another one has failed. If writing
     # it fails, the other instances must still be notified, and the exit code must stay the same.
     with contextlib.suppress(Exception):
@@ -92,6 +95,15 @@ async def supervise(instance: Instance) -> ExitStatus:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
     return status
+
+
+async def _check_gpus(instance: Instance, role: Head | Worker) -> None:
+    if instance.cluster.allow_cpu:
+        return
+    try:
+        await check_torch_sees_gpus(instance.name, instance.capacity.gpus, instance.ray_environment())
+    except InvalidConfig as error:
+        role.fail(error)
 
 
 def _log_end(instance: Instance, status: ExitStatus, memory: PeakMemory, is_head: bool) -> None:

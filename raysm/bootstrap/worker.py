@@ -78,6 +78,10 @@ class Worker:
         """Request a stop; Ray runs until the head ends the job, or the grace period is over."""
         self._inbox.put(StopRequested())
 
+    def fail(self, error: Exception) -> None:
+        """End this instance, and so the job, with an error."""
+        self._inbox.put(Failed(error))
+
     async def run(self) -> ExitStatus:
         """Run this instance until its end; return its exit status.
 

@@ -184,6 +184,7 @@ COMMON = (
         Flag("--kind", "kind", "the SageMaker API that runs the job (default: training)"),
         Flag("--volume-gb GB", "cluster.volume_gb", "volume of each instance, in GB (default 30)"),
         Flag("--keep-alive TIME", "cluster.keep_alive_s", "keep the instances warm this long for the next job"),
+        Flag("--allow-cpu", "cluster.allow_cpu", "run also where torch cannot use the GPUs of an instance"),
         Flag("--output-uri URI", "output_uri", "S3 prefix for results: s3://bucket/prefix"),
         Flag("--checkpoint-uri URI", "checkpoint_uri", "S3 prefix for state that later runs continue from"),
         Flag("--debug", "security.remote_debug", "allow a shell in the instances and Ray's dashboard, through SSM"),

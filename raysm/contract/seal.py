@@ -6,6 +6,7 @@ call the API, cannot change them, and so cannot change the payload.
 
 import hashlib
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
@@ -14,6 +15,7 @@ from raysm.errors import InvalidConfig, InvalidPayload
 
 START = "start.py"
 DIGESTS = "digests.json"
+EMPTY = hashlib.sha256().hexdigest()
 
 # The API allows one line of at most 256 characters. The code runs exactly the bytes that it has compared, and imports
 # nothing from the file's folder or from the working folder, which ``python -c`` puts first in sys.path.
@@ -59,6 +61,7 @@ def verify(folder: Path, *needed: str) -> dict[str, str]:
     if not isinstance(expected, dict):
         raise InvalidPayload(f"{folder / DIGESTS} is not a JSON object of digests")
     try:
+        _restore_empty_files(folder, expected)
         actual = digests_of(folder)
     except OSError as error:
         raise InvalidPayload(f"the payload in {folder} cannot be read: {error}") from error
@@ -73,6 +76,15 @@ def verify(folder: Path, *needed: str) -> dict[str, str]:
         if actual[name] != expected[name]:
             raise InvalidPayload(f"the payload's file {name!r} does not match its digest: it was changed or torn")
     return actual
+
+
+def _restore_empty_files(folder: Path, expected: Mapping[str, str]) -> None:
+    """Create missing files whose digest is that of no bytes: SageMaker may leave out objects of zero bytes."""
+    for name, digest in expected.items():
+        path = folder / name
+        if digest == EMPTY and not path.exists() and path.resolve().is_relative_to(folder.resolve()):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
 
 
 def digests_of(folder: Path) -> dict[str, str]:

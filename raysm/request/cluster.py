@@ -151,6 +151,8 @@ class Cluster:
     silence_s: float = field(default=30.0, metadata=decides(result=False))
     """Seconds without a heartbeat after which an instance is lost, 3 to 86,400; an instance whose connection closes is
     lost at once."""
+    allow_cpu: bool = field(default=False, metadata=decides(result=False))
+    """True lets a job run on instances whose GPUs torch cannot use; otherwise it fails at once."""
 
     def __post_init__(self) -> None:
         # Users may pass lists; tuples keep the request immutable and hashable.

@@ -150,3 +150,9 @@ def test_a_container_in_which_nothing_can_be_written_is_told_in_one_sentence():
     assert told.startswith("/tmp cannot be written (Read-only file system) and /opt/ml cannot be written")
     assert "run the image as root, or mount one" in told
     assert "\n" not in told
+
+
+@pytest.mark.namespace
+def test_a_tmp_that_runs_no_programs_is_passed_over_because_packages_have_compiled_modules():
+    told, _ = in_a_container(f"{LARGE_TMP} && mount -o remount,noexec /tmp")
+    assert told == "RAYSM_RAY_TEMP_DIR=/opt/ml/scratch/ray RAYSM_SCRATCH=/opt/ml/scratch"

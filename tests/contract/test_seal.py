@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -102,3 +103,12 @@ def test_the_command_runs_no_other_start_and_says_so_in_the_failure_file(folder)
     done = run(folder)
     assert (done.returncode, done.stdout) == (2, "")
     assert (folder.parent / "failure").read_text() == f"{folder / START} is not the one that was sent"
+
+
+def test_empty_files_that_the_download_left_out_are_made_again(folder):
+    (folder / "source" / "package").mkdir()
+    (folder / "source" / "package" / "__init__.py").touch()
+    (folder / DIGESTS).write_text(json.dumps(digests_of(folder)))
+    shutil.rmtree(folder / "source" / "package")
+    assert "source/package/__init__.py" in verify(folder)
+    assert (folder / "source" / "package" / "__init__.py").read_bytes() == b""
