@@ -24,13 +24,10 @@ class Interface:
     """A network interface that has an address."""
 
     name: str
-    """``eth0``."""
     address: str
-    """Its IPv4 address."""
 
 
 def list_interfaces() -> tuple[Interface, ...]:
-    """Return the interfaces that have an IPv4 address; empty on systems other than Linux."""
     if sys.platform != "linux":
         return ()
     named = [(name, _address(name)) for _, name in socket.if_nameindex()]
@@ -51,7 +48,6 @@ def _address(interface: str) -> str | None:
 
 
 def default_address() -> str | None:
-    """Return the address of the interface of the default route; None without one."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         with contextlib.suppress(OSError):
             # Connecting a datagram socket sends nothing; the kernel only chooses the route and the source address.
@@ -65,11 +61,8 @@ def choose_interface(
 ) -> Interface | None:
     """Return the interface by which the other instances most likely reach this one; None if there is only loopback.
 
-    Args:
-        interfaces: All interfaces of this instance, in the kernel's order.
-        named: The name that the service gives; None in a Processing job.
-        own_name: The address of this host's name; None if it does not resolve or was not looked up.
-        default: The address of the default route's interface.
+    ``named`` is the service's choice, ``own_name`` the address of this host's name, ``default`` that of the default
+    route.
     """
     reachable = [item for item in interfaces if not item.address.startswith("127.")]
 
@@ -132,7 +125,6 @@ async def resolve(host: str, lookup: Callable[[str], str] = socket.gethostbyname
 
 
 async def port_answers(address: str, port: int) -> bool:
-    """Return whether something accepts connections there."""
     try:
         _, writer = await asyncio.wait_for(asyncio.open_connection(address, port), CONNECT_TIMEOUT_S)
     except (TimeoutError, OSError):
@@ -163,12 +155,8 @@ async def find_own_address(
 ) -> str | None:
     """Return the IP address at which others find this instance; None if only loopback is known.
 
-    Args:
-        host: This instance's name.
-        named: The address or another name from ``RAYSM_ADDRESSES``; None if there is none.
-        shared_interface: The network interface that the service names.
-        interfaces: Lists this instance's interfaces.
-        lookup: Resolves a name.
+    ``named`` is the address or another name from ``RAYSM_ADDRESSES``; ``shared_interface`` is the one that the service
+    names.
     """
     if named is not None:
         return await _reachable_address(named, lookup)
@@ -193,11 +181,7 @@ async def _reachable_address(name: str, lookup: Callable[[str], str]) -> str | N
 
 
 async def resolve_peer(host: str, lookup: Callable[[str], str] = socket.gethostbyname) -> str:
-    """Return the IPv4 address of another instance.
-
-    Raises:
-        OSError: Its name is not known, yet, or resolves to this instance itself.
-    """
+    """Return the IPv4 address of another instance; raise OSError if its name is unknown, or is this instance."""
     try:
         address = await asyncio.wait_for(resolve(host, lookup), PEER_NAME_S)
     except TimeoutError:
@@ -208,7 +192,6 @@ async def resolve_peer(host: str, lookup: Callable[[str], str] = socket.gethostb
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether an IP address, or ``localhost``, is a loopback address."""
     try:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:

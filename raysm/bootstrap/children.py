@@ -21,7 +21,6 @@ from raysm.bootstrap import die_with_parent
 
 WAIT = "--wait"
 """An option of the driver and of ``ray_start``: import everything, then wait for the cluster's address on stdin."""
-
 # -P: the working folder, of the source or of the image, may contain a json.py or raysm.py that must not be imported.
 MODULE = (sys.executable, "-P", "-m")
 
@@ -33,7 +32,6 @@ class Commands:
     ray: tuple[str, ...] = (*MODULE, "raysm.bootstrap.ray_start")
     """The ``ray`` command; the arguments are ``start --block ...``, on a worker after WAIT."""
     driver: tuple[str, ...] = (*MODULE, "raysm.workloads.driver")
-    """The driver, which runs the workload on the formed cluster; its argument is WAIT if it is started earlier."""
     tracked_driver: tuple[str, ...] = (*MODULE, "raysm.workloads.tracked")
     """The driver of a job whose head also copies the metrics to MLflow."""
 
@@ -41,7 +39,6 @@ class Commands:
 # ctypes and /proc in place of psutil, because this runs before any package is installed.
 PR_SET_CHILD_SUBREAPER = 36
 STAT_BYTES = 4096
-"""More than the length of ``/proc/PID/stat``, so that one call reads it; hundreds of these are read each second."""
 Stream = int | IO[Any] | None
 
 
@@ -59,7 +56,6 @@ class Child:
         return self.ended.result() if self.ended.done() else None
 
     def signal(self, number: int) -> None:
-        """Send a signal to the process itself."""
         if not self.ended.done():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
@@ -69,8 +65,16 @@ class Child:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
+    def send_line(self, text: str) -> None:
+        """Write a line to its stdin and close that; only the first call counts."""
+        if self.stdin is not None and not self.stdin.closed:
+            with contextlib.suppress(BrokenPipeError):  # it has ended
+                self.stdin.write(f"{text}\n".encode())
+                self.stdin.flush()
+            with contextlib.suppress(BrokenPipeError):
+                self.stdin.close()
+
     async def wait(self, timeout_s: float | None = None) -> int | None:
-        """Wait for its end and return the status; None after ``timeout_s``."""
         await asyncio.wait([self.ended], timeout=timeout_s)
         return self.status
 
@@ -98,11 +102,7 @@ class Children:
         stdout: Stream = None,
         stderr: Stream = None,
     ) -> Child:
-        """Start a command that does not outlive this process.
-
-        Raises:
-            OSError: The program or the folder does not exist.
-        """
+        """Start a command that does not outlive this process."""
         popen = subprocess.Popen(
             die_with_parent.wrap(command),
             env=dict(env),
@@ -145,12 +145,11 @@ class Children:
             await asyncio.sleep(0.01)
 
     def close(self) -> None:
-        """Stop reaping."""
         _adopt_orphans(False)
         self._loop.remove_signal_handler(signal.SIGCHLD)
 
     def _reap(self) -> bool:
-        """Collect the status of every child that has ended; return whether others still run."""
+        """Return whether children still run."""
         while True:
             try:
                 # The kernel may send one SIGCHLD for several children, so collect all of them.
@@ -173,12 +172,7 @@ def _adopt_orphans(adopt: bool) -> None:
 
 
 def descendants(pid: int, read_parents: Callable[[], Mapping[int, int]] | None = None) -> list[int]:
-    """Return the processes below ``pid`` without zombies; empty on a system without ``/proc``.
-
-    Args:
-        pid: The parent of the processes.
-        read_parents: Returns ``{process: its parent}``; None reads ``/proc``.
-    """
+    """Return the processes below ``pid`` without zombies; empty on a system without ``/proc``."""
     parents = (read_parents or _read_parents)()
     below: dict[int, list[int]] = {}
     for process, parent in parents.items():

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from raysm.bootstrap.lifecycle import Joined, Left, Lost, Mismatch
+from raysm.bootstrap import lifecycle as life
 from raysm.bootstrap.wire import (
     HANDSHAKE_TIMEOUT_S,
     MAX_LINE,
@@ -34,16 +34,13 @@ class Identity:
     """Versions and digests that must be the same in every instance."""
 
     payload: str
-    """Digest of the payload."""
     python: str
     """Version of Python, ``3.11.7``; Ray refuses even another patch level."""
     ray: str
-    """Version of Ray."""
     raysm: str
-    """Version of raysm."""
 
     def difference(self, other: Mapping[str, Any]) -> str | None:
-        """Return the difference of ``other``, a worker's identity, from this one, the head's; None if there is none."""
+        """Return how ``other``, a worker's identity, differs from this one, the head's; None if it does not."""
         for name, mine in asdict(self).items():
             theirs = other.get(name)
             if theirs == mine:
@@ -61,13 +58,10 @@ MAX_BACKLOG = 256 * 1024
 """Maximum number of bytes that may wait for one peer; a peer with more has stopped reading."""
 SPARE_STRANGERS = 64
 """Number of connections in their handshake, beyond one for each worker; a further one ends the oldest of them."""
-
 WELCOME_TIMEOUT_S = 30.0
 """Seconds for the head's welcome; a thousand workers may connect in the same second."""
 CLOSE_S = 0.5
 SPARE_FILES = 512
-"""Number of open files that a head needs in addition to one for each worker."""
-
 Message = Mapping[str, Any]
 
 
@@ -79,7 +73,7 @@ class MessageReceived:
     message: Message
 
 
-Report = Joined | Left | Lost | Mismatch | MessageReceived
+Report = life.Joined | life.Left | life.Lost | life.Mismatch | MessageReceived
 
 
 class Refused(ProtocolError):
@@ -95,42 +89,32 @@ class _Peer:
     heard_at: float
     leaving: bool = False
     dropped: str = ""
-    """The reason why this side closed the connection; empty if it did not."""
 
 
-class _Pulse:
-    """Sends a heartbeat to every peer each ``beat_s`` and drops those that are silent for ``silence_s``."""
-
-    def __init__(
-        self, peers: Callable[[], Iterable[_Peer]], beat_s: float, silence_s: float, clock: Callable[[], float]
-    ) -> None:
-        self._peers, self._beat_s, self._silence_s, self._clock = peers, beat_s, silence_s, clock
-
-    async def run(self) -> None:
-        due = self._clock()
-        for tick in itertools.count():
-            # Twice a beat, so that a loss is found at most half a beat late.
-            due += self._beat_s / 2
-            await asyncio.sleep(max(0.0, due - self._clock()))
-            late = self._clock() - due
-            if late > self._beat_s:
-                # This process itself was stopped or had no CPU, so the peers' messages are still unread.
-                for peer in self._peers():
-                    peer.heard_at += late
-                due = self._clock()
-            for peer in list(self._peers()):
-                if tick % 2 == 0:
-                    peer.line.send({"kind": "beat"})
-                self._drop_if_silent(peer)
-
-    def _drop_if_silent(self, peer: _Peer) -> None:
-        if self._clock() - peer.heard_at > self._silence_s:
-            peer.dropped = f"said nothing for {self._silence_s:g} s"
-        elif peer.line.buffered() > MAX_BACKLOG:
-            peer.dropped = "does not take what is sent to it"
-        else:
-            return
-        peer.line.abort()
+async def _beat(
+    peers: Callable[[], Iterable[_Peer]], beat_s: float, silence_s: float, clock: Callable[[], float]
+) -> None:
+    """Send a heartbeat to every peer each ``beat_s`` and drop those that are silent for ``silence_s``; never return."""
+    due = clock()
+    for tick in itertools.count():
+        # Twice a beat, so that a loss is found at most half a beat late.
+        due += beat_s / 2
+        await asyncio.sleep(max(0.0, due - clock()))
+        late = clock() - due
+        if late > beat_s:
+            # This process itself was stopped or had no CPU, so the peers' messages are still unread.
+            for peer in peers():
+                peer.heard_at += late
+            due = clock()
+        for peer in list(peers()):
+            if tick % 2 == 0:
+                peer.line.send({"kind": "beat"})
+            if clock() - peer.heard_at > silence_s:
+                peer.dropped = f"said nothing for {silence_s:g} s"
+            elif peer.line.buffered() > MAX_BACKLOG:
+                peer.dropped = "does not take what is sent to it"
+            if peer.dropped:
+                peer.line.abort()
 
 
 async def _listen(peer: _Peer, clock: Callable[[], float], deliver: Callable[[Message], None]) -> str:
@@ -164,17 +148,6 @@ class HeadControl:
         beat_s: float = BEAT_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Expect the workers ``hosts``.
-
-        Args:
-            token: The job's secret.
-            identity: The identity that every worker must have too.
-            hosts: The workers' names, without the head's.
-            report: Called in the event loop with each ``Report``.
-            silence_s: Seconds without a message after which a worker is lost.
-            beat_s: Seconds between heartbeats.
-            clock: A monotonic clock, in seconds.
-        """
         self._token, self._identity, self._report = token, identity, report
         self._expected = frozenset(hosts)
         self._beat_s, self._silence_s, self._clock = beat_s, silence_s, clock
@@ -192,7 +165,6 @@ class HeadControl:
 
     @property
     def joined(self) -> frozenset[str]:
-        """The workers that are connected now."""
         return frozenset(self._peers)
 
     @property
@@ -204,28 +176,20 @@ class HeadControl:
 
     @property
     def port(self) -> int:
-        """The port of the server."""
         assert self._server is not None
         return int(self._server.sockets[0].getsockname()[1])
 
     async def start(self, address: str, port: int) -> None:
-        """Listen.
-
-        Raises:
-            OSError: The port is in use.
-        """
         _allow_files(len(self._expected) + SPARE_FILES)
         # All workers of a large job connect in the same second.
         self._server = await asyncio.start_server(self._serve, address, port, limit=MAX_LINE, backlog=4096)
-        self._pulse = asyncio.create_task(_Pulse(self._peers.values, self._beat_s, self._silence_s, self._clock).run())
+        self._pulse = asyncio.create_task(_beat(self._peers.values, self._beat_s, self._silence_s, self._clock))
 
     def tell(self, host: str, message: Message) -> None:
-        """Send a message to one worker, if it is connected."""
         if host in self._peers:
             self._peers[host].line.send(dict(message))
 
     def tell_all(self, message: Message) -> None:
-        """Send a message to every worker that is connected."""
         for host in self._peers:
             self.tell(host, message)
 
@@ -295,7 +259,7 @@ class HeadControl:
             difference = self._identity.difference(hello)
             if difference:
                 reason = f"{host} does not fit: {difference}"
-                self._report(Mismatch(host, reason))
+                self._report(life.Mismatch(host, reason))
         if reason:
             line.send({"kind": "refused", "reason": reason})
             return None
@@ -303,17 +267,16 @@ class HeadControl:
         line.send({"kind": "welcome"})
         self._seen.add(host)
         peer = self._peers[host] = _Peer(host, line, self._clock())
-        self._report(Joined(host))
+        self._report(life.Joined(host))
         return peer
 
     async def _serve_peer(self, peer: _Peer) -> None:
         reason = await _listen(peer, self._clock, lambda message: self._report(MessageReceived(peer.host, message)))
         del self._peers[peer.host]
-        self._report(Left(peer.host) if peer.leaving else Lost(peer.host, reason))
+        self._report(life.Left(peer.host) if peer.leaving else life.Lost(peer.host, reason))
 
 
 def _allow_files(count: int) -> None:
-    """Raise this process's soft limit of open files to ``count``, as far as its hard limit allows."""
     # A soft limit of 1,024 is common, and a job may have a thousand workers.
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = count if hard == resource.RLIM_INFINITY else min(count, hard)
@@ -325,27 +288,23 @@ class WorkerControl:
     """A worker's side: one connection to the head, until one of the two is gone."""
 
     def __init__(self, head: str, line: Line, beat_s: float, silence_s: float, clock: Callable[[], float]) -> None:
-        """Use a connection on which the head has sent its welcome; ``join`` creates it."""
         self._peer = _Peer(head, line, clock())
-        self._pulse = _Pulse(lambda: [self._peer], beat_s, silence_s, clock)
-        self._clock = clock
+        self._beat_s, self._silence_s, self._clock = beat_s, silence_s, clock
 
     @property
     def addresses(self) -> tuple[str, str]:
-        """This instance's IP address and the head's, as this connection sees them."""
         return self._peer.line.addresses()
 
     def tell(self, message: Message) -> None:
-        """Send a message to the head."""
         self._peer.line.send(dict(message))
 
     async def run(self, report: Callable[[Report], None]) -> None:
         """Report the head's messages until the head is lost, which is the last report."""
-        pulse = asyncio.create_task(self._pulse.run())
+        pulse = asyncio.create_task(_beat(lambda: [self._peer], self._beat_s, self._silence_s, self._clock))
         try:
             host = self._peer.host
             reason = await _listen(self._peer, self._clock, lambda message: report(MessageReceived(host, message)))
-            report(Lost(host, reason))
+            report(life.Lost(host, reason))
         finally:
             pulse.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -371,22 +330,9 @@ async def join(
     beat_s: float = BEAT_S,
     clock: Callable[[], float] = time.monotonic,
 ) -> WorkerControl:
-    """Connect to the head, once, and wait for its welcome.
+    """Connect to the head, once, with ``limit=MAX_LINE``, and wait for its welcome.
 
-    Args:
-        connect: Opens the connection, with ``limit=MAX_LINE``.
-        token: The job's secret.
-        host: This instance's name.
-        head: The head's name.
-        identity: This instance's identity.
-        silence_s: Seconds without a message after which the head is lost.
-        beat_s: Seconds between heartbeats.
-        clock: A monotonic clock, in seconds.
-
-    Raises:
-        TokenRefused: Head and worker have different tokens.
-        Refused: The head refuses this worker; the message is its reason.
-        OSError, asyncio.TimeoutError, ProtocolError: The head does not answer, or another program does; retry later.
+    TokenRefused and Refused are final; after OSError, TimeoutError and other ProtocolErrors a retry may help.
     """
     reader, writer = await connect()
     try:

@@ -8,13 +8,12 @@ import contextlib
 import os
 import subprocess
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from signal import SIGKILL, SIGTERM
 from typing import IO
 
 from raysm.bootstrap import exit_status, resources
-from raysm.bootstrap.children import WAIT, Child, Children
+from raysm.bootstrap.children import WAIT, Children
 from raysm.bootstrap.exit_status import ExitStatus, exit_status_of_driver
 from raysm.bootstrap.instance import Instance
 from raysm.bootstrap.lifecycle import DriverEnded
@@ -29,27 +28,38 @@ END_S = 5.0
 """Seconds to read the rest of the output; all writers have been killed, so only a blocked log takes longer."""
 
 
-class DriverProcess:
-    """The running driver."""
+class DriverRun:
+    """One run of the driver, with its temporary folder."""
 
     def __init__(
-        self,
-        children: Children,
-        command: Sequence[str],
-        env: Mapping[str, str],
-        cwd: Path,
-        *,
-        waits: bool = False,
+        self, instance: Instance, children: Children, address: str | None, report: Callable[[DriverEnded], None]
     ) -> None:
-        """Start the driver in the folder of the user's source; with ``waits`` it does nothing before ``go``."""
-        stdin = subprocess.PIPE if waits else subprocess.DEVNULL
-        pipe = subprocess.PIPE
-        self.child: Child = children.start(command, env, cwd=cwd, stdin=stdin, stdout=pipe, stderr=pipe)
+        """Start the driver; with None as the cluster's address, it waits for ``go``."""
+        self._instance = instance
+        self._exit = contextlib.ExitStack()
+        # The instance's own folder, because a killed head must leave no files in a /tmp that others may share.
+        folder = self._exit.enter_context(private_tempdir(instance.environment.paths))
+        self._record = folder / "failure.json"
+        is_tracked = instance.payload.request.is_tracked_by_head
+        driver = instance.commands.tracked_driver if is_tracked else instance.commands.driver
+        # Counted before the driver starts, because the kernel may kill it at once.
+        self._oom_kills = resources.oom_kills()
+        self._child = children.start(
+            driver if address else (*driver, WAIT),
+            instance.driver_environment(address, str(self._record)),
+            cwd=instance.payload.source,
+            stdin=subprocess.DEVNULL if address else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        self._child.ended.add_done_callback(
+            lambda ended: report(DriverEnded(ended.result(), exit_status.read_failure(self._record)))
+        )
         self._tail = b""
         # Threads, because writing to a blocked log must not delay the heartbeats.
         self._copying = [
             threading.Thread(target=self._copy, args=(source, target), daemon=True, name=f"driver output {target}")
-            for source, target in ((self.child.stdout, STDOUT), (self.child.stderr, STDERR))
+            for source, target in ((self._child.stdout, STDOUT), (self._child.stderr, STDERR))
         ]
         for thread in self._copying:
             thread.start()
@@ -63,14 +73,15 @@ class DriverProcess:
         _write(target, lines.rest())
 
     def go(self, address: str) -> None:
-        """Send a waiting driver the cluster's address, once; an empty one means that there will be no cluster."""
-        if self.child.stdin is None or self.child.stdin.closed:
-            return
-        with contextlib.suppress(BrokenPipeError):  # the driver has ended
-            self.child.stdin.write(f"{address}\n".encode())
-            self.child.stdin.flush()
-        with contextlib.suppress(BrokenPipeError):
-            self.child.stdin.close()
+        self._child.send_line(address)
+
+    def terminate(self) -> None:
+        """Send SIGTERM to the driver, but not to its children, which it may need for a checkpoint."""
+        self._child.signal(SIGTERM)
+
+    def kill(self) -> None:
+        """Send SIGKILL to the driver and to the rest of its process group."""
+        self._child.signal_group(SIGKILL)
 
     def tail(self, timeout_s: float = 0.5) -> str:
         """Return the end of its stderr; wait up to ``timeout_s`` for output that is still in the pipe."""
@@ -78,69 +89,8 @@ class DriverProcess:
         self._copying[-1].join(timeout_s)
         return self._tail.decode(errors="replace")
 
-    def close(self) -> None:
-        """Close the pipes, after all their writers have ended."""
-        for thread, pipe in zip(self._copying, (self.child.stdout, self.child.stderr), strict=True):
-            thread.join(END_S)
-            if not thread.is_alive() and pipe:
-                pipe.close()
-
-
-def _write(target: int, data: bytes) -> None:
-    # os.write, because this thread could hold the lock of sys.stderr when the interpreter ends.
-    with contextlib.suppress(OSError):  # the log has no reader any more, but the tail is still needed
-        while data:
-            data = data[os.write(target, data) :]
-
-
-class DriverRun:
-    """One run of the driver, with its temporary folder."""
-
-    def __init__(
-        self, instance: Instance, children: Children, address: str | None, report: Callable[[DriverEnded], None]
-    ) -> None:
-        """Start the driver.
-
-        Args:
-            instance: The head.
-            children: The processes of the head.
-            address: The cluster's address; None starts a driver that waits for ``go``.
-            report: Called in the event loop when the driver has ended.
-        """
-        self._instance = instance
-        self._exit = contextlib.ExitStack()
-        # The instance's own folder, because a killed head must leave no files in a /tmp that others may share.
-        folder = self._exit.enter_context(private_tempdir(instance.environment.paths))
-        self._record = folder / "failure.json"
-        is_tracked = instance.payload.request.is_tracked_by_head
-        driver = instance.commands.tracked_driver if is_tracked else instance.commands.driver
-        command = (*driver, *([WAIT] if address is None else []))
-        environment = instance.driver_environment(address, str(self._record))
-        # Counted before the driver starts, because the kernel may kill it at once.
-        self._oom_kills = resources.oom_kills()
-        source = instance.payload.source
-        self._process = DriverProcess(children, command, environment, source, waits=address is None)
-        self._process.child.ended.add_done_callback(
-            lambda ended: report(DriverEnded(ended.result(), exit_status.read_failure(self._record)))
-        )
-
-    def go(self, address: str) -> None:
-        """Send a waiting driver the cluster's address; an empty one means that there will be no cluster."""
-        self._process.go(address)
-
-    def terminate(self) -> None:
-        """Send SIGTERM to the driver, but not to its children, which it may need for a checkpoint."""
-        self._process.child.signal(SIGTERM)
-
-    def kill(self) -> None:
-        """Send SIGKILL to the driver and to the rest of its process group."""
-        self._process.child.signal_group(SIGKILL)
-
     def own_exit_status(self) -> ExitStatus | None:
-        """Return the exit status for a failure that the driver has recorded, and publish the failure.
-
-        None if there is no record, or if it says that Ray or an instance failed.
-        """
+        """Publish the failure that the driver has recorded; None without one, or if it blames Ray or an instance."""
         failure = exit_status.read_failure(self._record)
         if failure is None or exit_status.blames_cluster(failure):
             return None
@@ -152,7 +102,7 @@ class DriverRun:
         meanwhile = None if now is None or before is None else now - before
         self.kill()  # other processes of its group hold its stderr open
         memory_bytes = self._instance.capacity.memory_bytes
-        status = exit_status_of_driver(end.status, end.failure, self._process.tail(), memory_bytes, meanwhile)
+        status = exit_status_of_driver(end.status, end.failure, self.tail(), memory_bytes, meanwhile)
         return self._publish(status, end.failure)
 
     def _publish(self, status: ExitStatus, failure: Failure | None) -> ExitStatus:
@@ -161,7 +111,17 @@ class DriverRun:
         return status
 
     def close(self) -> None:
-        """Close the pipes of a driver that has ended, and remove its folder."""
-        self._process.go("")  # closes the stdin of a driver that still waits
-        self._process.close()
+        """Close the pipes of a driver that has ended, or that waits in vain, and remove its folder."""
+        self._child.send_line("")
+        for thread, pipe in zip(self._copying, (self._child.stdout, self._child.stderr), strict=True):
+            thread.join(END_S)
+            if not thread.is_alive() and pipe:
+                pipe.close()
         self._exit.close()
+
+
+def _write(target: int, data: bytes) -> None:
+    # os.write, because this thread could hold the lock of sys.stderr when the interpreter ends.
+    with contextlib.suppress(OSError):  # the log has no reader any more, but the tail is still needed
+        while data:
+            data = data[os.write(target, data) :]

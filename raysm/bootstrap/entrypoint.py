@@ -31,11 +31,7 @@ BOOTSTRAP = ("-P", "-m", "raysm.bootstrap")
 
 
 def main(folder: str) -> int:
-    """Start the bootstrap from the payload in ``folder``.
-
-    Returns:
-        The exit code of an instance that could not start; otherwise this does not return.
-    """
+    """Start the bootstrap from the payload in ``folder``; return the exit code if that fails."""
     # Without an init process this is PID 1, which ignores SIGTERM without a handler. The exit also ends pip.
     signal.signal(signal.SIGTERM, exit_by_signal)
     # The time is taken before packages are installed, which may take minutes.
@@ -52,7 +48,6 @@ def main(folder: str) -> int:
 
 
 def become(variables: Mapping[str, str], environ: Mapping[str, str]) -> NoReturn:
-    """Replace this process by the bootstrap, with ``environ`` and ``variables`` as its environment."""
     sys.stdout.flush()
     sys.stderr.flush()
     # A blocked SIGTERM stays pending until the bootstrap has a handler; otherwise PID 1 would ignore it.
@@ -85,11 +80,7 @@ def _load(folder: Path, private: Path, environ: Mapping[str, str]) -> Payload:
 
 
 def unpack(library: Path, folder: Path) -> Path:
-    """Unpack raysm's modules, which Ray's workers then import faster, and some of which are run by their path.
-
-    Raises:
-        InvalidPayload: The file is not a zip of modules.
-    """
+    """Unpack raysm's modules: Ray's workers then import them faster, and some are run by their path."""
     try:
         with zipfile.ZipFile(library) as archive:
             archive.extractall(folder)

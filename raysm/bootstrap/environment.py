@@ -21,10 +21,8 @@ from raysm.request.codec import from_json
 from raysm.request.job import JOB_CHANNEL, PAYLOAD_CHANNEL
 
 DEFAULT_RAY_TEMP_DIR = Path("/tmp/ray")
-
 WARM_POOL_CACHE = "SAGEMAKER_MANAGED_WARMPOOL_CACHE_DIRECTORY"
 """SageMaker's variable with the folder of a warm pool's cache; if it is not set, the documented path is used."""
-
 MAX_TEMP_DIR = 40
 """Maximum length of the path of Ray's temporary folder: a socket's path has up to 107 bytes, and Ray adds about 65."""
 
@@ -40,45 +38,32 @@ class Environment:
     hosts: tuple[Host, ...]
     """All instances in natural order: ``algo-2`` before ``algo-10``."""
     network_interface: str | None
-    """The interface that the instances share."""
     hyperparameters: Mapping[str, str]
     channels: tuple[str, ...]
     """Names of the user's channels, sorted, without the payload's."""
     has_checkpoints: bool
-    """True if checkpoints outlive this job's containers."""
     resource_config: Mapping[str, Any]
-    """The content of ``resourceconfig.json``."""
     input_data_config: Mapping[str, Any]
-    """The content of ``inputdataconfig.json``; empty in a Processing job."""
     payload: Path
     port_overrides: Mapping[str, int]
-    """Ports that replace those of the request, by the names of ``Ports``."""
     addresses: Mapping[str, str]
     """Addresses by host name, for names that no resolver knows."""
     cpus: int | None
-    """CPUs to offer to Ray; None is what is detected."""
     memory_bytes: int | None
-    """Memory to offer to Ray; None is the limit detected."""
     object_store_bytes: int | None
     """Size of Ray's object store; None is derived from ``/dev/shm``."""
     ray_temp_dir: Path
-    """Folder of Ray's sessions."""
     failure_record: Path | None
     """The file of the driver's Failure; None outside of the driver."""
     began_s: float | None = None
-    """Start of this instance's first program, in seconds since the epoch; None if unknown."""
+    """Start of this instance's first program, since the epoch."""
 
     @property
     def current(self) -> Host:
-        """This instance."""
         return next(host for host in self.hosts if host.name == self.current_host)
 
     def head(self, cluster: Cluster) -> Host:
-        """Return the head: the first host of all, or the first of the group that the cluster names.
-
-        Raises:
-            InvalidConfig: No instance belongs to that group.
-        """
+        """Return the first host of all, or the first of the group that the cluster names."""
         if cluster.head is None:
             return self.hosts[0]
         for host in self.hosts:
@@ -90,16 +75,11 @@ class Environment:
         )
 
     def ranked(self, cluster: Cluster) -> tuple[Host, ...]:
-        """Return all hosts by rank: the head, then the others in natural order."""
         head = self.head(cluster)
         return (head, *(host for host in self.hosts if host != head))
 
     def ports(self, requested: Ports) -> Ports:
-        """Return the request's ports with the overrides of this instance.
-
-        Raises:
-            InvalidConfig: Two ports are the same.
-        """
+        """Return the request's ports with the overrides of this instance."""
         try:
             return replace(requested, **self.port_overrides)
         except InvalidRequest as error:
@@ -121,11 +101,7 @@ def warm_pool_cache(environ: Mapping[str, str] = os.environ) -> Path | None:
 
 
 def read(environ: Mapping[str, str] = os.environ) -> Environment:
-    """Read and check this instance's configuration files and variables.
-
-    Raises:
-        InvalidConfig: A file or a variable is missing or malformed; one line with the file, the key and the value.
-    """
+    """Read and check this instance's files and variables; InvalidConfig names the file, the key and the value."""
     paths = base_paths(environ)
     resources = read_resource_config(read_json(paths.resource_config), paths.resource_config)
     if paths.description is not None:
@@ -161,14 +137,12 @@ def read(environ: Mapping[str, str] = os.environ) -> Environment:
 def child_environment(
     variables: Mapping[str, str], drop: Iterable[str] = (), environ: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """Return the environment of a child process: this process's own, without ``drop``, with ``variables``."""
     dropped = set(drop)
     # ``variables`` may set a dropped name again, for example RAY_ADDRESS.
     return {name: value for name, value in environ.items() if name not in dropped} | dict(variables)
 
 
 def inherited() -> Mapping[str, str]:
-    """Return the environment variables of this process."""
     return os.environ
 
 
@@ -192,7 +166,7 @@ def _optional_object(path: Path) -> ConfigValue:
 
 
 def _read_description(file: Path, folder: Path) -> tuple[str, Iterable[str]]:
-    """Return the name of a Processing job, and the names of its inputs from the file or else from their folder."""
+    """Return the name of a Processing job, and its inputs from the file or else from their folder."""
     config = _optional_object(file)
     own_name = config.member("ProcessingJobName")
     name = own_name.expect(str, "a text") if own_name.value else ""

@@ -17,7 +17,6 @@ from raysm.errors import InstanceLost, InvalidConfig, InvalidRequest, RayFailed,
 
 STOPPED = 128 + signal.SIGTERM
 """Exit code of a job that was stopped before user code ended."""
-
 RAY_CHECK = re.compile(r"^\[[^\]\n]* C \d+ \d+\] (.+)$", re.MULTILINE)
 """The line of a failed check (RAY_CHECK) in Ray's log; stack frames follow it."""
 
@@ -30,7 +29,6 @@ class ExitStatus:
     reason: str | None = None
     """At most MAX_REASON characters, the exception first; None if nothing failed."""
     stopped: bool = False
-    """True if the service asked for the end."""
 
     @property
     def headline(self) -> str:
@@ -47,7 +45,6 @@ class ExitStatus:
 
 
 def exit_by_signal(number: int, frame: FrameType | None) -> None:
-    """Handle a signal: raise SystemExit with 128 plus its number."""
     raise SystemExit(128 + number)
 
 
@@ -73,14 +70,9 @@ def exit_status_of_error(error: BaseException) -> ExitStatus:
 def exit_status_of_driver(
     status: int, failure: Failure | None, stderr_tail: str, memory_bytes: int, oom_kills: int | None
 ) -> ExitStatus:
-    """Return the exit status of the instance for the end of its driver.
+    """Return the exit status for the end of the driver; its status is an exit code or minus a signal.
 
-    Args:
-        status: Its exit code, or minus the signal that killed it.
-        failure: The failure that the driver recorded; None if there is none.
-        stderr_tail: The end of its stderr.
-        memory_bytes: The memory limit of this instance.
-        oom_kills: Processes that the kernel killed for lack of memory during the run; None if not known.
+    ``oom_kills`` counts the processes that the kernel killed for lack of memory during the run; None if unknown.
     """
     if status == 0:
         return ExitStatus(0)
@@ -112,7 +104,6 @@ def _with_tail(text: str, tail: str) -> str:
 
 
 def signal_name(number: int) -> str:
-    """Return ``SIGKILL`` for 9; ``signal 70`` for one without a name."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -120,12 +111,10 @@ def signal_name(number: int) -> str:
 
 
 def exception_beside(record: Path) -> Path:
-    """Return the path of a function's pickled exception, beside the record of its failure."""
     return record.with_name(Path(EXCEPTION).name)
 
 
 def read_failure(record: Path) -> Failure | None:
-    """Return the failure that the driver recorded; None if there is none or it cannot be read."""
     with contextlib.suppress(InvalidConfig, InvalidRequest):
         return Failure.read(record)
     return None

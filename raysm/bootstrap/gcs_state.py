@@ -40,12 +40,6 @@ MAX_ANSWER = 2**24
 
 
 def nodes_socket(ray_temp_dir: Path, gcs_port: int) -> Path:
-    """Return the path of the Unix socket for the registered nodes.
-
-    Args:
-        ray_temp_dir: Ray's temporary folder, which instances on one machine may share.
-        gcs_port: The port of the head's GCS, which no two heads of a machine share.
-    """
     return ray_temp_dir / f"raysm-nodes-{gcs_port}"
 
 
@@ -57,12 +51,10 @@ class NodeWatcher:
         self._task: asyncio.Task[None] | None = None
 
     def start(self, report: Callable[[NodesChanged | Failed], None]) -> None:
-        """Start watching, if not started yet; call ``report`` when the nodes change, or if Ray cannot be asked."""
         if self._task is None:
             self._task = asyncio.create_task(self._run(report))
 
     def stop(self) -> None:
-        """Disconnect, which also ends the polling of the GCS."""
         if self._task:
             self._task.cancel()
         self._task = None
@@ -141,11 +133,7 @@ def _list_nodes(client: Any) -> Mapping[str, Any]:
 
 
 def await_first(address: str, limit_s: float) -> None:
-    """Return when a node is registered with the GCS at ``address``, after ``limit_s``, or if the GCS cannot be asked.
-
-    Raises:
-        ConnectionError: On this machine, no process of this user listens there.
-    """
+    """Return when a node is registered at ``address``, after ``limit_s``, or if the GCS cannot be asked."""
     until = time.monotonic() + limit_s
     host, _, port = address.rpartition(":")
     # A worker gets the address only when the GCS listens there.
@@ -159,7 +147,6 @@ def await_first(address: str, limit_s: float) -> None:
 
 Bundle = Mapping[str, float]
 """Resources by Ray's name, ``{"CPU": 64.0}``."""
-
 NAMED_AFTER_S = 60.0
 FIRST_S, LOOK_S = 5.0, 5.0
 """Seconds until the first check, before which most short jobs end, and between checks."""
@@ -171,9 +158,7 @@ OF_A_GROUP = re.compile("_group_(?:[0-9]+_)?[0-9a-f]{16,}$")
 def find_unmet(nodes: Sequence[Bundle], requests: Iterable[Sequence[Bundle]]) -> dict[str, str]:
     """Return the requests that can never be placed, each with the resources that the cluster has, as text.
 
-    Args:
-        nodes: The total resources of each node.
-        requests: Tasks and actors as one bundle each, placement groups as several.
+    A task or an actor is one bundle of resources, a placement group several.
     """
     unmet = {}
     for bundles in requests:
@@ -209,17 +194,11 @@ class UnmetRequests:
     """Waiting times of unmet requests; decides when to log one and when to fail the job."""
 
     def __init__(self, limit_s: float) -> None:
-        """Fail the job when a request has been unmet for ``limit_s`` seconds; infinity never does."""
         self._limit_s = limit_s
         self._since: dict[str, float] = {}
         self._named: set[str] = set()
 
     def take(self, unmet: Mapping[str, str], now_s: float) -> list[str]:
-        """Update with the requests that are unmet now; return a line to log for each that has waited long enough.
-
-        Raises:
-            InvalidRequest: One has been unmet for too long.
-        """
         self._since = {request: self._since.get(request, now_s) for request in unmet}
         self._named &= unmet.keys()
         lines = []
@@ -240,11 +219,6 @@ class UnmetRequests:
 
 
 async def watch_unmet(path: Path, requests: UnmetRequests, remark: Callable[[str], None]) -> None:
-    """Check the unmet requests until one has waited too long.
-
-    Raises:
-        InvalidRequest: One has been unmet for too long.
-    """
     await asyncio.sleep(FIRST_S)
     while True:
         unmet = None
@@ -267,7 +241,6 @@ async def _ask(path: Path) -> dict[str, str]:
 
 
 def unmet_socket(ray_temp_dir: Path, gcs_port: int) -> Path:
-    """Return the path of the Unix socket for unmet requests."""
     return ray_temp_dir / f"raysm-unmet-{gcs_port}"
 
 

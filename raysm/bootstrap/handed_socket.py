@@ -30,10 +30,7 @@ def hand_over(descriptor: int) -> None:
     place = handed.getsockname()[:2]
 
     class Socket(OriginalSocket):
-        """A socket with another bind."""
-
         def bind(self, address: Any) -> None:
-            """Become the handed socket if the address is the same, else bind as usual."""
             if address[:2] != place or handed.fileno() < 0:
                 super().bind(address)
                 return
@@ -46,29 +43,22 @@ def hand_over(descriptor: int) -> None:
 
 
 QUEUE = 128
-"""Number of connections that can wait for the dashboard, as in aiohttp."""
 
 
 class DashboardPort:
-    """A listening socket that a program started later takes over.
-
-    Attributes:
-        host: The address on which it listens.
-        port: The port.
-    """
+    """A listening socket that a program started later takes over."""
 
     def __init__(self, host: str, port: int) -> None:
-        """Listen at ``host``, spelled exactly as the program spells it; raises OSError if the port is taken."""
+        """``host`` must be spelled exactly as the program spells it."""
         self._listener = socket.create_server((host, port), backlog=QUEUE)
         self.host = host
         self.port: int = self._listener.getsockname()[1]
 
     def await_caller(self) -> None:
-        """Return once a connection waits to be accepted."""
         select.select([self._listener], [], [])
 
     def command(self, command: Sequence[str]) -> list[str]:
-        """Return the command line of a Python program that takes over the socket it finds as its standard input."""
+        """Return the command line of a Python program that takes over its standard input."""
         python, program, *options = command
         # -P: Ray may have modules with the names of those beside this file.
         return [python, "-P", str(Path(__file__)), str(STDIN), program, *options]
@@ -90,12 +80,10 @@ class DashboardPort:
         hand_over(os.dup(self._listener.fileno()))
 
     def close(self) -> None:
-        """Close the listener."""
         self._listener.close()
 
 
 def main(arguments: list[str]) -> None:
-    """Hand the socket over and run the program."""
     descriptor, program = int(arguments[0]), arguments[1]
     if descriptor == STDIN:
         descriptor = os.dup(STDIN)

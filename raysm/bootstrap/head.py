@@ -11,6 +11,7 @@ import time
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
+from raysm.bootstrap import lifecycle as life
 from raysm.bootstrap import wire
 from raysm.bootstrap.address import find_own_address, is_loopback, own_port_answers
 from raysm.bootstrap.children import Children
@@ -19,25 +20,6 @@ from raysm.bootstrap.driver import DriverRun
 from raysm.bootstrap.exit_status import STOPPED, ExitStatus
 from raysm.bootstrap.gcs_state import NodeWatcher, UnmetRequests, nodes_socket, unmet_socket, watch_unmet
 from raysm.bootstrap.instance import Instance
-from raysm.bootstrap.lifecycle import (
-    Announce,
-    BeginWork,
-    Cause,
-    Decision,
-    DriverEnded,
-    End,
-    Failed,
-    GcsAnswers,
-    Inbox,
-    InviteToRay,
-    RayEnded,
-    Remark,
-    StartDriver,
-    Stopped,
-    StopRequested,
-    TerminateDriver,
-    Tick,
-)
 from raysm.bootstrap.log import emit_event, remark
 from raysm.bootstrap.membership import Membership, Rules
 from raysm.bootstrap.outputs import Owners, complete_manifest, model_key, read_outputs
@@ -49,7 +31,7 @@ from raysm.contract.result import ResultFile, described_file, own_manifest
 from raysm.errors import ClusterNotFormed, ForeignListener, InvalidRequest
 
 END_GRACE_S = 0.6
-"""Seconds that Ray has to end by itself once the job is over; its raylet and GCS need 0.2."""
+"""Seconds that a driver and its processes have to end by themselves once the job is over."""
 FAREWELL_S = 3.0
 """Seconds that the workers have to say goodbye; their own end takes less than two."""
 DIGEST_BYTES_PER_S = 50e6
@@ -66,7 +48,7 @@ class Head:
         self._instance, self._children = instance, children
         # The joining deadline counts from here, before Ray starts, as it does on workers.
         self._started_s = time.monotonic()
-        self._inbox = Inbox()
+        self._inbox = life.Inbox()
         self._rules = Rules(
             hosts=tuple(host.name for host in instance.environment.ranked(instance.cluster)),
             cluster=instance.cluster,
@@ -94,7 +76,7 @@ class Head:
 
     def stop(self) -> None:
         """Request a stop; user code has its grace period."""
-        self._inbox.put(StopRequested())
+        self._inbox.put(life.StopRequested())
 
     def fail(self, error: Exception) -> None:
         """End this instance, and so the job, with an error."""
@@ -110,12 +92,12 @@ class Head:
         while True:
             for decision in decisions:
                 match decision:
-                    case End(cause):
+                    case life.End(cause):
                         return self._conclude(cause)
                 self._carry_out(decision)
             # Set after every event, so that the polling always ends.
             self._watch_nodes(membership.watches_nodes)
-            event = await self._inbox.take(membership.wakes_at_s) or Tick(self._control.silent)
+            event = await self._inbox.take(membership.wakes_at_s) or life.Tick(self._control.silent)
             membership, decisions = membership.take(event, time.monotonic())
 
     async def end(self, status: ExitStatus) -> None:
@@ -124,6 +106,8 @@ class Head:
             task.cancel()
         self._watcher.stop()
         self._network.call(self._control.tell_all, wire.tell_end(status.exit_code, status.headline))
+        if self._ray:
+            self._ray.kill()
         # Both at once, because workers end their Ray meanwhile, and all instances must end within two seconds.
         await asyncio.gather(self._children.end_all(END_GRACE_S), self._await_farewell())
         # A full disk must not change the job's end; the manifest then lists only the head's files.
@@ -181,7 +165,7 @@ class Head:
     async def _probe_gcs(self) -> None:
         while not await own_port_answers(LOOPBACK, self._instance.ports.gcs):
             await asyncio.sleep(PROBE_S)
-        self._inbox.put(GcsAnswers())
+        self._inbox.put(life.GcsAnswers())
 
     def _watch_nodes(self, is_on: bool) -> None:
         if is_on:
@@ -191,37 +175,33 @@ class Head:
 
     # Decisions
 
-    def _carry_out(self, decision: Decision) -> None:
+    def _carry_out(self, decision: life.Decision) -> None:
         match decision:
-            case Announce(name, host, detail):
+            case life.Announce(name, host, detail):
                 emit_event(State(name=name, host=host, detail=detail, count=decision.count, total=decision.total))
-            case Remark(text):
+            case life.Remark(text):
                 remark(text)
-            case InviteToRay(hosts):
+            case life.InviteToRay(hosts):
                 for host in hosts:
                     self._network.call(self._control.tell, host, wire.invite_to_ray(self._instance.ports.gcs))
-            case StartDriver():
+            case life.StartDriver():
                 self._driver = self._start_driver(None)
-            case BeginWork(address):
+            case life.BeginWork(address):
                 self._begin_work(address)
-            case TerminateDriver():
+            case life.TerminateDriver():
                 assert self._driver is not None
                 self._driver.terminate()
             case _:
                 raise AssertionError(f"{decision} is for workers")
 
-    def _conclude(self, cause: Cause) -> ExitStatus:
-        """Return the exit status for ``cause``.
-
-        Raises:
-            Exception: The cause itself, if it is an exception and the driver has recorded no failure of its own.
-        """
+    def _conclude(self, cause: life.Cause) -> ExitStatus:
+        """Return the exit status for ``cause``, or raise it, unless the driver has recorded a failure of its own."""
         match cause:
-            case Stopped(in_time):
+            case life.Stopped(in_time):
                 if self._driver:
                     self._driver.kill()
                 return ExitStatus(0 if in_time else STOPPED, stopped=True)
-            case DriverEnded():
+            case life.DriverEnded():
                 assert self._driver is not None
                 return self._driver.exit_status(cause)
             case Exception():
@@ -233,7 +213,6 @@ class Head:
         raise AssertionError(f"a head does not end by {cause}")
 
     async def _find_address(self) -> str | None:
-        """Return the address at which the others find this instance; None if only loopback is known."""
         environment = self._instance.environment
         named = environment.addresses.get(environment.current_host)
         return await find_own_address(environment.current_host, named, environment.network_interface)
@@ -254,7 +233,7 @@ class Head:
     def _start_ray(self, address: str | None) -> None:
         command = self._instance.ray_command(None, address)
         self._ray = ray = RayNode(self._children, command, self._instance.ray_environment())
-        ray.ended.add_done_callback(lambda _: self._inbox.put(RayEnded(ray.why())))
+        ray.ended.add_done_callback(lambda _: self._inbox.put(life.RayEnded(ray.why())))
         self._spawn(self._probe_gcs())
 
     def _begin_work(self, address: str) -> None:
@@ -290,7 +269,7 @@ class Head:
         try:
             await watch_unmet(path, requests, remark)
         except InvalidRequest as error:
-            self._inbox.put(Failed(error))
+            self._inbox.put(life.Failed(error))
 
     def _start_driver(self, address: str | None) -> DriverRun:
         return DriverRun(self._instance, self._children, address, self._inbox.put)

@@ -14,7 +14,6 @@ from raysm.contract.names import natural
 from raysm.errors import InvalidConfig
 
 T = TypeVar("T")
-
 PRINTABLE = "a text of printable characters"
 HOMOGENEOUS = "homogeneousCluster"
 """SageMaker's name for the one group of a job without instance groups."""
@@ -26,11 +25,7 @@ HOST_NAMES = "a list of host names"
 
 @dataclass(frozen=True, slots=True)
 class ConfigValue:
-    """A value of a configuration file, with its position.
-
-    All methods that read raise InvalidConfig if the value has another type; the error is one line with the file, the
-    path in it and the value.
-    """
+    """A value of a configuration file, with its position; readers raise InvalidConfig if it has another type."""
 
     value: Any
     """As returned by ``json.loads``; None also if it is missing."""
@@ -39,26 +34,21 @@ class ConfigValue:
     """The path in the file, ``instance_groups[0].hosts``; empty for the whole file."""
 
     def refusal(self, expected: str) -> InvalidConfig:
-        """Return an error that names the expected value."""
         where = f"{self.file}: {self.path}" if self.path else self.file
         return InvalidConfig(f"{where}: expected {expected}, got {shown(self.value)}")
 
     def expect(self, kind: type[T], expected: str) -> T:
-        """Return the value, which must be a ``kind``; ``expected`` describes it in the error."""
         if not isinstance(self.value, kind):
             raise self.refusal(expected)
         return self.value
 
     def members(self, expected: str = "a JSON object") -> dict[str, "ConfigValue"]:
-        """Return the members of an object by their keys."""
         return {key: self._member(key, item) for key, item in self.expect(dict, expected).items()}
 
     def member(self, key: str, expected: str = "a JSON object") -> "ConfigValue":
-        """Return one member of an object; its value is None if it is missing."""
         return self._member(key, self.expect(dict, expected).get(key))
 
     def items(self, expected: str) -> list["ConfigValue"]:
-        """Return the items of a list."""
         items = enumerate(self.expect(list, expected))
         return [ConfigValue(item, self.file, f"{self.path}[{i}]") for i, item in items]
 
@@ -101,22 +91,12 @@ class ResourceConfig:
 
     current_host: str
     hosts: tuple[Host, ...]
-    """All instances in natural order."""
     network_interface: str | None
-    """The interface that the instances share, ``eth0``."""
     raw: Mapping[str, Any]
 
 
 def read_resource_config(data: Any, path: Path) -> ResourceConfig:
-    """Check the content of ``resourceconfig.json``.
-
-    Args:
-        data: The parsed JSON.
-        path: Its file, for messages.
-
-    Raises:
-        InvalidConfig: A key is missing or malformed; one line.
-    """
+    """Check the content of ``resourceconfig.json``; ``path`` is for messages."""
     config = ConfigValue(data, str(path))
     values = config.members()
     for key in ("current_host", "hosts"):

@@ -33,46 +33,33 @@ class Instance:
     """Everything that head and worker need to know about this instance."""
 
     environment: Environment
-    """The configuration from the service."""
     payload: Payload
-    """The verified payload with the user's request."""
     ports: Ports
-    """Ports of the cluster, with overrides applied."""
     identity: Identity
-    """Versions that must be the same in every instance."""
     capacity: Capacity
-    """The resources that this instance offers to Ray."""
     commands: Commands
-    """The commands that this instance runs."""
     inherited: Mapping[str, str]
-    """The environment variables of this process."""
 
     @property
     def request(self) -> JobRequest:
-        """The user's request."""
         return self.payload.request
 
     @property
     def cluster(self) -> Cluster:
-        """The requested cluster."""
         return self.payload.request.cluster
 
     @property
     def name(self) -> str:
-        """This instance's host name."""
         return self.environment.current_host
 
     @property
     def head(self) -> str:
-        """The head's host name."""
         return self.environment.head(self.cluster).name
 
     def at(self, address: str) -> "Instance":
-        """Return this instance with the network interface that has ``address``.
+        """Return this instance with the network interface that has ``address``, by which the others reach it.
 
-        Args:
-            address: The address of this instance that the others use. The service names no interface to a Processing
-                job, and the interface that it names to a Training job may not exist.
+        The service names no interface to a Processing job, and the one that it names to a Training job may not exist.
         """
         by_name = {item.name: item.address for item in list_interfaces()}
         if self.environment.network_interface in by_name:
@@ -83,7 +70,6 @@ class Instance:
         return replace(self, environment=replace(self.environment, network_interface=interface))
 
     def ray_command(self, head_address: str | None, node_address: str | None) -> list[str]:
-        """Return the command of this instance's Ray node; see ``start_arguments``."""
         workload = self.request.workload
         arguments = start_arguments(
             environment=self.environment,
@@ -100,7 +86,6 @@ class Instance:
         return [*self.commands.ray, *waits, *workers, *arguments]
 
     def ray_environment(self) -> dict[str, str]:
-        """Return the environment of a Ray process, which its workers inherit."""
         additions = variables.user_variables(
             self.environment,
             self.request,
@@ -126,12 +111,7 @@ class Instance:
 
 
 def prepare(environ: Mapping[str, str], commands: Commands | None = None) -> Instance:
-    """Read and check everything.
-
-    Raises:
-        InvalidConfig: A configuration file, a variable or the payload is invalid, or the result cannot be written.
-        MissingDependency: Ray is not installed.
-    """
+    """Read and check the configuration files, the variables and the payload, and that the result can be written."""
     environment = environments.read(environ)
     payload = payloads.load(environment.payload)
     cluster = payload.request.cluster

@@ -22,58 +22,67 @@ class Node:
     """Its IP address, as Ray's other nodes use it."""
 
 
+class Happening:
+    """An event."""
+
+    __slots__ = ()
+
+
+class Decision:
+    """What a policy decides."""
+
+    __slots__ = ()
+
+
 # Events of the head and of workers
 
 
 @dataclass(frozen=True, slots=True)
-class StopRequested:
+class StopRequested(Happening):
     """The service sends SIGTERM, to all instances at once, to end the job."""
 
 
 @dataclass(frozen=True, slots=True)
-class RayEnded:
-    """A Ray process of this instance ended, and so did the others."""
+class RayEnded(Happening):
+    """A Ray process of this instance ended, and so did the others; ``why`` is Ray's message on one line."""
 
     why: str
-    """Ray's message, on one line."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
-    """No event came before the deadline."""
+class Tick(Happening):
+    """No event came before the deadline; some workers may be silent, but not lost yet."""
 
     silent: frozenset[str] = frozenset()
-    """Workers whose last heartbeats are missing, but which are not lost yet."""
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
-    """The other end of a control connection is gone, or reports its own failure."""
+class Lost(Happening):
+    """The other end of a control connection is gone, or reports its own failure; the reason follows the host's name."""
 
     host: str
     reason: str
-    """A phrase to put after the host's name: ``closed its connection``."""
 
 
 # Events of the head
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class Joined(Happening):
     """A worker has joined the control channel."""
 
     host: str
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class Left(Happening):
     """A worker has finished and said goodbye."""
 
     host: str
 
 
 @dataclass(frozen=True, slots=True)
-class Mismatch:
+class Mismatch(Happening):
     """A worker has the job's token, but can never join, because its payload, Python or Ray is another one."""
 
     host: str
@@ -81,7 +90,7 @@ class Mismatch:
 
 
 @dataclass(frozen=True, slots=True)
-class RayLost:
+class RayLost(Happening):
     """A worker's Ray node has ended, and the worker starts another one."""
 
     host: str
@@ -89,72 +98,66 @@ class RayLost:
 
 
 @dataclass(frozen=True, slots=True)
-class GcsAnswers:
+class GcsAnswers(Happening):
     """The GCS of the head's Ray accepts connections."""
 
 
 @dataclass(frozen=True, slots=True)
-class NodesChanged:
-    """The set of registered Ray nodes has changed."""
+class NodesChanged(Happening):
+    """The set of registered Ray nodes, by host, has changed."""
 
     nodes: Mapping[str, Node]
-    """All registered nodes, by host."""
 
 
 @dataclass(frozen=True, slots=True)
-class DriverEnded:
+class DriverEnded(Happening):
     """The driver has ended."""
 
     status: int
     """Its exit code, or minus the signal that killed it."""
     failure: Failure | None = None
-    """The failure that it recorded."""
 
 
 # Events of a worker
 
 
 @dataclass(frozen=True, slots=True)
-class Connected:
-    """The head has accepted this worker."""
+class Connected(Happening):
+    """The head, at this address, has accepted this worker."""
 
     head_address: str
-    """The head's IP address, as the control connection sees it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Delayed:
+class Delayed(Happening):
     """The head cannot be joined yet."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Invited:
-    """The head says that its Ray answers."""
+class Invited(Happening):
+    """The head says that its GCS answers at this port."""
 
     port: int
-    """The port of the head's GCS."""
 
 
 @dataclass(frozen=True, slots=True)
-class GcsReachable:
-    """The head's Ray answers from here."""
+class GcsReachable(Happening):
+    """The head's GCS answers from here, at ``IP:port``."""
 
     address: str
-    """``IP:port``."""
 
 
 @dataclass(frozen=True, slots=True)
-class JobEnded:
-    """The head says that the job is over."""
+class JobEnded(Happening):
+    """The head says that the job is over; the reason of a failure is one line."""
 
     reason: str
-    """The reason of its failure, on one line; empty if it did not fail."""
 
 
 @dataclass(frozen=True, slots=True)
-class OutputsTaken:
+class OutputsTaken(Happening):
     """The head's answer to this instance's question about its outputs."""
 
     keys: frozenset[str]
@@ -164,39 +167,17 @@ class OutputsTaken:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(Happening):
     """A background task of this instance has failed."""
 
     error: Exception
-
-
-Happening = (
-    StopRequested
-    | RayEnded
-    | Tick
-    | Lost
-    | Joined
-    | Left
-    | Mismatch
-    | RayLost
-    | GcsAnswers
-    | NodesChanged
-    | DriverEnded
-    | Connected
-    | Delayed
-    | Invited
-    | GcsReachable
-    | JobEnded
-    | OutputsTaken
-    | Failed
-)
 
 
 # Decisions
 
 
 @dataclass(frozen=True, slots=True)
-class Announce:
+class Announce(Decision):
     """Write a state of the job into its log; the fields are those of ``contract.events.State``."""
 
     name: str
@@ -207,65 +188,62 @@ class Announce:
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
+class Remark(Decision):
     """Write a message to the log."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class StartDriver:
+class StartDriver(Decision):
     """Start the driver before the cluster is formed; it imports its modules and waits."""
 
 
 @dataclass(frozen=True, slots=True)
-class InviteToRay:
+class InviteToRay(Decision):
     """Notify workers that the head's Ray answers."""
 
     hosts: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
-class BeginWork:
-    """The cluster is formed: start the workload, and announce the dashboard."""
+class BeginWork(Decision):
+    """The cluster is formed: start the workload, and announce the dashboard at the head's IP address."""
 
     address: str
-    """The head's IP address, as Ray's nodes use it."""
 
 
 @dataclass(frozen=True, slots=True)
-class TerminateDriver:
+class TerminateDriver(Decision):
     """Send the driver SIGTERM, so that it can write a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
-class StartRay:
+class StartRay(Decision):
     """Start this worker's Ray node; it imports its modules and waits for ``JoinRay``."""
 
 
 # Before JoinRay, because Ray's own command would wait for an unreachable head without a limit or a message.
 @dataclass(frozen=True, slots=True)
-class ReachGcs:
+class ReachGcs(Decision):
     """Retry until this instance can connect to the head's GCS."""
 
     port: int
 
 
 @dataclass(frozen=True, slots=True)
-class JoinRay:
-    """Let this worker's Ray node, which has been started, join the head's."""
+class JoinRay(Decision):
+    """Let this worker's Ray node, which has been started, join the GCS at ``IP:port``."""
 
     address: str
-    """``IP:port`` of the GCS to join."""
 
 
 @dataclass(frozen=True, slots=True)
-class TellHead:
-    """Notify the head that this instance's Ray node was lost."""
+class TellHead(Decision):
+    """Notify the head that this instance's Ray node was lost, ``for_good`` if it is not restarted."""
 
     reason: str
     for_good: bool = False
-    """True if the node is not restarted and the instance leaves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,26 +264,10 @@ Cause = Exception | DriverEnded | Stopped | Done
 
 
 @dataclass(frozen=True, slots=True)
-class End:
-    """End this instance, and on the head the job; this is the last decision."""
+class End(Decision):
+    """End this instance, and on the head the job, by the first cause; this is the last decision."""
 
     cause: Cause
-    """The first cause."""
-
-
-Decision = (
-    Announce
-    | Remark
-    | StartDriver
-    | InviteToRay
-    | BeginWork
-    | TerminateDriver
-    | StartRay
-    | ReachGcs
-    | JoinRay
-    | TellHead
-    | End
-)
 
 
 class Inbox:
@@ -315,7 +277,6 @@ class Inbox:
         self._events: asyncio.Queue[Happening] = asyncio.Queue()
 
     def put(self, event: Happening) -> None:
-        """Add an event; only from the event loop's thread."""
         self._events.put_nowait(event)
 
     async def take(self, until_s: float | None) -> Happening | None:

@@ -6,28 +6,7 @@ decisions, which ``worker`` carries out.
 
 from dataclasses import dataclass, replace
 
-from raysm.bootstrap.lifecycle import (
-    Connected,
-    Decision,
-    Delayed,
-    Done,
-    End,
-    Failed,
-    GcsReachable,
-    Happening,
-    Invited,
-    JobEnded,
-    JoinRay,
-    Lost,
-    RayEnded,
-    ReachGcs,
-    Remark,
-    StartRay,
-    Stopped,
-    StopRequested,
-    TellHead,
-    Tick,
-)
+from raysm.bootstrap import lifecycle as life
 from raysm.errors import ClusterNotFormed, InstanceLost, RayFailed
 from raysm.request import Cluster
 
@@ -45,13 +24,11 @@ class WorkerRules:
 
     name: str
     head: str
-    """The head's host name."""
     cluster: Cluster
     grace_s: float
-    """Seconds that user code may run after SIGTERM."""
 
 
-Step = tuple["Member", tuple[Decision, ...]]
+Step = tuple["Member", tuple[life.Decision, ...]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,35 +37,22 @@ class Member:
 
     rules: WorkerRules
     wakes_at_s: float | None
-    """The time of the next ``Tick``; None waits for events only."""
     is_connected: bool = False
-    """True after the head has accepted this worker."""
     head_address: str = ""
-    """The head's IP address; empty before the connection."""
     gcs_address: str = ""
-    """``IP:port`` of the head's GCS; empty until it answers."""
     obstacle: str = ""
     """The reason why this worker has not joined yet, for messages."""
     restarts: int = 0
-    """Number of times that Ray was restarted here."""
     is_stopping: bool = False
-    """True after SIGTERM."""
     head_lost: bool = False
     has_ended: bool = False
-    """True after the last decision, ``End``."""
 
     @classmethod
     def begin(cls, rules: WorkerRules, now_s: float) -> "Member":
-        """Return the member of a worker that starts to connect to its head."""
         return cls(rules=rules, wakes_at_s=now_s + rules.cluster.join_timeout_s)
 
-    def take(self, event: Happening, now_s: float) -> Step:
-        """Return the next ``Member`` after ``event``, and the decisions.
-
-        Args:
-            event: The event; ``Tick`` if there was none before ``wakes_at_s``.
-            now_s: The time of a monotonic clock, in seconds.
-        """
+    def take(self, event: life.Happening, now_s: float) -> Step:
+        """Return the next ``Member`` after ``event`` (``Tick`` at ``wakes_at_s``), and the decisions."""
         if self.has_ended:
             return self, ()
         member, decisions = self._take(event, now_s)
@@ -98,35 +62,35 @@ class Member:
         member, more = member._give_up()
         return member, (*decisions, *more)
 
-    def _take(self, event: Happening, now_s: float) -> Step:
+    def _take(self, event: life.Happening, now_s: float) -> Step:
         match event:
-            case StopRequested():
+            case life.StopRequested():
                 return self._stop(now_s)
-            case Tick():
+            case life.Tick():
                 return self, ()
-            case Failed(error):
+            case life.Failed(error):
                 return self._end(error)
-            case Delayed(reason):
+            case life.Delayed(reason):
                 return replace(self, obstacle=reason), ()
-            case Connected(head_address):
+            case life.Connected(head_address):
                 obstacle = "the head has not said that its Ray answers"
                 member = replace(self, is_connected=True, head_address=head_address, obstacle=obstacle)
                 # Started now, so that its imports run at the same time as the head's.
-                return member, (StartRay(),)
-            case Invited(port):
+                return member, (life.StartRay(),)
+            case life.Invited(port):
                 return self._accept(port)
-            case GcsReachable(address):
+            case life.GcsReachable(address):
                 return self._join_ray(address)
-            case RayEnded(why):
+            case life.RayEnded(why):
                 return self._restart_ray(why)
-            case JobEnded(reason):
-                remarks = (Remark(f"the head {self.rules.head} ended the job: {reason}"),) if reason else ()
-                return self._end(Done(), *remarks)
-            case Lost(host, reason):
+            case life.JobEnded(reason):
+                remarks = (life.Remark(f"the head {self.rules.head} ended the job: {reason}"),) if reason else ()
+                return self._end(life.Done(), *remarks)
+            case life.Lost(host, reason):
                 member = replace(self, head_lost=True)
                 # The service stops all instances at once, so the head has only ended earlier.
                 if self.is_stopping:
-                    return member._end(Stopped())
+                    return member._end(life.Stopped())
                 return member._leave(InstanceLost(f"the head {host} was lost: it {reason}"))
             case _:
                 raise AssertionError(f"{event} happens to heads")
@@ -138,23 +102,23 @@ class Member:
             f"the control channel works, but the head's Ray does not answer at {self.head_address}, port {port}:"
             " a firewall or security group may drop the packets"
         )
-        return replace(self, obstacle=obstacle), (ReachGcs(port),)
+        return replace(self, obstacle=obstacle), (life.ReachGcs(port),)
 
     def _join_ray(self, address: str) -> Step:
         # From here on the head checks that Ray's node registers in time; a stopping worker keeps its deadline.
         wakes_at_s = self.wakes_at_s if self.is_stopping else None
-        return replace(self, gcs_address=address, wakes_at_s=wakes_at_s), (JoinRay(address),)
+        return replace(self, gcs_address=address, wakes_at_s=wakes_at_s), (life.JoinRay(address),)
 
     def _give_up(self) -> Step:
         if self.is_stopping:
-            return self._end(Stopped())
+            return self._end(life.Stopped())
         rules, cluster = self.rules, self.rules.cluster
         text = f"{rules.name} did not join the head {rules.head} within {cluster.join_timeout_s:g} s: {self.obstacle}"
         if cluster.min_instances is None:
             return self._end(ClusterNotFormed(text))
         # The head decides whether the job continues without this instance, whose failure would fail the job.
         return self._end(
-            Done(), Remark(f"{text}; leaving it to the others, as min_instances={cluster.min_instances} says")
+            life.Done(), life.Remark(f"{text}; leaving it to the others, as min_instances={cluster.min_instances} says")
         )
 
     # Ray
@@ -163,18 +127,18 @@ class Member:
         name = self.rules.name
         if self.restarts == MAX_RESTARTS:
             error = RayFailed(f"Ray on {name} ended for the {MAX_RESTARTS + 1}th time: {why}")
-            return self._leave(error, TellHead(str(error), for_good=True))
+            return self._leave(error, life.TellHead(str(error), for_good=True))
         member = replace(self, restarts=self.restarts + 1)
         text = f"its Ray node ended ({why}); restart {member.restarts} of {MAX_RESTARTS}"
         # Ray may also end before the GCS answers, when there is no address to join yet.
-        joins = (JoinRay(self.gcs_address),) if self.gcs_address else ()
-        return member, (Remark(f"{name}: {text}"), TellHead(text), StartRay(), *joins)
+        joins = (life.JoinRay(self.gcs_address),) if self.gcs_address else ()
+        return member, (life.Remark(f"{name}: {text}"), life.TellHead(text), life.StartRay(), *joins)
 
     # The end
 
     def _stop(self, now_s: float) -> Step:
         if not self.is_connected:
-            return self._end(Stopped())
+            return self._end(life.Stopped())
         if self.is_stopping:
             return self, ()
         # Ray runs until the head ends the job, because user code may need objects of this instance for its checkpoint.
@@ -182,14 +146,14 @@ class Member:
         grace_s = min(self.rules.grace_s + STOP_MARGIN_S, SERVICE_GRACE_S)
         return replace(self, is_stopping=True, wakes_at_s=now_s + grace_s), ()
 
-    def _leave(self, error: Exception, *tell: Decision) -> Step:
+    def _leave(self, error: Exception, *tell: life.Decision) -> Step:
         """End with an error; if the job may continue without this instance, end without one and make ``tell``."""
         if self.rules.cluster.on_instance_loss == "fail":
             return self._end(error)
         # If one container fails, the service fails the job, even if the head continues. If it is the head that is lost,
         # its own end fails the job.
         text = f"{error}; leaving it to the others, as on_instance_loss='continue' says"
-        return self._end(Done(), Remark(text), *tell)
+        return self._end(life.Done(), life.Remark(text), *tell)
 
-    def _end(self, cause: Exception | Stopped | Done, *before: Decision) -> Step:
-        return replace(self, has_ended=True, wakes_at_s=None), (*before, End(cause))
+    def _end(self, cause: Exception | life.Stopped | life.Done, *before: life.Decision) -> Step:
+        return replace(self, has_ended=True, wakes_at_s=None), (*before, life.End(cause))

@@ -15,32 +15,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
+from raysm.bootstrap import lifecycle as life
 from raysm.bootstrap.exit_status import blames_cluster
-from raysm.bootstrap.lifecycle import (
-    Announce,
-    BeginWork,
-    Decision,
-    DriverEnded,
-    End,
-    Failed,
-    GcsAnswers,
-    Happening,
-    InviteToRay,
-    Joined,
-    Left,
-    Lost,
-    Mismatch,
-    Node,
-    NodesChanged,
-    RayEnded,
-    RayLost,
-    Remark,
-    StartDriver,
-    Stopped,
-    StopRequested,
-    TerminateDriver,
-    Tick,
-)
 from raysm.errors import ClusterNotFormed, InstanceLost, InvalidPayload, RayFailed
 from raysm.request import Cluster
 
@@ -60,13 +36,10 @@ class Rules:
     """Every instance by rank: the head first."""
     cluster: Cluster
     grace_s: float
-    """Seconds that user code may run after SIGTERM."""
     starts_ahead: bool = False
-    """Start the driver before the cluster is formed."""
 
     @property
     def head(self) -> str:
-        """The head's host name."""
         return self.hosts[0]
 
     @property
@@ -86,7 +59,7 @@ class Phase(Enum):
     ENDED = auto()
 
 
-Step = tuple["Membership", tuple[Decision, ...]]
+Step = tuple["Membership", tuple[life.Decision, ...]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,10 +69,8 @@ class Membership:
     rules: Rules
     phase: Phase = Phase.FORMING
     wakes_at_s: float | None = None
-    """The time of the next ``Tick``; None waits for events only."""
     connected: frozenset[str] = frozenset()
-    """Workers on the control channel."""
-    nodes: Mapping[str, Node] = field(default_factory=dict)
+    nodes: Mapping[str, life.Node] = field(default_factory=dict)
     """Ray nodes that were registered when they were last watched, by host."""
     lost: frozenset[str] = frozenset()
     """Lost workers; none of them returns, because the control channel accepts each worker only once."""
@@ -109,15 +80,13 @@ class Membership:
     """Instances that had not joined when the job started; they may join later."""
     formed: bool = False
     gcs_answers: bool = False
-    """True once workers can be invited to join Ray."""
-    driver_end: DriverEnded | None = None
+    driver_end: life.DriverEnded | None = None
     """The end of the driver, while its cause is not known yet."""
 
     @classmethod
     def begin(cls, rules: Rules, now_s: float) -> Step:
-        """Return the membership of a head that starts to listen, and its first decisions."""
         membership = cls(rules=rules, wakes_at_s=now_s + rules.cluster.join_timeout_s)
-        ahead = (StartDriver(),) if rules.starts_ahead else ()
+        ahead = (life.StartDriver(),) if rules.starts_ahead else ()
         return membership, (membership._announce_joined(rules.head), *ahead)
 
     @property
@@ -131,13 +100,8 @@ class Membership:
         """The instances whose bootstrap is connected and whose Ray node is registered, by rank."""
         return tuple(host for host in self.rules.hosts if self._is_present(host))
 
-    def take(self, event: Happening, now_s: float) -> Step:
-        """Return the next ``Membership`` after ``event``, and the decisions.
-
-        Args:
-            event: The event; ``Tick`` if there was none before ``wakes_at_s``.
-            now_s: The time of a monotonic clock, in seconds.
-        """
+    def take(self, event: life.Happening, now_s: float) -> Step:
+        """Return the next ``Membership`` after ``event`` (``Tick`` at ``wakes_at_s``), and the decisions."""
         if self.phase is Phase.ENDED:
             return self, ()
         if self.phase is Phase.STOPPING:
@@ -149,31 +113,31 @@ class Membership:
         membership, more = membership._form(now_s)
         return membership, (*decisions, *more)
 
-    def _take(self, event: Happening, now_s: float) -> Step:
+    def _take(self, event: life.Happening, now_s: float) -> Step:
         match event:
-            case StopRequested():
+            case life.StopRequested():
                 return self._stop(now_s)
-            case DriverEnded():
+            case life.DriverEnded():
                 return self._take_driver_end(event, now_s)
-            case Tick(silent):
+            case life.Tick(silent):
                 return self._attribute(silent, now_s) if self.driver_end else (self, ())
-            case RayEnded(why):
+            case life.RayEnded(why):
                 return self._end(RayFailed(f"Ray on the head {self.rules.head} ended: {why}"))
-            case Failed(error):
+            case life.Failed(error):
                 return self._end(error)
-            case GcsAnswers():
-                return replace(self, gcs_answers=True), (InviteToRay(self.connected),)
-            case NodesChanged(nodes):
+            case life.GcsAnswers():
+                return replace(self, gcs_answers=True), (life.InviteToRay(self.connected),)
+            case life.NodesChanged(nodes):
                 return self._take_nodes(nodes)
-            case Joined(host):
+            case life.Joined(host):
                 return self._take_joined(host)
-            case Mismatch(reason=reason):
+            case life.Mismatch(reason=reason):
                 return self._end(InvalidPayload(reason))
-            case Lost(host, reason):
+            case life.Lost(host, reason):
                 return self._take_loss(host, reason)
-            case Left(host):
+            case life.Left(host):
                 return self._take_loss(host, "it left before the job was over")
-            case RayLost(host, reason):
+            case life.RayLost(host, reason):
                 return self._take_ray_loss(host, reason)
             case _:
                 raise AssertionError(f"{event} happens to workers")
@@ -190,7 +154,7 @@ class Membership:
         shortage = self._describe_shortage(missing)
         if len(self.present) < self.rules.needed or self.rules.head in missing:
             return self._end(ClusterNotFormed(shortage))
-        remark = Remark(f"{shortage}; going on, as min_instances={self.rules.cluster.min_instances} says")
+        remark = life.Remark(f"{shortage}; going on, as min_instances={self.rules.cluster.min_instances} says")
         membership, decisions = self._begin_work()
         return membership, (remark, *decisions)
 
@@ -202,8 +166,8 @@ class Membership:
             formed=True,
             unawaited=frozenset(self.rules.hosts) - frozenset(self.present),
         )
-        formed = Announce("formed", self.rules.head, count=len(self.present), total=len(self.rules.hosts))
-        return membership, (formed, BeginWork(self.nodes[self.rules.head].address))
+        formed = life.Announce("formed", self.rules.head, count=len(self.present), total=len(self.rules.hosts))
+        return membership, (formed, life.BeginWork(self.nodes[self.rules.head].address))
 
     def _describe_shortage(self, missing: Iterable[str]) -> str:
         without_ray = [host for host in missing if self._is_connected(host)]
@@ -218,11 +182,11 @@ class Membership:
 
     def _take_joined(self, host: str) -> Step:
         membership = replace(self, connected=self.connected | {host})
-        invitation = (InviteToRay(frozenset({host})),) if self.gcs_answers else ()
+        invitation = (life.InviteToRay(frozenset({host})),) if self.gcs_answers else ()
         return membership, (membership._announce_joined(host), *invitation)
 
-    def _announce_joined(self, host: str) -> Announce:
-        return Announce("joined", host, count=1 + len(self.connected), total=len(self.rules.hosts))
+    def _announce_joined(self, host: str) -> life.Announce:
+        return life.Announce("joined", host, count=1 + len(self.connected), total=len(self.rules.hosts))
 
     def _is_present(self, host: str) -> bool:
         return host in self.nodes and self._is_connected(host)
@@ -232,20 +196,19 @@ class Membership:
 
     # Losses
 
-    def _take_nodes(self, nodes: Mapping[str, Node]) -> Step:
+    def _take_nodes(self, nodes: Mapping[str, life.Node]) -> Step:
         # The GCS notices a dead raylet only after a moment, so a new node is recognized by its id.
         rejoined = [host for host, dead in self.restarting.items() if host in nodes and nodes[host].node_id != dead]
         restarting = {host: dead for host, dead in self.restarting.items() if host not in rejoined}
-        announcements = tuple(Announce("rejoined", host, "its Ray node was restarted") for host in rejoined)
+        announcements = tuple(life.Announce("rejoined", host, "its Ray node was restarted") for host in rejoined)
         return replace(self, nodes=dict(nodes), restarting=restarting), announcements
 
     def _take_ray_loss(self, host: str, reason: str) -> Step:
         # A node that was never registered has no id that could be confused with its successor's.
         dead = {host: self.nodes[host].node_id} if host in self.nodes else {}
-        return replace(self, restarting={**self.restarting, **dead}), (Announce("lost", host, reason),)
+        return replace(self, restarting={**self.restarting, **dead}), (life.Announce("lost", host, reason),)
 
     def _take_loss(self, host: str, reason: str) -> Step:
-        """Record the loss of a worker; end the job if it cannot, or must not, continue."""
         if host in self.lost:  # it has reported its failure before it closed its connection
             return self, ()
         membership = replace(
@@ -254,14 +217,14 @@ class Membership:
             lost=self.lost | {host},
             restarting={other: dead for other, dead in self.restarting.items() if other != host},
         )
-        announcement = Announce("lost", host, reason)
+        announcement = life.Announce("lost", host, reason)
         left = membership._count_left()
         if self._is_fatal(host, left):
             return membership._end(InstanceLost(f"{host} lost: {reason}"), announcement)
         if self.rules.cluster.coordinator_only and left < 2:
             alone = "no instance is left to work, because the head only coordinates"
             return membership._end(InstanceLost(f"{host} lost: {reason}; {alone}"), announcement)
-        remark = Remark(f"{host} lost: {reason}; going on with {left} instances, as the request says")
+        remark = life.Remark(f"{host} lost: {reason}; going on with {left} instances, as the request says")
         return membership, (announcement, remark)
 
     def _count_left(self) -> int:
@@ -283,25 +246,25 @@ class Membership:
         if self.driver_end:  # the driver has ended already, and its cause is known soon
             return self, ()
         head = self.rules.head
-        remark = Remark(f"{head} was told to stop (SIGTERM)")
+        remark = life.Remark(f"{head} was told to stop (SIGTERM)")
         if not self.formed:
             # No user code has run yet, so there is no grace period.
-            return self._end(Stopped(), remark, Announce("stopping", head))
+            return self._end(life.Stopped(), remark, life.Announce("stopping", head))
         grace_s = self.rules.grace_s
-        stopping = Announce("stopping", head, f"user code has {grace_s:g} s")
+        stopping = life.Announce("stopping", head, f"user code has {grace_s:g} s")
         membership = replace(self, phase=Phase.STOPPING, wakes_at_s=now_s + grace_s)
-        return membership, (remark, stopping, TerminateDriver())
+        return membership, (remark, stopping, life.TerminateDriver())
 
-    def _take_while_stopping(self, event: Happening, now_s: float) -> Step:
+    def _take_while_stopping(self, event: life.Happening, now_s: float) -> Step:
         """Wait only for the driver: the service stops all instances, so their losses are expected."""
         match event:
-            case DriverEnded(status):
-                return self._end(Stopped(in_time=status == 0))
+            case life.DriverEnded(status):
+                return self._end(life.Stopped(in_time=status == 0))
         if self.wakes_at_s is not None and now_s >= self.wakes_at_s:
-            return self._end(Stopped())
+            return self._end(life.Stopped())
         return self, ()
 
-    def _take_driver_end(self, event: DriverEnded, now_s: float) -> Step:
+    def _take_driver_end(self, event: life.DriverEnded, now_s: float) -> Step:
         if event.status == 0 and not self.formed:
             return self._end(ClusterNotFormed("the driver ended by itself, with 0, before the cluster was formed"))
         if event.status == 0 or (event.failure is not None and not blames_cluster(event.failure)):
@@ -319,8 +282,8 @@ class Membership:
             return replace(self, wakes_at_s=now_s + AGAIN_S), ()
         return self._end(self.driver_end)
 
-    def _end(self, cause: Exception | DriverEnded | Stopped, *before: Decision) -> Step:
-        return replace(self, phase=Phase.ENDED, wakes_at_s=None), (*before, End(cause))
+    def _end(self, cause: Exception | life.DriverEnded | life.Stopped, *before: life.Decision) -> Step:
+        return replace(self, phase=Phase.ENDED, wakes_at_s=None), (*before, life.End(cause))
 
 
 def _enumerate(hosts: list[str]) -> str:

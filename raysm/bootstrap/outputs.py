@@ -23,7 +23,6 @@ from raysm.contract.result import MANIFEST, ResultFile, own_manifest
 PIECE = 200
 """Maximum number of keys in one message, which has at most 8 KiB."""
 MAX_NAMED = 5
-"""File names in a message; of further files it gives the number."""
 
 
 class Owners:
@@ -48,17 +47,11 @@ def read_outputs(paths: Paths) -> dict[str, Path]:
 
 
 def model_key(name: str) -> str:
-    """Return the key of a file of the model folder, as ``read_outputs`` makes it."""
     return _key(0, os.fsencode(name))
 
 
 def complete_manifest(model: Path, files: Iterable[ResultFile]) -> None:
-    """Add the workers' files to the head's manifest; remove a manifest that would list no file.
-
-    Args:
-        model: The head's model folder. The manifest in it may be the user's own, which stays as it is.
-        files: The files the workers described.
-    """
+    """Add the workers' files to the head's manifest, unless it is the user's; remove one that lists no file."""
     manifest = own_manifest(model)
     if manifest is None:
         return
@@ -83,14 +76,7 @@ def in_pieces(keys: Iterable[str]) -> Iterator[list[str]]:
 
 
 def give_way(paths: Paths, host: str, files: Mapping[str, Path], keys: Iterable[str]) -> list[str]:
-    """Remove or move files whose names other instances own; return messages about them.
-
-    Args:
-        paths: This instance's paths.
-        host: This instance's name.
-        files: The files that ``read_outputs`` returned.
-        keys: The keys of the files that other instances own.
-    """
+    """Remove or move files whose names (``keys`` of ``files``) other instances own; return messages about them."""
     clashing = [files[key] for key in keys if key in files]
     left_out = [path for path in clashing if path.is_relative_to(paths.model)]
     moved = [path for path in clashing if not path.is_relative_to(paths.model)]
@@ -132,12 +118,7 @@ CACHE = "__pycache__"
 
 
 def warn_of_lost_files(instance: Instance, since_s: float) -> str | None:
-    """Return a warning that names files which the script left in its working folder; None if there are none.
-
-    Args:
-        instance: This instance, whose user code has ended.
-        since_s: When the instance began, seconds since the epoch: older files are the source's own.
-    """
+    """Return a warning that names files which the script left in its working folder since the instance began."""
     workload, paths = instance.request.workload, instance.environment.paths
     # With in_state the folder is a link to the state folder, which is kept.
     names = [] if paths.working.is_symlink() else list(_written_since(paths.working, since_s))

@@ -38,7 +38,6 @@ PIP = (sys.executable, "-P", "-m", "pip", "--no-input", "--disable-pip-version-c
 RETRIES = ("--timeout", "10", "--retries", "3")
 """pip's defaults, 15 s and 5 retries, take a minute and a half for each package if the server does not answer."""
 MAX_ERROR = 600
-"""Characters of pip's error in a message."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,9 +45,7 @@ class MissingPackages:
     """Packages to install before this instance can start."""
 
     requirements: tuple[str, ...]
-    """The user's requirements."""
     needs: tuple[str, ...] = ()
-    """Packages that raysm needs and the image lacks."""
     remarks: Mapping[str, str] = field(default_factory=dict)
     """Remarks about ``needs``: ``this image has Ray 2.56.0``."""
 
@@ -56,7 +53,6 @@ class MissingPackages:
         return bool(self.requirements or self.needs)
 
     def __str__(self) -> str:
-        """Return the packages for a message, raysm's needs first, without credentials."""
         needs = [f"{text} ({self.remarks[text]})" if text in self.remarks else text for text in self.needs]
         named = [*needs, *map(without_credentials, self.requirements)]
         more = [f"{len(named) - MAX_NAMED} more"] if len(named) > MAX_NAMED else []
@@ -64,7 +60,6 @@ class MissingPackages:
 
 
 def find_missing_packages(payload: Payload) -> MissingPackages:
-    """Return the packages that this image lacks for the payload's request."""
     modules = ("ray", *payload.request.packages)
     # find_spec does not import the module, which for torch takes seconds. A user's kind of workload may name a module
     # that is not in NEEDS; most packages have their module's name.
@@ -80,7 +75,7 @@ def find_missing_packages(payload: Payload) -> MissingPackages:
 
 
 def installed_version(name: str) -> str | None:
-    """Return the version of an installed package without importing it; None if it is not installed."""
+    """Return the version of an installed package without importing it."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -88,17 +83,7 @@ def installed_version(name: str) -> str | None:
 
 
 def install(payload: Payload, packages: MissingPackages, site: Path, environ: Mapping[str, str]) -> None:
-    """Install ``packages`` into the folder ``site``.
-
-    Args:
-        payload: Its wheels are searched first, and its request names the index.
-        packages: The packages ``find_missing_packages`` returned.
-        site: The folder; it is created.
-        environ: The environment variables of this process.
-
-    Raises:
-        InvalidRequest: pip is missing or too old, cannot install the packages, or cannot reach its index.
-    """
+    """Install ``packages`` into the folder ``site``, from the payload's wheels or the index of its request."""
     site.mkdir(parents=True, exist_ok=True)
     started_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="raysm-pip-") as folder:
@@ -129,7 +114,6 @@ class Pip:
     """The image's pip, run as a child process."""
 
     def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
-        """Keep temporary files in ``folder``, and run pip with the variables ``environ``."""
         self._folder, self._environ = folder, environ
         # pip downloads files to resolve versions, so without a cache it downloads them twice. Many images switch off
         # its cache, and home folders lie on a small disk. The cache of a warm pool outlives the job.
@@ -137,21 +121,12 @@ class Pip:
         self._cache = () if "PIP_CACHE_DIR" in environ else ("--cache-dir", str(cache))
 
     def resolve(self, arguments: Sequence[str]) -> list[str]:
-        """Return the packages that pip would install, as requirements that each name one file; install nothing.
-
-        Raises:
-            PipFailed: pip cannot find them.
-        """
+        """Return the packages that pip would install, as requirements that each name one file; install nothing."""
         report = self._folder / "report.json"
         self._install("--dry-run", "--report", str(report), *arguments)
         return [_pinned(item) for item in json.loads(report.read_text(encoding="utf-8"))["install"]]
 
     def install(self, exact: Sequence[str], site: Path, arguments: Sequence[str]) -> None:
-        """Install what ``resolve`` returned, and nothing else, into the folder ``site``.
-
-        Raises:
-            PipFailed: pip cannot install them.
-        """
         listed = self._folder / "exact.txt"
         listed.write_text("".join(f"{line}\n" for line in exact), encoding="utf-8")
         self._install("--no-deps", "--target", str(site), "-r", str(listed), *arguments)
@@ -254,11 +229,6 @@ def _write_constraints(packages: MissingPackages, folder: Path) -> Path:
 
 
 def _pip_with_index(payload: Payload, folder: Path, environ: Mapping[str, str]) -> Pip:
-    """Return a pip whose index answers.
-
-    Raises:
-        InvalidRequest: The index does not answer.
-    """
     index = payload.request.pip_index or environ.get(TOOLKIT_INDEX)
     if not index:
         pip = Pip(folder, environ)
@@ -285,13 +255,6 @@ def check_reachable(url: str, patience_s: float = PATIENCE_S) -> None:
 
     In a VPC without NAT, packets to an index are dropped. pip would try for a minute and a half for each package, on
     every instance that the user pays for.
-
-    Args:
-        url: The index; a folder of this instance is reachable.
-        patience_s: Seconds to try.
-
-    Raises:
-        InvalidRequest: Nothing answers; one sentence with the remedies.
     """
     # Imported here, because few jobs install packages.
     import urllib.request
@@ -338,15 +301,7 @@ def pip_config(folder: Path, url: str) -> Mapping[str, str]:
 
 
 def credentials_of(repository: CodeArtifact, connect: "Callable[[str], Any] | None" = None) -> str:
-    """Return the URL of a CodeArtifact repository for pip, with a token for the job's role.
-
-    Args:
-        repository: The repository.
-        connect: Returns a client of CodeArtifact for a region; None is boto3's.
-
-    Raises:
-        InvalidRequest: The image has no boto3, or the role lacks permissions.
-    """
+    """Return the URL of a CodeArtifact repository for pip, with a token for the job's role."""
     client = (connect or _connect)(repository.region)
     owner = {"domain": repository.domain, "domainOwner": repository.account}
     try:

@@ -20,7 +20,7 @@ class Internal:
 
     module: str
     name: str
-    """Its name in the module, with dots if it is in a class."""
+    """With dots if it is in a class."""
     purpose: str
     """The feature that is left out without it."""
     is_needed: bool = False
@@ -58,15 +58,24 @@ class Internal:
 
 
 def version() -> str:
-    """Return the version of the installed Ray from its metadata, without importing it."""
     try:
         return importlib.metadata.version("ray")
     except importlib.metadata.PackageNotFoundError:
         return "(not installed)"
 
 
+def can_postpone_dashboard() -> bool:
+    """Return whether the dashboard can start later; if only some of these were replaced, it would never start."""
+    return all(part.find() is not None for part in (START_PROCESS, INITIALIZE, START_MONITOR, START_DASHBOARD))
+
+
+def can_postpone_agents() -> bool:
+    """Return whether a node's agents can start later than the node."""
+    return can_postpone_dashboard() and PORT_FILES.find() is not None and AGENT_PORT.find() is not None
+
+
 def spare_options(internal: Internal, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``options``; or an empty dictionary if the installed Ray lacks ``internal``."""
+    """Return ``options``; nothing if the installed Ray lacks ``internal``."""
     return {} if internal.find() is None else dict(options)
 
 
@@ -96,15 +105,7 @@ RAY_CLIENT = Internal(
 START_PROCESS = Internal(
     module="ray._private.services",
     name="start_ray_process",
-    purpose="start few workers ahead, and end the dashboard and the monitors after the work",
-)
-KILL_ALL = Internal(
-    module="ray._private.node",
-    name="Node.kill_all_processes",
-    purpose="end a node without asking its dashboard to leave",
-)
-GET_NODE = Internal(
-    module="ray._private.services", name="get_node", purpose="end a node that has just begun to register"
+    purpose="start few workers ahead, and the dashboard and the agents when they are wanted",
 )
 INITIALIZE = Internal(
     module="ray._private.node", name="Node.__init__", purpose="start the dashboard and the monitor when they are wanted"
@@ -125,8 +126,6 @@ DASHBOARD_NAMESPACE = Internal(
     name="KV_NAMESPACE_DASHBOARD",
     purpose="start the agents of all nodes with the dashboard",
 )
-DASHBOARD_STARTED = b"webui:url"
-"""The key that Ray's node sets in the GCS once it has started the dashboard."""
 NODE_CLIENT = Internal(
     module="ray._private.node",
     name="Node.get_gcs_client",
@@ -138,9 +137,11 @@ PORT_FILES = Internal(
     name="persist_port",
     purpose="start a node's agents when they are wanted",
 )
-AGENT_SERVICES = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port")
-"""The services of the dashboard's agent, which writes the port of each into a file of this name."""
-RUNTIME_ENV_SERVICE = "runtime_env_agent_port"
+AGENT_PORT = Internal(
+    module="ray.core.generated.gcs_pb2",
+    name="GcsNodeInfo.DASHBOARD_AGENT_LISTEN_PORT_FIELD_NUMBER",
+    purpose="find the agents of all nodes to start them with the dashboard",
+)
 OTHER_COMMANDS = ("ray.serve.scripts", "ray.dashboard.modules.job.cli", "ray.util.state.state_cli")
 """Modules of other commands, whose imports take half of the start time of ``ray start``."""
 
@@ -149,12 +150,17 @@ OTHER_COMMANDS = ("ray.serve.scripts", "ray.dashboard.modules.job.cli", "ray.uti
 RAYLET = "raylet"
 GCS = "gcs_server"
 DASHBOARD = "dashboard"
-SPECTATORS = (DASHBOARD, "log_monitor", "monitor")
-"""Processes that only show the state of the cluster; work continues without them."""
 GCS_ADDRESS = "--gcs-address="
 PRESTART = "--num_prestart_python_workers="
-DASHBOARD_AGENT = "--dashboard_agent_command="
-RUNTIME_ENV_AGENT = "--runtime_env_agent_command="
+AGENTS = {
+    "--dashboard_agent_command": (
+        "--listen-port",
+        "metrics_agent_port,metrics_export_port,dashboard_agent_listen_port",
+    ),
+    "--runtime_env_agent_command": ("--runtime-env-agent-port", "runtime_env_agent_port"),
+}
+"""By a raylet's option: the agent's own option for the port at which it is called, and the services whose ports it
+writes into files of these names, that port last."""
 GCS_PORT = "--gcs_server_port="
 # The exit code is always 1; only these lines of the log name the process that ended.
 ENDED = "Some Ray subprocesses exited unexpectedly:"

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from raysm.bootstrap import resources
-from raysm.bootstrap.children import Child, Children
+from raysm.bootstrap.children import Child, Children, descendants
 from raysm.bootstrap.environment import Environment
 from raysm.bootstrap.hosts import Host
 from raysm.bootstrap.ray_internals import END_OF_LOG, ENDED, REMAINING
@@ -46,13 +47,6 @@ class Capacity:
 
 
 def detect_capacity(environment: Environment, inherited: Mapping[str, str], root: Path = Path("/")) -> Capacity:
-    """Return this instance's resources, or the values of its variables instead.
-
-    Args:
-        environment: This instance's environment.
-        inherited: The environment variables, for ``CUDA_VISIBLE_DEVICES``.
-        root: The folder that holds ``sys``, ``proc`` and ``dev``.
-    """
     memory_bytes = environment.memory_bytes or resources.memory_limit(root)
     shared = root / SHARED_MEMORY.relative_to("/")
     free = shutil.disk_usage(shared).free if shared.is_dir() else 0
@@ -68,11 +62,6 @@ def detect_capacity(environment: Environment, inherited: Mapping[str, str], root
 
 
 def ray_version() -> str:
-    """Return the version of the installed Ray, without importing it.
-
-    Raises:
-        MissingDependency: It is not installed.
-    """
     try:
         return importlib.metadata.version("ray")
     except importlib.metadata.PackageNotFoundError:
@@ -94,14 +83,7 @@ def start_arguments(
 ) -> list[str]:
     """Return the arguments of the ``ray`` command that starts this instance's node.
 
-    Args:
-        environment: This instance's environment.
-        cluster: The requested cluster.
-        ports: The ports to listen on.
-        capacity: The resources to offer; a head that only coordinates offers no CPUs and GPUs.
-        head_address: ``IP:port`` of the GCS to join, or LATER; None makes this node the head.
-        node_address: This node's IP address; None lets Ray find it.
-        log_monitor: Send the output of workers to drivers.
+    ``head_address`` is ``IP:port`` of the GCS to join, or LATER; None makes this node the head.
     """
     host = environment.current
     rank = environment.ranked(cluster).index(host)
@@ -183,17 +165,7 @@ class RayNode:
 
     def join(self, address: str) -> None:
         """Send a waiting command the ``IP:port`` of the GCS to join, once."""
-        if self._child.stdin is None or self._child.stdin.closed:
-            return
-        with contextlib.suppress(BrokenPipeError):  # the command has ended
-            self._child.stdin.write(f"{address}\n".encode())
-            self._child.stdin.flush()
-        self._close_stdin()
-
-    def _close_stdin(self) -> None:
-        if self._child.stdin is not None:
-            with contextlib.suppress(BrokenPipeError):
-                self._child.stdin.close()
+        self._child.send_line(address)
 
     def why(self) -> str:
         """Return Ray's message about its end, on one line."""
@@ -219,9 +191,15 @@ class RayNode:
         # pread, because a seek would move the position at which Ray's processes write.
         return os.pread(self._output.fileno(), TAIL_BYTES, start).decode(errors="replace")
 
+    def kill(self) -> None:
+        """End the node at once, when the job is over; Ray would drain it, and wait for its dashboard and its GCS."""
+        if not self.ended.done():
+            for pid in (self._child.pid, *descendants(self._child.pid)):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+
     def close(self) -> None:
-        """Close the command's stdin and output."""
-        self._close_stdin()
+        self._child.send_line("")
         self._output.close()
 
 

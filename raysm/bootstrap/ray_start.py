@@ -6,16 +6,15 @@ command. The changes:
 - There is no Ray Client server, which would open one more port on the head and take 90 MB.
 - ``N`` workers are started before the first task, instead of one for each CPU, because an idle worker wakes up a
   hundred times a second.
-- The *spectators* (the dashboard, the log monitor, the autoscaler's monitor) run at a low priority. At the end they are
-  killed, because Ray would wait for them to exit. The GCS is killed too, after the raylet, because its data is not
-  needed any more and it can take a second to exit.
 - The dashboard and the autoscaler's monitor start at the first connection to the dashboard's port, on which this
   process listens from the beginning (``handed_socket``). Otherwise Ray would start the raylet only after the dashboard
   answers, two seconds later, and both would take 5 s of a core, which is more than most short jobs use.
+- The raylet's two agents are replaced by a ``stand_in`` each until they are needed. Together they take 2 s of a core,
+  and the raylet registers its node only after them. The dashboard's agent reports its node to the dashboard and runs
+  programs of Ray's Jobs API; it starts with the dashboard. The runtime environment agent starts with the first task,
+  actor or driver that has a runtime environment.
 - On the head, no client connects to the GCS before a process of this user listens at its port, because Ray's clients
   send the token to any process that listens there.
-- The raylet's agents start only when they are needed (``ray_agents``). Together they take 2 s of a core, and the raylet
-  registers its node only after them.
 - The modules of other ``ray`` commands, which take half of the start time, are not imported.
 - On the head, this process serves the list of registered nodes (``gcs_state``), because another process would have to
   import Ray too.
@@ -31,23 +30,23 @@ import contextlib
 import copy
 import http.client
 import os
-import signal
+import shlex
+import socket
+import subprocess
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from raysm.bootstrap import ray_internals
-from raysm.bootstrap.children import WAIT, descendants
-from raysm.bootstrap.gcs_state import await_first, nodes_socket, tell_nodes, tell_unmet, unmet_socket
+from raysm.bootstrap.children import WAIT
+from raysm.bootstrap.gcs_state import CALL_TIMEOUT_S, await_first, nodes_socket, tell_nodes, tell_unmet, unmet_socket
 from raysm.bootstrap.handed_socket import DashboardPort
 from raysm.bootstrap.log import remark
-from raysm.bootstrap.ray_agents import RayAgents
 from raysm.contract.connections import has_own_listener
 
 WORKERS = "--workers="
@@ -55,11 +54,6 @@ WORKERS = "--workers="
 HEAD = "--head"
 ADDRESS = "--address="
 """Option of ``ray start``: the address of the GCS to join."""
-NICE = 19
-"""The lowest priority."""
-DASHBOARD_NICE = 5
-"""Gives the dashboard a quarter of a core that a training (nice 0) keeps busy. At the lowest priority it would take
-minutes to start, but Ray waits for only one."""
 LOOPBACK = "127.0.0.1"
 GCS_S = 60.0
 """Seconds to wait until the GCS listens, which takes 0.2 s on an idle machine."""
@@ -70,6 +64,10 @@ ANSWER_S = 5.0
 ANSWER_POLL_S = 0.2
 HEAD_S = 30.0
 """Seconds to wait for the head's node; afterwards Ray itself looks for it and reports the error."""
+# -I -S: Python then starts in 15 ms, because it does not read the packages of a virtual environment.
+STAND_IN = (sys.executable, "-I", "-S", str(Path(__file__).with_name("stand_in.py")))
+LOOK_S = 1.0
+"""Seconds between looks for new nodes, once the dashboard has started; it takes 5 s to start itself."""
 
 
 def main() -> None:
@@ -82,21 +80,19 @@ def main() -> None:
         workers = int(sys.argv.pop(1).removeprefix(WORKERS))
     # Ray starts the Ray Client server unless this function returns an error.
     ray_internals.RAY_CLIENT.replace(lambda _: lambda: ImportError("raysm uses no Ray Client"))
-    spectators: list[Any] = []
-    dashboard_port = _listen_for_dashboard() if HEAD in sys.argv else None
-    ray_internals.START_PROCESS.replace(lambda start: adapt_start(start, workers, spectators, dashboard_port))
-    ray_internals.KILL_ALL.replace(lambda kill_all: adapt_kill(kill_all, spectators))
-    ray_internals.GET_NODE.replace(adapt_get_node)
-    postpone_dashboard(dashboard_port, RayAgents())
+    dashboard_port = None
+    if ray_internals.can_postpone_dashboard():
+        dashboard_port = _listen_for_dashboard() if HEAD in sys.argv else None
+        postpone_dashboard(dashboard_port)
+    postpones_agents = ray_internals.can_postpone_agents()
+    ray_internals.START_PROCESS.replace(lambda start: adapt_start(start, workers, dashboard_port, postpones_agents))
     for module in ray_internals.OTHER_COMMANDS:
         sys.modules[module] = None  # type: ignore[assignment]  # makes an import of the module fail
     command = ray_internals.COMMAND.find()
     if HEAD in sys.argv:
-        port = int(_option("--port="))
-        where = nodes_socket(Path(_option("--temp-dir=")), port), f"127.0.0.1:{port}"
-        threading.Thread(target=tell_nodes, args=where, daemon=True, name="nodes").start()
-        where = unmet_socket(Path(_option("--temp-dir=")), port), f"127.0.0.1:{port}"
-        threading.Thread(target=tell_unmet, args=where, daemon=True, name="unmet requests").start()
+        folder, port = Path(_option("--temp-dir=")), int(_option("--port="))
+        for tell, where in ((tell_nodes, nodes_socket(folder, port)), (tell_unmet, unmet_socket(folder, port))):
+            threading.Thread(target=tell, args=(where, f"{LOOPBACK}:{port}"), daemon=True).start()
     if waits:
         sys.argv.append(f"{ADDRESS}{_read_address()}")
     if head := _option(ADDRESS):
@@ -134,43 +130,44 @@ def _listen_for_dashboard() -> DashboardPort | None:
 
 
 def adapt_start(
-    start: Callable[..., Any], workers: int | None, spectators: list[Any], port: DashboardPort | None = None
+    start: Callable[..., Any], workers: int | None, port: DashboardPort | None, postpones_agents: bool
 ) -> Callable[..., Any]:
-    """Return an adapted version of Ray's ``start_ray_process``.
+    """Return Ray's ``start_ray_process``, adapted.
 
-    Args:
-        start: Ray's own function.
-        workers: Number of workers to start before the first task; None is Ray's choice.
-        spectators: A list to which the spectators' processes are added; their priority is lowered.
-        port: The listener that the dashboard takes over.
+    ``workers`` are started before the first task (None is Ray's choice), and the dashboard takes over ``port``.
     """
 
+    def adapt(word: str) -> str:
+        if workers is not None and word.startswith(ray_internals.PRESTART):
+            return f"{ray_internals.PRESTART}{workers}"
+        return stand_in_for(word) if postpones_agents else word
+
     def start_adapted(command: Sequence[str], process_type: str, *args: Any, **named: Any) -> Any:
-        if workers is not None:
-            command = [
-                f"{ray_internals.PRESTART}{workers}" if word.startswith(ray_internals.PRESTART) else word
-                for word in command
-            ]
-        address = _value(ray_internals.GCS_ADDRESS, command) if process_type == ray_internals.RAYLET else ""
-        if address:
-            # Inherited by workers; without it, Ray's State API in a task would use any Ray of this machine, or none.
-            os.environ["RAY_ADDRESS"] = address  # noqa: TID251  environment would import half of raysm
+        if process_type == ray_internals.RAYLET:
+            command = [adapt(word) for word in command]
+            if address := _value(ray_internals.GCS_ADDRESS, command):
+                # Inherited by workers; without it, Ray's State API in a task would use any Ray of this machine.
+                os.environ["RAY_ADDRESS"] = address  # noqa: TID251  environment would import half of raysm
         if process_type == ray_internals.DASHBOARD and port is not None:
             with port.as_stdin():
-                started = start(port.command(command), process_type, *args, **named)
-        else:
-            started = start(command, process_type, *args, **named)
+                return start(port.command(command), process_type, *args, **named)
+        started = start(command, process_type, *args, **named)
         if process_type == ray_internals.GCS:
             await_gcs(command, started)
-        if process_type in ray_internals.SPECTATORS:
-            # The node must start even if the process has ended already, or if another Ray has other attributes.
-            with contextlib.suppress(OSError, AttributeError):
-                spectators.append(started.process)
-                more = DASHBOARD_NICE if process_type == ray_internals.DASHBOARD else NICE
-                os.setpriority(os.PRIO_PROCESS, started.process.pid, os.getpriority(os.PRIO_PROCESS, 0) + more)
         return started
 
     return start_adapted
+
+
+def stand_in_for(word: str) -> str:
+    """Return a word of a raylet's command line, with a stand-in if it is the command of an agent."""
+    name, separator, text = word.partition("=")
+    agent = shlex.split(text) if name in ray_internals.AGENTS else []
+    # Another form than "python -u program.py" is Ray's memory profiler, which must stay as it is.
+    if agent[1:2] != ["-u"] or not agent[2].endswith(".py"):
+        return word
+    # Ray quotes the command in this way, and the raylet parses it.
+    return name + separator + subprocess.list2cmdline([*STAND_IN, *ray_internals.AGENTS[name], *agent])
 
 
 def await_gcs(command: Sequence[str], started: Any) -> None:
@@ -192,99 +189,64 @@ def await_gcs(command: Sequence[str], started: Any) -> None:
         time.sleep(GCS_POLL_S)
 
 
-def adapt_kill(kill_all: Callable[..., Any], spectators: Sequence[Any]) -> Callable[..., Any]:
-    """Return Ray's ``Node.kill_all_processes``, adapted to kill the spectators and the GCS without waiting for them."""
-
-    def kill_adapted(self: Any, *args: Any, **named: Any) -> None:
-        _kill(spectators)
-        gcs = self.all_processes.pop(ray_internals.GCS, [])
-        kill_all(self, *args, **named)
-        # If another Ray has other attributes, the bootstrap ends the GCS with all remaining processes.
-        with contextlib.suppress(AttributeError):
-            _kill([started.process for started in gcs])
-        # Ray always exits with 1 after this call; Python's own exit would take 0.2 s longer.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(1)
-
-    return kill_adapted
-
-
-def adapt_get_node(get_node: Callable[..., Any]) -> Callable[..., Any]:
-    """Return Ray's ``get_node``, adapted so that the main thread can handle signals."""
-
-    def get_node_adapted(*args: Any, **named: Any) -> Any:
-        # While the node is not registered yet, get_node polls once a second, during which the main thread would not
-        # handle SIGTERM: a job that has ended by then would wait until its Ray is killed.
-        with ThreadPoolExecutor(1) as pool:
-            return pool.submit(get_node, *args, **named).result()
-
-    return get_node_adapted
-
-
-def postpone_dashboard(port: DashboardPort | None, agents: RayAgents) -> None:
-    """Make Ray start the monitor, the dashboard and the agents of a node only when they are needed.
+def postpone_dashboard(port: DashboardPort | None) -> None:
+    """Make Ray start the monitor, the dashboard and its agents at the first connection to ``port``, or later (None).
 
     If the dashboard does not start, the node continues without it. Once the dashboard has answered, Ray watches it, and
     its end ends the node.
-
-    Args:
-        port: The listener whose first connection starts the dashboard; None starts the dashboard with the node.
-        agents: The agents of the node.
     """
-    parts = (ray_internals.INITIALIZE, ray_internals.START_MONITOR, ray_internals.START_DASHBOARD)
-    # If only some of them were replaced, the dashboard would never start.
-    if any(part.find() is None for part in parts):
-        return
     waiting: list[Callable[[Any], object]] = []
     ray_internals.START_MONITOR.replace(lambda start: lambda self: waiting.append(start))
     ray_internals.START_DASHBOARD.replace(lambda start: lambda self, **named: waiting.append(partial(start, **named)))
-    agents.postpone()
-    ray_internals.INITIALIZE.replace(lambda initialize: adapt_initialize(initialize, waiting, port, agents))
 
+    def adapt_initialize(initialize: Callable[..., None]) -> Callable[..., None]:
+        def initialize_adapted(self: Any, *args: Any, **named: Any) -> None:
+            initialize(self, *args, **named)
+            # Only the head's node has a dashboard and a monitor.
+            if waiting:
+                threading.Thread(target=_start_beside, args=(waiting, self, port), daemon=True).start()
 
-def adapt_initialize(
-    initialize: Callable[..., None],
-    waiting: Sequence[Callable[[Any], object]],
-    port: DashboardPort | None,
-    agents: RayAgents,
-) -> Callable[..., None]:
-    """Return Ray's ``Node.__init__``, adapted to call the functions in ``waiting`` later, when they are needed."""
+        return initialize_adapted
 
-    def initialize_adapted(self: Any, *args: Any, **named: Any) -> None:
-        initialize(self, *args, **named)
-        # Only the head's node has a dashboard and a monitor.
-        if waiting:
-            _start_beside([lambda node: agents.ring(), *waiting], self, port)
-        else:
-            agents.follow_dashboard(self)
-
-    return initialize_adapted
+    ray_internals.INITIALIZE.replace(adapt_initialize)
 
 
 def _start_beside(starts: Sequence[Callable[[Any], object]], node: Any, port: DashboardPort | None) -> None:
-    """In a thread, wait for a connection and call ``starts``; the main thread watches the processes meanwhile."""
+    """Wait for a connection and call ``starts``; the main thread watches the node's processes meanwhile."""
     apart = copy.copy(node)
+    if port is not None:
+        _publish(node, port)
+        port.await_caller()
+        port.pass_test()
+    threading.Thread(target=_call_agents, args=(node,), daemon=True).start()
+    for start in starts:
+        apart.all_processes = {}
+        try:
+            start(apart)
+            if port is not None:
+                _await_answer(apart.all_processes.get(ray_internals.DASHBOARD, []), port)
+            # A new dictionary, because the main thread may be iterating over the old one.
+            node.all_processes = node.all_processes | apart.all_processes
+        except Exception:
+            traceback.print_exc()
+    # This thread must not end, because the kernel would then kill the processes that it has started.
+    threading.Event().wait()
 
-    def run() -> None:
-        if port is not None:
-            _publish(node, port)
-            port.await_caller()
-            port.pass_test()
-        for start in starts:
-            apart.all_processes = {}
-            try:
-                start(apart)
-                if port is not None:
-                    _await_answer(apart.all_processes.get(ray_internals.DASHBOARD, []), port)
-                # A new dictionary, because the main thread may be iterating over the old one.
-                node.all_processes = node.all_processes | apart.all_processes
-            except Exception:
-                traceback.print_exc()
-        # The thread must not end, because the kernel would then kill the processes that it has started.
-        threading.Event().wait()
 
-    threading.Thread(target=run, daemon=True, name="dashboard").start()
+def _call_agents(node: Any) -> None:
+    """Start the dashboard's agent of every node, also of later ones, by a connection to its stand-in; never return."""
+    called = set()
+    while True:
+        nodes: Mapping[Any, Any] = {}
+        with contextlib.suppress(Exception):  # the GCS may be busy
+            nodes = ray_internals.NODE_CLIENT.find()(node).get_all_node_info(timeout=CALL_TIMEOUT_S)
+        for node_id, info in nodes.items():
+            if node_id not in called and info.state == ray_internals.ALIVE:
+                with contextlib.suppress(OSError):
+                    where = info.node_manager_address, info.dashboard_agent_listen_port
+                    socket.create_connection(where, ANSWER_S).close()
+                    called.add(node_id)
+        time.sleep(LOOK_S)
 
 
 def _publish(node: Any, port: DashboardPort) -> None:
@@ -316,7 +278,7 @@ def _await_answer(started: Sequence[Any], port: DashboardPort) -> None:
     for process in (each.process for each in started):
         while not _answers(port.port):
             if process.poll() is not None or time.monotonic() > until:
-                _kill([process])
+                process.kill()
                 raise RuntimeError("the dashboard has not come up; the node goes on without it")
             time.sleep(ANSWER_POLL_S)
 
@@ -330,15 +292,6 @@ def _answers(port: int) -> bool:
         return False
     finally:
         connection.close()
-
-
-def _kill(spectators: Sequence[Any]) -> None:
-    for process in spectators:
-        if process.poll() is None:
-            # The dashboard has child processes.
-            for pid in (process.pid, *descendants(process.pid)):
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -19,10 +19,8 @@ from raysm.contract.machine import ROOT, cgroup_value
 
 MIN_OBJECT_STORE_BYTES = 80 * 2**20
 """Ray refuses an object store below 75 MiB."""
-
 MAX_OBJECT_STORE_BYTES = 200 * 10**9
 """Ray's own maximum for the default size of an object store."""
-
 OBJECT_STORE_SHARE = 0.3
 """Ray's default share of the memory for its object store."""
 
@@ -32,20 +30,12 @@ class ObjectStore:
     """Size and folder of Ray's object store."""
 
     bytes: int
-    """Its size."""
     folder: Path | None
     """A folder on a disk instead of ``/dev/shm``; None is ``/dev/shm``."""
     warning: str | None = None
-    """A warning for the user."""
 
 
 def count_cpus(root: Path = ROOT, affinity: int | None = None) -> int:
-    """Return the whole CPUs that this container may use, at least 1.
-
-    Args:
-        root: The folder that holds ``sys/fs/cgroup``.
-        affinity: CPUs that the scheduler allows; None reads them from the system.
-    """
     if affinity is None:
         # macOS has no sched_getaffinity; all CPUs of the machine count there.
         allowed = getattr(os, "sched_getaffinity", None)
@@ -70,7 +60,7 @@ def _cpu_quota(root: Path) -> float | None:
 
 
 def memory_limit(root: Path = ROOT) -> int:
-    """Return the bytes of memory that this container may use: the cgroup's limit, at most the machine's memory."""
+    """Return the bytes of memory that this container may use."""
     total = _machine_memory(root)
     limit = machine.memory_limit(root)
     return total if limit is None else min(total, limit)
@@ -94,12 +84,7 @@ def oom_kills(root: Path = ROOT) -> int | None:
 
 
 def count_gpus(environ: Mapping[str, str], smi: Callable[[], str] | None = None) -> int:
-    """Return the number of GPUs that this instance may use.
-
-    Args:
-        environ: The environment; ``CUDA_VISIBLE_DEVICES`` decides if it is set (empty or ``-1`` hides all).
-        smi: Returns the output of ``nvidia-smi --list-gpus``; None runs it, if it is installed.
-    """
+    """Return the GPUs that this instance may use: ``CUDA_VISIBLE_DEVICES`` decides if it is set."""
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         # CUDA reads the list up to the first invalid entry; -1 is the usual one.
@@ -142,15 +127,7 @@ def plan_object_store(
     asked_bytes: int | None = None,
     disk_free_bytes: int | None = None,
 ) -> ObjectStore:
-    """Fit Ray's object store into ``/dev/shm``, or place it on a disk if that is too small.
-
-    Args:
-        memory_bytes: Memory of this instance.
-        shared_bytes: Free bytes of ``/dev/shm``; 0 if it does not exist.
-        disk: The folder to fall back to; created if it is used.
-        asked_bytes: The size that the user requests.
-        disk_free_bytes: Free bytes of that folder's disk; None reads it from the system.
-    """
+    """Fit Ray's object store into ``/dev/shm``, or place it on the disk of the folder ``disk`` if that is too small."""
     intended = asked_bytes or max(MIN_OBJECT_STORE_BYTES, int(memory_bytes * OBJECT_STORE_SHARE))
     intended = max(MIN_OBJECT_STORE_BYTES, intended if asked_bytes else min(intended, MAX_OBJECT_STORE_BYTES))
     # A tenth is left for small segments of Ray and NCCL.
@@ -182,7 +159,6 @@ def _text(path: Path) -> str | None:
 
 INTERVAL_S = 1.0
 STATUS_BYTES = 8192
-"""More than the length of ``/proc/PID/status``."""
 
 
 class PeakMemory:
@@ -195,7 +171,6 @@ class PeakMemory:
     """
 
     def __init__(self, look: Callable[[], int] | None = None) -> None:
-        """Start at zero; ``look`` returns the bytes in use, None measures them as described above."""
         self._look = look or (lambda: used_bytes([os.getpid(), *descendants(os.getpid())]))
         self.bytes = 0
         """The peak so far, in bytes; 0 if the system does not report it (macOS)."""
@@ -206,7 +181,6 @@ class PeakMemory:
             self.bytes = max(self.bytes, self._look())
 
     async def run(self) -> None:
-        """Take a sample every second until cancelled."""
         while True:
             self.sample()
             await asyncio.sleep(INTERVAL_S)

@@ -28,7 +28,6 @@ def private_folder(paths: Paths) -> Path:
 
 @contextlib.contextmanager
 def private_tempdir(paths: Paths) -> Iterator[Path]:
-    """Yield a private folder, and remove it at the end."""
     folder = private_folder(paths)
     try:
         yield folder
@@ -63,23 +62,13 @@ def _is_private(path: Path) -> bool:
 # space": https://docs.aws.amazon.com/sagemaker/latest/dg/model-train-storage.html. `df` of real jobs shows the same
 # (awslabs/graphstorm issues 354 and 949: 120 GB at /, 1008 GB at /tmp).
 TEMP = Path("/tmp")
-
 IN_MEMORY = ("tmpfs", "ramfs")
 """File systems that use the memory of the job, and so are the last choice."""
-
 MOUNTS = Path("/proc/self/mounts")
 
 
 def settle_scratch(environ: Mapping[str, str], temp: Path = TEMP) -> dict[str, str]:
-    """Return the variables with the scratch folder added; choose, empty and log the folder if it is not set yet.
-
-    Args:
-        environ: This process's variables.
-        temp: The folder ``/tmp``; another one in tests.
-
-    Raises:
-        InvalidConfig: No folder can be written.
-    """
+    """Return the variables with the scratch folder added; choose, empty and log the folder if it is not set yet."""
     if environ.get(names.SCRATCH):
         return dict(environ)
     paths = base_paths(environ)
@@ -120,11 +109,7 @@ def settle_scratch(environ: Mapping[str, str], temp: Path = TEMP) -> dict[str, s
 
 
 def empty_scratch(scratch: Path) -> None:
-    """Create the folder, empty and private to this user.
-
-    Raises:
-        OSError: It cannot be created or written, or belongs to another user.
-    """
+    """Create the folder, empty and private to this user."""
     # A warm pool may keep files of an earlier job. rmtree follows no link, and fails on another user's files.
     if scratch.is_dir():
         shutil.rmtree(scratch)

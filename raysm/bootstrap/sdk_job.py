@@ -5,7 +5,7 @@ payload is like one of raysm's own client, and is the same on every instance. Th
 as arguments, as the SDK's own driver passes them (``request.job.hyperparameter_arguments``).
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
@@ -31,9 +31,7 @@ class Options:
     """The options of ``raysm.sdk.Ray``, as they arrive in the instance."""
 
     init: bool = False
-    """``Script.ray_init``."""
     head: str | None = None
-    """As in ``Cluster``, like the options below."""
     coordinator_only: bool = False
     min_instances: int | None = None
     join_timeout_s: float = 600.0
@@ -48,17 +46,7 @@ def is_driver_folder(folder: Path) -> bool:
 
 
 def make_payload(drivers: Path, environment: Environment, folder: Path) -> Payload:
-    """Write the payload of this job into ``folder``, which must not exist yet.
-
-    Args:
-        drivers: raysm's driver folder in the channel ``sm_drivers``.
-        environment: This instance's environment.
-        folder: The folder to write to.
-
-    Raises:
-        InvalidConfig: The SDK's files are missing, or name no Python script.
-        InvalidRequest: The options contradict the cluster, or the script does not exist.
-    """
+    """Write the payload of this job into ``folder``, from raysm's driver folder in the channel ``sm_drivers``."""
     verify(drivers, payload.TOKEN)
     options = from_json(Options, read_json(drivers.parents[1] / DISTRIBUTED), DISTRIBUTED)
     code = environment.paths.channel(SDK_CODE)
@@ -94,16 +82,8 @@ def _cluster(environment: Environment, options: Options) -> Cluster:
     if len(groups) == 1 and options.head is None:
         group = next(iter(groups.values()))
         shape = {"instance_type": group.instance_type, "count": group.count}
-    return Cluster(
-        **shape,
-        head=options.head,
-        coordinator_only=options.coordinator_only,
-        min_instances=options.min_instances,
-        join_timeout_s=options.join_timeout_s,
-        placement_timeout_s=options.placement_timeout_s,
-        on_instance_loss=options.on_instance_loss,
-        silence_s=options.silence_s,
-    )
+    rules = {name: value for name, value in asdict(options).items() if name != "init"}
+    return Cluster(**shape, **rules)
 
 
 def _input(environment: Environment, channel: str) -> Input:

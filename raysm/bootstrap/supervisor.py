@@ -27,15 +27,7 @@ from raysm.errors import InvalidConfig
 
 
 def main(environ: Mapping[str, str] | None = None, commands: Commands | None = None) -> int:
-    """Run this instance until its end.
-
-    Args:
-        environ: The environment variables; None uses those of this process.
-        commands: The commands to run; None is Ray and the driver.
-
-    Returns:
-        The exit code of this instance's first process.
-    """
+    """Run this instance until its end; return the exit code of its first process."""
     # SageMaker's init passes SIGTERM on to this process. Without an init this is PID 1, which ignores signals without
     # a handler. The event loop replaces this handler.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))

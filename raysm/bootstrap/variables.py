@@ -21,19 +21,13 @@ from raysm.request import JobRequest, Workload
 
 MAX_VARIABLE = 128 * 1024 - 1
 """Maximum bytes of one ``NAME=value`` on Linux (MAX_ARG_STRLEN without the NUL); with a longer one, exec fails."""
-
 RDMA_TYPES = ("ml.p4d.24xlarge", "ml.p4de.24xlarge")
 """Types for which an older libfabric does not detect that EFA has RDMA."""
-
 INTERFACE_NAMES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 """Variables with the network interface for NCCL, GLOO, and TensorPipe, which torch's RPC uses."""
-
 RAYS_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
-"""The variable that Ray sets for programs submitted to its Jobs API."""
-
 SERVICE_PREFIX = "sagemaker_"
 """Prefix of the SDK's own hyperparameters; scripts find them in ``SM_FRAMEWORK_PARAMS``."""
-
 _NAMES = "program submit_directory enable_cloudwatch_metrics region container_log_level job_name s3_output"
 SERVICE_HYPERPARAMETERS = tuple(f"{SERVICE_PREFIX}{name}" for name in _NAMES.split())
 """Hyperparameters of the SDK that do not concern the framework."""
@@ -46,7 +40,6 @@ DISTRIBUTIONS = (
 
 MASTER_PORT = 7777
 """The port that the SDK's drivers name to scripts."""
-
 DROPPED = ("RAY_ADDRESS", "RAY_AUTH_TOKEN", "RAY_NAMESPACE", RAYS_JOB)
 """Variables that would override those of raysm with another cluster or token."""
 
@@ -78,8 +71,6 @@ def ray_variables(token_file: Path) -> dict[str, str]:
         "DASHBOARD_METRIC_PORT": "-1",
         # The dashboard still collects metrics in this interval, by reading the page tables of nine processes.
         "METRICS_RECORD_INTERVAL_S": "86400",
-        # When the bootstrap ends Ray, the job is over and nothing needs to be drained.
-        "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
         # A raylet connects to its own object store, which may not listen yet. Ray tries ten times, once a second, and
         # among many nodes one nearly always loses that second; so try for as long, but every 20 ms.
         "RAY_raylet_client_connect_timeout_milliseconds": "20",
@@ -96,7 +87,6 @@ def import_variables(inherited: Mapping[str, str]) -> dict[str, str]:
 
 
 def workload_variables(workload: Workload) -> dict[str, str]:
-    """Return Ray's variables for one workload."""
     values = dict(workload.ray_variables)
     if workload.wants_all_cpus_at_once:
         # Each instance starts workers as soon as it joins; otherwise only the head does, when the driver starts.
@@ -135,14 +125,6 @@ def user_variables(
     """Return the ``SM_*`` variables of this instance, and the folder of state that survives the job.
 
     A value of more than 128 KiB is left out, because the system would refuse to start the process.
-
-    Args:
-        environment: This instance's environment.
-        request: The job's request.
-        source: Folder of the user's source.
-        cpus: CPUs of this instance.
-        gpus: GPUs of this instance.
-        inherited: The image's own variables.
     """
     values = _values(environment, request, source, cpus, gpus, inherited)
     channels = {channel: str(environment.paths.channel(channel)) for channel in environment.channels}
@@ -219,7 +201,6 @@ def _values(
 
 
 def _distribution_groups(framework_params: Mapping[str, Any], current: str) -> Any:
-    """Return the instance groups over which a framework of the SDK spreads its processes."""
     is_spread = any(framework_params.get(f"sagemaker_{name}_enabled") for name in DISTRIBUTIONS)
     return framework_params.get("sagemaker_distribution_instance_groups", [current] if is_spread else [])
 
@@ -227,7 +208,6 @@ def _distribution_groups(framework_params: Mapping[str, Any], current: str) -> A
 def _only_in_training_env(
     environment: Environment, values: Mapping[str, Any], channels: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the keys that only ``SM_TRAINING_ENV`` has."""
     groups = values["distribution_instance_groups"]
     distribution_hosts = [host.name for host in environment.hosts if host.group in groups]
     master = (distribution_hosts or values["hosts"])[0]

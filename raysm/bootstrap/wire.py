@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from raysm.bootstrap.lifecycle import Happening, Invited, JobEnded, Lost, OutputsTaken, RayLost
+from raysm.bootstrap import lifecycle as life
 from raysm.errors import ClusterError
 
 VERSION = 1
@@ -31,7 +31,6 @@ MAX_GREETING = 1024
 MAX_LINE = 8 * 1024
 """Maximum bytes of one line from an authenticated peer; also the limit of every stream, to bound its memory."""
 HANDSHAKE_TIMEOUT_S = 10.0
-"""Seconds for the handshake."""
 
 
 class ProtocolError(ClusterError):
@@ -45,9 +44,7 @@ class TokenRefused(ProtocolError):
 class Line:
     """One authenticated connection: numbered messages, each with its MAC.
 
-    Raises (all methods that read):
-        ProtocolError: A line is too long or not a JSON object, or its MAC is wrong.
-        ConnectionError: The connection is closed.
+    Reading raises ProtocolError or ConnectionError.
     """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, key: bytes, side: bytes) -> None:
@@ -67,7 +64,6 @@ class Line:
             self._writer.write(mac + b" " + text + b"\n")
 
     async def receive(self) -> dict[str, Any]:
-        """Wait for the next message."""
         line = await _read_line(self._reader, MAX_LINE)
         mac, _, text = line.partition(b" ")
         expected = _mac(self._key, self._in, b"%d" % self._received, text)
@@ -78,11 +74,9 @@ class Line:
         return _object(text)
 
     async def drain(self) -> None:
-        """Wait until the transport's buffer has drained."""
         await self._writer.drain()
 
     def buffered(self) -> int:
-        """Return the bytes that wait to be sent."""
         return self._writer.transport.get_write_buffer_size()
 
     def addresses(self) -> tuple[str, str]:
@@ -90,7 +84,6 @@ class Line:
         return self._writer.get_extra_info("sockname")[0], self._writer.get_extra_info("peername")[0]
 
     def abort(self) -> None:
-        """Drop the connection without waiting for anything."""
         self._writer.transport.abort()
 
     def close(self) -> None:
@@ -99,13 +92,7 @@ class Line:
 
 
 async def greet_worker(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: bytes) -> tuple[str, Line]:
-    """Run the head's part of the handshake; return the worker's host name and the connection.
-
-    Raises:
-        TokenRefused: The worker's proof is wrong.
-        ProtocolError: The peer is not a worker.
-        asyncio.TimeoutError: The handshake took too long.
-    """
+    """Run the head's part of the handshake; return the worker's host name and the connection."""
     return await asyncio.wait_for(_greet_worker(reader, writer, token), HANDSHAKE_TIMEOUT_S)
 
 
@@ -128,14 +115,7 @@ async def _greet_worker(reader: asyncio.StreamReader, writer: asyncio.StreamWrit
 
 
 async def greet_head(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: bytes, host: str) -> Line:
-    """Run the worker's part of the handshake.
-
-    Raises:
-        TokenRefused: The head refuses this worker's token, or has another one itself.
-        ProtocolError: The peer is not a head.
-        ConnectionError: The connection is closed.
-        asyncio.TimeoutError: The handshake took too long.
-    """
+    """Run the worker's part of the handshake."""
     return await asyncio.wait_for(_greet_head(reader, writer, token, host), HANDSHAKE_TIMEOUT_S)
 
 
@@ -196,50 +176,39 @@ def _object(text: bytes) -> dict[str, Any]:
 
 MAX_TEXT = 500
 """Maximum length of a reason: JSON may take twelve bytes for a character, and a line has at most 8 KiB."""
-
 Message = Mapping[str, Any]
 
 
 def invite_to_ray(port: int) -> Message:
-    """Return the head's message that its GCS listens at ``port``."""
     return {"kind": "ray", "port": port}
 
 
 def tell_end(exit_code: int, reason: str) -> Message:
-    """Return the head's message that the job is over; ``reason`` is empty if nothing failed."""
     return {"kind": "done", "exit_code": exit_code, "reason": reason[:MAX_TEXT]}
 
 
 def tell_taken(keys: Iterable[str], undescribed: Iterable[str] = ()) -> Message:
-    """Return the head's answer to ``claim_outputs``.
-
-    Args:
-        keys: The outputs that another instance has too.
-        undescribed: Other outputs, which the manifest does not list yet.
-    """
+    """``keys`` are the outputs that another instance has too, ``undescribed`` others that the manifest lacks."""
     return {"kind": "taken", "keys": list(keys), "undescribed": list(undescribed)}
 
 
-def read_from_head(message: Message) -> Happening | None:
-    """Return the worker's event for a message of the head; None for an unknown message."""
+def read_from_head(message: Message) -> life.Happening | None:
     match message:
         # The pattern checks the type of the port, because a wrong one would fail the worker with a traceback.
         case {"kind": "ray", "port": int(port)}:
-            return Invited(port)
+            return life.Invited(port)
         case {"kind": "done"}:
-            return JobEnded(str(message.get("reason", "")))
+            return life.JobEnded(str(message.get("reason", "")))
         case {"kind": "taken", "keys": [*keys], "undescribed": [*undescribed]}:
-            return OutputsTaken(frozenset(map(str, keys)), frozenset(map(str, undescribed)))
+            return life.OutputsTaken(frozenset(map(str, keys)), frozenset(map(str, undescribed)))
     return None
 
 
 def tell_ray_loss(reason: str) -> Message:
-    """Return a worker's message that its Ray node has ended and will be restarted."""
     return {"kind": "ray_lost", "reason": reason[:MAX_TEXT]}
 
 
 def tell_failure(reason: str) -> Message:
-    """Return a worker's message that it has failed and will end."""
     return {"kind": "failed", "reason": reason[:MAX_TEXT]}
 
 
@@ -249,13 +218,11 @@ class OutputsClaimed:
 
     host: str
     keys: tuple[str, ...]
-    """Keys of ``outputs.read_outputs``."""
     size_bytes: int
     """Size of all outputs of this worker, whose digests it may have to compute."""
 
 
 def claim_outputs(keys: Iterable[str], size_bytes: int) -> Message:
-    """Return a worker's question which of its outputs others have too; ``tell_taken`` is the answer."""
     return {"kind": "outputs", "keys": list(keys), "bytes": size_bytes}
 
 
@@ -264,18 +231,15 @@ class FileLeft:
     """A worker's description of a file of the result that the manifest does not list yet. It is not an event."""
 
     name: str
-    """The path relative to the model folder."""
     size_bytes: int
     sha256: str
 
 
 def tell_file(file: FileLeft) -> Message:
-    """Return a worker's message with the description of a file."""
     return {"kind": "file", "name": file.name, "bytes": file.size_bytes, "sha256": file.sha256}
 
 
-def read_from_worker(host: str, message: Message) -> Happening | OutputsClaimed | FileLeft | None:
-    """Return the head's event for a message of the worker ``host``; None for an unknown message."""
+def read_from_worker(host: str, message: Message) -> life.Happening | OutputsClaimed | FileLeft | None:
     match message:
         case {"kind": "outputs", "keys": [*keys], "bytes": int(size_bytes)}:
             return OutputsClaimed(host, tuple(map(str, keys)), size_bytes)
@@ -285,7 +249,7 @@ def read_from_worker(host: str, message: Message) -> Happening | OutputsClaimed 
     reason = str(message.get("reason", ""))
     match message.get("kind"):
         case "ray_lost":
-            return RayLost(host, reason)
+            return life.RayLost(host, reason)
         case "failed":
-            return Lost(host, reason)
+            return life.Lost(host, reason)
     return None

@@ -11,33 +11,12 @@ from collections.abc import Awaitable, Callable
 from typing import ParamSpec
 
 from raysm.bootstrap import control, wire
+from raysm.bootstrap import lifecycle as life
 from raysm.bootstrap.address import backoff, explain, is_loopback, own_port_answers, resolve, resolve_peer
 from raysm.bootstrap.children import Children
 from raysm.bootstrap.control import MessageReceived, WorkerControl
 from raysm.bootstrap.exit_status import STOPPED, ExitStatus
 from raysm.bootstrap.instance import Instance
-from raysm.bootstrap.lifecycle import (
-    Cause,
-    Connected,
-    Decision,
-    Delayed,
-    Done,
-    End,
-    Failed,
-    GcsReachable,
-    Inbox,
-    JoinRay,
-    Lost,
-    OutputsTaken,
-    RayEnded,
-    ReachGcs,
-    Remark,
-    StartRay,
-    Stopped,
-    StopRequested,
-    TellHead,
-    Tick,
-)
 from raysm.bootstrap.log import remark
 from raysm.bootstrap.member import Member, WorkerRules
 from raysm.bootstrap.outputs import give_way, in_pieces, read_outputs
@@ -47,10 +26,7 @@ from raysm.contract.loop_thread import LoopThread, bound_to_this_loop
 from raysm.contract.store import remove_unfinished, sha256_of
 from raysm.errors import InvalidPayload
 
-END_GRACE_S = 0.5
-"""Seconds that Ray has to end by itself; the whole worker must end within two."""
 ANSWER_S = 5.0
-"""Seconds to wait for the head's answer about outputs."""
 CONNECT_TIMEOUT_S = 5.0
 """Seconds for one attempt. If a firewall drops the packets, TCP itself would try for two minutes."""
 
@@ -67,7 +43,7 @@ class Worker:
             name=instance.name, head=instance.head, cluster=instance.cluster, grace_s=instance.request.chosen_grace_s
         )
         self._member = Member.begin(rules, time.monotonic())
-        self._inbox = Inbox()
+        self._inbox = life.Inbox()
         self._tasks: list[asyncio.Task[None]] = []
         # A thread of its own, so that processes, disks and the log cannot delay the heartbeats.
         self._network = LoopThread("control")
@@ -76,25 +52,21 @@ class Worker:
 
     def stop(self) -> None:
         """Request a stop; Ray runs until the head ends the job, or the grace period is over."""
-        self._inbox.put(StopRequested())
+        self._inbox.put(life.StopRequested())
 
     def fail(self, error: Exception) -> None:
         """End this instance, and so the job, with an error."""
         self._inbox.put(Failed(error))
 
     async def run(self) -> ExitStatus:
-        """Run this instance until its end; return its exit status.
-
-        Raises:
-            Exception: The cause of the end, if it is an error.
-        """
+        """Run this instance until its end; return its exit status, or raise the error that ends it."""
         self._spawn(self._join)
         while True:
-            event = await self._inbox.take(self._member.wakes_at_s) or Tick()
+            event = await self._inbox.take(self._member.wakes_at_s) or life.Tick()
             self._member, decisions = self._member.take(event, time.monotonic())
             for decision in decisions:
                 match decision:
-                    case End(cause):
+                    case life.End(cause):
                         return _conclude(cause)
                 self._carry_out(decision)
 
@@ -105,8 +77,9 @@ class Worker:
             self._cancel_tasks()
         if self._control and status.reason and not is_alone:
             self._network.call(self._control.tell, wire.tell_failure(status.reason))
-        # Without a head the GCS is gone too, and Ray cannot end in order.
-        await self._children.end_all(0.0 if is_alone else END_GRACE_S)
+        if self._ray:
+            self._ray.kill()
+        await self._children.end_all(0.0)
         if self._control and not is_alone:
             # All processes that could write outputs have ended.
             await self._settle_outputs(self._control)
@@ -150,14 +123,14 @@ class Worker:
                 file = wire.FileLeft(path.relative_to(paths.model).as_posix(), path.stat().st_size, digest)
                 self._network.call(line.tell, wire.tell_file(file))
 
-    async def _await_answer(self) -> OutputsTaken | None:
-        """Return the head's answer about outputs; None if the head is lost or does not answer in time."""
+    async def _await_answer(self) -> life.OutputsTaken | None:
+        """Return None if the head is lost or does not answer in time."""
         until_s = time.monotonic() + ANSWER_S
         while event := await self._inbox.take(until_s):
             match event:
-                case OutputsTaken():
+                case life.OutputsTaken():
                     return event
-                case Lost():
+                case life.Lost():
                     return None
         return None
 
@@ -166,22 +139,22 @@ class Worker:
             try:
                 await work(*args, **named)
             except Exception as error:  # it becomes the cause of this instance's end
-                self._inbox.put(Failed(error))
+                self._inbox.put(life.Failed(error))
 
         self._tasks.append(asyncio.create_task(guarded()))
 
-    def _carry_out(self, decision: Decision) -> None:
+    def _carry_out(self, decision: life.Decision) -> None:
         match decision:
-            case Remark(text):
+            case life.Remark(text):
                 remark(text)
-            case StartRay():
+            case life.StartRay():
                 self._start_ray()
-            case ReachGcs(port):
+            case life.ReachGcs(port):
                 self._spawn(self._reach_gcs, self._member.head_address, port)
-            case JoinRay(address):
+            case life.JoinRay(address):
                 assert self._ray is not None
                 self._ray.join(address)
-            case TellHead(reason, for_good):
+            case life.TellHead(reason, for_good):
                 assert self._control is not None
                 tell = wire.tell_failure if for_good else wire.tell_ray_loss
                 self._network.call(self._control.tell, tell(reason))
@@ -208,10 +181,10 @@ class Worker:
                 # A retry does not help: the head has another token, or refuses this worker.
                 raise InvalidPayload(str(error)) from error
             except (TimeoutError, OSError, ProtocolError) as error:
-                self._inbox.put(Delayed(explain(error, self._instance.head, self._instance.ports.control)))
+                self._inbox.put(life.Delayed(explain(error, self._instance.head, self._instance.ports.control)))
                 await asyncio.sleep(backoff(attempt))
                 attempt += 1
-        self._inbox.put(Connected(self._control.addresses[1]))
+        self._inbox.put(life.Connected(self._control.addresses[1]))
         await self._network.carry_out(self._control.run(bound_to_this_loop(self._on_report)))
 
     def _on_report(self, report: control.Report) -> None:
@@ -235,7 +208,7 @@ class Worker:
         while not await own_port_answers(address, port):
             await asyncio.sleep(backoff(attempt))
             attempt += 1
-        self._inbox.put(GcsReachable(f"{address}:{port}"))
+        self._inbox.put(life.GcsReachable(f"{address}:{port}"))
 
     # Ray
 
@@ -249,14 +222,14 @@ class Worker:
         instance = self._instance.at(address)
         command = instance.ray_command(LATER, None if is_loopback(address) else address)
         self._ray = ray = RayNode(self._children, command, instance.ray_environment(), waits=True)
-        ray.ended.add_done_callback(lambda _: self._inbox.put(RayEnded(ray.why())))
+        ray.ended.add_done_callback(lambda _: self._inbox.put(life.RayEnded(ray.why())))
 
 
-def _conclude(cause: Cause) -> ExitStatus:
+def _conclude(cause: life.Cause) -> ExitStatus:
     match cause:
-        case Stopped():
+        case life.Stopped():
             return ExitStatus(STOPPED, stopped=True)
-        case Done():
+        case life.Done():
             return ExitStatus(0)
         case Exception():
             raise cause

@@ -34,7 +34,6 @@ from raysm.client.units import PYTHON_VERSION
 from raysm.contract import payload
 from raysm.contract.job_api import TRAINING, api_of
 from raysm.contract.names import MAX_RESTARTS_TAG, PROJECT_TAG, PYTHON_TAG, TASK_TAG, TRACKING_TAG, WORKLOAD_TAG
-from raysm.contract.payload import Parted
 from raysm.contract.source import Source
 from raysm.errors import InvalidRequest, JobNotFound, ServiceError
 from raysm.request import Cluster, Input, JobRequest, Target, Workload
@@ -373,7 +372,7 @@ def prepare(
     request = replace(request, name=job_name or records.job_name(task, digest, time.time()))
     state = state_of(request, task, service, resume=resume)
     contents = payload.contents_of(request, source=package.source, function=package.pickled, wheels=wheels, token=token)
-    shared = service.places.shared(Parted(contents).digest) if shares else None
+    shared = service.places.shared(contents.shared_digest) if shares else None
     planned = plan(
         request,
         target=target,

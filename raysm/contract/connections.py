@@ -17,7 +17,7 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from raysm.errors import ForeignListener
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 # thread-self, because a thread may have entered the network namespace of an instance.
 TABLES = Path("/proc/thread-self/net")
 LISTENS = "0A"
-"""TCP_LISTEN, as the tables write it."""
 ADDRESSES = {socket.AF_INET: ("0.0.0.0", "tcp"), socket.AF_INET6: ("::", "tcp6")}
 """The wildcard address and the table of a family."""
 
@@ -48,17 +47,9 @@ def is_of_this_machine(address: str) -> bool:
 
 
 def check_listener(address: str, port: int) -> frozenset[int]:
-    """Check that only this process's user listens at ``address`` and ``port``; return the inodes of the sockets.
+    """Return the inodes of the sockets that listen at an address of this machine; empty if it does not list them.
 
-    Args:
-        address: An IP address of this machine.
-        port: The port.
-
-    Returns:
-        The inodes; empty if nothing listens there, or if this system does not list the owners.
-
-    Raises:
-        ForeignListener: Another user's process listens there.
+    ForeignListener: another user's process listens there.
     """
     if not _owners_are_listed():
         return frozenset()
@@ -73,12 +64,9 @@ def check_listener(address: str, port: int) -> frozenset[int]:
 
 
 def has_own_listener(address: str, port: int) -> bool:
-    """Return whether a process of this user listens there; also True if this machine cannot know.
+    """Return whether a process of this user listens there; ForeignListener if another user's does.
 
-    It cannot know for an address of another machine, or without the kernel's list of owners.
-
-    Raises:
-        ForeignListener: Another user's process listens there.
+    Also True if this machine cannot know: for another machine's address, or without the kernel's list of owners.
     """
     if not _owners_are_listed() or not is_of_this_machine(address):
         return True
@@ -88,14 +76,7 @@ def has_own_listener(address: str, port: int) -> bool:
 def connect_to_own(host: str, port: int, timeout_s: float) -> socket.socket:
     """Return a connection to a port; at an address of this machine, only to a process of this user.
 
-    Args:
-        host: A name or an IP address, of this machine or of another one.
-        port: The port.
-        timeout_s: Seconds to connect, for each of the host's addresses; the connection that is returned has no timeout.
-
-    Raises:
-        ForeignListener: Another user's process listens there.
-        OSError: Nothing answers.
+    The timeout is for each of the host's addresses; the connection that is returned has none.
     """
     failure: OSError = ConnectionRefusedError(f"nothing listens at {host}, port {port}")
     for *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
@@ -114,16 +95,7 @@ def connect_to_own(host: str, port: int, timeout_s: float) -> socket.socket:
 
 
 async def open_to_own(address: str, port: int) -> socket.socket:
-    """Return a non-blocking connection to a port; at an address of this machine, only to a process of this user.
-
-    Args:
-        address: An IP address.
-        port: The port.
-
-    Raises:
-        ForeignListener: Another user's process listens there.
-        OSError: Nothing answers.
-    """
+    """Return a non-blocking connection to a port; at an address of this machine, only to a process of this user."""
     connection = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
     connection.setblocking(False)
     try:
@@ -190,14 +162,7 @@ TURNS = 3
 """Iterations of the event loop between accepting a connection and creating its transport."""
 
 
-class Listening(Protocol):
-    """A socket, or asyncio's view of one."""
-
-    def fileno(self) -> int:
-        """Return the file descriptor."""
-
-
-async def accept_no_more(listeners: Iterable[Listening]) -> None:
+async def accept_no_more(listeners: Iterable[Any]) -> None:
     """Accept no more connections, and wait until the server has a transport for each accepted one.
 
     If a server is closed earlier, asyncio (until Python 3.12) leaves such connections open, and warns on stderr when
@@ -240,7 +205,6 @@ GREETING = b"raysm 1\n"
 NONCE_BYTES = 32
 PROOF_BYTES = 32
 HANDSHAKE_S = 10.0
-"""Seconds that a client has for the handshake."""
 
 
 class NotProved(ConnectionError):
@@ -250,15 +214,8 @@ class NotProved(ConnectionError):
 async def connect_proved(host: str, port: int, *, token: str, server_port: int) -> socket.socket:
     """Return a connection whose other end has proved that it has the token.
 
-    Args:
-        host: The host to connect to; the server, or a tunnel to it, listens there.
-        port: The port on that host.
-        token: The job's token.
-        server_port: The port on which the server itself listens, on its own loopback.
-
-    Raises:
-        NotProved: The other end does not know the token; it has not learned it either.
-        OSError: Nothing answers.
+    The server itself listens at ``server_port`` of its own loopback, perhaps behind a tunnel. NotProved: the other end
+    does not know the token, and has not learned it either.
     """
     connection = socket.socket()
     connection.setblocking(False)
@@ -274,12 +231,7 @@ async def connect_proved(host: str, port: int, *, token: str, server_port: int) 
 
 
 async def prove_client(connection: socket.socket, token: bytes, server_port: int) -> None:
-    """Run the client's part of the handshake on a non-blocking socket.
-
-    Raises:
-        NotProved: The server does not know the token.
-        OSError: The connection broke.
-    """
+    """Run the client's part of the handshake on a non-blocking socket; NotProved if the server lacks the token."""
     loop = asyncio.get_running_loop()
     greeting = await _receive(connection, len(GREETING) + NONCE_BYTES)
     if not greeting.startswith(GREETING):
@@ -292,12 +244,7 @@ async def prove_client(connection: socket.socket, token: bytes, server_port: int
 
 
 async def prove_server(connection: socket.socket, token: bytes, server_port: int) -> None:
-    """Run the server's part of the handshake on a non-blocking socket.
-
-    Raises:
-        NotProved: The client does not know the token.
-        OSError: The connection broke.
-    """
+    """Run the server's part of the handshake on a non-blocking socket; NotProved if the client lacks the token."""
     loop = asyncio.get_running_loop()
     mine = secrets.token_bytes(NONCE_BYTES)
     await loop.sock_sendall(connection, GREETING + mine)

@@ -133,10 +133,8 @@ def parse(text: str) -> Event | None:
 
 TRIALS = "trials.json"
 """Name of the file of a sweep's ``Trials`` in the result's folder."""
-
 TABLE = "trials.parquet"
 """Name of the same as a table, with a column for each parameter and metric."""
-
 BEST = "best"
 """Folder with the output of the best trial: its last checkpoint, or its files in $SM_MODEL_DIR."""
 
@@ -150,19 +148,16 @@ class Trials:
     trials: tuple[Trial, ...]
     """Ordered by their numbers."""
     best: int | None
-    """Number of the best trial; None if none has a value."""
     notes: tuple[str, ...] = ()
     """Messages about the run: requests that the cluster could not fulfil, trials that the time was too short for."""
 
     def write(self, folder: Path) -> Path:
-        """Write it into ``folder``; return the file."""
         path = folder / TRIALS
         put(path, json.dumps(to_json(self), indent=1) + "\n")
         return path
 
     @staticmethod
     def read(folder: Path) -> "Trials":
-        """Read it from ``folder``."""
         return from_json(Trials, read_json(folder / TRIALS), TRIALS)
 
 
@@ -213,7 +208,6 @@ class ProgressLines:
         return lines
 
     def rest(self) -> bytes:
-        """Return the rest of the output, a last line without a line end."""
         last = self._held.rstrip(b"\r") or self._frame
         self._held = self._frame = b""
         return last

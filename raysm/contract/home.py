@@ -21,7 +21,6 @@ from raysm.errors import InvalidConfig, InvalidRequest
 
 VARIABLE = "RAYSM_HOME"
 """The environment variable that names the home."""
-
 RECORD = "server.json"
 
 
@@ -33,33 +32,25 @@ def home(explicit: str | os.PathLike[str] | None = None) -> Path:
 
 
 def lock_file(folder: Path) -> Path:
-    """Return the file that the server of the home ``folder`` locks."""
     # Not the record, which is replaced by renaming: the lock would stay with the old file.
     return folder / "server.lock"
 
 
 def log_file(folder: Path) -> Path:
-    """Return the file with stdout and stderr of the server of the home ``folder``."""
     return folder / "server.log"
 
 
 def scenario_file(folder: Path) -> Path:
-    """Return the scenario of every server of the home ``folder``; it need not exist."""
     return folder / "scenario.toml"
 
 
 def sdk_config_file(folder: Path) -> Path:
-    """Return the file that tells the SageMaker SDK what it cannot ask the server of the home ``folder``."""
     return folder / "sagemaker.yaml"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Clock:
-    """A clock that may run faster than the machine's.
-
-    Raises:
-        InvalidRequest: The speed is not above 0.
-    """
+    """A clock that may run faster than the machine's."""
 
     speed: float = 1.0
     """Seconds of this clock in one real second."""
@@ -73,17 +64,14 @@ class Clock:
             )
 
     def now(self) -> float:
-        """Return the time, in seconds since the epoch."""
         now_s = time.time()
         # At speed 1 exactly the machine's time: a sum of floats would differ in its last digits.
         return now_s if self.speed == 1.0 else self.begun_s + (now_s - self.begun_s) * self.speed
 
     def takes_s(self, seconds: float) -> float:
-        """Convert seconds of the clock into real seconds."""
         return seconds / self.speed
 
     def sleep(self, seconds: float) -> None:
-        """Sleep for seconds of the clock."""
         time.sleep(max(0.0, self.takes_s(seconds)))
 
 
@@ -94,7 +82,6 @@ class ServerRecord:
     pid: int
     port: int
     started_s: float
-    """Seconds since the epoch."""
     version: str
     """Version of raysm; a client of another version may not understand the server."""
     speed: float = 1.0
@@ -102,12 +89,10 @@ class ServerRecord:
 
     @property
     def clock(self) -> Clock:
-        """The server's clock."""
         return Clock(speed=self.speed, begun_s=self.started_s)
 
     @property
     def url(self) -> str:
-        """The server's endpoint."""
         # A number, because localhost may be ::1, where the server does not listen.
         return f"http://127.0.0.1:{self.port}"
 
@@ -131,11 +116,9 @@ class ServerRecord:
             return None
 
     def write(self, folder: Path) -> None:
-        """Write the record into the home ``folder``, atomically."""
         put(folder / RECORD, json.dumps(asdict(self)) + "\n", mode=0o600, within=folder)
 
     @staticmethod
     def remove(folder: Path) -> None:
-        """Remove the record from the home ``folder``, if it is there."""
         with contextlib.suppress(FileNotFoundError):
             (folder / RECORD).unlink()

@@ -4,7 +4,6 @@ import re
 from collections.abc import Mapping
 
 TYPE = re.compile(r"ml\.([a-z]+\d+[a-z0-9-]*)\.(.+)")
-
 ONE = dict.fromkeys(("xlarge", "2xlarge", "4xlarge", "8xlarge", "16xlarge"), 1)
 G = {**ONE, "12xlarge": 4, "24xlarge": 4, "48xlarge": 8}
 
@@ -33,7 +32,6 @@ def gpu_count(instance_type: str) -> int:
 
 # EC2 names types with disks by a d after the generation (m5d, g4dn, p4de); these have disks without it.
 WITH_DISKS = ("g5", "g6", "g6e", "gr6", "i3", "i3en", "i4i", "p5", "p5e", "p5en", "trn1", "trn1n", "trn2")
-
 _G4DN = {"xlarge": 125, "2xlarge": 225, "4xlarge": 225, "8xlarge": 900, "12xlarge": 900, "16xlarge": 900}
 # In AWS's table the 16xlarge has half of the 12xlarge's.
 _G5 = {"xlarge": 250, "2xlarge": 450, "4xlarge": 600, "8xlarge": 900, "12xlarge": 3800, "16xlarge": 1900}

@@ -21,11 +21,9 @@ class Layout:
     """The file that describes the whole job; None if each part has a file of its own in ``config``."""
     channels: str
     model: str
-    """Folder of the result."""
     output_data: str
     """Folder of other outputs that are kept."""
     failure: str
-    """File with the reason of a failure."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +36,6 @@ class JobApi:
     kind: str
     """How a request names it, ``training``; a job's ARN, and its folder on the embedded SageMaker, begin with it."""
     console_page: str
-    """The part of the console's address that lists its jobs."""
     cluster_keys: tuple[str, ...]
     """The path to the instances' types and counts, in a request and in the answer of Describe."""
     instance_type_shape: str
@@ -49,16 +46,13 @@ class JobApi:
     has_exit_message: bool = False
     """True if a job's message is shown also when it did not fail."""
     can_update: bool = False
-    """True if a running job can be changed."""
     has_groups: bool = False
-    """True if the instances may be of several types."""
     has_checkpoints: bool = False
     """True if state survives a job, so that a follow-up or a later run can continue from it."""
     filters_status_late: bool = False
     """True if List with a page size takes the page first and then filters by status, as the API's model says of
     ListTrainingJobs (https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_ListTrainingJobs.html)."""
     has_secondary_status: bool = False
-    """True if the service says what an InProgress job does at the moment."""
 
     def __post_init__(self) -> None:
         title = self.kind.capitalize()
@@ -90,23 +84,19 @@ class JobApi:
     delete: str = field(init=False)
     list: str = field(init=False)
     update: str | None = field(init=False)
-    """None if the API has no such operation."""
     name_key: str = field(init=False)
     arn_key: str = field(init=False)
     status_key: str = field(init=False)
     start_time_key: str = field(init=False)
-    """Key of the time when the instances were started."""
     end_time_key: str = field(init=False)
     summary_shape: str = field(init=False)
     """The service model's name of one job of a list."""
     summaries_key: str = field(init=False)
     arn_part: str = field(init=False)
-    """The part of an ARN before the job's name."""
     log_group: str = field(init=False)
     """Log group of the jobs, and namespace of their metrics."""
 
     def arn(self, *, region: str, account: str, name: str) -> str:
-        """Return the ARN of the job ``name``, as the embedded SageMaker makes it."""
         return f"arn:aws:sagemaker:{region}:{account}:{self.arn_part}/{name}"
 
 
@@ -153,11 +143,7 @@ APIS = (TRAINING, PROCESSING)
 
 
 def api_of(kind: str) -> JobApi:
-    """Return the API of a kind, ``training``.
-
-    Raises:
-        InvalidRequest: There is no API of that kind.
-    """
+    """Return the API of a kind, ``training``."""
     for api in APIS:
         if api.kind == kind:
             return api
@@ -177,7 +163,6 @@ def preferred(resources: Resources) -> tuple[tuple[str, int], ...]:
 
 
 def selected(resources: Resources, instance_type: str, count: int) -> dict[str, Any]:
-    """Return the ResourceConfig of Describe once the service has chosen a type."""
     return {**resources, "SelectedInstanceType": instance_type, "SelectedInstanceCount": count}
 
 
@@ -199,9 +184,7 @@ class InputManifest:
     """Some of the objects below a prefix."""
 
     prefix: str
-    """The URI that all objects begin with."""
     names: Sequence[str]
-    """The rest of the URI of each object."""
 
     @classmethod
     def of(cls, content: bytes, uri: str) -> "InputManifest":
@@ -219,5 +202,4 @@ class InputManifest:
         return cls(prefix=prefix, names=names)
 
     def content(self) -> bytes:
-        """Return the content of the file."""
         return json.dumps([{"prefix": self.prefix}, *self.names]).encode()

@@ -13,7 +13,6 @@ from typing import Any, ParamSpec, TypeVar
 END_S = 2.0
 """Seconds that the loop's tasks have to end. Instances must end this soon after the job; the thread is a daemon and
 ends with the process in any case."""
-
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -29,19 +28,13 @@ class LoopThread:
 
     @property
     def is_closed(self) -> bool:
-        """True if the thread has ended."""
         return not self._thread.is_alive()
 
     def start(self, work: Coroutine[Any, Any, T]) -> "concurrent.futures.Future[T]":
-        """Start ``work`` in the loop; return its future."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def run(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
-        """Run ``work`` in the loop and wait for it; Ctrl-C ends both.
-
-        Raises:
-            TimeoutError: ``work`` takes longer than ``timeout_s``.
-        """
+        """Run ``work`` in the loop and wait for it; Ctrl-C and the timeout end both."""
         future = self.start(work)
         try:
             return future.result(timeout_s)

@@ -5,7 +5,6 @@ import os
 from pathlib import Path
 
 ROOT = Path("/")
-
 UNLIMITED = 2**60
 """cgroup v1 writes a number near 2**63 for 'no limit'."""
 

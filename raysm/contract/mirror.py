@@ -10,29 +10,22 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from raysm.contract.events import Metric
 from raysm.request.external import place_of
 
 End: TypeAlias = Literal["FINISHED", "FAILED", "KILLED"]
-"""MLflow's final states of a run."""
-
 Value: TypeAlias = tuple[str, float, int, int]
 """A metric's name, value, time in milliseconds since the epoch, and step; MLflow stores equal values once."""
-
 JOB_TAG = "raysm.job"
-"""Tag of a run: the job that the run is a copy of."""
-
 ILLEGAL = re.compile(r"[^A-Za-z0-9_\-. :/]")
 """Characters that MLflow refuses in names of parameters and metrics."""
-
 # https://mlflow.org/docs/latest/api_reference/rest-api.html#log-batch
 MAX_NAME = 250
 MAX_VALUE = 500
 MAX_METRICS = 1000
 MAX_PARAMS = 100
-
 PAUSE_S = 5.0
 """Seconds between two calls, because a training may take a step every few milliseconds."""
 LATER_S = 30.0
@@ -49,22 +42,9 @@ class MlflowRun:
     """The run that a job is copied into."""
 
     uri: str
-    """The place: ``sqlite:///…``, ``http://…``, or an ARN."""
     experiment: str
-    """The project of the job's task."""
     job: str
-    """The job's name, which is also the run's."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
-
-
-class Place(Protocol):
-    """The store that one run is written to; used by one thread."""
-
-    def write(self, values: list[Value]) -> None:
-        """Write the values that the run does not have yet; may raise any exception."""
-
-    def close(self, end: End) -> None:
-        """Write the final state of the run."""
 
 
 class Mirror:
@@ -77,17 +57,8 @@ class Mirror:
         say: Callable[[str], None],
         pause_s: float = PAUSE_S,
         later_s: float = LATER_S,
-        place: Place | None = None,
+        place: Any = None,
     ) -> None:
-        """Start the thread.
-
-        Args:
-            run: The run.
-            say: Called once with a message if the place cannot be written.
-            pause_s: Seconds between two calls.
-            later_s: Seconds before the next try after a failure.
-            place: The store to write to; None is the MLflow at the run's URI.
-        """
         self._run, self._say, self._pause_s, self._later_s = run, say, pause_s, later_s
         self._lock = threading.Lock()
         self._waiting: list[Value] = []
@@ -96,13 +67,12 @@ class Mirror:
         self._end: End | None = None
         self._deadline_s = 0.0
         self._has_said = self._is_closed = False
-        self._place: Place = _MlflowPlace(run) if place is None else place
+        self._place = _MlflowPlace(run) if place is None else place
         self._thread = threading.Thread(target=self._work, name=f"mirror of {run.job}", daemon=True)
         self._thread.start()
 
     @property
     def missing(self) -> int:
-        """Number of values that have not been written yet."""
         with self._lock:
             return len(self._waiting)
 
@@ -172,6 +142,7 @@ class _MlflowPlace:
         self._there: set[Value] = set()
 
     def write(self, values: list[Value]) -> None:
+        """Write the values that the run does not have yet; may raise any exception."""
         if not self._id:
             self._open()
         from mlflow.entities import Metric as Entity
@@ -211,7 +182,6 @@ class _MlflowPlace:
         self._id = run.info.run_id
 
     def _experiment(self) -> str:
-        """Return the ID of the experiment; create it if it does not exist."""
         experiment = self._client.get_experiment_by_name(self._run.experiment)
         if experiment is None:
             try:

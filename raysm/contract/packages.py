@@ -17,20 +17,17 @@ import raysm
 from raysm.contract.store import put
 
 LIBRARY = "raysm.zip"
-"""Name of the zip file with raysm's modules; Python can import from it, and an instance unpacks it."""
-
+"""The zip file with raysm's modules, which an instance unpacks."""
 TRAVELS = ("*.py", "*.[ch]", "*.so", "*.json", "py.typed")
 """Patterns of the files in the zip; instances do not need the demo's data or the files that images are built from."""
-
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """The earliest time that a zip can hold; the real times would give every payload another digest."""
-
 BYTECODE = "__pycache__"
 
 
 @functools.lru_cache(maxsize=1)
 def library() -> bytes:
-    """Return a zip of raysm's own modules, their data tables, the C files that some compile, and compiled libraries."""
+    """Return a zip of raysm's modules, data tables and C code."""
     # A user who wants no bytecode beside the sources does not want this file there either.
     return kept_library(Path(raysm.__file__).parent, keep=not sys.dont_write_bytecode)
 
@@ -38,10 +35,7 @@ def library() -> bytes:
 def kept_library(package: Path, *, keep: bool = True) -> bytes:
     """Return a zip of the modules of ``package``.
 
-    Args:
-        package: The folder of the modules.
-        keep: Keep the zip beside the bytecode until a module changes, because packing takes a third as long as a
-            command's imports.
+    It is kept beside the bytecode until a module changes, because packing takes a third as long as a command's imports.
     """
     paths = sorted(_travelling(package))
     folder = package / BYTECODE
@@ -108,10 +102,7 @@ NAME = re.compile(r"\s*([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)")
 
 
 def name_of(requirement: str) -> str:
-    """Return the normalized name of the package in a line of requirements.txt; empty if the line names none.
-
-    ``Ray`` becomes ``ray``, and ``a_b`` becomes ``a-b``.
-    """
+    """Return the package's normalized name (``a-b`` for ``A_b``) in a line of requirements.txt; empty without one."""
     match = NAME.match(requirement)
     return re.sub(r"[-_.]+", "-", match[1]).lower() if match else ""
 
@@ -133,7 +124,6 @@ class DefaultIndex:
     """The public index of Python packages."""
 
     url: str
-    """The value of pip's ``--index-url``."""
     hosts: tuple[str, ...]
     """The hosts of the index and of its files."""
 

@@ -15,7 +15,6 @@ from typing import Any
 Piece = bytes | memoryview
 Content = bytes | bytearray | mmap.mmap
 """A received parcel; all of these have ``find``, and ``memoryview`` slices them without copies."""
-
 BULK = b"\0"
 """First byte of a connection that transfers one large value; no HTTP request begins with it."""
 SMALL_BYTES = 64 << 10
@@ -34,7 +33,6 @@ class Pickled:
         self._buffers: list[memoryview] = []
 
     def write(self, content: Any) -> int:
-        """Add a part of the pickle."""
         piece = content if isinstance(content, bytes) else memoryview(content).cast("B")
         self._pieces.append(piece)
         return len(piece)
@@ -51,7 +49,6 @@ class Pickled:
         return False
 
     def parcel(self) -> list[Piece]:
-        """Return the parcel in pieces."""
         if not self._buffers:
             return self._pieces
         sizes = [sum(map(len, self._pieces)), *(view.nbytes for view in self._buffers)]
@@ -89,7 +86,6 @@ def load(content: Any, loads: Any = pickle.loads) -> Any:
 
 
 def size_of(pieces: Iterable[Any]) -> int:
-    """Return the size of all pieces in bytes."""
     return sum(map(len, pieces))
 
 
@@ -97,12 +93,10 @@ def size_of(pieces: Iterable[Any]) -> int:
 
 
 def send_line(connection: socket.socket, head: Any, first: bytes = b"") -> None:
-    """Send a line of JSON."""
     connection.sendall(first + json.dumps(head).encode() + b"\n")
 
 
 def receive_line(connection: socket.socket) -> Any:
-    """Receive a line of JSON, and no byte after it."""
     line = bytearray()
     while not line.endswith(b"\n"):
         byte = connection.recv(1)
@@ -113,7 +107,6 @@ def receive_line(connection: socket.socket) -> Any:
 
 
 def send(connection: socket.socket, pieces: Sequence[Any]) -> None:
-    """Send all pieces, without copies."""
     for piece in pieces:
         view = memoryview(piece)
         # In parts, because the socket's timeout applies to a whole sendall.
@@ -122,7 +115,6 @@ def send(connection: socket.socket, pieces: Sequence[Any]) -> None:
 
 
 def receive_into(connection: socket.socket, view: memoryview) -> None:
-    """Receive bytes until the buffer is full."""
     position = 0
     while position < len(view):
         count = connection.recv_into(view[position : position + SEND_BYTES])

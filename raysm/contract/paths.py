@@ -13,10 +13,8 @@ from raysm.contract.job_api import APIS, TRAINING, JobApi
 from raysm.request.job import PAYLOAD_CHANNEL
 
 DEFAULT_BASE = Path("/opt/ml")
-
 SDK_CODE = "code"
 """Channel in which the SageMaker SDK sends the user's source."""
-
 SDK_DRIVERS = "sm_drivers"
 """Channel in which the SageMaker SDK sends its scripts that start the user's source."""
 
@@ -26,9 +24,7 @@ class Paths:
     """The SageMaker layout under one base folder."""
 
     base: Path = DEFAULT_BASE
-    """``/opt/ml``, or the folder in its place."""
     api: JobApi = TRAINING
-    """The API whose jobs have this layout."""
     scratch_root: Path | None = None
     """The folder for raysm's temporary files; None is ``scratch`` below the base folder."""
 

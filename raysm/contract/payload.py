@@ -51,7 +51,11 @@ SOURCE = "source"
 FUNCTION = "function.pkl"
 REQUIREMENTS = "requirements.txt"
 WHEELS = "wheels"
-
+JOB = "job.json"
+"""File of the job's own part; start.py reads it too, before raysm can be imported."""
+# The pickle contains the arguments of one row.
+OWN = (REQUEST, TOKEN, FUNCTION)
+"""Files that differ from job to job."""
 PLACEHOLDER = ".raysm"
 """Keeps ``source`` from being empty."""
 
@@ -72,15 +76,10 @@ class Contents:
 
     @property
     def seal(self) -> Seal:
-        """The digests that the API call carries."""
         return Seal(start=sha256_of_content(self.files[START]), digests=sha256_of_content(self.digests))
 
     def write(self, folder: Path) -> None:
-        """Write the payload into ``folder``, which must not exist yet.
-
-        Raises:
-            InvalidRequest: A file of the user has changed since the digests were computed.
-        """
+        """Write the payload into ``folder``, which must not exist yet."""
         # The folder is private, because the source and the pickled arguments have no restricted mode of their own.
         folder.mkdir(parents=True, mode=0o700)
         for name, content in self.files.items():
@@ -97,6 +96,27 @@ class Contents:
         except InvalidPayload as error:
             raise InvalidRequest(f"a file was changed while the job was being sent; send it again: {error}") from error
 
+    @property
+    def shared_digest(self) -> str:
+        """SHA-256 of the shared part; jobs with the same digest share it."""
+        shared = {name: digest for name, digest in json.loads(self.digests).items() if name not in OWN}
+        return hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()
+
+    def write_shared(self, folder: Path) -> None:
+        """Write the shared part into ``folder``, which must not exist yet."""
+        self.write(folder)
+        for name in (*OWN, DIGESTS):
+            (folder / name).unlink(missing_ok=True)
+
+    def own_part(self) -> Mapping[str, bytes]:
+        """Return the files of the job's own part by name."""
+        files = {name: self.files[name] for name in OWN if name in self.files}
+        contents = {name: content for name, content in files.items() if isinstance(content, bytes)}
+        assert contents.keys() == files.keys(), "made here, never files of the user's"
+        # One object, because each object costs a request for each row.
+        job = {"digests": self.digests.decode(), "request": contents.pop(REQUEST).decode()}
+        return {JOB: json.dumps(job).encode(), **contents}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Payload:
@@ -112,7 +132,6 @@ class Payload:
 
     @property
     def source(self) -> Path:
-        """Folder of the user's source."""
         return self.folder / SOURCE
 
     @property
@@ -122,18 +141,15 @@ class Payload:
 
     @property
     def requirements(self) -> Path | None:
-        """The requirements file; None if there is none."""
         path = self.folder / REQUIREMENTS
         return path if path.exists() else None
 
     @property
     def wheels(self) -> Path | None:
-        """Folder of the packages that travelled; None if there are none."""
         path = self.folder / WHEELS
         return path if path.is_dir() else None
 
     def token(self) -> bytes:
-        """Read the job's secret."""
         return self.token_file.read_bytes()
 
 
@@ -145,18 +161,7 @@ def contents_of(
     wheels: Sequence[Path] = (),
     token: bytes | None = None,
 ) -> Contents:
-    """Return the payload of ``request``.
-
-    Args:
-        request: The user's request.
-        source: The user's source; None is the result of ``source_of`` for a script.
-        function: The pickle of ``(function, args, kwargs)``, if the workload is pickled.
-        wheels: Packages (``.whl``, or source archives that pip can build) that travel along.
-        token: The job's secret; None creates one.
-
-    Raises:
-        InvalidRequest: The source cannot travel, see ``source_of``, or a wheel does not exist.
-    """
+    """Return the payload of ``request``, whose code is a source (None finds a script's) or a pickled function."""
     is_pickled = request.workload.pickled_by is not None
     assert (function is not None) == is_pickled, "a function goes with its pickle"
     script = request.workload.entry_script
@@ -192,14 +197,7 @@ def pack_driver(folder: Path) -> None:
 def pack_here(request: JobRequest, folder: Path, *, source: Path, token_file: Path) -> None:
     """Write, in an instance, the payload of a job of the SageMaker SDK, with a link to its source.
 
-    Args:
-        request: The job's request; a script's path is relative to ``source``.
-        folder: The folder to write to; it must not exist yet.
-        source: The user's source.
-        token_file: The job's secret, the same in every instance.
-
-    Raises:
-        InvalidRequest: The source folder or the script is not there.
+    The token is the same in every instance.
     """
     script = request.workload.entry_script
     assert script is not None, "other workloads travel with a payload"
@@ -224,11 +222,6 @@ def _own_files() -> dict[str, bytes | Path]:
 
 
 def check_wheels(wheels: Sequence[Path]) -> None:
-    """Check that the wheels exist and have distinct names.
-
-    Raises:
-        InvalidRequest: A wheel does not exist, or two have the same name.
-    """
     paths: dict[str, Path] = {}
     for wheel in wheels:
         if not wheel.is_file():
@@ -242,12 +235,7 @@ def check_wheels(wheels: Sequence[Path]) -> None:
 
 
 def load(folder: Path) -> Payload:
-    """Verify the payload in ``folder`` and read its request.
-
-    Raises:
-        InvalidPayload: A file is missing, was added or was changed, the request is malformed, or a function was pickled
-            by another Python than this one.
-    """
+    """Verify the payload in ``folder`` and read its request."""
     digests = verify(folder, TOKEN, REQUEST)
     request = read_request(folder)
     if request.workload.pickled_by is not None:
@@ -261,11 +249,7 @@ def load(folder: Path) -> Payload:
 
 
 def read_request(folder: Path) -> JobRequest:
-    """Read the request without verifying the payload, for processes that start after the instance has verified it.
-
-    Raises:
-        InvalidPayload: The request is malformed.
-    """
+    """Read the request without verifying the payload, for processes that start after the instance has verified it."""
     try:
         with _importable(folder / SOURCE):
             return from_json(JobRequest, read_json(folder / REQUEST))
@@ -302,54 +286,8 @@ def _check_function(name: str, python: str, digests: Mapping[str, str]) -> None:
         )
 
 
-JOB = "job.json"
-"""File of the job's own part; start.py reads it too, before raysm can be imported."""
-
-# The pickle contains the arguments of one row.
-OWN = (REQUEST, TOKEN, FUNCTION)
-"""Files that differ from job to job."""
-
-
-@dataclass(frozen=True, slots=True)
-class Parted:
-    """A payload that is written in two parts."""
-
-    contents: Contents
-    """The whole payload."""
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the shared part; jobs with the same digest share it."""
-        digests = json.loads(self.contents.digests)
-        shared = {name: digest for name, digest in digests.items() if name not in OWN}
-        return hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()
-
-    def write_shared(self, folder: Path) -> None:
-        """Write the shared part into ``folder``, which must not exist yet.
-
-        Raises:
-            InvalidRequest: A file of the user has changed since the digests were computed.
-        """
-        self.contents.write(folder)
-        for name in (*OWN, DIGESTS):
-            (folder / name).unlink(missing_ok=True)
-
-    def own(self) -> Mapping[str, bytes]:
-        """Return the files of the job's own part by name."""
-        files = {name: self.contents.files[name] for name in OWN if name in self.contents.files}
-        contents = {name: content for name, content in files.items() if isinstance(content, bytes)}
-        assert contents.keys() == files.keys(), "made here, never files of the user's"
-        # One object, because each object costs a request for each row.
-        job = {"digests": self.contents.digests.decode(), "request": contents.pop(REQUEST).decode()}
-        return {JOB: json.dumps(job).encode(), **contents}
-
-
 def join(shared: Path, job_part: Path, folder: Path) -> Path:
-    """Join both parts into a payload in ``folder``, which must not exist yet; return the folder, unverified.
-
-    Raises:
-        InvalidPayload: The job's own part is missing or malformed.
-    """
+    """Join both parts into a payload in ``folder``, which must not exist yet; return the folder, unverified."""
     try:
         job = read_json(job_part / JOB)
         digests, request = str(job["digests"]), str(job["request"])

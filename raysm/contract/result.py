@@ -12,32 +12,23 @@ from raysm.request.codec import from_json, to_json
 
 MANIFEST = "manifest.json"
 """Name of the manifest in the result's folder; it is written last, so a result with a manifest is complete."""
-
 MARK = ".raysm"
 """Name of a file in the folder of an incomplete result, which a user's own folder does not have."""
-
 VALUE = "result.pkl"
 """Name of a function's value, pickled by cloudpickle, in the result's folder."""
-
 IDS = "ids.parquet"
 QUERY_IDS = "query_ids.parquet"
 """Names of the ids of the rows and columns of a full similarity matrix, beside it."""
-
 FAILURE = "raysm/failure.json"
 """Name of the whole ``Failure`` among the other outputs: SageMaker cuts FailureReason at 1024 characters."""
-
 EXCEPTION = "raysm/exception.pkl"
 """Name of the exception that a function raised, pickled by cloudpickle, beside FAILURE; absent if it cannot be."""
-
 MODEL_FILE = "model.safetensors"
 """Name of a trained model: ``model.load_state_dict(safetensors.torch.load_file(path))`` reads it."""
-
 TRAINING = "training.json"
 """Name of a training's ``Measured``, beside the model."""
-
 SERVICE_REASON = 1024
 """Maximum length of FailureReason, which contains the failure file's text."""
-
 # SageMaker writes AlgorithmError: before it and the exit code after it, and cuts the whole.
 MAX_REASON = 950
 """Characters of the failure file that fit into FailureReason."""
@@ -91,12 +82,10 @@ class Failure:
         return " ".join([f"{self.error_type}:", *first, *lines[-1:]])
 
     def write(self, path: Path) -> None:
-        """Write it as JSON."""
         put(path, json.dumps(to_json(self)))
 
     @staticmethod
     def read(path: Path) -> "Failure":
-        """Read it from ``path``."""
         return from_json(Failure, read_json(path), "failure")
 
 
@@ -110,12 +99,10 @@ class Measured:
     """Figures, with units in their names: ``steps_per_s``, ``data_s``."""
 
     def write(self, folder: Path) -> None:
-        """Write it into the folder of the model."""
         put(folder / TRAINING, json.dumps(to_json(self), indent=1) + "\n")
 
     @staticmethod
     def read(folder: Path) -> "Measured":
-        """Read it from the folder of the model."""
         return from_json(Measured, read_json(folder / TRAINING), TRAINING)
 
 
@@ -170,7 +157,6 @@ class Manifest:
     """For a training: where its time went."""
 
     def write(self, folder: Path) -> Path:
-        """Write it into ``folder``, as the last file of the result."""
         path = folder / MANIFEST
         put(path, json.dumps(to_json(self), indent=1) + "\n")
         return path
@@ -192,7 +178,6 @@ class Manifest:
 
     @staticmethod
     def read(folder: Path) -> "Manifest":
-        """Read the manifest in ``folder``."""
         return from_json(Manifest, read_json(folder / MANIFEST), "manifest")
 
 

@@ -12,12 +12,6 @@ class Scattered:
     """
 
     def __init__(self, reference: bytes, size: int) -> None:
-        """Create the handle.
-
-        Args:
-            reference: The pickled reference to the object in Ray's store.
-            size: Size of the value in bytes.
-        """
         self._reference, self._size = reference, size
 
     def __reduce__(self) -> Any:
@@ -28,7 +22,6 @@ class Scattered:
 
 
 def _value(reference: bytes) -> Any:
-    """Return the value, in a process of the session."""
     import ray
     from ray import cloudpickle
 

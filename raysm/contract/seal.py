@@ -33,26 +33,18 @@ class Seal:
     """Digests that the API call carries, so that an instance can check its payload."""
 
     start: str
-    """SHA-256 of START."""
     digests: str
-    """SHA-256 of DIGESTS."""
 
     def command(self, folder: PurePath, failure: PurePath) -> list[str]:
-        """Return the command of an instance with the payload in ``folder`` and the failure file ``failure``."""
         # No shell: SIGTERM would end only the shell, or as PID 1 not even that.
         return ["python3", "-c", CHECKED, str(folder / START), self.start, str(failure), self.digests]
 
 
 def verify(folder: Path, *needed: str) -> dict[str, str]:
-    """Compare every file of ``folder`` with its digest; return the digests by name.
+    """Compare every file of a payload or driver folder with its digest; return the digests by name.
 
-    Args:
-        folder: A payload, or a driver folder.
-        needed: Files that must be there.
-
-    Raises:
-        InvalidPayload: A file is missing, was added or changed. Every file counts, hidden ones, bytecode and links too:
-            Python would prefer a module's bytecode to the verified module.
+    ``needed`` files must be there. Hidden files, bytecode and links count too: Python would prefer a module's bytecode
+    to the verified module.
     """
     try:
         expected = read_json(folder / DIGESTS)
@@ -99,7 +91,6 @@ def digests_of(folder: Path) -> dict[str, str]:
 
 
 def sha256_of_content(content: bytes | Path) -> str:
-    """Return the SHA-256 of bytes, or of the content of a file."""
     return hashlib.sha256(content).hexdigest() if isinstance(content, bytes) else sha256_of(content)
 
 

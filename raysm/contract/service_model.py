@@ -15,7 +15,6 @@ from typing import Any, TypeAlias
 
 CLASSES: Mapping[str, str] = {r"\p{L}": r"\w", r"\p{N}": r"\w", r"\p{Z}": r"\s", r"\p{Alnum}": "a-zA-Z0-9"}
 """Python's equivalents of Java's character classes, which the API uses inside brackets."""
-
 ANYTHING = re.compile(r".*", re.DOTALL)
 
 
@@ -35,31 +34,22 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 FILE = "file:///"
 """The embedded SageMaker takes it wherever AWS takes ``s3://``."""
-
 INSTANCE_TYPE = re.compile(r"ml\.[a-z][a-z0-9-]*\d[a-z0-9-]*\.(small|medium|large|\d*xlarge|metal(-\d+xl)?)")
-"""The form of all instance types."""
-
 URI_SHAPE = "S3Uri"
-"""The model's shape of an S3 URI."""
 
 
 class Rule(StrEnum):
     """The kind of constraint that a value violates."""
 
     MISSING = "missing"
-    """A required member is missing."""
     UNKNOWN = "unknown"
-    """The model has no such member."""
     TYPE = "type"
-    """It is of another type."""
     LEAST = "least"
-    """It is too small, too short or has too few entries."""
+    """Too small, too short or too few entries."""
     MOST = "most"
-    """It is too large, too long or has too many entries."""
+    """Too large, too long or too many entries."""
     VALUES = "values"
-    """It is not one of the allowed values."""
     PATTERN = "pattern"
-    """It does not match the pattern."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,21 +75,14 @@ class Violation:
     """One violation of the model."""
 
     path: tuple[Step, ...]
-    """The way to the value; empty is the request itself."""
     value: Any
-    """The value; None if it is missing."""
     rule: Rule
-    """The kind of constraint."""
     type_name: str
     """The model's type: ``structure``, ``list``, ``map``, ``string``, ``integer`` …"""
     least: float | None = None
-    """The model's lower bound."""
     most: float | None = None
-    """The model's upper bound."""
     values: tuple[str, ...] = ()
-    """The allowed values."""
     pattern: str = ""
-    """The model's pattern."""
 
     size: float | None = None
     """The number, or the length of other values; None unless a bound is broken."""
@@ -129,10 +112,7 @@ def knows_preferences() -> bool:
 def violations(operation: str, parameters: Any, *, takes_files: bool) -> Iterator[Violation]:
     """Yield the violations of a request in their order; a value of None counts as missing.
 
-    Args:
-        operation: ``CreateTrainingJob``.
-        parameters: Its parameters, JSON values, or times as boto3 takes them.
-        takes_files: True for the embedded SageMaker, which takes ``file://`` for ``s3://``.
+    ``takes_files`` is for the embedded SageMaker, which takes ``file://`` for ``s3://``.
     """
     shape = service_model().operation_model(operation).input_shape
     yield from violations_in(parameters, shape, takes_files=takes_files)

@@ -6,6 +6,7 @@ takes the parameters of a Create call that follows the model, and yields what is
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Any, TypeAlias
 
@@ -15,23 +16,13 @@ from raysm.request.limits import MAX_RUNTIME_S
 
 DEFAULT_RUNTIME_S = 86_400
 """The API's default for the seconds that a job may run."""
-
 REFERENCE = "https://docs.aws.amazon.com/sagemaker/latest/APIReference"
 GUIDE = "https://docs.aws.amazon.com/sagemaker/latest/dg"
-
 Parameters: TypeAlias = Mapping[str, Any]
 Check: TypeAlias = Callable[[Parameters], Iterator[str]]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Rule:
-    check: Check
-    source: str
-    remedy: str
-    is_quota: bool
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Breach:
     """One violation of a rule."""
 
@@ -44,21 +35,20 @@ class Breach:
     """True for a limit of the account, which AWS can raise."""
 
 
-RULES: Mapping[JobApi, list[_Rule]] = {api: [] for api in APIS}
+RULES: Mapping[JobApi, list[tuple[Check, Callable[[str], Breach]]]] = {api: [] for api in APIS}
 """The rules of each API, in the order in which a request is checked."""
 
 
 def breaches(api: JobApi, parameters: Parameters) -> Iterator[Breach]:
     """Yield the rules that a Create request breaks."""
-    for rule in RULES[api]:
-        for message in rule.check(parameters):
-            yield Breach(message=message, source=rule.source, remedy=rule.remedy, is_quota=rule.is_quota)
+    for check, breach in RULES[api]:
+        yield from map(breach, check(parameters))
 
 
 def _rule(*apis: JobApi, source: str, remedy: str = "", is_quota: bool = False) -> Callable[[Check], Check]:
     def add(check: Check) -> Check:
         for api in apis:
-            RULES[api].append(_Rule(check=check, source=source, remedy=remedy, is_quota=is_quota))
+            RULES[api].append((check, partial(Breach, source=source, remedy=remedy, is_quota=is_quota)))
         return check
 
     return add

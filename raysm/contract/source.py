@@ -18,32 +18,22 @@ from pathlib import Path
 
 from raysm.contract.result import MARK, Manifest
 from raysm.errors import InvalidConfig, InvalidRequest, option
-from raysm.request.workload import EntryScript
+from raysm.request.workload import ScriptWorkload
 
 SUFFIXES = (*importlib.machinery.EXTENSION_SUFFIXES, *importlib.machinery.SOURCE_SUFFIXES)
-"""Suffixes of modules, in Python's order."""
-
 CODE_SUFFIXES = (".py", ".pyi", ".so", ".pyd")
 """Suffixes of files that count as code, whatever their size."""
-
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 """Nodes whose bodies do not run when the module is imported."""
-
 CALLS = ("import_module", "__import__")
 """Functions that import the module that their first argument names."""
 
 
 def is_code(path: Path) -> bool:
-    """Return whether a file of a package is code, rather than data."""
     return path.name.endswith(CODE_SUFFIXES)
 
 
 def read_tree(path: Path) -> ast.Module:
-    """Parse a Python file.
-
-    Raises:
-        SyntaxError: This Python cannot parse it.
-    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the job itself will print the warnings
         try:
@@ -83,7 +73,6 @@ class _Names:
     all: frozenset[str] = frozenset()
     late: frozenset[str] = frozenset()
     is_late_by_dots: bool = False
-    """True if a function has a relative import, ``from . import …``."""
 
 
 def _names_in(path: Path) -> _Names:
@@ -111,12 +100,7 @@ def _names_read(path: Path, changed_ns: int, size: int) -> _Names:
 
 
 def find_module(name: str, folder: Path) -> Path | None:
-    """Return the file or package folder that ``import name`` would find in ``folder``; None if there is none.
-
-    Args:
-        name: A top-level name.
-        folder: The first folder in ``sys.path``.
-    """
+    """Return the file or package folder that ``import name`` would find in ``folder``, the first in ``sys.path``."""
     package = folder / name
     if (package / "__init__.py").is_file():
         return package
@@ -139,21 +123,14 @@ def _is_installed(name: str, folder: Path) -> bool:
 
 MAX_BYTES = 50_000_000
 """Maximum size for a script without a source folder; more is unlikely to be code."""
-
 MANY_FILES = 1_000
 """Maximum number of files without a warning; projects have fewer files of code."""
-
 MAX_DATA_BYTES = 1_000_000
 """Maximum size of a data file in a package: enough for word lists and configurations, but not for weights."""
-
 MAX_NAMED = 3
-"""Number of files, and of folders, that a message names."""
-
 OWN = "raysm"
 """raysm's own package, which is in every payload anyway."""
-
 MISSING = re.compile(r"No module named '([\w.]+)'")
-"""Python's message about a missing module."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -161,9 +138,7 @@ class Source:
     """The files that travel."""
 
     script: str | None
-    """The script's name; None for modules that a function imports."""
     folder: Path
-    """The folder from which the script or function imports."""
     files: Mapping[str, Path]
     """Local paths by the name below the source folder of the instance, POSIX."""
     left_behind: Mapping[str, Path] = field(default_factory=dict)
@@ -182,21 +157,16 @@ class Source:
 
     @property
     def summary(self) -> str:
-        """The files and their size as text: ``train.py, model.py and 3 files of pkg/, 12 kB``."""
-        names = sorted(self.files, key=lambda name: (name != self.script, name))
-        named = [name for name in names if name == self.script or "/" not in name][:MAX_NAMED] or names[:1]
-        rest = [name for name in names if name not in named]
-        size = _text_of(sum(path.stat().st_size for path in self.files.values()))
-        text = f"{_listed(named, rest)}, {size}"
+        """The files and their size as text: ``train.py, model.py and 3 more, 12 kB``."""
+        names = sorted(self.files, key=lambda name: (name != self.script, "/" in name, name))
+        text = f"{_first(names)}, {_text_of(sum(path.stat().st_size for path in self.files.values()))}"
         if self.outside:
             links = [f"{name} -> {target}" for name, target in self.outside.items()]
             text += f"; {len(links):,} of the files lie outside of {self.folder}, through links: {_first(links)}"
         if self.left_behind:
             large = [f"{name} ({_text_of(path.stat().st_size)})" for name, path in self.left_behind.items()]
-            text += (
-                f"; not {_first(large)}, which is no code: make it an input"
-                f"{'' if self.script is None else ', or send the folder with ' + option('source_dir')}"
-            )
+            text += f"; not {_first(large)}, which is no code: make it an input"
+            text += "" if self.script is None else f", or send the folder with {option('source_dir')}"
         return text
 
     @property
@@ -220,25 +190,13 @@ class Source:
         # A module that has travelled is missing for another reason.
         if module is None or any(path == module or module in path.parents for path in self.files.values()):
             return None
-        shown = f"{module.name}/" if module.is_dir() else module.name
-        if self.script is None:
-            return (
-                f"{shown} lies beside the function's file, but no import that names it could be read, so it was not "
-                "sent: import it by its name in the function, or at the top of the function's file"
-            )
-        return (
-            f"{shown} lies beside {self.script}, but no import that names it could be read, so it was not sent: send "
-            f"the whole folder with {option('source_dir', str(self.folder))}"
-        )
+        where = "the function's file" if self.script is None else self.script
+        remedy = "" if self.script is None else f", or send the folder with {option('source_dir', str(self.folder))}"
+        return f"{module.name} lies beside {where}, and no import names it, so it was not sent: import it there{remedy}"
 
 
-def source_of(workload: EntryScript) -> Source:
-    """Find the files that travel with a script.
-
-    Raises:
-        InvalidRequest: The script or its folder does not exist, Python cannot parse the script, or its imports are too
-            large to be code.
-    """
+def source_of(workload: ScriptWorkload) -> Source:
+    """Find the files that travel with a script."""
     _check_there(workload)
     if workload.source_dir is not None:
         folder = Path(workload.source_dir)
@@ -262,15 +220,10 @@ def source_of(workload: EntryScript) -> Source:
 
 
 def source_of_modules(names: Iterable[str], folder: Path) -> Source:
-    """Find the modules ``names`` that lie in ``folder``, and the modules there that they import.
-
-    Raises:
-        InvalidRequest: They are too large to be code.
-    """
     return _with_neighbours(None, names, folder)
 
 
-def _check_there(workload: EntryScript) -> None:
+def _check_there(workload: ScriptWorkload) -> None:
     script = Path(workload.script)
     if workload.source_dir is None:
         if not script.is_file():
@@ -359,17 +312,6 @@ def _check_size(source: Source) -> None:
             f"more than {MAX_BYTES // 1_000_000} MB; the largest is {largest} with {_text_of(sizes[largest])}: make "
             f"data an input, or {otherwise}"
         )
-
-
-def _listed(named: list[str], rest: list[str]) -> str:
-    if not rest:
-        return " and ".join(filter(None, [", ".join(named[:-1]), named[-1]]))
-    folders = sorted({name.partition("/")[0] + "/" for name in rest if "/" in name})
-    where = ""
-    if all("/" in name for name in rest):
-        where = f" of {', '.join(folders[:MAX_NAMED])}{', …' if len(folders) > MAX_NAMED else ''}"
-    more = "" if where else " more"
-    return f"{', '.join(named)} and {len(rest)}{more} file{'s'[: len(rest) > 1]}{where}"
 
 
 def _first(names: list[str]) -> str:

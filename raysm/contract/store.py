@@ -18,16 +18,7 @@ from raysm.errors import InvalidConfig
 
 
 def make_folder(folder: Path, within: Path | None) -> None:
-    """Create ``folder`` and its missing parents.
-
-    Args:
-        folder: The folder; it may exist.
-        within: A parent that is never created; None creates all parents.
-
-    Raises:
-        FileNotFoundError: ``within`` does not exist; not checked if ``folder`` is ``within``.
-        ValueError: ``folder`` is not below ``within``.
-    """
+    """Create ``folder`` and its missing parents, but never ``within``, a parent that must exist."""
     if within is None:
         folder.mkdir(parents=True, exist_ok=True)
         return
@@ -70,26 +61,18 @@ def _files_below(folder: Path, above: frozenset[tuple[int, int]]) -> Iterator[Pa
 
 
 CHUNK_BYTES = 1 << 20
-
 PARTIAL = ".partial"
 """Suffix of a file that is still being written; readers skip it."""
-
 UNFINISHED = re.compile(rf"\..+\.[0-9a-f]{{8}}{re.escape(PARTIAL)}", re.DOTALL)
 """The names that ``replacing`` chooses; a user's own ``download.partial`` does not match."""
-
 OPEN = 0o666
 """Mode of a file that is not secret, before the umask."""
 
 
 class Unfinished:
-    """A new file beside ``path``, which replaces it once it is complete.
-
-    Attributes:
-        beside: The file that is written.
-    """
+    """A new file, ``beside``, which replaces ``path`` once it is complete."""
 
     def __init__(self, path: Path, mode: int = OPEN, within: Path | None = None) -> None:
-        """Make the file, and its folder; ``mode`` and ``within`` as in ``replacing``."""
         make_folder(path.parent, within)
         self._path = path
         self.beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL}")
@@ -113,7 +96,6 @@ class Unfinished:
             os.fsync(written.fileno())
 
     def remove(self) -> None:
-        """Remove it, unless it was placed."""
         self.beside.unlink(missing_ok=True)
 
 
@@ -121,10 +103,7 @@ class Unfinished:
 def replacing(path: Path, mode: int = OPEN, within: Path | None = None) -> Iterator[Path]:
     """Yield a new file beside ``path``; rename it to ``path`` at the end, or remove it if the body raised.
 
-    Args:
-        path: The file to create or replace.
-        mode: Its mode from the first byte on, before the umask; ``0o600`` for a secret.
-        within: A parent folder that is never created, see ``make_folder``.
+    The mode holds from the first byte on, before the umask; ``within`` as in ``make_folder``.
     """
     unfinished = Unfinished(path, mode, within)
     try:

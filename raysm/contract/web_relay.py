@@ -35,7 +35,6 @@ pages of other sites."""
 NOT_DOWN = HOP_BY_HOP | {"set-cookie", "content-length", "server", "date"}
 """Headers that are not sent back. Cookies do not depend on the port, so two servers on one machine would overwrite each
 other's cookies."""
-
 CONNECT_S = 20.0
 """Seconds to connect; the first connection through a tunnel has a handshake of several seconds."""
 
@@ -43,8 +42,7 @@ CONNECT_S = 20.0
 def open_relay(way: str | OpenConnection) -> "aiohttp.ClientSession":
     """Return a client for ``relay``.
 
-    Args:
-        way: The path of the other server's Unix socket, or a function that connects to the host and port of a URL.
+    ``way`` is the path of the other server's Unix socket, or a function that connects to the host and port of a URL.
     """
     import aiohttp
 
@@ -63,11 +61,7 @@ async def relay(
 ) -> "web.StreamResponse":
     """Pass a request on to ``url`` and stream the answer back; answer 502 if the server does not answer.
 
-    Args:
-        request: The browser's request.
-        session: The session that ``open_relay`` returned.
-        url: The URL to request, percent-encoded as the browser sent it.
-        headers: Headers for the other server in addition to the browser's own.
+    The URL is percent-encoded as the browser sent it; ``headers`` are added to the browser's own.
     """
     import aiohttp
     from aiohttp import web

@@ -92,18 +92,10 @@ class BatchInference(PickledWorkload):
         return self.piece_rows or 16 * self.batch_size
 
     def check_inputs(self, inputs: Mapping[str, Input], instances: int) -> None:
-        """Check that the job has the channel to read."""
         self.channel_of(inputs)
 
     def channel_of(self, inputs: Iterable[str]) -> str:
-        """Return the channel whose records are predicted.
-
-        Args:
-            inputs: Names of the job's channels.
-
-        Raises:
-            InvalidRequest: The channel does not exist, or the job has not exactly one and ``channel`` is None.
-        """
+        """Return the channel whose records are predicted, of the job's ``inputs``."""
         names = sorted(inputs)
         if self.channel is not None and self.channel not in names:
             raise InvalidRequest(f"Batch: the job has no input {self.channel!r}; it has {', '.join(names) or 'none'}")

@@ -59,7 +59,6 @@ class Ports:
 
 LOCAL_TYPE = "local"
 """The default instance type: this machine."""
-
 MIN_SILENCE_S = 3.0
 """Three heartbeats, one a second: with a shorter limit, a busy network would lose healthy instances."""
 MAX_SILENCE_S = 86_400.0

@@ -28,7 +28,6 @@ NAMES: Mapping[type, str] = {
 
 TAG = "kind"
 """The key that names the class if a field admits several; its value is the class attribute ``kind``."""
-
 CHOOSE = "named"
 """Name of a classmethod of a field's type that returns the class of a kind."""
 
@@ -48,18 +47,11 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(kind: type[T], data: Any, where: str = "request") -> T:
-    """Build ``kind`` from JSON values.
+    """Build ``kind`` from JSON values; ``where`` is the path that messages begin with.
 
-    Args:
-        kind: A dataclass whose fields are annotated with str, int, float, bool, None, Any, ``Literal``,
-            ``tuple[X, ...]``, ``Mapping[str, X]``, dataclasses, classes with the classmethod ``CHOOSE``, and unions of
-            None with one of these, of dataclasses that have a ``kind``, or ``str | tuple[str, ...]``.
-        data: The value that ``json.loads`` returned.
-        where: The path that messages begin with.
-
-    Raises:
-        InvalidRequest: A key is unknown or missing, or a value has another type than its field; the message names
-            the path (``request.cluster.count``) and the value.
+    A dataclass's fields may be str, int, float, bool, None, Any, ``Literal``, ``tuple[X, ...]``, ``Mapping[str, X]``,
+    dataclasses, classes with the classmethod ``CHOOSE``, and unions of None with one of these, of dataclasses that have
+    a ``kind``, or ``str | tuple[str, ...]``. InvalidRequest names the path (``request.cluster.count``) and the value.
     """
     return typing.cast(T, _read(kind, data, where))
 
@@ -112,7 +104,6 @@ def _tag_of(data: Any) -> Any:
 
 
 def hints_of(kind: Any) -> Mapping[str, Any]:
-    """Return the types of a class's fields by their names."""
     return _hints(kind)
 
 

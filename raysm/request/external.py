@@ -21,7 +21,6 @@ class CodeArtifact:
     """``arn:aws:codeartifact:REGION:ACCOUNT:repository/DOMAIN/NAME``."""
     region: str
     account: str
-    """Number of the account that owns the domain."""
     domain: str
     name: str
 
@@ -33,11 +32,6 @@ class CodeArtifact:
 
 
 def check_index(index: str) -> None:
-    """Check ``pip_index``.
-
-    Raises:
-        InvalidRequest: It is neither an address nor an ARN, or it contains a secret.
-    """
     if CodeArtifact.of(index):
         return
     try:
@@ -64,9 +58,7 @@ class TrackingPlace:
     """One kind of MLflow store that metrics are copied to."""
 
     form: re.Pattern[str]
-    """Pattern of the whole URI."""
     example: str
-    """An example for messages."""
     is_here: bool
     """True if the client that follows the job writes the metrics, on its machine; otherwise the head does."""
     packages: tuple[str, ...] = ()
@@ -81,7 +73,6 @@ SQLITE = TrackingPlace(
     example="sqlite:///mlflow.db",
     is_here=True,
 )
-"""A file of this machine, which no instance can write."""
 
 SERVER = TrackingPlace(
     form=re.compile(r"https?://[^\s]{1,1000}"),
@@ -89,7 +80,6 @@ SERVER = TrackingPlace(
     is_here=False,
     packages=("mlflow",),
 )
-"""An MLflow server that the instances can reach."""
 
 # https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_MlflowConfig.html
 MANAGED = TrackingPlace(
@@ -102,17 +92,12 @@ MANAGED = TrackingPlace(
 """SageMaker's own MLflow."""
 
 PLACES = (SQLITE, SERVER, MANAGED)
-
 USER = re.compile(r"[\w+.-]+://[^/?#]*@")
 """The beginning of an address with credentials: a user or a token before the @."""
 
 
 def place_of(tracking: str) -> TrackingPlace:
-    """Return the kind of place that a URI names.
-
-    Raises:
-        InvalidRequest: No kind has this form of URI.
-    """
+    """Return the kind of place that a URI names."""
     for place in PLACES:
         if place.form.fullmatch(tracking):
             return place
@@ -125,11 +110,6 @@ def place_of(tracking: str) -> TrackingPlace:
 
 
 def check_tracking(tracking: str) -> None:
-    """Check ``tracking``.
-
-    Raises:
-        InvalidRequest: It is not a place for metrics, or it contains a password.
-    """
     place_of(tracking)
     # The URI is part of the request, which the payload, the log and dry runs show.
     _refuse_secret(tracking)

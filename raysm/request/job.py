@@ -21,9 +21,6 @@ def hyperparameter_text(name: str, value: Any) -> str:
     In an instance, ``SM_HPS`` and ``SM_HP_NAME`` contain the text parsed as JSON, or the text itself if it is not JSON.
     So ``False``, ``["a"]``, ``None`` and ``0.1`` arrive unchanged, but a string that looks like JSON, such as ``"1"``
     or ``"true"``, arrives as a number or a truth value.
-
-    Raises:
-        InvalidRequest: JSON cannot hold the value.
     """
     if isinstance(value, str):
         return value
@@ -59,29 +56,21 @@ def hyperparameter_arguments(hyperparameters: Mapping[str, str]) -> tuple[str, .
 
 NAME_PATTERN = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 """CreateTrainingJob's pattern for a job's name."""
-
 CHANNEL_PATTERN = re.compile(r"[A-Za-z0-9.\-_]{1,64}")
 """CreateTrainingJob's pattern for a channel's name; a request also refuses ``.`` and ``..``, which are folders."""
-
 PROJECT_PATTERN = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._\-]{0,62}")
 """A project is a folder of the bucket."""
-
 RESERVED_TAGS = ("aws:", "raysm:")
 """Prefixes of AWS's tags and of the tags by which raysm finds its jobs."""
-
 GRACE_S = 100.0
 """Default of ``grace_s``: 20 s of SageMaker's 120 s remain to stop Ray and to write the failure reason."""
-
 SPOT_GRACE_S = 60.0
 """Default of ``grace_s`` on spot capacity, where the machine is lost too: the last files need time to reach S3, 20 s
 for 1 to 2 GB. AWS does not document whether it uploads files after SIGKILL."""
-
 PAYLOAD_CHANNEL = "raysm"
 """The channel of the payload; users cannot give a channel this name."""
-
 OWN_PREFIX = "raysm-"
 """Prefix of raysm's other inputs and outputs, whose names share one namespace in a Processing job."""
-
 JOB_CHANNEL = f"{OWN_PREFIX}job"
 """The channel of a job's own part of the payload, if many jobs share the rest of it."""
 
@@ -265,16 +254,7 @@ class JobRequest:
 
 
 def check_channels(workload: Workload, inputs: Mapping[str, Input], instances: int) -> None:
-    """Check that the inputs are those that a workload needs.
-
-    Args:
-        workload: The job's workload.
-        inputs: The inputs by channel.
-        instances: The instances of the cluster.
-
-    Raises:
-        InvalidRequest: A channel is missing, or the workload cannot read one.
-    """
+    """Check that the inputs are those that a workload needs."""
     for channel in workload.channels:
         if channel not in inputs:
             name = type(workload).__name__

@@ -14,7 +14,6 @@ from raysm.errors import InvalidRequest
 from raysm.request.codec import to_json
 
 KEY = "raysm"
-"""Key in a field's metadata."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,13 +36,9 @@ class Option:
     """One option of a request."""
 
     path: str
-    """``limits.spot``, ``inputs['train'].mode``."""
     value: Any
-    """The user's choice, or the default."""
     default: Any
-    """``dataclasses.MISSING`` if a choice is required."""
     decides: Decides
-    """The metadata of its field."""
 
     @property
     def is_asked_for(self) -> bool:
@@ -54,14 +49,7 @@ class Option:
 def decides(
     *, result: bool, create: str | tuple[str, ...] = (), taken_over: bool = True, processing_lacks: str | None = None
 ) -> Mapping[str, Decides]:
-    """Return the metadata of a field.
-
-    Args:
-        result: True if the job's result depends on the option.
-        create: The keys of CreateTrainingJob that the option sets; empty if only the payload contains it.
-        taken_over: True if a follow-up job copies these keys.
-        processing_lacks: The feature that a Processing job lacks, in words: ``"warm pools"``.
-    """
+    """Return the metadata of a field; its arguments are the fields of ``Decides``."""
     keys = (create,) if isinstance(create, str) else create
     return {KEY: Decides(result=result, create=keys, taken_over=taken_over, processing_lacks=processing_lacks)}
 
@@ -69,10 +57,8 @@ def decides(
 def options_of(value: Any, path: str = "") -> Iterator[Option]:
     """Yield the options of a request or a target: its fields, and those of the dataclasses in it.
 
-    Args:
-        value: A dataclass. Each field either has the metadata of ``decides``, or contains a dataclass or a mapping of
-            dataclasses whose fields have it.
-        path: The prefix of the options' paths.
+    Each field either has the metadata of ``decides``, or contains a dataclass or a mapping of dataclasses whose fields
+    have it.
     """
     for field in dataclasses.fields(value):
         content, at = getattr(value, field.name), f"{path}{field.name}"
@@ -102,11 +88,7 @@ def decisive_json(value: Any) -> Any:
 
 
 def keys_taken_over(*kinds: type) -> frozenset[str]:
-    """Return the keys of CreateTrainingJob that a follow-up job copies from its predecessor.
-
-    Args:
-        kinds: The classes that declare the options: JobRequest and the targets.
-    """
+    """Return the keys of CreateTrainingJob that a follow-up job copies, by the options of the classes ``kinds``."""
     every = [effects for kind in kinds for effects in _declared(kind)]
     # A follow-up copies whole structures from the answer of Describe, so only the first part of a key counts.
     return frozenset(key.partition(".")[0] for effects in every if effects.taken_over for key in effects.create)
@@ -114,11 +96,7 @@ def keys_taken_over(*kinds: type) -> frozenset[str]:
 
 # Any, because the module of JobRequest imports this one.
 def refuse_what_processing_lacks(request: Any) -> None:
-    """Refuse a Processing job that asks for what CreateProcessingJob does not have.
-
-    Raises:
-        InvalidRequest: The message names the feature and the option.
-    """
+    """Refuse a Processing job that asks for what CreateProcessingJob does not have."""
     for option in options_of(request):
         lacks = option.decides.processing_lacks
         if lacks is not None and option.is_asked_for:
@@ -144,16 +122,7 @@ def _default(field: "dataclasses.Field[Any]") -> Any:
 
 
 def check_names(function: str, names: Collection[str], options: Mapping[str, Any]) -> None:
-    """Refuse options that a function does not take.
-
-    Args:
-        function: Its name, for the message.
-        names: The options it takes.
-        options: The options it was given.
-
-    Raises:
-        InvalidRequest: The message names the option and the nearest allowed one.
-    """
+    """Refuse options that a function, named for the message, does not take."""
     for name in options:
         if name not in names:
             import difflib  # only after a typing error, because the import takes longer than the check

@@ -1,14 +1,12 @@
 """Workloads that run the user's own code: scripts, torchrun scripts, functions and training loops."""
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from raysm.errors import InvalidRequest
 from raysm.request.options import decides
-from raysm.request.workload import Parameters, Workload, Wrapper, of_command_line
+from raysm.request.workload import Parameters, ScriptWorkload, Workload, Wrapper, of_command_line
 
 
 class Pickled:
@@ -23,17 +21,15 @@ class Pickled:
 
     @property
     def pickled_by(self) -> str:
-        """The field ``python``."""
         return self.python
 
     @property
     def title(self) -> str:
-        """The field ``name``."""
         return self.name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ScriptWorkload(Workload):
+class Program(ScriptWorkload):
     """The options of every script.
 
     Raises:
@@ -49,37 +45,15 @@ class ScriptWorkload(Workload):
     script with the modules and packages beside it that it imports."""
 
     def __post_init__(self) -> None:
-        name = type(self).__name__
-        # tuple() would split a text into letters.
-        if isinstance(self.args, str):
-            raise InvalidRequest(f"{name}: args is a list of texts, got {self.args!r}; give args={self.args.split()!r}")
-        # Arguments are texts: 10 becomes "10".
-        object.__setattr__(self, "args", tuple(str(item) for item in self.args))
-        if not self.script:
-            raise InvalidRequest(f"{name}: the path of the script is empty")
-
-    @property
-    def entry_script(self) -> "ScriptWorkload":
-        """The workload itself."""
-        return self
-
-    @property
-    def title(self) -> str:
-        """The script's name without its suffix."""
-        return Path(self.script).stem
+        self.check_script(type(self).__name__)
 
     @property
     def parameters(self) -> Parameters:
-        """The script's arguments."""
         return of_command_line(self.args)
-
-    def moved_to(self, script: str) -> Self:
-        """Return the workload with the script at ``script`` inside the payload's source."""
-        return dataclasses.replace(self, script=script, source_dir=None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Script(ScriptWorkload):
+class Script(Program):
     """A Python script that runs once on the head, as ``__main__``, with ``RAY_ADDRESS`` set to the formed cluster.
 
     The script joins the cluster by ``ray.init()``; with ``ray_init`` it has joined before it begins.
@@ -121,12 +95,10 @@ class PickledWorkload(Pickled, Workload):
 
     @property
     def parameters(self) -> Parameters:
-        """The field ``arguments``."""
         return self.arguments
 
     @property
     def code_digest(self) -> str:
-        """The field ``code``."""
         return self.code
 
 
@@ -160,7 +132,7 @@ KEEPS = "what rank 0 leaves in the folder $SM_MODEL_DIR, or in the one in which 
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TorchScript(ScriptWorkload):
+class TorchScript(Program):
     """An unmodified script for ``torchrun``: each worker runs it as ``__main__`` in a process of its own.
 
     There is one worker for each GPU of the cluster; without GPUs there is one for each instance, or
@@ -200,7 +172,7 @@ class TorchScript(ScriptWorkload):
     ``Cluster(on_instance_loss="continue")`` allows do not count."""
 
     def __post_init__(self) -> None:
-        ScriptWorkload.__post_init__(self)  # super() would look for the class that slots=True has replaced
+        Program.__post_init__(self)  # super() would look for the class that slots=True has replaced
         check_workers("TorchScript", self.workers_per_instance, self.max_restarts)
         if self.spawns and self.workers_per_instance not in (None, 1):
             raise InvalidRequest(
@@ -243,11 +215,7 @@ class TrainLoop(PickledWorkload):
 
 
 def check_workers(what: str, per_instance: int | None, max_restarts: int, workers: int | None = None) -> None:
-    """Check the numbers that the training workloads share.
-
-    Raises:
-        InvalidRequest: One of them is not a whole number, or is out of its range.
-    """
+    """Check the numbers that the training workloads share."""
     for name, value, least in (
         ("workers", workers, 1),
         ("workers_per_instance", per_instance, 1),

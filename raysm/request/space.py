@@ -1,34 +1,19 @@
 """The ranges of a sweep's parameters, as JSON and as text of a command line (``loguniform:1e-4:1e-1``)."""
 
-import difflib
 import json
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeAlias, get_args
+from typing import Any, ClassVar, TypeAlias, get_args
 
 from raysm.errors import InvalidRequest
 from raysm.request.codec import from_json
 
 Value: TypeAlias = str | int | float | bool | None
 """Types of a parameter: those of JSON without lists and objects."""
-
 VARIED_BY = (0.8, 1.25)
 """Factors by which population based training varies a number: https://arxiv.org/abs/1711.09846, appendix."""
-
-
-class Suggests(Protocol):
-    """The methods of an Optuna trial that draw parameters."""
-
-    def suggest_float(self, name: str, low: float, high: float, *, step: float | None, log: bool) -> float:
-        """Draw a float."""
-
-    def suggest_int(self, name: str, low: int, high: int, *, step: int, log: bool) -> int:
-        """Draw an integer."""
-
-    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
-        """Draw one of ``choices``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +53,8 @@ class Range:
         if self.log and self.low <= 0:
             raise InvalidRequest(f"{self}: a logarithm needs a lower bound above 0, got {self.low!r}")
 
-    def suggest(self, name: str, trial: Suggests) -> float:
-        """Draw a value."""
+    def suggest(self, name: str, trial: Any) -> Any:
+        """Draw a value from a trial of Optuna."""
         if self.is_integer:
             return trial.suggest_int(name, int(self.low), int(self.high), step=1, log=self.log)
         # Optuna has no steps on a logarithmic scale, so the value is rounded here.
@@ -87,11 +72,7 @@ class Range:
         return self._rounded(self._clipped(float(value) * rng.choice(VARIED_BY)))
 
     def grid(self) -> tuple[Value, ...]:
-        """Return all values.
-
-        Raises:
-            InvalidRequest: The range has infinitely many values.
-        """
+        """Return all values; InvalidRequest if there are infinitely many."""
         if self.is_integer:
             return tuple(range(int(self.low), int(self.high) + 1))
         if self.step is None or self.log:
@@ -109,7 +90,7 @@ class Range:
         return kind, {**bounds, "ScalingType": "Logarithmic" if self.log else "Linear"}
 
     def listed(self) -> tuple[str, dict[str, Any]]:
-        """Return the values as a categorical range of the service; raises InvalidRequest if they are infinite."""
+        """Return the values as a categorical range of the service."""
         return Choice(self.grid()).tuned()
 
     def read(self, text: str) -> Value:
@@ -117,7 +98,6 @@ class Range:
         return int(text) if self.is_integer else float(text)
 
     def contains(self, value: object) -> bool:
-        """Return whether a value lies in the range."""
         return type(value) in (int, float) and self.low <= value <= self.high  # type: ignore[operator]  # a number
 
     def _clipped(self, value: float) -> float:
@@ -145,7 +125,6 @@ class Choice:
     kind: ClassVar[str] = "choice"
 
     values: tuple[Any, ...]
-    """Texts, numbers, true, false or null."""
 
     def __post_init__(self) -> None:
         # A text is a sequence of its letters.
@@ -162,8 +141,7 @@ class Choice:
                     "look up in the function what each stands for"
                 )
 
-    def suggest(self, name: str, trial: Suggests) -> Any:
-        """Draw a value."""
+    def suggest(self, name: str, trial: Any) -> Any:
         return trial.suggest_categorical(name, self.values)
 
     def varied(self, value: Any, rng: random.Random) -> Any:
@@ -172,31 +150,23 @@ class Choice:
         return self.values[min(max(at + rng.choice((-1, 1)), 0), len(self.values) - 1)]
 
     def grid(self) -> tuple[Value, ...]:
-        """Return all values."""
         return self.values
 
     def tuned(self) -> tuple[str, dict[str, Any]]:
-        """Return the values as a categorical range of the service, whose values are texts.
-
-        Raises:
-            InvalidRequest: Two values have the same text.
-        """
+        """Return the values as a categorical range of the service, whose values are texts."""
         texts = [_text(value) for value in self.values]
         if len(set(texts)) != len(texts):
             raise InvalidRequest(f"{self}: for the service all values are texts, and two of these would be the same")
         return "CategoricalParameterRanges", {"Values": texts}
 
     def listed(self) -> tuple[str, dict[str, Any]]:
-        """Return the same as ``tuned``, which is a categorical range already."""
         return self.tuned()
 
     def read(self, text: str) -> Value:
-        """Parse a value as a tuning job of the service writes it."""
         values: dict[str, Value] = {_text(value): value for value in self.values}
         return values[text]
 
     def contains(self, value: object) -> bool:
-        """Return whether a value is one of the choices."""
         return value in self.values
 
     def __str__(self) -> str:
@@ -261,11 +231,7 @@ RANGES: Mapping[str, Callable[..., Range]] = {
 
 
 def space_of(written: object) -> dict[str, Parameter]:
-    """Return the ranges of a space whose values are ranges, texts of a command line, or JSON.
-
-    Raises:
-        InvalidRequest: The space is empty or not a mapping, or one of its ranges is not allowed.
-    """
+    """Return the ranges of a space whose values are ranges, texts of a command line, or JSON."""
     if not isinstance(written, Mapping) or not written:
         raise InvalidRequest(
             f"a sweep needs a space, {{'lr': raysm.loguniform(1e-4, 1e-1)}}, or a function of an Optuna trial, "
@@ -304,9 +270,7 @@ def _from_text(text: str) -> Parameter:
         # A path or an address among the choices may contain colons.
         return Choice(tuple(_value(part) for part in ":".join(parts).split(",") if part))
     if name not in RANGES:
-        near = difflib.get_close_matches(name, [*RANGES, Choice.kind], n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(RANGES)}, {Choice.kind}"
-        raise InvalidRequest(f"there is no range {name!r}; {hint}")
+        raise InvalidRequest(f"there is no range {name!r}; there are {', '.join(RANGES)}, {Choice.kind}")
     bounds = "LOW:HIGH:STEP" if name.startswith("q") else "LOW:HIGH"
     if len(parts) != bounds.count(":") + 1:
         raise InvalidRequest(f"write {name}:{bounds}, got {text!r}")

@@ -1,19 +1,17 @@
 """Sweeps as workloads: many trials of a function or a script with different parameters, on one cluster."""
 
-import dataclasses
-import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeAlias, cast, get_args
+from typing import Any, ClassVar, Literal, TypeAlias, cast, get_args
 
 from raysm.errors import InvalidRequest
 from raysm.request.codec import from_json
 from raysm.request.options import decides
 from raysm.request.programs import Pickled, Script
 from raysm.request.space import Parameter, space_of
-from raysm.request.workload import Parameters, Workload, Wrapper, of_fields, plain
+from raysm.request.workload import Parameters, ScriptWorkload, Workload, Wrapper, of_fields, plain
 
 
 class _Rule:
@@ -101,23 +99,17 @@ class Pbt(_Rule):
 
 Rule: TypeAlias = Asha | Median | Pbt
 """All rules; add the class of a new rule here."""
-
 KINDS: Mapping[str, type[Any]] = {kind.kind: kind for kind in get_args(Rule)}
 
 
 def rule_of(written: object) -> Rule | None:
-    """Return the rule of an option: a rule, the name of a rule with default numbers, or JSON; None ends no trial.
-
-    Raises:
-        InvalidRequest: There is no such rule.
-    """
+    """Return the rule of an option: a rule, the name of a rule with default numbers, or JSON; None ends no trial."""
     if written is None or isinstance(written, tuple(KINDS.values())):
         return written  # type: ignore[return-value]  # KINDS has exactly those
     name = written.get("kind") if isinstance(written, Mapping) else written
     if not isinstance(name, str) or name not in KINDS:
-        near = difflib.get_close_matches(str(name), KINDS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(map(repr, KINDS))} and None"
-        raise InvalidRequest(f"Sweep: there is no rule stop={written!r}; {hint}")
+        rules = ", ".join(map(repr, KINDS))
+        raise InvalidRequest(f"Sweep: there is no rule stop={written!r}; there are {rules} and None")
     data = dict(written) if isinstance(written, Mapping) else {}
     rule: Rule = from_json(KINDS[name], data, "stop")
     return rule
@@ -131,7 +123,6 @@ def _check_count(kind: str, name: str, value: object, least: int) -> None:
 
 Search: TypeAlias = Literal["optuna", "random", "grid"]
 """``optuna`` learns from earlier trials (TPE), ``random`` does not, ``grid`` tries each combination once."""
-
 MAX_TRIALS = 100_000
 """A larger number of trials is taken for a mistake."""
 
@@ -220,7 +211,6 @@ class SweepWorkload(Workload):
 
     @property
     def chosen_search(self) -> Search:
-        """The search, with its default."""
         if self.search is not None:
             return self.search
         # With PBT parameters change during a trial, so TPE would learn wrong values.
@@ -229,11 +219,7 @@ class SweepWorkload(Workload):
 
     @property
     def combinations(self) -> int:
-        """Number of combinations of a grid.
-
-        Raises:
-            InvalidRequest: A range has no finite set of values.
-        """
+        """Number of combinations of a grid; InvalidRequest if they are infinite."""
         return math.prod(len(parameter.grid()) for parameter in self.space.values())
 
     @property
@@ -243,7 +229,6 @@ class SweepWorkload(Workload):
 
     @property
     def direction(self) -> str:
-        """``lowest`` or ``highest``: which value of the metric is the best."""
         return "lowest" if self.mode == "min" else "highest"
 
     @property
@@ -338,9 +323,7 @@ class FunctionSweep(Pickled, SweepWorkload):
     wrapper: ClassVar[Wrapper | None] = Wrapper("function", "raysm.Sweep(train, space={…}, metric='loss', mode='min')")
 
     name: str
-    """Name for messages: ``module.function``."""
     python: str
-    """Version of the Python that pickled it."""
     takes_config: bool = False
     """True if the function takes all parameters as one mapping instead of arguments."""
     draws: bool = False
@@ -348,12 +331,11 @@ class FunctionSweep(Pickled, SweepWorkload):
 
     @property
     def draws_itself(self) -> bool:
-        """``draws``."""
         return self.draws
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ScriptSweep(SweepWorkload):
+class ScriptSweep(ScriptWorkload, SweepWorkload):
     """Trials of a script: each runs it as a program, with its parameters as ``--NAME=VALUE`` before its arguments."""
 
     script: str
@@ -365,38 +347,15 @@ class ScriptSweep(SweepWorkload):
 
     def __post_init__(self) -> None:
         SweepWorkload.__post_init__(self)  # super() would look for the class that slots=True has replaced
-        if isinstance(self.args, str):
-            raise InvalidRequest(f"Sweep: args is a list of texts, got {self.args!r}; give {self.args.split()!r}")
-        object.__setattr__(self, "args", tuple(str(item) for item in self.args))
-        if not self.script:
-            raise InvalidRequest("Sweep: the path of the script is empty")
+        self.check_script("Sweep")
         if self.workers != 1:
             raise InvalidRequest(
                 f"Sweep: a script runs in one process a trial, got workers={self.workers}; sweep a function, or let "
                 "the script start its own"
             )
 
-    @property
-    def entry_script(self) -> "ScriptSweep":
-        """The sweep itself."""
-        return self
-
-    @property
-    def title(self) -> str:
-        """The script's name without its suffix."""
-        return Path(self.script).stem
-
-    def moved_to(self, script: str) -> Self:
-        """Return the sweep of the script at ``script`` inside the payload's source."""
-        return dataclasses.replace(self, script=script, source_dir=None)
-
 
 def require_sweep(workload: Workload) -> SweepWorkload:
-    """Return a workload that is a sweep.
-
-    Raises:
-        InvalidRequest: It is not a sweep.
-    """
     if not isinstance(workload, SweepWorkload):
         raise InvalidRequest(f"tune: the service tunes sweeps, and this is {workload.label}")
     return workload

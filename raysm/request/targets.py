@@ -53,11 +53,6 @@ INSTANCE_KINDS: dict[str, InstanceKind] = {
 
 
 def instance_kind(name: str) -> InstanceKind:
-    """Return the kind of this name.
-
-    Raises:
-        InvalidRequest: No kind has this name.
-    """
     if name not in INSTANCE_KINDS:
         raise InvalidRequest(f"{name!r} is not a kind of instance: {', '.join(INSTANCE_KINDS)}")
     return INSTANCE_KINDS[name]
@@ -72,13 +67,8 @@ def kind_of_image(image: str) -> InstanceKind | None:
 
 LOCAL_ROLE = "arn:aws:iam::123456789012:role/raysm-local"
 """The API requires a role; on this machine it is not used."""
-
 PYTHON = re.compile(r"3\.\d{1,2}")
-"""The minor version of a Python, on which the bytecode in pickles depends."""
-
 REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
-"""A region's name; the embedded SageMaker reads it from the signature of a request."""
-
 LOCAL_INSTANCE_TYPE = "ml.m5.large"
 """The instance type in the API call for ``instance_type='local'``, because the API accepts only SageMaker's types."""
 

@@ -13,7 +13,8 @@ import importlib
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeAlias
 
 from raysm.errors import InvalidRequest
 
@@ -23,17 +24,12 @@ if TYPE_CHECKING:
 
 Parameters: TypeAlias = Mapping[str, str | int | float | bool | None]
 """Values by name."""
-
 # Only the name counts, because a secret cannot be recognized by its value.
 SECRET = re.compile(r"passw|secret|token|credential|api_?key|private", re.IGNORECASE)
 """Names of texts that are hidden; numbers with such a name (``max_tokens``) are shown."""
-
 MAX_CHARACTERS = 200
-"""Maximum length of one text."""
-
 MAX_PARAMETERS = 100
 """Maximum number for one workload: a configuration of a thousand values is not a row of a table."""
-
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 
@@ -47,9 +43,7 @@ def of_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def of_fields(value: Any, **texts: Any) -> dict[str, Any]:
     """Return the fields of a dataclass that differ from their defaults as parameters.
 
-    Args:
-        value: A workload.
-        texts: Texts by field name, for fields whose value ``plain`` would show only as its type.
+    ``texts`` are for fields whose value ``plain`` would show only as its type.
     """
     # Defaults would fill the table with columns that the user did not choose.
     fields = {
@@ -64,9 +58,6 @@ def of_command_line(args: Iterable[str]) -> dict[str, Any]:
     """Return a script's arguments as parameters.
 
     ``--lr 0.1``, ``--lr=0.1`` and ``lr=0.1`` are all the parameter ``lr``; others are named ``argument 1`` and so on.
-
-    Args:
-        args: ``sys.argv[1:]``.
     """
     named: dict[str, Any] = {}
     left, place = list(args), 0
@@ -146,7 +137,6 @@ KINDS: Mapping[str, str] = {
 """raysm's own kinds; a new one needs one line here. Other kinds are named by their import path."""
 
 NAMES: Mapping[str, str] = {path: name for name, path in KINDS.items()}
-
 IMPORT_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 """``module:Class``."""
 
@@ -155,34 +145,11 @@ class Wrapper(NamedTuple):
     """The class that users submit instead of a workload, because something must be pickled."""
 
     noun: str
-    """The thing that is wrapped: ``function``."""
     call: str
-    """The call: ``raysm.Function(fn, *args, **kwargs)``."""
 
     @property
     def name(self) -> str:
-        """``Function``."""
         return self.call.partition("(")[0].rpartition(".")[2]
-
-
-class EntryScript(Protocol):
-    """A workload that runs a script of the user; ``ScriptWorkload`` describes the fields."""
-
-    # Properties, because the fields of a frozen dataclass are read-only.
-    @property
-    def script(self) -> str:
-        """The script's path; relative to ``source_dir`` if that is given."""
-
-    @property
-    def args(self) -> tuple[str, ...]:
-        """The script's arguments."""
-
-    @property
-    def source_dir(self) -> str | None:
-        """A folder that travels whole."""
-
-    def moved_to(self, script: str) -> "Workload":
-        """Return the workload with the script at ``script`` inside the payload's source."""
 
 
 class Workload:
@@ -261,7 +228,7 @@ class Workload:
         cls.kind = NAMES.get(path, path)
 
     @property
-    def entry_script(self) -> "EntryScript | None":
+    def entry_script(self) -> "ScriptWorkload | None":
         """The workload itself if it runs a script of the user, whose source travels; None for other workloads."""
         return None
 
@@ -329,6 +296,37 @@ class Workload:
         )
 
 
+class ScriptWorkload(Workload):
+    """A base of the kinds that run a script of the user, which declare its three fields."""
+
+    __slots__ = ()
+
+    script: str
+    args: tuple[str, ...]
+    source_dir: str | None
+
+    @property
+    def entry_script(self) -> "ScriptWorkload":
+        return self
+
+    @property
+    def title(self) -> str:
+        return Path(self.script).stem
+
+    def moved_to(self, script: str) -> Self:
+        """Return the workload with the script at ``script`` inside the payload's source."""
+        return dataclasses.replace(self, script=script, source_dir=None)  # type: ignore[type-var]
+
+    def check_script(self, name: str) -> None:
+        """Check the fields of the kind ``name``, and make texts of the arguments: 10 becomes "10"."""
+        # tuple() would split a text into letters.
+        if isinstance(self.args, str):
+            raise InvalidRequest(f"{name}: args is a list of texts, got {self.args!r}; give args={self.args.split()!r}")
+        object.__setattr__(self, "args", tuple(str(item) for item in self.args))
+        if not self.script:
+            raise InvalidRequest(f"{name}: the path of the script is empty")
+
+
 def built_in_kind(kind: str) -> type[Workload] | None:
     """Return the class of one of raysm's own kinds; None for others.
 
@@ -338,11 +336,7 @@ def built_in_kind(kind: str) -> type[Workload] | None:
 
 
 def require_workload(value: object) -> Workload:
-    """Return ``value`` if it can be submitted as it is.
-
-    Raises:
-        InvalidRequest: It is not a workload, or it is one that only a wrapper may make.
-    """
+    """Return ``value`` if it can be submitted as it is."""
     if isinstance(value, Workload):
         if value.wrapper is not None:
             raise InvalidRequest(_wrap(value.wrapper, value))
@@ -361,11 +355,7 @@ def _wrap(wrapper: Wrapper, value: object) -> str:
 
 
 def check_kind(kind: type[Workload]) -> None:
-    """Check that instances can import and run a kind, before anything is sent.
-
-    Raises:
-        InvalidRequest: The message names the problem of the class and the remedy.
-    """
+    """Check that instances can import and run a kind, before anything is sent."""
     if not IMPORT_PATH.fullmatch(kind.kind) and kind.kind not in KINDS:
         raise InvalidRequest(
             f"the kind of workload {kind.kind!r} is defined inside a function or class, where no instance can import "

@@ -85,13 +85,3 @@ asyncio.run(main())
             return
         time.sleep(0.02)
     pytest.fail("the child outlives its parent")
-
-
-def test_a_program_that_is_not_there_is_an_error_or_a_status():
-    async def scenario(children):
-        try:
-            return await children.start(["/no/such/program"], os.environ, stderr=subprocess.DEVNULL).wait(90)
-        except OSError:
-            return 1
-
-    assert with_children(scenario) == 1

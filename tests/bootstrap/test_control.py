@@ -111,31 +111,6 @@ def test_a_wrong_token_is_refused():
     asyncio.run(scenario())
 
 
-def test_a_head_that_does_not_know_the_token_is_refused_by_the_worker():
-    async def impostor(reader, writer):
-        writer.write(b'{"raysm": 1, "nonce": "00"}\n')
-        await reader.readline()
-        writer.write(b'{"proof": "00"}\n')
-        writer.close()
-
-    async def scenario():
-        server = await asyncio.start_server(impostor, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        with pytest.raises(TokenRefused, match="does not know this job's token"):
-            await control.join(
-                lambda: asyncio.open_connection("127.0.0.1", port),
-                token=TOKEN,
-                host="algo-2",
-                head="algo-1",
-                identity=IDENTITY,
-                silence_s=SILENCE_S,
-            )
-        server.close()
-        await server.wait_closed()
-
-    asyncio.run(scenario())
-
-
 class Spy:
     """Passes bytes between a worker and the head, keeps them, and changes what it is told to."""
 
@@ -206,17 +181,15 @@ def test_a_message_that_is_changed_or_repeated_on_its_way_ends_the_connection(ch
 
 
 @pytest.mark.parametrize(
-    ("said", "closes"),
+    "said",
     [
-        (b"GET / HTTP/1.1\r\n\r\n", True),
-        (b"x" * 100_000, True),
-        (b'{"host": "' + b"x" * 2000 + b'"}\n', True),
-        (b"[]\n", True),
-        (b'{"host": "algo-2", "nonce": "\\ud800", "proof": "\\ud800"}\n', True),
-        (b"[" * 5000 + b"\n", True),
+        b"GET / HTTP/1.1\r\n\r\n",
+        b'{"host": "' + b"x" * 2000 + b'"}\n',
+        b'{"host": "algo-2", "nonce": "\\ud800", "proof": "\\ud800"}\n',
+        b"[" * 5000 + b"\n",
     ],
 )
-def test_a_stranger_who_talks_nonsense_is_dropped_and_hears_nothing_of_the_job(said, closes):
+def test_a_stranger_who_talks_nonsense_is_dropped_and_hears_nothing_of_the_job(said):
     async def scenario():
         async with head() as (server, reports):
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
@@ -228,7 +201,6 @@ def test_a_stranger_who_talks_nonsense_is_dropped_and_hears_nothing_of_the_job(s
             writer.close()
             assert b"nonce" in greeting
             assert reports.all == []
-            assert closes
 
     asyncio.run(scenario())
 
@@ -237,8 +209,6 @@ def test_a_stranger_who_talks_nonsense_is_dropped_and_hears_nothing_of_the_job(s
     ("change", "words"),
     [
         ({"ray": "2.59.0"}, "algo-2 does not fit: it has ray 2.59.0, the head has ray 2.60.0"),
-        ({"python": "3.11.8"}, "it has python 3.11.8, the head has python 3.11.7"),
-        ({"raysm": "9"}, "it has raysm 9, the head has raysm 0.1"),
         ({"payload": "q"}, "its payload is not the head's: the digests differ"),
     ],
 )

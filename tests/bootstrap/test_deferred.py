@@ -41,13 +41,6 @@ def run(tmp_path):
     return run
 
 
-def test_it_is_brought_by_the_first_check_and_not_by_the_import(run):
-    code = "from rfc3987_syntax import is_valid_syntax as valid; print('imported')"
-    assert run(code) == ["imported"]
-    checks = "; print(valid('iri', 'http://a'), valid('iri', 'b'))"
-    assert run(code + checks) == ["imported", "built", "True", "False"]
-
-
 def test_where_it_is_not_installed_it_cannot_be_imported(run):
     code = """
 try:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from raysm.bootstrap.children import Children
-from raysm.bootstrap.driver import DriverRun
+from raysm.bootstrap.driver import TAIL_BYTES, DriverRun
 from tests.support.bootstraps import Cluster, request
 from tests.support.own_process import run_apart
 
@@ -58,3 +58,23 @@ def test_a_failure_is_the_driver_s_own_unless_it_blames_the_cluster(tmp_path, er
     status = run(cluster, lambda driver, end: driver.own_exit_status())
     assert (status is not None) == own
     assert (cluster.recorded() is not None) == own
+
+
+def test_stderr_goes_on_to_the_log_and_its_end_is_kept(tmp_path, capfdbinary):
+    cluster = Cluster(tmp_path, request(1), driver="import sys; sys.stderr.write('x' * 20000 + 'the end'); sys.exit(2)")
+    status, tail = run(cluster, lambda driver, end: (end.status, driver.tail()))
+    assert status == 2
+    assert len(tail) == TAIL_BYTES
+    assert tail.endswith("xthe end")
+    assert len(capfdbinary.readouterr().err) == 20007
+
+
+def test_a_grandchild_that_keeps_stderr_open_delays_nothing_and_a_progress_bar_and_a_print_are_lines(
+    tmp_path, capfdbinary
+):
+    code = "import subprocess, sys; subprocess.Popen(['sleep', '60'])"
+    bar = "; sys.stderr.write('\\r10%\\r20%'); print('step'); sys.stderr.write('\\r30%\\n')"
+    assert run(Cluster(tmp_path, request(1), driver=code + bar), lambda driver, end: end.status) == 0
+    captured = capfdbinary.readouterr()
+    assert captured.out == b"step\n"
+    assert captured.err == b"10%\n30%\n"

@@ -80,13 +80,6 @@ def test_a_processing_instance_is_read(tmp_path):
     assert found.hyperparameters == {}
 
 
-def test_the_head_of_twelve_hosts_is_algo_1_and_ranks_follow_the_numbers(tmp_path):
-    write_training(tmp_path, "algo-10", HOSTS)
-    found = read(tmp_path)
-    assert found.head(Cluster(count=12)).name == "algo-1"
-    assert [host.name for host in found.ranked(Cluster(count=12))] == [f"algo-{i}" for i in range(1, 13)]
-
-
 def test_the_head_of_a_named_group_comes_first_and_the_others_keep_their_order(tmp_path):
     write_training(tmp_path, "algo-10", HOSTS, instance_groups=GROUPS)
     shape = Cluster(groups=(InstanceGroup("work", "ml.g5.xlarge", 11), InstanceGroup("head", "ml.t3.medium", 1)))
@@ -119,15 +112,10 @@ def test_own_variables_are_read(tmp_path):
     ("name", "value", "words"),
     [
         ("RAYSM_PORTS", "{", "RAYSM_PORTS is not JSON"),
-        ("RAYSM_PORTS", "[1]", "RAYSM_PORTS must be a JSON object of int values"),
         ("RAYSM_PORTS", '{"gcs": true}', "RAYSM_PORTS must be a JSON object of int values"),
         ("RAYSM_PORTS", '{"gsc": 1}', "there is no port 'gsc'; known are control, gcs"),
-        ("RAYSM_PORTS", '{"gcs": 70000}', "gcs must be 0 to 65535, got 70000"),
-        ("RAYSM_ADDRESSES", '{"a": 1}', "RAYSM_ADDRESSES must be a JSON object of str values"),
         ("RAYSM_CPUS", "two", "RAYSM_CPUS must be a whole number of at least 0, got 'two'"),
         ("RAYSM_MEMORY_BYTES", "0", "RAYSM_MEMORY_BYTES must be a whole number of at least 1, got '0'"),
-        ("RAYSM_CPUS", "²", "RAYSM_CPUS must be a whole number"),
-        ("RAYSM_RAY_TEMP_DIR", "ray", "must be an absolute path"),
         ("RAYSM_RAY_TEMP_DIR", "/tmp/" + "x" * 60, "of at most 40 bytes, for it holds sockets"),
     ],
 )
@@ -144,11 +132,3 @@ def test_port_overrides_that_clash_with_the_request_are_named(tmp_path):
     found = read(tmp_path, RAYSM_PORTS='{"gcs": 8265}')
     with pytest.raises(InvalidConfig, match="RAYSM_PORTS: Ports: dashboard and gcs are both 8265"):
         found.ports(Ports())
-
-
-@pytest.mark.parametrize("value", ['{"lr": 0.1}', '{"a": null}', "[]", "{"])
-def test_hyperparameters_that_are_no_texts_are_refused(tmp_path, value):
-    paths = write_training(tmp_path, "algo-1", ["algo-1"])
-    paths.hyperparameters.write_text(value)
-    with pytest.raises(InvalidConfig, match=r"hyperparameters\.json"):
-        read(tmp_path)

@@ -21,19 +21,10 @@ from raysm.contract.result import EXCEPTION, FAILURE, MAX_REASON, Failure
         ("ray.exceptions.RayTaskError(ValueError)", False),  # what a task raised is the user's own
         ("ray.exceptions.ActorDiedError", True),
         ("InstanceLost", True),
-        ("RayFailed", True),
     ],
 )
 def test_a_driver_blames_the_cluster_by_the_errors_of_ray_and_of_lost_instances(error_type, blames):
     assert blames_cluster(Failure(error_type=error_type, message="why")) is blames
-
-
-@pytest.mark.parametrize("text", [None, "{", "[]", '{"error_type": 1}'])
-def test_a_record_that_is_missing_or_torn_says_nothing(tmp_path, text):
-    record = tmp_path / "failure.json"
-    if text is not None:
-        record.write_text(text)
-    assert read_failure(record) is None
 
 
 def test_what_is_published_is_the_record_and_the_exception_beside_it(tmp_path):

@@ -3,9 +3,6 @@
 import asyncio
 import json
 import math
-import socket
-import threading
-import time
 
 import pytest
 
@@ -14,7 +11,6 @@ from raysm.bootstrap.gcs_state import (
     NodeWatcher,
     UnmetRequests,
     find_unmet,
-    tell_nodes,
 )
 from raysm.bootstrap.lifecycle import Failed, Node, NodesChanged
 from raysm.errors import InvalidRequest, MissingDependency
@@ -65,40 +61,12 @@ def test_who_tells_a_torn_or_foreign_line_is_asked_again(tmp_path, nonsense):
     assert seen_twice(tmp_path / "nodes", LINE + nonsense) == [KNOWN] * 2
 
 
-def test_who_is_not_there_at_first_is_asked_again(tmp_path):
-    assert seen_twice(tmp_path / "nodes", LINE, begins_late=True) == [KNOWN] * 2
-
-
 def test_a_ray_that_cannot_be_asked_is_a_failure_with_its_version_and_not_a_deadline(tmp_path):
     answer = json.dumps({UNUSABLE: "Ray 9.9 has no ray._raylet.GcsClient"}) + "\n"
     failed, _ = seen_twice(tmp_path / "nodes", answer)
     assert isinstance(failed, Failed)
     assert isinstance(failed.error, MissingDependency)
     assert str(failed.error) == "Ray 9.9 has no ray._raylet.GcsClient"
-
-
-def test_who_asks_of_a_cluster_that_does_not_answer_is_left_to_come_again(tmp_path):
-    path = tmp_path / "nodes"
-    # What an earlier head has left there is no obstacle.
-    path.touch()
-    threading.Thread(target=tell_nodes, args=(path, "no address"), daemon=True).start()
-    for _ in range(2):
-        assert _told(path) == b""
-
-
-def _told(path, limit_s=60):
-    until = time.monotonic() + limit_s
-    while True:
-        with socket.socket(socket.AF_UNIX) as asking:
-            asking.settimeout(limit_s)
-            try:
-                asking.connect(str(path))
-            except OSError:
-                # It listens in a moment.
-                assert time.monotonic() < until
-                time.sleep(0.01)
-                continue
-            return asking.recv(1)
 
 
 NODES = [{"CPU": 1.0, "memory": 4e9, "host:algo-1": 1.0}, {"CPU": 1.0, "GPU": 1.0, "memory": 4e9}]

@@ -4,7 +4,6 @@ import contextlib
 import socket
 import subprocess
 import sys
-import threading
 
 import pytest
 
@@ -32,18 +31,6 @@ def place():
     number = free_port()
     with contextlib.closing(DashboardPort("127.0.0.1", number)) as kept:
         yield number, kept
-
-
-def test_the_first_caller_is_noticed_and_waits(place):
-    number, kept = place
-    noticed = threading.Event()
-    threading.Thread(target=lambda: (kept.await_caller(), noticed.set()), daemon=True).start()
-    assert not noticed.wait(0.1)
-    with socket.create_connection(("127.0.0.1", number), timeout=60) as caller:
-        assert noticed.wait(60)
-        caller.setblocking(False)
-        with pytest.raises(BlockingIOError):
-            caller.recv(1)
 
 
 def test_a_program_takes_it_over_with_the_callers_that_wait_and_it_is_never_free(place, tmp_path):

@@ -79,25 +79,6 @@ def test_the_exception_of_the_driver_comes_first_in_the_reason(failed):
     assert failed.failure("algo-2") is None
 
 
-def test_the_driver_s_own_failure_is_an_output_of_the_job(failed):
-    assert failed.recorded().headline == "ValueError: no such column"
-
-
-def test_a_failure_is_told_where_no_scratch_folder_can_be_made(tmp_path):
-    with Cluster(tmp_path, request(1), driver=RECORD) as cluster:
-        (cluster.base("algo-1") / "scratch").touch()
-        assert cluster.start().wait() == {"algo-1": 1}
-        assert cluster.failure("algo-1").startswith("ValueError: no such column\n")
-
-
-def test_a_job_runs_with_fewer_instances_if_min_instances_says_so(tmp_path):
-    with Cluster(tmp_path, request(3, join_timeout_s=8, min_instances=2), driver="print('ran')") as cluster:
-        assert cluster.start("algo-1", "algo-2").wait() == {"algo-1": 0, "algo-2": 0}
-        formed = next(state for state in cluster.states() if state.name == "formed")
-        assert (formed.count, formed.total) == (2, 3)
-        assert "ran\n" in cluster.lines["algo-1"]
-
-
 @pytest.mark.long
 def test_a_frozen_worker_is_the_reason_though_ray_says_first_that_its_node_is_gone(tmp_path):
     driver = RECORD.replace("ValueError", "ray.exceptions.ActorDiedError")
@@ -202,62 +183,3 @@ def test_user_code_that_ignores_sigterm_is_killed_when_its_grace_is_over(tmp_pat
         assert time.monotonic() - begun >= 1
         assert "raysm: algo-1 was told to stop (SIGTERM)\n" in cluster.lines["algo-1"]
         assert cluster.recorded() is None
-
-
-def test_another_token_is_refused_with_a_clear_reason(tmp_path):
-    with Cluster(tmp_path, request(2)) as cluster, Cluster(tmp_path / "other", request(2)) as other:
-        other.ports = cluster.ports
-        cluster.start("algo-1")
-        other.start("algo-2")
-        assert other.wait() == {"algo-2": 2}
-        assert other.failure("algo-2").startswith("the head refuses this instance's token")
-        assert cluster.processes["algo-1"].poll() is None
-
-
-def test_a_payload_with_another_digest_fails_the_job_on_both_sides(tmp_path):
-    import json
-
-    from raysm.contract.seal import digests_of
-
-    with Cluster(tmp_path, request(2)) as cluster:
-        folder = cluster.base("algo-2") / "input/data/raysm"
-        (folder / "source/user.py").write_text("print('something else')")
-        (folder / "digests.json").write_text(json.dumps(digests_of(folder)))
-        assert cluster.start().wait() == {"algo-1": 2, "algo-2": 2}
-        for host in cluster.hosts:
-            assert cluster.failure(host).startswith("algo-2 does not fit: its payload is not the head's")
-
-
-def test_the_head_of_a_named_group_coordinates_only_and_offers_nothing(tmp_path):
-    from raysm import InstanceGroup
-
-    groups = (InstanceGroup("work", "ml.m5.large", 2), InstanceGroup("head", "ml.t3.medium", 1))
-    configured = [
-        {"instance_group_name": "work", "instance_type": "ml.m5.large", "hosts": ["algo-1", "algo-2"]},
-        {"instance_group_name": "head", "instance_type": "ml.t3.medium", "hosts": ["algo-3"]},
-    ]
-    job = request(groups=groups, head="head", coordinator_only=True)
-    with Cluster(tmp_path, job, instance_groups=configured, driver=SLEEPER) as cluster:
-        cluster.start().wait_for("user code runs")
-        head, work = cluster.node_argv("algo-3"), cluster.node_argv("algo-1")
-        assert {"--head", "--num-cpus=0", "--num-gpus=0"} <= set(head)
-        assert "--num-cpus=1" in work
-        assert '--resources={"host:algo-1": 1, "group:work": 1, "instance_type:ml.m5.large": 1}' in work
-        assert next(text for text in work if text.startswith("--labels=")) == (
-            "--labels=raysm.io/host=algo-1,raysm.io/group=work,raysm.io/instance-type=ml.m5.large,raysm.io/rank=1"
-        )
-
-
-def test_the_token_is_in_no_argument_variable_or_log(tmp_path):
-    with Cluster(tmp_path, request(2), driver=SLEEPER) as cluster:
-        cluster.start().wait_for("user code runs")
-        token = (cluster.base("algo-1") / "input/data/raysm/token").read_bytes()
-        for pid in [*(process.pid for process in cluster.processes.values()), *map(cluster.node_pid, cluster.hosts)]:
-            for name in ("cmdline", "environ"):
-                with open(f"/proc/{pid}/{name}", "rb") as file:
-                    assert token not in file.read()
-        with open(f"/proc/{cluster.node_pid('algo-1')}/environ", "rb") as file:
-            variables = file.read().split(b"\0")
-        assert b"RAY_AUTH_MODE=token" in variables
-        assert not any(variable.startswith(b"RAY_AUTH_TOKEN=") for variable in variables)
-        assert not any(token.decode() in cluster.log(host) for host in cluster.hosts)

@@ -96,38 +96,27 @@ def manifest_of(*files):
     )
 
 
-def test_the_manifest_lists_the_files_of_all_instances_with_their_digests(tmp_path):
+def test_at_the_end_of_a_job_no_file_has_two_owners_and_the_manifest_lists_all_with_their_digests(tmp_path):
     with Cluster(tmp_path, request(3)) as cluster:
         head, second, third = (Paths(cluster.base(host)) for host in cluster.hosts)
-        write(head, model={"part-0.parquet": "head"})
-        manifest_of("part-0.parquet", "of-the-owner.parquet").write(head.model)
-        write(second, model={"part-1.parquet": "second", "part-0.parquet": "clash", "of-the-owner.parquet": "known"})
+        write(head, model={"model.pt": "rank 0"}, data={"log.txt": "head"})
+        manifest_of("model.pt", "of-the-owner.parquet").write(head.model)
+        write(second, model={"part-1.parquet": "second", "model.pt": "clash", "of-the-owner.parquet": "known"})
+        write(second, data={"log.txt": "second"})
         write(third, model={f"shards/{number}.distcp": f"third {number}" for number in range(300)}, data={"x.log": ""})
         assert cluster.start().wait(60) == {"algo-1": 0, "algo-2": 0, "algo-3": 0}
+        assert (head.model / "model.pt").read_text() == "rank 0"
+        assert names(second.model) == ["of-the-owner.parquet", "part-1.parquet"]
+        assert (head.output_data / "log.txt").read_text() == "head"
+        assert names(second.output_data) == ["algo-2/log.txt"]
+        assert "the result has model.pt from another instance" in cluster.log("algo-2")
+        assert "algo-2: the result" not in cluster.log("algo-1")
         files = {file.name: file for file in Manifest.read(head.model).files}
     shards = {f"shards/{number}.distcp" for number in range(300)}
-    assert files.keys() == {"part-0.parquet", "of-the-owner.parquet", "part-1.parquet", *shards}
-    # What the job has described itself stays as it is.
-    assert files["of-the-owner.parquet"].sha256 == files["part-0.parquet"].sha256 == "0"
+    assert files.keys() == {"model.pt", "of-the-owner.parquet", "part-1.parquet", *shards}
+    # Files that the manifest lists already stay as they are.
+    assert files["of-the-owner.parquet"].sha256 == files["model.pt"].sha256 == "0"
     assert files["part-1.parquet"].sha256 == hashlib.sha256(b"second").hexdigest()
     assert files["part-1.parquet"].bytes == 6
     assert files["part-1.parquet"].how_to_read.endswith('pq.read_table("part-1.parquet")')
     assert files["shards/299.distcp"].sha256 == hashlib.sha256(b"third 299").hexdigest()
-
-
-def test_at_the_end_of_a_job_no_instance_has_a_file_that_another_one_has(tmp_path):
-    with Cluster(tmp_path, request(3)) as cluster:
-        head, second, third = (Paths(cluster.base(host)) for host in cluster.hosts)
-        write(head, model={"model.pt": "rank 0"}, data={"log.txt": "head"})
-        write(second, model={"model.pt": "another", "shard-1": "its own"}, data={"log.txt": "second"})
-        many = {f"extra/{number}": "" for number in range(500)}
-        write(third, model={"model.pt": "a third", "shard-2": "its own", **many})
-        assert cluster.start().wait(60) == {"algo-1": 0, "algo-2": 0, "algo-3": 0}
-        assert (head.model / "model.pt").read_text() == "rank 0"
-        assert names(second.model) == ["shard-1"]
-        assert names(third.model) == sorted(["shard-2", *many])
-        assert (head.output_data / "log.txt").read_text() == "head"
-        assert (second.output_data / "algo-2" / "log.txt").read_text() == "second"
-        assert not (second.output_data / "log.txt").exists()
-        assert "the result has model.pt from another instance" in cluster.log("algo-2")
-        assert "algo-2: the result" not in cluster.log("algo-1")

@@ -176,13 +176,6 @@ def test_a_requirement_that_would_move_ray_away_from_what_raysm_needs_is_refused
         installed(tmp_path, packed)
 
 
-def test_an_isolated_instance_says_what_its_wheels_lack(tmp_path):
-    packed = pack(tmp_path, requirements=("no-such-package",), security=Security(isolation=True))
-    words = "No matching distribution found for no-such-package; the job has no network"
-    with pytest.raises(InvalidRequest, match=words):
-        installed(tmp_path, packed)
-
-
 @pytest.mark.long
 def test_the_next_job_of_a_warm_pool_downloads_nothing_again(tmp_path):
     fetched = []
@@ -204,19 +197,6 @@ def test_an_image_with_another_ray_lacks_the_one_that_raysm_needs_and_says_which
         command, env=os.environ | {"PYTHONPATH": str(old)}, capture_output=True, text=True, check=True
     )
     assert lacks.stdout == f"{NEEDS['ray']} (this image has Ray 2.52.1)\n"
-
-
-def test_what_opens_a_private_index_or_repository_is_not_named():
-    lines = (
-        "--extra-index-url https://me:p@ss@pypi.example/simple",
-        "package @ git+https://ghp_token@github.com/me/package@v1",
-        "git+ssh://git@github.com/me/other.git@main",
-        "plain @ https://pypi.example/plain-1.0.tar.gz",
-    )
-    assert str(MissingPackages(requirements=lines)) == (
-        "--extra-index-url https://***@pypi.example/simple, package @ git+https://***@github.com/me/package@v1, "
-        "git+ssh://***@github.com/me/other.git@main, plain @ https://pypi.example/plain-1.0.tar.gz"
-    )
 
 
 def pip(folder, **variables):

@@ -19,15 +19,14 @@ INTERNALS = [value for value in vars(ray_internals).values() if isinstance(value
 # What raysm relies on of Ray's source beside names: by module.
 WORDS = {
     "ray._private.services": (
-        f'"{ray_internals.DASHBOARD_AGENT}{{}}"',
-        f'"{ray_internals.RUNTIME_ENV_AGENT}{{}}"',
+        *(f'"{agent}={{}}"' for agent in ray_internals.AGENTS),
         f'"{ray_internals.GCS_PORT}',
         ray_internals.PRESTART,
         # ``handed_socket`` replaces this call, and the dashboard inherits the socket as its standard input.
         "port_test_socket.bind((host, port))",
         "stdin=subprocess.PIPE if pipe_stdin else None",
     ),
-    "ray._private.node": ('b"webui:url"', "self.start_monitor()", "self.start_api_server(", "self.all_processes"),
+    "ray._private.node": ("self.start_monitor()", "self.start_api_server(", "self.all_processes"),
     # A raylet that takes -1 for a service out of use registers its node without the agent.
     "ray.dashboard.agent": ("# Write -1 to indicate the service is not in use.",),
     "ray._private.runtime_env.agent.main": ("sock = socket.socket(family, socktype, proto)", "sock.bind(sockaddr)"),
@@ -39,7 +38,7 @@ WORDS = {
         ray_internals.END_OF_LOG,
         *(f"from {module} import" for module in ray_internals.OTHER_COMMANDS),
     ),
-    "ray._private.ray_constants": tuple(f'= "{process}"' for process in (ray_internals.GCS, *ray_internals.SPECTATORS)),
+    "ray._private.ray_constants": tuple(f'= "{process}"' for process in (ray_internals.GCS, ray_internals.DASHBOARD)),
     "ray.train.v2.api.data_parallel_trainer": ("DatasetsCallback(",),
 }
 

@@ -17,11 +17,6 @@ def test_a_worker_that_is_told_to_stop_before_it_has_joined_ends_as_stopped(tmp_
     assert status == ExitStatus(STOPPED, stopped=True)
 
 
-def test_a_worker_without_a_head_says_at_its_deadline_why(tmp_path):
-    with pytest.raises(ClusterNotFormed, match="algo-1 refuses connections on port"):
-        live(Worker, Cluster(tmp_path, request(2, join_timeout_s=0.5)).prepare("algo-2"))
-
-
 def test_a_worker_that_is_told_itself_as_the_head_does_not_call_there_and_says_why(tmp_path):
     # As by a wrong /etc/hosts: the head's name means loopback.
     cluster = Cluster(tmp_path, request(2, join_timeout_s=0.5), hosts=["localhost", "worker"])
@@ -29,12 +24,6 @@ def test_a_worker_that_is_told_itself_as_the_head_does_not_call_there_and_says_w
     instance = replace(instance, environment=replace(instance.environment, addresses={}))
     with pytest.raises(ClusterNotFormed, match="the name localhost resolves to 127.0.0.1 here, which is this instance"):
         live(Worker, instance)
-
-
-def test_a_worker_without_which_the_job_may_begin_leaves_it_to_the_others(tmp_path, capfd):
-    instance = Cluster(tmp_path, request(2, join_timeout_s=0.5, min_instances=1)).prepare("algo-2")
-    assert live(Worker, instance) == ExitStatus(0)
-    assert "leaving it to the others, as min_instances=1 says" in capfd.readouterr().err
 
 
 def test_a_head_that_is_told_to_stop_before_its_cluster_is_formed_ends_as_stopped(tmp_path, capfd):

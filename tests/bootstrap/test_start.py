@@ -15,7 +15,7 @@ from raysm.contract import payload, seal
 from raysm.contract.job_api import TRAINING
 from raysm.contract.packages import LIBRARY
 from raysm.contract.paths import Paths
-from raysm.contract.payload import JOB, Parted
+from raysm.contract.payload import JOB
 from raysm.request import JobRequest, Script
 from raysm.request.job import JOB_CHANNEL
 
@@ -68,10 +68,10 @@ def parted(base):
     base.mkdir(parents=True)
     (base.parent / "user.py").write_text("print('user code')")
     contents = payload.contents_of(JobRequest(name="a", workload=Script(str(base.parent / "user.py"))))
-    Parted(contents).write_shared(paths.payload)
+    contents.write_shared(paths.payload)
     own = paths.channel(JOB_CHANNEL)
     own.mkdir()
-    for name, content in Parted(contents).own().items():
+    for name, content in contents.own_part().items():
         (own / name).write_bytes(content)
     (base / "output").mkdir()
     return paths, contents.seal.command(paths.payload, paths.failure)

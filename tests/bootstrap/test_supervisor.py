@@ -1,38 +1,11 @@
 """An instance's life in a process apart: one exit code, one reason, and its events; whatever goes wrong."""
 
-import json
-
 import pytest
 
-from raysm.bootstrap.exit_status import ExitStatus
-from raysm.bootstrap.supervisor import begin, supervise
+from raysm.bootstrap.supervisor import supervise
 from raysm.contract import events
-from raysm.contract.names import BASE_DIR
-from raysm.contract.paths import Paths
-from tests.support.bootstraps import Cluster, request, write_training
+from tests.support.bootstraps import Cluster, request
 from tests.support.own_process import run_apart
-
-
-@pytest.mark.parametrize(
-    ("spoil", "words"),
-    [
-        (lambda paths: paths.resource_config.write_text("{"), "resourceconfig.json"),
-        (lambda paths: paths.resource_config.write_text(json.dumps({"hosts": ["algo-1"]})), "current_host"),
-        (lambda paths: None, "payload"),
-    ],
-    ids=["no JSON", "no host", "no payload"],
-)
-def test_what_cannot_begin_has_one_line_in_the_failure_file(tmp_path, spoil, words, capfd):
-    paths = write_training(tmp_path, "algo-1", ["algo-1"])
-    paths.failure.parent.mkdir(parents=True, exist_ok=True)
-    spoil(paths)
-    status = begin({BASE_DIR: str(tmp_path), "RAYSM_SCRATCH": str(tmp_path / "scratch")})
-    assert isinstance(status, ExitStatus)
-    assert status.exit_code == 2
-    reason = Paths(tmp_path).failure.read_text()
-    assert words in reason
-    assert "Traceback" not in reason
-    assert words in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(("code", "state"), [(0, "done"), (3, "failed")])

@@ -1,13 +1,11 @@
 """What child processes are told."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 from raysm.bootstrap import environment
 from raysm.bootstrap.variables import (
     network_variables,
-    ray_variables,
     user_variables,
 )
 from tests.support.bootstraps import request, write_training
@@ -50,19 +48,8 @@ def test_nccl_tells_hosts_apart_by_the_names_that_the_service_gives_them_since_a
     assert network_variables(told(tmp_path), efa=False, inherited={})["NCCL_HOSTID"] == "algo-2"
 
 
-def test_instances_that_share_a_machine_are_one_host_to_nccl(tmp_path):
-    instance = replace(told(tmp_path), addresses={"algo-2": "127.0.0.1"})
-    assert "NCCL_HOSTID" not in network_variables(instance, efa=False, inherited={})
-
-
 def test_efa_is_chosen_only_where_a_device_is_attached(tmp_path):
     instance = told(tmp_path)
     assert "FI_PROVIDER" not in network_variables(instance, efa=False, inherited={})
     assert network_variables(instance, efa=True, inherited={})["FI_PROVIDER"] == "efa"
     assert network_variables(instance, efa=True, inherited={})["FI_EFA_USE_DEVICE_RDMA"] == "1"
-
-
-def test_ray_is_told_the_path_of_the_token_never_the_token():
-    found = ray_variables(Path("/payload/token"))
-    assert (found["RAY_AUTH_MODE"], found["RAY_AUTH_TOKEN_PATH"]) == ("token", "/payload/token")
-    assert "RAY_AUTH_TOKEN" not in found

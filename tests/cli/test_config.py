@@ -269,7 +269,7 @@ def test_a_sweep_of_a_script_is_asked_for_by_flags(folder):
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (["--space", "lr=lguniform:1:2"], "space: lr: there is no range 'lguniform'; did you mean 'loguniform'"),
+        (["--space", "lr=lguniform:1:2"], "space: lr: there is no range 'lguniform'; there are uniform, loguniform"),
         (["--space", "lr=loguniform:0:2"], "a logarithm needs a lower bound above 0"),
         (["--space", "lr"], "--space takes NAME=RANGE, got 'lr'"),
         (["--space", "lr=uniform:0:1", "--space", "lr=uniform:0:2"], "the parameter 'lr' is given twice"),

@@ -1,7 +1,5 @@
 """Tests of ``raysm.contract.events``."""
 
-import io
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,10 +24,6 @@ def test_any_other_line_is_passed_over(text):
     assert parse(text) is None
 
 
-def test_an_event_of_a_later_version_is_passed_over():
-    assert parse('{"raysm": 1, "kind": "hologram", "x": 1}') is None
-
-
 class Clock:
     def __init__(self):
         self.now_s = 0.0
@@ -52,11 +46,6 @@ def test_a_bar_shows_one_line_a_second_and_its_last_state(clock):
     assert shown.split() == [b"%d%%" % percent for percent in range(0, 101, 4)]
 
 
-def test_a_bar_that_is_closed_by_a_line_end_alone_keeps_its_last_state(clock):
-    lines = ProgressLines(clock)
-    assert lines.feed(b"10%\r20%\r30%\r\r\n") == b"10%\n30%\n"
-
-
 def test_windows_line_ends_are_line_ends_also_when_they_come_in_two_pieces(clock):
     lines = ProgressLines(clock)
     assert lines.feed(b"one\r\ntwo\r") + lines.feed(b"\nthree\n") == b"one\ntwo\nthree\n"
@@ -66,14 +55,3 @@ def test_a_line_without_end_is_cut(clock):
     lines = ProgressLines(clock)
     assert lines.feed(b"x" * (MAX_LINE_BYTES + 5)) == b"x" * MAX_LINE_BYTES + b"\n"
     assert lines.rest() == b"x" * 5
-
-
-def test_tqdm_is_readable(clock):
-    tqdm = pytest.importorskip("tqdm")
-    file = io.StringIO()
-    for _ in tqdm.tqdm(range(3), file=file, ncols=40, mininterval=0):
-        pass
-    shown = ProgressLines(clock).feed(file.getvalue().encode()).decode().splitlines()
-    assert "0%" in shown[0]
-    assert "100%" in shown[-1]
-    assert "\r" not in "".join(shown)

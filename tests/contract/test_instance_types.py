@@ -9,8 +9,6 @@ from raysm.contract.instance_types import gpu_count, has_local_storage, local_st
     ("name", "count"),
     [
         ("ml.p3.16xlarge", 8),
-        ("ml.p5.48xlarge", 8),
-        ("ml.g5.16xlarge", 1),
         ("ml.g5.12xlarge", 4),
         ("ml.p6-b200.48xlarge", 8),
         ("ml.m5.large", 0),

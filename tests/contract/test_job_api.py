@@ -1,12 +1,10 @@
 """Tests of ``raysm.contract.job_api``."""
 
-import json
-
 import pytest
 from botocore.session import Session
 
-from raysm.contract.job_api import APIS, InputManifest, api_of, preferred, selected, settled
-from raysm.errors import InvalidInput, InvalidRequest
+from raysm.contract.job_api import APIS, InputManifest, preferred, selected, settled
+from raysm.errors import InvalidInput
 
 pytestmark = pytest.mark.smoke
 
@@ -37,11 +35,6 @@ def test_the_way_to_the_instances_is_one_of_the_service_model(api):
     assert ("InstanceGroups" in shape.members) == api.has_groups
 
 
-def test_a_kind_that_is_none_is_refused_with_those_that_are():
-    with pytest.raises(InvalidRequest, match="'training' or 'processing', got 'transform'"):
-        api_of("transform")
-
-
 PLAIN = {"InstanceType": "ml.m5.large", "InstanceCount": 2}
 TYPES = [{"InstanceType": "ml.p5.48xlarge"}, {"InstanceType": "ml.p4d.24xlarge"}]
 ONE_COUNT = {"InstancePreferences": TYPES, "InstanceCount": 2}
@@ -61,12 +54,6 @@ def test_it_is_the_first_until_the_service_has_chosen(resources):
     assert settled(resources)["InstanceType"] == "ml.p5.48xlarge"
     chosen = settled(selected(resources, *preferred(resources)[1]))
     assert (chosen["InstanceType"], chosen["InstanceCount"]) == ("ml.p4d.24xlarge", 2)
-
-
-def test_what_was_written_is_read():
-    manifest = InputManifest(prefix="s3://b/images/", names=["1.png", "a/ü 2.png"])
-    assert json.loads(manifest.content()) == [{"prefix": "s3://b/images/"}, "1.png", "a/ü 2.png"]
-    assert InputManifest.of(manifest.content(), "s3://b/m") == manifest
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 
 import pytest
 
@@ -46,37 +45,6 @@ def test_calls_come_in_their_order_and_back_in_the_loop_that_asked(there):
 
     asyncio.run(scenario())
     assert heard == [(number, threading.current_thread()) for number in range(100)]
-
-
-def test_it_goes_on_while_this_thread_waits(there):
-    async def scenario():
-        beats = []
-
-        async def beat():
-            while len(beats) < 5:
-                beats.append(time.monotonic())
-                await asyncio.sleep(0.01)
-
-        beating = asyncio.ensure_future(there.carry_out(beat()))
-        await asyncio.sleep(0)
-        deadline = time.monotonic() + 60
-        while len(beats) < 5 and time.monotonic() < deadline:  # as a disk holds up a whole loop
-            time.sleep(0.005)
-        assert len(beats) == 5
-        await beating
-
-    asyncio.run(scenario())
-
-
-def test_who_gives_up_waiting_ends_the_work(there):
-    ended = threading.Event()
-
-    async def scenario():
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(there.carry_out(wait_for_ever(ended)), 0.1)
-
-    asyncio.run(scenario())
-    assert ended.wait(90)
 
 
 def test_closing_ends_what_runs_there():

@@ -17,11 +17,6 @@ def write(root, files):
     return root
 
 
-def test_inside_a_container_of_version_2_the_group_is_the_root(tmp_path):
-    root = write(tmp_path, {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "1048576\n"})
-    assert memory_limit(root) == 1048576
-
-
 def test_elsewhere_the_process_says_which_group_is_its_own(tmp_path):
     files = {
         "proc/self/cgroup": "0::/system.slice/job\n",

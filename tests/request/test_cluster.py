@@ -12,7 +12,6 @@ from raysm.request.cluster import Cluster, InstanceGroup, Ports
     ("chosen", "message"),
     [
         ({"metrics_export": 65536}, "metrics_export must be 0 to 65535, got 65536"),
-        ({"gcs": -1}, "gcs must be 0 to 65535, got -1"),
         ({"dashboard": 6379}, "dashboard and gcs are both 6379"),
         ({"control": 0}, "control must be a fixed port"),
         ({"worker_min": 20000}, "worker_max=19999 lies below worker_min=20000"),
@@ -41,29 +40,18 @@ WORK = InstanceGroup("work", "ml.c5.xlarge", 2)
         ({"groups": [InstanceGroup(f"g{i}", "ml.m5.large", 1) for i in range(6)]}, "at most 5 instance groups, got 6"),
         ({"groups": [WORK, WORK]}, "distinct names, got work, work"),
         ({"groups": [HEAD, WORK], "head": "boss"}, "head='boss' is not an instance group; the groups are head, work"),
-        ({"head": "boss"}, "is not an instance group"),
         ({"alternatives": ["ml.c5.large"]}, "distinct types of SageMaker, got local, ml.c5.large"),
-        ({"instance_type": "ml.c5.large", "alternatives": ["ml.c5.large"]}, "distinct types"),
         ({"instance_type": "ml.c5.large", "alternatives": [f"ml.m{i}.large" for i in range(5)]}, "at most 5 distinct"),
-        ({"groups": [HEAD], "alternatives": ["ml.c5.large"]}, "drop the groups, or the training plan"),
         ({"coordinator_only": True}, "leaves no instance to work on"),
         ({"count": 2, "min_instances": 3}, "min_instances must be 1 to 2, got 3"),
-        ({"placement_timeout_s": 0}, "placement_timeout_s must be above 0"),
         ({"join_timeout_s": 0}, "join_timeout_s must be above 0"),
         ({"silence_s": 2.9}, r"silence_s must be 3 \(three heartbeats\) to 86400, got 2.9"),
-        ({"silence_s": float("inf")}, "silence_s must be 3"),
         ({"on_instance_loss": "cry"}, "'fail' or 'continue', got 'cry'"),
     ],
 )
 def test_a_cluster_that_cannot_be_is_refused(fields, message):
     with pytest.raises(InvalidRequest, match=message):
         Cluster(**fields)
-
-
-@pytest.mark.parametrize("fields", [("", "ml.m5.large", 1), ("x" * 65, "ml.m5.large", 1), ("a", "ml.m5.large", 0)])
-def test_a_group_that_cannot_be_is_refused(fields):
-    with pytest.raises(InvalidRequest):
-        InstanceGroup(*fields)
 
 
 def test_each_type_of_a_choice_is_a_way_of_its_own_to_have_the_instances():

@@ -32,15 +32,10 @@ def test_a_request_survives_the_way_through_json():
         (changed(grace="soon"), "unknown key 'grace'"),
         ({"workload": {"kind": "script", "script": "a.py"}}, "the key 'name' is missing"),
         (changed(grace_s="soon"), r"request\.grace_s: expected a number, got 'soon'"),
-        (changed(grace_s=True), r"request\.grace_s: expected a number, got True"),
         (changed(grace_s=float("nan")), "expected a finite number, got nan"),
         (changed(cluster={"count": 1.5}), r"request\.cluster\.count: expected an integer, got 1\.5"),
-        (changed(cluster={"groups": {}}), r"request\.cluster\.groups: expected a list"),
-        (changed(cluster={"on_instance_loss": "cry"}), "expected one of 'fail', 'continue', got 'cry'"),
         (changed(workload={"kind": "dance"}), "expected one of 'script', 'function', .*, got 'dance'"),
-        (changed(workload=[]), r"workload\.kind: expected one of"),
         (changed(inputs={"matrix": {"uri": 3}}), r"request\.inputs\.matrix\.uri: expected text, got 3"),
-        ([], "request: expected an object"),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_path_and_value(data, message):

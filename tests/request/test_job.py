@@ -63,11 +63,6 @@ def test_a_name_that_sagemaker_refuses_is_refused_here(name):
         JobRequest(name=name, workload=Script("a.py"))
 
 
-def test_similarity_without_its_matrix_is_refused():
-    with pytest.raises(InvalidRequest, match="reads the channel 'matrix'"):
-        JobRequest(name="a", workload=Similarity(top_k=1))
-
-
 @pytest.mark.parametrize("name", ["raysm", "raysm-result", "raysm-x"])
 def test_the_names_of_raysms_own_channels_and_outputs_are_not_for_users(name):
     with pytest.raises(InvalidRequest, match=f"channel '{name}' .*raysm's own.*give yours another name"):
@@ -92,10 +87,3 @@ def test_on_spot_capacity_user_code_has_less_of_the_two_minutes_so_that_what_it_
 def test_a_grace_that_sagemaker_does_not_give_is_refused(grace_s):
     with pytest.raises(InvalidRequest, match="grace_s"):
         JobRequest(name="a", workload=Script("a.py"), grace_s=grace_s)
-
-
-def test_an_input_without_a_uri_or_with_an_unknown_distribution_is_refused():
-    with pytest.raises(InvalidRequest, match="uri is empty"):
-        Input("")
-    with pytest.raises(InvalidRequest, match="got 'Sharded'"):
-        Input("x", distribution="Sharded")

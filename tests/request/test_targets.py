@@ -29,17 +29,6 @@ def test_a_python_that_is_no_version_is_refused(python):
         AWS(role=ROLE, python=python)
 
 
-def test_a_role_that_is_none_is_refused():
-    with pytest.raises(InvalidRequest, match="role must be the ARN of a role.*'jobs'"):
-        AWS(role="jobs")
-
-
-def test_this_machine_tells_the_api_what_it_wants_to_hear():
-    assert Local().job_role().startswith("arn:aws:iam::")
-    assert Local().instance_type("local").startswith("ml.")
-    assert Local().instance_type("ml.g5.xlarge") == "ml.g5.xlarge"
-
-
 def test_the_image_says_the_kind_of_instance_unless_it_is_a_real_one():
     assert (Local().job_image(), Local().instance_kind_told()) == ("raysm/process:latest", None)
     docker = Local(instance_kind="docker", image=IMAGE)
@@ -48,29 +37,11 @@ def test_the_image_says_the_kind_of_instance_unless_it_is_a_real_one():
         Local(instance_kind="docker").job_image()
 
 
-def test_the_type_of_this_machine_is_none_of_aws():
-    with pytest.raises(InvalidRequest, match="'local'.* is this machine"):
-        AWS(role=ROLE).instance_type("local")
-
-
 def test_a_job_on_aws_has_a_page_in_the_console():
     link = AWS(role=ROLE).console_link(ARN, "processing-jobs", "a job")
     assert link == ("https://eu-west-1.console.aws.amazon.com/sagemaker/home?region=eu-west-1#/processing-jobs/a%20job")
     assert AWS(role=ROLE).console_link("", "jobs", "a") == ""
     assert Local().console_link(ARN, "jobs", "a") == ""
-
-
-@pytest.mark.parametrize(
-    ("target", "words"),
-    [
-        (AWS(role=ROLE), "on AWS"),
-        (AWS(role=ROLE, region="eu-west-1"), "in eu-west-1"),
-        (Local(), "on this machine"),
-        (Local(home="/tmp/x"), "on this machine (home /tmp/x)"),
-    ],
-)
-def test_a_target_says_where_it_is(target, words):
-    assert target.describe() == words
 
 
 def test_a_target_says_what_it_is_in_another_region():

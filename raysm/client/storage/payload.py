@@ -14,7 +14,7 @@ from typing import Any
 from raysm.client.service import Service
 from raysm.client.storage.places import shared_mark
 from raysm.client.storage.s3 import Storage, in_parallel
-from raysm.contract.payload import Contents, Parted
+from raysm.contract.payload import Contents
 from raysm.errors import ServiceError
 from raysm.request.job import JOB_CHANNEL, PAYLOAD_CHANNEL
 
@@ -31,13 +31,13 @@ def upload_payload(
     if shared is None:
         _upload(contents.write, place, storage, kms_key)
         return
-    parted, mark = Parted(contents), shared_mark(shared)
+    mark = shared_mark(shared)
     # Checked for each job: a lifecycle rule, or another user, may have deleted it since the last one.
     if storage.size(mark) is None:
-        _upload(parted.write_shared, shared, storage, kms_key)
+        _upload(contents.write_shared, shared, storage, kms_key)
         # Written last: if it exists, everything else does. Two uploads at once write the same.
-        storage.write(mark, json.dumps({"digest": parted.digest}).encode(), kms_key)
-    for name, content in parted.own().items():
+        storage.write(mark, json.dumps({"digest": contents.shared_digest}).encode(), kms_key)
+    for name, content in contents.own_part().items():
         storage.write(f"{place}/{name}", content, kms_key)
 
 
