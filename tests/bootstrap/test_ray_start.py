@@ -40,8 +40,12 @@ class Node:
             internal_kv_put=lambda *_: None, get_all_node_info=lambda timeout: {"node": info}
         )
 
-module = sys.modules["ray._private.node"] = types.ModuleType("ray._private.node")
-module.Node = Node
+def module(name, **values):
+    sys.modules[name] = types.ModuleType(name)
+    vars(sys.modules[name]).update(values)
+
+module("ray._private.node", Node=Node)
+module("ray._private.ray_constants", DASHBOARD_ADDRESS="dashboard", KV_NAMESPACE_DASHBOARD=b"dashboard")
 from raysm.bootstrap.ray_start import postpone_dashboard
 
 class Port:
@@ -105,13 +109,13 @@ def test_one_that_waits_imports_at_once_is_told_its_cluster_later_and_hands_nobo
     code = (
         "import os, sys\n"
         "from raysm.bootstrap import ray_internals, ray_start\n"
+        "from raysm.bootstrap.ray_internals import Internal\n"
+        "Internal.find = lambda self: {ray_internals.COMMAND: command, ray_internals.GCS_CLIENT: Client}.get(self)\n"
         "def command():\n"
         "    print(sys.argv[1:], os.path.samestat(os.fstat(0), os.stat(os.devnull)))\n"
-        "ray_internals.COMMAND.replace(lambda _: command)\n"
         "class Client:\n"
         "    def __init__(self, address): print('looks for', address)\n"
         "    def get_all_node_info(self, timeout): return ['the first']\n"
-        "ray_internals.GCS_CLIENT.replace(lambda _: Client)\n"
         "sys.argv[1:] = ['--wait', '--workers=1', 'start', '--block']\n"
         "ray_start.main()"
     )
