@@ -80,7 +80,7 @@ class Head:
 
     def fail(self, error: Exception) -> None:
         """End this instance, and so the job, with an error."""
-        self._inbox.put(Failed(error))
+        self._inbox.put(life.Failed(error))
 
     async def run(self) -> ExitStatus:
         """Run the job; return the exit status of this instance, and so of the job, for the first cause of its end."""

@@ -56,7 +56,7 @@ class Worker:
 
     def fail(self, error: Exception) -> None:
         """End this instance, and so the job, with an error."""
-        self._inbox.put(Failed(error))
+        self._inbox.put(life.Failed(error))
 
     async def run(self) -> ExitStatus:
         """Run this instance until its end; return its exit status, or raise the error that ends it."""
