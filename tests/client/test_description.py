@@ -39,22 +39,6 @@ def test_outputs_lie_where_the_artifacts_do_and_before_there_are_any_where_they_
     assert outputs_of(training(**config, **artifacts)) == "s3://b/else/a/output"
 
 
-@pytest.mark.parametrize(
-    ("answered", "reason"),
-    [
-        ("AlgorithmError: ValueError: no such layer, exit code: 1", "ValueError: no such layer"),
-        ("AlgorithmError: ValueError: a\nb, exit code: 3\n, exit code: 137", "ValueError: a\nb, exit code: 3"),
-        ("AlgorithmError: ValueError: cut off by the serv", "ValueError: cut off by the serv"),
-        ("AlgorithmError: , exit code: 137", "exit code: 137"),
-        ("ValueError: no such layer", "ValueError: no such layer"),
-        ("ClientError: Data download failed: NoSuchKey, exit code: 1", None),
-        ("InternalServerError: We encountered an internal error. Please try again.", None),
-    ],
-)
-def test_a_reason_is_the_jobs_own_words_without_what_the_service_puts_around_them(answered, reason):
-    assert training(FailureReason=answered).reason == (answered if reason is None else reason)
-
-
 def test_a_processing_job_whose_reason_the_service_says_in_general_has_the_words_of_its_exit_message_first():
     general = "AlgorithmError: See job logs for more information"
     job = processing(ExitMessage="ValueError: no such layer", FailureReason=general)

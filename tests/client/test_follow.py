@@ -15,7 +15,7 @@ from raysm.contract.job_api import TRAINING
 from raysm.errors import InvalidRequest
 from raysm.request import Limits, Script
 from tests.support.client_jobs import COMPLETED, EXCEEDED, M5, NOW_MS, long_job
-from tests.support.sagemaker import QUICK, refusal
+from tests.support.sagemaker import QUICK
 
 
 def test_following_yields_what_comes_until_the_job_has_ended(remote, job):
@@ -149,30 +149,8 @@ def test_an_instance_that_the_job_has_not_is_refused_with_those_that_it_has(remo
             ask(instance="algo-9")
 
 
-def test_following_outlives_a_log_service_that_is_away_for_a_while(remote, job):
-    remote.fail("get_log_events", refusal("ServiceUnavailable", "away"), after=3, times=1)
-    for host, times in (("algo-1", (0, 2, 4)), ("algo-2", (1, 3, 5))):
-        remote.write_log(job.name, host, [(NOW_MS + time_ms, f"{time_ms}") for time_ms in times])
-    remote.sagemaker.end(job.name, "Completed")
-    lines = attach(job.name, remote.service).lines(follow=True)
-    assert sorted(line.text for line in lines) == ["0", "1", "2", "3", "4", "5"]
-
-
 def stream_of(remote, job, **options):
     return JobStream(Chain(job.name, service=remote.service, api=TRAINING), **options)
-
-
-def test_who_follows_a_job_asks_each_instance_once_a_look_while_it_runs(remote, job):
-    remote.write_log(job.name, "algo-1", [(NOW_MS, "a")])
-    lines = job.lines(follow=True)
-    assert next(lines).text == "a"
-    remote.write_log(job.name, "algo-1", [(NOW_MS + 1, "b")])
-    remote.logs.calls.clear()
-    assert next(lines).text == "b"
-    names = [name for name, _ in remote.logs.calls]
-    assert names.count("get_log_events") <= names.count("describe_log_streams")
-    remote.sagemaker.end(job.name, "Completed")
-    assert list(lines) == []
 
 
 def test_each_look_yields_what_is_new_and_after_the_end_nothing_is_asked(remote, job):

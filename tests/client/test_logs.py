@@ -3,12 +3,13 @@
 import pytest
 
 from raysm.client.logs.stream import LogReader
+from raysm.client.service import Service
 from raysm.client.submit import submit
 from raysm.contract.job_api import TRAINING
 from raysm.errors import ServiceError
 from raysm.request import Script
 from tests.support.client_jobs import M5, NOW_MS
-from tests.support.sagemaker import refusal
+from tests.support.sagemaker import aws, refusal
 
 
 def test_the_lines_of_all_instances_come_in_the_order_of_their_times(remote, job):
@@ -23,26 +24,35 @@ def test_the_lines_of_all_instances_come_in_the_order_of_their_times(remote, job
     assert [line.text for line in job.lines(instance="algo-2")] == ["b", "d"]
 
 
-def test_a_long_log_is_read_page_by_page(remote, job):
-    times = range(NOW_MS, NOW_MS + 12_000)
-    for begin in range(0, 12_000, 10_000):
-        remote.write_log(job.name, "algo-1", [(stamp, str(stamp)) for stamp in times[begin : begin + 10_000]])
-    assert [line.text for line in job.lines()] == [str(stamp) for stamp in times]
+class Pages:
+    """A log service with one stream, which has these pages."""
+
+    def __init__(self, *pages):
+        self.pages = pages
+
+    def describe_log_streams(self, **call):
+        return {"logStreams": [{"logStreamName": "a-job/algo-1-1"}]}
+
+    def get_log_events(self, nextToken="0", **call):  # noqa: N803
+        texts = self.pages[int(nextToken)] if int(nextToken) < len(self.pages) else []
+        following = str(min(int(nextToken) + 1, len(self.pages)))
+        events = [{"timestamp": NOW_MS, "message": f"{text}\r\n"} for text in texts]
+        return {"events": events, "nextForwardToken": following}
+
+
+def test_a_long_log_is_read_page_by_page_and_from_where_it_stopped():
+    logs = Pages("ab", "cd", "e")
+    reader = LogReader(Service(aws(), clients=lambda name: logs), TRAINING, "a-job")
+    assert [line.text for line in reader.new_lines()] == list("abcde")
+    assert list(reader.new_lines()) == []
+    logs.pages += ("f",)
+    assert [line.text for line in reader.new_lines()] == ["f"]
 
 
 def test_the_log_of_a_processing_job_lies_in_its_own_group(remote, script):
     job = submit(Script(str(script)), cluster=M5, on=remote.service, kind="processing")
     remote.write_log(job.name, "algo-1", [(NOW_MS, "x")], group="/aws/sagemaker/ProcessingJobs")
     assert [line.text for line in job.lines()] == ["x"]
-
-
-def test_a_reader_goes_on_where_it_stopped_and_finds_instances_that_came_later(remote, job):
-    reader = LogReader(remote.service, TRAINING, job.name)
-    remote.write_log(job.name, "algo-1", [(NOW_MS, "a")])
-    assert [line.text for line in reader.new_lines()] == ["a"]
-    remote.write_log(job.name, "algo-2", [(NOW_MS + 1, "b\r\n")])
-    assert [(line.host, line.text) for line in reader.new_lines()] == [("algo-2", "b")]
-    assert list(reader.new_lines()) == []
 
 
 @pytest.mark.parametrize("kind", ["training", "processing"])

@@ -118,15 +118,6 @@ def test_who_may_not_remove_it_still_learns_how_the_job_ended(remote, job):
     assert payload(remote, job.name)
 
 
-def test_a_follow_up_has_the_first_jobs(remote, script):
-    job = long_job(remote, script, restarts=1)
-    remote.sagemaker.script.append([{}, {}, {}, {}, COMPLETED])
-    first = token_of(job)
-    while not job.name.endswith("-r1"):
-        job.chain.ended(send=True)
-    assert token_of(job) == first
-
-
 def test_once_the_payload_is_gone_it_is_not_there(remote, job):
     remote.sagemaker.end(job.name, "Completed")
     assert job.done()

@@ -6,7 +6,6 @@ from raysm.client.service import Service
 from raysm.client.submit import MAX_LISTED, prepare, submit
 from raysm.errors import ServiceError
 from raysm.request import Script, Security
-from raysm.request.session import SessionWorkload
 from tests.support.client_jobs import M5
 from tests.support.crowd import Crowd
 from tests.support.sagemaker import refusal
@@ -58,13 +57,6 @@ def test_who_is_refused_a_job_with_remote_debugging_is_told_that_this_may_be_why
     with pytest.raises(ServiceError) as caught:
         submit(Script(str(script)), cluster=M5, on=remote.service)
     assert "remote_debug" not in str(caught.value)
-
-
-def test_who_opens_a_session_where_remote_debugging_is_forbidden_is_not_told_to_drop_what_he_did_not_ask_for(remote):
-    remote.fail("create_training_job", refusal("AccessDeniedException", "not authorized"), times=1)
-    with pytest.raises(ServiceError, match="sagemaker:EnableRemoteDebug.*: a session cannot be had without") as caught:
-        prepare(SessionWorkload(), cluster=M5, on=remote.service, security=Security(remote_debug=True)).send()
-    assert "--debug" not in str(caught.value)
 
 
 def keys(fake):

@@ -31,22 +31,13 @@ def listed(name, *, days, status=Status.COMPLETED):
 JOBS = [listed(str(days), days=days) for days in (3, 1, 2)] + [listed("runs", days=9, status=Status.IN_PROGRESS)]
 
 
-def names(older_than=None, keep=0):
-    return [job.name for job in chosen(JOBS, older_than=older_than, keep=keep, now=NOW)]
-
-
-def test_all_that_ended_go_the_latest_first_and_what_runs_stays():
-    assert names() == ["1", "2", "3"]
-
-
-def test_the_latest_stay_where_some_are_to_stay():
-    assert names(keep=2) == ["3"]
-    assert names(keep=9) == []
-
-
-def test_only_what_ended_before_so_long_goes():
-    assert names(older_than=datetime.timedelta(days=1, hours=1)) == ["2", "3"]
-    assert names(older_than=datetime.timedelta(days=1, hours=1), keep=2) == ["3"]
+@pytest.mark.parametrize(
+    ("hours", "keep", "names"),
+    [(None, 0, ["1", "2", "3"]), (None, 2, ["3"]), (None, 9, []), (25, 0, ["2", "3"]), (25, 2, ["3"])],
+)
+def test_those_that_ended_long_ago_go_but_the_latest(hours, keep, names):
+    older_than = None if hours is None else datetime.timedelta(hours=hours)
+    assert [job.name for job in chosen(JOBS, older_than=older_than, keep=keep, now=NOW)] == names
 
 
 def test_a_job_of_aws_is_not_removed_and_one_is_told_how_to(remote, job):

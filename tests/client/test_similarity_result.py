@@ -43,12 +43,6 @@ def test_rows_are_those_that_numpy_would_give(stacked, key):
     assert np.shape(found) == np.shape(everything[key])
 
 
-def test_a_mask_of_rows_is_one_of_numpys(stacked):
-    rows, everything = stacked
-    mask = everything[:, 0] % 2 == 0
-    assert np.array_equal(rows[mask], everything[mask])
-
-
 def test_rows_and_columns_that_are_not_there_are_refused(stacked):
     table = stacked[0]
     with pytest.raises(IndexError, match="index 10 is out of bounds"):

@@ -69,12 +69,6 @@ def test_a_job_that_missed_a_module_beside_its_script_says_how_to_send_it(remote
     assert f"--source-dir {script.parent}" in str(job.exception())
 
 
-def test_a_jobs_name_says_its_task_and_time_and_is_its_own(remote, script):
-    names = {submit(Script(str(script)), cluster=M5, on=remote.service, name="My-task").name for _ in range(3)}
-    assert len(names) == 3
-    assert all(re.fullmatch(r"My-task-\d{8}-\d{6}-[0-9a-f]{8}", name) for name in names)
-
-
 def test_a_job_that_is_prepared_twice_with_its_token_is_the_very_same(remote, script):
     first, second = (
         prepare(Script(str(script)), cluster=M5, on=remote.service, job_name="j", token=b"0" * 64).contents.digests

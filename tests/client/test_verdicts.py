@@ -149,7 +149,7 @@ def assert_one_verdict(chosen):
     assert bool(of_client) >= of_botocore(sent)
 
 
-@same_verdicts(100)
+@same_verdicts(60)
 @given(fields)
 def test_the_client_refuses_what_the_embedded_server_refuses_and_nothing_else(chosen):
     assert_one_verdict(chosen)

@@ -97,11 +97,6 @@ def test_one_that_was_not_told_to_end_runs_as_long_as_its_job():
     assert (interrupted.status, interrupted.ended_s) == (Status.STOPPED, 1_800_000_160.0)
 
 
-def test_it_comes_back_from_json_as_it_was():
-    assert Experiment.of_json(FULL.as_json()) == FULL
-    assert Experiment.of_json(row().as_json()) == row()
-
-
 @pytest.mark.parametrize(
     ("column", "value"),
     [
@@ -120,6 +115,7 @@ def test_a_column_is_a_fact_a_parameter_or_a_metric(column, value):
 
 
 def test_for_others_it_is_json_with_times_that_people_read_and_an_unknown_cost_as_null():
+    assert [Experiment.of_json(one.as_json()) for one in (FULL, row())] == [FULL, row()]
     data = json.loads(json.dumps(row(created_s=0.0).as_dict()))
     assert (data["created"], data["ended"], data["cost_usd"]) == ("1970-01-01T00:00:00+00:00", None, None)
     assert "created_s" not in data

@@ -1,3 +1,4 @@
+import contextlib
 import dataclasses
 import http.server
 import importlib.util
@@ -55,53 +56,34 @@ def test_one_that_was_killed_is_started_again_to_say_what_became_of_the_job(tmp_
     assert connection(tmp_path).reconnect(GONE, is_followed=True)
 
 
-class Telling:
-    """A server that says how many changes there are, as a test has it; ``asked`` are the paths."""
+@contextlib.contextmanager
+def telling(*answers):
+    """A server that tells of so many changes of a job at each call; yield its address and the paths of the calls."""
+    left, asked = list(answers), []
 
-    def __init__(self, *answers):
-        self.answers, self.asked = list(answers), []
-        telling = self
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps({"changes": left.pop(0)}).encode())
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self):
-                telling.asked.append(self.path)
-                body = json.dumps({"changes": telling.answers.pop(0)}).encode()
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
+        def log_message(self, *args):
+            pass
 
-            def log_message(self, *args):
-                pass
-
-        self.server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-
-
-@pytest.fixture
-def telling(request):
-    telling = Telling(*request.param)
-    thread = threading.Thread(target=telling.server.serve_forever)
-    thread.start()
-    yield telling
-    telling.server.shutdown()
-    thread.join()
-    telling.server.server_close()
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}", asked
+        server.shutdown()
+        thread.join()
 
 
-@pytest.mark.parametrize("telling", [(3, 5)], indirect=True, ids=["two"])
-def test_word_of_a_jobs_next_line_comes_from_its_server_and_not_by_looking(tmp_path, telling):
+def test_word_of_a_jobs_next_line_comes_from_its_server_though_not_all_the_time(tmp_path):
     local = connection(tmp_path)
-    local._url = telling.url
-    seen = local.wait_for_change("a-job", 0, 600.0, 60.0)
-    assert (seen, local.wait_for_change("a-job", seen, 600.0, 60.0)) == (3, 5)
-    assert telling.asked == ["/raysm/jobs/us-east-1/a-job/change/0/20", "/raysm/jobs/us-east-1/a-job/change/3/20"]
-
-
-@pytest.mark.parametrize("telling", [(3,)], indirect=True, ids=["one"])
-def test_a_job_that_writes_all_the_time_is_not_looked_at_all_the_time(tmp_path, telling):
-    local = connection(tmp_path)
-    local._url = telling.url
-    began_s = time.monotonic()
-    local.wait_for_change("a-job", 0, 600.0, 60.0)
-    assert time.monotonic() - began_s >= local.polling.first_s
+    with telling(3, 5) as (local._url, asked):
+        began_s = time.monotonic()
+        seen = local.wait_for_change("a-job", 0, 600.0, 60.0)
+        assert time.monotonic() - began_s >= local.polling.first_s
+        assert (seen, local.wait_for_change("a-job", seen, 600.0, 60.0)) == (3, 5)
+    assert asked == ["/raysm/jobs/us-east-1/a-job/change/0/20", "/raysm/jobs/us-east-1/a-job/change/3/20"]
