@@ -55,7 +55,6 @@ class TrialTable(list[Trial]):
         return [_row(trial) for trial in self]
 
     def by_value(self) -> "TrialTable":
-        """Return the trials sorted by value, the best first and those without a value last."""
         sign = 1 if self._mode == "min" else -1
 
         def key(trial: Trial) -> tuple[bool, float, int]:
@@ -79,7 +78,6 @@ class TrialTable(list[Trial]):
         return best
 
     def to_frame(self) -> Any:
-        """Return a ``pandas.DataFrame`` of the rows, by the trials' numbers."""
         try:
             # Imported on first use, because most uses of a table do not need it.
             import pandas

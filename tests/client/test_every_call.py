@@ -57,11 +57,7 @@ def everything(remote, script, folder):
     list(job.lines())
     storage = Storage(remote.service)
     storage.write(f"{job.outputs}/model/a", b"1")
-    storage.copy(f"{job.outputs}/model/a", f"{job.outputs}/model/b")
-    # A large one is copied in parts.
-    (large,) = (item for item in storage.below(remote.service.places.inputs()) if item.size > SMALL)
-    storage.copy(large.uri, f"{job.outputs}/model/large")
-    storage.size(f"{job.outputs}/model/b")
+    storage.size(f"{job.outputs}/model/a")
     for item in storage.folder(f"{job.outputs}/model"):
         storage.bring(item, folder / "out")
     storage.read(f"{job.outputs}/model/a")

@@ -36,7 +36,6 @@ class Summary:
     highest: float
     count: int
     step: int | None = None
-    """The step of the last value."""
 
     def best(self, goal: Goal | None) -> float | None:
         return {"min": self.lowest, "max": self.highest, None: None}[goal]
@@ -65,7 +64,6 @@ def curves_of(metrics: Iterable[Metric]) -> dict[str, Curve]:
 
 
 def summary_of(curve: Curve) -> Summary:
-    """Return the summary of a curve, which has at least one value."""
     step, _, last = curve[-1]
     # NaN has no order: as the first value it would be both the lowest and the highest.
     values = [value for _, _, value in curve if not math.isnan(value)] or [last]

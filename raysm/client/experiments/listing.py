@@ -44,7 +44,6 @@ T = TypeVar("T")
 VERSION = 4
 """Part of the file's name: another version of the rows has another file."""
 BUSY_S = 10.0
-"""Time to wait for another process that writes."""
 SCHEMA = """
 create table if not exists jobs (arn text primary key, row text not null, curves text not null, trials text not null)
 """
@@ -60,18 +59,15 @@ class Cache:
         self._path = path
 
     def rows(self) -> dict[str, Experiment]:
-        """Return the rows by ARN."""
         return {arn: Experiment.of_json(row) for arn, row in self._select("select arn, row from jobs")}
 
     def curves(self, arn: str, names: Iterable[str]) -> dict[str, Curve]:
-        """Return the curves of a job for those of ``names`` that it has."""
         curves: dict[str, Any] = next(
             (json.loads(text) for (text,) in self._select("select curves from jobs where arn = ?", arn)), {}
         )
         return {name: [tuple(point) for point in curves[name]] for name in names if name in curves}
 
     def trials(self) -> dict[str, list[Experiment]]:
-        """Return the trials of all sweeps by ARN, sorted by number."""
         rows = self._select("select arn, trials from jobs where trials <> '[]'")
         return {arn: [Experiment.of_json(row) for row in json.loads(trials)] for arn, trials in rows}
 
@@ -167,13 +163,11 @@ def parse_since(since: str | datetime | timedelta | None, now: datetime) -> date
 
 
 def cache_of(service: Service) -> Cache:
-    """Return the cache of a service: each account and region has its own file."""
     where = f"{service.account}-{service.region}" if service.target.is_billed else "here"
     return Cache(service.home / "experiments" / f"{where}-{VERSION}.sqlite")
 
 
 def experiments(service: Service, choice: Choice) -> list[Experiment]:
-    """Return the jobs that match a choice, the latest first."""
     if choice.limit < 1:
         raise InvalidRequest(f"limit must be at least 1, got {choice.limit}")
     cache = cache_of(service)
@@ -185,7 +179,6 @@ def experiments(service: Service, choice: Choice) -> list[Experiment]:
 
 
 def with_trials(service: Service, rows: Iterable[Experiment]) -> list[Experiment]:
-    """Return the rows, each sweep followed by its trials."""
     cache = cache_of(service)
     kept, trials = cache.rows(), cache.trials()
 
@@ -255,7 +248,6 @@ class Reading:
 
     row: Experiment
     curves: Mapping[str, Curve]
-    """Each has at most ``MAX_POINTS`` points."""
     trials: Sequence[Experiment]
     is_final: bool
     """True if the job and what is known of it cannot change any more, so that it may be cached."""
@@ -350,7 +342,6 @@ def _record(service: Service, tags: Mapping[str, str], name: str) -> records.Rec
 
 
 def _metrics(log: LogReader, trials: list[Trial]) -> Iterator[Metric]:
-    """Yield the metrics of a log, and add its trials to ``trials``."""
     for line in log.new_lines():
         match parse(line.text):
             case Metric() as metric:

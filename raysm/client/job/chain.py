@@ -47,7 +47,6 @@ def is_follow_up(name: str) -> bool:
 
 
 def names_until(name: str, tags: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names of a chain's jobs from the first one to ``name``, the job with these ``tags``."""
     number = _number(tags, RESTART_TAG)
     if FIRST_TAG not in tags or number < 1:
         return (name,)
@@ -135,12 +134,10 @@ class Chain:
 
     @property
     def first(self) -> str:
-        """The first job's name, which never changes."""
         return self._names[0]
 
     @property
     def name(self) -> str:
-        """The last job's name."""
         return self._names[-1]
 
     @property

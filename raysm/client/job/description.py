@@ -80,19 +80,17 @@ class Description:
     """The service's message about the last change of the secondary status."""
     reason: str = ""
     instances: tuple[tuple[str, int], ...] = ()
-    """Instance type and count of each group."""
     selected_type: str | None = None
     """The instance type that a job with a choice of types got; None without a choice, and until it is known."""
     created: datetime | None = None
     started: datetime | None = None
-    """When its instances were started."""
     ended: datetime | None = None
     billable_s: int | None = None
     """Seconds that are billed for each instance."""
     training_s: int | None = None
     """Seconds of training; on spot capacity more than are billed."""
     transitions: tuple[tuple[str, datetime | None, datetime | None], ...] = ()
-    """Each secondary status with its begin and end, in order."""
+    """Each secondary status with its begin and end."""
     answer: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property

@@ -366,7 +366,7 @@ class Job:
 
     def progress(self) -> "dict[str, Progress]":
         """Return the progress of each phase by its name, in the order in which the phases began."""
-        return self._event_log.progress()
+        return self._event_log.look()[0]
 
     def metrics(self, *names: str) -> "Metrics":
         """Return the values of metrics ordered by time: the job's own, and those that the service found in its log.
@@ -376,7 +376,7 @@ class Job:
         """
         from raysm.client.logs.metrics import Metrics, found_by_service
 
-        values = [*self._event_log.metrics(), *found_by_service(self.service, self.chain.descriptions())]
+        values = [*self._event_log.look()[1], *found_by_service(self.service, self.chain.descriptions())]
         return Metrics(sorted(values, key=lambda metric: metric.time_s)).named(*names)
 
     @functools.cached_property
@@ -525,7 +525,6 @@ def attach(name: str, on: Target | Service | None = None) -> Job:
 
 
 def token_of(job: Job) -> str:
-    """Return the token that the job's Ray cluster requires."""
     # From Describe's answer, because a follow-up uses the first job's payload.
     uri = payload_uri(job.describe().answer)
     content = None if uri is None else Storage(job.service).read(f"{uri.rstrip('/')}/token")

@@ -23,7 +23,7 @@ NO_LIMIT = 1_000_000
 SHOWN = 5
 
 COMPARED = 200
-"""Number of the latest jobs whose names are compared."""
+"""Of the latest jobs, names are compared."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,7 +35,6 @@ class Listed:
     status: Status
     secondary: SecondaryStatus
     message: str
-    """Why a job waits for capacity, in the service's words."""
     created: datetime
     ended: datetime | None
 
@@ -48,7 +47,6 @@ def jobs(on: "Target | Service | None" = None, *, contains: str | None = None, l
 
 
 def _entries(service: Service, contains: str | None, limit: int) -> Iterator[tuple[JobApi, dict[str, Any]]]:
-    """Yield List's entries, for each API the latest first."""
     for api in APIS:
         for item in service.summaries(api, contains=contains, limit=limit):
             yield api, item

@@ -48,7 +48,6 @@ class InputsState:
     digest: str
     """Digest of them and of everything else that the result depends on."""
     sizes: Mapping[str, int]
-    """Bytes of each channel."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,15 +56,12 @@ class Record:
 
     job: str
     api: str
-    """The operation that created it, ``CreateTrainingJob``."""
     digest: str
     """Digest of everything that its result depends on; empty if its inputs were not listed."""
     state: str | None
-    """Its checkpoint prefix; None if it has none."""
     submitted_s: float
     parameters: Mapping[str, Any] = field(default_factory=dict)
     code: str = ""
-    """Digest of the user's code alone."""
     versions: Mapping[str, str] = field(default_factory=dict)
     """Versions of raysm and Python on the machine that sent it."""
 

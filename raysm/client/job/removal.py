@@ -28,9 +28,8 @@ class Usage:
     """Disk usage of the home of the embedded SageMaker."""
 
     bytes: int
-    """Bytes of the whole home."""
     jobs: dict[str, int]
-    """Bytes of records, logs and results by job, the largest first."""
+    """By job, the largest first."""
 
 
 def usage(home: Path) -> Usage:

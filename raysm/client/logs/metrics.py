@@ -14,7 +14,6 @@ from raysm.contract.events import Metric
 from raysm.errors import MissingDependency
 
 PERIOD_S = 60
-"""CloudWatch's finest period."""
 
 MAX_POINTS = 1440
 """Maximum number of values of a series in one answer of CloudWatch."""

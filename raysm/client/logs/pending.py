@@ -11,7 +11,6 @@ from raysm.contract.events import State, parse
 from raysm.errors import RaysmError
 
 AFTER_S = 5.0
-"""A line says what is being waited for after this silence."""
 
 REMARK = "raysm: "
 """Prefix of the log lines that the bootstrap writes for users."""
@@ -48,7 +47,6 @@ class Silence:
         self._thread.join(AFTER_S)
 
     def reset(self) -> None:
-        """Record that something was shown: the silence starts again."""
         self._shown_s = time.monotonic()
 
     def _watch(self) -> None:

@@ -36,7 +36,6 @@ class Phase:
         return (event.done - self._first.done) / elapsed_s if elapsed_s > 0 else 0.0
 
     def is_due(self, event: events.Progress) -> bool:
-        """Return True if this event is to be shown now."""
         now_s = self._clock()
         due = event.done >= event.total or now_s - self._shown_s >= INTERVAL_S
         if due:
@@ -98,7 +97,6 @@ class Rendering:
         return [self._take_progress(name) for name in list(self._progress)] + self._take_metrics()
 
     def write(self, lines: Iterable[LogLine], out: TextIO) -> None:
-        """Write a log as it comes, and the rest at its end."""
         for line in lines:
             for text in self.render(line.host, line.text):
                 out.write(f"{text}\n")
@@ -107,7 +105,6 @@ class Rendering:
         out.flush()
 
     def phase(self, event: events.Progress) -> Phase:
-        """Return the phase of an event; the first event of a phase starts it."""
         if event.phase not in self._phases:
             self._phases[event.phase] = Phase(event, self._clock)
         return self._phases[event.phase]
@@ -153,7 +150,6 @@ def trial_sentence(trial: events.Trial) -> str:
 
 
 def metric_value(value: float) -> str:
-    """Return a metric's value for people, formatted by its size."""
     return f"{value:,.0f}" if abs(value) >= 1e5 else f"{value:,.6g}"
 
 

@@ -25,7 +25,6 @@ STREAM = re.compile(r"(algo-\d+)-\d+")
 """Name of an instance's stream after the job's name."""
 
 FOLLOW_S = 5.0
-"""Longest pause between two looks of a follower."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -33,7 +32,6 @@ class LogLine:
     """One line that an instance wrote."""
 
     time_s: float
-    """Seconds since the epoch, by the service's clock."""
     host: str
     text: str
 
@@ -205,25 +203,16 @@ class EventLog:
         self._progress: dict[str, Progress] = {}
         self._metrics: list[Metric] = []
 
-    def progress(self) -> dict[str, Progress]:
-        """Look once; return the latest progress of each phase, in the order in which the phases began."""
+    def look(self) -> tuple[dict[str, Progress], list[Metric]]:
+        """Return the latest progress of each phase, in the order in which they began, and all values of metrics."""
         with self._lock:
-            self._look()
-            return dict(self._progress)
-
-    def metrics(self) -> list[Metric]:
-        """Look once; return the values of all metrics, in the order in which they came."""
-        with self._lock:
-            self._look()
-            return list(self._metrics)
-
-    def _look(self) -> None:
-        for line in self._stream.new_lines():
-            match parse(line.text):
-                case Progress() as progress:
-                    self._progress[progress.phase] = progress
-                case Metric() as metric:
-                    self._metrics.append(metric)
+            for line in self._stream.new_lines():
+                match parse(line.text):
+                    case Progress() as progress:
+                        self._progress[progress.phase] = progress
+                    case Metric() as metric:
+                        self._metrics.append(metric)
+            return dict(self._progress), list(self._metrics)
 
 
 def last_lines(lines: Iterable[LogLine], count: int) -> Iterator[LogLine]:

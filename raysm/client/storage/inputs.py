@@ -16,7 +16,7 @@ from raysm.client.storage.places import Places
 from raysm.client.storage.s3 import Storage, Stored, file_path, in_parallel
 from raysm.contract.job_api import InputManifest
 from raysm.contract.store import PARTIAL, files_below, sha256_of
-from raysm.errors import InvalidInput, InvalidRequest, MissingDependency, ServiceError, option
+from raysm.errors import InvalidInput, InvalidRequest, MissingDependency, option
 from raysm.request import Input, Target
 
 KEPT_S = 30 * 24 * 3600
@@ -189,12 +189,9 @@ class Upload:
     """SHA-256 of each file, by its name relative to the prefix."""
     prefix: str
     """Target, with a slash at its end; named by the content."""
-    index: str
-    """URI of a JSON object that says where the last upload of this path put each content."""
 
     @property
     def size(self) -> int:
-        """Bytes of all files together."""
         return sum(self.path(name).stat().st_size for name in self.files)
 
     def path(self, name: str) -> Path:
@@ -242,35 +239,13 @@ def _plan_upload(channel: str, root: Path, places: Places) -> Upload:
         root=root,
         files=files,
         prefix=f"{places.inputs()}/{digest[:40]}/",
-        index=f"{places.inputs()}/index/{hashlib.sha256(str(root).encode()).hexdigest()[:40]}.json",
     )
 
 
 def carry_out(upload: Upload, storage: Storage, kms_key: str | None = None) -> int:
-    """Bring the files of ``upload`` to their prefix; return the number of those that were sent from here."""
+    """Bring the missing files of ``upload`` to their prefix; return how many those were."""
     sizes = {item.name: item.size for item in storage.below(upload.prefix)}
     # The prefix is named by the content, so comparing sizes is enough.
     missing = [name for name in upload.files if sizes.get(name) != upload.path(name).stat().st_size]
-    if not missing:
-        return 0
-    try:
-        earlier = dict(json.loads(storage.read(upload.index) or b"{}"))
-    except (ValueError, TypeError):  # the index only saves time
-        earlier = {}
-
-    def bring(name: str) -> bool:
-        target, source = upload.prefix + name, earlier.get(upload.files[name])
-        if source is not None and source != target:
-            try:
-                storage.copy(source, target, kms_key)
-                return False
-            except (ServiceError, InvalidRequest):
-                pass  # it was deleted meanwhile, or may not be read
-        storage.upload(upload.path(name), target, kms_key)
-        return True
-
-    are_sent = in_parallel(bring, missing)
-    # Written last, so that it names nothing that did not arrive.
-    index = {digest: upload.prefix + name for name, digest in upload.files.items()}
-    storage.write(upload.index, json.dumps(index).encode(), kms_key)
-    return sum(are_sent)
+    in_parallel(lambda name: storage.upload(upload.path(name), upload.prefix + name, kms_key), missing)
+    return len(missing)

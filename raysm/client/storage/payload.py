@@ -63,7 +63,6 @@ def payload_uri(call: Mapping[str, Any]) -> str | None:
 
 
 def remove_payload(answer: Mapping[str, Any], first: str, service: Service) -> None:
-    """Delete the payload of a chain of jobs that is over, whose first job is named ``first``."""
     uri = payload_uri(answer) or ""
     match = OWN.fullmatch(uri)
     if match is None or match[1] != first:

@@ -24,7 +24,6 @@ class Places:
 
     bucket: str
     root: str
-    """``s3://BUCKET/raysm``."""
     data: str
     """The same, or ``file:///…`` on this machine."""
 
@@ -37,7 +36,6 @@ class Places:
         return f"{self.root}/shared/{digest[:40]}"
 
     def grid(self, name: str) -> str:
-        """Return the prefix of what a Batch job that runs a grid reads and writes."""
         # Not below ROOT/grids, which has the checkpoints of rows: a grid's name may look like theirs.
         return f"{self.root}/grid-stores/{name}"
 
@@ -46,7 +44,6 @@ class Places:
         return f"{self.data}/{project}"
 
     def state(self, project: str, task: str, job: str) -> str:
-        """Return the checkpoint prefix that begins with ``job``."""
         return f"{self.data}/{project}/{task}/state/{job}"
 
     def records(self, project: str, task: str) -> str:

@@ -1,4 +1,4 @@
-"""Objects and files by URI, ``s3://bucket/key`` and ``file:///path``: read, write, list, copy and delete.
+"""Objects and files by URI, ``s3://bucket/key`` and ``file:///path``: read, write, list and delete.
 
 The scheme decides, not the target: with the embedded SageMaker large things are files and small ones S3 objects.
 """
@@ -45,7 +45,7 @@ class Stored:
     version: str
     """Changes with the content: an ETag, or a time of modification."""
     modified_s: float
-    """Seconds since the epoch; whole seconds in S3."""
+    """Whole seconds in S3."""
 
 
 class Outdated(RaysmError):
@@ -54,23 +54,21 @@ class Outdated(RaysmError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Versioned:
-    """An object with its version."""
+    """An object with its ETag."""
 
     content: bytes
     version: str
-    """ETag; equal contents have equal ones."""
     age_s: float
     """Whole seconds since it was written, by S3's clock."""
 
 
 class Storage:
-    """Reads, writes, lists and copies by URI, through a Service."""
+    """Reads, writes and lists by URI, through a Service."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
 
     def read(self, uri: str) -> bytes | None:
-        """Return the content; None if there is nothing."""
         if not uri.startswith("s3://"):
             path = file_path(uri)
             return path.read_bytes() if path.is_file() else None
@@ -85,7 +83,6 @@ class Storage:
         self._service.call("s3", "put_object", Bucket=bucket, Key=key, Body=content, **_encryption(kms_key))
 
     def size(self, uri: str) -> int | None:
-        """Return the size of one object; None if it does not exist."""
         bucket, key = split(uri)
         try:
             return int(self._service.call("s3", "head_object", Bucket=bucket, Key=key)["ContentLength"])
@@ -137,14 +134,6 @@ class Storage:
             return
         with translated(f"upload {path}"):
             self._service.client("s3").upload_file(str(path), bucket, key, ExtraArgs=_encryption(kms_key))
-
-    def copy(self, source: str, target: str, kms_key: str | None = None) -> None:
-        from_bucket, from_key = split(source)
-        bucket, key = split(target)
-        # Not copy_object, which refuses more than 5 GB: boto3's copy works in parts.
-        with translated(f"copy {source}"):
-            origin = {"Bucket": from_bucket, "Key": from_key}
-            self._service.client("s3").copy(origin, bucket, key, ExtraArgs=_encryption(kms_key))
 
     def bring(self, item: Stored, folder: Path) -> Path:
         """Download an object, or copy a file, into ``folder`` under its name; return its path."""
@@ -225,7 +214,6 @@ def in_parallel(function: Callable[[S], T], items: Iterable[S]) -> list[T]:
 
 
 def split(uri: str) -> tuple[str, str]:
-    """Return bucket and key of ``s3://bucket/key``."""
     bucket, _, key = uri.removeprefix("s3://").partition("/")
     if not uri.startswith("s3://") or not bucket:
         raise InvalidRequest(f"{uri!r} is not s3://bucket/key")
@@ -270,7 +258,6 @@ def _get_object(service: Service, uri: str) -> tuple[bytes, Mapping[str, Any]] |
 
 
 def read_versioned(service: Service, uri: str) -> Versioned | None:
-    """Return an object with its version; None if it does not exist."""
     found = _get_object(service, uri)
     if found is None:
         return None

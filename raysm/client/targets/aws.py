@@ -51,7 +51,6 @@ class AWSConnection(Connection):
         return str(region)
 
     def bucket(self, region: Callable[[], str], account: Callable[[], str]) -> Bucket:
-        """Return the target's bucket, else the default bucket of the SageMaker SDK."""
         if self._target.bucket is not None:
             return Bucket(name=self._target.bucket, is_named=True)
         return Bucket(name=f"sagemaker-{region()}-{account()}", owner=account())

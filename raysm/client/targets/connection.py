@@ -90,7 +90,6 @@ class Connection(abc.ABC):
 
     @property
     def lists_quotas(self) -> bool:
-        """True if Service Quotas can be asked."""
         return True
 
     @property
@@ -132,7 +131,6 @@ class Connection(abc.ABC):
 
 
 def connection_to(target: Any) -> Connection:
-    """Return the connection to a target, without any call yet."""
     # The class itself has a kind too, but no fields.
     path = None if isinstance(target, type) else CONNECTIONS.get(str(getattr(target, "kind", "")))
     if path is None:

@@ -73,7 +73,6 @@ def answering(home: Path) -> ServerRecord | None:
 
 
 def active_jobs(record: ServerRecord) -> list[str]:
-    """Return the names of a server's jobs that have not ended, in the order in which they were sent."""
     names = (_status(record) or {}).get("running")
     return [str(name) for name in names] if isinstance(names, list) else []
 
