@@ -36,6 +36,7 @@ MAX_REASON = 950
 READERS = {
     ".parquet": 'import pyarrow.parquet as pq; table = pq.read_table("{}")',
     ".npy": 'import numpy; array = numpy.load("{}", mmap_mode="r")',
+    ".safetensors": "safetensors.torch.load_file('{}')",
 }
 """Code that reads a file, by its suffix."""
 
@@ -113,7 +114,7 @@ class ResultFile:
     name: str
     """Path relative to the manifest."""
     shape: tuple[int, ...]
-    """Top-k: rows and k. Pairs: their number. Full: rows and rows. Model: the number of its values. Other files: ()."""
+    """Top-k: rows and k. Pairs: their number. Full: rows and rows. Other files: ()."""
     bytes: int
     sha256: str
     how_to_read: str

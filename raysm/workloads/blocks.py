@@ -1,8 +1,7 @@
 """Run one function over many blocks on all instances; each task receives only its own block.
 
-Values arrive one at a time, in the order in which they finish. At most ``in_flight`` blocks are unfinished at any
-moment, and a new one begins when the caller takes a value, so memory depends neither on the number of blocks nor on how
-fast the caller consumes the values.
+A new block begins when the caller takes a value, so memory depends neither on the number of blocks nor on how fast the
+caller consumes the values.
 """
 
 import time
@@ -105,18 +104,13 @@ TRANSIENT = (OSError, MemoryError)
 """Errors that the instance, the network or a disk may cause, so that another attempt may succeed."""
 
 CHECK_S = 10.0
-"""Seconds between two checks of which instances are alive."""
 
 LATER: Any = object()
 """An iterator of blocks yields this if it has no block yet; it is asked again when a block has finished."""
 
 
 class Record(Protocol[V]):
-    """The methods of ``BlockRecord`` that ``map_blocks`` uses."""
-
-    def __contains__(self, block: object) -> bool:
-        """Return whether the record has the block's complete value."""
-        ...
+    def __contains__(self, block: object) -> bool: ...
 
     def save(self, block: object, value: V) -> None: ...
 
@@ -197,8 +191,6 @@ class _Running:
 
 
 class _Run:
-    """One call of ``map_blocks``: its unfinished blocks, their retries and the checks of their instances."""
-
     def __init__(
         self,
         workers: Workers,
@@ -216,7 +208,6 @@ class _Run:
         self._check_at = time.monotonic() + CHECK_S
 
     def finish(self, waiting: Iterator[Any]) -> Iterator[tuple[Any, Any]]:
-        """Yield (block, value), in the order in which they are finished."""
         try:
             while True:
                 yield from self._fill(waiting)
@@ -237,7 +228,6 @@ class _Run:
             self._workers.close(list(self._running))
 
     def _fill(self, waiting: Iterator[Any]) -> Iterator[tuple[Any, Any]]:
-        """Submit blocks up to the limit; yield those that the record already has."""
         while len(self._running) < self._limit and not self._is_exhausted:
             # Not None for the end: a block may be any value.
             block = next(waiting, self)
@@ -283,7 +273,6 @@ class _Run:
 
 
 def _raise_if_final(error: RayError, entry: _Running, attempts: int) -> None:
-    """Raise the error of a block if it is final; return if the block may be tried again."""
     cause = error.cause if isinstance(error, RayTaskError) else None
     # A task that waited for another task wraps that one's error.
     while isinstance(cause, RayTaskError):
@@ -299,7 +288,6 @@ def _raise_if_final(error: RayError, entry: _Running, attempts: int) -> None:
 
 
 def _is_user_error(error: RayError, cause: BaseException | None) -> bool:
-    """Return whether the error comes from the user's function, which would raise it again."""
     if not isinstance(error, RayTaskError):
         # Other errors are Ray's, unless they stand for an exception that cannot be unpickled here.
         return isinstance(error, UnserializableException)

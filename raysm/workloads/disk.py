@@ -1,9 +1,8 @@
 """Large files on the head's disk: mapped, written at any position, and streamed with a digest.
 
-A stream holds at most ``PIECES`` pieces in memory, even if many arrive early. Each piece is synchronised to the disk,
-and dropped from the page cache, at once, so that the file takes no memory from the tasks. It is also faster on virtual
-machines that return unused memory, where fresh pages are slow, because recent pages are reused: 4 GB were written at
-1.4 GB/s, and at 0.16 to 0.39 GB/s with one synchronisation at the end.
+Each piece of a stream is synchronised to the disk, and dropped from the page cache, at once, so that the file takes no
+memory from the tasks. On virtual machines that return unused memory it is also faster, because recent pages are reused:
+1.4 GB/s, where one synchronisation at the end gave 0.16 to 0.39 GB/s.
 """
 
 import contextlib
@@ -23,11 +22,7 @@ from raysm.errors import NoRoom
 
 @contextlib.contextmanager
 def full_disk_is_no_room(path: Path, activity: str = "") -> Iterator[None]:
-    """Raise NoRoom if the disk, or the user's quota, becomes full while the block writes.
-
-    ``activity`` completes "became full while …" in the message, for example ``rows 0 to 9 were recorded``; by default
-    it says that the file was written.
-    """
+    """Raise NoRoom if the disk, or the quota, becomes full while the block writes; ``activity`` says what was done."""
     try:
         yield
     except OSError as error:
@@ -61,7 +56,7 @@ NOT_MAPPED = (errno.ENODEV, errno.EINVAL, errno.EOPNOTSUPP)
 
 
 def map_file(descriptor: int, map_pages: MapPages = mmap.mmap) -> mmap.mmap | None:
-    """Map a whole file, which must not be empty, read-only; return None if its file system cannot map files."""
+    """Map a whole file, which must not be empty, read-only; None if its file system cannot map files."""
     for flags in (mmap.MAP_SHARED, mmap.MAP_PRIVATE):
         try:
             return map_pages(descriptor, 0, flags=flags, prot=mmap.PROT_READ)
@@ -72,7 +67,6 @@ def map_file(descriptor: int, map_pages: MapPages = mmap.mmap) -> mmap.mmap | No
 
 
 PIECES = 6
-"""Maximum number of pieces in memory: two are being written, the others wait to be written or digested."""
 
 EARLY = 3
 """Maximum number of written pieces that wait in memory for an earlier one before they are digested; further ones are
@@ -98,14 +92,7 @@ class Stream:
         size: int | None = None,
         write: Callable[[int, int, memoryview], None] = write_at,
     ) -> None:
-        """Open or create the file; its content stays.
-
-        Args:
-            path: The file.
-            head: The first bytes of the file.
-            size: Size of the whole file in bytes; None if it is unknown and the file is new.
-            write: Writes bytes at a position of an open file.
-        """
+        """Open or create the file, which begins with ``head``; its other content stays."""
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path, self._write_at = path, write
         self._file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, OPEN), "r+b", buffering=0)
@@ -128,11 +115,7 @@ class Stream:
         start: int,
         data: memoryview | Sequence[bytes | memoryview],
     ) -> None:
-        """Write ``data``, one buffer or several, at byte ``start``; wait while too many pieces are in memory.
-
-        Raises:
-            NoRoom: The disk became full, now or with an earlier piece.
-        """
+        """Write ``data`` at byte ``start``; wait while too many pieces are in memory. It raises NoRoom."""
         self._room.acquire()
         buffers = [data] if isinstance(data, memoryview) else data
         # Submit it after an error too, because the threads release the room that was just acquired.
@@ -141,14 +124,12 @@ class Stream:
             raise self._error
 
     def finish(self) -> str:
-        """Wait until everything is on the disk; return the SHA-256 of the whole file."""
         self.close()
         if self._error is not None:
             raise self._error
         return self._digest.hexdigest()
 
     def close(self) -> None:
-        """Wait for the pieces that were put, and close the file."""
         # The writers first, because they pass their pieces on to the digester.
         self._writers.shutdown()
         self._digester.shutdown()
@@ -200,7 +181,6 @@ class Stream:
             self._room.release()
 
     def _digest_file(self, start: int, stop: int) -> bool:
-        """Digest these bytes of the file; return False if the file ends before ``stop``."""
         while start < stop:
             data = os.pread(self._file.fileno(), min(CHUNK_BYTES, stop - start), start)
             if not data:

@@ -1,8 +1,7 @@
 """``python -m raysm.workloads.driver``: runs the request's workload on the head, inside the formed cluster.
 
-The bootstrap starts it as a child process, with ``RAY_ADDRESS`` and the token's file in its environment. The workload
-names its runner, so this module is the same for all kinds. The runner leaves the result in the model folder; the driver
-leaves an exit code, and a ``Failure`` in the failure record if the workload failed.
+The bootstrap starts it, with ``RAY_ADDRESS`` and the token's file in its environment. The runner leaves the result in
+the model folder; the driver leaves an exit code, and a ``Failure`` in the failure record if the workload failed.
 """
 
 import contextlib
@@ -65,7 +64,6 @@ def main(arguments: Sequence[str] = ()) -> int:
 
 
 def _fail(failure: Failure, error: BaseException, payload: Payload | None, environment: Environment | None) -> int:
-    """Write the failure to the log and to the failure record; return the exit code."""
     workload = None if payload is None else payload.request.workload
     # The process whose output is relayed has written its traceback to the log.
     is_logged = workload is not None and workload.relays_output
@@ -78,7 +76,6 @@ def _fail(failure: Failure, error: BaseException, payload: Payload | None, envir
 
 
 def _record(failure: Failure, raised: BaseException | None, record: Path) -> None:
-    """Write the failure record, and beside it a function's exception; the bootstrap decides whether they count."""
     # If the disk is full, stderr has the failure already, and the exit code must still be returned.
     with contextlib.suppress(OSError):
         if raised is not None:

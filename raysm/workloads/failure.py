@@ -23,10 +23,8 @@ from raysm.errors import (
 )
 
 TERMINATED = 128 + signal.SIGTERM
-"""Exit status of a process that SIGTERM ended, or whose handler left in good order."""
 
 COLORS = re.compile(r"\x1b\[[0-9;]*m")
-"""Ray writes colors into a task's traceback."""
 
 ORIGINAL = "Original exception:\n"
 ORIGINAL_DETAILS = "Original exception details:\n"
@@ -36,11 +34,10 @@ OWN_FRAME = re.compile(r'  File "[^"]*/raysm/(workloads|bootstrap)/')
 ACTOR = re.compile(r", actor_id=.*\)$")
 
 INTERNAL = re.compile(r"raysm/workloads/(driver\.py$|script_main\.py$|runners/|session/)")
-"""Frames between the process and the user's code, which do not help a reader of the traceback."""
 
 
 def failure_of(error: BaseException) -> Failure | None:
-    """Return why a workload ended, without raysm's own frames in the traceback; None if it succeeded."""
+    """Return why a workload ended; None if it succeeded."""
     user_frames = _user_frames(error.__traceback__)
     match error:
         case SystemExit():
@@ -94,7 +91,6 @@ def cause_in_task(error: BaseException) -> BaseException:
 
 
 def is_only_described(error: BaseException) -> bool:
-    """Return whether Ray has the exception only as text, because it cannot be pickled, or unpickled here."""
     return _name_of(cause_in_task(error)) in ("ray.exceptions.UnserializableException", "ray.exceptions.RayError")
 
 
@@ -123,7 +119,6 @@ def _without_internal_frames(text: str) -> str:
 
 
 def _described_by_ray(kind: str, message: str) -> tuple[str, str]:
-    """Return class and text of an exception of which Ray has only the traceback, as text."""
     for mark in (ORIGINAL, ORIGINAL_DETAILS):
         lines = COLORS.sub("", message.partition(mark)[2]).strip().splitlines()
         if lines:
@@ -135,24 +130,18 @@ def _described_by_ray(kind: str, message: str) -> tuple[str, str]:
 
 
 def _is_rays_answer_to_sigterm(frames: TracebackType | None) -> bool:
-    """Return whether an exit comes from the handler that ``ray.init`` installs."""
     last = traceback.extract_tb(frames)[-1:]
     return bool(last) and last[0].name == "sigterm_handler" and last[0].filename.endswith("ray/_private/worker.py")
 
 
 def _user_frames(frames: TracebackType | None) -> TracebackType | None:
-    """Drop the frames above the user's own: those of the driver and of its runner."""
     while frames is not None and INTERNAL.search(Path(frames.tb_frame.f_code.co_filename).as_posix()):
         frames = frames.tb_next
     return frames
 
 
 def pickled_value(value: object, name: str, into: Pickled | None = None) -> bytes:
-    """Pickle the value of the function ``name`` and return the bytes; or write them into ``into`` and return no bytes.
-
-    Raises:
-        InvalidRequest: It cannot be pickled.
-    """
+    """Pickle the value of the function ``name``: into ``into`` if there is one, else return the bytes."""
     try:
         if into is None:
             return bytes(cloudpickle.dumps(value))
@@ -166,10 +155,7 @@ def pickled_value(value: object, name: str, into: Pickled | None = None) -> byte
 
 
 def pickled_exception(error: BaseException) -> bytes | None:
-    """Return the exception pickled, or None if it does not survive pickling.
-
-    An exception of a Ray task is pickled without its wrapper, which could only be unpickled where Ray is installed.
-    """
+    """Return the exception pickled, without Ray's wrapper; None if it does not survive pickling."""
     try:
         content = cloudpickle.dumps(cause_in_task(error))
         # Unpickle it too: an exception whose ``__init__`` takes other arguments than its ``args`` fails only then.
@@ -180,7 +166,6 @@ def pickled_exception(error: BaseException) -> bytes | None:
 
 
 def unpickled(pickled: Path, name: str) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """Return the function ``name`` of a payload, with its arguments; raise InvalidPayload if it cannot be unpickled."""
     try:
         function, args, kwargs = pickle.loads(pickled.read_bytes())
     except ModuleNotFoundError as error:

@@ -34,7 +34,6 @@ def input_files(path: Path) -> list[tuple[str, Path]]:
 
 
 def data_files(path: Path) -> list[tuple[str, Path]]:
-    """List the files of an input that are not hidden, as (name, path), sorted by path."""
     return [(name, file) for name, file in input_files(path) if path.is_file() or not is_hidden(name)]
 
 

@@ -1,10 +1,9 @@
 """The working folders of programs: that of a script with ``in_state``, and that of training workers."""
 
 import contextlib
-import errno
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from raysm.bootstrap.environment import Environment
@@ -63,7 +62,6 @@ def make_state_folder(here: Environment, source: Path, say: Callable[[str], None
 
 
 def copied_files(folder: Path) -> dict[str, str]:
-    """Return the files that were copied from the source into a state folder, each with its SHA-256."""
     try:
         return dict(json.loads((folder / RECORD).read_text()))
     except FileNotFoundError:
@@ -88,7 +86,7 @@ def fill_folders(args: Sequence[str], here: Environment) -> tuple[str, ...]:
 def make_folder(instance: Environment, source: Path) -> Path:
     """Create this instance's working folder, with links to the source's files and the channels, and return it.
 
-    Files of an earlier attempt of the same job stay, so that a restarted script may continue with them.
+    Files of an earlier attempt stay, so that a restarted script may continue with them.
     """
     folder = instance.paths.working
     folder.mkdir(parents=True, exist_ok=True)
@@ -101,7 +99,6 @@ def make_folder(instance: Environment, source: Path) -> Path:
 
 
 def link_state_folder(instance: Environment, source: Path, say: Callable[[str], None]) -> Path:
-    """Make this instance's working folder a link to its state folder, and return the state folder."""
     state = make_state_folder(instance, source, say)
     instance.paths.working.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
@@ -110,10 +107,7 @@ def link_state_folder(instance: Environment, source: Path, say: Callable[[str], 
 
 
 def save_outputs(instance: Environment) -> list[str]:
-    """Move the workers' files from the working folder to this instance's model folder, and return their names.
-
-    Files of a state folder are copied instead. Files in the model folder are not overwritten.
-    """
+    """Move the workers' files into the model folder, and return their names; those of a state folder are copied."""
     folder, model = instance.paths.working, instance.paths.model
     if folder.is_symlink():
         return _copy_outputs(folder.resolve(), model)
@@ -123,7 +117,8 @@ def save_outputs(instance: Environment) -> list[str]:
         if path.is_symlink() or path.name == CACHE or (model / path.name).exists():
             continue
         model.mkdir(parents=True, exist_ok=True)
-        _move(path, model / path.name)
+        # Across disks, as on SageMaker, each file is whole or absent.
+        shutil.move(path, model / path.name, copy_function=_copy)
         names.append(path.name)
     return names
 
@@ -142,22 +137,33 @@ def _copy_outputs(state: Path, model: Path) -> list[str]:
     return sorted(names)
 
 
-def _move(path: Path, target: Path) -> None:
-    """Move a file or folder; across disks, as on SageMaker, each file is whole or absent."""
-    try:
-        path.rename(target)
-        return
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-    if path.is_dir():
-        shutil.copytree(path, target, symlinks=True, copy_function=_copy)
-        shutil.rmtree(path)
-    else:
-        _copy(path, target)
-        path.unlink()
-
-
 def _copy(path: str | Path, target: str | Path) -> None:
     with full_disk_is_no_room(Path(target)), replacing(Path(target)) as beside:
         shutil.copy2(path, beside)
+
+
+PIECE_BYTES = 8 << 20
+UNDER_WAY = 4
+"""Maximum number of pieces that travel at a time."""
+
+
+def read_pieces(folder: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield ``(name, bytes)`` of each file below ``folder``, in order; an empty piece ends each file."""
+    # Files behind a link to a folder too, which the service uploads if rank 0 is on the head.
+    for path in sorted(files_below(folder)):
+        name = path.relative_to(folder).as_posix()
+        with path.open("rb") as file:
+            while piece := file.read(PIECE_BYTES):
+                yield name, piece
+        # Without this piece, an empty file would be missing.
+        yield name, b""
+
+
+def write_pieces(pieces: Iterator[tuple[str, bytes]], to: Path) -> None:
+    """Write what ``read_pieces`` yielded below ``to``; a file gets its name once it is complete."""
+    for name, piece in pieces:
+        with replacing(to / name) as beside:
+            with beside.open("wb") as file:
+                while piece:
+                    file.write(piece)
+                    _, piece = next(pieces)

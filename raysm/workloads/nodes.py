@@ -22,7 +22,6 @@ class Node:
     node_id: str
     """Ray's id; it changes when Ray starts again."""
     address: str
-    """IP address."""
     rank: int
     """0 for the head, then by number."""
     instance_type: str
@@ -34,7 +33,6 @@ class Node:
 
 
 def cluster_nodes(rows: Iterable[Mapping[str, Any]] | None = None) -> list[Node]:
-    """Return the instances that are alive, by rank; ``rows`` defaults to ``ray.nodes()``."""
     nodes = [
         Node(
             host=row["Labels"].get(LABEL_HOST, ""),
@@ -55,7 +53,6 @@ def cluster_nodes(rows: Iterable[Mapping[str, Any]] | None = None) -> list[Node]
 
 
 def only_on(node_id: str) -> NodeAffinitySchedulingStrategy:
-    """Return the strategy of a task that runs on this node, or fails."""
     return NodeAffinitySchedulingStrategy(node_id, soft=False)
 
 
@@ -69,8 +66,7 @@ def ask_every_node(
 ) -> dict[Node, Any]:
     """Call a function on every instance at once, or on ``nodes``; return the reference to each answer.
 
-    ``num_cpus`` 0 lets a busy instance, or one that only coordinates, answer too. The call is repeated ``max_retries``
-    times if its worker dies.
+    ``num_cpus`` 0 lets a busy instance, or one that only coordinates, answer too.
     """
     # Ray ships the function once for all instances, not once for each.
     task = ray.remote(num_cpus=num_cpus, num_gpus=num_gpus, max_retries=max_retries)(function)
@@ -118,20 +114,17 @@ class PlacedBlock:
 
 
 def host_of(block: object) -> str | None:
-    """Return the instance that a block must run on; None if any will do."""
     host: str | None = _attribute_of(block, "host", None)
     return host
 
 
 def needed_hosts(block: object) -> tuple[str, ...]:
-    """Return the instances that a block needs: the one that it runs on, and others."""
     host = host_of(block)
     needs: Sequence[str] = _attribute_of(block, "needs", ())
     return (*(() if host is None else (host,)), *needs)
 
 
 def inputs_of(block: object) -> Sequence[Any]:
-    """Return the objects of Ray whose values the function gets after the block."""
     inputs: Sequence[Any] = _attribute_of(block, "inputs", ())
     return inputs
 
@@ -142,11 +135,9 @@ def _attribute_of(block: object, name: str, default: Any) -> Any:
 
 
 LOST_AFTER_S = 60.0
-"""Seconds after which an instance that is away counts as lost, if a block needs it."""
 
 
 def tasks_at_once(nodes: Iterable[Mapping[str, float]], num_cpus: float, num_gpus: float) -> int:
-    """Return how many tasks of that size run at once on nodes with these resources."""
     at_once = 0
     for resources in nodes:
         fits = [resources.get(name, 0) / need for name, need in (("CPU", num_cpus), ("GPU", num_gpus)) if need > 0]
@@ -156,18 +147,13 @@ def tasks_at_once(nodes: Iterable[Mapping[str, float]], num_cpus: float, num_gpu
 
 
 class Presence:
-    """Tracks how long the instances that blocks need have been away."""
-
     def __init__(self, num_cpus: float, num_gpus: float) -> None:
         self._task = num_cpus, num_gpus
         self._since: dict[str, float] = {}
         self._nowhere_since: float | None = None
 
     def check(self, blocks: Iterable[Any], nodes: Sequence[Mapping[str, Any]], now_s: float) -> None:
-        """Raise InstanceLost if an instance that a block is bound to, or all that could run a task, are away too long.
-
-        ``nodes`` are the living rows of ``ray.nodes()``; ``now_s`` comes from a monotonic clock.
-        """
+        """Raise InstanceLost if an instance that a block needs, or all that could run a task, are away too long."""
         self._check_any(nodes, now_s)
         alive = {node["Labels"].get(LABEL_HOST, "") for node in nodes}
         bound = {host: block for block in blocks for host in needed_hosts(block)}
@@ -178,7 +164,6 @@ class Presence:
                 raise InstanceLost(f"{host} has been away for {now_s - since:.0f} s, and only it has {bound[host]}")
 
     def _check_any(self, nodes: Sequence[Mapping[str, Any]], now_s: float) -> None:
-        """Raise InstanceLost if no instance could run a task for too long; Ray itself would wait forever."""
         if tasks_at_once((node["Resources"] for node in nodes), *self._task):
             self._nowhere_since = None
         elif self._nowhere_since is None:

@@ -35,13 +35,10 @@ def _pickled(value: Any) -> Buffers:
 
 
 def occupied_bytes(folder: Path) -> int:
-    """Return the bytes that the files below ``folder`` occupy on the disk; 0 if it does not exist."""
     return sum(path.lstat().st_blocks * 512 for path in folder.rglob("*"))
 
 
 class BlockRecord(Generic[V]):
-    """The values of finished blocks, by ``str(block)``."""
-
     def __init__(
         self,
         folder: Path,
@@ -114,11 +111,7 @@ class BlockRecord(Generic[V]):
         self._verified.add(path.name)
 
     def load(self, block: object, mapped_bytes: int = MAPPED_BYTES) -> V:
-        """Return a recorded value; raise KeyError if there is none.
-
-        Files of ``mapped_bytes`` or more are mapped, smaller ones read; 0 maps all of them, for a caller that looks at
-        little of each.
-        """
+        """Return a recorded value; files of ``mapped_bytes`` or more are mapped, 0 maps all of them."""
         if block not in self:
             raise KeyError(str(block))
         with self.path(block).open("rb") as file:
@@ -132,11 +125,9 @@ class BlockRecord(Generic[V]):
         return self._decode(memoryview(content)[offset:])
 
     def size_bytes(self) -> int:
-        """Return the size of all files of the record."""
         return sum(path.stat().st_size for path in self.folder.iterdir())
 
     def remove(self) -> None:
-        """Remove the record."""
         # The result has its values, so files that cannot be removed do not matter.
         shutil.rmtree(self.folder, ignore_errors=True)
         with contextlib.suppress(OSError):

@@ -72,7 +72,6 @@ def restored() -> Path | None:
 
 
 def numbers(metrics: Mapping[str, object]) -> dict[str, float]:
-    """Return metrics as Python's own numbers."""
     return {name: _number(name, value) for name, value in metrics.items()}
 
 
@@ -89,7 +88,6 @@ def event_lines(values: Mapping[str, float], step: int | None) -> list[str]:
 
 
 def text_line(values: Mapping[str, float], step: int | None) -> str:
-    """Return metrics as a line for people."""
     text = ", ".join(f"{name} {value:.6g}" for name, value in values.items())
     return text if step is None else f"step {step}: {text}"
 
@@ -102,7 +100,6 @@ def _number(name: str, value: object) -> float:
 
 
 def _whole(step: object) -> int:
-    """Return a step as an int, which a line of the log can hold."""
     try:
         whole = int(step)  # type: ignore[call-overload]  # a NumPy scalar or a tensor too
         if whole == step:
@@ -116,7 +113,6 @@ RESTORED = "restored"
 """Folder inside a trial's folder: the checkpoint that the trial continues from."""
 
 MARK = '{"raysm_report": 1, '
-"""Prefix of a report's line. The trial's worker reads it, so it never reaches the job's log."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,13 +133,11 @@ _listener: Listener | None = None
 
 
 def listener() -> Listener | None:
-    """Return the function that receives the reports of this process; None outside of trials."""
     return _listener
 
 
 @contextlib.contextmanager
 def listening(take: Listener) -> Iterator[None]:
-    """Call ``take`` with each report of this process while the context lasts."""
     # A global of the process, since a trial runs in a thread and may report from others.
     global _listener
     before, _listener = _listener, take
@@ -177,7 +171,6 @@ def report_line(report: Report, trial: Path) -> str:
 
 
 def parse(text: str) -> Report | None:
-    """Return the report in a line, or None if the line is not a report."""
     if not text.startswith(MARK):
         return None
     try:
@@ -195,8 +188,6 @@ INTERVAL_S = 0.2
 
 
 class ProgressThrottle:
-    """Emits progress events of one phase: at most five a second, and always the last one."""
-
     def __init__(
         self, phase: str, total: int, unit: str, to: EmitEvent, clock: Callable[[], float] = time.monotonic
     ) -> None:

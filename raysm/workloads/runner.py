@@ -1,7 +1,6 @@
 """Runners: each runs one kind of workload on the head, in the driver.
 
-This module must import nothing heavy, because a module may hold a kind together with its runner, and every instance
-imports that module.
+This module must import nothing heavy, because a module may hold a kind with its runner, and every instance imports it.
 """
 
 import contextlib
@@ -58,7 +57,6 @@ class Runner(Generic[W]):
 
 
 def load_runner(payload: Payload, environment: Environment) -> "Runner[Any]":
-    """Import the runner that the payload's workload names, and return an instance of it."""
     workload = payload.request.workload
     # The request has only the name, because few of the machines that read it have the packages of the runner.
     module, _, name = workload.runner.partition(":")
@@ -75,10 +73,7 @@ def load_runner(payload: Payload, environment: Environment) -> "Runner[Any]":
 
 @contextlib.contextmanager
 def naming_what_is_missing(workload: Workload, unnamed: str = "") -> Iterator[None]:
-    """Turn an ImportError of raysm's own code into MissingDependency, which says how to get the package.
-
-    ``unnamed`` describes an error that names no module.
-    """
+    """Turn an ImportError into MissingDependency, which names the package; ``unnamed`` stands for one without."""
     try:
         yield
     # Not ModuleNotFoundError alone: an installed package may be too old, or lack a system library.
@@ -125,8 +120,6 @@ START_S = "start_s"
 
 
 class Beginning:
-    """The time from the start of the bootstrap to the start of this process's workload, as a measure of the result."""
-
     _measures: Mapping[str, float] = {}
 
     @classmethod

@@ -22,10 +22,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 FILE: type = io.IOBase.__mro__[1]
-"""The base class of all file objects."""
 
 OUTPUT_LOST = 120
-"""Python's exit status when standard output could not be flushed."""
 
 
 def command(script: str, arguments: Sequence[str]) -> list[str]:
@@ -51,8 +49,7 @@ def leave_at_once_after_exit_handlers() -> Callable[[int], None]:
 def run_script(script: str, arguments: Sequence[str]) -> None:
     """Run ``script``; it sees ``sys.argv``, ``sys.path[0]`` and ``__main__`` as if Python had been started with it.
 
-    Unlike with ``runpy.run_path``, the module stays: threads and exit handlers that outlive the last line find their
-    globals. Whatever the script raises passes through, ``SystemExit`` too.
+    Unlike with ``runpy.run_path``, the module stays: threads and exit handlers that outlive the last line find it.
     """
     main_module = types.ModuleType("__main__")
     loader = importlib.machinery.SourceFileLoader("__main__", script)
@@ -67,7 +64,6 @@ def run_script(script: str, arguments: Sequence[str]) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the script ``arguments[0]`` and return its exit status; print an exception as Python does."""
     try:
         run_script(arguments[0], arguments[1:])
     except SystemExit as error:
@@ -83,7 +79,6 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def exit_status_of(error: SystemExit) -> int:
-    """Return the exit status that Python gives to ``sys.exit(...)``; print the text of one that has a text."""
     if error.code is None:
         return 0
     if isinstance(error.code, int):
@@ -93,7 +88,6 @@ def exit_status_of(error: SystemExit) -> int:
 
 
 def _print(error: BaseException) -> None:
-    """Print an exception with the script's frames only, by the hook that the script may have replaced."""
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename == __file__:
         frames = frames.tb_next

@@ -14,22 +14,19 @@ from raysm.bootstrap import die_with_parent, environment
 from raysm.contract.events import ProgressLines
 
 TAIL_LINES = 30
-"""Lines of a script's output that are shown when it fails."""
 
 DRAIN_S = 2.0
-"""Seconds to read the output of a script's background processes after the script has ended."""
 
 POLL_S = 0.5
 
 CHUNK = 65536
-"""A pipe's size: the output of a script that has ended is read at once."""
 
 
 @contextlib.contextmanager
 def started(
     command: Sequence[str], folder: Path, variables: Mapping[str, str] | None = None
 ) -> Iterator["subprocess.Popen[str]"]:
-    """Start a program, with its output and its errors as one stream of lines; kill it, if it still runs, at the end."""
+    """Start a program, with its output and its errors as one stream; kill it, if it still runs, at the end."""
     process = subprocess.Popen(
         # A raylet that kills the worker would otherwise leave the script running, with its GPU.
         die_with_parent.wrap(list(command)),
@@ -55,10 +52,7 @@ def started(
 
 
 def lines_of(process: "subprocess.Popen[str]", drain_s: float = DRAIN_S) -> Iterator[str]:
-    """Yield the lines of a program that ``started`` began, as it writes them, until it has ended.
-
-    The lines do not go on until the output ends, because background processes may keep it open.
-    """
+    """Yield a program's lines until it has ended, not until its output ends: background processes may keep it open."""
     assert process.stdout is not None
     descriptor = process.stdout.fileno()
     lines, until_s = ProgressLines(), math.inf
@@ -80,13 +74,11 @@ def lines_of(process: "subprocess.Popen[str]", drain_s: float = DRAIN_S) -> Iter
 
 
 def kill(process: "subprocess.Popen[str]") -> None:
-    """End a program that ``started`` began, with all that it has started."""
     # It may have ended by itself, or changed its user.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
 def headline(status: int, tail: Sequence[str]) -> str:
-    """Return in one line how a script failed: its exit code, and what it wrote last."""
     ended = f"the script ended with {status}" if status > 0 else f"the script was killed by signal {-status}"
     return f"{ended}: {tail[-1]}" if tail else ended

@@ -1,8 +1,7 @@
 """``python -m raysm.workloads.tracked``: the driver, with a copy of its metrics in MLflow.
 
-The bootstrap starts it instead of the driver if the head copies metrics. It runs the driver as its child, passes on its
-output and its signals, writes the metrics in the output to the job's MLflow run, and ends as the driver does. Errors of
-MLflow do not end the job.
+It runs the driver as its child, passes on its output and its signals, writes the metrics in the output to the job's
+MLflow run, and ends as the driver does. Errors of MLflow do not end the job.
 """
 
 import contextlib
@@ -20,14 +19,13 @@ from raysm.bootstrap.children import Commands
 from raysm.bootstrap.log import remark
 from raysm.contract import payload as payloads
 from raysm.contract.events import Metric, parse
-from raysm.contract.mirror import End, Mirror, MlflowRun
+from raysm.contract.mirror import Mirror, MlflowRun
 from raysm.contract.names import TUNING_OBJECTIVE
 from raysm.contract.payload import Payload
 
 DRIVER = Commands().driver
 
 SERVICE_PREFIXES = ("sagemaker_", "_tuning_")
-"""Prefixes of hyperparameters that a tuning job or a framework's image sets for itself."""
 
 CHUNK = 65536
 STDOUT = 1
@@ -36,7 +34,6 @@ MAX_LINE_BYTES = 1 << 16
 """Maximum size of a line; only the end of a longer one is parsed."""
 
 DRAIN_S = 2.0
-"""Seconds to read the rest of the pipe once the driver has ended: a background process may keep it open."""
 
 LAST_S = 20.0
 STOPPED_LAST_S = 5.0
@@ -44,14 +41,11 @@ STOPPED_LAST_S = 5.0
 
 
 class Lines:
-    """Splits output into lines, and passes the metrics in them to ``take``."""
-
     def __init__(self, take: Callable[[Metric], None]) -> None:
         self._take = take
         self._rest = b""
 
     def feed(self, chunk: bytes) -> None:
-        """Take the next bytes of the output."""
         *lines, rest = (self._rest + chunk).split(b"\n")
         # A line without an end, such as a progress bar, would grow for days; no event is so long.
         self._rest = rest[-MAX_LINE_BYTES:]
@@ -74,8 +68,9 @@ def run_of(payload: Payload, job: str = "", hyperparameters: Mapping[str, str] |
 
 
 def main(arguments: Sequence[str] = (), driver: Sequence[str] = DRIVER, mirror: Mirror | None = None) -> int:
-    """Run the driver; return its exit code, or end by the signal that ended it."""
-    mirror = mirror or _mirror()
+    if mirror is None:
+        here = environments.read()
+        mirror = Mirror(run_of(payloads.load(here.payload), here.job_name, here.hyperparameters), say=remark)
     child = subprocess.Popen(die_with_parent.wrap([*driver, *arguments]), stdout=subprocess.PIPE)
     stopped = threading.Event()
 
@@ -92,16 +87,16 @@ def main(arguments: Sequence[str] = (), driver: Sequence[str] = DRIVER, mirror: 
     status = child.wait()
     # A background process of the driver may hold its pipe open forever.
     copying.join(DRAIN_S)
-    mirror.close(_run_status(status, is_stopped=stopped.is_set()), STOPPED_LAST_S if stopped.is_set() else LAST_S)
+    if stopped.is_set():
+        mirror.close("KILLED", STOPPED_LAST_S)
+    else:
+        mirror.close("FAILED" if status else "FINISHED", LAST_S)
     if status < 0:
-        _die(-status)
+        # By the same signal, so that the bootstrap sees the same end as without this process.
+        if -status not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
     return status
-
-
-def _mirror() -> Mirror:
-    environment = environments.read()
-    run = run_of(payloads.load(environment.payload), environment.job_name, environment.hyperparameters)
-    return Mirror(run, say=remark)
 
 
 def _copy(child: "subprocess.Popen[bytes]", lines: Lines) -> None:
@@ -109,27 +104,11 @@ def _copy(child: "subprocess.Popen[bytes]", lines: Lines) -> None:
     source = child.stdout.fileno()
     while chunk := os.read(source, CHUNK):
         # The log first, because MLflow only gets a copy.
-        _write(chunk)
+        lines_of_log = chunk
+        with contextlib.suppress(OSError):  # the log is not read any more, which must not block the driver
+            while lines_of_log:
+                lines_of_log = lines_of_log[os.write(STDOUT, lines_of_log) :]
         lines.feed(chunk)
-
-
-def _write(chunk: bytes) -> None:
-    with contextlib.suppress(OSError):  # the log is not read any more, which must not block the driver
-        while chunk:
-            chunk = chunk[os.write(STDOUT, chunk) :]
-
-
-def _run_status(status: int, *, is_stopped: bool) -> End:
-    if is_stopped:
-        return "KILLED"
-    return "FINISHED" if status == 0 else "FAILED"
-
-
-def _die(number: int) -> None:
-    """End by the signal that ended the driver, so that the bootstrap sees the same end as without this process."""
-    if number not in (signal.SIGKILL, signal.SIGSTOP):
-        signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ from raysm.workloads.nodes import cluster_nodes, host_of, inputs_of
 
 
 def cancel(references: Sequence[Any]) -> None:
-    """Cancel tasks that this process submitted, and kill their processes; finished tasks stay as they are."""
     # In a list, because Ray would wait for the value of a reference that is itself an argument.
     _CANCEL.remote(list(references))
 
@@ -37,8 +36,6 @@ CANCEL_S = 0.5
 
 
 class Workers(Protocol):
-    """Runs blocks."""
-
     def wait(self, timeout_s: float, block: Any = None) -> bool:
         """Wait until the block can be submitted, at most ``timeout_s``; return whether it can."""
 
@@ -53,8 +50,6 @@ class Workers(Protocol):
 
 
 class Tasks:
-    """One task of Ray for each block."""
-
     def __init__(self, num_cpus: float, num_gpus: float) -> None:
         # No retries by Ray: it would retry without limit when memory runs out.
         self._task = ray.remote(max_retries=0, num_cpus=num_cpus, num_gpus=num_gpus)(_call)
@@ -72,7 +67,6 @@ class Tasks:
         """Do nothing: the next task gets another process."""
 
     def close(self, unfinished: Sequence[Any]) -> None:
-        """Cancel the tasks, to free their CPUs."""
         # Ray finds nothing to cancel while a task is handed to its process, and does not try again.
         for _ in range(CANCEL_ATTEMPTS):
             if not unfinished:
@@ -139,7 +133,6 @@ class Processes:
                 self._start()
 
     def submit(self, shipped: Any, block: Any) -> Any:
-        """Submit a block, after ``wait`` has returned True for it."""
         self._running = {process: _unfinished(blocks) for process, blocks in self._running.items()}
         ready = self._started(host_of(block))
         # The process with the fewest blocks, because blocks differ in length.
@@ -149,7 +142,6 @@ class Processes:
         return reference
 
     def replace(self, reference: Any) -> None:
-        """Start another process in place of the one that died while it ran this block."""
         for process, blocks in list(self._running.items()):
             if reference in blocks:
                 del self._running[process]
@@ -159,7 +151,6 @@ class Processes:
                 self._start()
 
     def close(self, unfinished: Sequence[Any]) -> None:
-        """Kill the processes, which ends their blocks."""
         for process in self._running:
             ray.kill(process)
 

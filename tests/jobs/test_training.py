@@ -11,7 +11,7 @@ from raysm.request import Cluster, Input, JobRequest
 from tests.support.jobs import ENDS_S, completed, started, training_request
 
 VARIABLES = """
-import json, os, sys, time
+import json, os, signal, sys, time
 import torch.distributed as dist
 dist.init_process_group("gloo")
 names = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK", "GROUP_WORLD_SIZE",
@@ -20,13 +20,17 @@ seen = [None] * dist.get_world_size()
 mine = {name: os.environ[name] for name in names}
 mine |= {"args": sys.argv[1:], "main": __name__, "cwd": sorted(os.listdir("."))}
 dist.all_gather_object(seen, mine)
+def save(signum, frame):
+    if dist.get_rank() == 0:
+        with open("seen.json", "w") as file:
+            json.dump(seen, file)
+        with open(os.environ["SM_MODEL_DIR"] + "/model.bin", "wb") as file:
+            file.write(b"weights " * 2_000_000)
+    dist.destroy_process_group()
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
 print("hello", flush=True)
-if dist.get_rank() == 0:
-    with open("seen.json", "w") as file:
-        json.dump(seen, file)
-    with open(os.environ["SM_MODEL_DIR"] + "/model.bin", "wb") as file:
-        file.write(b"weights " * 2_000_000)  # several pieces, where it has to travel
-dist.destroy_process_group()
+time.sleep(300)
 """
 
 # Rank 0 hangs as in a collective call, and fails when it is ended; without torch, which is 2 s of a core a worker.
@@ -59,18 +63,6 @@ with open("weights.pt", "w") as file:
     file.write("of " + os.environ["SM_CURRENT_HOST"])
 """
 
-SAVES_ON_SIGTERM = """
-import os, signal, sys, time
-def save(signum, frame):
-    if os.environ["RANK"] == "0":
-        open("weights.pt", "w").write("in time")
-    sys.exit(0)
-signal.signal(signal.SIGTERM, save)
-print("steps begin", flush=True)
-time.sleep(300)
-"""
-
-
 CALLED_AWS = """
 import socket
 socket.sethostname("aws")  # as on every host of SageMaker; it resolves nowhere
@@ -94,7 +86,7 @@ def test_two_hosts_called_aws_train_in_a_processing_job_which_names_no_interface
 
 
 @pytest.mark.namespace
-def test_a_torchrun_script_sees_on_two_instances_what_torchrun_sets(tmp_path):
+def test_a_torchrun_script_sees_on_two_instances_what_torchrun_sets_and_a_stop_reaches_every_worker(tmp_path):
     (tmp_path / "images").mkdir()
     (tmp_path / "images" / "one.txt").write_text("1")
     request = training_request(
@@ -105,10 +97,15 @@ def test_a_torchrun_script_sees_on_two_instances_what_torchrun_sets(tmp_path):
         args=["-a", "resnet 18", "--epochs=10", "images/"],
         inputs={"images": Input(str(tmp_path / "images"))},
     )
-    outcome, log, model = completed(request, tmp_path / "job")
-    assert outcome.status == "Completed", f"{outcome.failure_reason}\n{log.text()}"
-    seen = json.loads((model / "seen.json").read_text())  # written where the script ran
-    assert (model / "model.bin").stat().st_size == 16_000_000
+    with started(request, tmp_path / "job") as (job, log):
+        for rank in range(4):
+            log.wait_for_text(f"[rank {rank}] hello")
+        job.stop()
+        outcome = job.wait(timeout_s=ENDS_S)
+        assert outcome.status == "Stopped", f"{outcome.failure_reason}\n{log.text()}"
+        assert outcome.exit_codes == {"algo-1": 0, "algo-2": 0}
+        seen = json.loads((job.model_dir / "seen.json").read_text())  # written where the script ran
+        assert (job.model_dir / "model.bin").stat().st_size == 16_000_000
     assert [rank["RANK"] for rank in seen] == ["0", "1", "2", "3"]
     assert [rank["LOCAL_RANK"] for rank in seen] == ["0", "1", "0", "1"]
     assert [rank["GROUP_RANK"] for rank in seen] == [rank["NODE_RANK"] for rank in seen] == ["0", "0", "1", "1"]
@@ -155,18 +152,6 @@ def test_of_a_lost_instance_the_others_go_on_and_the_model_comes_to_a_head_that_
         assert "algo-3 lost" in log.text()
         assert "[rank 0] attempt 1 of 1" in log.text()
         assert (job.model_dir / "weights.pt").read_text() == "of algo-2"
-
-
-def test_a_stop_reaches_every_worker_and_what_they_save_is_kept(tmp_path):
-    request = training_request(tmp_path, SAVES_ON_SIGTERM, cluster=Cluster(count=2), workers_per_instance=2)
-    with started(request, tmp_path / "job", kind="process") as (job, log):
-        for rank in range(4):
-            log.wait_for_text(f"[rank {rank}] steps begin")
-        job.stop()
-        outcome = job.wait(timeout_s=ENDS_S)
-        assert outcome.status == "Stopped"
-        assert outcome.exit_codes == {"algo-1": 0, "algo-2": 0}
-        assert (job.model_dir / "weights.pt").read_text() == "in time"
 
 
 def loop(config):

@@ -6,7 +6,7 @@ from raysm.client.source.package import package_of
 from raysm.contract import payload
 from raysm.contract.paths import Paths
 from raysm.request import Input, JobRequest
-from raysm.workloads.batch.run import OutputFolders, run_batch
+from raysm.workloads.batch.run import run_batch
 from tests.support.payloads import pack_payload
 
 
@@ -23,6 +23,5 @@ def pack(batch, base, channel="data", distribution="FullyReplicated"):
 def run(batch, base, result, *, records=None, channel="data", distribution="FullyReplicated"):
     """Run a ``raysm.Batch`` over the files below ``base``'s channel; return what came of it, and the events."""
     workload, events = pack(batch, base, channel, distribution), []
-    folders = OutputFolders(result=result, records=records)
     pickled = Paths(base).payload / payload.FUNCTION
-    return run_batch(workload, channel, pickled, folders, events.append), events
+    return run_batch(workload, channel, pickled, events.append, result=result, records=records), events

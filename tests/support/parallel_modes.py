@@ -25,16 +25,13 @@ MODES = {
     "ddp": Parallel(),
     "shard": Parallel(shard=4),
     "hybrid shard": Parallel(data=2, shard=2),
-    "gpipe": Parallel(pipeline=4, schedule="gpipe", microbatches=4),
     "1f1b": Parallel(pipeline=4, schedule="1f1b", microbatches=8),
     "interleaved": Parallel(pipeline=2, schedule="interleaved", microbatches=4),
     "tensor": Parallel(tensor=4),
-    "data x pipeline": Parallel(data=2, pipeline=2, microbatches=4),
-    "data x pipeline, spread": Parallel(data=2, pipeline=2, microbatches=4, placement="spread"),
+    "data x pipeline": Parallel(data=2, pipeline=2, microbatches=4, placement="spread"),
     "data x tensor": Parallel(data=2, tensor=2),
-    "shard x pipeline": Parallel(shard=2, pipeline=2, microbatches=4),
     "shard x tensor": Parallel(shard=2, tensor=2),
-    "pipeline x tensor": Parallel(pipeline=2, tensor=2, microbatches=4),
+    "pipeline x tensor": Parallel(pipeline=2, tensor=2, schedule="gpipe", microbatches=4),
     "memory": Parallel(shard=2, pipeline=2, microbatches=4, optimize="memory", offload=True),
 }
 
@@ -47,7 +44,7 @@ CLIPPED = ["hybrid shard", "interleaved", "data x pipeline", "shard x tensor", "
 ACCUMULATED = ["shard", "tensor", "data x tensor"]
 """Modes that train with their slices in pieces, and clipped: the norm is that of all pieces."""
 
-EVALUATED = ["ddp", "hybrid shard", "gpipe", "interleaved", "data x tensor", "shard x pipeline", "pipeline x tensor"]
+EVALUATED = ["ddp", "hybrid shard", "interleaved", "data x tensor", "memory", "pipeline x tensor"]
 """Modes that have the outputs on other ranks, or the rows: they train with an evaluation, which leaves no trace."""
 
 TRAINED = {name: {} for name in MODES}
@@ -60,7 +57,7 @@ for _name in EVALUATED:
 UNSEEN = 21
 """Rows of an evaluation in batches of eight: neither divides by the workers."""
 
-RELAY = ["ddp", "shard", "interleaved", "shard x tensor", "data x pipeline", "tensor", "memory"]
+RELAY = ["ddp", "interleaved", "shard x tensor", "data x pipeline", "memory"]
 """Modes that hand their state on to each other: whole, in shards, by stages, by strided parts of tensors."""
 
 
@@ -228,7 +225,6 @@ def main(arguments):
     torch.set_num_threads(1)
     results = {name: train(parallel, **TRAINED[name]) for name, parallel in MODES.items()}
     results["bf16"] = train(Parallel(shard=2, pipeline=2, microbatches=4), precision="bf16")
-    results["measured"] = train(Parallel(pipeline=4, microbatches=4), example=data()[:8])
     results["named"] = train(Parallel(pipeline=2, data=2, microbatches=4), blocks=["layers.3"])
     results["ddp, accumulated"] = train(MODES["ddp"], max_norm=MAX_NORM, accumulate=3)
     results["norms, evaluated"] = [evaluated_norms(Parallel(shard=4)), evaluated_norms(Parallel())]

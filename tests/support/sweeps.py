@@ -8,8 +8,8 @@ from raysm.contract.paths import Paths
 from raysm.request import JobRequest
 from raysm.workloads.failure import unpickled
 from raysm.workloads.nodes import cluster_nodes
-from raysm.workloads.sweep.run import Sweep
-from raysm.workloads.sweep.study import drawing_by
+from raysm.workloads.sweep.run import run_sweep
+from raysm.workloads.sweep.study import Study, drawing_by
 from tests.support.payloads import pack_payload
 
 
@@ -30,5 +30,5 @@ def run(sweep, base, root, events=None):
         _, (function,), _ = unpickled(Paths(base).payload / payload.FUNCTION, workload.title)
         draw = drawing_by(function, workload.title)
     told = [] if events is None else events
-    outcome = Sweep(workload=workload, draw=draw, root=root, emit_event=told.append).run(cluster_nodes())
+    outcome = run_sweep(workload, Study(workload, draw, root), cluster_nodes(), told.append)
     return outcome, workload, told

@@ -106,13 +106,12 @@ def users_error(folder: Path, kind: str, block: RowBlock) -> int:
     return {"rows": 1}["text"]
 
 
-@pytest.mark.parametrize("lasting", [False, True])
 @pytest.mark.parametrize(
-    ("kind", "cause"),
+    ("kind", "cause", "lasting"),
     [
-        ("key", "KeyError: 'text'"),
-        ("unreadable", "OfThree: prices has no zip: it is new"),
-        ("unpicklable", "WithLock: it is\nlocked"),
+        ("key", "KeyError: 'text'", True),
+        ("unreadable", "OfThree: prices has no zip: it is new", False),
+        ("unpicklable", "WithLock: it is\nlocked", False),
     ],
 )
 def test_what_the_users_function_raises_is_said_first_and_not_tried_again(ray_here, tmp_path, kind, cause, lasting):
@@ -139,11 +138,6 @@ def test_when_one_block_fails_the_others_are_cancelled(ray_here, tmp_path):
 
 def large_of_one(block: RowBlock) -> bytes:
     return large(1, block)
-
-
-def test_bad_input_is_said_at_once_and_not_tried_again(ray_here):
-    with pytest.raises(InvalidInput, match=r"^rows 0 to 2 holds nothing$"):
-        list(map_blocks(refuse, row_blocks(3, 3)))
 
 
 def test_a_restarted_job_computes_nothing_that_is_whole(ray_here, tmp_path):

@@ -15,7 +15,7 @@ from raysm.contract.result import VALUE, Manifest
 from raysm.grid.row import write_tables
 from raysm.request import Cluster, Input, JobRequest
 from raysm.workloads.batch.formats import check_inputs, reader_of
-from raysm.workloads.batch.pieces import pieces_of, scan_columns
+from raysm.workloads.batch.pieces import survey
 from raysm.workloads.blocks import file_blocks
 from raysm.workloads.file_names import data_files, input_files
 from raysm.workloads.parquet import write_parquet
@@ -116,8 +116,8 @@ def test_a_batch_reads_every_result_and_no_file_that_only_describes_it(base, res
     workload = predictor.workload()
     check_inputs(workload, {"data": folder})
     assert not {"manifest.json", "trials.json", "ids.parquet", VALUE} & {block.name for block in file_blocks("data")}
-    kind, pieces = pieces_of(workload, "data")
-    reader = reader_of(kind, scan_columns(workload, "data", kind, pieces, lambda event: None))
+    kind, pieces, columns = survey(workload, "data", lambda event: None)
+    reader = reader_of(kind, columns)
     batches = [batch for piece in pieces for batch in reader.batches(folder, piece.span, 4, 1)]
     assert sum(len(next(iter(batch.values()))) for batch in batches) == (2 if result is pairs else ROWS)
 

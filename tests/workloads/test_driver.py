@@ -2,7 +2,6 @@
 
 import pytest
 
-from raysm.contract.result import FAILURE
 from raysm.request import JobRequest, Script
 from tests.support.driving import drive, pack_script
 from tests.support.payloads import pack_payload
@@ -31,13 +30,6 @@ def test_an_exit_code_is_passed_on_with_its_place(instance, tmp_path, text, code
     done, failure = drive(instance, tmp_path)
     assert done.returncode == code
     assert (failure.error_type, failure.message, failure.exit_code) == ("SystemExit", message, code)
-
-
-def test_a_failure_is_left_to_the_bootstrap_which_knows_whether_it_came_first(instance, tmp_path):
-    pack_script(instance, tmp_path, "import sys\n\nsys.exit(3)\n")
-    _, failure = drive(instance, tmp_path)
-    assert failure.exit_code == 3
-    assert not (instance.output_data / FAILURE).exists()
 
 
 def test_neighbours_of_a_script_are_found_by_it_and_take_the_place_of_no_module_of_raysms(instance, tmp_path):

@@ -1,12 +1,11 @@
 """Why a workload failed, and what travels pickled."""
 
-import pickle
 import threading
 
 import pytest
 from ray.exceptions import RayError, RayTaskError, UnserializableException
 
-from raysm.errors import InvalidPayload, InvalidRequest, WorkerFailed
+from raysm.errors import InvalidPayload, InvalidRequest
 from raysm.workloads.failure import failure_of, pickled_exception, pickled_value, task_traceback, unpickled
 
 
@@ -50,16 +49,6 @@ KeyError: 'txt'"""
     ]
     own = 'ray::f() (pid=7)\n  File "/lib/raysm/workloads/processes.py", line 21, in call\nKeyError: 1'
     assert task_traceback(RayTaskError("f", own, KeyError(1))) == own
-
-
-def test_a_failed_worker_is_named_with_its_exception_traceback_and_exit_code():
-    error = WorkerFailed(1, "algo-2", "ValueError", "no such layer", "Traceback …\nValueError: no such layer\n", 7)
-    failure = failure_of(error)
-    assert failure.reason().splitlines()[0] == "rank 1 on algo-2: ValueError: no such layer"
-    assert failure.remote_traceback.startswith("Traceback")
-    assert failure.exit_code == 7
-    copied = pickle.loads(pickle.dumps(error))
-    assert (str(copied), copied.exit_code) == (str(error), 7)
 
 
 class Stubborn(Exception):

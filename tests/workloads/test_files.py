@@ -39,16 +39,6 @@ def test_each_file_is_a_block_on_an_instance_that_has_it(channel, distribution, 
     assert {block.name: text for block, text in map_blocks(read_text, blocks)} == {"b.txt": "bee", "deep/a.txt": "ay"}
 
 
-def test_a_file_behind_a_link_to_a_folder_is_a_block(channel, base, tmp_path):
-    channel("FullyReplicated")
-    (tmp_path / "disk").mkdir()
-    (tmp_path / "disk" / "c.txt").write_text("sea")
-    (Paths(base).channel("texts") / "at").symlink_to(tmp_path / "disk")
-    blocks = file_blocks("texts")
-    assert [block.name for block in blocks] == ["at/c.txt", "b.txt", "deep/a.txt"]
-    assert blocks[0].path.read_text() == "sea"
-
-
 def test_a_channel_that_the_job_has_not_is_refused(channel):
     channel("FullyReplicated")
     with pytest.raises(InvalidRequest, match=r"no channel 'images'; it has texts"):

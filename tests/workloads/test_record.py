@@ -54,17 +54,6 @@ def test_a_torn_file_is_not_trusted(tmp_path, damage):
     assert not path.exists()
 
 
-def test_a_block_that_a_kill_has_torn_is_computed_anew(tmp_path):
-    record = BlockRecord(tmp_path / "r", {})
-    record.save(BLOCK, list(range(1000)))
-    whole = record.path(BLOCK).read_bytes()
-    for size in (0, 10, len(whole) // 2, len(whole) - 1):
-        record.path(BLOCK).write_bytes(whole[:size])
-        assert BLOCK not in BlockRecord(tmp_path / "r", {})
-        record.path(BLOCK).write_bytes(whole)
-        assert BlockRecord(tmp_path / "r", {}).load(BLOCK) == list(range(1000))
-
-
 def test_a_full_disk_is_said_with_the_block(tmp_path):
     record = BlockRecord(tmp_path / "r", {})
     with pytest.raises(NoRoom, match="became full while rows 0 to 9 was recorded"):

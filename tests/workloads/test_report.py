@@ -2,9 +2,6 @@
 
 import json
 import math
-import os
-import subprocess
-import sys
 
 import pytest
 
@@ -13,16 +10,18 @@ from raysm.contract.events import Metric, parse
 from raysm.errors import InvalidRequest
 
 
-def printed(code, base, **variables):
-    """Return what a script prints whose base folder is ``base``."""
-    done = subprocess.run(
-        [sys.executable, "-c", f"import raysm\n{code}"],
-        env=os.environ | {"SAGEMAKER_BASE_DIR": str(base)} | variables,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout.splitlines()
+@pytest.fixture
+def printed(monkeypatch, capsys):
+    """Return a function that reports as a script does whose base folder is ``base``, and returns its lines."""
+
+    def reported(base, *, rank=None, **metrics):
+        monkeypatch.setenv("SAGEMAKER_BASE_DIR", str(base))
+        if rank is not None:
+            monkeypatch.setenv("RANK", rank)
+        raysm.report(**metrics)
+        return capsys.readouterr().out.splitlines()
+
+    return reported
 
 
 @pytest.fixture
@@ -34,12 +33,14 @@ def job(tmp_path):
     return tmp_path
 
 
-def test_in_a_job_metrics_are_events_of_one_moment(job):
-    told = [parse(line) for line in printed("raysm.report(loss=0.5, accuracy=1, step=3)", job)]
+def test_in_a_job_metrics_are_events_of_one_moment(job, printed):
+    told = [parse(line) for line in printed(job, loss=0.5, accuracy=1, step=3)]
     assert told == [
         Metric(name="loss", value=0.5, step=3, time_s=told[0].time_s),
         Metric(name="accuracy", value=1.0, step=3, time_s=told[0].time_s),
     ]
+    # A value that is not finite is for people, and ends nothing.
+    assert printed(job, loss=math.nan, step=2) == ["step 2: loss nan"]
 
 
 @pytest.mark.parametrize("step", [2.5, math.nan, math.inf, "3", [1]])
@@ -48,20 +49,14 @@ def test_a_step_that_is_no_whole_number_is_refused(step):
         raysm.report(loss=1.0, step=step)
 
 
-def test_outside_of_a_job_they_are_printed_for_people(tmp_path):
-    assert printed("raysm.report(loss=0.5, accuracy=1, step=3)\nraysm.report(rate=2)", tmp_path) == [
-        "step 3: loss 0.5, accuracy 1",
-        "rate 2",
-    ]
+def test_outside_of_a_job_they_are_printed_for_people(tmp_path, printed):
+    assert printed(tmp_path, loss=0.5, accuracy=1, step=3) == ["step 3: loss 0.5, accuracy 1"]
+    assert printed(tmp_path, rate=2) == ["rate 2"]
 
 
-def test_of_the_workers_of_a_torchrun_script_the_first_one_reports(job):
-    assert printed("raysm.report(loss=0.5)", job, RANK="1") == []
-    assert len(printed("raysm.report(loss=0.5)", job, RANK="0")) == 1
-
-
-def test_a_value_that_is_not_finite_is_told_to_people_and_ends_nothing(job):
-    assert printed("raysm.report(loss=float('nan'), step=2)", job) == ["step 2: loss nan"]
+def test_of_the_workers_of_a_torchrun_script_the_first_one_reports(job, printed):
+    assert printed(job, rank="1", loss=0.5) == []
+    assert len(printed(job, rank="0", loss=0.5)) == 1
 
 
 @pytest.mark.parametrize(("metrics", "said"), [({}, "got none"), ({"loss": "low"}, "loss must be a number, got 'low'")])

@@ -7,11 +7,10 @@ from typing import ClassVar
 
 import pytest
 
-from raysm.contract.result import Manifest
 from raysm.errors import InvalidRequest, MissingDependency
-from raysm.request import JobRequest, Script, Workload
+from raysm.request import Workload
 from raysm.workloads import runner
-from raysm.workloads.runner import Runner, load_runner
+from raysm.workloads.runner import load_runner
 from tests.support.driving import payload_of
 
 
@@ -33,23 +32,6 @@ def test_a_module_that_the_image_lacks_is_named_with_what_needs_it():
 def test_a_runner_that_its_module_does_not_have_is_named():
     with pytest.raises(InvalidRequest, match="but .*test_runner has no Runer"):
         load_runner(payload_of(Misspelt()), None)
-
-
-def test_what_was_left_is_described_once_all_of_it_is_there(tmp_path):
-    class Environment:
-        class paths:  # noqa: N801
-            model = tmp_path
-
-        hosts = ()
-
-    class Payload:
-        request = JobRequest(name="a", workload=Script("train.py"))
-
-    (tmp_path / "x").write_text("x")
-    Runner(Payload, Environment).describe_result({"work": 1.0}, summary="done")
-    manifest = Manifest.read(tmp_path)
-    assert ([file.name for file in manifest.files], manifest.summary) == (["x"], "done")
-    assert manifest.phases_s == {"work": 1.0}
 
 
 IMPORT = f"import os, signal\nfrom {runner.__name__} import leave_on_sigterm\n"

@@ -1,10 +1,9 @@
 """The columns of a channel's tables: one type for each, over all files, known before the first record is read.
 
-CSV and JSON carry no types, so each of their files is read once beforehand, by tasks on all instances. A type that is
-guessed from the first block of a file is wrong for the rest of it, or for the next file.
+A type that is guessed from the first block of a file is wrong for the rest of it, or for the next file.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -12,48 +11,29 @@ import pyarrow.compute as pc
 
 from raysm.errors import InvalidInput
 
-BLOCK_BYTES = 4 << 20
-"""Bytes of a CSV or JSON file that are parsed at a time; a longer record makes its block longer."""
-
 SHOWN_COLUMNS = 50
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileColumns:
-    """The columns of one file."""
-
     file: str
     schema: pa.Schema
     """Names and types; a column is nullable only if a value is missing."""
     rows: int
-    block_bytes: int = BLOCK_BYTES
-    """The block size that holds the longest record of a CSV file."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputColumns:
-    """The columns of all files of a channel."""
-
     schema: pa.Schema
-    """The type of each column, the same for all files."""
     rows: int
-    block_bytes: int
-    """The block size that holds the longest record of any CSV file."""
-    notes: Mapping[str, str]
-    """Remarks by column: its type differs between files, or values are missing."""
 
     def described(self) -> str:
-        """Return the columns with their types, for people: ``zip string, price double (int64 in a.csv)``."""
-        shown = []
-        for field in list(self.schema)[:SHOWN_COLUMNS]:
-            note = f" ({self.notes[field.name]})" if field.name in self.notes else ""
-            shown.append(f"{field.name} {field.type}{note}")
-        more = len(self.schema) - len(shown)
-        return ", ".join(shown) + (f" and {more:,} more" if more else "")
+        more = len(self.schema) - SHOWN_COLUMNS
+        shown = ", ".join(f"{field.name} {field.type}" for field in list(self.schema)[:SHOWN_COLUMNS])
+        return shown + (f" and {more:,} more" if more > 0 else "")
 
 
 def column(name: str, kind: pa.DataType, lacks_values: bool) -> pa.Field:
-    """Return a column of a schema; it is nullable if a value is missing."""
     # Arrow has no column of type null that is not nullable, which a file without rows would need.
     return pa.field(name, kind, lacks_values or pa.types.is_null(kind))
 
@@ -72,58 +52,43 @@ def unified(
 ) -> InputColumns:
     """Return the columns of all files, each with a type that holds the values of every file.
 
-    A column that is a number in one file and text in another is text; int64 and double are double.
-
-    Args:
-        files: The columns of each file.
-        types: The columns whose types the user asked for.
-        same_columns: All files must have the same columns. Otherwise a missing column has missing values.
-        any_is_text: Lists and structs can be text as well, as in JSON.
+    A column that is a number in one file and text in another is text; int64 and double are double. ``types`` names the
+    columns whose types the user asked for. A file may lack columns, unless all must have the ``same_columns``. With
+    ``any_is_text`` lists and structs can be text as well, as in JSON.
     """
     # An empty file has no columns.
     with_columns = [item for item in files if len(item.schema)]
-    if same_columns:
-        for item in with_columns[1:]:
-            _check_names(item, with_columns[0])
+    for item in with_columns[1:] if same_columns else ():
+        lacks = set(with_columns[0].schema.names) ^ set(item.schema.names)
+        if lacks:
+            raise InvalidInput(
+                f"{item.file} has other columns than {with_columns[0].file}: only one of them has "
+                f"{', '.join(map(repr, sorted(lacks)[:5]))}. Give all files the same columns, named in their first line"
+            )
     # A CSV file with only a header has no types.
     described = [item for item in files if item.rows] or with_columns
-    found: dict[str, pa.DataType] = {}
-    seen: dict[str, list[tuple[str, pa.DataType]]] = {}
-    nullable: dict[str, bool] = {}
+    found: dict[str, pa.Field] = {}
+    first_file: dict[str, str] = {}
     for item in described:
         for field in item.schema:
             name, kind = field.name, plain(field.type)
-            before = found.get(name)
-            joined = kind if before is None else join(before, kind, any_is_text=any_is_text)
+            before = found.get(name, field.with_type(kind))
+            joined = join(before.type, kind, any_is_text=any_is_text)
             if joined is None:
                 raise InvalidInput(
-                    f"the column {name!r} is {kind} in {item.file} and {before} in {seen[name][0][0]}; write it with "
-                    "one type in all files"
+                    f"the column {name!r} is {kind} in {item.file} and {before.type} in {first_file[name]}; write it "
+                    "with one type in all files"
                 )
-            found[name] = joined
-            seen.setdefault(name, []).append((item.file, field.type))
-            nullable[name] = nullable.get(name, False) or field.nullable
-    notes: dict[str, str] = {}
-    for name, where in seen.items():
-        others = [(file, kind) for file, kind in where if plain(kind) != found[name]]
-        if others:
-            kind = others[0][1]
-            notes[name] = f"{kind} in {_and_more([file for file, other in others if other == kind])}"
-        if len(where) < len(described):
-            nullable[name] = True
-            having = {file for file, _ in where}
-            notes.setdefault(
-                name, f"missing in {_and_more([item.file for item in described if item.file not in having])}"
-            )
+            found[name] = pa.field(name, joined, before.nullable or field.nullable)
+            first_file.setdefault(name, item.file)
     unknown = [name for name in types if name not in found]
     if unknown:
         raise InvalidInput(f"types names the column {unknown[0]!r}; the input has {', '.join(found) or 'no columns'}")
-    return InputColumns(
-        schema=pa.schema([column(name, kind, nullable[name]) for name, kind in found.items()]),
-        rows=sum(item.rows for item in files),
-        block_bytes=max((item.block_bytes for item in files), default=BLOCK_BYTES),
-        notes=notes,
-    )
+    fields = [
+        column(name, field.type, field.nullable or any(name not in item.schema.names for item in described))
+        for name, field in found.items()
+    ]
+    return InputColumns(schema=pa.schema(fields), rows=sum(item.rows for item in files))
 
 
 def join(one: pa.DataType, other: pa.DataType, *, any_is_text: bool = False) -> pa.DataType | None:
@@ -170,7 +135,6 @@ def _filled(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
 
 
 def cast(table: pa.Table, columns: InputColumns, file: str) -> pa.Table:
-    """Return a table of one file with the columns and types of all files."""
     arrays = []
     for field in columns.schema:
         array = table.column(field.name) if field.name in table.column_names else pa.nulls(len(table), field.type)
@@ -184,24 +148,6 @@ def cast(table: pa.Table, columns: InputColumns, file: str) -> pa.Table:
     return pa.table(arrays, names=columns.schema.names)
 
 
-def _check_names(item: FileColumns, first: FileColumns) -> None:
-    mine, others = set(item.schema.names), set(first.schema.names)
-    if mine != others:
-        lacks, has = sorted(others - mine), sorted(mine - others)
-        differences = [
-            f"it has no {', '.join(map(repr, lacks[:5]))}" if lacks else "",
-            f"only it has {', '.join(map(repr, has[:5]))}" if has else "",
-        ]
-        raise InvalidInput(
-            f"{item.file} has other columns than {first.file}: {'; '.join(filter(None, differences))}. Give all files "
-            "the same columns, named in their first line"
-        )
-
-
 def _is_scalar(kind: pa.DataType) -> bool:
     checks = (pa.types.is_string, pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_temporal)
     return any(check(kind) for check in checks)
-
-
-def _and_more(files: Sequence[str]) -> str:
-    return files[0] + (f" and {len(files) - 1:,} more" if len(files) > 1 else "")

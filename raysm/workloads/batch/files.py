@@ -25,8 +25,6 @@ def objects(values: Sequence[Any]) -> np.ndarray[Any, Any]:
 
 
 class WholeFiles:
-    """Reads whole files: columns ``file`` and ``bytes``."""
-
     keys: tuple[str, ...] = ("file",)
     column = "bytes"
 
@@ -48,8 +46,6 @@ class WholeFiles:
 
 
 def _naming(decode: Callable[[Path], Any]) -> Callable[[Path], Any]:
-    """Wrap ``decode`` so that its errors name the file."""
-
     def decoded(path: Path) -> Any:
         try:
             return decode(path)
@@ -92,12 +88,10 @@ class Images(WholeFiles):
 
 
 class Text:
-    """Reads lines of UTF-8: columns ``file``, ``row`` and ``text``."""
-
     keys: tuple[str, ...] = ("file", "row")
 
     def cut(self, folder: Path, files: Sequence[str], rows: int) -> list[Span]:
-        """A compressed file stays whole, because reading cannot begin in its middle."""
+        """Cut before lines; a compressed file stays whole, because reading cannot begin in its middle."""
         return [span for file in files for span in _cut_lines(folder, file, rows)]
 
     def batches(self, folder: Path, span: Span, batch_size: int, threads: int) -> Iterator[Columns]:
@@ -117,7 +111,6 @@ class Text:
 
 
 def _lines(path: Path, span: Span, count: int) -> Iterator[list[bytes]]:
-    """Yield a span's lines, ``count`` at a time."""
     try:
         with _opened(path) as file:
             if span.start:
@@ -149,8 +142,6 @@ def _opened(path: Path) -> Any:
 
 
 class Npy:
-    """Reads arrays: columns ``file``, ``row`` and ``values``, array[n, …] with what the files hold."""
-
     keys: tuple[str, ...] = ("file", "row")
 
     def cut(self, folder: Path, files: Sequence[str], rows: int) -> list[Span]:

@@ -27,23 +27,16 @@ Columns: TypeAlias = "Mapping[str, NDArray[Any]]"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Span:
-    """Consecutive records of one file, or several whole files."""
-
     files: tuple[str, ...]
-    """Paths inside the channel's folder."""
     start: int = 0
     """First position in the file, in the unit of the format: bytes, rows or row groups."""
     stop: int | None = None
-    """None is the end of the file."""
     first_row: int = 0
     """Number of its first record in the file."""
     rows: int | None = None
-    """Number of records; None if they were not counted."""
 
 
 class Format(Protocol):
-    """Reads files of one kind."""
-
     keys: tuple[str, ...]
     """The columns that name a record; they stand in the result beside the predictions."""
 
@@ -61,7 +54,6 @@ def is_gzipped(name: str) -> bool:
 
 
 def groups_of(files: Sequence[str], rows: int) -> list[Span]:
-    """Cut files that are one record each into spans of ``rows`` files."""
     starts = range(0, len(files), rows)
     return [Span(files=tuple(files[start : start + rows]), rows=len(files[start : start + rows])) for start in starts]
 
@@ -82,11 +74,7 @@ FORMATS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 
 
 def reader_of(name: str, columns: "InputColumns | None" = None) -> "Format":
-    """Return the reader of a format. To read a table it needs ``columns``, the columns of all files.
-
-    Raises:
-        MissingDependency: The image lacks the package that reads this format.
-    """
+    """Return the reader of a format; a table's needs ``columns``, the columns of all files."""
     try:
         kind = pkgutil.resolve_name(FORMATS[name][0])
     except ImportError as error:
@@ -99,7 +87,6 @@ def reader_of(name: str, columns: "InputColumns | None" = None) -> "Format":
 
 
 def format_of(files: Sequence[str], channel: str) -> str:
-    """Return the format of the files of a channel, by their names; raise InvalidInput if there is not just one."""
     formats = {_by_suffix(file): file for file in reversed(files)}
     if len(formats) > 1 or None in formats:
         endings = ", ".join(suffix for _, suffixes in FORMATS.values() for suffix in suffixes)

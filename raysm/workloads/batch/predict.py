@@ -6,9 +6,8 @@ The bytes of a part depend on the piece and the predictor alone.
 import functools
 import inspect
 import io
-import queue
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,14 +28,9 @@ from raysm.workloads.failure import unpickled
 
 T = TypeVar("T")
 
-AHEAD = 2
-"""Batches that are read while one is predicted."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prediction:
-    """The settings that all processes that predict share."""
-
     workload: BatchInference
     channel: str
     format: str
@@ -46,8 +40,6 @@ class Prediction:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """The predictions of one piece."""
-
     rows: int
     """0 for a file without records, which becomes no file."""
     schema: pa.Schema | None
@@ -56,7 +48,6 @@ class Part:
 
 
 def predict(prediction: Prediction, piece: Piece) -> Part:
-    """Predict a piece, with the predictor of this process."""
     instance, workload = environment.read(), prediction.workload
     # Made before anything is read, so that a model that cannot be made fails at once.
     predictor = predictor_of(instance.payload / FUNCTION, workload.name)
@@ -64,7 +55,7 @@ def predict(prediction: Prediction, piece: Piece) -> Part:
     folder = instance.paths.channel(prediction.channel)
     batches = reader.batches(folder, piece.span, workload.batch_size, prediction.threads)
     tables = []
-    for batch in ahead(batches, AHEAD):
+    for batch in ahead(batches):
         # A copy, so that columns that the predictor adds or replaces do not change the keys.
         predicted = predictor(dict(batch))
         tables.append(table_of(batch, predicted, reader.keys, workload.keep, workload.name))
@@ -102,44 +93,15 @@ def parquet_of(table: pa.Table) -> bytes:
     return sink.getvalue()
 
 
-def ahead(items: Iterable[T], count: int) -> Iterator[T]:
-    """Yield items, while a thread makes up to ``count`` more ahead; an error of the thread is raised here."""
-    items_ahead: queue.Queue[tuple[bool, Any]] = queue.Queue(maxsize=count)
-    ended, closed = object(), threading.Event()
-
-    def make() -> None:
-        try:
-            for item in items:
-                if not _put(items_ahead, (True, item), closed):
-                    return
-            _put(items_ahead, (True, ended), closed)
-        except BaseException as error:  # raised by the loop below
-            _put(items_ahead, (False, error), closed)
-
-    thread = threading.Thread(target=make, name="reading-ahead", daemon=True)
-    thread.start()
-    try:
-        while True:
-            is_item, item = items_ahead.get()
-            if not is_item:
-                raise item
-            if item is ended:
-                return
+def ahead(items: Iterator[T]) -> Iterator[T]:
+    """Yield items, while a thread makes the next one."""
+    end: Any = object()
+    # Leaving it early waits for the item that is being made: a reader must not go on with its files open.
+    with ThreadPoolExecutor(1, "reading-ahead") as pool:
+        following = pool.submit(next, items, end)
+        while (item := following.result()) is not end:
+            following = pool.submit(next, items, end)
             yield item
-    finally:
-        # Also if the caller stops early: a reader that waits for room would wait forever, with its files open.
-        closed.set()
-        thread.join()
-
-
-def _put(items_ahead: "queue.Queue[Any]", item: Any, closed: threading.Event) -> bool:
-    while not closed.is_set():
-        try:
-            items_ahead.put(item, timeout=0.1)
-            return True
-        except queue.Full:
-            continue
-    return False
 
 
 Predictor = Callable[[dict[str, Any]], Any]
@@ -149,7 +111,6 @@ _made: dict[Path, Predictor] = {}
 
 
 def predictor_of(pickled: Path, name: str) -> Predictor:
-    """Return this process's predictor, made at the first call."""
     if pickled not in _made:
         predictor, _, arguments = unpickled(pickled, name)
         # Its exceptions pass through: if a model could not be downloaded, the piece is tried again.
@@ -159,12 +120,6 @@ def predictor_of(pickled: Path, name: str) -> Predictor:
 
 
 def table_of(batch: Columns, predicted: object, keys: tuple[str, ...], keep: tuple[str, ...], name: str) -> pa.Table:
-    """Return the result of a batch: the columns ``keys`` and ``keep`` of the records, and the predictions.
-
-    Raises:
-        InvalidRequest: The predictor ``name`` returned no mapping, another number of predictions, or a column that
-            the records have already; or the batch lacks a column of ``keep``.
-    """
     rows = len(next(iter(batch.values())))
     if not isinstance(predicted, Mapping) or not predicted:
         raise InvalidRequest(

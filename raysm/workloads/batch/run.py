@@ -5,8 +5,10 @@ Each part is written once, under a name that is its place in the input, whicheve
 
 import functools
 import hashlib
+import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ from raysm.errors import InvalidRequest
 from raysm.request.batch import BatchInference
 from raysm.request.options import decisive_json
 from raysm.workloads.batch.columns import InputColumns, filled
-from raysm.workloads.batch.pieces import Piece, described, pieces_of, scan_columns
+from raysm.workloads.batch.pieces import Piece, described, survey
 from raysm.workloads.batch.predict import Part, Prediction, differing, parquet_of, predict
 from raysm.workloads.batch.tables import Table
 from raysm.workloads.blocks import map_blocks
@@ -34,35 +36,16 @@ from raysm.workloads.report import EmitEvent, ProgressThrottle
 from raysm.workloads.runner import Runner, leave_on_sigterm
 
 RATE_S = 5.0
-"""Seconds between two metrics of the rate."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OutputFolders:
-    """Folders on the head."""
-
-    result: Path
-    records: Path | None
-    """Keeps finished parts after this job's containers; None keeps none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Size:
-    """The resources of one process that predicts."""
-
     cpus: float
     gpus: float
-
-    @property
-    def threads(self) -> int:
-        # Ray counts fractions of CPUs.
-        return max(1, int(self.cpus))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """The parts of a prediction."""
-
     files: tuple[ResultFile, ...]
     rows: int
     resumed: int
@@ -82,36 +65,34 @@ def size_of(workload: BatchInference, nodes: Sequence[Node]) -> Size:
 
 
 def run_batch(
-    workload: BatchInference, channel: str, pickled: Path, folders: OutputFolders, emit_event: EmitEvent
+    workload: BatchInference,
+    channel: str,
+    pickled: Path,
+    emit_event: EmitEvent,
+    *,
+    result: Path,
+    records: Path | None = None,
 ) -> Outcome:
     """Predict all records of a channel on the connected cluster.
 
-    Args:
-        workload: The request's workload.
-        channel: Name of the channel.
-        pickled: The predictor's file in the payload.
-        folders: Where to write.
-        emit_event: Receives the events of the run.
-
-    Raises:
-        InvalidInput: The channel has no files, or one cannot be read.
-        InvalidRequest: The predictor returned values that cannot be written, or no instance can run it.
-        BlockFailed: A piece failed on every attempt; the message has the predictor's traceback.
-        InstanceLost: An instance that alone has some records went away for good.
-        NoRoom: The head's disk is full.
+    The parts go into the head's folder ``result``; ``records`` keeps finished ones after this job's containers.
     """
     emit_event(State(name="running"))
-    kind, pieces = pieces_of(workload, channel)
+    kind, pieces, columns = survey(workload, channel, emit_event)
     size = size_of(workload, cluster_nodes())
-    columns = scan_columns(workload, channel, kind, pieces, emit_event)
     # The user sees how the input was understood before anything is computed.
     print(described(channel, kind, pieces, columns), flush=True)  # noqa: T201 - the job's log
-    if columns is not None:
-        _check_keep(workload, columns)
-    prediction = Prediction(workload=workload, channel=channel, format=kind, threads=size.threads, columns=columns)
-    record = _record(folders, workload, pieces, pickled, columns)
+    names = [] if columns is None else [*Table.keys, *columns.schema.names]
+    unknown = [column for column in workload.keep if columns is not None and column not in names]
+    if unknown:
+        raise InvalidRequest(f"keep names the column {unknown[0]!r}; the input has {', '.join(dict.fromkeys(names))}")
+    # Ray counts fractions of CPUs.
+    threads = max(1, int(size.cpus))
+    prediction = Prediction(workload=workload, channel=channel, format=kind, threads=threads, columns=columns)
+    # Without checkpoints nothing outlives the containers, so a second copy of each part would be useless.
+    record = None if records is None else record_of(records, workload, pieces, pickled, columns)
     resumed = 0 if record is None else sum(piece in record for piece in pieces)
-    gathered = Gathered(folders.result, pieces, emit_event)
+    gathered = Gathered(result, pieces, emit_event)
     # Counted from here, so that the rate does not include listing and cutting files.
     begun_s = time.monotonic()
     for piece, part in map_blocks(
@@ -131,36 +112,17 @@ def run_batch(
     return Outcome(files=files, rows=gathered.rows, resumed=resumed, seconds=seconds, size=size)
 
 
-def _check_keep(workload: BatchInference, columns: InputColumns) -> None:
-    names = dict.fromkeys((*Table.keys, *columns.schema.names))
-    unknown = [column for column in workload.keep if column not in names]
-    if unknown:
-        raise InvalidRequest(f"keep names the column {unknown[0]!r}; the input has {', '.join(names)}")
-
-
 def _interleaved(pieces: Sequence[Piece]) -> list[Piece]:
     """Return pieces in the order in which they begin: the first of each instance, then the second of each."""
     # In the order of the input, the first pieces could all be on one instance, and the others would have no work.
-    turns: dict[str | None, int] = {}
-    keyed = []
-    for piece in pieces:
-        turn = turns.get(piece.host, 0)
-        turns[piece.host] = turn + 1
-        keyed.append((turn, piece.number, piece))
-    return [piece for _, _, piece in sorted(keyed, key=lambda item: item[:2])]
+    turns: dict[str | None, Iterator[int]] = defaultdict(itertools.count)
+    return sorted(pieces, key=lambda piece: (next(turns[piece.host]), piece.number))
 
 
-def _record(
-    folders: OutputFolders,
-    workload: BatchInference,
-    pieces: Sequence[Piece],
-    pickled: Path,
-    columns: InputColumns | None,
-) -> BlockRecord[Part] | None:
+def record_of(
+    folder: Path, workload: BatchInference, pieces: Sequence[Piece], pickled: Path, columns: InputColumns | None
+) -> BlockRecord[Part]:
     """Return the record of finished parts; they depend on everything but the cluster."""
-    # Without checkpoints nothing outlives the containers, so a second copy of each part would be useless.
-    if folders.records is None:
-        return None
     # All fields of the pieces, because str(piece) names only the first of many files.
     depends_on: dict[str, Any] = {
         "workload": decisive_json(workload),
@@ -168,12 +130,10 @@ def _record(
         "pieces": hashlib.sha256("\n".join(map(repr, pieces)).encode()).hexdigest(),
         "columns": None if columns is None else str(columns.schema),
     }
-    return BlockRecord(folders.records, depends_on, for_later=True)
+    return BlockRecord(folder, depends_on, for_later=True)
 
 
 class Gathered:
-    """Collects the parts, writes them, and checks that they have the same columns."""
-
     def __init__(self, folder: Path, pieces: Sequence[Piece], emit_event: EmitEvent) -> None:
         self.rows = 0
         self._folder, self._pieces, self._emit = folder, pieces, emit_event
@@ -199,7 +159,6 @@ class Gathered:
             self._emit(Metric(name="rows_per_s", value=self.rows / (now_s - self._begun_s)))
 
     def files(self) -> tuple[ResultFile, ...]:
-        """Return the files in the order of the input, after all parts were taken."""
         for piece, schema in self._incomplete:
             # Another part has the type. This one is written again, so that all parts have the same columns.
             if schema != self._schema:
@@ -236,17 +195,7 @@ class Gathered:
             self._incomplete.append((piece, part.schema))
 
 
-def measures_of(outcome: Outcome) -> Mapping[str, float]:
-    return {
-        "rows": float(outcome.rows),
-        "rows_per_s": outcome.rows / outcome.seconds if outcome.seconds > 0 else 0.0,
-        "resumed_parts": float(outcome.resumed),
-    }
-
-
 class BatchRunner(Runner[BatchInference]):
-    """Predicts all records of a channel."""
-
     def run(self, address: str) -> None:
         channel = self.workload.channel_of(self.request.inputs)
         ray.init(address=address, configure_logging=False)
@@ -255,8 +204,9 @@ class BatchRunner(Runner[BatchInference]):
         paths = self.environment.paths
         records = paths.batch if self.environment.has_checkpoints else None
         try:
-            folders = OutputFolders(result=paths.model, records=records)
-            outcome = run_batch(self.workload, channel, self.payload.function, folders, emit_event)
+            outcome = run_batch(
+                self.workload, channel, self.payload.function, emit_event, result=paths.model, records=records
+            )
         finally:
             ray.shutdown()
             self._clean()
@@ -265,7 +215,11 @@ class BatchRunner(Runner[BatchInference]):
             {"predict": outcome.seconds},
             packages=self.workload.packages,
             described=outcome.files,
-            measures=measures_of(outcome),
+            measures={
+                "rows": float(outcome.rows),
+                "rows_per_s": outcome.rows / outcome.seconds if outcome.seconds > 0 else 0.0,
+                "resumed_parts": float(outcome.resumed),
+            },
             summary=f"{outcome.rows:,} predictions by {self.workload.name} in {parts}",
         )
 

@@ -13,26 +13,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
-import pyarrow.json as pa_json
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from raysm.errors import InvalidInput
-from raysm.workloads.batch.columns import (
-    BLOCK_BYTES,
-    FileColumns,
-    InputColumns,
-    cast,
-    column,
-    join,
-    plain,
-    unified,
-)
+from raysm.workloads.batch.columns import FileColumns, InputColumns, cast, column, join, plain, unified
 from raysm.workloads.batch.files import objects
 from raysm.workloads.batch.formats import Columns, Span, is_gzipped
 
-MAX_BLOCK_BYTES = 1 << 30
-"""Arrow counts the bytes of a block in a signed 32-bit number."""
+CSV_BLOCK_BYTES = 16 << 20
+"""Bytes of a CSV file that are parsed at a time: no record may be longer."""
+
+JSON_BLOCK_BYTES = 4 << 20
+"""Bytes of JSON lines that are parsed at a time; a longer record makes its block longer."""
 
 NO_VALUE = pa.array(pa_csv.ConvertOptions().null_values)
 """A missing value in a CSV column that is not text: an empty field, ``NA``, ``null``, ``NaN`` ..."""
@@ -72,7 +65,6 @@ class Table:
         return [Span(files=(file,)) for file in files]
 
     def scan(self, folder: Path, file: str, types: Mapping[str, str]) -> FileColumns:
-        """Return the columns of a file, with the ``types`` that the user asks for, by column."""
         try:
             return self.scanned(folder / file, file, types)
         except (pa.ArrowInvalid, OSError, EOFError, zlib.error) as error:
@@ -105,48 +97,38 @@ class Table:
         raise NotImplementedError
 
     def tables(self, path: Path, span: Span, batch_size: int, columns: InputColumns) -> Iterator[pa.Table]:
-        """Yield the rows of a span in tables of any length."""
         raise NotImplementedError
 
 
 class Csv(Table):
-    """Reads CSV with a header; ``.tsv`` has tabs. A column's values decide if it is bool, int64, double or text."""
-
     # If a file has no header, its first row would be taken for one.
     same_columns = True
 
     def scanned(self, path: Path, file: str, types: Mapping[str, str]) -> FileColumns:
         if not path.stat().st_size:
             return FileColumns(file=file, schema=pa.schema([]), rows=0)
-        block_bytes = BLOCK_BYTES
-        while True:
-            try:
-                schema, rows = _csv_columns(path, block_bytes, types)
-            except pa.ArrowInvalid as error:
-                # Arrow calls a record that is longer than a block straddling.
-                if "straddl" not in str(error) or block_bytes >= MAX_BLOCK_BYTES:
-                    _name_csv_column(error, path, block_bytes)
-                block_bytes *= 4
-            else:
-                return FileColumns(file=file, schema=schema, rows=rows, block_bytes=block_bytes)
+        try:
+            schema, rows = _csv_columns(path, types)
+        except pa.ArrowInvalid as error:
+            _name_csv_column(error, path)
+        return FileColumns(file=file, schema=schema, rows=rows)
 
     def tables(self, path: Path, span: Span, batch_size: int, columns: InputColumns) -> Iterator[pa.Table]:
         if not path.stat().st_size:
             return
-        kinds = {field.name: field.type for field in columns.schema}
         try:
-            yield from _csv_tables(path, columns.block_bytes, kinds)
+            yield from _csv_tables(path, {field.name: field.type for field in columns.schema})
         except pa.ArrowInvalid as error:
-            _name_csv_column(error, path, columns.block_bytes)
+            _name_csv_column(error, path)
 
 
-def _csv_tables(path: Path, block_bytes: int, kinds: Mapping[str, pa.DataType]) -> Iterator[pa.Table]:
+def _csv_tables(path: Path, kinds: Mapping[str, pa.DataType]) -> Iterator[pa.Table]:
     # Anywhere in the name: of .tsv.gz the last suffix is .gz.
     delimiter = "\t" if ".tsv" in path.name.lower() else ","
-    with pa.input_stream(str(path), compression=_compression(path)) as stream:
+    with pa.input_stream(str(path), compression="gzip" if is_gzipped(path.name) else "detect") as stream:
         reader = pa_csv.open_csv(
             stream,
-            read_options=pa_csv.ReadOptions(block_size=block_bytes, use_threads=False),
+            read_options=pa_csv.ReadOptions(block_size=CSV_BLOCK_BYTES, use_threads=False),
             parse_options=pa_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
             convert_options=pa_csv.ConvertOptions(column_types=dict(kinds)),
         )
@@ -156,13 +138,13 @@ def _csv_tables(path: Path, block_bytes: int, kinds: Mapping[str, pa.DataType]) 
             yield pa.Table.from_batches([batch])
 
 
-def _csv_columns(path: Path, block_bytes: int, types: Mapping[str, str]) -> tuple[pa.Schema, int]:
-    names = next(_csv_tables(path, block_bytes, {})).column_names
+def _csv_columns(path: Path, types: Mapping[str, str]) -> tuple[pa.Schema, int]:
+    names = next(_csv_tables(path, {})).column_names
     _check_unique(path, names)
     kinds = {name: pa.type_for_alias(types[name]) if name in types else pa.null() for name in names}
     missing = dict.fromkeys(names, False)
     rows = 0
-    for table in _csv_tables(path, block_bytes, dict.fromkeys(names, pa.string())):
+    for table in _csv_tables(path, dict.fromkeys(names, pa.string())):
         rows += len(table)
         for name in names:
             if pa.types.is_string(kinds[name]):
@@ -201,12 +183,12 @@ def _csv_type(values: pa.ChunkedArray) -> pa.DataType:
     return pa.int64() if pc.all(pc.match_substring_regex(trimmed, WHOLE_NUMBER)).as_py() else pa.float64()
 
 
-def _name_csv_column(error: pa.ArrowInvalid, path: Path, block_bytes: int) -> NoReturn:
+def _name_csv_column(error: pa.ArrowInvalid, path: Path) -> NoReturn:
     """Raise an error with the column's name, where Arrow has only its number."""
     found = CSV_COLUMN.search(str(error))
     if found is None:
         raise error
-    names = next(_csv_tables(path, block_bytes, {})).column_names
+    names = next(_csv_tables(path, {})).column_names
     name = names[int(found[1])]
     if "invalid UTF8" in str(error):
         raise InvalidInput(f"the column {name!r} of {path} is not UTF-8; convert the file to UTF-8") from error
@@ -217,87 +199,46 @@ def _name_csv_column(error: pa.ArrowInvalid, path: Path, block_bytes: int) -> No
 
 
 class JsonLines(Table):
-    """Reads one JSON object per line. Text stays text; a column of several types becomes text, as the file has it."""
-
     any_is_text = True
 
     def scanned(self, path: Path, file: str, types: Mapping[str, str]) -> FileColumns:
         found: dict[str, pa.DataType] = {}
-        values: dict[str, int] = {}
-        rows = 0
-        for first_line, block in _line_blocks(path):
-            schema, present, count = _json_columns(block, path, first_line)
-            for name, kind in schema.items():
-                joined = join(found.get(name, pa.null()), kind, any_is_text=True)
-                assert joined is not None, "in JSON all types have a common one"
-                found[name] = joined
-                values[name] = values.get(name, 0) + present[name]
-            rows += count
-        for name in types:
-            if name in found:
-                found[name] = pa.type_for_alias(types[name])
-        fields = [column(name, kind, values[name] < rows) for name, kind in found.items()]
-        return FileColumns(file=file, schema=pa.schema(fields), rows=rows)
+        values: Counter[str] = Counter()
+        count = 0
+        for rows in _json_rows(path):
+            count += len(rows)
+            for row in rows:
+                for name, value in row.items():
+                    # In JSON all types have a common one.
+                    found[name] = join(found.get(name, pa.null()), _json_type(value), any_is_text=True)
+                    values[name] += value is not None
+        found |= {name: pa.type_for_alias(kind) for name, kind in types.items() if name in found}
+        fields = [column(name, kind, values[name] < count) for name, kind in found.items()]
+        return FileColumns(file=file, schema=pa.schema(fields), rows=count)
 
     def tables(self, path: Path, span: Span, batch_size: int, columns: InputColumns) -> Iterator[pa.Table]:
-        # JSON has no literal for times: they are read as texts, and cast afterwards.
-        schema = pa.schema(
-            [(field.name, pa.string() if pa.types.is_temporal(field.type) else field.type) for field in columns.schema]
-        )
-        for first_line, block in _line_blocks(path):
-            try:
-                yield _json_table(block, schema)
-            except pa.ArrowInvalid:
-                yield _rows_table(_json_rows(block, path, first_line), schema, path)
+        for rows in _json_rows(path):
+            yield pa.table([_json_column(rows, field, path) for field in columns.schema], names=columns.schema.names)
 
 
-def _line_blocks(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield a file's lines, many together, with the number of the first; a long line makes a long block."""
-    number = 1
-    with gzip.open(path) if is_gzipped(path.name) else path.open("rb") as file:
-        while lines := file.readlines(BLOCK_BYTES):
-            yield number, b"".join(lines)
-            number += len(lines)
-
-
-def _json_table(block: bytes, schema: pa.Schema) -> pa.Table:
-    if not block.strip():
-        return schema.empty_table()
-    return pa_json.read_json(
-        pa.BufferReader(block),
-        read_options=pa_json.ReadOptions(block_size=len(block) + 1, use_threads=False),
-        parse_options=pa_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
-    )
-
-
-def _json_columns(block: bytes, path: Path, first_line: int) -> tuple[dict[str, pa.DataType], dict[str, int], int]:
-    """Return the types of some lines' columns, how many values each has, and how many records there are."""
+def _json_rows(path: Path) -> Iterator[list[dict[str, Any]]]:
     # Parsed by Python, because Arrow reads texts as times, and whole numbers of more than 64 bits as fractions.
-    found: dict[str, pa.DataType] = {}
-    present: dict[str, int] = {}
-    rows = _json_rows(block, path, first_line)
-    for row in rows:
-        for name, value in row.items():
-            joined = join(found.get(name, pa.null()), _json_type(value), any_is_text=True)
-            assert joined is not None, "in JSON all types have a common one"
-            found[name] = joined
-            present[name] = present.get(name, 0) + (value is not None)
-    return found, present, len(rows)
-
-
-def _json_rows(block: bytes, path: Path, first_line: int) -> list[dict[str, Any]]:
-    rows = []
-    for number, line in enumerate(block.splitlines(), start=first_line):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise InvalidInput(f"{path} cannot be read: line {number} is not JSON: {error}") from error
-        if not isinstance(row, dict):
-            raise InvalidInput(f"{path} cannot be read: line {number} is not a JSON object, {{...}}: {line[:80]!r}")
-        rows.append(row)
-    return rows
+    first = 1
+    with gzip.open(path) if is_gzipped(path.name) else path.open("rb") as file:
+        while lines := file.readlines(JSON_BLOCK_BYTES):
+            rows = []
+            for number, line in enumerate(lines, first):
+                if not line.strip():
+                    continue
+                try:
+                    row = json.loads(line)
+                except (ValueError, RecursionError) as error:
+                    raise InvalidInput(f"{path} cannot be read: line {number} is not JSON: {error}") from error
+                if not isinstance(row, dict):
+                    raise InvalidInput(f"{path} cannot be read: line {number} is not a JSON object: {line[:80]!r}")
+                rows.append(row)
+            first += len(lines)
+            yield rows
 
 
 def _json_type(value: Any) -> pa.DataType:
@@ -321,18 +262,16 @@ def _json_type(value: Any) -> pa.DataType:
             return pa.string()
 
 
-def _rows_table(rows: Sequence[Mapping[str, Any]], schema: pa.Schema, path: Path) -> pa.Table:
-    """Return records as a table, if Arrow itself cannot convert JSON's values to the types of the schema."""
-    arrays = []
-    for field in schema:
-        try:
-            arrays.append(pa.array([_fitted(row.get(field.name), field.type) for row in rows], field.type))
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
-            raise InvalidInput(
-                f"the column {field.name!r} of {path} cannot be read as {field.type}: {error}; read it as text, "
-                f"types={{{field.name!r}: 'string'}}"
-            ) from error
-    return pa.table(arrays, schema=schema)
+def _json_column(rows: Sequence[Mapping[str, Any]], field: pa.Field, path: Path) -> pa.Array:
+    # JSON has no literal for times: they are read as texts, and cast afterwards.
+    kind = pa.string() if pa.types.is_temporal(field.type) else field.type
+    try:
+        return pa.array([_fitted(row.get(field.name), kind) for row in rows], kind)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InvalidInput(
+            f"the column {field.name!r} of {path} cannot be read as {kind}: {error}; read it as text, "
+            f"types={{{field.name!r}: 'string'}}"
+        ) from error
 
 
 def _fitted(value: Any, kind: pa.DataType) -> Any:
@@ -341,6 +280,8 @@ def _fitted(value: Any, kind: pa.DataType) -> Any:
         return None
     if pa.types.is_string(kind):
         return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if pa.types.is_floating(kind) and isinstance(value, int):
+        return float(value)  # Arrow refuses whole numbers above 2**53 here
     if pa.types.is_list(kind):
         return [_fitted(item, kind.value_type) for item in value]
     if pa.types.is_struct(kind):
@@ -349,10 +290,7 @@ def _fitted(value: Any, kind: pa.DataType) -> Any:
 
 
 class Parquet(Table):
-    """Reads Parquet by its row groups."""
-
     def cut(self, folder: Path, files: Sequence[str], rows: int) -> list[Span]:
-        """Cut between row groups, which are read whole anyway."""
         spans = []
         for file in files:
             counts = _row_groups(folder / file)
@@ -386,11 +324,6 @@ class Parquet(Table):
                 yield pa.Table.from_batches([batch])
 
 
-def _compression(path: Path) -> str:
-    # Arrow knows lower-case suffixes only.
-    return "gzip" if is_gzipped(path.name) else "detect"
-
-
 def _row_groups(path: Path) -> list[int]:
     try:
         with pq.ParquetFile(path) as file:
@@ -400,7 +333,6 @@ def _row_groups(path: Path) -> list[int]:
 
 
 def _lacks_values(parquet: pq.ParquetFile, field: pa.Field) -> bool:
-    """Return whether a value of a column is missing."""
     # Other types become objects in NumPy, whether a value is missing or not.
     if not _is_number(plain(field.type)):
         return True
@@ -420,7 +352,6 @@ def _lacks_values(parquet: pq.ParquetFile, field: pa.Field) -> bool:
 
 
 def _regrouped(tables: Iterable[pa.Table], size: int) -> Iterator[pa.Table]:
-    """Regroup tables to ``size`` rows each, fewer at the end."""
     waiting: list[pa.Table] = []
     length = 0
     for table in tables:
@@ -439,7 +370,7 @@ def _regrouped(tables: Iterable[pa.Table], size: int) -> Iterator[pa.Table]:
 def array_of(column: pa.ChunkedArray, nullable: bool) -> NDArray[Any]:
     """Return a column for NumPy: numbers, lists of one length as rows of a matrix, else objects.
 
-    A ``nullable`` column lacks a value in this batch or another one; all batches get the same type.
+    A ``nullable`` column lacks a value in this batch or another one: all batches get the same type.
     """
     whole = column.combine_chunks()
     if isinstance(whole, pa.ChunkedArray):

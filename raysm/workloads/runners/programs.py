@@ -21,8 +21,6 @@ from raysm.workloads.script_main import run_script
 
 
 class ScriptRunner(Runner[Script]):
-    """Runs the script, which joins Ray itself, unless it wants to find itself joined."""
-
     def run(self, address: str) -> None:
         begun_s = time.monotonic()
 
@@ -51,14 +49,11 @@ class ScriptRunner(Runner[Script]):
 
 
 class FunctionRunner(Runner[PickledFunction]):
-    """Calls the function."""
-
     def run(self, address: str) -> None:
         run_function(self.payload.function, self.workload.name, self.environment.paths.model)
 
 
 def run_function(pickled: Path, name: str, model: Path) -> None:
-    """Call the function of ``pickled`` with Ray initialised, and keep its value in the folder ``model``."""
     import ray
 
     function, args, kwargs = unpickled(pickled, name)

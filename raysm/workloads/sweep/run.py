@@ -8,7 +8,6 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import ray
@@ -21,7 +20,7 @@ from raysm.request.sweep import Pbt, SweepWorkload
 from raysm.workloads.nodes import Node, tasks_at_once
 from raysm.workloads.report import Report
 from raysm.workloads.sweep.head_files import serve_files
-from raysm.workloads.sweep.study import Draw, Entry, Population, Study
+from raysm.workloads.sweep.study import Entry, Population, Study
 from raysm.workloads.sweep.trial import Assignment, Message, TrialActor
 
 SPENT_EVERY_S = 10.0
@@ -39,8 +38,6 @@ CHECKPOINTS_KEPT = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """The result of a sweep."""
-
     entries: tuple[Entry, ...]
     notes: tuple[str, ...]
     seconds: float
@@ -50,8 +47,6 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrialSize:
-    """The resources of one trial."""
-
     workers: int
     cpus: float
     gpus: float
@@ -59,8 +54,6 @@ class TrialSize:
 
 @dataclass(kw_only=True, eq=False)
 class _Trial:
-    """A trial that has begun and not ended."""
-
     entry: Entry
     checkpoints: list[str] = field(default_factory=list)
     began_s: float | None = None
@@ -74,8 +67,6 @@ class _Trial:
 
 @dataclass(kw_only=True, eq=False)
 class _Slot:
-    """Room for one trial: an actor with its resources."""
-
     actor: Any
     group: Any
     trial: _Trial | None = None
@@ -83,43 +74,31 @@ class _Slot:
     """Time to kill the actor, if its trial should have stopped and still runs."""
 
 
-@dataclass(kw_only=True)
-class Sweep:
-    """A sweep on the formed cluster."""
-
-    workload: SweepWorkload
-    draw: Draw | None
-    """None draws from the workload's space."""
-    root: Path
-    """Folder for what is kept until the sweep ends."""
-    emit_event: Callable[[Event], None]
-    study: Study = field(init=False)
-
-    def run(self, nodes: Sequence[Node]) -> Outcome:
-        """Run the trials that are left on the instances ``nodes``; the first one is the head.
-
-        Raises:
-            InvalidRequest: No trial fits, or no trial reported the metric.
-            TrialFailed: All trials failed.
-        """
-        size = size_of(self.workload, nodes)
-        offers = [{"CPU": float(node.cpus), "GPU": float(node.gpus)} for node in nodes]
-        at_once, note = trials_at_once(offers, size, most=self.workload.concurrency)
-        study = self.study = Study(self.workload, self.draw, self.root)
-        resumed = len(study.entries)
-        begun_s = time.monotonic()
-        run = _Run(self.workload, study, self.emit_event, size, at_once)
-        run.notes += [note] if note else []
-        run.run(nodes[0])
-        entries = tuple(study.entries[number] for number in sorted(study.entries))
-        if all(entry.trial.status == "failed" for entry in entries):
-            _raise_failure(entries)
-        return Outcome(entries=entries, notes=tuple(run.notes), seconds=time.monotonic() - begun_s, resumed=resumed)
+def run_sweep(
+    workload: SweepWorkload, study: Study, nodes: Sequence[Node], emit_event: Callable[[Event], None]
+) -> Outcome:
+    """Run the trials that are left on the instances ``nodes``; the first one is the head."""
+    size = size_of(workload, nodes)
+    offers = [{"CPU": float(node.cpus), "GPU": float(node.gpus)} for node in nodes]
+    at_once, note = trials_at_once(offers, size, most=workload.concurrency)
+    resumed = len(study.entries)
+    begun_s = time.monotonic()
+    run = _Run(workload, study, emit_event, size, at_once)
+    run.notes += [note] if note else []
+    run.run(nodes[0])
+    entries = tuple(study.entries[number] for number in sorted(study.entries))
+    first = min(entries, key=lambda entry: entry.trial.time_s, default=None)
+    if first is None:
+        raise TrialFailed("no trial ended within the time of the sweep; give it more (time_budget_s)")
+    if all(entry.trial.status == "failed" for entry in entries):
+        raise TrialFailed(
+            f"all {len(entries)} trials failed; the first one (trial {first.trial.number}): {first.trial.reason}",
+            first.traceback,
+        )
+    return Outcome(entries=entries, notes=tuple(run.notes), seconds=time.monotonic() - begun_s, resumed=resumed)
 
 
 class _Run:
-    """One run of a sweep: the loop over the messages of its trials."""
-
     def __init__(
         self, workload: SweepWorkload, study: Study, emit_event: Callable[[Event], None], size: TrialSize, at_once: int
     ) -> None:
@@ -141,7 +120,6 @@ class _Run:
         self._emit_progress()
 
     def run(self, head: Node) -> None:
-        """Run all trials, or as many as the time allows."""
         if self._is_waiting and not self._is_over:
             self._files = serve_files(self._study.files, head.node_id)
             try:
@@ -182,7 +160,6 @@ class _Run:
     # Slots and their calls.
 
     def _open(self) -> None:
-        """Start an actor; wait for it in the loop."""
         size = self._size
         bundle = {"CPU": size.cpus} | ({"GPU": size.gpus} if size.gpus else {})
         group, options = None, {}
@@ -224,7 +201,6 @@ class _Run:
             self._calls[slot.actor.answer.remote(goes_on)] = slot
 
     def _assign(self, slot: _Slot) -> None:
-        """Give a free actor the next trial, or end it."""
         trial = self._next()
         if trial is None:
             self._close(slot)
@@ -372,7 +348,6 @@ class _Run:
             )
 
     def _keep_only_best(self) -> None:
-        """Delete the checkpoints of all ended trials but the best."""
         entries = self._study.entries
         best = best_of([entry.trial for _, entry in sorted(entries.items())], self._workload.mode)
         for number, entry in list(entries.items()):
@@ -416,10 +391,7 @@ def size_of(workload: SweepWorkload, nodes: Sequence[Node]) -> TrialSize:
 
 
 def trials_at_once(nodes: Sequence[dict[str, float]], size: TrialSize, *, most: int | None = None) -> tuple[int, str]:
-    """Return how many trials run at once, and a sentence if that is less than ``most``, else an empty text.
-
-    ``nodes`` has what each instance offers, in Ray's names: ``{"CPU": 4, "GPU": 1}``.
-    """
+    """Return how many trials run at once, and a sentence if that is less than ``most``."""
     # An estimate if workers are larger than half an instance; placement groups decide.
     fit = tasks_at_once(nodes, size.cpus, size.gpus) // size.workers
     if not fit:
@@ -432,13 +404,3 @@ def trials_at_once(nodes: Sequence[dict[str, float]], size: TrialSize, *, most: 
     if most is None or most <= fit:
         return (fit if most is None else most), ""
     return fit, f"{fit} trials run at once, not {most}: the instances have no room for more"
-
-
-def _raise_failure(entries: Sequence[Entry]) -> None:
-    first = min(entries, key=lambda entry: entry.trial.time_s, default=None)
-    if first is None:
-        raise TrialFailed("no trial ended within the time of the sweep; give it more (time_budget_s)")
-    raise TrialFailed(
-        f"all {len(entries)} trials failed; the first one (trial {first.trial.number}): {first.trial.reason}",
-        first.traceback,
-    )

@@ -3,7 +3,7 @@
 import dataclasses
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,11 @@ from raysm.workloads.failure import unpickled
 from raysm.workloads.nodes import cluster_nodes
 from raysm.workloads.parquet import write_parquet
 from raysm.workloads.runner import Runner, leave_on_sigterm
-from raysm.workloads.sweep.run import Outcome, Sweep
-from raysm.workloads.sweep.study import drawing_by
+from raysm.workloads.sweep.run import Outcome, run_sweep
+from raysm.workloads.sweep.study import Study, drawing_by
 
 
 class SweepRunner(Runner[SweepWorkload]):
-    """Runs the trials."""
-
     def run(self, address: str) -> None:
         self.workload = as_launched(self.workload, self.environment.hyperparameters)
         print(self.workload.plan, flush=True)  # noqa: T201
@@ -37,12 +35,14 @@ class SweepRunner(Runner[SweepWorkload]):
         # The journal is on disk at all times, so SIGTERM may end the process anywhere.
         leave_on_sigterm()
         root = self.environment.paths.sweep(lasting=self.environment.has_checkpoints)
-        function = self.space_function()
-        draw = None if function is None else drawing_by(function, self.workload.title)
-        sweep = Sweep(workload=self.workload, draw=draw, root=root, emit_event=emit_event)
+        draw = None
+        if self.workload.draws_itself:
+            _, (function,), _ = unpickled(self.payload.function, self.workload.title)
+            draw = drawing_by(function, self.workload.title)
         try:
-            outcome = sweep.run(cluster_nodes())
-            described = write_result(outcome, self.workload, sweep.study.files, self.environment.paths.model)
+            study = Study(self.workload, draw, root)
+            outcome = run_sweep(self.workload, study, cluster_nodes(), emit_event)
+            described = write_result(outcome, self.workload, study.files, self.environment.paths.model)
         finally:
             ray.shutdown()
         self.describe_result(
@@ -52,19 +52,11 @@ class SweepRunner(Runner[SweepWorkload]):
             measures={"trials": float(len(outcome.entries)), "resumed_trials": float(outcome.resumed)},
             summary=". ".join([summary_of(outcome, self.workload), *outcome.notes]),
         )
-        sweep.study.remove()
-
-    def space_function(self) -> Callable[[Any], Any] | None:
-        """Return the user's function that draws the parameters; None if the space is ranges."""
-        if not self.workload.draws_itself:
-            return None
-        _, (draw,), _ = unpickled(self.payload.function, self.workload.title)
-        function: Callable[[Any], Any] = draw
-        return function
+        study.remove()
 
 
 def as_launched(workload: SweepWorkload, hyperparameters: Mapping[str, str]) -> SweepWorkload:
-    """Return the sweep to run: inside a tuning job of the service one trial with the values that the service chose."""
+    """Return the sweep to run: in a tuning job one trial with the values that the service chose."""
     # Only a tuning job sets this; a user's own hyperparameters may have any other name.
     if TUNING_OBJECTIVE not in hyperparameters:
         return workload
@@ -79,7 +71,7 @@ def as_launched(workload: SweepWorkload, hyperparameters: Mapping[str, str]) -> 
 
 
 def write_result(outcome: Outcome, workload: SweepWorkload, files: Path, folder: Path) -> tuple[ResultFile, ...]:
-    """Write the result into ``folder``; ``files`` has the trials' checkpoints. Return a description of its tables."""
+    """Write the result; ``files`` has the trials' checkpoints."""
     folder.mkdir(parents=True, exist_ok=True)
     trials = tuple(entry.trial for entry in outcome.entries)
     best = best_of(trials, workload.mode)
@@ -106,7 +98,6 @@ def write_result(outcome: Outcome, workload: SweepWorkload, files: Path, folder:
 
 
 def table_of(trials: Sequence[Trial]) -> pa.Table:
-    """Return one row for each trial: its own fields, parameters (``params.lr``) and metrics (``metrics.loss``)."""
     rows: dict[str, list[Any]] = {
         name: [getattr(trial, name) for trial in trials]
         for name in ("number", "status", "value", "reports", "seconds", "host", "reason")
@@ -119,7 +110,6 @@ def table_of(trials: Sequence[Trial]) -> pa.Table:
 
 
 def summary_of(outcome: Outcome, workload: SweepWorkload) -> str:
-    """Describe the best trial, the direction that made it the best, and how many trials failed and why."""
     trials = [entry.trial for entry in outcome.entries]
     best = best_of(trials, workload.mode)
     counts = {status: sum(trial.status == status for trial in trials) for status in ("done", "stopped", "failed")}

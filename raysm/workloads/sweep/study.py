@@ -1,7 +1,6 @@
 """The memory of a sweep: an Optuna study in a journal file, with the checkpoints of its trials beside it.
 
-The journal lies among the job's checkpoints if it has any, so an interrupted sweep continues where it stopped. Optuna's
-samplers choose parameters from it, and Optuna's pruners decide which trials end early.
+The journal lies among the job's checkpoints if it has any, so an interrupted sweep continues where it stopped.
 """
 
 import hashlib
@@ -26,7 +25,6 @@ from raysm.request.codec import from_json, to_json
 from raysm.request.sweep import Asha, Median, Pbt, SweepWorkload
 
 Draw = Callable[[Any], Mapping[str, Any]]
-"""Draws all parameters from an Optuna trial."""
 
 IDENTITY = ("space", "metric", "mode", "search", "seed")
 """Fields that two sweeps must share for one to continue the other's trials."""
@@ -36,8 +34,6 @@ ENTRY, EARLIER, SPENT = "entry", "earlier", "spent_s"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """A trial in the journal."""
-
     trial: Trial
     checkpoint: str | None = None
     """Name, below the study's ``files``, of the folder that the trial continues from."""
@@ -49,16 +45,8 @@ class Entry:
 
 
 class Study:
-    """The trials of one sweep, by their numbers.
-
-    Attributes:
-        files: Folder of the checkpoints.
-        entries: The trials that have ended.
-        interrupted: The trials that earlier runs of the sweep left unfinished.
-    """
-
     def __init__(self, workload: SweepWorkload, draw: Draw | None, root: Path) -> None:
-        """Open the sweep's study in ``root`` on the head's disk, or create it; remove what other sweeps left there."""
+        """Open the sweep's study in ``root``, or create it; remove what other sweeps left there."""
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._workload = workload
         self._draw = draw or (lambda trial: {name: item.suggest(name, trial) for name, item in workload.space.items()})
@@ -110,14 +98,12 @@ class Study:
         return Entry(trial=Trial(number=number, status="running", params=dict(self._draw(trial))))
 
     def save(self, entry: Entry) -> Entry:
-        """Save the state of a trial, with the sizes of its checkpoint's files; return the saved entry."""
         if entry.checkpoint is not None:
             entry = replace(entry, sizes=_sizes(self.files / entry.checkpoint))
         self._trials[entry.trial.number].set_user_attr(ENTRY, to_json(entry))
         return entry
 
     def finish(self, entry: Entry) -> None:
-        """Save how a trial ended, and pass its value to the search."""
         # The entry first: if the process is killed before ``tell``, the next run continues here.
         number = entry.trial.number
         self.entries[number] = self.save(entry)
@@ -251,7 +237,6 @@ def drawing_by(function: Callable[[Any], Any], name: str) -> Draw:
 
 
 def key_of(workload: SweepWorkload) -> str:
-    """Return the name of the folder for all runs of a sweep."""
     # The title counts too, because another function over the same space has nothing to continue from.
     content = {name: to_json(getattr(workload, name)) for name in IDENTITY} | {"title": workload.title}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
@@ -268,7 +253,6 @@ class _NoLock:
 
 
 def _journal(path: Path) -> BaseJournalBackend:
-    """Open the file of the journal, without a last line that is incomplete."""
     # A copy in S3 may end within a line; Optuna would refuse to read lines that are appended to it.
     content = path.read_bytes() if path.exists() else b""
     if content and not content.endswith(b"\n"):

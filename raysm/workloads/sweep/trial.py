@@ -37,7 +37,6 @@ MODEL = "model"
 """Folder inside a trial's folder; $SM_MODEL_DIR names it."""
 
 TRACEBACK_CHARACTERS = 4000
-"""Longest traceback: its end travels to the head and into the log."""
 
 
 class EndedEarly(SystemExit):
@@ -46,20 +45,15 @@ class EndedEarly(SystemExit):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Assignment:
-    """The task of a worker."""
-
     number: int
     params: Mapping[str, Any]
     checkpoint: str | None
     """Name of the checkpoint on the head to continue from; None starts from the beginning."""
     files: Any
-    """Handle of the actor that holds the checkpoints."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Message:
-    """A report of a trial, or its end if it has a status."""
-
     report: Report = field(default_factory=Report)
     """The metrics; at the end those that the function returned. Its checkpoint is a name on the head."""
     status: str = ""
@@ -70,30 +64,24 @@ class Message:
 
 
 class TrialActor:
-    """A Ray actor that runs trials, one after the other."""
-
     def __init__(self) -> None:
         self._run: _Exchange | None = None
 
     def ready(self) -> None: ...
 
     def begin(self, assignment: Assignment) -> Message:
-        """Start a trial; return its first message."""
         # A new exchange each time: a thread that an earlier trial left behind must not receive this one's answers.
         self._run = _Exchange()
         threading.Thread(target=self._run.work, args=(assignment,), daemon=True, name="raysm-trial").start()
         return self._run.messages.get()
 
     def answer(self, goes_on: bool) -> Message:
-        """Answer the last report; return the next message."""
         assert self._run is not None
         self._run.answers.put(goes_on)
         return self._run.messages.get()
 
 
 class _Exchange:
-    """The messages between one trial's thread and the actor."""
-
     def __init__(self) -> None:
         self.messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self.answers: queue.SimpleQueue[bool] = queue.SimpleQueue()
@@ -113,8 +101,6 @@ class _Exchange:
 
 @dataclass(kw_only=True)
 class TrialRun:
-    """A trial while it runs."""
-
     workload: SweepWorkload
     here: Environment
     assignment: Assignment
@@ -137,7 +123,6 @@ class TrialRun:
         self.deliver(Message(report=self.with_uploaded(report), host=self.here.current_host))
 
     def with_uploaded(self, report: Report) -> Report:
-        """Upload a report's checkpoint to the head; return the report with its name there."""
         if report.checkpoint is None:
             return report
         name = f"{self.assignment.number}/{secrets.token_hex(6)}"
@@ -146,7 +131,6 @@ class TrialRun:
 
 
 def run_trial(assignment: Assignment, deliver: Callable[[Message], None]) -> Message:
-    """Run one trial to its end, and return how it ended. Its reports go to ``deliver`` meanwhile."""
     host = ""
     try:
         instance = environment.read()
@@ -204,11 +188,6 @@ def call(here: Environment, workload: FunctionSweep, params: Mapping[str, Any], 
 
 
 def run_script(run: TrialRun) -> None:
-    """Run the script to its end; its reports go to the sweep.
-
-    Raises:
-        TrialFailed: It did not end with 0; the message has its last line, and the lines before.
-    """
     workload: ScriptSweep = run.workload  # type: ignore[assignment]
     source = run.here.payload / payload.SOURCE
     arguments = [*arguments_of(run.assignment.params), *workload.args]
@@ -248,7 +227,6 @@ def arguments_of(params: Mapping[str, Any]) -> list[str]:
 
 @contextmanager
 def trial_folder(instance: Environment, name: str) -> Iterator[Path]:
-    """Create a folder for one process of a trial on this instance; remove it at the end."""
     folder = instance.paths.scratch / "trials" / name
     # A process that was killed may have left the folder behind.
     shutil.rmtree(folder, ignore_errors=True)
@@ -261,7 +239,6 @@ def trial_folder(instance: Environment, name: str) -> Iterator[Path]:
 
 
 def begin_in(folder: Path, assignment: Assignment, seed: int | None) -> None:
-    """Prepare this process for a trial: its checkpoint, its folders as variables, and its random numbers."""
     if assignment.checkpoint is not None:
         download(assignment.files, assignment.checkpoint, folder / RESTORED)
     environment.tell({TRIAL: str(folder), "SM_MODEL_DIR": str(folder / MODEL)})

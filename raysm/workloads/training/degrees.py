@@ -3,6 +3,7 @@
 Arithmetic only, without torch or processes.
 """
 
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,74 @@ from math import prod
 from typing import Any, Literal, get_args
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.training.smdistributed import fields_from_smdistributed
+
+__all__: list[str] = []
+
+
+NO_EFFECT: dict[str, Any] = {"context_parallel_degree": 1, "expert_parallel_degree": 1, "random_seed": None}
+"""Options that raysm does not have, with the values at which they ask for nothing; so do False and None."""
+
+LAUNCHERS = ("mpi", "torch_distributed", "pytorchddp")
+"""Keys of an estimator's ``distribution`` that say how workers are started: by themselves they mean plain DDP."""
+
+
+def fields_from_smdistributed(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of the ``Parallel`` that does what these options did; without ``modelparallel`` that is DDP."""
+    flat = _parameters(options)
+    workers = flat.pop("processes_per_host", None)
+    if options and not _cuts_model(options):
+        if flat:
+            dropped = ", ".join(f"{name}={value!r}" for name, value in flat.items())
+            warnings.warn(f"smdistributed: this is plain DDP; dropped: {dropped}", stacklevel=3)
+        return {"workers_per_instance": workers}
+    if "partitions" in flat or "pipeline_parallel_degree" in flat:
+        raise InvalidRequest(
+            "smdistributed: these are options of version 1 of the library; set the fields of training.Parallel instead "
+            "(pipeline, tensor, shard, microbatches, placement, schedule)"
+        )
+    fields = {
+        # 0 is the whole cluster, or what tensor parallelism leaves of it.
+        "shard": _whole(flat, "hybrid_shard_degree", 0, least=0) or None,
+        "tensor": _whole(flat, "tensor_parallel_degree", 1),
+        "offload": flat.pop("sm_activation_offloading", False),
+        "workers_per_instance": workers,
+    }
+    if not isinstance(fields["offload"], bool):
+        raise InvalidRequest(f"smdistributed: sm_activation_offloading is {fields['offload']!r}; use True or False")
+    for name, value in flat.items():
+        if value is not None and value != NO_EFFECT.get(name, False):
+            raise InvalidRequest(f"smdistributed: {name}={value!r} has no counterpart in raysm; leave it out")
+    return fields
+
+
+def _cuts_model(options: Mapping[str, Any]) -> bool:
+    if "smdistributed" in options:
+        return _cuts_model(options["smdistributed"])
+    return "modelparallel" in options or not options.keys() <= {*LAUNCHERS, "dataparallel"}
+
+
+def _parameters(options: Mapping[str, Any]) -> dict[str, Any]:
+    parameters: dict[str, Any] = {}
+    for name, value in options.items():
+        if name in ("smdistributed", "modelparallel", "dataparallel", "parameters", *LAUNCHERS):
+            if not isinstance(value, Mapping):
+                raise InvalidRequest(f"smdistributed: {name} is {value!r}; it must be a dict")
+            parameters.update(_parameters(value))
+        elif name != "enabled":
+            parameters[name] = value
+        # An estimator with the library switched off asks for plain training: to map its options would cut a model.
+        elif value is not True:
+            raise InvalidRequest("smdistributed: enabled is not True, so there is nothing to map; leave it out")
+    return parameters
+
+
+def _whole(options: dict[str, Any], name: str, default: int, least: int = 1) -> int:
+    value = options.pop(name, default)
+    # Python takes True for the integer 1, and a switch is no degree.
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise InvalidRequest(f"smdistributed: {name} is {value!r}; it must be a whole number from {least}")
+    return value
+
 
 Placement = Literal["cluster", "spread"]
 
@@ -23,8 +91,6 @@ ORDER: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Coordinates:
-    """The place of one rank in the mesh."""
-
     data: int
     shard: int
     pipeline: int
@@ -33,15 +99,10 @@ class Coordinates:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
-    """The mesh of all ranks."""
-
     data: int = 1
-    """Replicas."""
     shard: int = 1
-    """Ranks that share the parameters of a replica."""
     pipeline: int = 1
     tensor: int = 1
-    """Ranks that share single tensors."""
     placement: Placement = "cluster"
 
     def __str__(self) -> str:
@@ -67,7 +128,6 @@ class Layout:
 
     @property
     def data_ranks(self) -> int:
-        """Number of slices of a batch: replicas and the shards within each read different data."""
         return self.data * self.shard
 
     def coordinates(self, rank: int) -> Coordinates:
@@ -78,13 +138,11 @@ class Layout:
         return Coordinates(**coordinates)
 
     def data_rank(self, rank: int) -> int:
-        """Return which slice of each batch a rank reads."""
         place = self.coordinates(rank)
         # Ranks that share a pipeline or a tensor have the same number, and so read the same rows.
         return place.data * self.shard + place.shard
 
     def groups(self, name: str) -> list[list[int]]:
-        """Return the ranks that differ in one dimension only, as lists in its order."""
         groups: dict[tuple[int, ...], list[int]] = {}
         others = [other for other in self.dimensions if other != name]
         for rank in range(self.world_size):
@@ -113,7 +171,6 @@ class Layout:
                 )
 
     def map(self, hosts: Sequence[str]) -> str:
-        """Return a line for each rank, for people: its instance and its part."""
         lines = []
         for rank, host in enumerate(hosts):
             place = self.coordinates(rank)
@@ -171,9 +228,7 @@ class Parallel:
     stages_per_worker: int | None = None
     """Stages of each worker; None is 2 with ``interleaved``, else it is 1."""
     optimize: Optimize = "speed"
-    """``memory``: activations are computed again in the backward pass, and stages are balanced by their parameters;
-    ``speed``: they are kept, and stages are balanced by their time if there is an example batch.
-    """
+    """``memory``: activations are computed again in the backward pass; ``speed``: they are kept."""
     offload: bool = False
     """Keep activations in the memory of the CPU until the backward pass."""
     workers_per_instance: int | None = None
@@ -241,7 +296,6 @@ class Parallel:
 
     @property
     def stages(self) -> int:
-        """Number of stages into which the model is cut."""
         if self.pipeline == 1:
             return 1
         # Interleaving needs at least two; more cost more messages.
@@ -249,15 +303,9 @@ class Parallel:
 
     @property
     def microbatch_count(self) -> int:
-        """Number of micro-batches of each slice; 1 without a pipeline."""
         return 1 if self.pipeline == 1 else self.microbatches or MICROBATCHES_PER_WORKER * self.pipeline
 
     def layout(self, workers: int) -> Layout:
-        """Return the mesh of ranks for this many workers.
-
-        Raises:
-            InvalidRequest: The product of the degrees does not fit ``workers``.
-        """
         degrees = {"data": self.data, "shard": self.shard, "pipeline": self.pipeline, "tensor": self.tensor}
         # If shard is open, data is 1 unless it is given: two open degrees would be ambiguous.
         if self.shard is None:
@@ -276,11 +324,6 @@ class Parallel:
         return Layout(**resolved, placement=self.placement)
 
     def check_batch(self, batch_size: int, workers: int) -> None:
-        """Check that the slices of a global batch can be cut into micro-batches.
-
-        Raises:
-            InvalidRequest: The batch size is not a multiple of slices x micro-batches.
-        """
         slices = self.layout(workers).data_ranks
         count = self.microbatch_count
         # Rows that are left over would make a micro-batch of another shape, which needs another schedule.

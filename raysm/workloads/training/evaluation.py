@@ -18,13 +18,7 @@ from raysm.workloads.training.loop.session import Session, current
 
 @contextmanager
 def evaluation(model: nn.Module, replicas: "Sequence[dist.ProcessGroup]", device: torch.device) -> Iterator[None]:
-    """Compute without gradients, in evaluation mode, like the model that a checkpoint would keep.
-
-    Args:
-        model: All modules of this rank.
-        replicas: This rank's group in each dimension of the mesh whose ranks have the same norms.
-        device: The device whose random numbers must not change.
-    """
+    """Compute without gradients, in evaluation mode, like the model that a checkpoint would keep."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
@@ -41,10 +35,7 @@ def evaluation(model: nn.Module, replicas: "Sequence[dist.ProcessGroup]", device
 def means(
     session: Session, engine: Engine, batches: Iterable[Any], metrics: Mapping[str, Callable[[Any, Any], Any]]
 ) -> dict[str, float]:
-    """Return each metric's mean over all rows; every rank must call it, with equally many batches.
-
-    While a batch is handed out, ``session.position.coming`` is its slice.
-    """
+    """Return each metric's mean over all rows; every rank must call it, with equally many batches."""
     functions = list(metrics.values())
     total = no_sums(functions)
     for batch in batches:

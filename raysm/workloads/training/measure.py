@@ -26,11 +26,21 @@ EMIT_EVERY_S = 2.0
 WORTH_ACTING_ON = {"data": 0.10, "checkpoint": 0.05, "between_steps": 0.10}
 """Shares of the time below which advice would gain little; lower for checkpoints, because saving less often is free."""
 
-CHECKPOINT_GOAL = 0.02
-"""The share to which the advice on checkpoints leads."""
+FOUND = {
+    "data": (
+        "of the step waits for data",
+        "more loader workers (loader_workers=2 in training.batches), or data that is ready to use",
+    ),
+    "checkpoint": ("of the time goes into checkpoints", "save more rarely (Checkpoints(every_steps=…))"),
+    "between_steps": (
+        "of the time goes into the loop's own code between the steps",
+        "compute metrics and print more rarely",
+    ),
+}
+"""By kind of time: what it does, and what to try."""
 
-FULL_PERCENT, IDLE_PERCENT = 85.0, 57.5
-"""A resource above the first can give no more, one below the second is far from busy."""
+IDLE_PERCENT = 57.5
+"""Processors below it are far from busy."""
 
 LONG_STEPS, LONG_S = 100, 60.0
 """A shorter run gets no advice, only the share."""
@@ -41,87 +51,49 @@ def bottleneck(
     usage: Mapping[str, float],
     *,
     device: str = "cpu",
-    precision: str = "fp32",
     workers: int = 1,
     pipeline: int = 1,
     has_advice: bool = True,
 ) -> str:
-    """Return one sentence: what took the most time, with its share, and what to try.
+    """Return one sentence: what took the most time, and what to try.
 
-    Args:
-        shares: Share of the time by kind (``data``, ``forward_backward``, ``checkpoint``, ``between_steps``), 0 to 1.
-        usage: Means of rank 0's instance by the names of ``usage.usage_between``.
-        device: Type of the device.
-        precision: ``fp32`` or ``bf16``.
-        workers: Total number.
-        pipeline: Number of workers of a pipeline.
-        has_advice: False leaves out what to try.
+    ``shares`` has each kind of time, 0 to 1; ``usage`` the means of rank 0's instance by the names of
+    ``usage.usage_between``.
     """
     worth = [kind for kind, least in WORTH_ACTING_ON.items() if shares.get(kind, 0.0) >= least]
     kind = max(worth, key=lambda kind: shares[kind], default="forward_backward")
-    percent = _percent(shares.get(kind, 0.0))
-    cpu = usage.get("cpu_percent", 0.0)  # 0 means unknown, without psutil
-    match kind:
-        case "data":
-            found = f"{percent} of the step waits for data"
-            advice = "more loader workers (loader_workers=2 in training.batches), or data that is ready to use"
-            if cpu >= FULL_PERCENT:
-                advice = f"the CPUs are {cpu:.0f} % busy: prepare the data once and store it ready, or take more CPUs"
-        case "checkpoint":
-            found = f"{percent} of the time goes into checkpoints"
-            factor = max(2, round(shares[kind] / CHECKPOINT_GOAL))
-            advice = f"save {factor} times more rarely (Checkpoints(every_steps=…))"
-        case "between_steps":
-            found = f"{percent} of the time goes into the loop's own code between the steps"
-            advice = "compute metrics and print more rarely"
-        case _:
-            found, advice = _computing(percent, cpu, usage, device, precision, workers, pipeline)
-    if not has_advice:
-        return found.partition(",")[0]
-    return f"{found}: {advice}"
-
-
-def _computing(
-    percent: str, cpu: float, usage: Mapping[str, float], device: str, precision: str, workers: int, pipeline: int
-) -> tuple[str, str]:
-    found = f"{percent} of the step computes" + (" and communicates" if workers > 1 else "")
-    bf16 = "precision='bf16', or " if device == "cuda" and precision == "fp32" else ""
-    busy, name = (usage.get("gpu_percent", 100.0), "GPUs") if device == "cuda" else (cpu or 100.0, "CPUs")
-    if busy >= IDLE_PERCENT:
-        return (
-            f"{found}, and nothing else holds it up",
-            f"{bf16}more or faster {'GPUs' if device == 'cuda' else 'CPUs'}",
-        )
-    found += f", and yet the {name} are {busy:.0f} % busy"
-    if pipeline > 1:
-        return found, "more micro-batches, or schedule='interleaved'"
-    if workers > 1:
-        sent = usage.get("network_sent_bytes_per_s", 0.0)
-        rate = f" ({sent / 1e6:,.0f} MB/s sent per instance)" if sent >= 1e6 else ""
-        return found, f"a larger batch per worker, or {bf16}fewer instances, or a faster network{rate}"
-    return found, f"a larger batch, or {'torch.compile' if device == 'cuda' else 'more workers per instance'}"
+    processors = "GPUs" if device == "cuda" else "CPUs"
+    # 0 means unknown, without psutil.
+    busy = usage.get("gpu_percent", 100.0) if device == "cuda" else usage.get("cpu_percent") or 100.0
+    if kind in FOUND:
+        found, advice = FOUND[kind]
+    else:
+        found = "of the step computes" + (" and communicates" if workers > 1 else "")
+        advice = f"more or faster {processors}"
+        if busy < IDLE_PERCENT:
+            found += f", and yet the {processors} are {busy:.0f} % busy"
+            advice = "a larger batch" + (" per worker, fewer instances, or a faster network" if workers > 1 else "")
+        if busy < IDLE_PERCENT and pipeline > 1:
+            advice = "more micro-batches, or schedule='interleaved'"
+    text = f"{_percent(shares.get(kind, 0.0))} {found}"
+    return f"{text}: {advice}" if has_advice else text
 
 
 def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def measure(session: Session, precision: str) -> None:
-    """Begin to measure, unless ``RAYSM_MEASURE`` is 0."""
+def measure(session: Session) -> None:
     if environment.measures():
-        measuring = Measuring(session, precision)
+        measuring = Measuring(session)
         session.timer = measuring.span
         session.observers.append(measuring)
         atexit.register(measuring.on_end)  # scripts do not call session.end()
 
 
 class Measuring(Observer):
-    """Times the steps of one rank."""
-
-    def __init__(
-        self, session: Session, precision: str = "fp32", clock: Callable[[], float] = time.perf_counter
-    ) -> None:
-        self._session, self._precision, self.clock = session, precision, clock
+    def __init__(self, session: Session, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._session, self.clock = session, clock
         self._steps = 0
         self._emitted_s = clock()
         self._over = False
@@ -151,7 +123,8 @@ class Measuring(Observer):
         self._begin_s = now_s
         self.seconds.clear()
         if self._steps == WARM_UP_STEPS:
-            self._restart()
+            self._total.clear()
+            self._recent.clear()
         if self._steps > WARM_UP_STEPS and now_s - self._emitted_s >= EMIT_EVERY_S:
             self._emitted_s = now_s
             self._emit(step)
@@ -178,7 +151,6 @@ class Measuring(Observer):
             shares,
             usage,
             device=session.device.type,
-            precision=self._precision,
             workers=session.world_size,
             pipeline=1 if session.trainer is None else session.trainer.layout.pipeline,
             has_advice=total["steps"] >= LONG_STEPS and total["wall"] >= LONG_S,
@@ -194,14 +166,7 @@ class Measuring(Observer):
             finite = {name: round(value, 6) for name, value in measures.items() if math.isfinite(value)}
             Measured(summary=summary, measures=finite).write(environment.base_paths().model)
 
-    def _restart(self) -> None:
-        self._begin_s = self.clock()
-        self.seconds.clear()
-        self._total.clear()
-        self._recent.clear()
-
     def _emit(self, step: int) -> None:
-        """Emit the means of the steps up to ``step`` since the last time; nothing reads events outside of a job."""
         if self._session.in_job and self._session.rank == 0:
             recent, self._recent = self._recent, defaultdict(float)
             for name, value in _per_step(recent).items() if recent["steps"] else ():

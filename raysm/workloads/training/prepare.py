@@ -1,5 +1,6 @@
 """Make a plain model and its optimizer train together over all workers."""
 
+from dataclasses import fields
 from typing import Any, get_args
 
 import torch
@@ -32,7 +33,6 @@ def prepare(
     scheduler: Any = None,
     accumulate: int = 1,
     blocks: Blocks = None,
-    example: Any = None,
     plan: Plan | None = None,
     precision: Precision | None = None,
     compile: bool = False,
@@ -56,8 +56,6 @@ def prepare(
         blocks: Name of the Sequential or ModuleList whose children are the units in which the model is cut into
             stages, sharded, and computed again; or the names of the modules at which the second, third … stage begins.
             None takes the model itself, if it is a Sequential, else the largest.
-        example: A batch like those of ``step``: stages are balanced by the blocks' time on it. None balances them by
-            parameters.
         plan: Which modules are cut over the workers of ``tensor``: name -> 'colwise', 'rowwise' or a ParallelStyle of
             torch; ``*`` in a name is any number. None takes the model's own ``tp_plan``, as Hugging Face models have
             it.
@@ -84,7 +82,7 @@ def prepare(
     precision = precision or session.precision
     _check(optimizer, parallel, precision, scheduler, accumulate, compile, max_norm)
     if compile:
-        check_compiler(session.device, session.cpu_group)
+        check_compiler(session.device)
     layout = parallel.layout(session.world_size)
     layout.check_hosts(session.hosts, parallel.workers_per_instance)
     # Before anything is cut: afterwards no rank knows all names, or which group a parameter was in.
@@ -95,7 +93,6 @@ def prepare(
         layout=layout,
         loss=loss,
         blocks=blocks,
-        example=example,
         precision=None if precision == "fp32" else torch.bfloat16,
         compiles=compile,
         plan=plan,
@@ -113,21 +110,16 @@ def prepare(
         session=session,
         parallel=parallel,
         layout=layout,
-        model=cut.wrapped,
-        parts=cut.parts,
         names=names,
         optimizer=optimizer,
         scheduler=scheduler,
-        engine=cut.engine,
         loss=loss,
-        replicas=cut.replicas,
         max_norm=max_norm,
-        stages=cut.stages,
-        copies=cut.copies,
+        **{field.name: getattr(cut, field.name) for field in fields(cut)},
     )
     # Set only now, so that prepare may be called again after an error.
     session.trainer = trainer
-    measure(session, precision)
+    measure(session)
     workers = "1 worker" if session.world_size == 1 else f"{session.world_size} workers"
     session.say(f"training on {workers}\n{layout.map(session.hosts)}")
     # Ranks of one tensor group compute the same values, dropout's among them.

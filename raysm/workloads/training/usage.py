@@ -1,7 +1,6 @@
 """How busy an instance is: CPU, memory, network, disks and GPUs, read once a second by psutil and nvidia-ml-py.
 
-On SageMaker an instance is a host of its own. Instances on this machine share its CPUs, memory and disks and report
-those of the machine; only those of kind ``namespace`` have a network of their own.
+Instances on this machine report its CPUs, memory and disks; only those of kind ``namespace`` have an own network.
 """
 
 import contextlib
@@ -15,7 +14,6 @@ from typing import Any
 
 from raysm.contract.events import Metric
 from raysm.contract.machine import memory_limit, memory_used
-from raysm.errors import MissingDependency
 from raysm.workloads.report import EmitEvent
 
 INTERVAL_S = 1.0
@@ -24,20 +22,12 @@ EMIT_EVERY_S = 10.0
 """A line each second and metric would bury the log of a job of many instances."""
 
 Counters = Mapping[str, float]
-"""The system's counters since its start, and the memory in use now."""
 
 
 def read_counters() -> Counters:
-    """Read the system's counters; what a system does not count is 0 (gVisor has no disks, some containers no network).
-
-    Raises:
-        MissingDependency: psutil is not installed.
-    """
-    try:
-        # Imported here, because the package may be missing, and Ray's own copy of psutil is not importable.
-        import psutil
-    except ImportError as error:
-        raise MissingDependency("psutil is not installed; add it to the requirements") from error
+    """Read the system's counters; what it does not count is 0: gVisor has no disks, some containers no network."""
+    # Imported here, because the package may be missing, and Ray's own copy of psutil is not importable.
+    import psutil
 
     def read(function: Callable[..., Any], **options: Any) -> Any:
         try:
@@ -71,33 +61,21 @@ def read_counters() -> Counters:
     }
 
 
-class GpusUnknown(Exception):
-    """The use of the GPUs is unknown; the text says why."""
-
-
 class Gpus:
     """The GPUs of the machine, as nvidia-ml-py (imported as ``pynvml``) reports them."""
 
     def __init__(self) -> None:
-        try:
-            import pynvml
-        except ImportError as error:
-            raise GpusUnknown("nvidia-ml-py is not installed; add it to the requirements") from error
+        import pynvml
+
         self._nvml = pynvml
-        try:
-            pynvml.nvmlInit()
-            self._handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-        except pynvml.NVMLError as error:
-            raise GpusUnknown(f"NVIDIA's driver library says: {error}") from error
+        pynvml.nvmlInit()
+        self._handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
 
     def usage(self) -> dict[str, float]:
         """Return the mean of the GPUs' use, and the share of the memory of the fullest one, in percent."""
-        try:
-            # The driver's own mean of its last period: sampled here, kernels of a millisecond would be missed.
-            busy = [float(self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu) for handle in self._handles]
-            memory = [self._nvml.nvmlDeviceGetMemoryInfo(handle) for handle in self._handles]
-        except self._nvml.NVMLError as error:
-            raise GpusUnknown(f"NVIDIA's driver library says: {error}") from error
+        # The driver's own mean of its last period: sampled here, kernels of a millisecond would be missed.
+        busy = [float(self._nvml.nvmlDeviceGetUtilizationRates(handle).gpu) for handle in self._handles]
+        memory = [self._nvml.nvmlDeviceGetMemoryInfo(handle) for handle in self._handles]
         if not busy:
             return {}
         # A mean would hide the GPU that is about to run out of memory.
@@ -110,7 +88,6 @@ class Gpus:
 
 
 def usage_between(before: Counters, after: Counters) -> dict[str, float]:
-    """Return the usage by the metrics' names: shares in percent, rates in bytes per second."""
     elapsed_s = max(1e-9, after["time_s"] - before["time_s"])
     cpus_s = after["cpu_all_s"] - before["cpu_all_s"]
     usage = {
@@ -125,8 +102,6 @@ def usage_between(before: Counters, after: Counters) -> dict[str, float]:
 
 
 class Usage:
-    """Reads the usage in a thread while its context lasts, and emits means as metrics."""
-
     def __init__(
         self,
         host: str,
@@ -139,7 +114,6 @@ class Usage:
         interval_s: float = INTERVAL_S,
         emit_every_s: float = EMIT_EVERY_S,
     ) -> None:
-        """Prepare a thread for the metrics of ``host``; ``say`` gets a line if something stays unknown."""
         self._host, self._emit_event, self._say, self._has_gpus = host, emit_event, say, has_gpus
         self._read, self._open_gpus = read, open_gpus
         self._interval_s, self._emit_every_s = interval_s, emit_every_s
@@ -160,20 +134,19 @@ class Usage:
         self._thread.join()
 
     def means(self) -> dict[str, float]:
-        """Return the mean of each metric over the readings that had it so far."""
         with self._adding:
             return {name: total / self._counts[name] for name, total in self._sums.items()}
 
     def _run(self) -> None:
         try:
             before = self._read()
-        except MissingDependency as error:
-            self._say(f"how busy {self._host} is stays unknown: {error}")
+        except ImportError as error:
+            self._say(f"how busy {self._host} is stays unknown: {error}; add psutil to the requirements")
             return
         gpus = None
         try:
             gpus = self._open_gpus()
-        except GpusUnknown as reason:
+        except Exception as reason:  # of the package, which may be missing, or of NVIDIA's driver
             self._say_unknown(reason)
         emitted_s = before["time_s"]
         while not self._over.wait(self._interval_s):
@@ -184,7 +157,7 @@ class Usage:
                 if gpus is not None:
                     try:
                         usage |= gpus.usage()
-                    except GpusUnknown as reason:
+                    except Exception as reason:
                         self._say_unknown(reason)
                 with self._adding:
                     self._sums.update(usage)
@@ -198,9 +171,9 @@ class Usage:
             gpus.close()
         self._emit()
 
-    def _say_unknown(self, reason: GpusUnknown) -> None:
+    def _say_unknown(self, reason: Exception) -> None:
         if self._has_gpus:
-            self._say(f"how busy the GPUs of {self._host} are stays unknown: {reason}")
+            self._say(f"how busy the GPUs of {self._host} are stays unknown: {reason}; nvidia-ml-py reads it")
         self._has_gpus = False  # once is enough
 
     def _emit(self) -> None:

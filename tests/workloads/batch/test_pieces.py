@@ -4,9 +4,9 @@ import pytest
 
 import raysm
 from raysm.contract.paths import Paths
-from raysm.errors import InstanceLost, InvalidInput
+from raysm.errors import InvalidInput
 from raysm.request.batch import BatchInference
-from raysm.workloads.batch.pieces import _cut_there, pieces_of
+from raysm.workloads.batch.pieces import survey
 from tests.support.batches import pack
 
 
@@ -27,7 +27,7 @@ def test_files_are_cut_where_they_lie(base, distribution, host):
     (folder / ".DS_Store").write_text("nothing of the user's")
     (folder / "_SUCCESS").write_text("")
     pack(raysm.Batch(predict, batch_size=2), base, distribution=distribution)
-    kind, pieces = pieces_of(asked(), "data")
+    kind, pieces, _ = survey(asked(), "data", print)
     assert kind == "text"
     assert [(p.number, p.span.files, p.span.first_row, p.span.rows, p.host) for p in pieces] == [
         (0, ("a.txt",), 0, 2, host),
@@ -40,7 +40,7 @@ def test_a_channel_without_files_is_refused(base):
     Paths(base).channel("data").mkdir(parents=True)
     pack(raysm.Batch(predict, batch_size=2), base)
     with pytest.raises(InvalidInput, match="the channel 'data' has no files"):
-        pieces_of(asked(), "data")
+        survey(asked(), "data", print)
 
 
 @pytest.mark.parametrize("distribution", ["FullyReplicated", "ShardedByS3Key"])
@@ -50,11 +50,6 @@ def test_numbers_in_the_names_of_files_count_as_numbers(base, distribution):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("1\n")
     pack(raysm.Batch(predict, batch_size=2), base, distribution=distribution)
-    _, pieces = pieces_of(asked(), "data")
+    _, pieces, _ = survey(asked(), "data", print)
     names = [name for piece in pieces for name in piece.span.files]
     assert names == ["b.txt", "part-1/a.txt", "part-2.txt", "part-10.txt"]
-
-
-def test_a_share_whose_instance_went_away_is_missed_by_its_name(base):
-    with pytest.raises(InstanceLost, match="algo-7 was lost while it listed its records of 'data'"):
-        _cut_there("data", "text", {"algo-7": ["a.txt"]}, 2)

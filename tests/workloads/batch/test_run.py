@@ -15,8 +15,8 @@ from raysm.errors import BlockFailed, InvalidRequest
 from raysm.request.batch import BatchInference
 from raysm.workloads.batch.formats import Span
 from raysm.workloads.batch.pieces import Piece
-from raysm.workloads.batch.predict import Part
-from raysm.workloads.batch.run import OutputFolders, _record
+from raysm.workloads.batch.predict import Part, parquet_of
+from raysm.workloads.batch.run import Gathered, record_of
 from tests.support.batches import run
 
 
@@ -41,10 +41,6 @@ def fails_at(batch, marks, word):
         with open(f"{marks}/{row}", "a") as mark:
             mark.write("x")
     return {"y": np.ones(len(batch["text"]))}
-
-
-def changing(batch):
-    return {"y": batch["row"] if batch["row"][0] < 4 else batch["row"].astype(float)}
 
 
 @pytest.fixture
@@ -102,9 +98,7 @@ def test_a_run_that_failed_goes_on_with_what_it_had_finished(words, tmp_path):
 def test_parts_of_other_files_are_not_gone_on_with_though_they_are_as_many_and_begin_alike(tmp_path):
     def recorded(*files):
         piece = Piece(number=0, span=Span(files=files, rows=len(files)))
-        return piece, _record(
-            OutputFolders(result=tmp_path, records=tmp_path / "records"), workload, [piece], pickled, None
-        )
+        return piece, record_of(tmp_path / "records", workload, [piece], pickled, None)
 
     workload, pickled = BatchInference(name="p", python="3.11", batch_size=2), tmp_path / "function.pkl"
     pickled.write_bytes(b"as it was pickled")
@@ -116,41 +110,34 @@ def test_parts_of_other_files_are_not_gone_on_with_though_they_are_as_many_and_b
     assert other not in record
 
 
-def test_other_columns_for_some_records_are_named_with_both_parts(words, tmp_path):
-    with pytest.raises(InvalidRequest, match=r"have other columns than those of(?s:.)*not y: "):
-        run(raysm.Batch(changing, batch_size=2, piece_rows=4), words, tmp_path / "model")
+def part_of(**columns):
+    table = pa.table(columns)
+    return Part(rows=len(table), schema=table.schema, content=parquet_of(table))
+
+
+def test_other_columns_for_some_records_are_named_with_both_parts(tmp_path):
+    first, second = (Piece(number=number, span=Span(files=(f"{number}.txt",))) for number in range(2))
+    gathered = Gathered(tmp_path, [first, second], lambda event: None)
+    gathered.take(first, part_of(y=[1]))
+    with pytest.raises(InvalidRequest, match=r"part 1: 1.txt have other columns than those of part 0(?s:.)*not y: int"):
+        gathered.take(second, part_of(y=[1.5]))
 
 
 def lengths_of_text(batch):
     return {"length": [len(text) for text in batch["when"]], "n": batch["n"] * 2}
 
 
-def test_columns_have_one_type_over_all_files_and_are_printed_before_anything_is_predicted(base, tmp_path, capfd):
-    folder = Paths(base).channel("data")
-    folder.mkdir(parents=True)
-    (folder / "a.jsonl").write_text('{"zip": "00123", "when": "2024-01-01", "n": 1}\n' * 3)
-    (folder / "b.jsonl").write_text('{"zip": "90210", "when": "soon", "n": 2.5}\n')
-    batch = raysm.Batch(lengths_of_text, batch_size=2, keep=["zip"])
-    outcome, _ = run(batch, base, tmp_path / "model")
-    table = pa.concat_tables([pq.read_table(tmp_path / "model" / file.name) for file in outcome.files])
-    assert table["zip"].to_pylist() == ["00123"] * 3 + ["90210"]
-    assert table["length"].to_pylist() == [10, 10, 10, 4]
-    assert table["n"].to_pylist() == [2, 2, 2, 5]
-    assert capfd.readouterr().out == (
-        "input 'data': 2 jsonl files, 4 rows, 3 columns: zip string, when string, n double (int64 in a.jsonl)\n"
-    )
-
-
 def test_files_of_which_each_instance_has_a_share_have_one_type_too(base, tmp_path, capfd):
     folder = Paths(base).channel("data")
     folder.mkdir(parents=True)
     for number in range(3):
-        (folder / f"{number}.csv").write_text(f"when,n\nsoon,{number / 2:g}\n")
-    batch = raysm.Batch(lengths_of_text, batch_size=2)
+        (folder / f"{number}.csv").write_text(f"zip,when,n\n{'90210' if number else '00123'},soon,{number / 2:g}\n")
+    batch = raysm.Batch(lengths_of_text, batch_size=2, keep=["zip"])
     outcome, events = run(batch, base, tmp_path / "model", distribution="ShardedByS3Key")
     table = pa.concat_tables([pq.read_table(tmp_path / "model" / file.name) for file in outcome.files])
     assert table["n"].to_pylist() == [0, 1, 2]
-    shown = "input 'data': 3 csv files, 3 rows, 2 columns: when string, n double (int64 in 0.csv and 1 more)\n"
+    assert table["zip"].to_pylist() == ["00123", "90210", "90210"]
+    shown = "input 'data': 3 csv files, 3 rows, 3 columns: zip string, when string, n double\n"
     assert capfd.readouterr().out == shown
     assert [event.done for event in events if isinstance(event, Progress) and event.phase == "scan"][-1] == 3
 

@@ -3,31 +3,19 @@
 import pickle
 import platform
 
-import pytest
-
 from raysm.bootstrap.exit_status import exception_beside
 from raysm.client.source.function import pickled_call
 from raysm.contract.paths import Paths
 from raysm.contract.result import VALUE
-from raysm.errors import InvalidPayload
 from raysm.request import JobRequest, PickledFunction
-from raysm.workloads.runners.programs import run_function
 from tests.support.driving import drive, refusal_without
 from tests.support.payloads import pack_payload
 
-FUNCTION = PickledFunction(name="work", python="3.11")
-
 
 def test_an_image_without_cloudpickle_says_so():
-    assert refusal_without("cloudpickle", FUNCTION) == (
+    assert refusal_without("cloudpickle", PickledFunction(name="work", python="3.11")) == (
         "the image lacks cloudpickle, which a function needs; add it to the requirements"
     )
-
-
-def test_what_cannot_be_read_is_refused_before_ray_is_joined(tmp_path):
-    (tmp_path / "function.pkl").write_bytes(b"torn")
-    with pytest.raises(InvalidPayload, match="the function work cannot be unpickled"):
-        run_function(tmp_path / "function.pkl", "work", tmp_path)
 
 
 def driven(function, base, folder):

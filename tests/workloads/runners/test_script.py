@@ -85,18 +85,6 @@ def test_what_is_no_result_has_no_manifest_of_raysm(instance, tmp_path, text):
     assert manifest.read_text() == "mine" if "manifest" in text else not manifest.exists()
 
 
-def test_a_script_that_does_not_compile_says_where(instance, tmp_path):
-    (tmp_path / "source").mkdir()
-    (tmp_path / "source" / "train.py").write_text("def f(:\n")
-    # A folder travels unread: another Python may run it.
-    script = Script("train.py", source_dir=str(tmp_path / "source"))
-    pack_payload(JobRequest(name="job", workload=script), instance.payload)
-    done, failure = drive(instance, tmp_path)
-    assert done.returncode == 1
-    assert failure.error_type == "SyntaxError"
-    assert "train.py" in failure.remote_traceback
-
-
 JOINED = """
 import os, ray, time
 ray.init()

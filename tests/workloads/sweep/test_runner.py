@@ -1,17 +1,15 @@
 """A sweep as the driver runs it: from the payload to the result."""
 
-import json
 import os
 
 import pytest
 
 import raysm
-from raysm.contract import payload
 from raysm.contract.events import TABLE, TRIALS, Trials
 from raysm.contract.paths import Paths
 from raysm.contract.result import Manifest
 from raysm.errors import InvalidRequest
-from raysm.workloads.sweep.runner import SweepRunner, as_launched
+from raysm.workloads.sweep.runner import as_launched
 from tests.support.driving import drive
 from tests.support.sweeps import pack
 
@@ -36,13 +34,6 @@ def test_the_driver_leaves_the_table_the_best_and_a_manifest(base, tmp_path):
     assert '"kind": "trial"' in done.stdout
     plan = "sweep: 3 trials, search grid, keeps the lowest loss; parameters: x=randint(1, 3)"
     assert plan in done.stdout.split('"kind": "trial"')[0]
-
-
-def test_where_nothing_draws_the_space_there_is_no_function_for_it(base):
-    pack(raysm.Sweep(work, space={"x": raysm.randint(1, 3)}, metric="loss", mode="min"), base)
-    runner = SweepRunner(payload.load(Paths(base).payload), None)
-    assert runner.space_function() is None
-    assert json.loads((Paths(base).payload / payload.REQUEST).read_text())["workload"]["kind"] == "function_sweep"
 
 
 SPACE = {"lr": raysm.loguniform(1e-4, 1), "n": raysm.randint(1, 9), "kind": raysm.choice(["1", 2, None])}

@@ -1,5 +1,3 @@
-from types import SimpleNamespace
-
 import pytest
 import torch
 from torch import nn
@@ -11,20 +9,12 @@ from raysm.errors import InvalidRequest
 from raysm.workloads.training.degrees import Layout, Parallel
 from raysm.workloads.training.loop import session as sessions
 
-pytestmark = pytest.mark.smoke
-
 TWO_BY_TWO = ["algo-1", "algo-1", "algo-2", "algo-2"]
 
 
 def test_clustered_stages_of_a_replica_are_neighbours_and_spread_ones_lie_on_different_instances():
     assert Layout(data=2, pipeline=2).groups("pipeline") == [[0, 1], [2, 3]]
     assert Layout(data=2, pipeline=2, placement="spread").groups("pipeline") == [[0, 2], [1, 3]]
-
-
-@pytest.mark.parametrize("placement", ["cluster", "spread"])
-def test_ranks_that_share_tensors_are_always_neighbours(placement):
-    layout = Layout(data=2, shard=2, pipeline=2, tensor=2, placement=placement)
-    assert layout.groups("tensor") == [[rank, rank + 1] for rank in range(0, 16, 2)]
 
 
 def test_ranks_that_share_a_pipeline_or_a_tensor_read_the_same_slice():
@@ -174,14 +164,3 @@ def test_a_model_without_blocks_cannot_be_recomputed():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with pytest.raises(InvalidRequest, match="Linear has no Sequential or ModuleList whose children"):
         training.prepare(model, optimizer, Parallel(optimize="memory"), loss=functional.cross_entropy)
-
-
-def test_batches_refuse_a_size_that_does_not_divide_before_any_step():
-    session = sessions.begin()
-    session.world_size = 2
-    parallel = Parallel(pipeline=2, microbatches=4)
-    session.trainer = SimpleNamespace(parallel=parallel, layout=parallel.layout(2))
-    data = TensorDataset(torch.zeros(20, 3))
-    with pytest.raises(InvalidRequest, match="batch_size=10 over 1 data ranks and microbatches=4"):
-        training.batches(data, batch_size=10)
-    assert len(next(training.batches(data, batch_size=12))[0]) == 12

@@ -1,11 +1,8 @@
-import pytest
 import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from raysm.errors import InvalidRequest
-from raysm.workloads.training.loop import session as sessions
-from raysm.workloads.training.model_file import MODEL_FILE, save_model, write
+from raysm.workloads.training.model_file import MODEL_FILE, write
 
 
 class Tied(nn.Module):
@@ -28,19 +25,3 @@ def test_plain_torch_reads_it_tied_weights_included(tmp_path):
     for name, tensor in model.state_dict().items():
         assert torch.equal(other.state_dict()[name], tensor)
     assert path.stat().st_mode & 0o777 == 0o644
-
-
-def test_the_same_model_gives_the_same_bytes(tmp_path):
-    model = Tied()
-    assert (
-        write(model.state_dict(), tmp_path / "1").read_bytes() == write(model.state_dict(), tmp_path / "2").read_bytes()
-    )
-
-
-def test_there_is_no_model_before_prepare():
-    sessions.begin()
-    try:
-        with pytest.raises(InvalidRequest, match="before training.prepare"):
-            save_model()
-    finally:
-        sessions.end()

@@ -8,7 +8,7 @@ from torch.nn import functional
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.degrees import Parallel
 from raysm.workloads.training.loop import session as sessions
-from raysm.workloads.training.prepare import prepare, step
+from raysm.workloads.training.prepare import prepare
 
 
 @pytest.fixture(autouse=True)
@@ -39,17 +39,6 @@ def test_an_option_out_of_range_is_refused(options, message):
     with pytest.raises(InvalidRequest, match=message):
         prepare(*parts(), loss=functional.mse_loss, **options)
     assert sessions.current().trainer is None
-
-
-def test_one_process_trains_one_model():
-    prepare(*parts(), loss=functional.mse_loss)
-    with pytest.raises(InvalidRequest, match="was called already"):
-        prepare(*parts(), loss=functional.mse_loss)
-
-
-def test_a_step_needs_a_model():
-    with pytest.raises(InvalidRequest, match=r"training.step was called before training.prepare"):
-        step((torch.ones(1, 3), torch.zeros(1, 1)))
 
 
 def test_a_seed_larger_than_numpys_is_taken():

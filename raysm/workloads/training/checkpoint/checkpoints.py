@@ -1,7 +1,7 @@
 """Checkpoints of a training: saved in the background, resumed from the newest whole one, and saved on SIGTERM.
 
 Each instance has the files of its own workers. ``manifest`` says when a checkpoint is whole, ``shards`` writes and
-reads it, ``transfer`` brings files that an instance lacks, ``resume`` chooses the checkpoint.
+reads it, ``transfer`` brings files that an instance lacks.
 """
 
 import atexit
@@ -11,24 +11,40 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch.distributed.checkpoint.api import CheckpointException
 
 from raysm.bootstrap import environment
-from raysm.errors import InvalidRequest
-from raysm.workloads.training.checkpoint import resume, shards
-from raysm.workloads.training.checkpoint.manifest import Best, FileRecord, Manifest, choose_outdated, remove
+from raysm.errors import InvalidConfig, InvalidRequest
+from raysm.workloads.training.checkpoint import shards
+from raysm.workloads.training.checkpoint.manifest import (
+    Best,
+    FileRecord,
+    Manifest,
+    choose_outdated,
+    is_intact,
+    list_folders,
+    read_manifests,
+    remove,
+)
 from raysm.workloads.training.checkpoint.transfer import CheckpointTransfer
-from raysm.workloads.training.loop.batch import capture_state
+from raysm.workloads.training.loop.batch import capture_state, restore_state, seed_all, seed_of
 from raysm.workloads.training.loop.session import Observer, Session
 from raysm.workloads.training.parallel.trainer import Trainer
+
+RANDOM = "random"
+"""Entry of a checkpoint: the states of all ranks' random generators, by rank."""
+
+OPTIMIZER = "optimizer."
+"""Prefix of the optimizer's entries in a checkpoint."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,21 +78,8 @@ class Checkpoints:
             )
 
 
-@dataclass(kw_only=True, slots=True)
-class _Saving:
-    """A checkpoint that is being written."""
-
-    manifest: Manifest
-    """Without its files, which only rank 0 knows."""
-    future: "Future[Any]"
-    begun_s: float = field(default_factory=time.monotonic)
-
-
 def attach(session: Session, trainer: Trainer, config: Checkpoints | None) -> "Checkpointing | None":
-    """Resume from the newest whole checkpoint, and save from now on; every rank must call it.
-
-    Without a config, only a job that keeps checkpoints gets the default one.
-    """
+    """Resume from the newest whole checkpoint, and save from now on; every rank must call it."""
     folder = None if config is None or config.folder is None else Path(config.folder)
     if session.in_job:
         instance = environment.read()
@@ -95,8 +98,6 @@ def attach(session: Session, trainer: Trainer, config: Checkpoints | None) -> "C
 
 
 class Checkpointing(Observer):
-    """Saves the state of one rank."""
-
     def __init__(self, session: Session, trainer: Trainer, config: Checkpoints, folder: Path) -> None:
         self._session, self._trainer, self._config, self._folder = session, trainer, config, folder
         # A group of its own: saving in the background communicates while the training does.
@@ -106,24 +107,131 @@ class Checkpointing(Observer):
         self._staging = shards.stager()
         self._run = ""
         self._whole: list[Manifest] = []
-        self._saving: _Saving | None = None
-        self._random: resume.RestoreRandom | None = None
+        # The checkpoint that is being written; its manifest has no files, which only rank 0 knows.
+        self._saving: tuple[Manifest, Future[Any]] | None = None
+        # Called when the loop begins and not before: after a restart, the user's code draws again what it drew before
+        # its loop, and must not use up the loop's numbers.
+        self._random: Callable[[], None] | None = None
         self._before: Any = None
         self._over = False
 
     def begin(self) -> None:
-        """Resume from the newest whole checkpoint, if there is one, and listen to SIGTERM."""
         # A new one for each start: files of this run must never complete a torn checkpoint of an earlier run.
         self._run = self._exchange.from_first(secrets.token_hex(4))
         self._folder.mkdir(parents=True, exist_ok=True)
-        resumed = resume.resume(self._session, self._trainer, self._folder, self._exchange, self._group)
-        self._whole, self._random = list(resumed.whole), resumed.random
+        self._resume()
         if threading.current_thread() is threading.main_thread():
             self._before = signal.signal(signal.SIGTERM, self._on_sigterm)
         atexit.register(self.on_end)  # scripts do not call session.end()
 
+    def _resume(self) -> None:
+        """Load the newest whole checkpoint of all instances, if there is one."""
+        candidates = self._candidates()
+        folders = set[str]().union(*self._exchange.gather(list_folders(self._folder)))
+        torn = folders - {manifest.name for manifest in candidates}
+        while candidates:
+            newest = candidates[-1]
+            has = self._exchange.by_host(self._intact(newest))
+            lacking = newest.files.keys() - set().union(*has.values())
+            if not lacking:
+                break
+            self._session.say(
+                f"the checkpoint of step {newest.step} is not whole, and passed over: {min(lacking)}"
+                f"{f' and {len(lacking) - 1} more files are' if len(lacking) > 1 else ' is'} on no instance, or torn"
+            )
+            torn.add(candidates.pop().name)
+        self._remove(torn)
+        self._whole = candidates
+        if candidates:
+            self._load(newest, has)
+
+    def _candidates(self) -> list[Manifest]:
+        """Return the checkpoints that have a manifest on some instance, the oldest first."""
+        here: tuple[dict[str, Manifest], str] = {}, ""
+        # One rank for each instance: all of its ranks would read the same disk.
+        if self._exchange.is_leader:
+            try:
+                here = read_manifests(self._folder), ""
+            except InvalidConfig as error:
+                here = {}, str(error)
+        by_name: dict[str, Manifest] = {}
+        for found, problem in self._exchange.gather(here):
+            # Raised on every rank, because the others would wait for one that left alone.
+            if problem:
+                raise InvalidRequest(
+                    f"a checkpoint cannot be read: {problem}; use the raysm that made it, or give another folder to"
+                    " Checkpoints"
+                )
+            by_name |= found
+        # Sorted by step before time: clocks of instances may differ by more than the time between two saves.
+        return sorted(by_name.values(), key=lambda manifest: (manifest.step, manifest.time_s))
+
+    def _intact(self, manifest: Manifest) -> set[str]:
+        rank_on_host, ranks = self._exchange.place
+        # The ranks of an instance, which all read the same disk, share the digests of a large checkpoint.
+        names = sorted(manifest.files)[rank_on_host::ranks]
+        return {name for name in names if is_intact(self._folder / manifest.name / name, manifest.files[name])}
+
+    def _load(self, manifest: Manifest, has: Mapping[str, set[str]]) -> None:
+        session, trainer, folder = self._session, self._trainer, self._folder / manifest.name
+        layout = str(trainer.layout)
+        # The metadata first: it says where every tensor is, and so which files this rank needs.
+        moved = self._exchange.fetch(folder, {shards.METADATA}, has, manifest.files)
+        keys = shards.entries(folder)
+        state = trainer.state_to_read(name.removeprefix(OPTIMIZER) for name in keys if name.startswith(OPTIMIZER))
+        # The layout counts, not the number of workers: in another layout, ranks of a tensor group need equal states.
+        is_same_layout = manifest.layout == layout
+        if is_same_layout:
+            state[RANDOM] = []
+        moved += self._exchange.fetch(folder, self._planned(state, folder), has, manifest.files)
+        shards.load(state, folder, group=self._group)
+        trainer.load(state)
+        position, order = session.position, manifest.order
+        position.steps, position.epoch, position.offset = manifest.step, manifest.epoch, manifest.offset
+        position.order, position.batch_before = order, order.batch_size if order else None
+        session.reported |= manifest.reported
+        if is_same_layout:
+            own_state = state[RANDOM][session.rank]
+            self._random = lambda: restore_state(own_state)
+        else:
+            # Another layout draws other numbers, but equal ones on ranks that must draw equal ones.
+            seed = seed_of(torch.initial_seed(), manifest.step)
+            self._random = lambda: seed_all(seed)
+        if moved:
+            session.say(f"{moved / 1e6:.1f} MB of the checkpoint came from other instances")
+        where = f" (epoch {manifest.epoch}, {manifest.offset} of {order.samples} samples)" if order else ""
+        afresh = "a job submitted without resume starts" if session.in_job else "remove that folder to start"
+        session.say(
+            f"goes on from the checkpoint of step {manifest.step}{where}, with its learning rate; it is in"
+            f" {self._folder.absolute()}: {afresh} afresh"
+        )
+        if not is_same_layout:
+            session.say(
+                f"warning: it was saved by {manifest.workers} workers ({manifest.layout}), now there are"
+                f" {session.world_size} ({layout}): the order of the data stays, the workers' random numbers begin anew"
+            )
+
+    def _planned(self, state: dict[str, Any], folder: Path) -> set[str]:
+        """Return the files that this rank needs, after all ranks have checked that the checkpoint is of this model."""
+        problem, needed, entries, saved_keys = "", set[str](), set[str](), set[str]()
+        try:
+            needed, entries, saved_keys = shards.plan(state, folder)
+        except InvalidRequest as error:
+            problem = str(error)
+        answers = self._exchange.gather((problem, entries))
+        problems = [text for text, _ in answers if text]
+        unread = saved_keys - {RANDOM}.union(*(names for _, names in answers))
+        if not problems and unread:
+            # Entries that this model does not read are those of a larger one, which would be lost silently.
+            problems = [f"it has {min(unread)}, which they do not have"]
+        if problems:
+            raise InvalidRequest(
+                f"the checkpoint {folder} is not that of this model and optimizer: {problems[0]}; give another folder"
+                " to Checkpoints, or the model that it was made of"
+            )
+        return needed
+
     def on_loop_begin(self) -> None:
-        """Restore the random generators of the checkpoint."""
         if self._random is not None:
             self._random()
             self._random = None
@@ -132,12 +240,11 @@ class Checkpointing(Observer):
         self.on_loop_begin()
 
     def on_step_end(self, step: int, loss: float) -> None:
-        """Save if it is time; if some rank received SIGTERM, save at once and exit."""
         if self._session.stop_agreed:
             self._stop(step, loss)
         elif step % self._config.every_steps == 0:
             self._save(step, loss)
-        elif self._saving is not None and self._saving.future.done():
+        elif self._saving is not None and self._saving[1].done():
             self._settle()
 
     def on_end(self) -> None:
@@ -155,7 +262,6 @@ class Checkpointing(Observer):
         self._session.stop_asked = True
 
     def _stop(self, step: int, loss: float) -> None:
-        """Save this step, unless it is saved, and exit like a process that SIGTERM ends."""
         begun_s = time.monotonic()
         if step % self._config.every_steps != 0 or not self._is_saved(step):
             self._save(step, loss)
@@ -169,7 +275,7 @@ class Checkpointing(Observer):
         raise SystemExit(128 + signal.SIGTERM)
 
     def _is_saved(self, step: int) -> bool:
-        latest = self._saving.manifest if self._saving else self._whole[-1] if self._whole else None
+        latest = self._saving[0] if self._saving else self._whole[-1] if self._whole else None
         return latest is not None and latest.step == step and latest.run == self._run
 
     def _save(self, step: int, loss: float) -> None:
@@ -186,10 +292,10 @@ class Checkpointing(Observer):
             # Rank 0 saves the state of all ranks, so that the loss of another instance loses nothing.
             random = self._exchange.to_first(capture_state())
             if random is not None:
-                state[resume.RANDOM] = random
+                state[RANDOM] = random
             # Written in the background, because a large model takes longer than many steps.
             future = shards.save(state, folder, group=self._group, staging=self._staging, complete=complete)
-            self._saving = _Saving(manifest=manifest, future=future)
+            self._saving = manifest, future
 
     def _manifest(self, step: int, loss: float) -> Manifest:
         session, best = self._session, self._config.best
@@ -211,37 +317,31 @@ class Checkpointing(Observer):
         )
 
     def _settle(self) -> None:
-        """Wait for the checkpoint that is being written, and remove those that it makes outdated.
-
-        A checkpoint that cannot be written does not end the training: the next one may find room.
-        """
+        """Wait for the checkpoint that is being written; one that fails does not end the training."""
         saving, self._saving = self._saving, None
         if saving is None:
             return
-        step = saving.manifest.step
+        manifest, future = saving
         # Not raised, because a traceback would keep the caller's frames alive, and with them loops that have ended.
-        error = saving.future.exception()
+        error = future.exception()
         if error is not None and not isinstance(error, (Exception, CheckpointException)):
             raise error
         if error is not None:  # of the disk, of the network, or of a rank that died
             newest = f"that of step {self._whole[-1].step}" if self._whole else "none"
+            # The last line of torch's long message has the reason.
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
             self._session.say(
-                f"the checkpoint of step {step} could not be written; the newest whole one is {newest}: {_cause(error)}"
+                f"the checkpoint of step {manifest.step} could not be written; the newest whole one is {newest}:"
+                f" {lines[-1]}"
             )
-            self._remove([saving.manifest.name])
+            self._remove([manifest.name])
             return
-        self._whole.append(saving.manifest)
+        self._whole.append(manifest)
         old = choose_outdated(self._whole, self._config.keep, self._config.best)
-        self._whole = [manifest for manifest in self._whole if manifest.name not in old]
+        self._whole = [each for each in self._whole if each.name not in old]
         self._remove(old)
 
-    def _remove(self, names: list[str]) -> None:
+    def _remove(self, names: Iterable[str]) -> None:
         if self._exchange.is_leader:
             with contextlib.suppress(OSError):
                 remove(self._folder, names)
-
-
-def _cause(error: BaseException) -> str:
-    """Return the last line of torch's long message, which has the reason."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__

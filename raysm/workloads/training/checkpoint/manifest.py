@@ -1,8 +1,7 @@
 """The manifest of a checkpoint: a file, written last, that names every other file with its size and digest.
 
-A checkpoint is a folder ``step-0000000150-3f9a12cd`` among the job's checkpoints: the step after which it was made, and
-the run that made it. No name is ever written twice, because the service uploads files one by one and in its own time: a
-second file of the same name could be mixed with the first, or removed in its place. This module does not use torch.
+No name is ever written twice, because the service uploads files one by one and in its own time: a second file of the
+same name could be mixed with the first, or removed in its place. This module does not use torch.
 """
 
 import contextlib
@@ -34,37 +33,26 @@ FILE = re.compile(r"[A-Za-z0-9_.-]+")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileRecord:
-    """One file of a checkpoint."""
-
     bytes: int
     sha256: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manifest:
-    """One whole checkpoint."""
-
     step: int
     epoch: int
-    """The epoch in which training resumes, from 0."""
     offset: int
-    """Samples of that epoch from which all workers together have learned."""
     workers: int
     layout: str
     """For example ``data=2 × pipeline=2``; equal if each rank has the same part."""
     run: str
-    """Eight random hex digits, new for every start of the workers."""
     files: Mapping[str, FileRecord]
     order: DataOrder | None = None
-    """None if the batches are the user's own."""
     value: float | None = None
-    """Value of ``metric``, by which the best checkpoint is kept."""
     metric: str | None = None
     reported: Mapping[str, float] = field(default_factory=dict)
-    """The metrics that rank 0 had reported last, if finite."""
     format: int = FORMAT
     time_s: float = field(default_factory=time.time)
-    """When it was written, in seconds since the epoch."""
 
     @property
     def name(self) -> str:
@@ -87,7 +75,6 @@ def name_of(step: int, run: str) -> str:
 
 
 def parse_manifest(data: Any, where: str) -> Manifest:
-    """Return the manifest in ``data``, JSON values; raise InvalidConfig if it is not one, or has another format."""
     if isinstance(data, dict) and data.get("format", FORMAT) != FORMAT:
         raise InvalidConfig(
             f"{where} has format {data['format']!r}, this raysm reads {FORMAT}: use the one that wrote it"
@@ -104,17 +91,13 @@ def parse_manifest(data: Any, where: str) -> Manifest:
 
 
 def list_folders(checkpoints: Path) -> list[str]:
-    """Return the names of all checkpoints, torn ones too, the newest first."""
     with contextlib.suppress(FileNotFoundError):
         return sorted((path.name for path in checkpoints.iterdir() if NAME.fullmatch(path.name)), reverse=True)
     return []
 
 
 def read_manifests(checkpoints: Path) -> dict[str, Manifest]:
-    """Return the manifests below ``checkpoints`` by folder, whether their files are there or not.
-
-    A truncated manifest is ignored: the service may have been stopped while it uploaded it.
-    """
+    """Return the manifests by folder; a truncated one, of an upload that was stopped, is ignored."""
     manifests = {}
     for name in list_folders(checkpoints):
         path = checkpoints / name / MANIFEST
@@ -131,7 +114,6 @@ def read_manifests(checkpoints: Path) -> dict[str, Manifest]:
 
 
 def is_intact(path: Path, record: FileRecord) -> bool:
-    """Return whether the file has the size and the digest that were recorded."""
     try:
         # The size first: most torn files are too short, and a digest reads them whole.
         return path.stat().st_size == record.bytes and sha256_of(path) == record.sha256
@@ -140,10 +122,7 @@ def is_intact(path: Path, record: FileRecord) -> bool:
 
 
 def choose_outdated(whole: Sequence[Manifest], keep: int, best: Best | None) -> list[str]:
-    """Return the names of the checkpoints that are neither among the ``keep`` newest nor the best.
-
-    If several have the same value, the newest is the best; one without a value is never the best.
-    """
+    """Return the checkpoints that are neither among the ``keep`` newest nor the best, the newest of equals."""
     # Sorted by step, then by time: two runs may have saved the same step, and training continued from the later one.
     newest = sorted(whole, key=lambda manifest: (manifest.step, manifest.time_s), reverse=True)
     retained = {manifest.name for manifest in newest[:keep]}
@@ -158,7 +137,6 @@ def choose_outdated(whole: Sequence[Manifest], keep: int, best: Best | None) -> 
 
 
 def remove(checkpoints: Path, names: Iterable[str]) -> None:
-    """Remove checkpoints; some may be missing, and another process may remove them too."""
     for name in names:
         # The manifest first: what is left of an interrupted removal must not look whole.
         (checkpoints / name / MANIFEST).unlink(missing_ok=True)

@@ -62,7 +62,6 @@ Stager = DefaultStager
 
 
 def stager() -> Stager:
-    """Return a stager, which copies a state into host memory; use it for every save, and close it at the end."""
     cuda = torch.cuda.is_available()
     return DefaultStager(
         StagingOptions(
@@ -84,14 +83,9 @@ def save(
     staging: Stager,
     complete: Callable[[Mapping[str, FileRecord]], None],
 ) -> "Future[Any]":
-    """Copy ``state`` and write it in the background; every rank of ``group`` must call it.
+    """Copy ``state`` and write it in the background; every rank must call it, after the previous save has ended.
 
-    Args:
-        state: This rank's part.
-        folder: The checkpoint's folder on this instance.
-        group: A gloo group that nothing else uses meanwhile; None in a single process.
-        staging: From ``stager()``; the previous save must have ended.
-        complete: Called on rank 0 with all files, by name, when they are on their disks.
+    Nothing else may use the gloo ``group`` meanwhile. ``complete`` gets all files on rank 0, once they are on disk.
     """
     _hush_single_process(group)
     saving = async_save(
@@ -105,14 +99,10 @@ def save(
 
 
 class _Written(list[WriteResult]):
-    """The files that one rank wrote, with their digests; travels to rank 0 instead of the plain list."""
-
     files: dict[str, FileRecord]
 
 
 class _DigestingWriter(FileSystemWriter):
-    """Writes a checkpoint's files and records their sizes and digests."""
-
     def __init__(self, folder: Path, complete: Callable[[Mapping[str, FileRecord]], None]) -> None:
         super().__init__(folder)
         self._folder, self._complete = folder, complete
@@ -137,16 +127,11 @@ class _DigestingWriter(FileSystemWriter):
 
 
 def entries(folder: Path) -> set[str]:
-    """Return the names of all entries of the checkpoint; dots join nested names."""
     return set(_metadata(folder).state_dict_metadata)
 
 
 def plan(state: dict[str, Any], folder: Path) -> tuple[set[str], set[str], set[str]]:
-    """Return the files that reading ``state`` needs, the entries to read, and all entries of the checkpoint.
-
-    Raises:
-        InvalidRequest: An entry is not in the checkpoint, or has another shape there.
-    """
+    """Return the files that reading ``state`` needs, the entries to read, and all entries of the checkpoint."""
     metadata = _metadata(folder)
     planner = DefaultLoadPlanner()
     planner.set_up_planner(state, metadata, is_coordinator=False)
@@ -163,11 +148,6 @@ def plan(state: dict[str, Any], folder: Path) -> tuple[set[str], set[str], set[s
 
 
 def load(state: dict[str, Any], folder: Path, *, group: "dist.ProcessGroup | None") -> None:
-    """Read ``state``, in place, from a checkpoint whose files are here; every rank of ``group`` must call it.
-
-    Raises:
-        InvalidRequest: It holds an object of a class that is not known to be harmless.
-    """
     _hush_single_process(group)
     try:
         load_shards(state, storage_reader=_Reader(folder), planner=_LoadPlanner(), process_group=group)
@@ -203,7 +183,6 @@ class _LoadPlanner(DefaultLoadPlanner):
 
 
 def _numbers_of_numpy() -> list[Any]:
-    """Return the classes of a pickled NumPy number, which a learning rate may be."""
     if "numpy" not in sys.modules:
         return []
     import numpy as np
@@ -229,7 +208,6 @@ def _metadata(folder: Path) -> Metadata:
 
 
 def _hush_single_process(group: "dist.ProcessGroup | None") -> None:
-    """Silence the warning that there is only one process."""
     if group is None:
         # For the rest of the process, because another thread warns later.
         warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavailable or uninitialized")

@@ -1,13 +1,14 @@
-"""Files of a checkpoint from the instances that have them to those that need them, over the workers' process group.
+"""Bring files of a checkpoint to the instances that need them, over the workers' process group.
 
-Every instance has the files that its own workers wrote; the others are in S3, but come back from there only when a job
-starts. If a job starts its workers again, on other instances or in another number, this module brings the files.
+Every instance has the files of its own workers; those in S3 come back only when a job starts. A job that starts its
+workers again may need them on other instances.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import contextlib
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -24,20 +25,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class FileTransfer:
-    """One file that is sent."""
-
     name: str
     source: str
     targets: tuple[str, ...]
 
 
 def plan_transfers(needs: Mapping[str, Collection[str]], has: Mapping[str, Collection[str]]) -> list[FileTransfer]:
-    """Return which instance sends which file to which others, in the same order on every rank.
-
-    Args:
-        needs: Names of files by instance.
-        has: Names of files by instance; the sources take turns.
-    """
+    """Return which instance sends which file to which others, in the same order on every rank; sources take turns."""
     planned = []
     files_from = dict.fromkeys(sorted(has), 0)
     # Sorted, because all ranks make the transfers together, in one order.
@@ -69,7 +63,6 @@ class CheckpointTransfer:
 
     @property
     def is_leader(self) -> bool:
-        """Return whether this rank acts for its instance."""
         return self._leaders[self.host] == self._rank
 
     @property
@@ -86,7 +79,6 @@ class CheckpointTransfer:
         return values
 
     def by_host(self, names: Collection[str]) -> dict[str, set[str]]:
-        """Return the union of the names that the ranks of each instance give."""
         by_host: dict[str, set[str]] = {host: set() for host in self._hosts}
         # A rank knows of its own files only; the instance has what any of its ranks has seen.
         for host, of_rank in zip(self._hosts, self.gather(set(names)), strict=True):
@@ -94,7 +86,6 @@ class CheckpointTransfer:
         return by_host
 
     def to_first(self, value: T) -> list[T] | None:
-        """Return every rank's ``value``, in the order of ranks, on rank 0; None on the others."""
         if self._group is None:
             return [value]
         values: list[Any] | None = [None] * len(self._hosts) if self._rank == 0 else None
@@ -113,14 +104,7 @@ class CheckpointTransfer:
     ) -> int:
         """Bring the files that this instance's ranks need into ``folder``; return the bytes received by all.
 
-        Args:
-            folder: The checkpoint, on this instance.
-            needed: The files that this rank needs.
-            has: The files of each instance, the same on every rank.
-            files: All files of the checkpoint.
-
-        Raises:
-            InvalidConfig: A file is on no instance, or did not arrive whole.
+        ``has`` must be the same on every rank, ``files`` are all files of the checkpoint.
         """
         moved = 0
         for transfer in plan_transfers(self.by_host(needed), has):
@@ -136,26 +120,23 @@ class CheckpointTransfer:
         if self._rank not in chain:
             return
         at = chain.index(self._rank)
-        before, after = chain[at - 1] if at else None, chain[at + 1] if at + 1 < len(chain) else None
-        if before is None:
-            with path.open("rb") as file:
-                self._pass_on(record, lambda chunk: file.readinto(chunk.numpy().data), None, after)
-            return
-        # Under its own name: the manifest says when it is whole, and the service would copy a temporary file too.
+        after = chain[at + 1] if at + 1 < len(chain) else None
         path.parent.mkdir(parents=True, exist_ok=True)
-        with removed_if_torn(path), path.open("wb") as file:
-            self._pass_on(record, lambda chunk: dist.recv(chunk, before, group=self._group), file, after)
-        if not is_intact(path, record):
+        with contextlib.ExitStack() as stack:
+            # Under its own name: the manifest says when it is whole, and the service would copy a temporary file too.
+            if at:
+                stack.enter_context(removed_if_torn(path))
+            file: Any = stack.enter_context(path.open("wb" if at else "rb"))
+            for begin in range(0, record.bytes, CHUNK_BYTES):
+                # A tensor, since that is what gloo sends; the file fills its memory directly, without a copy.
+                chunk = torch.empty(min(CHUNK_BYTES, record.bytes - begin), dtype=torch.uint8)
+                if at:
+                    dist.recv(chunk, chain[at - 1], group=self._group)
+                else:
+                    file.readinto(chunk.numpy().data)
+                if after is not None:
+                    dist.send(chunk, after, group=self._group)
+                if at:
+                    file.write(chunk.numpy().data)
+        if at and not is_intact(path, record):
             raise InvalidConfig(f"{path}: its digest is not the manifest's after it came from {transfer.source}")
-
-    def _pass_on(
-        self, record: FileRecord, fill: Callable[[torch.Tensor], object], file: IO[bytes] | None, after: int | None
-    ) -> None:
-        for begin in range(0, record.bytes, CHUNK_BYTES):
-            # A tensor, since that is what gloo sends; its memory is filled by the file directly, without a copy.
-            chunk = torch.empty(min(CHUNK_BYTES, record.bytes - begin), dtype=torch.uint8)
-            fill(chunk)
-            if after is not None:
-                dist.send(chunk, after, group=self._group)
-            if file is not None:
-                file.write(chunk.numpy().data)

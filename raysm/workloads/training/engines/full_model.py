@@ -48,8 +48,6 @@ def _name(metric: Metric) -> str:
 
 
 class Engine(Protocol):
-    """Forward and backward of one mode."""
-
     def forward_backward(self, batch: Any, factor: float) -> torch.Tensor:
         """Add the gradients of ``factor`` x the loss; return the loss of this data rank's slice.
 
@@ -70,14 +68,10 @@ Loss = Callable[[Any, Any], torch.Tensor]
 
 @dataclass(kw_only=True, slots=True)
 class FullModel:
-    """The engine of every mode but pipelines."""
-
     model: nn.Module
-    """The wrapped model."""
     loss: Loss
     device: torch.device
     precision: torch.dtype | None = None
-    """Type of the matrix products in the forward pass; None is the parameters' own."""
     counts: bool = True
     """This rank accounts for its slice's loss; one of the ranks that share a slice must do so."""
     averaged: Mapping[str, nn.Parameter] = field(default_factory=dict)
@@ -86,10 +80,8 @@ class FullModel:
     inner: nn.Module | None = None
     """The model without the wrapper that replicates it, for evaluation; None means ``model``."""
     accumulate: int = 1
-    """Pieces in which a slice is computed, one after the other."""
 
     def forward_backward(self, batch: Any, factor: float) -> torch.Tensor:
-        """Add the gradients of ``factor`` x the loss; return the loss, or 0 if another rank accounts for it."""
         batch = on_device(batch, self.device)
         loss = self._add(batch, factor) if self.accumulate == 1 else self._add_in_pieces(batch, factor)
         # Checked here, where they have names: DDP would wait for them in the next step, and name an index.
@@ -118,7 +110,6 @@ class FullModel:
         return loss.detach()
 
     def _add_in_pieces(self, batch: Any, factor: float) -> torch.Tensor:
-        """Like ``_add``, with the activations of one piece at a time in memory."""
         loss = torch.zeros((), device=self.device)
         last = self.accumulate - 1
         for number, (piece, share) in enumerate(pieces(batch, self.accumulate)):
@@ -134,5 +125,4 @@ class FullModel:
 
 
 def autocast(device: torch.device, precision: torch.dtype | None) -> AbstractContextManager[Any]:
-    """Return the context in which matrix products are computed in ``precision``; None leaves them as they are."""
     return contextlib.nullcontext() if precision is None else torch.autocast(device.type, precision)

@@ -14,16 +14,11 @@ BUCKET_BYTES = 25 << 20
 
 
 def average(parameters: Sequence[nn.Parameter], group: dist.ProcessGroup) -> None:
-    """Average the gradients of ``parameters``, the same on every rank of the group, over the group.
-
-    A replica whose rows did not use a parameter has no gradient of it, which counts as 0. If no replica has one, the
-    parameter has none afterwards either.
-    """
+    """Average gradients over replicas; a missing one counts as 0, and stays missing if no replica has it."""
     _reduce(parameters, group, group.size())
 
 
 def add_up(parameters: Sequence[nn.Parameter], group: dist.ProcessGroup) -> None:
-    """Replace the gradients of ``parameters`` by their sum over the group; otherwise like ``average``."""
     _reduce(parameters, group, 1)
 
 
@@ -87,15 +82,9 @@ def clip(
     stages: "dist.ProcessGroup | None",
     copies: Collection[nn.Parameter] = (),
 ) -> torch.Tensor:
-    """Scale all gradients so that their 2-norm over the whole model is at most ``max_norm``; return the norm before.
+    """Scale all gradients to a 2-norm over the whole model of at most ``max_norm``; return the norm before.
 
-    Every rank must call it. A parameter that several ranks have as a whole counts once.
-
-    Args:
-        parameters: This rank's parameters.
-        max_norm: The limit, above 0.
-        stages: The ranks with the other stages of this one's pipeline.
-        copies: The ``parameters`` that another of these ranks also has, and counts.
+    Every rank must call it. A parameter of several ranks counts once: ``copies`` are those that another rank counts.
     """
     # Compared by identity, because ``==`` of parameters compares entry by entry.
     others = {id(parameter) for parameter in copies}

@@ -1,9 +1,7 @@
 """Forward and backward of a model that is cut into stages, by torch's own schedules of micro-batches.
 
 Each rank of the pipeline gets the same slice of a batch, and the rank with the last stage returns its loss. Every
-micro-batch holds real rows only. A layer that looks at other rows (batch norm) sees one micro-batch at a time, as on
-one worker that adds up their gradients; replicas do so each for itself. A slice smaller than a full one goes through
-in fewer micro-batches, or in smaller ones that differ by one row at most.
+micro-batch holds real rows only, so a slice smaller than a full one goes through in fewer or smaller micro-batches.
 """
 
 import contextlib
@@ -28,15 +26,14 @@ from raysm.workloads.training.loop.session import Session
 
 
 def stage_numbers(parallel: Parallel, place: int) -> range:
-    """Return the stages of one rank of the pipeline: with several per worker, one of each round."""
     return range(place, parallel.stages, parallel.pipeline)
 
 
 def runs(rows: int, microbatch_rows: int, parallel: Parallel) -> list[tuple[int, int]]:
     """Return how a slice goes through the pipeline: (micro-batches, rows of each) of one run after the other.
 
-    The micro-batches of one run are alike, since the stages' messages keep their shapes. Over the runs they differ by
-    one row at most: a small last one might have a single row, which batch norms cannot normalise.
+    Shapes are alike within a run, for the stages' messages. Over the runs they differ by one row at most: a small last
+    one might have a single row, which batch norms cannot normalise.
     """
     count = -(-rows // microbatch_rows)
     size, larger = divmod(rows, count)
@@ -50,8 +47,6 @@ def runs(rows: int, microbatch_rows: int, parallel: Parallel) -> list[tuple[int,
 
 
 class Stage(nn.Module):
-    """A stage with the precision asked for: the schedule calls it outside of any autocast context."""
-
     def __init__(self, part: nn.Module, device: torch.device, precision: torch.dtype | None) -> None:
         super().__init__()
         self.part = part
@@ -71,8 +66,6 @@ class Stage(nn.Module):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PipelineRank:
-    """One rank of a pipeline, and its process groups."""
-
     place: int
     group: dist.ProcessGroup
     replicas: dist.ProcessGroup | None
@@ -84,8 +77,6 @@ class PipelineRank:
 
 
 class Pipeline:
-    """The engine of pipelines."""
-
     def __init__(
         self,
         modules: Sequence[Stage],
@@ -108,7 +99,6 @@ class Pipeline:
         self._target: Any = None
 
     def forward_backward(self, batch: Any, factor: float) -> torch.Tensor:
-        """Add the gradients of ``factor`` x the loss; return the loss on one rank of the last stage, else 0."""
         inputs, self._target = inputs_and_target(on_device(batch, self._session.device))
         rows = len(pytree.tree_leaves(inputs)[0])
         microbatch_rows = self._full_slice(rows) // self._parallel.microbatch_count
@@ -149,7 +139,6 @@ class Pipeline:
         return total
 
     def _run(self, inputs: tuple[Any, ...], rows: torch.Tensor, count: int) -> list[torch.Tensor]:
-        """Add the gradients of the rows of these numbers, in ``count`` micro-batches; return the loss of each."""
         losses: list[torch.Tensor] = []
         own_inputs = _rows(inputs, rows) if self._is_first else ()
         # The schedule cuts tensors only: it gets the numbers of the rows, by which the loss finds its targets.
@@ -166,7 +155,6 @@ class Pipeline:
         return losses
 
     def _schedule(self, count: int, *, forward_alone: bool = False) -> Any:
-        """Return a schedule of ``count`` micro-batches, which learns their shapes in its first step."""
         stages: list[Any] = []
         for module, number in zip(self._modules, self._numbers, strict=True):
             # An evaluation makes no trial; expecting one would hide the training's.
@@ -202,7 +190,6 @@ class Pipeline:
             return self._loss(output, _rows(self._target, rows)) * (self._weight_of_row * len(rows))
 
     def _full_slice(self, rows: int) -> int:
-        """Return the rows of a full slice: from ``batches``, else those of the first batch."""
         # Once: the weight of a row, and so the loss, must not depend on which slice came first.
         if self._full_rows is None:
             count = self._parallel.microbatch_count
@@ -221,6 +208,5 @@ class Pipeline:
 
 
 def _rows(value: Any, rows: torch.Tensor) -> Any:
-    """Return these consecutive rows of each tensor."""
     first, count = int(rows[0]), len(rows)
     return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor[first : first + count], value)

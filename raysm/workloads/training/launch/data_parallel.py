@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 
 class DataParallelRunner(Runner[TrainLoop]):
-    """Calls the loop in every worker."""
-
     def run(self, address: str) -> None:
         # Ray Train does not name the module that it lacks. What a loop lacks comes as WorkerFailed.
         with naming_what_is_missing(self.workload, "what Ray Train needs (pandas, among others)"):
@@ -53,14 +51,11 @@ RAY_TRAIN = {
     "RAY_TRAIN_METRICS_ENABLED": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
 }
-"""Settings of Ray Train, which only environment variables can set."""
 UNUSED = ("DatasetsCallback", "PlacementGroupCleanerCallback")
 """Callbacks of Ray Train that raysm leaves out.
-
-The first starts an actor for Ray's datasets, which imports Ray Data just when the workers start; a request of raysm has
-no such datasets. The second removes the reservations of a killed controller, which Ray does here anyway, because the
-job ends with its controller. It asks the dashboard once a second whether the controller lives, so that the whole
-dashboard would start: twelve processes, and an agent on every instance.
+The first imports Ray Data just when the workers start. The second asks the dashboard once a second whether the
+controller lives, so that the whole dashboard would start: twelve processes, and an agent on every instance. What it
+removes ends with the job.
 """
 OWN_RETRIES = {"controller_failure_limit": 1, "max_preemption_failures": 0}
 """Ray Train retries nothing by itself: ``launch`` does, and logs it."""
@@ -78,8 +73,6 @@ def run_data_parallel(workload: TrainLoop, payload: Payload, environment: Enviro
 
 
 class _Loop:
-    """One run of the loop, over all its attempts."""
-
     def __init__(self, workload: TrainLoop, launch: Launch) -> None:
         self._workload, self._launch = workload, launch
         self._relay, self._stop = launch.relay, launch.stop
@@ -98,7 +91,6 @@ class _Loop:
         raise as_refusal(failure) or failure if isinstance(failure, WorkerFailed) else failure
 
     def _fit(self, places: tuple[Place, ...], number: int) -> Exception | None:
-        """Run Ray Train and return the error that it raised; forward a stop to the workers meanwhile."""
         trainer = self._trainer(places, number)
         raised: list[Exception] = []
 
@@ -111,11 +103,9 @@ class _Loop:
         # In a thread, because SIGTERM must be noticed while it trains.
         fitting = threading.Thread(target=fit, daemon=True, name="ray-train")
         fitting.start()
-        is_stopping = False
         give_up: float | None = None
         while fitting.is_alive() and (give_up is None or time.monotonic() < give_up):
-            if self._stop.asked and not is_stopping:
-                is_stopping = True
+            if self._stop.asked and give_up is None:
                 self._relay.send(OUT, STOP)
                 give_up = time.monotonic() + grace_of_workers(self._launch.payload.request.chosen_grace_s)
             fitting.join(POLL_S)
@@ -179,7 +169,6 @@ def trainer_class() -> "type[TorchTrainer]":
 
 
 def _unresponsive(nodes: Sequence[Node], silence_s: float) -> list[Node]:
-    """Return the instances on which a task fails, or does not answer within ``silence_s``."""
     node_of = {answer: node for node, answer in ask_every_node(lambda: True, nodes=nodes, max_retries=0).items()}
     ready, silent = ray.wait(list(node_of), num_returns=len(node_of), timeout=silence_s)
     failed = []
@@ -201,7 +190,6 @@ def lost_nodes(silent: Sequence[Node], failed: Sequence[Node], own_id: str) -> l
 
 
 def _failure(error: Exception, places: tuple[Place, ...]) -> Exception:
-    """Turn Ray Train's error into the error of the worker that caused it."""
     from ray.train import WorkerGroupError
 
     from raysm.workloads.training.launch.loop_worker import LoopFailed
@@ -223,7 +211,6 @@ def _failure(error: Exception, places: tuple[Place, ...]) -> Exception:
 
 
 def without_autoscaler(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the controller's arguments with a policy that asks no autoscaler, if Ray has the known one."""
     kind: Any = SCALING_POLICY.find()
     policy: Any = arguments.get("scaling_policy")
     if kind is None or type(policy) is not kind:

@@ -35,17 +35,13 @@ KILLED, BY_ITSELF, LOST_A_PEER, ENDED = range(4)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failure:
-    """One of several failed workers."""
-
     error: WorkerFailed
     at_s: float
-    """When it was seen, in seconds since the epoch, by its instance's clock."""
     was_ended: bool = False
     """raysm ended it, because another one had failed or a stop was asked for."""
 
 
 def attribute_failure(rank: int, host: str, status: int, stderr: str) -> WorkerFailed:
-    """Return the error of a worker that ended with ``status`` (minus the signal that killed it) and this stderr."""
     code = status if status > 0 else 128 - status
     exception = _exception(stderr) if status > 0 else None
     if exception is not None:
@@ -60,16 +56,12 @@ def attribute_failure(rank: int, host: str, status: int, stderr: str) -> WorkerF
 
 
 def find_cause(failures: Iterable[Failure]) -> WorkerFailed | None:
-    """Return the error that caused the others, whichever was seen first; None if there are no failures."""
     first = min(failures, key=lambda failure: (_evidence(failure), failure.at_s), default=None)
     return first.error if first is not None else None
 
 
 def blame_early_end(error: WorkerFailed, ended_well: Iterable[tuple[int, str]]) -> WorkerFailed:
-    """Blame a lost connection on the worker whose early end cut it; return other errors as they are.
-
-    ``ended_well`` has rank and host of the workers that ended with 0 before.
-    """
+    """Blame a lost connection on the worker whose end with 0 cut it; ``ended_well`` has ranks and hosts."""
     early = min(ended_well, default=None)
     if early is None or not is_consequence(error):
         return error
@@ -79,7 +71,6 @@ def blame_early_end(error: WorkerFailed, ended_well: Iterable[tuple[int, str]]) 
 
 
 def is_consequence(error: WorkerFailed) -> bool:
-    """Return whether the worker failed because another one was gone, as far as its messages show."""
     # The messages of a worker that the kernel killed do not say why it ended. Other signals may follow a lost peer:
     # NCCL's watchdog aborts.
     return error.exit_code != 128 + signal.SIGKILL and bool(LOST_PEER.search(f"{error.error_type} {error.text}"))
@@ -94,13 +85,11 @@ def _evidence(failure: Failure) -> int:
 
 
 def as_refusal(error: WorkerFailed) -> InvalidRequest | None:
-    """Return the error by which raysm refused a call of the worker; None if it failed otherwise."""
     kind = OWN.get(error.error_type)
     return kind(error.text) if kind is not None else None
 
 
 def _exception(stderr: str) -> tuple[str, str, str] | None:
-    """Return class, text and traceback of the last exception in ``stderr``; None if there is none."""
     # Torch labels the lines of a traceback with the rank if several write to one terminal.
     lines = [re.sub(r"^\[rank\d+\]: ", "", line) for line in stderr.splitlines()]
     # The last of several headers: of chained exceptions the last one ended the process, and of a process that

@@ -2,21 +2,75 @@
 
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Literal
 
 import ray
+from ray.exceptions import RayError, RayTaskError
 
+from raysm.bootstrap import environment
 from raysm.bootstrap.environment import Environment, inherited
+from raysm.bootstrap.ray_internals import BACKPRESSURE, spare_options
 from raysm.contract.machine import let_others_first
 from raysm.contract.payload import Payload
+from raysm.contract.result import TRAINING, Manifest, Measured
 from raysm.errors import InstanceLost, InvalidRequest, WorkerFailed
-from raysm.workloads.nodes import Node, cluster_nodes
+from raysm.request import JobRequest
+from raysm.workloads import folders, runner
+from raysm.workloads.nodes import Node, cluster_nodes, only_on
 from raysm.workloads.training.launch.output import Relay
 from raysm.workloads.training.launch.placement import Group, Place
-from raysm.workloads.training.launch.result import download_model, write_manifest
+
+__all__: list[str] = []
+
+
+def download_model(node: Node, head: Environment, say: Callable[[str], None]) -> None:
+    if node.host == head.current_host:
+        outputs = folders.save_outputs(head)
+    else:
+        # Without retries, because another instance has another folder, and no rank 0.
+        read = ray.remote(num_cpus=0, max_retries=0)(_sent)
+        stream = read.options(
+            num_returns="streaming",
+            scheduling_strategy=only_on(node.node_id),
+            # Else the whole model would pile up in the head's object store.
+            **spare_options(BACKPRESSURE, {"_generator_backpressure_num_objects": folders.UNDER_WAY}),
+        ).remote()
+        try:
+            outputs = ray.get(next(stream))
+            folders.write_pieces((ray.get(piece) for piece in stream), head.paths.model)
+        # The task itself raised, an error of raysm or of the disk: no instance was lost.
+        except RayTaskError:
+            raise
+        except RayError as error:
+            raise InstanceLost(f"{node.host} lost, and rank 0's model with it") from error
+    if outputs:
+        say(f"the result also has the files that rank 0 left in its working folder: {', '.join(outputs)}")
+
+
+def _sent() -> Iterator[list[str] | tuple[str, bytes]]:
+    instance = environment.read()
+    yield folders.save_outputs(instance)
+    yield from folders.read_pieces(instance.paths.model)
+
+
+def write_manifest(request: JobRequest, model: Path, hosts: tuple[str, ...], training_s: float) -> Manifest | None:
+    # A script that does not use raysm.training leaves none.
+    measured = Measured.read(model) if (model / TRAINING).is_file() else Measured(summary="", measures={})
+    return runner.write_manifest(
+        request,
+        model,
+        instances=hosts,
+        phases_s={"training": training_s},
+        # The package that can read a model again; other packages are the user's.
+        packages=("torch",),
+        measures=measured.measures,
+        summary=measured.summary,
+    )
+
 
 Attempt = Callable[[tuple[Place, ...], int], None]
 """(places, number of earlier attempts) -> None once all workers have ended well."""
@@ -27,16 +81,13 @@ POLL_S = 0.5
 
 
 class Stopped(Exception):
-    """A stop was asked for, and the workers have ended; ``clean`` if all of them did so with 0."""
-
     def __init__(self, clean: bool) -> None:
         self.clean = clean
+        self.places: tuple[Place, ...] = ()
         super().__init__("stopped")
 
 
 class NodesLost(Exception):
-    """Instances, or their Rays, went away during an attempt."""
-
     def __init__(self, nodes: Sequence[Node], why: str) -> None:
         self.nodes = tuple(nodes)
         hosts = ", ".join(node.host for node in nodes)
@@ -55,63 +106,55 @@ def train(
 ) -> tuple[Place, ...]:
     """Attempt the training until it succeeds or its retries are used up; return where the workers were.
 
-    Args:
-        attempt: One attempt; it raises WorkerFailed, NodesLost or Stopped.
-        nodes: Returns the instances that are alive.
-        place: Assigns the workers to instances.
-        max_restarts: Number of restarts of all workers, after a worker or the Ray of an instance has failed.
-        on_instance_loss: ``continue`` goes on without a lost instance, which does not count as a restart.
-        say: Takes a line for people.
-        sleep: Waits; it may raise Stopped.
-
-    Raises:
-        WorkerFailed: A worker failed more than ``max_restarts`` times; this is the last failure.
-        InstanceLost: An instance went away, and ``on_instance_loss`` or the remaining instances do not allow to go on.
-        InvalidRequest: The workers do not fit the instances.
-        Stopped: A stop was asked for.
+    ``attempt`` and ``sleep`` may raise Stopped. With ``on_instance_loss="continue"`` a loss is no restart.
     """
     # Node ids, not names: an instance whose Ray was restarted is another node, and may be used again.
     lost_ids: set[str] = set()
     places = place(nodes())
     number = restarts = 0
-    while True:
-        _announce(places, number, say)
-        try:
-            attempt(places, number)
-            return places
-        except WorkerFailed as error:
-            # The user reads the last failure; the earlier ones are in the log.
-            if restarts == max_restarts:
-                raise
-            restarts += 1
-            say(f"{error}; restart {restarts} of {max_restarts} with all workers")
-        except NodesLost as error:
-            lost_ids.update(node.node_id for node in error.nodes)
-            # Continuing without it costs no restart: the user allows instances to be lost.
-            if on_instance_loss == "fail":
-                restarts += 1
-                if restarts > max_restarts or not _came_back(error.nodes, lost_ids, nodes, sleep):
-                    raise InstanceLost(
-                        f"{error}; to go on after such a loss, allow max_restarts of the workers, or "
-                        "Cluster(on_instance_loss='continue')"
-                    ) from error
-            say(f"{error}; all workers are started again")
-        number += 1
-        # Ray takes some seconds to declare a node dead, so the failed ones are left out here.
-        places = _places_left(place, [node for node in nodes() if node.node_id not in lost_ids])
-
-
-def _places_left(place: Callable[[Sequence[Node]], tuple[Place, ...]], present: Sequence[Node]) -> tuple[Place, ...]:
     try:
-        return place(present)
-    except InvalidRequest as error:
-        raise InstanceLost(f"the training cannot go on with what is left of the instances: {error}") from error
+        while True:
+            workers = sum(item.workers for item in places)
+            # A list of a hundred instances is not read.
+            shown = ", ".join(map(str, places[:8])) + (f" and {len(places) - 8} more" if len(places) > 8 else "")
+            again = f" (attempt {number + 1})" if number else ""
+            processors = "GPUs" if places[0].gpus else "CPUs"
+            say(f"training{again}: {workers} worker{'s' if workers > 1 else ''} on {processors}: {shown}")
+            try:
+                attempt(places, number)
+                return places
+            except WorkerFailed as error:
+                # The user reads the last failure; the earlier ones are in the log.
+                if restarts == max_restarts:
+                    raise
+                restarts += 1
+                say(f"{error}; restart {restarts} of {max_restarts} with all workers")
+            except NodesLost as error:
+                lost_ids.update(node.node_id for node in error.nodes)
+                # Continuing without it costs no restart: the user allows instances to be lost.
+                if on_instance_loss == "fail":
+                    restarts += 1
+                    if restarts > max_restarts or not _came_back(error.nodes, lost_ids, nodes, sleep):
+                        raise InstanceLost(
+                            f"{error}; to go on after such a loss, allow max_restarts of the workers, or "
+                            "Cluster(on_instance_loss='continue')"
+                        ) from error
+                say(f"{error}; all workers are started again")
+            number += 1
+            # Ray takes some seconds to declare a node dead, so the failed ones are left out here.
+            try:
+                places = place([node for node in nodes() if node.node_id not in lost_ids])
+            except InvalidRequest as error:
+                raise InstanceLost(f"the training cannot go on with what is left of the instances: {error}") from error
+    except Stopped as stopped:
+        # The model is where rank 0 of the last attempt was.
+        stopped.places = places
+        raise
 
 
 def _came_back(
     lost: Sequence[Node], lost_ids: set[str], nodes: Callable[[], Sequence[Node]], sleep: Callable[[float], None]
 ) -> bool:
-    """Wait until each of their hosts is back, with a new Ray; return False if one does not come."""
     # Counted, not timed, so that tests can pass a sleep that takes no time.
     for _ in range(int(RETURN_S / POLL_S)):
         present = {node.host for node in nodes() if node.node_id not in lost_ids}
@@ -119,15 +162,6 @@ def _came_back(
             return True
         sleep(POLL_S)
     return False
-
-
-def _announce(places: tuple[Place, ...], number: int, say: Callable[[str], None]) -> None:
-    workers = sum(item.workers for item in places)
-    # A list of a hundred instances is not read.
-    shown = ", ".join(map(str, places[:8])) + (f" and {len(places) - 8} more" if len(places) > 8 else "")
-    on = "GPUs" if places[0].gpus else "CPUs"
-    again = f" (attempt {number + 1})" if number else ""
-    say(f"training{again}: {workers} worker{'s' if workers > 1 else ''} on {on}: {shown}")
 
 
 def say(text: str) -> None:
@@ -139,8 +173,6 @@ MARGIN_S = 5.0
 
 
 class Stop:
-    """A request to stop; SIGTERM makes it while the context lasts."""
-
     def __init__(self) -> None:
         self.asked = False
         self._before: Any = signal.SIG_DFL
@@ -160,7 +192,6 @@ class Stop:
         signal.signal(signal.SIGTERM, self._ask)
 
     def sleep(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """Wait; raise Stopped if a stop is asked for meanwhile."""
         until = clock() + seconds
         while clock() < until:
             if self.asked:
@@ -173,14 +204,11 @@ class Stop:
 
 
 def grace_of_workers(grace_s: float) -> float:
-    """Return the seconds that the workers have after SIGTERM, of the driver's ``grace_s``."""
     return max(grace_s / 2, grace_s - MARGIN_S)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launch:
-    """The objects that all attempts of one training share."""
-
     payload: Payload
     environment: Environment
     relay: Relay
@@ -208,24 +236,10 @@ def launch_training(
     max_restarts: int,
     attempts: Callable[[Launch], Attempt],
 ) -> None:
-    """Train on the instances that Ray shows.
-
-    Args:
-        payload: The request and the source.
-        environment: The head's environment.
-        place: Assigns the workers to instances.
-        max_restarts: Number of restarts of all workers.
-        attempts: Returns the function that attempts the training; called once Ray is connected.
-
-    Raises:
-        WorkerFailed: A worker failed more than ``max_restarts`` times.
-        InstanceLost: An instance went away, and the job does not go on without it.
-        InvalidRequest: The workers do not fit the instances, or raysm refused a call of a worker.
-        SystemExit: A stop was asked for, and the workers did not all end with 0.
-    """
     # Read before Ray sets it for this process.
     threads = inherited().get("OMP_NUM_THREADS", "")
     let_others_first()
+    model, begun_s = environment.paths.model, time.monotonic()
     with Stop() as stop:
         # "auto" is the cluster of RAY_ADDRESS, with the token at RAY_AUTH_TOKEN_PATH.
         ray.init(address="auto", log_to_driver=False, configure_logging=False)
@@ -240,40 +254,23 @@ def launch_training(
             threads=int(threads) if threads.isdigit() else None,
         )
         try:
-            _train(launch, attempts(launch), place, max_restarts)
+            places = train(
+                attempts(launch),
+                nodes=cluster_nodes,
+                place=place,
+                max_restarts=max_restarts,
+                on_instance_loss=payload.request.cluster.on_instance_loss,
+                say=say,
+                sleep=stop.sleep,
+            )
+            # Restarts count as time of the training.
+            training_s = time.monotonic() - begun_s
+            download_model(places[0].node, environment, say)
+            write_manifest(payload.request, model, tuple(item.node.host for item in places), training_s)
+        except Stopped as stopped:
+            download_model(stopped.places[0].node, environment, say)
+            if not stopped.clean:
+                raise SystemExit(143) from None
         finally:
             relay.close()
             ray.shutdown()
-
-
-def _train(
-    launch: Launch, attempt: Attempt, place: Callable[[Sequence[Node]], tuple[Place, ...]], max_restarts: int
-) -> None:
-    # Restarts count as time of the training.
-    model, begun_s = launch.environment.paths.model, time.monotonic()
-    last_places: list[tuple[Place, ...]] = []
-
-    def remembered(places: tuple[Place, ...], number: int) -> None:
-        # Kept for a stop: the model is where rank 0 of the last attempt was.
-        last_places[:] = [places]
-        attempt(places, number)
-
-    try:
-        places = train(
-            remembered,
-            nodes=cluster_nodes,
-            place=place,
-            max_restarts=max_restarts,
-            on_instance_loss=launch.payload.request.cluster.on_instance_loss,
-            say=say,
-            sleep=launch.stop.sleep,
-        )
-    except Stopped as stopped:
-        if last_places:
-            download_model(last_places[0][0].node, launch.environment, say)
-        if not stopped.clean:
-            raise SystemExit(143) from None
-    else:
-        training_s = time.monotonic() - begun_s
-        download_model(places[0].node, launch.environment, say)
-        write_manifest(launch.payload.request, model, tuple(item.node.host for item in places), training_s)

@@ -34,8 +34,6 @@ RAY_TRAINS_OWN = ("MASTER_ADDR", "MASTER_PORT")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerSpec:
-    """The settings of all workers of one attempt."""
-
     name: str
     places: tuple[Place, ...]
     group: Group
@@ -46,8 +44,6 @@ class WorkerSpec:
 
 
 class LoopFailed(Exception):
-    """A worker's loop failed at ``at_s``; ``stopped`` if it left because a stop was asked for."""
-
     def __init__(self, at_s: float, error: WorkerFailed, stopped: bool) -> None:
         self.at_s, self.error, self.stopped = at_s, error, stopped
         super().__init__(at_s, error, stopped)
@@ -57,7 +53,6 @@ class LoopFailed(Exception):
 
 
 def run_loop(config: dict[str, WorkerSpec]) -> None:
-    """Run the loop of one worker; Ray Train calls it in every worker, after it has made the process group."""
     go_first()
     _Worker(config["spec"]).run()
 
@@ -125,7 +120,6 @@ class _Worker:
             self._session.stop_asked = True
 
     def _failed(self, error: BaseException) -> LoopFailed | None:
-        """Return the failure that goes to the driver; None if ``error`` is an exit with 0."""
         frames = error.__traceback__
         # The user's traceback begins after the frames of this file.
         while frames is not None and frames.tb_frame.f_code.co_filename == __file__:

@@ -40,15 +40,11 @@ CONNECT_S = 20.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wire:
-    """Connects workers to the head; it pickles."""
-
     address: str
     port: int
     key: str
-    """Proves that the sender belongs to the job."""
 
     def connect(self, rank: int, stream: int) -> socket.socket:
-        """Return the connection that carries one stream of one worker."""
         # The connection carries the key, so on a machine with other users it goes only to a process of this user.
         connection = connect_to_own(self.address, self.port, CONNECT_S)
         connection.settimeout(CONNECT_S)
@@ -98,8 +94,6 @@ def _listen(connection: socket.socket, on_message: Callable[[bytes], None]) -> N
 
 
 class _Source:
-    """One stream of one worker, or a connection that has not named its worker yet."""
-
     def __init__(self) -> None:
         self.rank: int | None = None
         self.stream = OUT
@@ -108,8 +102,6 @@ class _Source:
 
 
 class Relay:
-    """Listens on the head and writes the workers' lines; one thread for all workers."""
-
     def __init__(self, address: str, write: Callable[[int, bytes], object] | None = None) -> None:
         """Listen at ``address``, which the other instances reach; ``write`` takes a stream and whole lines."""
         # A thousand workers connect in the same second.

@@ -1,9 +1,6 @@
 """Choose the instances that train and their numbers of workers; set torchrun's variables of each worker.
 
-These are pure functions without Ray.
-
-Instances come in the order of the cluster, the head first if it takes part; the ranks of one instance follow each
-other. If any instance has a GPU, those without do not train: they would only slow the others down.
+Ranks follow the order of the cluster. If any instance has a GPU, those without do not train.
 """
 
 import re
@@ -19,14 +16,10 @@ GPU_TYPE = re.compile(r"ml\.(p|g|gr)\d\w*\.")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """One instance that trains."""
-
     node: Node
     group_rank: int
-    """Torchrun's GROUP_RANK."""
     first_rank: int
     workers: int
-    """Torchrun's LOCAL_WORLD_SIZE."""
     gpus: int
     """GPUs of its workers together; 0 trains on CPUs."""
 
@@ -43,17 +36,7 @@ class Place:
 def place(
     nodes: Sequence[Node], *, workers_per_instance: int | None = None, workers: int | None = None, spawns: bool = False
 ) -> tuple[Place, ...]:
-    """Assign the workers to the instances.
-
-    Args:
-        nodes: The instances, by rank.
-        workers_per_instance: None is one for each GPU; on CPUs one, or an even share of ``workers``.
-        workers: Total number; None is what the instances have.
-        spawns: One worker for each instance, which has all its GPUs.
-
-    Raises:
-        InvalidRequest: An instance lacks the GPU that its type has, or there are too few GPUs or instances.
-    """
+    """Assign the workers to the instances; None takes one for each GPU, and one for each instance of CPUs."""
     # A head that only coordinates offers no CPUs and GPUs.
     able = [node for node in nodes if node.cpus or node.gpus]
     for node in able:
@@ -120,13 +103,10 @@ DEFAULTS: Mapping[str, str] = {
     # A worker's output is no terminal, and what it says should be seen when it is said.
     "PYTHONUNBUFFERED": "1",
 }
-"""Variables of every worker, unless the user has set them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Group:
-    """The values that all workers of one attempt share."""
-
     world_size: int
     instances: int
     master_address: str
@@ -139,7 +119,6 @@ class Group:
 
 
 def torchrun_variables(place: Place, local_rank: int, group: Group, threads: int | None = None) -> dict[str, str]:
-    """Return the variables of one worker; ``threads`` is OMP_NUM_THREADS if the user has set it."""
     rank, size = str(place.first_rank + local_rank), str(group.world_size)
     # An even share: as many threads as CPUs in each worker would slow all of them, and torchrun's 1 wastes CPUs.
     share = max(1, place.node.cpus // max(place.workers, place.gpus))

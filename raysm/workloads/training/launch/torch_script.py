@@ -69,15 +69,12 @@ class Task:
     group: Group
     wire: Wire
     threads: int | None
-    """OMP_NUM_THREADS of each; None is an even share of the instance's CPUs."""
     grace_s: float
     """Seconds from SIGTERM to SIGKILL when a stop is asked for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exit:
-    """How a worker ended."""
-
     rank: int
     status: int
     """The exit code, or minus the signal that killed it."""
@@ -87,7 +84,7 @@ class Exit:
 
 
 class Agent:
-    """Runs the workers of one instance; an actor."""
+    """An actor that runs the workers of one instance."""
 
     def __init__(self, own_end_s: float = OWN_END_S) -> None:
         self._own_end_s = own_end_s
@@ -104,7 +101,6 @@ class Agent:
             return port
 
     def run(self, task: Task) -> tuple[Exit, ...]:
-        """Start the workers and wait until all have ended; end them once one fails or the head sends a message."""
         instance = environment.read()
         source = instance.payload / payload.SOURCE
         task = dataclasses.replace(task, args=fill_folders(task.args, instance))
@@ -123,11 +119,8 @@ class Agent:
                 with contextlib.suppress(OSError):  # a head that is gone needs no figures
                     head.sendall(f"{text}\n".encode())
 
-            def say(text: str) -> None:
-                send(f"raysm: {text}")
-
             if task.in_state:
-                folder = folders.link_state_folder(instance, source, say)
+                folder = folders.link_state_folder(instance, source, lambda text: send(f"raysm: {text}"))
             else:
                 folder = folders.make_folder(instance, source)
             with self._changing:
@@ -135,7 +128,12 @@ class Agent:
                     return ()
                 for local_rank, rank in enumerate(task.place.ranks):
                     self._running[rank] = _start(task, local_rank, source, folder)
-            with Usage(instance.current_host, lambda event: send(line(event)), say, has_gpus=task.place.gpus > 0):
+            with Usage(
+                instance.current_host,
+                lambda event: send(line(event)),
+                lambda text: send(f"raysm: {text}"),
+                has_gpus=task.place.gpus > 0,
+            ):
                 return self._watch()
 
     def _watch(self) -> tuple[Exit, ...]:
@@ -233,8 +231,6 @@ def run_torch_script(workload: TorchScript, payload: Payload, environment: Envir
 
 
 class _Script:
-    """One run of the script, over all its attempts."""
-
     def __init__(self, workload: TorchScript, launch: Launch) -> None:
         self._workload, self._launch = workload, launch
         self._relay, self._stop = launch.relay, launch.stop
@@ -331,22 +327,17 @@ class _Script:
                     del self._agents[node.node_id]
             if give_up is None and (lost or any(item.status for item in exits)):
                 failed_at = failed_at or time.monotonic()
-                if lost or is_settled(self._cause(exits, places), time.monotonic() - failed_at):
+                cause = self._cause(exits, places)
+                # The worker whose end caused the failure may need a moment to report why.
+                is_settled = cause is None or not is_consequence(cause) or time.monotonic() - failed_at > CAUSE_S
+                if lost or is_settled:
                     self._relay.send(AGENT, END)
                     give_up = time.monotonic() + self._launch.payload.request.cluster.silence_s
         # An instance whose workers have not ended in time counts as lost.
         return exits, lost + [task.place.node for task in running.values()]
 
 
-def is_settled(cause: WorkerFailed | None, failed_for_s: float) -> bool:
-    """Return whether ``cause`` is final, this long after the first failure; else a better one may still come."""
-    # The worker whose end caused the failure may need a moment to report why.
-    return cause is None or not is_consequence(cause) or failed_for_s > CAUSE_S
-
-
 class TorchScriptRunner(Runner[TorchScript]):
-    """Runs the script in every worker."""
-
     def run(self, address: str) -> None:
         with naming_what_is_missing(self.workload):
             run_torch_script(self.workload, self.payload, self.environment)

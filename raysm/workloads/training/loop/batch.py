@@ -17,7 +17,6 @@ from raysm.errors import InvalidInput
 
 
 def inputs_and_target(batch: Any) -> tuple[tuple[Any, ...], Any]:
-    """Split a batch: its last item is the target, those before are the model's arguments."""
     # A dict has no order in which its values could be arguments.
     if not isinstance(batch, (tuple, list)) or len(batch) < 2:
         raise InvalidInput(
@@ -35,7 +34,6 @@ def on_device(batch: Any, device: torch.device) -> Any:
 
 
 def rows_of(batch: Any) -> int:
-    """Return the rows of a batch: the first dimension of its tensors."""
     shapes = [tuple(leaf.shape) for leaf in pytree.tree_leaves(batch) if isinstance(leaf, torch.Tensor)]
     # A tensor with other rows, such as one number for the whole batch, would get a wrong weight.
     if not shapes or len({shape[:1] for shape in shapes}) > 1 or not shapes[0]:
@@ -66,8 +64,6 @@ def _cut(batch: Any, begin: int, stop: int) -> Any:
 
 
 class Reader(Dataset[Any]):
-    """Reads the samples of batches; also in the loader's processes."""
-
     def __init__(self, dataset: Any, seed: int, collate: Callable[[list[Any]], Any]) -> None:
         self._dataset, self._seed, self._collate = dataset, seed, collate
         self._reads_slices = hasattr(dataset, "__getitems__")
@@ -75,7 +71,6 @@ class Reader(Dataset[Any]):
         self._plain = _plain(dataset) if collate is default_collate else None
 
     def __getitem__(self, rows_of_epoch: tuple[int, Sequence[int]]) -> Any:
-        """Return the batch of these rows of that epoch."""
         epoch, rows = rows_of_epoch
         if self._plain is not None:
             tensors, subsets = self._plain
@@ -104,7 +99,6 @@ class Reader(Dataset[Any]):
 
 
 def _plain(dataset: Any) -> tuple[tuple[torch.Tensor, ...], list[torch.Tensor]] | None:
-    """Return the tensors of a ``TensorDataset`` and the rows of each ``Subset`` around it, outermost first."""
     subsets = []
     while type(dataset) is Subset:
         subsets.append(torch.as_tensor(dataset.indices, dtype=torch.int64))
@@ -160,7 +154,6 @@ def has_drawn() -> Iterator[Callable[[], bool]]:
 
 
 def capture_state() -> bytes:
-    """Return the state of all generators of this process, for ``restore_state``."""
     python, drawn, tensor = _cpu_state()
     if drawn is not None:
         name, keys, *others = drawn  # a list, because an array is not a plain value
@@ -173,7 +166,6 @@ def capture_state() -> bytes:
 
 
 def restore_state(state: bytes) -> None:
-    """Restore a state from ``capture_state``; the GPU's too if both that worker and this one have one."""
     python, drawn, tensor, cuda = torch.load(io.BytesIO(state), weights_only=True)
     _set_cpu_state((python, drawn, tensor))
     if cuda is not None and torch.cuda.is_available():

@@ -28,10 +28,7 @@ def averages_kept(block: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def averages_of_first(module: nn.Module, replicas: "Sequence[dist.ProcessGroup]") -> Iterator[None]:
-    """Let batch norms use the averages of the first replica, which checkpoints keep.
-
-    ``replicas`` has this rank's group in each dimension of the mesh whose ranks have the same norms.
-    """
+    """Let batch norms use the averages of the first replica, which checkpoints keep."""
     with averages_kept(module):
         norms = [inner for inner in module.modules() if isinstance(inner, _NormBase)]
         for buffer in [buffer for norm in norms for buffer in norm.buffers(recurse=False)]:
@@ -42,7 +39,6 @@ def averages_of_first(module: nn.Module, replicas: "Sequence[dist.ProcessGroup]"
 
 @contextmanager
 def without_trace(module: nn.Module, device: torch.device) -> Iterator[None]:
-    """Keep what is computed inside from changing running averages and random numbers."""
     devices = [device] if device.type == "cuda" else []
     # On a CPU the list is empty: without one, fork_rng would ask every GPU of the machine.
     with averages_kept(module), torch.random.fork_rng(devices):
@@ -51,10 +47,7 @@ def without_trace(module: nn.Module, device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def normed_by_averages(module: nn.Module) -> Iterator[None]:
-    """Let batch norms use their running averages and leave them as they are, for a row that does not count.
-
-    Such a row stands alone, and batch norms cannot normalise one row by itself.
-    """
+    """Let batch norms leave their running averages as they are, for a single row that does not count."""
     norms = [inner for inner in module.modules() if isinstance(inner, _NormBase) and inner.training]
     for norm in norms:
         # Not module.eval(), because dropout must work as in training, and draw as many numbers.

@@ -26,7 +26,6 @@ class ScaledRate(float):
     steps_per_epoch: int | None
 
     def __reduce__(self) -> Any:
-        """Travel as the plain number: a checkpoint must be readable without this class."""
         return float, (float(self),)
 
 
@@ -72,7 +71,6 @@ def scale(
 
 
 def factor(step: int, *, growth: float, warmup_steps: int) -> float:
-    """Return the multiplier of the rate in step ``step``, from 0; ``growth`` is the global batch / the base batch."""
     # A smaller batch than the base's needs no warm-up: its rate is lower from the beginning.
     if growth <= 1 or step >= warmup_steps:
         return growth
@@ -80,15 +78,12 @@ def factor(step: int, *, growth: float, warmup_steps: int) -> float:
 
 
 def attach(session: Session, optimizer: Optimizer) -> "Rate":
-    """Scale the rates that ``scale`` made, say which rate holds, and warn if a rate should have been scaled."""
     rate = Rate(session, optimizer)
     session.observers.append(rate)
     return rate
 
 
 class Rate(Observer):
-    """The learning rate of one training."""
-
     def __init__(self, session: Session, optimizer: Optimizer) -> None:
         self._session, self._optimizer = session, optimizer
         self._is_announced = False
@@ -101,15 +96,12 @@ class Rate(Observer):
                 group["lr"] = float(group["lr"])
 
     def on_step_begin(self, step: int) -> None:
-        """Before the first step, say which batch and rate hold, and hook into the optimizer's steps.
-
-        Not earlier: reading a checkpoint steps the optimizer once, to create its state.
-        """
         if self._is_announced:
             return
         self._is_announced = True
         self._say()
         if self._scaled:
+            # Not earlier, because reading a checkpoint steps the optimizer once, to create its state.
             # Around the optimizer's own step alone: what schedulers and checkpoints see is the user's rate.
             self._optimizer.register_step_pre_hook(self._multiply)
             self._optimizer.register_step_post_hook(self._restore)
@@ -156,7 +148,6 @@ class Rate(Observer):
         )
 
     def _plan(self, rate: ScaledRate) -> tuple[float, int]:
-        """Return k, and the steps of the warm-up."""
         order = self._session.position.order
         batch = rate.batch or (order.batch_size if order else None)
         # Rounded up: the last, smaller batch of an epoch is a step, too.
@@ -184,7 +175,6 @@ METHODS = ("step", "state_dict", "load_state_dict")
 
 
 def check_scheduler(scheduler: Any, optimizer: Optimizer) -> None:
-    """Check that a training can step a scheduler, and keep it in its checkpoints."""
     missing = [name for name in METHODS if not callable(getattr(scheduler, name, None))]
     # A class instead of an instance has the methods too, and would fail in the first step.
     if missing or inspect.isclass(scheduler):

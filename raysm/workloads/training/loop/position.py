@@ -21,29 +21,23 @@ class DataOrder:
 
     samples: int
     batch_size: int
-    """Rows of one step over all workers."""
     shuffle: bool
     seed: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchSlice:
-    """One data rank's slice of a batch, from which a step learns."""
-
     order: DataOrder
-    """The order of the loop; each loop has an object of its own."""
     epoch: int
     begin: int
     """Samples of the epoch that come before the batch."""
     end: int
     """Samples of the epoch that all data ranks have had after it."""
-    rows: int
-    """At least 1: a rank without a row of its own computes one that does not count."""
+    rows: tuple[int, ...]
+    """Rows of the data set, at least one: a rank without a row of its own computes one that does not count."""
     # The shares of all ranks add up to 1, so the mean over the batch does not depend on the number of workers.
     share: float
-    """Rows of the slice that count / rows of the whole batch."""
     slice_rows: int
-    """Rows of a full slice of that loop."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -53,7 +47,6 @@ class Position:
     steps: int = 0
     """Steps done over the whole training; a resumed one continues from its checkpoint's."""
     epoch: int = 0
-    """Passes over the data that are done."""
     offset: int = 0
     """Samples of this epoch that all workers together have learned from."""
     order: DataOrder | None = None
@@ -61,7 +54,6 @@ class Position:
     coming: BatchSlice | None = None
     """The batch that was handed out last, from which the coming step learns; None if it is the user's own."""
     counts_epochs: bool = False
-    """A loop over ``epochs`` is running and counts them: ``batches`` does not."""
     is_trained: bool = False
     """The loop that trains in this epoch is at its end; only known if ``counts_epochs``."""
     passes: int = 0
@@ -70,11 +62,7 @@ class Position:
     """Global batch of the checkpoint that training continues from; None without one."""
 
     def begin(self, order: DataOrder, *, is_single: bool) -> tuple[int, int]:
-        """Return the epoch, and the sample of it, at which a loop of that order begins.
-
-        It continues in the middle of an epoch if ``may_train`` and its rows are those that are still to come.
-        ``is_single`` loops make one pass; the passes of others are counted over the whole training.
-        """
+        """Return the epoch, and the sample of it, at which a loop begins; ``is_single`` loops make one pass."""
         if not self.may_train(order):
             return self.epoch, 0
         # Steps on the user's own batches do not say what they learned from, so only passes are counted.
@@ -104,10 +92,7 @@ class Position:
                 self.coming = around
 
     def learn(self) -> None:
-        """Begin a step: it learns from the batch that was handed out last.
-
-        Called at the beginning, because a checkpoint at the end of the step holds what was learned from it.
-        """
+        """Begin a step: at its end, a checkpoint holds what was learned from this batch."""
         part = self.coming
         if part is None:
             return
@@ -127,7 +112,6 @@ class Position:
             self.passes += 1
 
     def leave(self, epoch: int) -> None:
-        """End the epoch."""
         self.epoch, self.offset, self.is_trained = epoch + 1, 0, False
 
     def _check_belongs(self, part: BatchSlice) -> None:

@@ -16,44 +16,30 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.loop import session as sessions
 from raysm.workloads.training.loop.batch import Reader, on_device, seed_of
-from raysm.workloads.training.loop.position import BatchSlice, DataOrder
+from raysm.workloads.training.loop.position import BatchSlice, DataOrder, Position
 from raysm.workloads.training.loop.session import Session
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """One data rank's part of one batch."""
-
-    epoch: int
-    begin: int
-    """Samples of the epoch that come before this batch."""
-    end: int
-    """Samples of the epoch that all data ranks have had after it."""
-    rows: tuple[int, ...]
-    """Rows of the data set; never empty."""
-    share: float
-    """Rows that count / rows of the whole batch; 0 on a rank without a row, if there are fewer rows than data ranks."""
-
-
-def epoch_order(samples: int, *, epoch: int, shuffle: bool, seed: int) -> torch.Tensor:
+def epoch_order(order: DataOrder, epoch: int) -> torch.Tensor:
     """Return the rows of the data set in the order of that epoch, int64[samples]."""
     # The data set's own order, for a validation or a time series.
-    if not shuffle:
-        return torch.arange(samples)
-    return torch.randperm(samples, generator=torch.Generator().manual_seed(seed_of(seed, epoch)))
+    if not order.shuffle:
+        return torch.arange(order.samples)
+    return torch.randperm(order.samples, generator=torch.Generator().manual_seed(seed_of(order.seed, epoch)))
 
 
 def slices(
-    order: torch.Tensor, *, epoch: int, offset: int, batch_size: int, data_rank: int, data_ranks: int, drop_last: bool
-) -> Iterator[Slice]:
+    order: DataOrder, *, epoch: int, offset: int, data_rank: int, data_ranks: int, drop_last: bool
+) -> Iterator[BatchSlice]:
     """Yield this data rank's slices of the batches from sample ``offset`` of the epoch on.
 
     The slices of one batch differ by one row at most, so that any batch size goes with any number of workers.
     """
-    for begin in range(offset, len(order), batch_size):
-        rows = order[begin : begin + batch_size]
+    whole = epoch_order(order, epoch)
+    for begin in range(offset, order.samples, order.batch_size):
+        rows = whole[begin : begin + order.batch_size]
         count = len(rows)
-        if drop_last and count < batch_size:
+        if drop_last and count < order.batch_size:
             return
         # The first ranks have more rows, so rank 0 always has rows of its own: checkpoints keep its running averages of
         # batch norms, and DDP gives them to all.
@@ -62,8 +48,14 @@ def slices(
         share = rows[first : first + each + (data_rank < more)]
         # Every rank must take part in every step: one without a row of its own computes one that does not count.
         computed = share if len(share) else rows[:1]
-        yield Slice(
-            epoch=epoch, begin=begin, end=begin + count, rows=tuple(computed.tolist()), share=len(share) / count
+        yield BatchSlice(
+            order=order,
+            epoch=epoch,
+            begin=begin,
+            end=begin + count,
+            rows=tuple(computed.tolist()),
+            share=len(share) / count,
+            slice_rows=-(-order.batch_size // data_ranks),
         )
 
 
@@ -135,7 +127,8 @@ def batches(
         )
     # Before the generator begins, so that an error points to the user's line.
     order = _checked(dataset, batch_size, shuffle, seed, loader_workers, drop_last)
-    return _all_batches(session, Reader(dataset, seed, collate), order, epochs, loader_workers, drop_last)
+    loop = _Loop(session, Reader(dataset, seed, collate), order, loader_workers, drop_last)
+    return _all_batches(loop, session.position, epochs)
 
 
 def one_pass(
@@ -146,77 +139,62 @@ def one_pass(
     loader_workers: int,
     collate: Callable[[list[Any]], Any],
 ) -> Iterator[Any]:
-    """Yield this worker's slices of one pass over a data set in its own order, at any position of the training."""
     order = _checked(dataset, batch_size, False, 0, loader_workers, False)
+    loop = _Loop(session, Reader(dataset, order.seed, collate), order, loader_workers, False)
     # position.begin is not used: a training does not continue in this pass, even if it has the same data set.
-    parts = _one_pass(
-        session,
-        Reader(dataset, order.seed, collate),
-        order,
-        list(_slices_of(session, order, epoch=0, offset=0, drop_last=False)),
-        loader_workers,
-    )
-    return session.position.hand_out(parts)
+    return session.position.hand_out(loop.one_pass(0, 0))
 
 
-def _all_batches(
-    session: Session, reader: Reader, order: DataOrder, count: int | None, loader_workers: int, drop_last: bool
-) -> Iterator[Any]:
-    is_single = count is None
-    if session.position.may_train(order):
-        for observer in session.observers:
-            observer.on_loop_begin()
-    first, offset = session.position.begin(order, is_single=is_single)
-    for epoch in range(first, first + 1 if count is None else count):
-        todo = _slices_of(session, order, epoch=epoch, offset=offset, drop_last=drop_last)
-        yield from session.position.hand_out(_one_pass(session, reader, order, list(todo), loader_workers))
-        session.position.passed(order, epoch, is_single=is_single)
-        offset = 0
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    """One loop over ``batches``."""
 
+    session: Session
+    reader: Reader
+    order: DataOrder
+    loader_workers: int
+    drop_last: bool
 
-def _slices_of(session: Session, order: DataOrder, *, epoch: int, offset: int, drop_last: bool) -> Iterator[Slice]:
-    return slices(
-        epoch_order(order.samples, epoch=epoch, shuffle=order.shuffle, seed=order.seed),
-        epoch=epoch,
-        offset=offset,
-        batch_size=order.batch_size,
-        data_rank=session.data_rank,
-        data_ranks=session.data_ranks,
-        drop_last=drop_last,
-    )
-
-
-def _one_pass(
-    session: Session, reader: Reader, order: DataOrder, todo: list[Slice], loader_workers: int
-) -> Iterator[tuple[BatchSlice, Any]]:
-    pinned = session.device.type == "cuda"
-    # The sampler gives whole batches. The loader ends when its sampler does, not at the data set's length.
-    loader = DataLoader(
-        reader,
-        batch_size=None,
-        sampler=[(item.epoch, item.rows) for item in todo],
-        num_workers=loader_workers,
-        collate_fn=_as_it_is,
-        pin_memory=pinned,
-        # A generator of its own: beginning an epoch again must not draw from the one that training draws from.
-        generator=torch.Generator(),
-    )
-    read = iter(loader)
-    for item in todo:
-        with session.span("data"):
-            batch = on_device(next(read), session.device)
-        yield (
-            BatchSlice(
-                order=order,
-                epoch=item.epoch,
-                begin=item.begin,
-                end=item.end,
-                rows=len(item.rows),
-                share=item.share,
-                slice_rows=-(-order.batch_size // session.data_ranks),
-            ),
-            batch,
+    def one_pass(self, epoch: int, offset: int) -> Iterator[tuple[BatchSlice, Any]]:
+        session = self.session
+        todo = list(
+            slices(
+                self.order,
+                epoch=epoch,
+                offset=offset,
+                data_rank=session.data_rank,
+                data_ranks=session.data_ranks,
+                drop_last=self.drop_last,
+            )
         )
+        # The sampler gives whole batches. The loader ends when its sampler does, not at the data set's length.
+        loader = DataLoader(
+            self.reader,
+            batch_size=None,
+            sampler=[(epoch, item.rows) for item in todo],
+            num_workers=self.loader_workers,
+            collate_fn=_as_it_is,
+            pin_memory=session.device.type == "cuda",
+            # A generator of its own: beginning an epoch again must not draw from the one that training draws from.
+            generator=torch.Generator(),
+        )
+        read = iter(loader)
+        for item in todo:
+            with session.span("data"):
+                batch = on_device(next(read), session.device)
+            yield item, batch
+
+
+def _all_batches(loop: _Loop, position: Position, count: int | None) -> Iterator[Any]:
+    is_single = count is None
+    if position.may_train(loop.order):
+        for observer in loop.session.observers:
+            observer.on_loop_begin()
+    first, offset = position.begin(loop.order, is_single=is_single)
+    for epoch in range(first, first + 1 if count is None else count):
+        yield from position.hand_out(loop.one_pass(epoch, offset))
+        position.passed(loop.order, epoch, is_single=is_single)
+        offset = 0
 
 
 def _as_it_is(batch: Any) -> Any:

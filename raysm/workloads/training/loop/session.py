@@ -40,8 +40,6 @@ class Observer:
 
 @dataclass(kw_only=True, slots=True)
 class Session:
-    """One worker of the training."""
-
     rank: int
     world_size: int
     local_rank: int
@@ -49,27 +47,19 @@ class Session:
     """The instance of each rank, by name."""
     device: torch.device
     replicate: Callable[[torch.nn.Module], torch.nn.Module] | None = None
-    """Wraps a model for plain data parallel instead of torch's DDP: Ray Train's ``prepare_model``."""
     precision: Precision = "fp32"
-    """The default of ``prepare``."""
     in_job: bool = False
-    """Inside a job the log carries metrics as events; else they are printed for people."""
     trainer: Any = None
-    """The ``Trainer`` of ``prepare``; None before."""
     model_saved: bool = False
-    """``save_model`` was called; else a DataParallel saves the model at its end."""
     position: Position = field(default_factory=Position)
     reported: dict[str, float] = field(default_factory=dict)
-    """The metrics that were reported last, by name."""
     stop_asked: bool = False
-    """This process received SIGTERM."""
     stop_agreed: bool = False
     """Some rank received SIGTERM; set on all ranks after the same step."""
     observers: list[Observer] = field(default_factory=list)
     timer: Callable[[str], AbstractContextManager[Any]] | None = None
-    """Measures a span of the step by its name."""
     cpu_group: "dist.ProcessGroup | None" = None
-    """A group of all ranks that carries tensors and objects of the CPU (gloo); None in a single process."""
+    """Gloo, for tensors and objects of the CPU; None in a single process."""
 
     @property
     def host(self) -> str:
@@ -81,31 +71,22 @@ class Session:
 
     @property
     def data_ranks(self) -> int:
-        """Number of slices of each batch: workers that share a pipeline or a tensor read the same slice."""
         return self.trainer.layout.data_ranks if self.trainer else self.world_size
 
     @property
     def share(self) -> float | None:
-        """Rows of this data rank's slice of the coming batch / rows of the whole batch; None is 1 / data ranks.
-
-        So the last batch of an epoch, smaller and perhaps uneven, gets its exact weight.
-        """
+        """Rows of this data rank's slice / rows of the batch: a smaller, uneven last batch gets its exact weight."""
         return self.position.coming.share if self.position.coming else None
 
     @property
     def slice_rows(self) -> int | None:
-        """Rows of a full slice, None if it is unknown. Pipelines derive the size of their micro-batches from it."""
         return self.position.coming.slice_rows if self.position.coming else None
 
     def span(self, name: str) -> AbstractContextManager[Any]:
-        """Return a context that times a part of the step: ``data``, ``compute``, ``communication``, ``checkpoint``."""
         return self.timer(name) if self.timer else contextlib.nullcontext()
 
     def agree(self, loss: torch.Tensor) -> Callable[[], float]:
-        """Begin to sum ``loss`` (a scalar) over all ranks; the returned function waits for the sum.
-
-        The same message says whether some rank received SIGTERM.
-        """
+        """Begin to sum ``loss`` over all ranks, and learn if one received SIGTERM; the returned function waits."""
         # float64, because a sum over a thousand ranks in float32 would depend on the order of arrival.
         loss_and_stop = torch.stack([loss.detach().double(), loss.new_tensor(float(self.stop_asked)).double()])
         # Two numbers in one message: agreeing on a stop costs no round of its own.
@@ -121,10 +102,7 @@ class Session:
         return agreed
 
     def report(self, *, step: int | None = None, **metrics: float) -> None:
-        """Report metrics, only those of rank 0; ``step`` None is the number of steps done.
-
-        A value that is not finite is printed for people, because no curve can show it.
-        """
+        """Report metrics of rank 0; a value that is not finite is printed, because no curve can show it."""
         values = numbers(metrics)
         self.reported |= values
         if self.rank != 0:
@@ -151,25 +129,12 @@ def begin(
     replicate: Callable[[torch.nn.Module], torch.nn.Module] | None = None,
     precision: Precision = "fp32",
 ) -> Session:
-    """Make this process's session; ``current`` calls it without arguments.
-
-    An existing process group is used; else one is made from torchrun's variables; without both the process is the only
-    worker.
-
-    Args:
-        device: None is the GPU of its local rank, or the CPU.
-        replicate: Wraps a model for plain data parallel.
-        precision: The default of ``prepare``.
-
-    Raises:
-        InvalidConfig: torchrun's variables are incomplete.
-        InvalidRequest: There is a session already.
-    """
+    """Make this process's session: in its process group, in one by torchrun's variables, or as the only worker."""
     global _session
     if _session is not None:
         raise InvalidRequest("training: this process has a session already; end() it before the next")
     variables = environment.inherited()
-    local_rank = _number(variables, "LOCAL_RANK", 0)
+    local_rank = int(variables.get("LOCAL_RANK", 0))
     # Before the process group: NCCL binds itself to the device that is current then.
     device = device or _device(local_rank)
     if not dist.is_initialized() and "RANK" in variables:
@@ -205,7 +170,6 @@ def current() -> Session:
 
 
 def end() -> None:
-    """Forget the session and call ``on_end`` of its observers; a process group stays as it is."""
     global _session
     # Reset first: an observer that raises must not leave a session that the next begin() refuses.
     ending, _session = _session, None
@@ -224,7 +188,6 @@ def _device(local_rank: int) -> torch.device:
 
 
 def _hosts(variables: Mapping[str, str], world_size: int, group: "dist.ProcessGroup | None") -> tuple[str, ...]:
-    """Return each rank's instance: SageMaker's name of it, or torchrun's number of its node."""
     if environment.base_paths(variables).resource_config.exists():
         name = environment.read(variables).current_host
     else:
@@ -237,10 +200,3 @@ def _hosts(variables: Mapping[str, str], world_size: int, group: "dist.ProcessGr
     names: list[str] = [""] * world_size
     dist.all_gather_object(names, name, group=group)
     return tuple(names)
-
-
-def _number(variables: Mapping[str, str], name: str, default: int) -> int:
-    try:
-        return int(variables.get(name, default))
-    except ValueError as error:
-        raise InvalidConfig(f"training: {name} is {variables[name]!r}, which is no number") from error

@@ -1,9 +1,7 @@
 """The user's optimizer over the parameters that a rank has after the cut, and its state in checkpoints.
 
-In a checkpoint the state consists of the entries ``state.<parameter>.<value>`` and
-``param_groups.<parameter>.<hyperparameter>``. Torch reads the states of all parameters that are trained now. But a
-parameter that the model does not use has no state, and one that was frozen later, or whose optimizer makes the state in
-its constructor, has one. So the checkpoint decides what torch reads.
+Entries are ``state.<parameter>.<value>`` and ``param_groups.<parameter>.<hyperparameter>``. Torch reads the states of
+all parameters that are trained now, but unused, frozen and constructor-made states differ: the checkpoint decides.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -19,7 +17,7 @@ STATE, GROUPS = "state.", "param_groups."
 
 
 def is_stepped(optimizer: Optimizer) -> bool:
-    """Return whether it has been stepped: some (Adagrad) have a state from the beginning, whose ``step`` is 0."""
+    """Look at the counts: some (Adagrad) have a state from the beginning, whose ``step`` is 0."""
     # An optimizer without a count of steps that has a state has been stepped.
     return any(float(state.get("step", 1)) > 0 for state in optimizer.state.values() if state)
 
@@ -40,20 +38,17 @@ def renew(optimizer: Optimizer) -> None:
 
 
 def stateful(entries: Iterable[str]) -> set[str]:
-    """Return the parameters that have a state in a checkpoint with these ``entries`` of the optimizer."""
     names = list(entries)
     parameters = {name.removeprefix(GROUPS).rpartition(".")[0] for name in names if name.startswith(GROUPS)}
     return {_parameter_of(name, parameters) for name in names if name.startswith(STATE)}
 
 
 def readable(entries: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-    """Return ``entries`` without the states of other parameters than ``names``."""
     return {name: value for name, value in entries.items() if not name.startswith(STATE) or _parameter_of(name, names)}
 
 
 @contextmanager
 def trained(parts: nn.Module, names: Collection[str]) -> Iterator[None]:
-    """Let exactly the parameters ``names`` require gradients in this context: torch has states of those only."""
     before = {parameter: parameter.requires_grad for parameter in parts.parameters()}
     try:
         for name, parameter in parts.named_parameters():
@@ -78,7 +73,6 @@ Groups: TypeAlias = list[list[tuple[str, ...]]]
 
 
 def names_of_groups(optimizer: Optimizer, model: nn.Module) -> Groups:
-    """Return the names of each group's parameters; refuse a parameter that the model does not have."""
     names: dict[int, list[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), []).append(name)
@@ -105,14 +99,7 @@ def check_placed(groups: Groups, placed: Iterable[str]) -> None:
 
 
 def rebind(optimizer: Optimizer, groups: Groups, parts: nn.Module, *, mixed: bool) -> None:
-    """Give each group the parameters of its names that this rank has.
-
-    Args:
-        optimizer: Not stepped yet.
-        groups: From ``names_of_groups``, before the model was cut.
-        parts: This rank's parameters by their original names.
-        mixed: Some are cut over other ranks than others, and cannot be updated in one call for all.
-    """
+    """Give each group its parameters on this rank; ``mixed``: they are cut over different ranks."""
     by_name = dict(parts.named_parameters(remove_duplicate=False))
     for group, parameters in zip(optimizer.param_groups, groups, strict=True):
         # A stage may know a shared parameter by one of its later names.

@@ -23,61 +23,37 @@ from torch.utils.checkpoint import checkpoint
 
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.degrees import Layout, Parallel
-from raysm.workloads.training.engines.full_model import Engine, FullModel, Loss
+from raysm.workloads.training.engines.full_model import FullModel, Loss
 from raysm.workloads.training.engines.pipeline import Pipeline, PipelineRank, Stage, stage_numbers
-from raysm.workloads.training.loop.batch import inputs_and_target, on_device
 from raysm.workloads.training.loop.batch_norms import averages_kept
 from raysm.workloads.training.loop.session import Session
 from raysm.workloads.training.parallel.blocks import Blocks, block_names, compile_blocks
 from raysm.workloads.training.parallel.optimizers import Groups, check_placed
-from raysm.workloads.training.parallel.stages import Stages, partition_stages
-from raysm.workloads.training.parallel.tensors import Plan, draw_by_part, partition_tensors, resolve_plan
-from raysm.workloads.training.parallel.ties import check_ties, copies_here, find_ties
-
-
-@dataclass(frozen=True, slots=True)
-class RankModel:
-    """The part of the model that a rank has."""
-
-    wrapped: nn.Module
-    parts: nn.Module
-    """The parameters by their original names."""
-    engine: Engine
-    stages: "dist.ProcessGroup | None" = None
-    """The ranks of this one's pipeline."""
-    copies: tuple[nn.Parameter, ...] = ()
-    """Parameters that an earlier rank of the pipeline also has."""
-    replicas: "tuple[dist.ProcessGroup, ...]" = ()
-    """This rank's group in each dimension of the mesh whose ranks have the same norms."""
+from raysm.workloads.training.parallel.stages import Stages, check_ties, copies_here, find_ties, partition_stages
+from raysm.workloads.training.parallel.tensors import Plan, partition_tensors, resolve_plan
+from raysm.workloads.training.parallel.trainer import RankModel
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parallelizer:
-    """Cuts a model over the ranks."""
-
     session: Session
     parallel: Parallel
     layout: Layout
     loss: Loss
     blocks: Blocks = None
-    example: Any = None
-    """A batch to measure blocks with."""
     precision: torch.dtype | None = None
     plan: Plan | None = None
-    """None takes the plan that the model carries."""
     accumulate: int = 1
     compiles: bool = False
 
     @property
     def is_plain(self) -> bool:
-        """Return whether each rank has the whole model."""
         return self.layout.data == self.layout.world_size
 
     def apply(self, model: nn.Module, groups: Groups) -> RankModel:
         """Cut the model, which is whole and the same on every rank; ``groups`` are those of its optimizer.
 
-        Raises:
-            InvalidRequest: It cannot be cut like this; every rank then raises the same, and nothing was changed.
+        If it cannot be cut like this, every rank raises InvalidRequest, and nothing was changed.
         """
         blocks = self._checked_blocks(model)
         if self.is_plain:
@@ -86,7 +62,8 @@ class Parallelizer:
         plan = self._checked_plan(model)
         stages = self._stages(model) if self.layout.pipeline > 1 else None
         if stages is not None:
-            check_placed(groups, stages.parameter_names())
+            parameters = [stage.named_parameters(remove_duplicate=False) for stage in stages.modules()]
+            check_placed(groups, (name for of_stage in parameters for name, _ in of_stage))
             check_ties(find_ties(stages), self.layout, plan)
         # Before anything is cut, because afterwards no rank has the whole weights to send.
         self._share_weights(model)
@@ -115,14 +92,13 @@ class Parallelizer:
             counts=self.layout.coordinates(self.session.rank).tensor == 0,
             accumulate=self.accumulate,
         )
-        return RankModel(wrapped, model, engine, replicas=self._replicas(mesh))
+        return RankModel(model=wrapped, parts=model, engine=engine, replicas=self._replicas(mesh))
 
     def _replicas(self, mesh: DeviceMesh) -> "tuple[dist.ProcessGroup, ...]":
         # Broadcast over shards first and over replicas second, so that all get the first shard's of the first replica.
         return tuple(mesh[name].get_group() for name in ("shard", "data") if getattr(self.layout, name) > 1)
 
     def _in_stages(self, stages: Stages, blocks: Sequence[str], plan: Plan, mesh: DeviceMesh) -> RankModel:
-        """Keep the stages of this rank's place in its pipeline."""
         place = self.layout.coordinates(self.session.rank)
         # Found while the model is whole, because a stage has lost the ties and names of other ranks.
         ties, names = find_ties(stages), list(stages.model.state_dict())
@@ -149,9 +125,9 @@ class Parallelizer:
         )
         # The first rank that has a copy counts it: each name of a checkpoint is written once, and so is each norm.
         return RankModel(
-            nn.ModuleList(outer),
-            parts,
-            pipeline,
+            model=nn.ModuleList(outer),
+            parts=parts,
+            engine=pipeline,
             stages=mesh["pipeline"].get_group(),
             copies=tuple(parameter for each in copies if not each.is_first for parameter in each.parameters),
             replicas=self._replicas(mesh),
@@ -179,7 +155,7 @@ class Parallelizer:
             accumulate=self.accumulate,
         )
         world = dist.group.WORLD if dist.is_initialized() else None
-        return RankModel(wrapped, model, engine, replicas=() if world is None else (world,))
+        return RankModel(model=wrapped, parts=model, engine=engine, replicas=() if world is None else (world,))
 
     def _checked_plan(self, model: nn.Module) -> Plan:
         degree = self.layout.tensor
@@ -191,24 +167,13 @@ class Parallelizer:
         return plan
 
     def _stages(self, model: nn.Module) -> Stages:
-        """Cut the model into stages at rank 0's boundaries, because measured times differ from rank to rank."""
-        example = None
-        if self.example is not None and self.parallel.optimize == "speed":
-            example = on_device(inputs_and_target(self.example)[0], next(model.parameters()).device)
-        partition = partition_stages(model, self.parallel.stages, self.blocks, example=example)
-        cuts: list[Any] = [partition.starts, partition.shares]
-        # All ranks use rank 0's cuts: if two ranks cut at different places, a layer would be missing.
-        dist.broadcast_object_list(cuts, 0, group=self.session.cpu_group)
-        starts, shares = cuts
-        stages = Stages(model=model, graph=partition.graph, starts=starts, shares=shares)
-        for number, start in enumerate(("the beginning", *starts)):
-            share = f", {shares[number]:.0%} of the cost" if shares else ""
+        stages = partition_stages(model, self.parallel.stages, self.blocks)
+        for number, start in enumerate(("the beginning", *stages.starts)):
             rank = number % self.layout.pipeline + 1
-            self.session.say(f"stage {number + 1} of {len(stages)}, on pipeline rank {rank}: from {start}{share}")
+            self.session.say(f"stage {number + 1} of {len(stages)}, on pipeline rank {rank}: from {start}")
         return stages
 
     def _share_weights(self, model: nn.Module) -> None:
-        """Give every rank the weights of rank 0."""
         for tensor in (*model.parameters(), *model.buffers()):
             # NCCL, by which GPUs talk, sends nothing that lies on the CPU.
             group = self.session.cpu_group if tensor.device.type == "cpu" else None
@@ -218,11 +183,9 @@ class Parallelizer:
                 tensor.detach().copy_(message)
 
     def _wrap(self, module: nn.Module, blocks: Sequence[str], plan: Plan, mesh: DeviceMesh) -> nn.Module:
-        """Wrap this rank's model, or one stage of it, and move it to the device."""
         inner = module.part if isinstance(module, Stage) else module
         if plan:
             partition_tensors(inner, plan, mesh["tensor"])
-            draw_by_part(inner, plan, mesh["tensor"].get_local_rank())
         self._recompute(inner, blocks)
         # FSDP would gather frozen weights in each step, for nothing that is learned.
         if not any(parameter.requires_grad for parameter in inner.parameters()):
@@ -252,7 +215,6 @@ class Parallelizer:
         )
 
     def _recompute(self, module: nn.Module, blocks: Sequence[str]) -> None:
-        """Compile, recompute or offload each block, as asked for."""
         if self.compiles:
             # Compiled inside the recomputed function: torch cannot compile a checkpoint that restores running averages.
             compile_blocks(module, blocks)
@@ -274,7 +236,6 @@ def _shares(block: nn.Module, model: nn.Module) -> bool:
 
 
 def _shown(names: Iterable[str]) -> str:
-    """Return names for people, those of alike blocks once: layers.*.mlp.0."""
     return ", ".join(dict.fromkeys(re.sub(r"(?<=\.)\d+(?=\.)", "*", name) for name in names))
 
 
@@ -296,10 +257,10 @@ def _save_memory(block: nn.Module, recompute: bool, offload: bool) -> None:
 
 
 def _merged(modules: Sequence[nn.Module], names: Sequence[str], tied: Iterable[Sequence[str]] = ()) -> nn.Module:
-    """Return one module with the parameters and buffers of all, by the same names; it computes nothing.
+    """Return one module with the tensors of all by the same names, in the order of ``names``, the whole model's.
 
-    They stand in the order of ``names``, the whole model's, and a parameter that is ``tied`` to other stages' has all
-    names of the tie: so a checkpoint of the optimizer knows it by the same name in every mode.
+    A parameter that is ``tied`` to other stages' has all names of the tie: so a checkpoint of the optimizer knows it by
+    the same name in every mode.
     """
     tensors = {name: tensor for module in modules for name, tensor in module.state_dict(keep_vars=True).items()}
     for alike in tied:

@@ -4,26 +4,29 @@
 the model's own parameters under their original names, and pass values that skip over stages from stage to stage.
 """
 
+import functools
 import inspect
-import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import fx, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from raysm.errors import InvalidRequest
+from raysm.workloads.training.degrees import Layout
 from raysm.workloads.training.parallel.blocks import Blocks, block_names
+
+__all__: list[str] = []
 
 
 def balance_stages(costs: Sequence[float], stages: int) -> list[int]:
     """Cut blocks into consecutive stages; return the index of each stage's first block.
 
-    The cost of the most expensive stage is the lowest possible. The algorithm is the classic linear partition: dynamic
-    programming over (stages so far, blocks so far), O(stages x blocks^2).
+    The cost of the most expensive stage is the lowest possible: the classic linear partition by dynamic programming.
     """
     count = len(costs)
     if count < stages:
@@ -32,28 +35,21 @@ def balance_stages(costs: Sequence[float], stages: int) -> list[int]:
             "stages_per_worker, or name smaller blocks"
         )
     until = [0.0, *accumulate(costs)]
-    # least[i]: cost of the most expensive stage when the first i blocks are cut into the stages so far.
-    least = until[:]
-    cuts: list[list[int]] = []
-    for stage in range(2, stages + 1):
-        best, at = [float("inf")] * (count + 1), [0] * (count + 1)
-        for stop in range(stage, count + 1):
-            # From stage - 1 on: each of the stages before needs a block of its own.
-            for start in range(stage - 1, stop):
-                cost = max(least[start], until[stop] - until[start])
-                if cost < best[stop]:
-                    best[stop], at[stop] = cost, start
-        least = best
-        cuts.append(at)
-    starts, stop = [], count
-    for at in reversed(cuts):
-        stop = at[stop]
-        starts.append(stop)
-    return [0, *reversed(starts)]
 
+    @functools.cache
+    def best(stage: int, stop: int) -> tuple[float, int]:
+        """Return the highest cost if the blocks before ``stop`` are that many stages, and where the last one begins."""
+        if stage == 1:
+            return until[stop], 0
+        # From stage - 1 on: each of the stages before needs a block of its own.
+        return min(
+            (max(best(stage - 1, start)[0], until[stop] - until[start]), start) for start in range(stage - 1, stop)
+        )
 
-MEASURED_RUNS = 3
-"""The fastest run counts; the first one warms up."""
+    starts = [count]
+    for stage in range(stages, 0, -1):
+        starts.insert(0, best(stage, starts[0])[1])
+    return starts[:-1]
 
 
 class _Tracer(fx.Tracer):
@@ -67,17 +63,11 @@ class _Tracer(fx.Tracer):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stages:
-    """A traced model and where its stages begin."""
-
     model: nn.Module
     graph: fx.Graph
     starts: tuple[str, ...]
-    """Name of the module at which each stage but the first begins."""
-    shares: tuple[float, ...]
-    """Each stage's share of the cost; empty if the user named the cuts."""
 
     def module(self, stage: int) -> fx.GraphModule:
-        """Return one stage as a module, which takes what the stage before it returns."""
         placed = _placed(self.graph, self.starts)
         received, handed_on = _handed_on(placed, stage - 1), _handed_on(placed, stage)
         graph, copies = fx.Graph(), {}
@@ -106,22 +96,15 @@ class Stages:
             graph.output(outputs if len(outputs) > 1 else outputs[0])
         return fx.GraphModule(self.model, graph, f"Stage{stage}")
 
-    def parameter_names(self) -> set[str]:
-        return {
-            name
-            for stage in range(len(self))
-            for name, _ in self.module(stage).named_parameters(remove_duplicate=False)
-        }
-
     def __len__(self) -> int:
         return len(self.starts) + 1
 
+    def modules(self) -> list[fx.GraphModule]:
+        return [self.module(stage) for stage in range(len(self))]
+
 
 def trace(model: nn.Module, boundaries: Sequence[str]) -> fx.Graph:
-    """Return the graph of the model's forward, traced just deep enough that each boundary is a node.
-
-    Its inputs are the parameters of ``forward`` that have no default.
-    """
+    """Trace just deep enough that each boundary is a node; inputs are the parameters of forward without default."""
     for name in boundaries:
         try:
             model.get_submodule(name)
@@ -147,22 +130,11 @@ def trace(model: nn.Module, boundaries: Sequence[str]) -> fx.Graph:
     return graph
 
 
-def partition_stages(
-    model: nn.Module, stages: int, blocks: Blocks = None, *, example: Sequence[Any] | None = None
-) -> Stages:
-    """Cut a model into ``stages`` stages, at least 2.
+def partition_stages(model: nn.Module, stages: int, blocks: Blocks = None) -> Stages:
+    """Cut a model, whose forward calls its blocks one after the other, into at least 2 stages.
 
-    Args:
-        model: Its forward calls its blocks one after the other.
-        stages: Number of stages.
-        blocks: The container of the blocks, or the names of the modules at which the second, third … stage begins.
-        example: Inputs of the model, to balance by the time of each block; None balances by parameters.
-
-    Raises:
-        InvalidRequest: There are fewer blocks than stages, the model cannot be traced, two stages would share a
-            running average, or a norm would wait for workers that never call it.
+    Stages are balanced by their parameters, unless ``blocks`` names the modules at which they begin.
     """
-    shares: tuple[float, ...] = ()
     if blocks is not None and not isinstance(blocks, str):
         starts = tuple(blocks)
         if len(starts) != stages - 1:
@@ -178,21 +150,13 @@ def partition_stages(
                 "blocks=[…]"
             )
         graph = trace(model, names)
-        # Costs include the modules before, between and after the blocks, such as a large head.
-        costs = _block_costs(_leaf_costs(model, graph, example), names)
-        firsts = balance_stages(costs, stages)
-        starts = tuple(names[first] for first in firsts[1:])
-        total = sum(costs) or 1.0
-        shares = tuple(
-            sum(costs[first:stop]) / total for first, stop in zip(firsts, [*firsts[1:], len(costs)], strict=True)
-        )
-    partition = Stages(model=model, graph=graph, starts=starts, shares=shares)
+        starts = tuple(names[first] for first in balance_stages(_block_costs(model, graph, names), stages)[1:])
+    partition = Stages(model=model, graph=graph, starts=starts)
     _check_norms(partition)
     return partition
 
 
 def _placed(graph: fx.Graph, starts: Sequence[str]) -> dict[fx.Node, int]:
-    """Return the stage of each node; a stage begins where its first module is called."""
     stage, placed = 0, {}
     for node in graph.nodes:
         if node.op == "call_module" and stage < len(starts) and _is_within(node.target, starts[stage]):
@@ -230,7 +194,7 @@ def _handed_on(placed: dict[fx.Node, int], stage: int) -> list[fx.Node]:
 
 
 def _unused(model: nn.Module, placed: dict[fx.Node, int], stages: int) -> list[list[str]]:
-    """Return for each stage the names of tensors that no stage uses, but that belong to a checkpoint of the model.
+    """Return for each stage the names of tensors that no stage uses, but that checkpoints have.
 
     A second name of a tensor goes with the first; what forward never uses goes with the last stage.
     """
@@ -270,63 +234,21 @@ def _is_within(name: Any, block: str) -> bool:
     return name == block or str(name).startswith(f"{block}.")
 
 
-def _leaf_costs(model: nn.Module, graph: fx.Graph, example: Sequence[Any] | None) -> dict[fx.Node, float]:
-    """Return what each called module costs: seconds of its forward, or the number of its parameters."""
-    if example is None:
-        return {
-            node: float(sum(parameter.numel() for parameter in model.get_submodule(str(node.target)).parameters()))
-            for node in graph.nodes
-            if node.op == "call_module"
-        }
-    stopwatch = _Stopwatch(model, graph)
-    modes = {module: module.training for module in model.modules()}
-    model.eval()  # Neither dropout's random numbers nor batch norm's averages may change.
-    try:
-        with torch.no_grad():
-            # The shortest of several counts: the first run allocates, and anything may delay the others.
-            for _ in range(MEASURED_RUNS):
-                stopwatch.run(*example)
-    finally:
-        for module, training in modes.items():
-            module.training = training
-    return stopwatch.seconds
-
-
-class _Stopwatch(fx.Interpreter):
-    """Runs a graph and keeps the shortest time of each module."""
-
-    def __init__(self, model: nn.Module, graph: fx.Graph) -> None:
-        traced = fx.GraphModule(model, graph)
-        super().__init__(traced)
-        # The graph module has a graph of its own, node by node the same.
-        self._own = dict(zip(traced.graph.nodes, graph.nodes, strict=True))
-        self.seconds: dict[fx.Node, float] = {}
-
-    def run_node(self, n: fx.Node) -> Any:
-        start = time.perf_counter()
-        value = super().run_node(n)
-        if n.op == "call_module":
-            if torch.cuda.is_available():
-                torch.cuda.synchronize()
-            took, node = time.perf_counter() - start, self._own[n]
-            self.seconds[node] = min(took, self.seconds.get(node, took))
-        return value
-
-
-def _block_costs(leaves: dict[fx.Node, float], names: Sequence[str]) -> list[float]:
-    """Return the cost of each block with the modules that follow it; the first also has those before it."""
+def _block_costs(model: nn.Module, graph: fx.Graph, names: Sequence[str]) -> list[float]:
+    """Return the parameters of each block and the modules that follow it; the first also has those before it."""
     costs, block = [0.0] * len(names), 0
-    for node, cost in leaves.items():
-        if node.target in names:
-            block = names.index(str(node.target))
-        costs[block] += cost
+    for node in graph.nodes:
+        if node.op == "call_module":
+            if node.target in names:
+                block = names.index(str(node.target))
+            costs[block] += sum(parameter.numel() for parameter in model.get_submodule(str(node.target)).parameters())
     return costs
 
 
 def _check_norms(stages: Stages) -> None:
     owners: dict[int, int] = {}
-    for number in range(len(stages)):
-        for name, module in stages.module(number).named_modules():
+    for number, stage in enumerate(stages.modules()):
+        for name, module in stage.named_modules():
             if isinstance(module, nn.SyncBatchNorm):
                 raise InvalidRequest(
                     f"{name!r} is a SyncBatchNorm, which waits for all workers, but only those of stage {number + 1} "
@@ -339,3 +261,82 @@ def _check_norms(stages: Stages) -> None:
                     "would keep running averages of its own; give each block its own norm, or cut elsewhere by "
                     "blocks=[…]"
                 )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tie:
+    names: tuple[str, ...]
+    """All its names in the model, in order; checkpoints know its optimizer's state by the first."""
+    stages: tuple[int, ...]
+    """The stages that compute with it, in order; at least two."""
+
+    def places(self, pipeline: int) -> tuple[int, ...]:
+        return tuple(sorted({number % pipeline for number in self.stages}))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Copies:
+    """Parameters of this worker that others of its pipeline also have, in the same order on all of these workers."""
+
+    parameters: tuple[nn.Parameter, ...]
+    group: dist.ProcessGroup
+    is_first: bool
+
+
+def find_ties(stages: Stages) -> list[Tie]:
+    # Parameters are compared by identity, because a tied one has several names, often another one in each stage.
+    homes: dict[int, list[int]] = {}
+    for number, stage in enumerate(stages.modules()):
+        for parameter in stage.parameters():
+            homes.setdefault(id(parameter), []).append(number)
+    names: dict[int, list[str]] = {}
+    for name, parameter in stages.model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    return [
+        Tie(names=tuple(names[parameter]), stages=tuple(homes[parameter]))
+        for parameter in names
+        if len(homes.get(parameter, ())) > 1
+    ]
+
+
+def check_ties(ties: Iterable[Tie], layout: Layout, cut: Iterable[str]) -> None:
+    """Check that every worker can keep its copies as the others keep theirs; ``cut`` names modules with cut tensors."""
+    cut_modules = set(cut)
+    for tie in ties:
+        shown = " = ".join(tie.names)
+        where = " and ".join(str(number + 1) for number in tie.stages)
+        # FSDP shards each stage's parameters separately: the copies would become two parameters.
+        if layout.shard > 1 and len(tie.places(layout.pipeline)) < len(tie.stages):
+            raise InvalidRequest(
+                f"stages {where} share the weights {shown}, and two of them are one worker's, which cannot shard them"
+                " twice: leave out shard, or schedule='interleaved'; or cut elsewhere by blocks=[…]"
+            )
+        if cut_modules & {name.rpartition(".")[0] for name in tie.names}:
+            raise InvalidRequest(
+                f"stages {where} share the weights {shown}, which plan cuts over the workers of a tensor group: leave"
+                " their modules out of it"
+            )
+
+
+def copies_here(ties: Sequence[Tie], parts: nn.Module, layout: Layout, rank: int) -> tuple[Copies, ...]:
+    """Return this worker's copies; every rank must call it, since all of them make each group."""
+    params = dict(parts.named_parameters(remove_duplicate=False))
+    # One group, and so one message, for all parameters that the same workers share.
+    by_places: dict[tuple[int, ...], list[Tie]] = {}
+    for tie in ties:
+        by_places.setdefault(tie.places(layout.pipeline), []).append(tie)
+    copies = []
+    for places, tied in by_places.items():
+        # Two stages of one worker have the very same parameter, whose gradients add up by themselves.
+        if len(places) == 1:
+            continue
+        for pipeline in layout.groups("pipeline"):
+            ranks = [pipeline[place] for place in places]
+            group = dist.new_group(ranks)
+            if rank in ranks:
+                copies.append(
+                    Copies(
+                        parameters=tuple(params[tie.names[0]] for tie in tied), group=group, is_first=rank == ranks[0]
+                    )
+                )
+    return tuple(copies)

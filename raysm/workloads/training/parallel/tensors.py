@@ -1,24 +1,21 @@
-"""Tensor parallelism: which layers are cut over the workers of a tensor group, and the random numbers between them.
+"""Tensor parallelism: which layers are cut over the workers of a tensor group.
 
 A layer that is cut by columns and one that is cut by rows after it need one sum over the group for each forward pass
 (Megatron-LM, arXiv 1909.08053). The plan is the user's, or the model's own, as Hugging Face models carry one.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
-import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
 
 from raysm.errors import InvalidRequest
-from raysm.workloads.training.loop.batch import seed_of
 
 Plan: TypeAlias = Mapping[str, Literal["colwise", "rowwise"] | ParallelStyle]
-"""How to cut each named module; ``*`` in a name is any number: ``layers.*.mlp.0``."""
 
 GATHERED = ("colwise_rep", "colwise_gather_output")
 """Hugging Face's names of a layer that is cut by columns and whose outputs are gathered, such as ``lm_head``."""
@@ -31,11 +28,6 @@ HEAD_SIZES = ("head_dim", "head_size", "dim_head", "d_head")
 
 
 def resolve_plan(model: nn.Module, plan: Plan | None, degree: int) -> Plan:
-    """Return the plan by the names of the model's modules; ``plan`` None takes the one that the model carries.
-
-    Raises:
-        InvalidRequest: There is no plan, or the model cannot be cut as it says.
-    """
     patterns = _carried_plan(model) if plan is None else plan
     if not patterns:
         raise InvalidRequest(
@@ -103,7 +95,6 @@ def _checked_style(name: str, module: nn.Module, style: Any, degree: int) -> Any
 
 
 def partition_tensors(module: nn.Module, plan: Plan, mesh: DeviceMesh) -> None:
-    """Cut the tensors of the plan's modules in ``module``, a model or a stage of one."""
     styles = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}
     modules = dict(module.named_modules())
     cuts = {
@@ -125,135 +116,14 @@ def partition_tensors(module: nn.Module, plan: Plan, mesh: DeviceMesh) -> None:
     parallelize_module(module, mesh, cuts)
 
 
-def draw_by_part(module: nn.Module, plan: Plan, part: int) -> None:
-    """Let each worker draw its own random numbers between a layer cut by columns and the next one cut by rows.
-
-    Workers of a tensor group draw the same numbers, so that what is whole on each stays the same. Between two cut
-    layers each has other columns: with the same numbers, a dropout would drop the same places of each part
-    (Megatron-LM, appendix B.2). Layers with a ParallelStyle draw as the whole model does. ``part`` is this worker's
-    number in the group.
-    """
-    modules = dict(module.named_modules())
-    for name in _parents(plan, modules):
-        parent = modules[name]
-        prefix = f"{name}." if name else ""
-        cuts = {child: plan.get(prefix + child) for child, _ in parent.named_children()}
-        if "rowwise" not in cuts.values():
-            continue
-        if type(parent).forward is nn.Sequential.forward:
-            _draw_in_sequence(parent, cuts, part)
-        else:
-            _draw_in_forward(parent, cuts, part)
-
-
 def _parents(plan: Plan, modules: Mapping[str, nn.Module]) -> set[str]:
     return {name.rpartition(".")[0] for name, style in plan.items() if style == "colwise" and name in modules}
 
 
 def _head_counts(module: nn.Module) -> dict[str, int]:
-    """Return the attributes that count the heads of an attention; {} if it has none or no attribute with their size."""
+    """Return the attributes that count an attention's heads; {} without an attribute with their size."""
     if not any(isinstance(getattr(module, name, None), int) for name in HEAD_SIZES):
         return {}
     # Others may have a tensor or a module of that name.
     counts = {name: getattr(module, name, None) for name in HEADS}
     return {name: count for name, count in counts.items() if isinstance(count, int)}
-
-
-class OwnStream:
-    """A worker's own stream of random numbers, used while it computes on its part alone.
-
-    The stream follows from one number of the common stream and the worker's part, so whatever restores the common
-    stream (a checkpoint, recomputation of a block) restores it too.
-    """
-
-    def __init__(self, module: nn.Module, part: int) -> None:
-        self._module, self._part = module, part
-        self._common: tuple[_State, _State, _State] | None = None
-
-    # Compiled code would keep the state that it saw when it was traced.
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def enter(self) -> None:
-        """Switch to this worker's own stream."""
-        if self._common is not None or not self._module.training:
-            return
-        before = _state()
-        common = int(torch.randint(2**62, (), device="cpu"))
-        after = _state()
-        torch.manual_seed(seed_of(common, self._part))
-        self._common = before, after, _state()
-
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def leave(self) -> None:
-        """Switch back to the common stream, at the same position on every worker of the group."""
-        if self._common is None:
-            return
-        (before, after, fresh), self._common = self._common, None
-        # If nothing was drawn, the common stream stays where it was: a model without dropout trains as if uncut.
-        _restore(before if _are_equal(_state(), fresh) else after)
-
-
-def _draw_in_sequence(parent: nn.Module, cuts: Mapping[str, Any], part: int) -> None:
-    """Let each child between two cut layers draw by itself: the Sequential may never be called as a whole."""
-    is_cut = False
-    for name, child in parent.named_children():
-        if cuts[name] is not None:
-            is_cut = cuts[name] == "colwise"
-        elif is_cut and any(getattr(inner, "p", 0) for inner in child.modules()):
-            child.forward = _drawing(child.forward, OwnStream(child, part))
-
-
-def _drawing(forward: Callable[..., Any], stream: OwnStream) -> Callable[..., Any]:
-    def drawing(*args: Any, **kwargs: Any) -> Any:
-        stream.enter()
-        try:
-            return forward(*args, **kwargs)
-        finally:
-            stream.leave()
-
-    return drawing
-
-
-def _draw_in_forward(parent: nn.Module, cuts: Mapping[str, Any], part: int) -> None:
-    """Use an own stream from the output of the first layer cut by columns to the input of the one cut by rows."""
-    stream = OwnStream(parent, part)
-    is_inside: list[bool] = []
-    forward = parent.forward
-
-    def watched(*args: Any, **kwargs: Any) -> Any:
-        # Recomputation of a block may end in its middle.
-        is_inside.append(True)
-        try:
-            return forward(*args, **kwargs)
-        finally:
-            is_inside.pop()
-            stream.leave()
-
-    parent.forward = watched
-    for name, style in cuts.items():
-        layer = parent.get_submodule(name)
-        if style == "colwise":
-            layer.register_forward_hook(lambda *_: stream.enter() if is_inside else None)
-        elif style == "rowwise":
-            layer.register_forward_pre_hook(lambda *_: stream.leave())
-
-
-_State = tuple[torch.Tensor, torch.Tensor | None]
-"""The state of torch's generators of the CPU and of the GPU."""
-
-
-def _state() -> _State:
-    return torch.get_rng_state(), torch.cuda.get_rng_state() if torch.cuda.is_available() else None
-
-
-def _restore(state: _State) -> None:
-    cpu, gpu = state
-    torch.set_rng_state(cpu)
-    if gpu is not None:
-        torch.cuda.set_rng_state(gpu)
-
-
-def _are_equal(one: _State, other: _State) -> bool:
-    return all(
-        left is right or (left is not None and right is not None and torch.equal(left, right))
-        for left, right in zip(one, other, strict=True)
-    )

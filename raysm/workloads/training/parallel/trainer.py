@@ -37,36 +37,38 @@ FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
 
 
 @dataclass(kw_only=True, slots=True)
-class Trainer:
-    """A model and its optimizer, ready for ``step``."""
+class RankModel:
+    """The part of the model that a rank has."""
 
-    session: Session
-    parallel: Parallel
-    layout: Layout
     model: nn.Module
     """The wrapped model that the user gets; of a pipeline, the stages of this rank."""
     parts: nn.Module
     """This rank's parameters by their original names."""
+    engine: Engine
+    stages: "dist.ProcessGroup | None" = None
+    """The ranks of this one's pipeline."""
+    copies: Sequence[nn.Parameter] = ()
+    """Parameters that an earlier rank of the pipeline has and counts."""
+    replicas: "Sequence[dist.ProcessGroup]" = ()
+    """This rank's group in each dimension of the mesh whose ranks have the same norms."""
+
+
+@dataclass(kw_only=True, slots=True)
+class Trainer(RankModel):
+    session: Session
+    parallel: Parallel
+    layout: Layout
     names: tuple[str, ...]
     """All keys of the model's ``state_dict``, in its order, before anything was split."""
     optimizer: Optimizer
     scheduler: Any
     """Stepped once a step, unless it takes a metric."""
-    engine: Engine
     loss: Loss
-    replicas: "Sequence[dist.ProcessGroup]" = ()
-    """This rank's group in each dimension of the mesh whose ranks have the same norms."""
     max_norm: float | None = None
-    """Longer gradients are scaled down to this norm over the whole model."""
-    stages: "dist.ProcessGroup | None" = None
-    """The ranks of this one's pipeline."""
-    copies: Sequence[nn.Parameter] = ()
-    """Parameters that an earlier rank of the pipeline has and counts."""
     rehearses: bool = False
     """Rehearse the next step, the first one after a restart."""
 
     def step(self, batch: Any) -> float:
-        """Train on this data rank's slice of a batch; return the mean loss of the whole batch."""
         session = self.session
         # Before the step, because a checkpoint at its end must include these rows.
         session.position.learn()
@@ -115,16 +117,14 @@ class Trainer:
         restore_state(random)
 
     def evaluate(self, batches: Iterable[Any], metrics: Mapping[str, Callable[[Any, Any], Any]]) -> dict[str, float]:
-        """Return the means of the loss and of the metrics over all rows; nothing else changes."""
         with evaluation(self.model, self.replicas, self.session.device):
             return means(self.session, self.engine, batches, {"loss": self.loss, **metrics})
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps, as ``torch.distributed.checkpoint`` takes it.
+        """Return what a checkpoint keeps, by original names, as ``torch.distributed.checkpoint`` takes it.
 
-        ``model`` and ``optimizer`` map original names to this rank's live tensors: copy them before the next step. Cut
-        tensors (shard, tensor) are DTensors; ranks of a pipeline have the entries of their stages only. ``scheduler``
-        is its own state, the same on all ranks.
+        Tensors are this rank's live ones: copy them before the next step. Cut ones are DTensors; ranks of a pipeline
+        have the entries of their stages only.
         """
         state = {
             "model": get_model_state_dict(self.parts),
@@ -137,8 +137,7 @@ class Trainer:
     def state_to_read(self, entries: Iterable[str]) -> dict[str, Any]:
         """Return ``state()`` for reading a checkpoint with these ``entries`` of an optimizer, before any step.
 
-        It has the states of the parameters that have one in the checkpoint. If none has, the checkpoint is of another
-        optimizer, and an error will name what it lacks.
+        If no entry is a state, the checkpoint is of another optimizer, and an error will name what it lacks.
         """
         names = stateful(entries)
         if not names:
@@ -148,7 +147,6 @@ class Trainer:
         return state | {"optimizer": readable(state["optimizer"], names)}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Load a ``state()`` of any mode, which was read into this rank's shapes."""
         set_model_state_dict(self.parts, state["model"])
         with _filled_groups(self.optimizer) as filled, trained(self.parts, stateful(state["optimizer"])):
             if filled:
@@ -163,10 +161,7 @@ class Trainer:
             return get_optimizer_state_dict(self.parts, self.optimizer, options=FLAT) if filled else {}
 
     def full_state_dict(self) -> dict[str, torch.Tensor]:
-        """Return the whole model on rank 0, as plain CPU tensors in the original order; {} on the others.
-
-        Every rank must call it. Tensors come one at a time: only rank 0 holds more than one beside its own part.
-        """
+        """Return the whole model on rank 0, on the CPU; {} on the others; every rank must call it."""
         of_rank = get_model_state_dict(self.parts)
         owners = self._owners(of_rank)
         whole = {name: self._whole(of_rank.get(name), owners[name]) for name in self.names}

@@ -63,9 +63,7 @@ def wait_until_kept(folder, step):
     ("wrong", "named"),
     [
         ({"every_steps": 0}, "every_steps must be a whole number of at least 1, got 0"),
-        ({"keep": 0}, "keep must be a whole number of at least 1, got 0"),
         ({"best": ("loss", "low")}, r"best is a metric and 'min' or 'max', \('loss', 'min'\)"),
-        ({"best": "loss"}, "got 'loss'"),
     ],
 )
 def test_a_config_that_cannot_be_is_refused_by_name(wrong, named):
@@ -107,20 +105,9 @@ def test_gone_on_with_it_is_the_training_that_went_through(tmp_path, capsys):
     with prepared(Checkpoints(every_steps=3, folder=tmp_path), seed=9) as session:
         assert (session.position.steps, session.position.epoch, session.position.offset) == (3, 0, 12)
         assert train(session, 8) == expected[3:]
-    assert (
-        "goes on from the checkpoint of step 3 (epoch 0, 12 of 40 samples), with its learning rate"
-        in capsys.readouterr().out
-    )
-
-
-def test_going_on_says_from_which_folder_and_how_to_start_afresh(tmp_path, capsys):
-    with prepared(Checkpoints(every_steps=2, folder=tmp_path)) as session:
-        train(session, 2)
-    with prepared(Checkpoints(folder=tmp_path)):
-        assert (
-            f"with its learning rate; it is in {tmp_path}: remove that folder to start afresh\n"
-            in capsys.readouterr().out
-        )
+    said = capsys.readouterr().out
+    assert "goes on from the checkpoint of step 3 (epoch 0, 12 of 40 samples), with its learning rate; it is in" in said
+    assert f"{tmp_path}: remove that folder to start afresh\n" in said
 
 
 def test_sigterm_saves_the_step_and_leaves_as_a_process_that_it_ends(tmp_path):
@@ -189,8 +176,7 @@ def train_thawing(session, steps, thawed_after):
     return losses
 
 
-@pytest.mark.parametrize("momenta", MOMENTA)
-@pytest.mark.parametrize("thawed_after", [2, 5])
+@pytest.mark.parametrize(("momenta", "thawed_after"), [("adam", 2), ("momentum", 5), ("adagrad", 5)])
 def test_a_layer_that_is_frozen_in_the_beginning_goes_on_with_the_state_that_it_had(tmp_path, momenta, thawed_after):
     with prepared(None, model=Thawing, optimizer=MOMENTA[momenta]) as session:
         expected = train_thawing(session, 8, thawed_after)
@@ -223,7 +209,7 @@ def test_a_checkpoint_of_another_optimizer_is_refused_by_name(tmp_path, optimize
             pass
 
 
-@pytest.mark.parametrize("earlier", ["accuracy", "loss", "error"])
+@pytest.mark.parametrize("earlier", ["loss", "error"])
 def test_gone_on_with_another_metric_the_best_is_by_that_one_alone(tmp_path, earlier):
     accuracies, errors = {1: 0.5, 2: 0.9, 3: 0.7, 4: 0.8}, {1: 2.0, 2: 8.0, 3: 9.0, 4: 7.0}
     directions = {"accuracy": "max", "loss": "min", "error": "max"}

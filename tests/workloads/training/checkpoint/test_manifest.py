@@ -70,18 +70,8 @@ def test_a_file_is_intact_only_with_its_size_and_its_digest(tmp_path):
     assert not is_intact(path, record)
 
 
-def test_the_newest_are_kept():
-    names = [manifest(step).name for step in (1, 2, 3, 4)]
-    assert choose_outdated([manifest(step) for step in (1, 2, 3, 4)], 2, None) == [names[1], names[0]]
-
-
 @pytest.mark.parametrize(("direction", "best"), [("min", 2), ("max", 1)])
 def test_the_best_is_kept_beside_them(direction, best):
     rated = [manifest(1, value=0.9), manifest(2, value=0.1), manifest(3), manifest(4, value=0.5)]
     gone = choose_outdated(rated, 1, ("loss", direction))
     assert gone == [one.name for one in reversed(rated) if one.step not in (4, best)]
-
-
-def test_of_equally_good_ones_the_newest_is_the_best():
-    rated = [manifest(step, value=0.5) for step in (1, 2, 3)]
-    assert choose_outdated(rated, 1, ("loss", "min")) == [rated[1].name, rated[0].name]

@@ -25,15 +25,6 @@ def test_gone_on_with_as_a_tensor_group_ranks_that_drew_apart_draw_alike(ranks, 
     assert "the workers' random numbers begin anew" in first.said
 
 
-def test_gone_on_with_in_the_same_layout_every_rank_draws_what_it_drew(ranks, tmp_path):
-    undisturbed = ranks.run(2, leg, DROPPING, Parallel(data=2), None, None)
-    ranks.run(2, leg, DROPPING, Parallel(data=2), tmp_path, 4)
-    resumed = ranks.run(2, leg, DROPPING, Parallel(data=2), tmp_path, None)
-    assert [rank.drawn for rank in resumed] == [rank.drawn for rank in undisturbed]
-    assert not differing(resumed[0].weights, undisturbed[0].weights)
-    assert "warning" not in resumed[0].said
-
-
 def test_three_replicas_go_on_to_the_last_bit(ranks, tmp_path):
     # DDP sums the gradients of its first step in another order than those of the later ones.
     work = Training(drawn=Drawn(blocks=("mlp", "encoder", "mlp"), rows=45, batch_size=9, rule="sgd"))
@@ -43,7 +34,7 @@ def test_three_replicas_go_on_to_the_last_bit(ranks, tmp_path):
     assert not differing(resumed[0].weights, undisturbed[0].weights)
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "dampened", "adagrad"])
+@pytest.mark.parametrize("optimizer", ["dampened", "adagrad"])
 def test_a_layer_that_nothing_uses_has_no_state_in_shards_either(ranks, tmp_path, optimizer):
     work = Training(drawn=Drawn(blocks=("linear", "idle"), rows=40, batch_size=8), optimizer=optimizer)
     undisturbed = ranks.run(2, leg, work, Parallel(shard=2), None, None)

@@ -141,20 +141,20 @@ def check_in_several_layouts(train, work, legs):
 
 
 @given(case=trainings())
-@settings(PLAIN, max_examples=8)
+@settings(PLAIN, max_examples=3)
 def test_one_worker_goes_on_bit_for_bit(ranks, case):
     work, stops = case
     check_in_one_layout(on_two(ranks), work, [(None, steps) for steps in [*stops, None]])
 
 
 @given(case=in_one_layout())
-@settings(PLAIN, max_examples=6)
+@settings(PLAIN, max_examples=3)
 def test_two_workers_go_on_bit_for_bit_in_the_same_layout(ranks, case):
     check_in_one_layout(on_two(ranks), *case)
 
 
 @given(case=in_several_layouts())
-@settings(PLAIN, max_examples=6)
+@settings(PLAIN, max_examples=3)
 def test_other_layouts_go_on_with_the_same_training(ranks, case):
     check_in_several_layouts(on_two(ranks), *case)
 

@@ -31,17 +31,6 @@ def test_every_file_is_recorded_with_its_digest(saved):
         assert (record.bytes, record.sha256) == (len(content), hashlib.sha256(content).hexdigest())
 
 
-def test_what_was_saved_is_read_in_place(saved):
-    folder, files = saved
-    state = {"model": {"weight": torch.zeros(2, 3), "bias": torch.zeros(2)}, "step": 0}
-    needed, wanted, there = shards.plan(state, folder)
-    assert wanted == there == {"model.weight", "model.bias", "step"} == shards.entries(folder)
-    assert needed <= set(files)
-    shards.load(state, folder, group=None)
-    assert state["model"]["weight"].tolist() == [[0, 1, 2], [3, 4, 5]]
-    assert state["step"] == 7
-
-
 @pytest.mark.parametrize(
     ("state", "message"),
     [

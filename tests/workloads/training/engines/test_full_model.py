@@ -58,7 +58,7 @@ def test_a_parameter_that_ddp_would_wait_for_is_named():
 
 
 @pytest.mark.parametrize("factor", [1.0, 0.5])
-@pytest.mark.parametrize("accumulate", [2, 3, 8])
+@pytest.mark.parametrize("accumulate", [2, 8])
 def test_the_gradients_of_pieces_add_up_to_those_of_the_whole(accumulate, factor):
     rows = torch.arange(15.0).reshape(5, 3) / 15
     batch = (rows, rows.sum(1, keepdim=True))

@@ -4,7 +4,6 @@ import torch
 from torch import nn
 
 from raysm.workloads.training.loop.batch_norms import (
-    averages_kept,
     normed_by_averages,
     without_trace,
 )
@@ -14,15 +13,6 @@ ROWS = torch.arange(8.0).reshape(4, 2)
 
 def model():
     return nn.Sequential(nn.BatchNorm1d(2), nn.Dropout(0.5), nn.BatchNorm1d(2, track_running_stats=False))
-
-
-def test_a_batch_that_is_computed_again_is_counted_once():
-    norms = model()
-    norms(ROWS)
-    before = {name: buffer.clone() for name, buffer in norms.named_buffers()}
-    with averages_kept(norms):
-        norms(ROWS + 5)
-    assert all(torch.equal(buffer, before[name]) for name, buffer in norms.named_buffers())
 
 
 def test_neither_averages_nor_random_numbers_know_of_a_trial():

@@ -105,12 +105,3 @@ def test_a_stop_is_noted_and_the_handler_before_put_back():
         os.kill(os.getpid(), signal.SIGTERM)
         assert stop.asked
     assert signal.getsignal(signal.SIGTERM) is before
-
-
-def test_who_sleeps_hears_of_a_stop():
-    stop = Stop()
-    stop.sleep(0.0)
-    stop.asked = True
-    with pytest.raises(Stopped) as stopped:
-        stop.sleep(3600.0)
-    assert not stopped.value.clean

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from raysm.errors import InvalidRequest, WorkerFailed
+from raysm.errors import InvalidRequest
 from raysm.workloads.training.launch.failure_attribution import (
     Failure,
     as_refusal,
@@ -93,15 +93,12 @@ WRONG = raised("ValueError", "no such layer: conv9")
     ("status", "stderr", "expected"),
     [
         (1, LOST, True),
-        (1, raised("RuntimeError", "[../pair.cc:538] Read error [127.0.0.1]:4: Connection reset by peer"), True),
         (1, raised("torch.distributed.DistNetworkError", "failed to recv, got 0 bytes. Connection was closed."), True),
-        (1, raised("BrokenPipeError", "[Errno 32] Broken pipe"), True),
         (1, raised("RuntimeError", "Timed out waiting 1800000ms for recv operation to complete"), True),
         (-signal.SIGABRT, "[rank1]:[E] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)\n", True),
         (-signal.SIGABRT, "double free or corruption\n", False),
         (-signal.SIGKILL, LOST, False),
         (1, WRONG, False),
-        (3, "", False),
     ],
 )
 def test_who_lost_a_peer_failed_for_want_of_it(status, stderr, expected):
@@ -128,13 +125,6 @@ def test_the_cause_is_named_in_whatever_order_the_ends_are_seen(name):
             Failure(error=item.error, at_s=float(at_s), was_ended=item.was_ended) for at_s, item in enumerate(order)
         ]
         assert [find_cause(listed).rank for listed in (seen, seen[::-1])] == [0, 0]
-
-
-def test_of_two_that_failed_by_themselves_the_first_is_the_cause_and_of_none_there_is_none():
-    error = find_cause([failure(0, 2, WRONG, at_s=9.0), failure(1, 1, WRONG, at_s=5.0)])
-    assert isinstance(error, WorkerFailed)
-    assert error.rank == 1
-    assert find_cause([]) is None
 
 
 def test_a_worker_that_ended_with_0_before_the_others_is_named_as_the_reason():

@@ -29,12 +29,6 @@ def test_pieces_have_all_rows_in_their_order_and_differ_by_one_row_at_most():
     assert [share for _, share in cut] == [3 / 8, 3 / 8, 2 / 8]
 
 
-def test_a_piece_without_rows_is_one_that_does_not_count():
-    cut = list(pieces((torch.arange(2),), 4))
-    assert [piece[0].tolist() for piece, _ in cut] == [[0], [1], [0], [0]]
-    assert [share for _, share in cut] == [0.5, 0.5, 0.0, 0.0]
-
-
 @pytest.mark.parametrize("batch", [("text",), (torch.zeros(3), torch.zeros(2)), (torch.zeros(3), torch.tensor(1.0))])
 def test_what_has_no_rows_cannot_be_weighed(batch):
     with pytest.raises(InvalidInput, match="one entry for each row"):

@@ -5,7 +5,7 @@ from torch.optim import lr_scheduler
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.loop import learning_rate as scaling
 from raysm.workloads.training.loop import session as sessions
-from raysm.workloads.training.loop.learning_rate import check_scheduler, factor, needs_metric, scale
+from raysm.workloads.training.loop.learning_rate import check_scheduler, needs_metric, scale
 from raysm.workloads.training.loop.position import DataOrder
 
 
@@ -34,10 +34,6 @@ def trained(session, lr, steps, scheduler=None):
             schedule.step()
         session.position.steps += 1
     return rates, optimizer
-
-
-def test_it_rises_linearly_step_by_step_to_k_times_the_rate():
-    assert [factor(step, growth=5.0, warmup_steps=4) for step in range(6)] == [1, 2, 3, 4, 5, 5]
 
 
 def test_the_optimizer_steps_with_the_scaled_rate(session):
@@ -114,11 +110,6 @@ def test_schedulers_of_torch_are_taken_and_one_alone_waits_for_a_metric(kind):
     scheduler = SCHEDULERS[kind](own)
     check_scheduler(scheduler, own)
     assert needs_metric(scheduler) == (kind == "plateau")
-
-
-def test_that_of_another_optimizer_is_refused():
-    with pytest.raises(InvalidRequest, match="a CosineAnnealingLR, steps the rate of another optimizer"):
-        check_scheduler(SCHEDULERS["cosine"](optimizer()), optimizer())
 
 
 @pytest.mark.parametrize("scheduler", ["cosine", lr_scheduler.StepLR, object()])

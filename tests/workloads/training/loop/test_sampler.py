@@ -6,6 +6,7 @@ from torch.utils.data import Dataset, Subset, TensorDataset, random_split
 
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.loop import session as sessions
+from raysm.workloads.training.loop.position import DataOrder
 from raysm.workloads.training.loop.sampler import batches, epoch_order, slices
 
 
@@ -30,25 +31,28 @@ def rows(samples=10):
     return TensorDataset(torch.arange(samples), torch.arange(samples) * 2)
 
 
+def order_of(samples, batch_size=4, **fields):
+    return DataOrder(**{"samples": samples, "batch_size": batch_size, "shuffle": True, "seed": 0} | fields)
+
+
 def cut(order, ranks, **fields):
-    fields = {"epoch": 0, "offset": 0, "batch_size": 4, "drop_last": False} | fields
+    fields = {"epoch": 0, "offset": 0, "drop_last": False} | fields
     return [list(slices(order, data_rank=rank, data_ranks=ranks, **fields)) for rank in range(ranks)]
 
 
 def test_the_order_follows_from_seed_and_epoch_alone():
-    one = epoch_order(100, epoch=3, shuffle=True, seed=1)
+    one = epoch_order(order_of(100, seed=1), 3).tolist()
     torch.rand(7)
-    assert one.tolist() == epoch_order(100, epoch=3, shuffle=True, seed=1).tolist()
-    assert sorted(one.tolist()) == list(range(100))
-    others = [(4, 1), (3, 2), (1, 3)]
-    assert all(one.tolist() != epoch_order(100, epoch=e, shuffle=True, seed=s).tolist() for e, s in others)
+    assert one == epoch_order(order_of(100, seed=1), 3).tolist()
+    assert sorted(one) == list(range(100))
+    assert all(one != epoch_order(order_of(100, seed=seed), epoch).tolist() for epoch, seed in [(4, 1), (3, 2), (1, 3)])
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("ranks", [1, 2, 3, 7])
 def test_the_slices_of_all_ranks_are_the_batches_of_one(ranks):
-    order = epoch_order(26, epoch=0, shuffle=True, seed=0)
-    whole = [part.rows for part in cut(order, 1, batch_size=8)[0]]
-    parts = cut(order, ranks, batch_size=8)
+    order = order_of(26, batch_size=8)
+    whole = [part.rows for part in cut(order, 1)[0]]
+    parts = cut(order, ranks)
     for number, batch in enumerate(whole):
         together = [row for rank in parts if rank[number].share for row in rank[number].rows]
         assert tuple(together) == batch
@@ -57,26 +61,20 @@ def test_the_slices_of_all_ranks_are_the_batches_of_one(ranks):
         assert len({len(rank[number].rows) for rank in parts}) <= 2
 
 
-def test_a_rank_without_a_row_of_a_small_batch_computes_one_that_counts_nothing():
-    parts = cut(torch.arange(5), 4, batch_size=4)
-    last = [rank[-1] for rank in parts]
-    assert [part.share for part in last] == [1.0, 0.0, 0.0, 0.0]
-    assert {part.rows for part in last} == {(4,)}
-
-
-@pytest.mark.parametrize("rows_of_batch", range(1, 9))
-def test_rank_0_always_has_rows_of_its_own_and_those_without_are_the_last(rows_of_batch):
+@pytest.mark.parametrize("rows_of_batch", [1, 3, 5, 8])
+def test_rank_0_always_has_rows_of_its_own_and_those_without_compute_one_that_counts_nothing(rows_of_batch):
     # Its running averages of batch norms are those that checkpoints keep and DDP gives to all.
-    shares = [rank[0].share for rank in cut(torch.arange(rows_of_batch), 4, batch_size=8)]
+    parts = [rank[0] for rank in cut(order_of(rows_of_batch, batch_size=8, shuffle=False), 4)]
+    shares = [part.share for part in parts]
     assert shares[0] > 0
     assert shares == sorted(shares, reverse=True)
+    assert all(part.rows == (0,) for part in parts if not part.share)
 
 
 @pytest.mark.parametrize("offset", [0, 4, 8, 10])
 def test_from_an_offset_on_the_same_batches_follow(offset):
-    order = epoch_order(10, epoch=0, shuffle=True, seed=0)
-    whole = cut(order, 2)[1]
-    assert cut(order, 2, offset=offset)[1] == whole[offset // 4 + (offset % 4 > 0) :]
+    whole = cut(order_of(10), 2)[1]
+    assert cut(order_of(10), 2, offset=offset)[1] == whole[offset // 4 + (offset % 4 > 0) :]
 
 
 def test_batches_bring_every_row_once_an_epoch_and_tell_the_session_what_comes(session):

@@ -7,7 +7,7 @@ from raysm.contract.events import parse
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.loop import session as sessions
 from raysm.workloads.training.loop.position import Position
-from raysm.workloads.training.loop.session import Observer, Session
+from raysm.workloads.training.loop.session import Session
 
 
 @pytest.fixture(autouse=True)
@@ -27,19 +27,6 @@ def test_one_process_is_the_only_worker_and_has_one_session():
     assert sessions.current() is session
     with pytest.raises(InvalidRequest, match="has a session already"):
         sessions.begin()
-
-
-def test_observers_hear_of_the_end_once():
-    ends = []
-
-    class Ending(Observer):
-        def on_end(self):
-            ends.append(True)
-
-    sessions.begin().observers.append(Ending())
-    sessions.end()
-    sessions.end()
-    assert ends == [True]
 
 
 @pytest.mark.parametrize("stops", [False, True])

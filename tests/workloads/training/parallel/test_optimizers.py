@@ -6,9 +6,7 @@ from torch import nn
 
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.parallel.optimizers import (
-    check_placed,
     is_stepped,
-    names_of_groups,
     renew,
 )
 
@@ -44,36 +42,3 @@ def test_an_optimizer_that_cannot_be_made_again_is_refused():
 
     with pytest.raises(InvalidRequest, match="the optimizer Odd makes its state when it is made"):
         renew(Odd(nn.Linear(2, 1).parameters(), "x"))
-
-
-class Block(nn.Module):
-    def __init__(self, inner):
-        super().__init__()
-        self.inner = inner
-
-    def forward(self, x):
-        return torch.tanh(self.inner(x))
-
-
-class Shared(nn.Module):
-    """``extra`` is declared first and called last (or not at all), with the parameters of the last block."""
-
-    def __init__(self, is_called=True):
-        super().__init__()
-        inner = nn.Linear(4, 4)
-        self.extra = Block(inner)
-        self.layers = nn.Sequential(Block(nn.Linear(4, 4)), Block(inner))
-        self.is_called = is_called
-
-    def forward(self, x):
-        x = self.layers(x)
-        return self.extra(x) if self.is_called else x
-
-
-def test_a_parameter_that_no_worker_would_train_is_named():
-    model = Shared()
-    groups = names_of_groups(torch.optim.SGD(model.parameters(), lr=1.0), model)
-    here = [f"layers.0.inner.{leaf}" for leaf in ("weight", "bias")]
-    with pytest.raises(InvalidRequest, match=r"extra\.inner\.weight, extra\.inner\.bias would not be trained"):
-        check_placed(groups, here)
-    check_placed(groups, [*here, "layers.1.inner.weight", "layers.1.inner.bias"])

@@ -1,4 +1,4 @@
-"""Plans of tensor parallelism, and the random numbers that each worker draws between two cut layers."""
+"""Plans of tensor parallelism, and dropout in a tensor group."""
 
 from types import SimpleNamespace
 
@@ -17,24 +17,11 @@ from tests.support.parallel_modes import Attention, Transformer
 WIDTH, HIDDEN = 8, 64
 
 
-class Noted(nn.Module):
-    """A dropout that keeps what it dropped."""
-
-    def __init__(self, p):
-        super().__init__()
-        self.p, self.masks = p, []
-
-    def forward(self, x):
-        kept = F.dropout(torch.ones_like(x), self.p, self.training)
-        self.masks.append(kept.detach() > 0)
-        return x * kept
-
-
 class Mlp(nn.Module):
     def __init__(self, p=0.5):
         super().__init__()
         self.fc1, self.fc2 = nn.Linear(WIDTH, HIDDEN), nn.Linear(HIDDEN, WIDTH)
-        self.between, self.after = Noted(p), Noted(p)
+        self.between, self.after = nn.Dropout(p), nn.Dropout(p)
 
     def forward(self, x):
         return self.after(self.fc2(self.between(torch.tanh(self.fc1(x)))))
@@ -72,45 +59,6 @@ class Model(nn.Module):
 def _no_session_left():
     yield
     sessions.end()
-
-
-def trained(parallel, p=0.5, steps=2):
-    """Return the losses, the masks of the first block's MLP, and what is drawn next."""
-    torch.manual_seed(0)
-    model = Model(p)
-    first = model.layers[0].mlp
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    training.prepare(model, optimizer, parallel, loss=F.cross_entropy, seed=5)
-    rows, target = torch.linspace(-1, 1, 12 * WIDTH).reshape(12, WIDTH), torch.arange(12) % 3
-    first.between.masks.clear()
-    first.after.masks.clear()
-    losses = [training.step((rows, target)) for _ in range(steps)]
-    drawn = torch.rand(2).tolist()
-    sessions.end()
-    return losses, first.between.masks, first.after.masks, drawn
-
-
-def test_parts_are_dropped_independently_and_what_is_whole_alike_in_each_step(ranks):
-    one, other = ranks.run(2, trained, Parallel(tensor=2))
-    assert (one[0], one[3]) == (other[0], other[3])
-    for step in range(2):
-        assert one[1][step].shape == (12, HIDDEN // 2)
-        # Independent halves agree in half of the places; 384 of them do so in more than 60 % once in 20,000 times.
-        assert 0.4 < (one[1][step] == other[1][step]).float().mean() < 0.6
-        assert torch.equal(one[2][step], other[2][step])
-    assert 0.4 < (one[1][0] == one[1][1]).float().mean() < 0.6
-
-
-def test_blocks_that_are_computed_again_drop_the_same(ranks):
-    spared = ranks.run(2, trained, Parallel(tensor=2, optimize="memory"))
-    assert spared[0][0] == spared[1][0] == ranks.run(2, trained, Parallel(tensor=2))[0][0]
-
-
-def test_a_model_without_dropout_leaves_the_stream_where_it_was(ranks):
-    alone = trained(None, p=0.0)
-    (losses, _, _, drawn), _ = ranks.run(2, trained, Parallel(tensor=2), 0.0)
-    assert losses == pytest.approx(alone[0], abs=1e-5)
-    assert drawn == alone[3]
 
 
 def gone_on_with(folder, until):

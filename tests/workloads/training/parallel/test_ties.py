@@ -10,8 +10,7 @@ from raysm.errors import InvalidRequest
 from raysm.training import Parallel
 from raysm.workloads.training.degrees import Layout
 from raysm.workloads.training.loop import session as sessions
-from raysm.workloads.training.parallel.stages import partition_stages
-from raysm.workloads.training.parallel.ties import Tie, check_ties, find_ties
+from raysm.workloads.training.parallel.stages import Tie, check_ties, find_ties, partition_stages
 
 TOKENS = torch.arange(48).reshape(12, 4) % 7
 """Twelve texts of four words."""
