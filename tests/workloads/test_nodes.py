@@ -70,11 +70,6 @@ class Full(PlacedBlock):
 
 
 @dataclass(frozen=True)
-class Bare(PlacedBlock):
-    """Has nothing to say."""
-
-
-@dataclass(frozen=True)
 class Lookalike:
     host: str = "algo-2"
     needs: str = "water"
@@ -86,7 +81,6 @@ class Lookalike:
     [
         (Full(), "algo-2", ("algo-2", "algo-1"), ("reference",)),
         (Full(host=None), None, ("algo-1",), ("reference",)),
-        (Bare(), None, (), ()),
         (Lookalike(), None, (), ()),
         ("rows 0 to 9", None, (), ()),
     ],

@@ -81,18 +81,14 @@ def test_digits_with_leading_zeros_stay_text_in_every_file(tmp_path):
     ("written", "kind"),
     [
         (["1", "2"], pa.int64()),
-        (["1", ""], pa.int64()),
         (["1", "NA"], pa.int64()),
-        ([" 1", "2.5"], pa.float64()),
         (["1e5", "-.5", "-inf", "nan"], pa.float64()),
         (["true", "False"], pa.bool_()),
         (["true", "1"], pa.string()),
         (["007", "8"], pa.string()),
-        (["0x1F", "0"], pa.string()),
         (["+4930", "1"], pa.string()),
         (["12345678901234567890", "1"], pa.string()),
         (["2024-01-01", "2024-01-02"], pa.string()),
-        (["12:30", "12:31"], pa.string()),
         (["", "NA"], pa.null()),
     ],
 )
