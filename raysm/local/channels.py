@@ -20,7 +20,6 @@ INPUT = "input"
 SMALL_BYTES = 64 << 20
 """The largest channel that is copied: a disk writes it within a moment for several instances."""
 SMALL_FILES = 1000
-"""The most files of a channel that is copied."""
 
 
 def relink(base: Path, inside: Path) -> None:
@@ -74,17 +73,11 @@ def local_path(channel: str, uri: str) -> Path:
 
 
 def resolve(spec: JobSpec) -> dict[str, list[Entry]]:
-    """Return the entries of each host, channel by channel.
+    """Return the entries of each host; raise InvalidInput for a channel without readable files.
 
-    Each instance gets its own copy of a small channel, because on SageMaker a script may change its input. A large one
-    is linked, and neither read nor copied.
-
-    With FullyReplicated every host gets all files. With ShardedByS3Key, object i of the keys in S3's order (by UTF-8
-    bytes) goes to host ``i % n``. AWS promises about 1/n for each and does not say which. A host with an empty share
-    finds an empty folder.
-
-    Raises:
-        InvalidInput: A path is missing, unreadable, empty, or neither file nor folder.
+    A large channel is linked, and neither read nor copied. With ShardedByS3Key, object i of the keys in S3's order (by
+    UTF-8 bytes) goes to host ``i % n``: AWS promises about 1/n for each and does not say which. A host with an empty
+    share finds an empty folder.
     """
     entries: dict[str, list[Entry]] = {host: [] for host in spec.hosts}
     for channel in spec.channels:
@@ -101,15 +94,7 @@ def resolve(spec: JobSpec) -> dict[str, list[Entry]]:
 
 
 def hand_over(entries: Mapping[str, list[Entry]], bases: Mapping[str, Path]) -> None:
-    """Copy owned entries to their hosts; the last host of a movable source gets the source itself.
-
-    Args:
-        entries: The result of ``resolve``.
-        bases: The existing base folder of each host that is started.
-
-    Raises:
-        InvalidInput: A file cannot be read.
-    """
+    """Copy owned entries to their hosts; the last host of a movable source gets the source itself."""
     targets_of: dict[tuple[Path, bool], list[tuple[Path, Path]]] = {}
     for host, base in bases.items():
         for entry in entries[host]:
@@ -135,7 +120,6 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def is_small(source: Path) -> bool:
-    """Return whether ``source`` is so small that every instance gets a copy."""
     size = 0
     for number, path in enumerate(files_below(source), start=1):
         size += path.stat().st_size

@@ -40,12 +40,10 @@ class FolderStore:
         self._folder, self._within = folder, within
 
     def fetch(self, folder: Path) -> None:
-        """Copy all files."""
         make_folder(self._folder, self._within)
         _copy_below(self._folder, folder)
 
     def put(self, path: Path, name: str) -> None:
-        """Copy one file."""
         with replacing(self._folder / name, within=self._within) as beside:
             shutil.copy2(path, beside)
 
@@ -144,7 +142,6 @@ class CheckpointSync:
 
 
 def _copy_below(source: Path, folder: Path) -> None:
-    """Copy the content of ``source`` into the existing ``folder``."""
     # Not by copytree, which makes the folder again if it was removed meanwhile.
     for at, _, names in os.walk(source, followlinks=True):
         to = folder / Path(at).relative_to(source)

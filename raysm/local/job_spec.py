@@ -17,7 +17,6 @@ from raysm.request.cluster import Distribution
 ACCOUNT = "000000000000"
 """AWS has no such account."""
 REGION = LOCAL_REGION
-"""The default region."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,7 +57,6 @@ class Channel:
 
     name: str
     source: Path
-    """A file, or a folder of files."""
     distribution: Distribution = "FullyReplicated"
     """FullyReplicated: each instance gets all objects. ShardedByS3Key: each gets its share."""
     owned: bool = False
@@ -67,7 +65,6 @@ class Channel:
     target: PurePosixPath | None = None
     """Its path relative to the base folder; None is ``input/data/NAME``, or ``processing/input/NAME``."""
     content_type: str | None = None
-    """MIME type in the job's configuration."""
     record_wrapper: str = "None"
     groups: tuple[str, ...] = ()
     """Instance groups that get the channel; empty is all."""
@@ -79,7 +76,6 @@ class Checkpoints:
 
     store: CheckpointStore
     uri: str
-    """The store's URI in the job's configuration."""
     target: PurePosixPath = PurePosixPath("checkpoints")
     """The path in each instance, relative to the base folder."""
 
@@ -93,7 +89,6 @@ class JobSpec:
     command: tuple[str, ...]
     """The main process of each instance; ``/opt/ml`` in it is the instance's, whatever its kind."""
     api: JobApi = TRAINING
-    """The API decides the paths in the instances."""
     account: str = ACCOUNT
     region: str = REGION
     head: str | None = None
@@ -103,8 +98,6 @@ class JobSpec:
     """The job's own variables, which replace the service's."""
     hyperparameters: Mapping[str, str] = field(default_factory=dict)
     checkpoints: Checkpoints | None = None
-    warm: Path | None = None
-    """The folder with the cache folders that a warm pool kept, one for each host."""
     outputs: Mapping[str, PurePosixPath] = field(default_factory=dict)
     """The paths of a Processing job's outputs, relative to the base folder."""
     description: Mapping[str, Any] = field(default_factory=dict)
@@ -113,7 +106,6 @@ class JobSpec:
     """The job goes on if an instance other than the head fails; SageMaker never does."""
 
     def __post_init__(self) -> None:
-        """Check the parts against the API."""
         title = self.api.title
         # API_ProcessingResources has one ClusterConfig, with one type and no groups.
         if len(self.groups) > 1 and not self.api.has_groups:
@@ -123,24 +115,19 @@ class JobSpec:
 
     @property
     def arn(self) -> str:
-        """The job's ARN."""
         return self.api.arn(region=self.region, account=self.account, name=self.name)
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """All instances in the order of their numbers."""
         return tuple(host for group in self.groups for host in group.hosts)
 
     @property
     def first(self) -> str:
-        """The head."""
         return self.head or self.groups[0].hosts[0]
 
     def hosts_of(self, channel: Channel) -> tuple[str, ...]:
-        """Return the instances that get ``channel``."""
         groups = (group for group in self.groups if not channel.groups or group.name in channel.groups)
         return tuple(host for group in groups for host in group.hosts)
 
     def place_of(self, channel: Channel) -> PurePosixPath:
-        """Return the path of ``channel`` relative to the base folder."""
         return channel.target or PurePosixPath(self.api.layout.channels) / channel.name

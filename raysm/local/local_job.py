@@ -27,7 +27,7 @@ import psutil
 from raysm.contract.paths import Paths
 from raysm.contract.result import SERVICE_REASON
 from raysm.contract.store import files_below
-from raysm.errors import InvalidRequest, RaysmError
+from raysm.errors import RaysmError
 from raysm.local import channels
 from raysm.local.checkpoints import CheckpointSync
 from raysm.local.instances import Instance, InstanceSpec, Site, open_site
@@ -61,16 +61,14 @@ class Outcome:
 
 @dataclass(kw_only=True, slots=True)
 class Exits:
-    """The instances of a job that have ended so far."""
+    """The instances of a job that have ended so far; ``at_s`` is in seconds since the epoch."""
 
     spec: JobSpec
     codes: dict[str, int] = field(default_factory=dict)
-    """By host."""
     at_s: dict[str, float] = field(default_factory=dict)
     """When each was gone, by host, in seconds since the epoch."""
 
     def add(self, host: str, code: int, at_s: float) -> None:
-        """Record an exit."""
         self.codes[host], self.at_s[host] = code, at_s
 
     def failed(self) -> list[str]:
@@ -81,14 +79,7 @@ class Exits:
         return sorted(hosts, key=self.at_s.__getitem__)
 
     def outcome(self, paths: Callable[[str], Paths], *, stopped: bool, started_s: float, ended_s: float) -> Outcome:
-        """Return how the job ended, after all instances have.
-
-        Args:
-            paths: Returns the paths of a host.
-            stopped: The service stop_seen the job to end, so exits by SIGTERM are not failures.
-            started_s: When all instances had been started.
-            ended_s: Now.
-        """
+        """Return how the job ended; after a stop by the service, exits by SIGTERM are no failures."""
         failed = [] if stopped else self.failed()
         return Outcome(
             status="Stopped" if stopped else "Failed" if failed else "Completed",
@@ -122,13 +113,7 @@ def _describe(code: int) -> str:
 
 
 class LocalJob:
-    """One job on this machine; a context manager that ends everything that still runs.
-
-    Attributes:
-        spec: The job's specification.
-        hosts: All instances in the order of their numbers.
-        head: The instance that is the head.
-    """
+    """One job on this machine; a context manager that ends everything that still runs."""
 
     def __init__(
         self,
@@ -144,28 +129,14 @@ class LocalJob:
     ) -> None:
         """Prepare a job; nothing starts before ``start``.
 
-        Args:
-            spec: The job.
-            root: A folder for everything of the job; the caller makes and removes it.
-            kind: Kind of the instances.
-            image: The image of instances of kind docker.
-            on_line: Called in one thread, with host and line, for each line that an instance writes.
-            on_end: Called when the job has ended, so that ``wait`` returns at once.
-            patience: How long instances get to end.
-            scenario: What AWS does to the job.
-
-        Raises:
-            InvalidRequest: The scenario names a host that the job does not have.
+        The caller makes and removes the folder ``root``. ``on_line(host, line)`` is called for one line at a time, and
+        ``on_end`` when ``wait`` would return at once. Raises InvalidRequest if the scenario names a host that the job
+        does not have.
         """
         self.spec = spec
         self.head = spec.first
         self.hosts = spec.hosts
         self._scenario = scenario or Scenario()
-        absent = self._scenario.capacity.absent
-        unknown = sorted(set(absent) - set(self.hosts))
-        if unknown:
-            raise InvalidRequest(f"capacity.absent={unknown[0]!r} is not one of the hosts {', '.join(self.hosts)}")
-        self._present = tuple(host for host in self.hosts if host not in absent)
         self._root = root.resolve()
         self._kind = kind
         self._image = image
@@ -186,7 +157,6 @@ class LocalJob:
         self._ended = threading.Event()
 
     def paths(self, host: str) -> Paths:
-        """Return the paths of ``host`` on this machine."""
         return Paths(self._root / host / "ml", self.spec.api)
 
     def log(self, host: str) -> Path:
@@ -200,19 +170,10 @@ class LocalJob:
 
     @property
     def instances(self) -> Mapping[str, Instance]:
-        """The instances that were started, by host."""
         return self._instances
 
     def start(self, launching: Callable[[], None] = lambda: None) -> None:
-        """Prepare channels and files, and start all instances.
-
-        Args:
-            launching: Called when everything is in place, before the instances start.
-
-        Raises:
-            InvalidRequest: The request cannot be run here; nothing was started.
-            RaysmError: An instance could not be started; none is left.
-        """
+        """Prepare channels and files, call ``launching``, and start all instances; if this fails, none is left."""
         if self._site is not None:
             raise RaysmError(f"the job {self.spec.name} was started before; make another LocalJob")
         # First, while there is nothing to clean up.
@@ -223,7 +184,6 @@ class LocalJob:
             preparation = Preparation(
                 spec=self.spec,
                 root=self._root,
-                present=self._present,
                 site=self._site,
                 entries=entries,
                 scenario=self._scenario,
@@ -270,12 +230,7 @@ class LocalJob:
             instance.exited.add_done_callback(lambda exited: self._changed.set())
 
     def wait(self, timeout_s: float | None = None) -> Outcome:
-        """Wait for the end of the job and of its logs, and return how it ended.
-
-        Raises:
-            TimeoutError: It has not ended within ``timeout_s``.
-            BaseException: The error that ``on_line`` raised.
-        """
+        """Wait for the end of the job and its logs; raise TimeoutError, or the error of ``on_line``."""
         if not self._ended.wait(timeout_s):
             raise TimeoutError(f"the job {self.spec.name} has not ended within {timeout_s} s")
         if self._error is not None:

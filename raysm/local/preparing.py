@@ -6,7 +6,6 @@ Processing Configures Your Processing Container". Fields that the guide does not
 
 import json
 import re
-import shutil
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -34,12 +33,8 @@ class Preparation:
 
     spec: JobSpec
     root: Path
-    """The folder of the job."""
-    present: tuple[str, ...]
-    """The hosts that start; a scenario may leave some out."""
     site: Site
     entries: Mapping[str, list[channels.Entry]]
-    """The files of the channels, by host."""
     scenario: Scenario
 
     def linked(self) -> list[Channel]:
@@ -53,18 +48,12 @@ class Preparation:
         ]
 
     def base(self, host: str) -> Path:
-        """Return the folder that is, or plays, the host's ``/opt/ml``."""
         return self.root / host / "ml"
 
     def write(self, open_log: Callable[[str], int]) -> list[InstanceSpec]:
-        """Write each instance's files, and return the instances, the head first.
-
-        Args:
-            open_log: Returns the descriptor that takes the output of a host.
-        """
-        order = sorted(self.present, key=lambda host: (host != self.spec.first, self.spec.hosts.index(host)))
+        """Write each instance's files, and return the instances, the head first; ``open_log`` opens a host's log."""
+        order = sorted(self.spec.hosts, key=lambda host: (host != self.spec.first, self.spec.hosts.index(host)))
         originals = tuple(channel.source.resolve() for channel in self.linked())
-        # Only hosts that start get a share.
         shares = dict(zip(order, split(measure(), len(order)), strict=True))
         bases = {host: self.base(host) for host in order}
         for host, base in bases.items():
@@ -72,20 +61,7 @@ class Preparation:
             (self.root / host).mkdir(exist_ok=True)
             write_files(self.spec, host, base, self.site.base_inside(base), self.site.interface)
         channels.hand_over(self.entries, bases)
-        for host in order:
-            self._move_cache(host)
         return [replace(self._instance_spec(host, shares[host], open_log(host)), originals=originals) for host in order]
-
-    def _move_cache(self, host: str) -> None:
-        """Give a host of a warm pool the cache folder of the same host in the previous job."""
-        if self.spec.warm is None:
-            return
-        cache = Paths(self.base(host), self.spec.api).warm_pool_cache
-        make_folder(cache.parent, within=self.base(host))
-        if (self.spec.warm / host).is_dir():
-            shutil.move(self.spec.warm / host, cache)
-        # Every job of a warm pool finds the folder, even if nothing was kept.
-        cache.mkdir(exist_ok=True)
 
     def _instance_spec(self, host: str, share: Share, log_fd: int) -> InstanceSpec:
         base = self.base(host)
@@ -113,7 +89,6 @@ def _replace_opt_ml(text: str, inside: str) -> str:
 
 
 def service_variables(spec: JobSpec) -> dict[str, str]:
-    """Return the environment variables that the service sets."""
     if spec.api.layout.description:
         # A Processing job's name and ARN are in its description.
         return {"AWS_REGION": spec.region}
@@ -121,15 +96,7 @@ def service_variables(spec: JobSpec) -> dict[str, str]:
 
 
 def write_files(spec: JobSpec, host: str, base: Path, inside: Path, interface: str = "eth0") -> Paths:
-    """Make the folders and configuration files of ``host`` below ``base``, and return their paths.
-
-    Args:
-        spec: The job.
-        host: The instance.
-        base: The folder of this machine; its parent exists.
-        inside: The path of that folder in the instance.
-        interface: The network interface between the instances.
-    """
+    """Make the folders and configuration files of ``host`` below ``base``, which the instance sees as ``inside``."""
     paths = Paths(base, spec.api)
     for folder in (paths.config, paths.model, paths.output_data, paths.failure.parent, paths.payload.parent):
         make_folder(folder, within=base.parent)

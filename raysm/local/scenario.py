@@ -22,11 +22,6 @@ def check_shares(table: str, **shares: float) -> None:
             raise InvalidRequest(f"the scenario's {table}.{name} is a share from 0 to 1, got {share}")
 
 
-def spread_by(share: float, seconds: float, chance: random.Random) -> float:
-    """Return ``seconds`` changed at random by at most ``share`` of it, up or down."""
-    return seconds * (1 + share * (2 * chance.random() - 1)) if share else seconds
-
-
 BY_REGION = ("api", "capacity", "market", "simulated")
 """Tables that a region may override."""
 
@@ -35,12 +30,6 @@ BY_REGION = ("api", "capacity", "market", "simulated")
 class Container:
     """The container of an instance."""
 
-    hostname: str = "aws"
-    """The host name of every instance: ``aws`` in real jobs (sagemaker-training-toolkit, issue 9). It resolves to the
-    instance's own address."""
-    init: bool = True
-    """PID 1 is a small init that forwards signals to the job's own process and reaps orphans: ``df`` in real jobs shows
-    ``/usr/sbin/docker-init`` (awslabs/graphstorm, issue 949)."""
     root_mb: int = 0
     """Size in MB of ``/opt/ml`` outside of its documented folders: on AWS it is on the small disk of ``/``, while the
     requested volume holds the documented folders and ``/tmp`` (developer guide, "Amazon SageMaker AI Training Storage
@@ -72,16 +61,6 @@ class Checkpoints:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Logs:
-    """The logs of a job in CloudWatch."""
-
-    ssm_streams: bool = False
-    """Every instance has a second stream, ``algo-1-EPOCH/ssm``, with an error of the agent of remote debugging
-    (developer guide, "Access a training container through AWS Systems Manager for remote debugging"). A job that asks
-    for remote debugging always has it."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Api:
     """The answers to requests."""
 
@@ -100,7 +79,6 @@ class Api:
     limit of ListTrainingJobs is 2 a second and cannot be raised (deepracer-on-aws, issue 87)."""
 
     def __post_init__(self) -> None:
-        """Check shares and rates."""
         for operation, rate in self.rates.items():
             if rate <= 0:
                 raise InvalidRequest(f"the scenario's api.rates.{operation} is above 0 requests a second, got {rate:g}")
@@ -111,8 +89,6 @@ class Api:
 class Capacity:
     """How instances start and are lost."""
 
-    absent: tuple[str, ...] = ()
-    """Hosts that the configuration lists but that never start: ``["algo-2"]``."""
     start_delay_s: float = 0.0
     """Seconds until the instances of a job start: minutes on AWS."""
     insufficient: float = 0.0
@@ -120,8 +96,6 @@ class Capacity:
     internal_errors: float = 0.0
     """The share of attempts that the service ends with an ``InternalServerError``, 0 to 1; a job's RetryStrategy says
     how often it is started again."""
-    start_spread: float = 0.0
-    """The share by which ``start_delay_s`` varies from job to job, up or down, 0 to 1."""
     instances: Mapping[str, int] = field(default_factory=dict)
     """Instances available to all jobs together, by type, ``{"ml.p4d.24xlarge" = 40}``; other types are unlimited."""
     interruptions_per_hour: float = 0.0
@@ -131,10 +105,8 @@ class Capacity:
     each text, and loses its work after that line. Simulated jobs write no lines."""
 
     def __post_init__(self) -> None:
-        """Check shares and numbers."""
         if not all(self.interrupted_at):
             raise InvalidRequest("the scenario's capacity.interrupted_at has an empty text, which is in every line")
-        check_shares("capacity", start_spread=self.start_spread)
         if self.interruptions_per_hour < 0:
             raise InvalidRequest(
                 f"the scenario's capacity.interruptions_per_hour is 0 or more, got {self.interruptions_per_hour:g}"
@@ -157,7 +129,6 @@ class Market:
     end, as BillableTimeInSeconds and TrainingTimeInSeconds."""
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
         check_shares("market", spot_saving=self.spot_saving)
         for table in ("usd_per_hour", "quotas", "spot_quotas"):
             for name, number in getattr(self, table).items():
@@ -167,23 +138,17 @@ class Market:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Simulated:
-    """How jobs with instances of kind ``simulated`` run and end.
-
-    A job's own hyperparameters ``simulated_run_s`` and ``simulated_failure`` override these.
-    """
+    """How jobs with instances of kind ``simulated`` run and end."""
 
     run_s: float = 600.0
     """Seconds that a job runs."""
-    spread: float = 0.0
-    """The share by which ``run_s`` varies from job to job, up or down, 0 to 1."""
     failed: float = 0.0
     """The share of jobs that fail, 0 to 1."""
     failure: str = "AlgorithmError: ValueError: simulated, exit code: 1"
     """Their failure reason."""
 
     def __post_init__(self) -> None:
-        """Check the shares."""
-        check_shares("simulated", spread=self.spread, failed=self.failed)
+        check_shares("simulated", failed=self.failed)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -192,7 +157,7 @@ class Ssm:
 
     permitted: bool = True
     """The job's role lets its agent connect. Most roles do not: AmazonSageMakerFullAccess lacks the four permissions of
-    ssmmessages. Then no instance can be entered, and the agent logs an error."""
+    ssmmessages. Then no instance can be entered."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -200,23 +165,13 @@ class Scenario:
     """All tables of a scenario file."""
 
     container: Container = field(default_factory=Container)
-    """The container of an instance."""
     network: Network = field(default_factory=Network)
-    """The network of the instances."""
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
-    """The upload of checkpoints."""
-    logs: Logs = field(default_factory=Logs)
-    """The logs in CloudWatch."""
     api: Api = field(default_factory=Api)
-    """The answers to requests."""
     capacity: Capacity = field(default_factory=Capacity)
-    """How instances start and are lost."""
     ssm: Ssm = field(default_factory=Ssm)
-    """Access to the instances."""
     market: Market = field(default_factory=Market)
-    """Prices and quotas."""
     simulated: Simulated = field(default_factory=Simulated)
-    """How simulated jobs run and end."""
     regions: "Mapping[str, Scenario]" = field(default_factory=dict)
     """Tables that differ in one region, by its name: ``[regions.eu-west-1.capacity]``."""
     speed: float = 1.0
@@ -226,7 +181,6 @@ class Scenario:
     """Seed of all random draws; None draws differently each time."""
 
     def of(self, region: str) -> "Scenario":
-        """Return the scenario of one region."""
         return self.regions.get(region, self)
 
     def chance(self, name: str = "") -> random.Random:

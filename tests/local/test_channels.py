@@ -81,16 +81,6 @@ def test_a_folder_behind_a_link_counts_for_the_size_of_a_channel(tmp_path):
     assert not is_small(folder)
 
 
-def test_the_users_own_is_copied_and_stays(tmp_path):
-    folder = folder_of(tmp_path / "data", 2)
-    bases = bases_in(tmp_path)
-    hand_over(resolved(folder), bases)
-    assert sorted(path.name for path in folder.iterdir()) == ["part-00", "part-01"]
-    for base in bases.values():
-        assert (base / "input/data/c/part-01").read_text() == "1"
-        assert not (base / "input/data/c/part-01").is_symlink()
-
-
 def test_an_instance_that_is_gone_does_not_come_back_with_its_channels(tmp_path):
     folder = folder_of(tmp_path / "data", 2)
     bases = bases_in(tmp_path)
@@ -146,15 +136,6 @@ def test_an_empty_folder_is_refused(tmp_path, distribution):
     (tmp_path / "data" / "below").mkdir(parents=True)
     with pytest.raises(InvalidInput, match="has no files"):
         resolved(tmp_path / "data", distribution=distribution)
-
-
-def test_a_channel_for_some_groups_is_dealt_to_their_hosts_alone(tmp_path):
-    channel = Channel(
-        name="c", source=folder_of(tmp_path / "data", 4), distribution="ShardedByS3Key", groups=("work", "more")
-    )
-    groups = number_hosts(("head", "t", 1), ("work", "t", 1), ("more", "t", 1))
-    found = resolve(JobSpec(name="x", groups=groups, command=(), channels=(channel,)))
-    assert {host: len(entries) for host, entries in found.items()} == {"algo-1": 0, "algo-2": 2, "algo-3": 2}
 
 
 @pytest.mark.parametrize("distribution", ["FullyReplicated", "ShardedByS3Key"])

@@ -1,7 +1,5 @@
 """Checkpoints of several instances and the one folder that survives them."""
 
-import time
-
 import pytest
 
 from raysm.local.checkpoints import CheckpointSync, FolderStore
@@ -16,14 +14,6 @@ def folders(tmp_path):
 
 def files(folder):
     return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
-
-
-def test_every_instance_starts_with_all_of_the_folder(folders):
-    kept, first, second = folders
-    (kept / "a").mkdir()
-    (kept / "a" / "b").write_text("x")
-    CheckpointSync(FolderStore(kept), [first, second]).restore()
-    assert files(first) == files(second) == {"a/b": "x"}
 
 
 @pytest.mark.parametrize("goes", ["first", "second"])
@@ -66,45 +56,6 @@ def test_what_lies_behind_a_link_to_a_folder_is_kept_too(folders):
     assert files(kept) == {"step-2/shard": "2"}
 
 
-def test_what_an_instance_removes_is_removed(folders):
-    kept, first, second = folders
-    (kept / "old").write_text("x")
-    sync = CheckpointSync(FolderStore(kept), [first, second])
-    sync.restore()
-    (second / "old").unlink()
-    sync.collect()
-    assert files(kept) == {}
-
-
-def test_while_it_follows_changes_are_taken_over_and_at_the_end_the_last_ones(folders):
-    kept, first, _ = folders
-    sync = CheckpointSync(FolderStore(kept), [first])
-    sync.restore()
-    sync.follow(0.01)
-    (first / "a").write_text("1")
-    deadline_s = time.monotonic() + 120
-    while files(kept) != {"a": "1"}:
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
-    (first / "b").write_text("2")
-    sync.close()
-    assert files(kept) == {"a": "1", "b": "2"}
-
-
-def test_what_an_instance_wrote_since_the_last_look_is_lost_when_it_is_left(folders):
-    kept, first, second = folders
-    sync = CheckpointSync(FolderStore(kept), [first, second])
-    sync.restore()
-    (first / "a").write_text("1")
-    sync.collect()
-    for folder in (first, second):
-        (folder / f"late {folder.name}").write_text("2")
-    (first / "a").unlink()
-    sync.leave(first)
-    sync.close()
-    assert files(kept) == {"a": "1", "late 2": "2"}
-
-
 class Full(FolderStore):
     """Has no room while ``full``."""
 
@@ -114,16 +65,6 @@ class Full(FolderStore):
         if self.full and path.name == "large":
             raise OSError("no room")
         super().put(path, name)
-
-
-def test_a_store_that_fails_is_heard_of_at_the_end(folders):
-    sync = CheckpointSync(Full(folders[0]), [folders[1]])
-    sync.restore()
-    (folders[1] / "large").write_text("1")
-    (folders[1] / "small").write_text("2")
-    with pytest.raises(OSError, match="no room"):
-        sync.close()
-    assert files(folders[0]) == {"small": "2"}
 
 
 def test_what_could_not_be_kept_is_tried_again(folders):

@@ -7,7 +7,7 @@ from raysm.cli.doctor import local_checks
 from raysm.client.doctor.case import State
 from raysm.client.plan import plan
 from raysm.errors import InvalidRequest
-from raysm.local.instances import SITES, best_kind, missing_for, open_site
+from raysm.local.instances import SITES, missing_for, open_site
 from raysm.local.instances.process import ProcessSite
 from raysm.local.job_spec import JobSpec, number_hosts
 from raysm.local.local_job import LocalJob
@@ -83,10 +83,6 @@ def test_the_doctor_says_whether_this_machine_can_play_it():
     assert checks["audited"].state is State.GOOD
     assert (checks["absent"].state, checks["absent"].needed) == (State.BAD, False)
     assert checks["absent"].text == missing_for("absent")
-
-
-def test_the_best_kind_is_the_last_that_this_machine_can_play():
-    assert best_kind() == "audited"
 
 
 def test_a_kind_that_is_none_is_refused_by_request_and_server_with_those_that_are():

@@ -45,43 +45,29 @@ def outcome(exits, paths, stopped=False):
     return exits.outcome(paths, stopped=stopped, started_s=0.0, ended_s=9.0)
 
 
-def leave(paths, host, text):
-    paths(host).failure.parent.mkdir(parents=True)
-    paths(host).failure.write_bytes(text)
-
-
-def test_a_job_whose_instances_all_exit_with_0_is_completed(paths):
-    found = outcome(ended(0, 0), paths)
-    assert (found.status, found.failure_reason, found.exit_codes) == ("Completed", None, {"algo-2": 0, "algo-1": 0})
-    assert found.exit_code == 0
-
-
-def test_the_heads_words_come_before_those_of_who_failed_first(paths):
-    leave(paths, "algo-2", b"mine")
-    assert outcome(ended(1, 3), paths).failure_reason == "algo-2: mine"
-    leave(paths, "algo-1", b"algo-2 lost\n")
-    assert outcome(ended(1, 3), paths).failure_reason == "algo-2 lost"
-
-
-def test_without_words_the_exit_of_who_failed_first_is_told(paths):
-    found = outcome(ended(1, 137), paths)
-    assert (found.failure_reason, found.exit_code) == ("algo-2: killed by SIGKILL", 137)
-    assert "ended by a SIGTERM that the service did not send" in outcome(ended(143), paths).failure_reason
-
-
-def test_words_in_any_encoding_are_cut_to_what_sagemaker_takes(paths):
-    leave(paths, "algo-1", b"\xff" + b"x" * 2000)
-    assert len(outcome(ended(1), paths).failure_reason) == 1024
+@pytest.mark.parametrize(
+    ("codes", "words", "status", "reason"),
+    [
+        ((0, 0), {}, "Completed", None),
+        ((1, 3), {"algo-2": b"mine"}, "Failed", "algo-2: mine"),
+        ((1, 3), {"algo-1": b"algo-2 lost\n", "algo-2": b"mine"}, "Failed", "algo-2 lost"),
+        ((1, 137), {}, "Failed", "algo-2: killed by SIGKILL"),
+        ((143,), {}, "Failed", "algo-1: ended by a SIGTERM that the service did not send"),
+        ((1,), {"algo-1": b"\xff" + b"x" * 2000}, "Failed", "\ufffd" + "x" * 1023),
+    ],
+)
+def test_the_reason_of_a_job_is_the_heads_words_or_those_of_who_failed_first(paths, codes, words, status, reason):
+    for host, text in words.items():
+        paths(host).failure.parent.mkdir(parents=True)
+        paths(host).failure.write_bytes(text)
+    found = outcome(ended(*codes), paths)
+    assert (found.status, found.failure_reason, found.exit_code) == (status, reason, codes[-1])
+    assert outcome(ended(*codes), paths, stopped=True).status == "Stopped"
 
 
 def test_a_loss_that_is_allowed_fails_no_job_but_the_heads_does(paths):
     assert outcome(ended(0, 1, losses_allowed=True), paths).status == "Completed"
     assert outcome(ended(1, 0, losses_allowed=True), paths).status == "Failed"
-
-
-def test_a_job_that_was_stopped_is_stopped_whatever_its_exits(paths):
-    found = outcome(ended(1, 137), paths, stopped=True)
-    assert (found.status, found.failure_reason) == ("Stopped", None)
 
 
 BOTH = ["process", pytest.param("namespace", marks=pytest.mark.namespace)]
@@ -189,9 +175,15 @@ def given(tmp_path):
     return make
 
 
-@pytest.mark.parametrize("kind", BOTH)
-@pytest.mark.parametrize("distribution", ["FullyReplicated", "ShardedByS3Key"])
-@pytest.mark.parametrize("size", [1, SMALL_BYTES + 1], ids=["small", "large"])
+@pytest.mark.parametrize(
+    ("kind", "distribution", "size"),
+    [
+        ("process", "FullyReplicated", 1),
+        ("process", "FullyReplicated", SMALL_BYTES + 1),
+        ("process", "ShardedByS3Key", SMALL_BYTES + 1),
+        pytest.param("namespace", "FullyReplicated", SMALL_BYTES + 1, marks=pytest.mark.namespace),
+    ],
+)
 def test_a_script_cannot_harm_the_users_own_input(kind, distribution, size, root, tmp_path, given):
     folder, content = given(size)
     before, lines = content(), Lines()

@@ -32,25 +32,19 @@ SITES: dict[str, str] = {
 
 
 def site_class(kind: str) -> type[Site]:
-    """Return the class of the sites of a kind that runs programs."""
     site: type[Site] = pkgutil.resolve_name(SITES[kind])
     return site
 
 
 def missing_for(kind: str) -> str | None:
-    """Return what this machine lacks for instances of ``kind``, and the remedy; None if nothing.
-
-    Raises:
-        InvalidRequest: There is no such kind.
-    """
+    """Return what this machine lacks for instances of ``kind``, and the remedy; None if nothing."""
     return site_class(kind).missing() if instance_kind(kind).runs_programs else None
 
 
 def open_site(kind: str, image: str | None = None) -> Site:
-    """Open a site for instances of ``kind``; only some kinds run the ``image``.
+    """Open a site; only some kinds run the ``image``.
 
-    Raises:
-        InvalidRequest: There is no such kind, or this machine lacks something for it; the message says what.
+    Raise InvalidRequest if this machine lacks something for the kind.
     """
     if not instance_kind(kind).runs_programs:
         raise InvalidRequest(

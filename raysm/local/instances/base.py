@@ -22,6 +22,8 @@ from raysm.errors import InvalidRequest
 from raysm.local.instances.share import Share
 from raysm.local.scenario import Scenario
 
+HOST_NAME = "aws"
+"""The host name of every instance, as in real jobs (sagemaker-training-toolkit, issue 9)."""
 CONNECT_S = 10.0
 """Loopback answers within microseconds; a busy machine may take longer."""
 
@@ -46,7 +48,6 @@ class InstanceSpec:
     private: Path
     """An existing folder of this machine for the instance's home and ``/tmp``."""
     command: tuple[str, ...]
-    """The main process."""
     variables: Mapping[str, str]
     """The environment, in addition to what the kind itself sets."""
     log_fd: int
@@ -99,12 +100,7 @@ class Instance(abc.ABC):
         """Kill everything in the instance and return when it is gone; may be repeated."""
 
     def connect(self, port: int) -> socket.socket:
-        """Connect to ``port`` on the loopback of the instance.
-
-        Raises:
-            ForeignListener: The instance shares this machine's loopback, and another user's process listens there.
-            OSError: Nothing listens there.
-        """
+        """Connect to ``port`` on the loopback of the instance; raise ForeignListener if another user listens there."""
         # Kinds with a loopback of their own override this: no other user's process is there.
         return connect_to_own("localhost", port, CONNECT_S)
 
@@ -119,7 +115,6 @@ class Instance(abc.ABC):
         """
 
     def kill(self) -> None:
-        """Kill the main process, and everything with it."""
         self.signal(signal.SIGKILL)
 
     def wait(self, timeout_s: float | None = None) -> int:
@@ -131,10 +126,9 @@ class Instance(abc.ABC):
 
 
 class Site(abc.ABC):
-    """The place where the instances of one job run, with what they share; a context manager.
+    """The place where the instances of one job run, and what they share; a context manager.
 
-    Attributes:
-        interface: The network interface over which the instances reach each other.
+    ``interface`` is the network interface over which the instances reach each other.
     """
 
     interface: str
@@ -142,7 +136,7 @@ class Site(abc.ABC):
     """The switches of a scenario's tables ``container`` and ``network`` that such instances can follow."""
 
     def check(self, scenario: Scenario) -> None:
-        """Raise InvalidRequest for a scenario that instances of this kind cannot play."""
+        """Raise InvalidRequest for a switch that instances of this kind cannot play."""
         for switch, value in scenario.switched():
             # The server plays the other tables itself, whatever the instances are.
             if switch.startswith(("container.", "network.")) and switch not in self.plays:
@@ -172,11 +166,7 @@ class Site(abc.ABC):
 
     @abc.abstractmethod
     def start(self, specs: Sequence[InstanceSpec]) -> list[Instance]:
-        """Start all instances of a job, the head first; none is left if one cannot be started.
-
-        Raises:
-            RaysmError: An instance could not be started; the message says which one and why.
-        """
+        """Start all instances, the head first; raise RaysmError if one cannot be started: then none is left."""
 
     @abc.abstractmethod
     def close(self) -> None:

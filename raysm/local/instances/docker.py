@@ -1,7 +1,8 @@
 """Instances as Docker containers: a real image, with the files and the network that SageMaker would give it.
 
 Each job has a bridge network, on which an instance is known by its name (``algo-1``). Only the ``docker`` command is
-needed. Containers and networks have a label with the process that made them.
+needed. Behind the keeper of an instance is the command that is attached to the container; at its end the keeper removes
+the container. Containers and networks have a label with the process that made them.
 """
 
 import contextlib
@@ -11,23 +12,23 @@ import secrets
 import shutil
 import socket
 import subprocess
-import sys
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, Any
 
 from raysm.contract.paths import DEFAULT_BASE
 from raysm.contract.store import make_folder, put
 from raysm.errors import InvalidRequest, RaysmError
-from raysm.local.instances.base import Instance, InstanceSpec, Site, Visit, open_to_all
+from raysm.local.instances.base import HOST_NAME, Instance, InstanceSpec, Site, Visit, open_to_all
 from raysm.local.instances.kept import Keeper, KeptInstance, end_all
 
-KEEPER = Path(__file__).with_name("docker_keeper.py")
 LABEL = "io.raysm.owner"
 """Label of containers and networks: the process that made them."""
 ANSWER_S = 60.0
+"""The daemon answers in milliseconds, but needs seconds to make a container on a loaded machine."""
+POLL_S = 0.05
 PASS_ON = """
 import os, socket, sys, threading
 there = socket.create_connection(("localhost", int(sys.argv[1])))
@@ -42,24 +43,7 @@ while data := os.read(0, 65536):
     there.sendall(data)
 """
 """A program in a container that connects its stdin and stdout with a port; every image that runs jobs has Python."""
-TAKE_TERMINAL = """
-import fcntl, os, sys, termios
-os.setsid()
-fcntl.ioctl(1, termios.TIOCSCTTY, 0)
-os.execvp(sys.argv[1], sys.argv[1:])
-"""
-"""A program that runs another one with its stdout as the controlling terminal: only processes of that terminal get the
-signal SIGWINCH, at which docker asks for the terminal's new size."""
 DOCKER = ("docker",)
-
-
-def start_before(command: Sequence[str], reads: IO[bytes], writes: IO[bytes]) -> "subprocess.Popen[bytes]":
-    """Start a command in its own session; a terminal that it writes to becomes its controlling terminal."""
-    wrapper = (sys.executable, "-I", "-c", TAKE_TERMINAL) if writes.isatty() else ()
-    # With a terminal, TAKE_TERMINAL makes the session.
-    return subprocess.Popen(
-        [*wrapper, *command], stdin=reads, stdout=writes, stderr=writes, start_new_session=not wrapper
-    )
 
 
 def _open_without_control(path: str, flags: int) -> int:
@@ -68,16 +52,16 @@ def _open_without_control(path: str, flags: int) -> int:
 
 
 class _DockerInstance(KeptInstance):
-    """A container behind its keeper."""
-
     docker: Sequence[str]
     name: str
 
-    def connect(self, port: int) -> socket.socket:
-        """Connect to ``port`` on the loopback of the container.
+    def signal(self, number: int) -> None:
+        """Have the daemon signal the main process: the command here cannot pass on SIGKILL or SIGSTOP."""
+        with contextlib.suppress(RaysmError):  # it has ended
+            _call(self.docker, "kill", f"--signal={int(number)}", self.name)
 
-        The daemon may be on another machine, as on macOS, so a process in the container forwards the connection.
-        """
+    def connect(self, port: int) -> socket.socket:
+        """A process in the container forwards the connection: the daemon may be on another machine, as on macOS."""
         ours, theirs = socket.socketpair()
         command = [*self.docker, "exec", "--interactive", self.name, "python3", "-c", PASS_ON, str(port)]
         with theirs:
@@ -92,55 +76,48 @@ class _DockerInstance(KeptInstance):
         return ours
 
     def enter(self, command: Sequence[str], *, stdin: str, stdout: str) -> Visit:
-        """Run a command in the container."""
         with contextlib.ExitStack() as opened:
             reads, writes = (
                 opened.enter_context(open(path, mode, opener=_open_without_control))
                 for path, mode in ((stdin, "rb"), (stdout, "wb"))
             )
             tty = ["--tty"] if writes.isatty() else []
-            process = start_before([*self.docker, "exec", "--interactive", *tty, self.name, *command], reads, writes)
+            arguments = [*self.docker, "exec", "--interactive", *tty, self.name, *command]
+            process = subprocess.Popen(arguments, stdin=reads, stdout=writes, stderr=writes, start_new_session=True)
         exited: Future[int] = Future()
         threading.Thread(
             target=lambda: exited.set_result(process.wait()), name=f"command in {self.name}", daemon=True
         ).start()
         return Visit(exited=exited, leave=process.kill)
 
-    def start(self, **fields: Any) -> None:
-        """Make and start the container."""
-        answer = self.keeper.call("start", **fields)
-        self.pid, self.address = int(answer["pid"]), str(answer["address"])
-        self.docker, self.name = fields["docker"], fields["name"]
-        self.follow()
+    def follow(self) -> None:
+        """Read the container's process and address once it runs; both stay empty if it ends at once."""
+        state = "{{.State.Status}} {{.State.Pid}} {{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}"
+        with contextlib.suppress(RaysmError):
+            status = "created"
+            while status == "created" and not self.keeper.exited.done():
+                time.sleep(POLL_S)
+                answer = _call(self.docker, "inspect", f"--format={state}", self.name)
+                status, pid, self.address = answer.rstrip("\n").split(" ")
+                self.pid = int(pid)
+        super().follow()
 
 
 class DockerSite(Site):
     """A site of kind ``docker``."""
 
     interface = "eth0"
-    plays = frozenset(f"container.{name}" for name in ("hostname", "init", "user"))
+    plays = frozenset({"container.user"})
 
     @staticmethod
     def missing() -> str | None:
-        """Return what this machine lacks for containers, and the remedy; None if nothing."""
         return missing_for_docker()
 
     @classmethod
     def open(cls, image: str | None) -> "DockerSite":
-        """Open a site whose instances run ``image``."""
         return cls(image)
 
     def __init__(self, image: str | None = None, docker: Sequence[str] = DOCKER) -> None:
-        """Make the network.
-
-        Args:
-            image: The image of every instance; it must be on this machine.
-            docker: The docker command.
-
-        Raises:
-            InvalidRequest: This machine lacks Docker or the image.
-            RaysmError: The network could not be made.
-        """
         if not image:
             raise InvalidRequest("instances of kind 'docker' need an image; give raysm.Local(image=…)")
         missing = missing_for_docker(docker)
@@ -160,11 +137,9 @@ class DockerSite(Site):
         _call(docker, "network", "create", "--driver=bridge", f"--label={LABEL}={os.getpid()}", self._network)
 
     def base_inside(self, base: Path) -> Path:
-        """Return ``/opt/ml``."""
         return DEFAULT_BASE
 
     def start(self, specs: Sequence[InstanceSpec]) -> list[Instance]:
-        """Start all instances; raise RaysmError with Docker's message if one cannot be started."""
         try:
             # In parallel, because making a container takes a second.
             with ThreadPoolExecutor(max_workers=min(8, len(specs))) as pool:
@@ -186,10 +161,15 @@ class DockerSite(Site):
         put(variables, _env_file(spec), mode=0o600, within=spec.private)
         create = create_arguments(spec, self._image, name=name, network=self._network, env_file=variables)
         # The keeper inherits the environment, in which the docker command finds its daemon and configuration.
-        keeper = Keeper(spec.host, spec.log_fd, script=KEEPER, inherit=True)
+        keeper = Keeper(spec.host, spec.log_fd, inherit=True)
         self._keepers.append(keeper)
+        remove = [*self._docker, "rm", "--force", "--volumes", name]
+        # The daemon refuses to remove the network while another container is in it.
+        keeper.call("at_end", commands=[remove], orphaned=[[*self._docker, "network", "rm", self._network]])
+        _call(self._docker, *create)
         instance = _DockerInstance(keeper, spec.host, "", clean=lambda: self._remove(name))
-        instance.start(docker=list(self._docker), create=create, name=name, network=self._network)
+        instance.docker, instance.name = self._docker, name
+        instance.start(command=[*self._docker, "start", "--attach", name], cwd="/")
         return instance
 
     def _remove(self, name: str) -> None:
@@ -198,25 +178,21 @@ class DockerSite(Site):
             _call(self._docker, "rm", "--force", "--volumes", name)
 
     def close(self) -> None:
-        """Remove every container, and the network."""
         end_all(self._keepers)
         with contextlib.suppress(RaysmError):
             _call(self._docker, "network", "rm", self._network)
 
 
 def create_arguments(spec: InstanceSpec, image: str, *, name: str, network: str, env_file: Path) -> list[str]:
-    """Return the arguments of ``docker`` that make the container of ``spec``.
-
-    The variables are in ``env_file``, because every user of the machine could read them on the command line.
-    """
+    """Variables are in ``env_file``, because every user of the machine could read them on the command line."""
     share = spec.share
     options = {
         "name": name,
-        "hostname": spec.scenario.container.hostname,
+        "hostname": HOST_NAME,
         "network": network,
         "network-alias": spec.host,
         "label": f"{LABEL}={os.getpid()}",
-        "init": str(spec.scenario.container.init).lower(),
+        "init": "true",
         "user": spec.scenario.container.user or None,
         "log-driver": "json-file",
         "shm-size": share.shm_bytes,

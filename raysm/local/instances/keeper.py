@@ -3,6 +3,9 @@
 It is run by path (``python -I -S keeper.py REPORT_FD``) and imports only the standard library and ``kernel``, so that
 it starts in milliseconds. It reads JSON lines from stdin, one operation each, and writes JSON lines to REPORT_FD:
 
+    {"op": "at_end", "commands": [[...]], "orphaned": [[...]]}
+                                            run these at the end, the second ones
+                                            only if the parent is gone                    -> {"event": "done"}
     {"op": "unshare"}                       enter a new network namespace                 -> {"event": "done"}
     {"op": "ip", "commands": [[...], ...]}  run ``ip`` there, once per list               -> {"event": "done"}
     {"op": "start", "command": [...], ...}  start the main process (once)                 -> {"event": "started", "pid"}
@@ -61,8 +64,6 @@ FORWARDED = signal.valid_signals() - {signal.Signals[f"SIG{name}"] for name in O
 
 
 class _Keeper:
-    """The state of one keeper."""
-
     def __init__(self, report_fd: int) -> None:
         self.report_fd = report_fd
         self.parent = os.getppid()
@@ -72,6 +73,7 @@ class _Keeper:
         self.visits: dict[int, int] = {}  # visit numbers by pid
         self.started: Mapping[str, Any] = {}
         self.buffer = b""
+        self.at_end: Mapping[str, Any] = {"commands": [], "orphaned": []}
 
     def report(self, event: str, **fields: Any) -> None:
         with contextlib.suppress(OSError):
@@ -94,9 +96,11 @@ class _Keeper:
                     self.answer(json.loads(line))
 
     def answer(self, request: Mapping[str, Any]) -> None:
-        """Do one operation."""
         try:
-            if request["op"] == "unshare":
+            if request["op"] == "at_end":
+                self.at_end = request
+                self.report("done")
+            elif request["op"] == "unshare":
                 kernel.call("unshare", kernel.CLONE_NEWNET)
                 self.report("done")
             elif request["op"] == "ip":
@@ -137,15 +141,18 @@ class _Keeper:
                 self.report("left", visit=self.visits.pop(pid), code=_exit_code(status))
 
     def end_all(self) -> None:
-        """Kill all processes; the next round finds those that were forked meanwhile."""
-        if not LINUX:
-            self.end_group()
-            return
-        while self.reap():
+        """Kill all processes, in rounds because some fork meanwhile; then run the commands that clean up."""
+        while LINUX and self.reap():
             for pid in _descendants():
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.002)
+        if not LINUX:
+            self.end_group()
+        orphaned = self.at_end["orphaned"] if os.getppid() != self.parent else []
+        for command in [*self.at_end["commands"], *orphaned]:
+            with contextlib.suppress(OSError, ValueError):
+                _run(command)
 
     def end_group(self) -> None:
         if self.main is None:
@@ -224,7 +231,6 @@ def _visit(request: Mapping[str, Any], started: Mapping[str, Any], keeper_pid: i
 
 
 def _become(request: Mapping[str, Any], go_reader: int, error_writer: int, report_fd: int) -> NoReturn:
-    """Turn this child into the main process."""
     step = "start"
     try:
         if LINUX:
@@ -261,7 +267,8 @@ def _become(request: Mapping[str, Any], go_reader: int, error_writer: int, repor
         step = f"chdir {request['cwd']}"
         os.chdir(request["cwd"])
         step = f"exec {request['command'][0]}"
-        os.execvpe(request["command"][0], request["command"], request["environment"])
+        environment = request.get("environment", os.environ)  # noqa: TID251
+        os.execvpe(request["command"][0], request["command"], environment)
     except BaseException as error:
         os.write(error_writer, f"{step}: {error}".encode())
     os._exit(1)
@@ -299,11 +306,10 @@ def _exit_code(status: int) -> int:
 
 
 def _run(command: Sequence[str]) -> None:
-    """Run a command to its end; raise ValueError with its output if it fails."""
     reader, writer = os.pipe()
     try:
         actions = [(os.POSIX_SPAWN_DUP2, writer, 1), (os.POSIX_SPAWN_DUP2, writer, 2)]
-        pid = os.posix_spawn(command[0], list(command), {}, file_actions=actions)
+        pid = os.posix_spawnp(command[0], list(command), os.environ, file_actions=actions)  # noqa: TID251
     finally:
         os.close(writer)
     with os.fdopen(reader, "rb") as output:

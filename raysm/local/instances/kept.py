@@ -19,7 +19,6 @@ from raysm.errors import RaysmError
 from raysm.local.instances.base import Instance, Visit
 
 SCRIPT = Path(__file__).with_name("keeper.py")
-"""The keeper's program."""
 ANSWER_S = 30.0
 """A keeper answers within milliseconds; a loaded machine may take longer."""
 END_S = 20.0
@@ -30,20 +29,14 @@ KILLED = 128 + signal.SIGKILL
 class Keeper:
     """A running keeper process.
 
-    Attributes:
-        pid: The keeper itself.
-        exited: Exit code of the main process, set once everything is gone.
-        lost: True if the keeper died before it ended what it kept; valid once ``exited`` is set.
+    ``exited`` gets the exit code of the main process once everything is gone; then ``lost`` says whether the keeper
+    died before it ended what it kept.
     """
 
     def __init__(self, name: str, log_fd: int | None = None, *, script: Path = SCRIPT, inherit: bool = False) -> None:
-        """Start the keeper.
+        """Start the keeper's ``script``; what it starts writes to ``log_fd``.
 
-        Args:
-            name: For messages and lists of processes.
-            log_fd: Takes stdout and stderr of what the keeper starts; None discards them.
-            script: The keeper's program.
-            inherit: Give the keeper this process's environment instead of an empty one.
+        ``inherit`` gives it this process's environment instead of an empty one.
         """
         self.name = name
         self.exited: Future[int] = Future()
@@ -97,7 +90,6 @@ class Keeper:
             self._visits.pop(visit).set_result(KILLED)
 
     def enter(self, **fields: Any) -> Visit:
-        """Run a command beside the main process."""
         number, exited = next(self._numbers), Future[int]()
         self._visits[number] = exited
         self._send({"op": "enter", "visit": number, **fields})
@@ -107,11 +99,7 @@ class Keeper:
         return Visit(exited=exited, leave=functools.partial(self._send, {"op": "leave", "visit": number}))
 
     def call(self, op: str, **fields: Any) -> Mapping[str, Any]:
-        """Have the keeper do ``op``.
-
-        Raises:
-            RaysmError: It failed, or the keeper is gone or does not answer.
-        """
+        """Have the keeper do ``op``; raise RaysmError if it fails, or the keeper is gone or does not answer."""
         self._send({"op": op, **fields})
         try:
             answer = self._answers.get(timeout=ANSWER_S)
@@ -161,7 +149,6 @@ class KeptInstance(Instance):
         self._clean = clean
 
     def start(self, **fields: Any) -> None:
-        """Start the main process; raise RaysmError if it cannot be started."""
         self.pid = int(self.keeper.call("start", **fields)["pid"])
         self.follow()
 
@@ -177,20 +164,16 @@ class KeptInstance(Instance):
             self.exited.set_result(exited.result())
 
     def signal(self, number: int) -> None:
-        """Signal the main process alone."""
         self.keeper.signal(number)
 
     def enter(self, command: Sequence[str], *, stdin: str, stdout: str) -> Visit:
-        """Run a command beside the main process."""
         return self.keeper.enter(command=list(command), stdin=stdin, stdout=stdout)
 
     def end(self) -> None:
-        """Kill everything in the instance and wait until it is gone."""
         self.keeper.end()
 
 
 def end_all(keepers: Sequence[Keeper]) -> None:
-    """End all keepers at the same time, and wait for them."""
     for keeper in keepers:
         keeper.hang_up()
     for keeper in keepers:

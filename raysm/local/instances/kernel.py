@@ -101,14 +101,12 @@ def _mount_overlay(folder: str, changes: str) -> None:
 
 
 def own_mounts() -> None:
-    """Enter a new mount namespace with the same mounts."""
     call("unshare", CLONE_NEWNS)
     # Slave, not shared: mounts made here do not reach the machine, while its unmounts still reach us.
     _mount("none", "/", flags=MS_REC | MS_SLAVE)
 
 
 def _escape(path: str) -> str:
-    """Escape a path for the options of an overlay, where colons and commas are separators."""
     return path.replace("\\", "\\\\").replace(":", "\\:").replace(",", "\\,")
 
 

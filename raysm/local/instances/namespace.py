@@ -29,7 +29,7 @@ from pathlib import Path
 from raysm.contract.paths import DEFAULT_BASE, kernels_folder
 from raysm.contract.store import make_folder
 from raysm.errors import InvalidRequest
-from raysm.local.instances.base import Instance, InstanceSpec, Link, Site, open_to_all
+from raysm.local.instances.base import HOST_NAME, Instance, InstanceSpec, Link, Site, open_to_all
 from raysm.local.instances.kept import Keeper, KeptInstance, end_all
 from raysm.local.instances.network import (
     INTERFACE,
@@ -49,10 +49,7 @@ OPT, TMP, SHM = Path("/opt"), Path("/tmp"), Path("/dev/shm")
 
 
 class _NamespaceInstance(KeptInstance):
-    """An instance with a loopback of its own."""
-
     def connect(self, port: int) -> socket.socket:
-        """Connect to ``port`` on the loopback of the instance."""
         return connect_inside(self.keeper, port)
 
 
@@ -61,27 +58,15 @@ class NamespaceSite(Site):
 
     interface = INTERFACE
     plays = frozenset(
-        {
-            *(f"container.{name}" for name in ("hostname", "init", "root_mb", "user")),
-            *(f"network.{name}" for name in ("names_resolve_after_s", "silent_internet")),
-        }
+        {"container.root_mb", "container.user", "network.names_resolve_after_s", "network.silent_internet"}
     )
 
     @staticmethod
     def missing() -> str | None:
-        """Return what this machine lacks for network namespaces, and the remedy; None if nothing."""
         return missing_for_namespaces()
 
     def __init__(self, keep: Iterable[Path] = ()) -> None:
-        """Make the network.
-
-        Args:
-            keep: Paths below ``/tmp`` that instances see, besides those that Python needs.
-
-        Raises:
-            InvalidRequest: This machine lacks something for it.
-            RaysmError: The network could not be made.
-        """
+        """Make the network; instances see the paths ``keep`` below ``/tmp`` besides those that Python needs."""
         # Otherwise each instance would compile the kernels again.
         kernels = kernels_folder()
         kernels.mkdir(mode=0o700, exist_ok=True)
@@ -91,11 +76,9 @@ class NamespaceSite(Site):
         self._network = Network()
 
     def base_inside(self, base: Path) -> Path:
-        """Return ``/opt/ml``."""
         return DEFAULT_BASE
 
     def start(self, specs: Sequence[InstanceSpec]) -> list[Instance]:
-        """Start all instances; raise RaysmError if one cannot be started, or this machine cannot reach the head."""
         if len(specs) > MAX_INSTANCES:
             raise InvalidRequest(f"at most {MAX_INSTANCES} instances of kind 'namespace', got {len(specs)}")
         try:
@@ -105,7 +88,6 @@ class NamespaceSite(Site):
                 # All networks before any program, because the first one that starts may call the others at once.
                 keeper.call("unshare")
                 self._network.attach(keeper, number)
-            self._network.probe(self._keepers[0])
             if specs[0].scenario.network.silent_internet:
                 self._network.silence_gateway(self._keepers)
             addresses = {spec.host: self._network.address(number) for number, spec in enumerate(specs)}
@@ -137,15 +119,14 @@ class NamespaceSite(Site):
             cwd=str(home),
             affinity=spec.share.affinity,
             namespaces=True,
-            hostname=container.hostname,
-            init=container.init,
+            hostname=HOST_NAME,
+            init=True,
             user=container.user,
             mounts=plan(spec, keep=[*self._keep, home], hosts=hosts, resolver=resolver),
         )
         return instance
 
     def close(self) -> None:
-        """End every instance and remove the network."""
         if self._names is not None:
             self._names.close()
         end_all(self._keepers)
@@ -153,7 +134,6 @@ class NamespaceSite(Site):
 
 
 def needed_by_python() -> list[Path]:
-    """Return the paths that this machine's Python needs to run in an instance."""
     # raysm may be imported from a checkout outside of all prefixes.
     package = Path(__file__).parents[3]
     paths: list[str | Path] = [
@@ -170,15 +150,8 @@ def needed_by_python() -> list[Path]:
 def plan(spec: InstanceSpec, keep: Iterable[Path], hosts: Path, resolver: Path, opt: Path = OPT) -> list[Mount]:
     """Prepare the folders below ``spec.private`` and return the mounts, in order.
 
-    Args:
-        spec: The instance; the folders to mount over this machine's are made below its ``private``.
-        keep: Paths that stay visible although they lie below ``/tmp``.
-        hosts: Becomes ``/etc/hosts``.
-        resolver: Becomes ``/etc/resolv.conf``.
-        opt: ``/opt``, or a test's replacement.
-
-    Raises:
-        InvalidRequest: This machine lacks a folder to mount over.
+    The paths ``keep`` stay visible although they lie below ``/tmp``; the files ``hosts`` and ``resolver`` appear in
+    ``/etc``; a test replaces ``opt``.
     """
     for folder in (opt, TMP, SHM):
         if not folder.is_dir():
@@ -213,7 +186,7 @@ def plan(spec: InstanceSpec, keep: Iterable[Path], hosts: Path, resolver: Path, 
 
 
 def _own_job(private: Path) -> list[Mount]:
-    """Return the mounts that hide the other instances' folders beside ``private``."""
+    """Hide the other instances' folders beside ``private``."""
     staging = private / "job"
     (staging / private.name).mkdir(parents=True)
     return [("bind", str(private), str(staging / private.name), ""), ("bind", str(staging), str(private.parent), "")]

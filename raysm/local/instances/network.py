@@ -34,7 +34,7 @@ from typing import TypeVar
 from raysm.contract.packages import default_index
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.local.instances import kernel
-from raysm.local.instances.base import to_loopback
+from raysm.local.instances.base import HOST_NAME, to_loopback
 from raysm.local.instances.kept import Keeper
 from raysm.local.scenario import Scenario
 
@@ -48,8 +48,6 @@ RANGES = ("10.231", "198.18")
 """The /24s are taken from a corner of a private range, then from the range for testing network devices."""
 SILENT_ADDRESS = "192.0.2.1"
 """An address reserved for documentation (RFC 5737): nothing answers there."""
-PROBE_S = 5.0
-"""A connection over a bridge takes well under a millisecond; a firewall that drops packets never answers."""
 
 
 class HostNames:
@@ -58,7 +56,6 @@ class HostNames:
     def __init__(self, addresses: Mapping[str, str], scenario: Scenario) -> None:
         self._addresses = addresses
         self._switches = scenario.network
-        self._host_name = scenario.container.hostname
         self._timers: list[threading.Timer] = []
 
     def write(self, path: Path, own_name: str) -> None:
@@ -73,12 +70,12 @@ class HostNames:
             self._timers.append(timer)
 
     def text(self, own_name: str, *, with_hosts: bool) -> str:
-        """Return the content of the file of ``own_name``, with or without the instances' names."""
+        """Return the file of ``own_name``, with or without the instances' names."""
         names = {"localhost": "127.0.0.1"}
         if with_hosts:
             names |= self._addresses
         # Container runtimes do the same: torch's gloo finds its own address by the host name.
-        names.setdefault(self._host_name, self._addresses[own_name])
+        names.setdefault(HOST_NAME, self._addresses[own_name])
         if self._switches.silent_internet:
             # Without pip on this machine there is no index to ask.
             index = default_index()
@@ -86,13 +83,11 @@ class HostNames:
         return "".join(f"{address} {name}\n" for name, address in names.items())
 
     def close(self) -> None:
-        """Cancel writes that have not happened yet."""
         for timer in self._timers:
             timer.cancel()
 
 
 def missing_for_namespaces() -> str | None:
-    """Return what this machine lacks for instances of kind ``namespace``, and the remedy; None if nothing."""
     if not sys.platform.startswith("linux"):
         return f"instances of kind 'namespace' need Linux, this is {sys.platform}; use kind 'process'"
     if os.geteuid() != 0:
@@ -132,17 +127,11 @@ def in_thread(function: Callable[[], T]) -> T:
 class Network:
     """The switch, and this machine's link to it; a context manager.
 
-    Attributes:
-        prefix: The first three numbers of every address, ``10.231.7``.
+    ``prefix`` has the first three numbers of every address, ``10.231.7``.
     """
 
     def __init__(self) -> None:
-        """Make the switch and claim a /24.
-
-        Raises:
-            InvalidRequest: This machine lacks something for it.
-            RaysmError: There is no /24 left, or ``ip`` failed.
-        """
+        """Make the switch and claim a /24; raise RaysmError if there is none left, or ``ip`` fails."""
         missing = missing_for_namespaces()
         if missing:
             raise InvalidRequest(missing)
@@ -176,7 +165,6 @@ class Network:
         return done.stdout
 
     def _claim(self) -> str:
-        """Make this machine's end of the uplink, named after its /24."""
         for prefix in self._free_prefixes():
             second, third = prefix.split(".")[1:]
             name = f"raysm{second}-{third}"
@@ -208,11 +196,10 @@ class Network:
 
     @property
     def gateway(self) -> str:
-        """The address of the instances' default gateway."""
         return f"{self.prefix}.254"
 
     def attach(self, keeper: Keeper, number: int) -> None:
-        """Give the namespace of ``keeper`` its interface; raise RaysmError if ``ip`` fails."""
+        """Give the namespace of ``keeper`` its interface."""
         port = f"port{number}"
         self._in_switch(
             f"link add {port} type veth peer name {INTERFACE} netns {keeper.pid}", f"link set {port} master bridge up"
@@ -233,21 +220,7 @@ class Network:
         for keeper in keepers:
             keeper.call("ip", commands=[[self._ip, *command.split()]])
 
-    def probe(self, head: Keeper, timeout_s: float = PROBE_S) -> None:
-        """Connect from this machine to the first instance; raise RaysmError if a firewall drops the connection."""
-        # A socket stays in the namespace in which it was made, after the thread that entered it has ended.
-        with contextlib.closing(in_thread(lambda: _listen(head.pid, self.address(0)))) as listener:
-            target = listener.getsockname()
-            try:
-                socket.create_connection(target, timeout=timeout_s).close()
-            except OSError as error:
-                raise RaysmError(
-                    f"this machine cannot connect to {head.name} at {target[0]}: {error}; a firewall drops the "
-                    f"connection; look for rules on {self._link}, or use kind 'process'"
-                ) from error
-
     def close(self) -> None:
-        """Remove the network; may be repeated."""
         if self._link is not None:
             # The kernel removes it with the switch, but a moment later.
             subprocess.run([self._ip, "link", "delete", self._link], capture_output=True, check=False)
@@ -274,15 +247,3 @@ def connect_inside(keeper: Keeper, port: int) -> socket.socket:
 def _enter(pid: int) -> None:
     with open(f"/proc/{pid}/ns/net", "rb") as namespace:
         kernel.call("setns", namespace.fileno(), kernel.CLONE_NEWNET)
-
-
-def _listen(pid: int, address: str) -> socket.socket:
-    _enter(pid)
-    listener = socket.socket()
-    try:
-        listener.bind((address, 0))
-        listener.listen()
-    except BaseException:
-        listener.close()
-        raise
-    return listener

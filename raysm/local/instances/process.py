@@ -14,10 +14,8 @@ import functools
 import json
 import os
 import random
-import re
 import shlex
 import shutil
-import signal
 import site
 import socket
 import subprocess
@@ -27,6 +25,8 @@ import time
 import venv
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+
+import psutil
 
 from raysm.contract import names
 from raysm.contract.paths import kernels_folder
@@ -63,19 +63,18 @@ class ProcessSite(Site):
         if os.name != "posix":
             raise InvalidRequest("local instances need Linux or macOS; on Windows, run raysm in WSL")
         self._keepers: list[Keeper] = []
-        self._scratch = Scratch()
+        # Paths of sockets have at most 104 characters on macOS, of which gettempdir() takes half.
+        parent = "/tmp" if os.access("/tmp", os.W_OK | os.X_OK) else None
+        self._scratch = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=parent))
 
     @property
     def protects(self) -> bool:
-        """True if the files that links lead to are mounted read-only, which needs the right to mount."""
         return can_mount()
 
     def base_inside(self, base: Path) -> Path:
-        """Return ``base``: processes see this machine's paths."""
         return base
 
     def start(self, specs: Sequence[InstanceSpec]) -> list[Instance]:
-        """Start all instances; raise RaysmError if one of them cannot be started."""
         ports = dict(zip(HEAD_PORTS, free_ports(len(HEAD_PORTS)), strict=True)) | dict.fromkeys(NODE_PORTS, 0)
         shared = {
             names.PORTS: json.dumps(ports),
@@ -91,7 +90,7 @@ class ProcessSite(Site):
             raise
 
     def _start(self, spec: InstanceSpec, shared: Mapping[str, str]) -> Instance:
-        ray = self._scratch.path / spec.host
+        ray = self._scratch / spec.host
         home = spec.private / "home"
         for folder in (ray, home):
             # Without parents: the job's home may have been deleted meanwhile, and must not come back.
@@ -100,11 +99,11 @@ class ProcessSite(Site):
             give(link, within=spec.base, but=spec.private.parent)
         keeper = Keeper(spec.host, spec.log_fd)
         self._keepers.append(keeper)
+        keeper.call("at_end", commands=[], orphaned=[["rm", "-rf", str(self._scratch)]])
 
         def clean() -> None:
-            # Only if the keeper was killed: a user's program that reads one of Ray's logs matches too.
             if keeper.lost:
-                kill_marked(spec.base, ray)
+                kill_marked(spec.base)
 
         instance = KeptInstance(keeper, spec.host, ADDRESS, clean=clean)
         variables = {
@@ -133,15 +132,14 @@ class ProcessSite(Site):
             cwd=str(home),
             affinity=spec.share.affinity if hasattr(os, "sched_setaffinity") else None,
             read_only=protected,
-            writable=[str(path) for path in (spec.private, self._scratch.path)] if protected else [],
+            writable=[str(path) for path in (spec.private, self._scratch)] if protected else [],
             overlays=layers,
         )
         return instance
 
     def close(self) -> None:
-        """End every instance and remove their temporary folders."""
         end_all(self._keepers)
-        self._scratch.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)
 
 
 @functools.cache
@@ -159,12 +157,8 @@ def can_mount() -> bool:
 def give(link: Link, within: Path, but: Path | None = None) -> None:
     """Make the target of ``link`` a symbolic link; for a folder, make a folder with a symbolic link to each file.
 
-    A job that makes, removes or renames files in the target changes only the instance's own folders.
-
-    Args:
-        link: The source and the target.
-        within: An existing folder above the target.
-        but: A folder that is left out: the job's own, which may lie below the source.
+    A job that makes, removes or renames files there changes only the instance's own folders. ``but`` is left out: the
+    job's own folder, which may lie below the source.
     """
     if not link.source.is_dir():
         make_folder(link.target.parent, within)
@@ -197,34 +191,24 @@ def free_ports(count: int) -> list[int]:
     return chosen
 
 
-def kill_marked(base: Path, ray: Path) -> None:
-    """Kill every process of the instance with the folder ``base``, or of the Ray session below ``ray``.
+def kill_marked(base: Path) -> None:
+    """Kill every process of the instance with the folder ``base``, known by its environment.
 
-    The keeper does this itself unless it was killed. Then only environment and arguments show a process's instance.
+    The keeper does this itself unless it was killed.
     """
-    deadline = time.monotonic() + 10
     # Repeated, because a process may fork before the signal reaches it.
-    while time.monotonic() < deadline:
-        marked = list(_marked(base, ray))
-        if not marked:
-            return
-        for pid in marked:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+    while marked := list(_marked(base)):
+        for process in marked:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
         time.sleep(0.01)
 
 
-def _marked(base: Path, ray: Path) -> Iterator[int]:
-    if not sys.platform.startswith("linux"):
-        return
-    for folder in Path("/proc").iterdir():
-        # A zombie has neither file.
-        with contextlib.suppress(OSError):
-            if folder.name.isdigit() and (
-                f"{names.BASE_DIR}={base}".encode() in (folder / "environ").read_bytes().split(b"\0")
-                or f"{ray}/".encode() in (folder / "cmdline").read_bytes()
-            ):
-                yield int(folder.name)
+def _marked(base: Path) -> Iterator[psutil.Process]:
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.environ().get(names.BASE_DIR) == str(base):
+                yield process
 
 
 Overlay = tuple[str, str, str]
@@ -276,74 +260,3 @@ def _python_script(path: Path) -> str | None:
     if first.strip().endswith("/sh") and text.startswith("'''exec'"):
         return text.partition("\n' '''\n")[2]
     return text if "python" in first else None
-
-
-class Scratch:
-    """A short-lived folder with a short name, readable by its owner alone; a context manager.
-
-    The folder itself is locked (``flock``) while this object or this process lives. The next folder that is made
-    removes those whose owners were killed, because the kernel released their locks.
-    """
-
-    def __init__(self, parent: Path | None = None, prefix: str = PREFIX) -> None:
-        """Make the folder below ``parent`` (default: the system's temporary folder), and remove dead ones there."""
-        if parent is None:
-            # Paths of sockets have at most 104 characters on macOS, of which gettempdir() takes half.
-            parent = Path("/tmp") if os.access("/tmp", os.W_OK | os.X_OK) else Path(tempfile.gettempdir())
-        sweep(parent, prefix)
-        self._lock: int | None = None
-        # Another process's sweep may remove the new folder before it is locked.
-        while self._lock is None:
-            self.path = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=parent))
-            self._lock = _lock(self.path)
-
-    def close(self) -> None:
-        """Remove the folder; may be repeated."""
-        if self._lock is None:
-            return
-        # Remove it while it is locked, so that no sweep comes in between.
-        shutil.rmtree(self.path, ignore_errors=True)
-        os.close(self._lock)
-        self._lock = None
-
-    def __enter__(self) -> "Scratch":
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-
-def _lock(folder: Path) -> int | None:
-    """Lock ``folder`` and return the descriptor; None if another process locked or removed it."""
-    import fcntl  # missing on Windows, where this module is imported to raise a clear error
-
-    try:
-        # In a folder that all users may write to, a link can lead anywhere.
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(os.fstat(handle), os.lstat(folder)):
-            return handle
-    except OSError:
-        pass
-    os.close(handle)
-    return None
-
-
-def sweep(parent: Path, prefix: str = PREFIX) -> list[Path]:
-    """Remove and return this user's scratch folders below ``parent`` that are not locked; links are not followed."""
-    swept = []
-    # Match the whole name that Scratch makes: a user's own "raysm-notes" has the same prefix.
-    ours = re.compile(re.escape(prefix) + r"\d+-[a-z0-9_]{8}")
-    for folder in parent.iterdir():
-        with contextlib.suppress(OSError):
-            if not ours.fullmatch(folder.name) or os.lstat(folder).st_uid != os.getuid():
-                continue
-            handle = _lock(folder)
-            if handle is not None:
-                shutil.rmtree(folder, ignore_errors=True)
-                os.close(handle)
-                swept.append(folder)
-    return swept

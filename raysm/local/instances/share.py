@@ -79,7 +79,6 @@ class Share:
 
 
 def measure() -> Machine:
-    """Measure this machine."""
     affinity = getattr(os, "sched_getaffinity", None)
     cpus = sorted(affinity(0)) if affinity else range(os.cpu_count() or 1)
     available = memory_left(int(psutil.virtual_memory().available))

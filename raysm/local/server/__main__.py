@@ -12,7 +12,6 @@ from raysm.request.targets import INSTANCE_KINDS
 
 
 def main() -> int:
-    """Read the arguments, and serve."""
     parser = argparse.ArgumentParser(prog="python -m raysm.local.server", description=__doc__)
     parser.add_argument("--home", type=Path, help="folder of the server (default: $RAYSM_HOME, else ~/.raysm)")
     parser.add_argument(

@@ -11,7 +11,6 @@ from raysm.local.server.validation import validation
 
 STATUS = "StatusEquals"
 PAGE = 10
-"""Default number of items on a page."""
 SWITCHES = ("EnableNetworkIsolation", "EnableInterContainerTrafficEncryption", "EnableManagedSpotTraining")
 """Fields that Describe reports even if the request has none."""
 
@@ -27,7 +26,8 @@ def matches(record: JobRecord, request: Mapping[str, Any]) -> bool:
         "LastModifiedTimeBefore": lambda at: record.modified_s <= at,
         "NameContains": lambda part: part.lower() in record.name.lower(),
         STATUS: lambda status: record.status == status,
-        "WarmPoolStatusEquals": lambda status: (record.warm_pool or {}).get("Status") == status,
+        # Warm pools are not emulated.
+        "WarmPoolStatusEquals": lambda status: False,
         "TrainingPlanArnEquals": lambda arn: record.request["ResourceConfig"].get("TrainingPlanArn") == arn,
     }
     return all(test(request[name]) for name, test in tests.items() if request.get(name) is not None)
@@ -61,12 +61,10 @@ def tags_of(tags: list[Mapping[str, str]]) -> dict[str, str]:
 
 
 def listed(tags: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return tags as the API lists them."""
     return [{"Key": key, "Value": value} for key, value in tags.items()]
 
 
 def describe(record: JobRecord) -> Mapping[str, Any]:
-    """Return the answer of Describe."""
     shape = service_model().operation_model(record.api.describe).output_shape
     seconds = billed_s = None
     if record.final and record.training_s:
@@ -87,7 +85,6 @@ def describe(record: JobRecord) -> Mapping[str, Any]:
 
 
 def summarize(record: JobRecord) -> Mapping[str, Any]:
-    """Return a job's entry in the answer of List."""
     return _of_shape(_state(record), service_model().shape_for(record.api.summary_shape).members)
 
 
@@ -103,7 +100,6 @@ def _state(record: JobRecord) -> dict[str, Any]:
         "CreationTime": record.created_s,
         api.end_time_key: record.ended_s,
         "LastModifiedTime": record.modified_s,
-        "WarmPoolStatus": record.warm_pool,
     }
 
 

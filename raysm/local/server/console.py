@@ -19,8 +19,7 @@ from raysm.local.server.validation import ApiError, validation
 
 PREFIX = "/raysm/"
 """Prefix of the server's own paths, which no bucket of S3 can have."""
-# Users may leave out the region.
-INTERRUPT = re.compile(r"/raysm/jobs/(?:([a-z0-9-]{1,32})/)?([A-Za-z0-9-]{1,63})/interrupt")
+INTERRUPT = re.compile(r"/raysm/jobs/([A-Za-z0-9-]{1,63})/interrupt")
 END = re.compile(r"/raysm/jobs/([a-z0-9-]{1,32})/([A-Za-z0-9-]{1,63})/end/([0-9]{1,2})")
 """Answered when the job ends, or after so many seconds."""
 CHANGE = re.compile(r"/raysm/jobs/([a-z0-9-]{1,32})/([A-Za-z0-9-]{1,63})/change/([0-9]{1,12})/([0-9]{1,2})")
@@ -40,27 +39,18 @@ class Entering:
     def __init__(
         self, records: Records, instances: Callable[[str, str], Mapping[str, Instance]], *, is_permitted: bool
     ) -> None:
-        """Enter instances.
-
-        Args:
-            records: The records of all jobs.
-            instances: Returns the running instances of a training job of a region, by host.
-            is_permitted: By the scenario, the jobs' role lets the agent connect.
-        """
+        """Enter the running instances that ``instances(job, region)`` returns by host, if the scenario permits it."""
         self._records = records
         self._instances = instances
         self._is_permitted = is_permitted
 
     def asks(self, method: str, path: str) -> bool:
-        """Return whether a request is for an instance."""
         return method == "POST" and INSTANCE.fullmatch(path) is not None
 
     def serve(self, path: str, request: Mapping[str, Any], connection: socket.socket) -> NoReturn:
-        """Answer a request, and use its connection until it is closed.
+        """Answer a request and use its connection until it is closed; then raise HandedOver.
 
-        Raises:
-            ApiError: The request is refused; nothing was written to the connection.
-            HandedOver: Always, after the connection was used.
+        Raise ApiError for a refusal, before anything is written.
         """
         region, job, host, asked = INSTANCE.fullmatch(path).groups()  # type: ignore[union-attr]
         instance = self._instance(region, job, host)
@@ -146,7 +136,6 @@ class Console:
         self._shut_down = shut_down
 
     def answer(self, method: str, path: str) -> Mapping[str, Any]:
-        """Return the answer; raise ApiError if the request is refused."""
         if (method, path) == ("GET", "/raysm/status"):
             return {
                 "pid": os.getpid(),
@@ -162,8 +151,8 @@ class Console:
         # AWS has no such operation: the service itself takes capacity back.
         match = INTERRUPT.fullmatch(path)
         if method == "POST" and match:
-            self._operations.run(match[2], match[1]).interrupt()
-            return {"interrupted": match[2]}
+            self._operations.interrupt(match[1])
+            return {"interrupted": match[1]}
         match = END.fullmatch(path)
         if method == "GET" and match:
             return {"ended": self._operations.await_end(match[2], match[1], float(match[3]))}

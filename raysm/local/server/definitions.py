@@ -33,7 +33,6 @@ class Source:
     uri: str
     """``s3://…`` or ``file:///…``."""
     manifest: bool = False
-    """The URI is that of a manifest."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,7 +44,6 @@ class Output:
     uri: str
     """A prefix, or with ``archive`` the object itself."""
     archive: bool = False
-    """The folder becomes one ``.tar.gz``."""
     even_empty: bool = False
     """An empty folder becomes an archive too."""
     unless_failed: bool = False
@@ -59,34 +57,21 @@ class Definition:
     sources: Sequence[Source]
     outputs: Sequence[Output]
     instances: int
-    """Number of instances."""
     max_runtime_s: float
-    """Seconds that the instances may run."""
     max_wait_s: float | None = None
     """Seconds from the request to the end of a job on spot capacity, waiting and running."""
     max_pending_s: float | None = None
     """Seconds that the job may wait for its turn."""
     spot: bool = False
-    """The job may be interrupted."""
     retries: int = 0
     """How often the job is started again after an InternalServerError."""
-    remote_debug: bool = False
-    """The instances run the agent of remote debugging."""
     metrics: Sequence[Mapping[str, str]] = field(default_factory=tuple)
-    """Definitions of metrics."""
     artifacts: str | None = None
-    """URI of the model."""
     kms_key: str | None = None
     """Key that encrypts outputs in S3."""
 
     def exceeded(self, *, waited_s: float, ran_s: float, pending: bool) -> EndReason | None:
-        """Return the time limit that is exceeded, or None.
-
-        Args:
-            waited_s: Time since the request.
-            ran_s: Time for which the instances have run.
-            pending: The job waits for its turn.
-        """
+        """Return the time limit that is exceeded, or None; a ``pending`` job waits for its turn."""
         if self.max_wait_s is not None and waited_s > self.max_wait_s:
             return "wait"
         if ran_s > self.max_runtime_s:
@@ -114,9 +99,7 @@ def command_of(image: str, entrypoint: Sequence[str] | None, arguments: Sequence
     """Return the main process; raise ApiError if the request leaves it to the image, which is not read here."""
     if not entrypoint:
         raise validation(
-            f"the embedded SageMaker does not know the entry point of the image {image!r}: give ContainerEntrypoint, "
-            "or, as AWS's framework images take them, the hyperparameters sagemaker_program and "
-            "sagemaker_submit_directory"
+            f"the embedded SageMaker does not know the entry point of the image {image!r}: give ContainerEntrypoint"
         )
     return (*entrypoint, *(arguments or ()))
 
@@ -143,5 +126,4 @@ def local_part(what: str, path: str, within: PurePosixPath = BASE) -> PurePosixP
 
 
 def seconds(condition: Mapping[str, Any], name: str, default: float) -> float:
-    """Return a time limit."""
     return float(condition.get(name) or default)

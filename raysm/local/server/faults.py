@@ -1,26 +1,29 @@
-"""Refuse requests, or drop their answers, as the scenario says.
+"""Requests as AWS's protocols have them, and their refusals by the scenario; the server's own paths do not fail."""
 
-Requests to the server's own paths do not fail.
-"""
-
+import functools
+import io
+import json
 import re
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from random import Random
 from typing import Any
 from urllib.parse import parse_qs
 from xml.sax.saxutils import escape
 
+from werkzeug.wrappers import Request
+
 from raysm.contract.home import Clock
 from raysm.contract.names import LOCAL_REGION
 from raysm.local.scenario import Api, Scenario
+from raysm.local.server.batch import operation_of
 from raysm.local.server.moto_services import ACCOUNT
 from raysm.local.server.validation import ApiError
 
 SCOPE = re.compile(r"Credential=[^/]*/\d+/([a-z0-9-]+)/([a-z0-9-]+)/aws4_request")
 """The region and the service in a signature."""
 
+MAX_REQUEST = 16 << 20
 REMOTE_DEBUG = "sagemaker:EnableRemoteDebug"
 
 REST_IN_JSON = ("batch",)
@@ -33,50 +36,60 @@ PREFIXES = {"monitoring": "cloudwatch"}
 """Prefixes of actions that differ from the service's name in the signature."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Call:
-    """One request to AWS."""
+    """One request to AWS; its body is read only for what needs it, because an upload may be large.
 
-    service: str
-    """From the signature: ``sagemaker``, ``s3``; empty without one."""
-    region: str
-    """From the signature; without one the server's own."""
-    operation: str
-    """``ListTags``; empty if the protocol does not name it, as for S3."""
-    parameters: Mapping[str, Any]
-    """The parameters of a request in JSON."""
-    in_json: bool
-    """The answer is JSON; otherwise it is XML."""
+    Attributes:
+        request: The request.
+        service: From the signature: ``sagemaker``, ``s3``; empty without one.
+        region: From the signature, since all regions have this endpoint; without one the server's own.
+        target: ``SageMaker.ListTags`` in some protocols; else empty.
+    """
 
-    @classmethod
-    def of(
-        cls,
-        headers: Mapping[str, str],
-        body: Callable[[], bytes],
-        parameters: Callable[[], Mapping[str, Any]],
-        operation_of_path: Callable[[], str] = str,
-    ) -> "Call":
-        """Read a request.
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        match = SCOPE.search(request.headers.get("Authorization", ""))
+        self.region, self.service = match.groups() if match else (LOCAL_REGION, "")
+        self.target: str = request.headers.get("X-Amz-Target", "")
 
-        Args:
-            headers: The headers.
-            body: Returns the body; called only for forms, because an upload may be large.
-            parameters: Returns the body as JSON; called only for requests in JSON.
-            operation_of_path: Returns the operation of method and path; called for services in REST_IN_JSON.
-        """
-        match = SCOPE.search(headers.get("Authorization", ""))
-        region, service = match.groups() if match else (LOCAL_REGION, "")
-        target = headers.get("X-Amz-Target", "")
-        if target:
-            operation = target.rpartition(".")[2]
-            return cls(service=service, region=region, operation=operation, parameters=parameters(), in_json=True)
-        if service in REST_IN_JSON:
-            named = operation_of_path()
-            return cls(service=service, region=region, operation=named, parameters=parameters(), in_json=True)
-        operation, in_json = "", service not in REST_IN_XML
-        if headers.get("Content-Type", "").startswith("application/x-www-form-urlencoded"):
-            operation, in_json = parse_qs(body().decode(errors="replace")).get("Action", [""])[0], False
-        return cls(service=service, region=region, operation=operation, parameters={}, in_json=in_json)
+    @property
+    def _is_form(self) -> bool:
+        return self.request.headers.get("Content-Type", "").startswith("application/x-www-form-urlencoded")
+
+    @property
+    def in_json(self) -> bool:
+        if self.target or self.service in REST_IN_JSON:
+            return True
+        return not self._is_form and self.service not in REST_IN_XML
+
+    @functools.cached_property
+    def operation(self) -> str:
+        """``ListTags``; empty if the protocol does not name it, as for S3."""
+        if self.target:
+            return self.target.rpartition(".")[2]
+        if self.service in REST_IN_JSON:
+            return operation_of(self.request.method, self.request.path)
+        return parse_qs(self.body.decode(errors="replace")).get("Action", [""])[0] if self._is_form else ""
+
+    @functools.cached_property
+    def body(self) -> bytes:
+        """The body, which moto can read again; raise ApiError if it is too large."""
+        if (self.request.content_length or 0) > MAX_REQUEST:
+            raise ApiError("RequestEntityTooLargeException", f"a request has at most {MAX_REQUEST} bytes", 400)
+        body = self.request.get_data()
+        self.request.environ["wsgi.input"] = io.BytesIO(body)
+        return body
+
+    @functools.cached_property
+    def parameters(self) -> Mapping[str, Any]:
+        """The parameters of a request in JSON; raise ApiError if it is not JSON."""
+        try:
+            parameters = json.loads(self.body or b"{}")
+        except ValueError as error:
+            raise ApiError("SerializationException", f"the request is not JSON: {error}") from None
+        if not isinstance(parameters, dict):
+            raise ApiError("SerializationException", "the request is not a JSON object")
+        return parameters
 
     @property
     def action(self) -> str:
@@ -127,8 +140,9 @@ class Faults:
 
 def _has_denied_condition(switches: Api, call: Call) -> bool:
     # UpdateTrainingJob has the key too.
-    config = call.parameters.get("RemoteDebugConfig") or {}
-    return REMOTE_DEBUG in switches.denied and bool(config.get("EnableRemoteDebug"))
+    if REMOTE_DEBUG not in switches.denied or not call.target:
+        return False
+    return bool((call.parameters.get("RemoteDebugConfig") or {}).get("EnableRemoteDebug"))
 
 
 def _denial(call: Call) -> str:

@@ -34,14 +34,9 @@ REFUSED = (
 
 
 def is_from_our_user(client: tuple[str, int], server_port: int) -> bool:
-    """Return whether a connection that was just accepted comes from this user or from root.
+    """Return whether a connection on ``server_port`` comes from this user or root; on systems other than Linux all do.
 
-    On systems other than Linux every connection counts as this user's. On Linux a client whose user is unknown is
-    refused: it has closed its socket, or has another address than 127.0.0.1.
-
-    Args:
-        client: The client's address and port.
-        server_port: The port on 127.0.0.1 that accepted the connection.
+    A client whose user is unknown has closed its socket, or has another address than 127.0.0.1.
     """
     if not sys.platform.startswith("linux"):
         return True
@@ -50,9 +45,9 @@ def is_from_our_user(client: tuple[str, int], server_port: int) -> bool:
 
 
 def user_of(port: int, server_port: int) -> int | None:
-    """Return the user of the socket on 127.0.0.1 that has ``port`` and is connected to ``server_port``.
+    """Return the user of the socket on 127.0.0.1 with ``port`` that is connected to ``server_port``.
 
-    None if there is no such connection, or if it is being closed: the kernel then reports user 0.
+    None if there is none, or if it is being closed: the kernel then reports user 0.
     """
     for _ in range(TABLE_READS):
         for table in TABLES:
@@ -83,7 +78,6 @@ class _Handler(request_handler()):  # type: ignore[misc]
     timeout = HEADERS_S
 
     def parse_request(self) -> bool:
-        """Read the headers with a time limit; the body has none."""
         is_good: bool = super().parse_request()
         self.connection.settimeout(None)
         return is_good
@@ -95,12 +89,10 @@ class _Handler(request_handler()):  # type: ignore[misc]
 class HttpServer(ThreadedWSGIServer):
     """Answers each request in its own thread, because a request may wait until a job ends.
 
-    Connections of other users are refused when they are accepted, before they cost a thread: otherwise a few silent
-    ones would use up the open files.
+    Connections of other users are refused at once: silent ones would use up the open files.
     """
 
     def __init__(self, port: int, app: "WSGIApplication", handler: type[WSGIRequestHandler] = _Handler) -> None:
-        """Listen on 127.0.0.1; port 0 is any free one."""
         super().__init__("127.0.0.1", port, app, handler)
         _allow_files(MAX_FILES)
 

@@ -32,7 +32,6 @@ INTERNAL_ERROR = "We encountered an internal error. Please try again."
 
 
 def ended(reason: EndReason, title: str) -> tuple[str, str]:
-    """Return secondary status and message of a job that was stopped for a reason."""
     secondary, message = ENDS.get(reason, ENDS["stop"])
     return secondary, message.format(title)
 
@@ -82,7 +81,6 @@ class Changes:
         self._changed = threading.Condition()
 
     def add(self) -> None:
-        """Count a change."""
         with self._changed:
             self._count += 1
             self._changed.notify_all()
@@ -96,12 +94,7 @@ class Changes:
 
 
 class JobStatus:
-    """The record of one job while it lives.
-
-    Attributes:
-        final: Set when the job has entered its last status.
-        changes: Counts changes of the status, and others, such as new lines of the log.
-    """
+    """The record of one job while it lives; ``changes`` counts those of its status and its log."""
 
     def __init__(self, records: Records, record: JobRecord) -> None:
         self._records = records
@@ -111,11 +104,9 @@ class JobStatus:
 
     @property
     def record(self) -> JobRecord:
-        """The record as it is now."""
         return self._records.get(self._api, self._name, self._region)
 
     def update(self, **changes: Any) -> None:
-        """Change fields of the record."""
         self._records.update(self._api, self._name, self._region, **changes)
 
     def enter(self, secondary: str, message: str, **changes: Any) -> None:
@@ -129,24 +120,20 @@ class JobStatus:
         self.changes.add()
 
     def enter_training(self) -> None:
-        """Enter the status of a job whose instances start."""
         # The start of the first attempt is kept.
         started_s = self.record.started_s or self._records.clock.now()
         self.enter("Training", "Training image download completed. Training in progress.", started_s=started_s)
 
     def enter_stopping(self) -> None:
-        """Enter the status of a job that is asked to end."""
         with self._records.held():
             if self.record.status == "InProgress":
                 message = f"Stopping the {self._api.kind} job"
                 self._records.advance(self.record, "Stopping", message, status="Stopping")
 
     def wait_for_capacity(self, reason: str) -> None:
-        """Enter the status of a job that waits for its turn."""
         self.enter("Pending", self._waiting(reason))
 
     def explain_waiting(self, ticket: Ticket, reason: str) -> None:
-        """Update the message of a job that waits for its turn."""
         with self._records.held():
             if not ticket.granted and self.record.secondary == "Pending":
                 self._records.explain(self.record, self._waiting(reason))
@@ -178,7 +165,6 @@ class JobLife(abc.ABC):
 
     @property
     def record(self) -> JobRecord:
-        """The record as it is now."""
         return self._status.record
 
     def await_end(self, timeout_s: float) -> bool:

@@ -23,8 +23,6 @@ Event = tuple[int, int, int, str]
 
 MAX_MESSAGE_BYTES = 262_144 - 26
 """The longest message that CloudWatch takes."""
-AGENT = "~ssm"
-"""Suffix of the file with the stream of the remote debugging agent; the stream's name ends with ``/ssm`` instead."""
 CHUNK_BYTES = 1 << 18
 """Bytes to read at a time from the end."""
 BATCH = 500
@@ -42,7 +40,6 @@ class LogWriter:
         self._lock = threading.Lock()
 
     def open(self, host: str) -> None:
-        """Make the empty stream of ``host``."""
         with self._lock:
             self._file(host)
 
@@ -51,16 +48,10 @@ class LogWriter:
             # Without parents: if the server's home was deleted meanwhile, it must not come back.
             self._folder.mkdir(exist_ok=True)
             # Unbuffered, so that readers see whole lines.
-            name = f"{host.removesuffix(AGENT)}-{self._suffix}{AGENT if host.endswith(AGENT) else ''}"
-            self._files[host] = (self._folder / name).open("ab", buffering=0)
+            self._files[host] = (self._folder / f"{host}-{self._suffix}").open("ab", buffering=0)
         return self._files[host]
 
-    def agent_line(self, host: str, message: str) -> None:
-        """Write an event of the agent of remote debugging."""
-        self.line(f"{host}{AGENT}", message)
-
     def line(self, host: str, message: str) -> None:
-        """Write an event with the current time."""
         # A message may have bytes that are not UTF-8, such as a file's name.
         encoded = message.encode(errors="replace")
         message = encoded[:MAX_MESSAGE_BYTES].decode(errors="ignore")
@@ -71,19 +62,12 @@ class LogWriter:
         self._on_event()
 
     def close(self) -> None:
-        """Close the files; may be repeated."""
         with self._lock:
             while self._files:
                 self._files.popitem()[1].close()
 
 
-def stream_name(job: str, path: Path) -> str:
-    """Return CloudWatch's name of the stream whose events are in ``path``."""
-    return f"{job}/{path.name.removesuffix(AGENT)}" + ("/ssm" if path.name.endswith(AGENT) else "")
-
-
 def read(path: Path, offset: int = 0) -> Iterator[Event]:
-    """Yield the events from ``offset`` on."""
     with path.open("rb") as file:
         file.seek(offset)
         for line in file:
@@ -129,10 +113,7 @@ def _event(offset: int, line: bytes) -> Event | None:
 
 
 class MetricScanner:
-    """Finds the metrics in one job's lines by its regular expressions.
-
-    The record keeps the last value of each metric. CloudWatch gets all of them, as on SageMaker.
-    """
+    """Finds the metrics in a job's lines: CloudWatch gets all values, as on SageMaker, the record the last."""
 
     def __init__(self, moto: MotoServices, record: JobRecord, definitions: Sequence[Mapping[str, str]]) -> None:
         """Look for ``definitions`` (Name, Regex); expressions that Python cannot compile are ignored."""
@@ -147,7 +128,6 @@ class MetricScanner:
         self._unsent: list[Mapping[str, Any]] = []
 
     def line(self, text: str) -> None:
-        """Scan one line."""
         for name, expression in self._expressions:
             for match in expression.finditer(text):
                 # An expression without a group, or one that finds no number, does not fail the job.
@@ -161,7 +141,6 @@ class MetricScanner:
                             self._unsent.append(metric)
 
     def last(self) -> tuple[Mapping[str, Any], ...]:
-        """Return the last value of each metric."""
         with self._lock:
             return tuple(self._last.values())
 

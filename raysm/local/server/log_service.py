@@ -13,7 +13,7 @@ from typing import Any
 
 from raysm.contract.job_api import APIS
 from raysm.local.job_spec import REGION
-from raysm.local.server.log_files import Event, backwards, read, stream_name
+from raysm.local.server.log_files import Event, backwards, read
 from raysm.local.server.moto_services import ACCOUNT, log_filter
 from raysm.local.server.records import JobRecord, Records
 from raysm.local.server.validation import ApiError
@@ -22,7 +22,6 @@ TARGET = "Logs_20140328."
 """Prefix of the targets of requests to CloudWatch Logs."""
 
 GROUPS = {api.log_group: api for api in APIS}
-"""The API of each log group."""
 
 PAGE_EVENTS = 10_000
 PAGE_BYTES = 1 << 20
@@ -32,8 +31,6 @@ EVENT_BYTES = 26
 
 @dataclass(frozen=True, slots=True)
 class _Stream:
-    """One stream and its file."""
-
     name: str
     path: Path
     created_s: float
@@ -51,11 +48,7 @@ class LogService:
         }
 
     def answer(self, operation: str, request: Mapping[str, Any], region: str = REGION) -> dict[str, Any] | None:
-        """Return the answer of a region, or None for other groups and operations.
-
-        Raises:
-            ApiError: There is no such stream, or the request is malformed.
-        """
+        """Return the answer of a region, or None for other groups and operations."""
         group = _group(request)
         if operation not in self._operations or group not in GROUPS:
             return None
@@ -70,7 +63,7 @@ class LogService:
             records = [record for record in records if record.name == job]
         for record in sorted(records, key=lambda record: record.name):
             for path in self._files(record):
-                name = stream_name(record.name, path)
+                name = f"{record.name}/{path.name}"
                 if name.startswith(prefix):
                     yield _Stream(name, path, record.created_s)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from raysm.contract.job_api import APIS, TRAINING, JobApi, preferred, selected, settled
 from raysm.contract.names import LOCAL_REGION
-from raysm.local.scenario import Capacity, Market, Scenario, spread_by
+from raysm.local.scenario import Capacity, Market, Scenario
 from raysm.local.server.records import JobRecord, Records
 from raysm.local.server.validation import ApiError
 
@@ -24,7 +24,6 @@ PRICES = "AWSPriceListService."
 QUOTAS = "ServiceQuotasV20190624."
 """Prefixes of the targets of requests."""
 PUBLISHED = "2026-11-01"
-"""The date of the price list."""
 PAGE = 100
 INSUFFICIENT = (
     "CapacityError: Unable to provision requested ML compute capacity. Please retry using a different ML instance type."
@@ -56,9 +55,12 @@ class Stock:
                 left.remove(found)
         return found is not None
 
-    def take(self, record: JobRecord) -> bool:
-        """Reserve all instances of a job, or none; return whether there were enough."""
-        limits = self._scenario.of(record.region).capacity.instances
+    def take(self, record: JobRecord, chance: Random) -> bool:
+        """Reserve all instances of a job, or none; return whether the region has them."""
+        capacity = self._scenario.of(record.region).capacity
+        if chance.random() < capacity.insufficient:
+            return False
+        limits = capacity.instances
         for request in _choices(record.api, record.request):
             counts = asked_instances(record.api, request)
             with self._lock:
@@ -73,20 +75,17 @@ class Stock:
         return False
 
     def give_back(self, record: JobRecord) -> None:
-        """Release the instances of a job."""
+        """Release the instances of a job, if it has some."""
         with self._lock:
-            self._taken[record.region].subtract(self._held.pop((record.region, record.api, record.name)))
+            held = self._held.pop((record.region, record.api, record.name), None)
+            if held is not None:
+                self._taken[record.region].subtract(held)
 
     def spot_saving(self, request: Mapping[str, Any], region: str) -> float:
         """Return the share of a job's time that is not billed."""
         return self._scenario.of(region).market.spot_saving if _is_spot(request) else 0.0
 
     def check_quota(self, api: JobApi, request: Mapping[str, Any], region: str) -> None:
-        """Refuse a request beyond the account's quota.
-
-        Raises:
-            ApiError: ResourceLimitExceeded, in AWS's words.
-        """
         market = self._scenario.of(region).market
         quotas = market.spot_quotas if _is_spot(request) else market.quotas
         # Counting looks at every job, so skip it without a quota.
@@ -120,41 +119,10 @@ class Stock:
                 )
 
 
-class JobInstances:
-    """The instances of one job, over all of its attempts."""
-
-    def __init__(self, stock: Stock, capacity: Capacity, record: JobRecord, chance: Random) -> None:
-        """Reserve nothing yet; ``chance`` draws what the scenario leaves open."""
-        self._stock = stock
-        self._capacity = capacity
-        self._record = record
-        self._chance = chance
-        self._is_taken = False
-
-    def draw_start_s(self) -> float:
-        """Draw the seconds that the instances need to start."""
-        return spread_by(self._capacity.start_spread, self._capacity.start_delay_s, self._chance)
-
-    def draw_interruption_s(self, *, spot: bool) -> float:
-        """Draw the seconds of running after which the job is interrupted; infinity for never."""
-        rate = self._capacity.interruptions_per_hour
-        return self._chance.expovariate(rate / 3600) if spot and rate else math.inf
-
-    def is_taken_back_at(self, line: str, *, spot: bool) -> bool:
-        """Return whether ``line`` of the job's log interrupts it."""
-        return spot and self._stock.interrupts(self._record.region, line)
-
-    def take(self) -> bool:
-        """Reserve the instances; return whether the region has them."""
-        if self._chance.random() >= self._capacity.insufficient:
-            self._is_taken = self._stock.take(self._record)
-        return self._is_taken
-
-    def give_back(self) -> None:
-        """Release the instances; does nothing if none are reserved."""
-        if self._is_taken:
-            self._is_taken = False
-            self._stock.give_back(self._record)
+def draw_interruption_s(capacity: Capacity, chance: Random, *, spot: bool) -> float:
+    """Draw the seconds of running after which a job is interrupted; infinity for never."""
+    rate = capacity.interruptions_per_hour
+    return chance.expovariate(rate / 3600) if spot and rate else math.inf
 
 
 class MarketService:
@@ -164,11 +132,7 @@ class MarketService:
         self._scenario = scenario
 
     def answer(self, target: str, request: Mapping[str, Any], region: str) -> dict[str, Any] | None:
-        """Return the answer, or None if the request is about another service or operation.
-
-        Raises:
-            ApiError: There is no such quota.
-        """
+        """Return the answer, or None if the request is about another service or operation."""
         if str(request.get("ServiceCode", "")).lower() not in ("sagemaker", "amazonsagemaker"):
             return None
         if target == f"{PRICES}GetProducts":
@@ -190,11 +154,6 @@ class MarketService:
         # The account has its own value for every quota, so AWS's defaults apply to none.
         if target == f"{QUOTAS}ListAWSDefaultServiceQuotas":
             return {"Quotas": []}
-        if target == f"{QUOTAS}GetServiceQuota":
-            for quota in quotas:
-                if quota["QuotaCode"] == request.get("QuotaCode"):
-                    return {"Quota": quota}
-            raise ApiError("NoSuchResourceException", f"there is no quota {request.get('QuotaCode')!r} of SageMaker")
         return None
 
 

@@ -9,17 +9,16 @@ import functools
 import io
 import json
 import re
-import sys
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, unquote_to_bytes, urlsplit
 from xml.sax.saxutils import escape
 
 from moto.core import DEFAULT_ACCOUNT_ID
-from werkzeug.test import run_wsgi_app
+from werkzeug.test import EnvironBuilder, run_wsgi_app
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -32,9 +31,6 @@ LARGE = 64 << 20
 """Larger objects, in bytes, are read in parts."""
 CHUNK = 1 << 20
 
-
-IAM = re.compile(r"Credential=[^,]*/iam/aws4_request")
-"""The authorization of a request to IAM."""
 NAMESPACE = "https://iam.amazonaws.com/doc/2010-05-08/"
 ROLE = re.compile(r"arn:aws[\w-]*:iam::\d{12}:role(/.*)?/([\w+=,.@-]{1,64})")
 TRUST = {
@@ -47,26 +43,19 @@ class _Raw(io.BytesIO):
     """A body in the form that botocore reads."""
 
     def stream(self, amt: int = CHUNK, decode_content: bool | None = None) -> Iterator[bytes]:
-        """Yield the body in parts."""
         while chunk := self.read(amt):
             yield chunk
 
 
 class MotoServices:
-    """All of moto's services in this process.
-
-    Attributes:
-        application: Answers requests from outside.
-    """
+    """All of moto's services in this process, and clients of them."""
 
     def __init__(self) -> None:
-        """Make the application; each service is imported when it is first used."""
         self.application: WSGIApplication = make_application()
         self._lock = threading.Lock()
         self._clients: dict[tuple[str, str], Any] = {}
 
     def client(self, service: str, region: str = "us-east-1") -> Any:
-        """Return a boto3 client of a service."""
         with self._lock:
             if (service, region) not in self._clients:
                 self._clients[service, region] = self._make(service, region)
@@ -98,7 +87,6 @@ class MotoServices:
 
 
 def _send(application: "WSGIApplication", request: Any, **_: Any) -> Any:
-    """Answer a request of botocore by calling ``application``."""
     from botocore.awsrequest import AWSResponse
 
     body = request.body
@@ -111,41 +99,30 @@ def _send(application: "WSGIApplication", request: Any, **_: Any) -> Any:
 def _environ(request: Any, body: Any) -> dict[str, Any]:
     parts = urlsplit(request.url)
     target = parts.path + (f"?{parts.query}" if parts.query else "")
-    environ: dict[str, Any] = {
-        "REQUEST_METHOD": request.method,
-        "SCRIPT_NAME": "",
-        # PEP 3333: bytes as characters of latin-1.
-        "PATH_INFO": unquote_to_bytes(parts.path).decode("latin-1"),
-        "QUERY_STRING": parts.query,
-        "REQUEST_URI": target,
-        # moto reads the path here, because a decoded slash in a key would be one of the path.
-        "RAW_URI": target,
-        "SERVER_NAME": "127.0.0.1",
-        "SERVER_PORT": "80",
-        "SERVER_PROTOCOL": "HTTP/1.1",
-        "HTTP_HOST": "127.0.0.1",
-        "REMOTE_ADDR": "127.0.0.1",
-        "wsgi.version": (1, 0),
-        "wsgi.url_scheme": "http",
-        "wsgi.input": body,
-        "wsgi.errors": sys.stderr,
-        "wsgi.multithread": True,
-        "wsgi.multiprocess": False,
-        "wsgi.run_once": False,
+    values = {
+        name: value.decode() if isinstance(value, bytes) else str(value) for name, value in request.headers.items()
     }
-    headers: Mapping[str, Any] = request.headers
-    for name, value in headers.items():
-        text = value.decode("latin-1") if isinstance(value, bytes) else str(value)
-        key = name.upper().replace("-", "_")
-        environ[key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{key}"] = text
-    return environ
+    builder = EnvironBuilder(
+        base_url="http://127.0.0.1",
+        query_string=parts.query,
+        method=request.method,
+        headers=values,
+        input_stream=body,
+        # moto reads the path in RAW_URI, because a decoded slash in a key would be one of the path.
+        environ_overrides={
+            "PATH_INFO": unquote_to_bytes(parts.path).decode("latin-1"),
+            "REQUEST_URI": target,
+            "RAW_URI": target,
+            "REMOTE_ADDR": "127.0.0.1",
+        },
+    )
+    return dict(builder.get_environ())
 
 
 def simulate_policy(form: bytes, moto: MotoServices) -> bytes | None:
-    """Answer IAM's SimulatePrincipalPolicy, which moto does not: everything is allowed.
+    """Answer IAM's SimulatePrincipalPolicy, which moto does not: everything is allowed; None for other requests.
 
-    The role is made too, because a client asks next which principals the role trusts. Return None for other requests,
-    which moto answers.
+    The role is made too, because a client asks next which principals the role trusts.
     """
     fields = parse_qs(form.decode(errors="replace"))
     if fields.get("Action") != ["SimulatePrincipalPolicy"]:
@@ -173,10 +150,7 @@ def simulate_policy(form: bytes, moto: MotoServices) -> bytes | None:
 
 
 def make_application() -> "WSGIApplication":
-    """Return one WSGI application for all of moto's services.
-
-    It raises NotImplementedError for services and operations that moto does not have.
-    """
+    """Return one WSGI application for all services; it raises NotImplementedError for what moto does not have."""
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 
     def make_app(service: str | None) -> Any:
@@ -189,7 +163,6 @@ def make_application() -> "WSGIApplication":
 
 
 def request_handler() -> Any:
-    """Return the class of werkzeug's request handlers that answers paths with encoded slashes."""
     from moto.moto_server.werkzeug_app import MotoRequestHandler
 
     return MotoRequestHandler

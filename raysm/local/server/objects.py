@@ -29,19 +29,15 @@ COMPRESSION = 1
 
 
 def is_file(uri: str) -> bool:
-    """Return whether ``uri`` names a file or folder of this machine."""
     return uri.startswith("file://")
 
 
 def join(prefix: str, *parts: str) -> str:
-    """Return the URI below ``prefix``."""
     return "/".join([prefix.rstrip("/"), *parts])
 
 
 @dataclass(frozen=True, slots=True)
 class _Object:
-    """One object of S3."""
-
     bucket: str
     key: str
     size: int
@@ -53,12 +49,7 @@ class Objects:
     """Reads and writes objects."""
 
     def __init__(self, moto: MotoServices, results: Path | None = None) -> None:
-        """Use moto's S3.
-
-        Args:
-            moto: The services.
-            results: The home's existing folder of results, which must not be made again; None without a home.
-        """
+        """Use moto's S3; ``results``, the home's existing folder of results, must not be made again."""
         self._moto, self._results = moto, results
 
     @property
@@ -66,11 +57,9 @@ class Objects:
         return self._moto.client("s3")
 
     def local(self, uri: str) -> Path:
-        """Return the path of a ``file://`` URI."""
         return local_path("", uri)
 
     def checkpoints(self, uri: str) -> CheckpointStore:
-        """Return the store of checkpoints below ``uri``."""
         if not is_file(uri):
             return S3Store(self, uri)
         folder = self.local(uri)
@@ -81,22 +70,14 @@ class Objects:
         return self._results if self._results is not None and path.is_relative_to(self._results) else None
 
     def download(self, uri: str, folder: Path) -> None:
-        """Download all objects whose URI begins with ``uri`` into the new ``folder``, by their relative names.
-
-        Raises:
-            InvalidInput: There are none, or a name leads out of the folder.
-        """
+        """Download all objects whose URI begins with ``uri``; raise InvalidInput if there are none."""
         objects = list(self._below(uri))
         if not objects:
             raise InvalidInput(f"No S3 objects found under S3 URL {uri!r}; check the bucket and the prefix")
         self._download(objects, folder)
 
     def download_listed(self, uri: str, folder: Path) -> None:
-        """Download the objects that the manifest at ``uri`` lists into the new ``folder``, by their names in it.
-
-        Raises:
-            InvalidInput: It is not a manifest, or lists objects that do not exist, or a name leads out of the folder.
-        """
+        """Download the objects that the manifest at ``uri`` lists into the new ``folder``, by their names in it."""
         manifest = InputManifest.of(self._read_manifest(uri), uri)
         if not is_file(manifest.prefix):
             self._download(list(self._listed(manifest)), folder)
@@ -153,14 +134,7 @@ class Objects:
             yield _Object(bucket, key, size, name)
 
     def upload(self, path: Path, uri: str, kms_key: str | None = None, *, is_ours: bool = True) -> None:
-        """Put the file ``path`` at ``uri``.
-
-        Args:
-            path: The file.
-            uri: The object.
-            kms_key: Key that encrypts it in S3.
-            is_ours: The file may be moved; a file behind a link may be the user's own.
-        """
+        """Put the file ``path`` at ``uri``; not ``is_ours``: it is behind a link, and may be the user's own."""
         if is_file(uri):
             target = self.local(uri)
             within = self._within(target)
@@ -178,7 +152,6 @@ class Objects:
             self._s3.upload_file(str(path), bucket, key, ExtraArgs=extra)
 
     def remove(self, uri: str) -> None:
-        """Remove an object of S3 if it exists."""
         bucket, key = _split(uri)
         with _translated(uri):
             self._s3.delete_object(Bucket=bucket, Key=key)
@@ -192,15 +165,12 @@ class S3Store:
         self._uri = uri
 
     def fetch(self, folder: Path) -> None:
-        """Download all."""
         self._objects.fetch(self._uri, folder)
 
     def put(self, path: Path, name: str) -> None:
-        """Upload one file."""
         self._objects.upload(path, join(self._uri, name))
 
     def remove(self, name: str) -> None:
-        """Delete one object."""
         self._objects.remove(join(self._uri, name))
 
 
@@ -240,14 +210,7 @@ def _translated(uri: str) -> Iterator[None]:
 
 
 def bring(objects: Objects, sources: Sequence[Source], folder: Path) -> dict[str, tuple[Path, bool]]:
-    """Download the channels that are in S3 into ``folder``, which is made if there are any.
-
-    Returns:
-        By channel: the path of its data, and whether the job owns it.
-
-    Raises:
-        InvalidRequest: There is no such data; the message names the channel.
-    """
+    """Download the channels that are in S3 into ``folder``; return each channel's path, and whether the job owns it."""
     places: dict[str, tuple[Path, bool]] = {}
     for number, source in enumerate(sources):
         if is_file(source.uri) and not source.manifest:
@@ -276,18 +239,7 @@ def upload_order(job: LocalJob, chance: Random) -> list[str]:
 
 
 def upload(objects: Objects, definition: Definition, bases: Sequence[Path], scratch: Path, *, failed: bool) -> None:
-    """Upload all outputs of a job that has ended.
-
-    Args:
-        objects: The destination.
-        definition: The outputs.
-        bases: The base folders of the instances, in the order of their upload.
-        scratch: A folder for archives.
-        failed: The job has failed.
-
-    Raises:
-        InvalidRequest: The output of a job that has not failed could not be uploaded.
-    """
+    """Upload all outputs of a job from the base folders ``bases``, in this order; archives are made in ``scratch``."""
     for output in definition.outputs:
         # SageMaker does not upload the model of a job that failed.
         if failed and output.unless_failed:
@@ -312,7 +264,7 @@ def exit_message(job: LocalJob) -> str | None:
 
 
 def collect(objects: Objects, output: Output, bases: Sequence[Path], scratch: Path, kms_key: str | None) -> None:
-    """Upload one output of the instances with the folders ``bases``; archives are made in ``scratch``."""
+    """Upload one output of the instances."""
     files: dict[str, Path] = {}
     for folder in (base / output.place for base in bases):
         files |= {path.relative_to(folder).as_posix(): path for path in files_below(folder)}

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from raysm.contract.job_api import APIS, TRAINING, JobApi
-from raysm.contract.names import LOCAL_REGION
 from raysm.local.instances import Instance, missing_for
 from raysm.local.server.answers import (
     STATUS,
@@ -31,28 +30,14 @@ from raysm.local.server.validation import ApiError, check, check_rules, validati
 from raysm.request.targets import instance_kind
 
 Operation: TypeAlias = Callable[[Mapping[str, Any], str], Mapping[str, Any]]
-"""Answers a request to a region."""
 
 MAX_TAGS = 50
-SEARCHED_BY_MOTO = (
-    "Endpoint",
-    "Experiment",
-    "ExperimentTrial",
-    "ExperimentTrialComponent",
-    "FeatureGroup",
-    "ModelPackage",
-    "ModelPackageGroup",
-    "Pipeline",
-    "PipelineExecution",
-)
-"""Resources that moto keeps and searches."""
 
 
 class Operations:
     """All operations on jobs, and the jobs that run."""
 
     def __init__(self, services: Services, default_kind: str) -> None:
-        """Use ``services``; jobs that name no kind of instances get ``default_kind``."""
         self._services = services
         self._records = services.records
         self._default_kind = default_kind
@@ -68,7 +53,7 @@ class Operations:
                 "run the sweep as one job (raysm sweep, or raysm.submit), or tune on AWS",
             ),
             # moto would find none of these jobs.
-            "Search": lambda request, region: _refuse(f"Search for {request['Resource']}", "use ListTrainingJobs"),
+            "Search": lambda request, region: _refuse("Search", "use ListTrainingJobs"),
         }
         for api in APIS:
             self._operations |= self._operations_of(api)
@@ -86,62 +71,38 @@ class Operations:
         return operations
 
     def has(self, operation: str, request: Mapping[str, Any]) -> bool:
-        """Return whether this class answers the request; moto handles tags and searches of other resources."""
-        if operation == "Search":
-            return request.get("Resource") not in SEARCHED_BY_MOTO
+        """Return whether this class answers the request; moto handles the tags of other resources."""
         arn = request.get("ResourceArn")
         # The request is not checked yet, so this may be anything.
-        if arn is not None and isinstance(arn, str):
-            return operation in self._operations and any(f"{api.arn_part}/" in arn for api in APIS)
-        return operation in self._operations
+        is_ours = not isinstance(arn, str) or any(f"{api.arn_part}/" in arn for api in APIS)
+        return operation in self._operations and is_ours
 
     def answer(self, operation: str, request: Mapping[str, Any], region: str) -> Mapping[str, Any]:
-        """Carry out ``operation``; raise ApiError if it is refused."""
         check(operation, request)
         return self._operations[operation](request, region)
 
-    def run(self, name: str, region: str | None = None) -> JobLife:
-        """Return the run of the training job ``name``; without a region, the only one that runs.
-
-        Raises:
-            ApiError: There is no such job, it does not run, or jobs of the name run in several regions.
-        """
+    def interrupt(self, name: str) -> None:
+        """Interrupt the training job ``name``, in whatever region it runs; raise ApiError if it does not run."""
         with self._lock:
-            runs = {where: run for (where, api, mine), run in self._runs.items() if (api, mine) == (TRAINING, name)}
-        running = [where for where, run in runs.items() if region in (None, where) and not run.record.final]
-        if len(running) > 1:
-            raise ApiError(
-                "ValidationException", f"jobs {name} run in {', '.join(sorted(running))}: name the region too", 409
-            )
+            runs = [run for (_, api, mine), run in self._runs.items() if (api, mine) == (TRAINING, name)]
+        running = [run for run in runs if not run.record.final]
         if not running:
-            regions = [where for where in runs if region in (None, where)]
-            record = self._records.get(TRAINING, name, regions[0] if regions else region or LOCAL_REGION)
+            record = runs[0].record if runs else self._records.get(TRAINING, name)
             raise ApiError("ValidationException", f"the job {name} does not run: it is {record.status}", 409)
-        return runs[running[0]]
+        for run in running:
+            run.interrupt()
 
     def instances(self, name: str, region: str) -> Mapping[str, Instance]:
-        """Return the running instances of the training job ``name`` by host."""
         run = self._runs.get((region, TRAINING, name))
         return {} if run is None else run.instances
 
     def await_end(self, name: str, region: str, timeout_s: float) -> bool:
-        """Wait up to ``timeout_s`` until a job has ended; return whether it has.
-
-        Raises:
-            ApiError: This server runs no such job, or several of different kinds.
-        """
+        """Wait up to ``timeout_s`` until a job of this server has ended; return whether it has."""
         run = self._unfinished(name, region)
         return run is None or run.await_end(timeout_s)
 
     def await_change(self, name: str, region: str, seen: int, timeout_s: float) -> int | None:
-        """Wait up to ``timeout_s`` until a job's count of changes differs from ``seen``; return the count.
-
-        Returns:
-            None for a job that has ended.
-
-        Raises:
-            ApiError: This server runs no such job, or several of different kinds.
-        """
+        """Wait until a job's count of changes differs from ``seen``; return it, or None once the job has ended."""
         run = self._unfinished(name, region)
         return None if run is None else run.await_change(seen, timeout_s)
 
@@ -165,7 +126,6 @@ class Operations:
             return [name for (_, _, name), run in self._runs.items() if not run.await_end(0)]
 
     def shut_down(self) -> None:
-        """End all jobs at once."""
         with self._lock:
             runs = list(self._runs.values())
         # In parallel, because each may take a while.
@@ -221,7 +181,7 @@ class Operations:
         return {api.arn_key: record.arn}
 
     def _check_clock(self, kind: str) -> None:
-        """Raise ApiError for instances that keep real time, if the server's clock has another speed."""
+        """Refuse instances that keep real time, if the server's clock has another speed."""
         speed = self._records.clock.speed
         if speed != 1.0 and not instance_kind(kind).keeps_any_time:
             raise validation(
@@ -252,7 +212,6 @@ class Operations:
                 # An update contains only KeepAlivePeriodInSeconds.
                 changed["ResourceConfig"] = {**changed["ResourceConfig"], **request["ResourceConfig"]}
             record = self._records.update(api, record.name, region, request=changed)
-        self._services.pools.update(record)
         return {api.arn_key: record.arn}
 
     def _delete(self, api: JobApi, name: str, region: str) -> Mapping[str, Any]:

@@ -38,7 +38,6 @@ def check(request: Mapping[str, Any]) -> None:
 
 
 def image(request: Mapping[str, Any]) -> str:
-    """Return the image that a checked request names."""
     return str(request["AppSpecification"]["ImageUri"])
 
 
@@ -73,7 +72,6 @@ def _command(request: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def define(record: JobRecord) -> Definition:
-    """Return the definition of a job."""
     request = record.request
     return Definition(
         sources=[
@@ -124,7 +122,6 @@ def _channel(channel: Mapping[str, Any], source: Path, owned: bool) -> Channel:
 
 
 def _description(record: JobRecord) -> dict[str, Any]:
-    """Return the content of ``processingjobconfig.json``."""
     request = record.request
     app, cluster = request["AppSpecification"], request["ProcessingResources"]["ClusterConfig"]
     return {

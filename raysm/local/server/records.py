@@ -31,19 +31,16 @@ LOG = logging.getLogger(__name__)
 FINAL = ("Completed", "Failed", "Stopped")
 """Statuses that no job leaves."""
 Key: TypeAlias = tuple[str, JobApi, str]
-"""Region, API and name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Transition:
-    """One secondary status and its time."""
+    """One secondary status and its time, in seconds since the epoch."""
 
     status: str
     """``Starting``, ``Downloading`` …"""
     start_s: float
-    """Seconds since the epoch."""
     end_s: float | None = None
-    """None while it lasts."""
     message: str = ""
 
 
@@ -54,25 +51,17 @@ class JobRecord:
     kind: str
     """The API that runs it, ``training``."""
     name: str
-    """Unique within its kind and region."""
     arn: str
     region: str
-    """The region that the request was sent to."""
     request: Mapping[str, Any]
-    """The request without its tags."""
     instance_kind: str = "process"
     tags: Mapping[str, str] = field(default_factory=dict)
-    """The tags as they are now."""
     created_s: float
-    """When the request was accepted."""
     modified_s: float
-    """When anything changed last."""
     status: str = "InProgress"
     """``InProgress``, ``Stopping``, or one of FINAL."""
     secondary: str = "Starting"
-    """The secondary status."""
     transitions: tuple[Transition, ...] = ()
-    """All secondary statuses so far."""
     started_s: float | None = None
     """When its instances first ran."""
     ended_s: float | None = None
@@ -88,25 +77,19 @@ class JobRecord:
     exit_message: str | None = None
     """The message that the containers of a Processing job left."""
     artifacts: str | None = None
-    """URI of the model."""
-    warm_pool: Mapping[str, Any] | None = None
-    """Describe's WarmPoolStatus, if its instances are or were kept."""
     metrics: tuple[Mapping[str, Any], ...] = ()
     """Last value of each metric: MetricName, Value, Timestamp."""
 
     @property
     def final(self) -> bool:
-        """True if the job has ended."""
         return self.status in FINAL
 
     @property
     def api(self) -> JobApi:
-        """The API that runs it."""
         return api_of(self.kind)
 
     @property
     def key(self) -> Key:
-        """Its key among all records."""
         return self.region, self.api, self.name
 
 
@@ -120,11 +103,7 @@ def _from_json(data: Mapping[str, Any]) -> JobRecord:
 
 
 class Records:
-    """All records of one home; every method may be called from any thread.
-
-    Attributes:
-        clock: Its time is the time of a change.
-    """
+    """All records of one home; every method may be called from any thread. ``clock`` gives the time of a change."""
 
     def __init__(self, home: Path, clock: Clock | None = None) -> None:
         """Read the records; a file that cannot be read is skipped."""
@@ -144,7 +123,6 @@ class Records:
                 self._records[record.key] = record
 
     def folder(self, api: JobApi, name: str, region: str = REGION) -> Path:
-        """Return the folder of a job."""
         # Names are unique within a region, so each further region has its own folders.
         return self._jobs / (api.kind if region == REGION else f"{api.kind}@{region}") / name
 
@@ -199,7 +177,6 @@ class Records:
             return [_title(key) for key in self._unwritten]
 
     def get(self, api: JobApi, name: str, region: str = REGION) -> JobRecord:
-        """Return a job as it is now; raise ApiError if there is none of that name."""
         with self._lock:
             record = self._records.get((region, api, name))
         if record is None:
@@ -207,14 +184,12 @@ class Records:
         return record
 
     def by_arn(self, arn: str) -> JobRecord:
-        """Return the job of an ARN; raise ApiError if there is none."""
         for record in self.all():
             if record.arn == arn:
                 return record
         raise not_found(arn)
 
     def all(self, api: JobApi | None = None, region: str | None = None) -> list[JobRecord]:
-        """Return all jobs, or those of one API, or of one region."""
         with self._lock:
             return [
                 record
@@ -270,7 +245,6 @@ class Records:
                 self.update(record.api, record.name, record.region, transitions=changed)
 
     def delete(self, api: JobApi, name: str, region: str = REGION) -> None:
-        """Forget a job and remove its folder."""
         with self._lock:
             self.get(api, name, region)
             del self._records[region, api, name]

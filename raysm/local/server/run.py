@@ -16,7 +16,6 @@ import shutil
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,19 +36,13 @@ from raysm.local.server.job_status import (
     failure_reason,
 )
 from raysm.local.server.log_files import LogWriter, MetricScanner
-from raysm.local.server.market import INSUFFICIENT, JobInstances
+from raysm.local.server.market import INSUFFICIENT, draw_interruption_s
 from raysm.local.server.objects import bring, exit_message, upload, upload_order
 from raysm.local.server.records import JobRecord
 from raysm.local.server.services import Services
 from raysm.local.server.validation import ApiError
-from raysm.local.server.warm_pools import keep_alive_s
 
-AGENT_COMPLAINT = (
-    "amazon-ssm-agent: AccessDeniedException: the role is not authorized to perform ssmmessages:OpenControlChannel"
-)
-"""The error of the agent of remote debugging if the role lacks its four permissions, as most roles do."""
 TICK_S = 0.1
-"""How often a job that waits for its turn checks its time limits."""
 INTERNAL_ERROR_AFTER_S = 1.0
 """Seconds until an internal error of the scenario ends an attempt."""
 METRICS_S = 2.0
@@ -66,42 +59,36 @@ class JobRun(JobLife):
     def __init__(self, services: Services, record: JobRecord) -> None:
         self._services = services
         self._records = services.records
+        self._request_record = record
         self._api = record.api
         self._name = record.name
+        self._region = record.region
         self._begun_s = time.monotonic()  # monotonic, because a clock may be set
         self._instance_kind = record.instance_kind
         self._definition: Definition = served(record.api).define(record)
         self._folder = services.records.folder(record.api, record.name, record.region)
         self._capacity = services.scenario.of(record.region).capacity
         # With the job's own random generator, so that a seed gives the same run whatever other jobs draw.
-        self._job_instances = JobInstances(
-            services.stock, self._capacity, record, services.scenario.chance(record.name)
-        )
+        self._chance = services.scenario.chance(record.name)
         self._scanner = MetricScanner(services.moto, record, self._definition.metrics)
         self._end_reason: EndReason | None = None
         self._changed = threading.Event()
         """Set when there is a reason to end, or the instances have ended."""
         self._training_s = 0.0
         self._job: LocalJob | None = None
-        """The current attempt."""
-        self._warm = False
-        """The job got the instances of a warm pool."""
         self._status = JobStatus(services.records, record)
         self._thread = threading.Thread(target=self._run, name=f"job {record.name}", daemon=True)
 
     @property
     def instances(self) -> Mapping[str, Instance]:
-        """The instances by host, while they run."""
         job = self._job
         return {} if job is None else job.instances
 
     @property
     def running(self) -> bool:
-        """True while the job's thread runs."""
         return self._thread.is_alive()
 
     def start(self) -> None:
-        """Begin."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -111,11 +98,7 @@ class JobRun(JobLife):
             self._end_early("stop")
 
     def interrupt(self) -> None:
-        """Take the job's spot capacity back: SIGTERM, and it starts again with its checkpoints.
-
-        Raises:
-            ApiError: The job does not run, or not on spot capacity.
-        """
+        """Take the job's spot capacity back: SIGTERM, and it starts again with its checkpoints."""
         with self._records.held():
             check_interruption(self._status.record, spot=self._definition.spot, is_ending=self._end_reason is not None)
             self._ask_to_end("interrupt")
@@ -126,7 +109,6 @@ class JobRun(JobLife):
             self.interrupt()
 
     def shut_down(self) -> None:
-        """Fail the job at once, since the server ends."""
         with self._records.held():
             self._ask_to_end("shutdown")
         # The instances are gone when this returns.
@@ -153,10 +135,8 @@ class JobRun(JobLife):
             while not self._services.cores.wait(ticket, TICK_S):
                 self._check_limits(waiting=True)
                 self._status.explain_waiting(ticket, self._services.cores.reason(ticket))
-            self._warm = self._services.pools.take(self._status.record)
-            if not self._warm:
-                self._wait_for_start()
-            if self._warm or self._job_instances.take():
+            self._wait_for_start()
+            if self._services.stock.take(self._request_record, self._chance):
                 self._run_attempts()
             else:
                 self._fail(INSUFFICIENT)
@@ -173,7 +153,7 @@ class JobRun(JobLife):
             raise
         finally:
             self._services.cores.give_back(ticket)
-            self._job_instances.give_back()
+            self._services.stock.give_back(self._request_record)
             # An attempt that failed has not removed its folder.
             shutil.rmtree(self._folder / "work", ignore_errors=True)
 
@@ -210,8 +190,7 @@ class JobRun(JobLife):
         return time.monotonic() - self._begun_s
 
     def _wait_for_start(self) -> None:
-        """Wait for the scenario's start delay."""
-        begin_s = time.monotonic() + self._job_instances.draw_start_s()
+        begin_s = time.monotonic() + self._capacity.start_delay_s
         while (left_s := begin_s - time.monotonic()) > 0:
             self._changed.wait(min(TICK_S, left_s))
             self._check_limits(waiting=True)
@@ -256,7 +235,7 @@ class JobRun(JobLife):
             nonlocal interrupted_by_line
             writer.line(host, text)
             self._scanner.line(text)
-            if self._job_instances.is_taken_back_at(text, spot=self._definition.spot):
+            if self._definition.spot and self._services.stock.interrupts(self._region, text):
                 interrupted_by_line = True
                 self._interrupt_if_running()
 
@@ -276,7 +255,6 @@ class JobRun(JobLife):
         ):
             for host in job.hosts:
                 writer.open(host)
-                self._write_agent_line(writer, host)
             job.start(self._status.enter_training)
             self._job = job
             try:
@@ -292,7 +270,6 @@ class JobRun(JobLife):
                 )
                 interrupted = True
             else:
-                self._services.pools.gather(self._status.record, job)
                 self._conclude(job, outcome)
                 interrupted = False
         shutil.rmtree(root, ignore_errors=True)
@@ -300,17 +277,8 @@ class JobRun(JobLife):
 
     def _specify(self, sources: Mapping[str, tuple[Path, bool]]) -> JobSpec:
         record = self._status.record
-        keeps = self._warm or keep_alive_s(record.request)
         spec: JobSpec = served(self._api).specify(record, self._services.objects, sources)
-        return replace(spec, warm=self._services.pools.folder(record) if keeps else None)
-
-    def _write_agent_line(self, writer: LogWriter, host: str) -> None:
-        """Write the line of the agent of remote debugging into its log stream."""
-        scenario, is_on = self._services.scenario, self._definition.remote_debug
-        if is_on and scenario.ssm.permitted:
-            writer.agent_line(host, "amazon-ssm-agent: the control channel is open")
-        elif is_on or scenario.logs.ssm_streams:
-            writer.agent_line(host, AGENT_COMPLAINT)
+        return spec
 
     def _watch(self, job: LocalJob) -> Outcome:
         """Wait until the instances have ended; stop them at a request, a time limit or an interruption."""
@@ -318,7 +286,7 @@ class JobRun(JobLife):
         stopping = False
         has_internal_error = self._services.chance.random() < self._capacity.internal_errors
         error_at_s = began + INTERNAL_ERROR_AFTER_S if has_internal_error else math.inf
-        if (interrupted_s := self._job_instances.draw_interruption_s(spot=self._definition.spot)) < math.inf:
+        if (interrupted_s := draw_interruption_s(self._capacity, self._chance, spot=self._definition.spot)) < math.inf:
             self._services.timers.after(interrupted_s, self._interrupt_if_running)
         while True:
             self._changed.wait(min(self._pause_s(time.monotonic() - began), max(0.0, error_at_s - time.monotonic())))

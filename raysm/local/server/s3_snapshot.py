@@ -17,7 +17,6 @@ from raysm.local.server.moto_services import VERSION, add_bucket, buckets, only_
 from raysm.local.server.records import JobRecord
 
 UNREADABLE = "unreadable"
-"""Folder of the buckets that could not be read."""
 LOG = logging.getLogger(__name__)
 
 
@@ -34,7 +33,6 @@ def _restarts_left(record: JobRecord) -> int:
 
 
 def _prefixes_to_keep(records: Iterable[JobRecord]) -> tuple[str, ...]:
-    """Return the prefixes of keys that follow-up jobs will read."""
     prefixes: set[str] = set()
     for record in records:
         if record.secondary == "MaxRuntimeExceeded" and _restarts_left(record) > 0:

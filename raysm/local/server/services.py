@@ -15,10 +15,8 @@ from raysm.local.server.market import Stock
 from raysm.local.server.moto_services import MotoServices
 from raysm.local.server.objects import Objects
 from raysm.local.server.records import Records
-from raysm.local.server.warm_pools import WarmPools
 
 LOG = logging.getLogger(__name__)
-ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 
 
 class Ticket:
@@ -31,9 +29,9 @@ class Ticket:
 
 
 class Cores:
-    """The cores of this machine, and the jobs that wait for them, first come, first served.
+    """The cores of this machine: as many instances run at a time, first come, first served.
 
-    As many instances run at a time as there are cores. A job with more instances than cores runs when it is alone.
+    A job with more instances than cores runs when it is alone.
     """
 
     def __init__(self, cores: int) -> None:
@@ -44,7 +42,6 @@ class Cores:
         self._changed = threading.Condition()
 
     def ask(self, instances: int, job: str = "") -> Ticket:
-        """Queue a job with ``instances`` instances; return its place in the queue."""
         ticket = Ticket(min(instances, self.cores), job)
         with self._changed:
             self._waiting.append(ticket)
@@ -68,7 +65,6 @@ class Cores:
             self._grant()
 
     def waiting(self) -> int:
-        """Return how many jobs wait."""
         with self._changed:
             return len(self._waiting)
 
@@ -78,7 +74,6 @@ class Cores:
             if ticket not in self._waiting:
                 return ""
             place = self._waiting.index(ticket)
-            ordinal = ORDINALS[place] if place < len(ORDINALS) else f"number {place + 1}"
             names = [holder.job for holder in self._running]
             before = (
                 f"behind {self._waiting[place - 1].job}"
@@ -86,7 +81,7 @@ class Cores:
                 else f"while {', '.join(names)} run{'s'[: len(names) < 2]}"
             )
             free = f"waits for {ticket.cores} of {self.cores} cores, {self._free} of them free"
-            return f"{free}; {ordinal} in line, {before}"
+            return f"{free}; number {place + 1} in line, {before}"
 
     def _grant(self) -> None:
         # Small jobs do not overtake a large one: it would wait forever.
@@ -153,10 +148,8 @@ class Services:
     moto: MotoServices
     objects: Objects
     cores: Cores
-    pools: WarmPools
     stock: Stock
     timers: Timers = field(default_factory=Timers)
     stop_grace_s: float = 120.0
-    """Seconds from SIGTERM to SIGKILL."""
     scenario: Scenario = field(default_factory=Scenario)
     chance: Random = field(default_factory=Random)

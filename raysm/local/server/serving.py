@@ -8,8 +8,9 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from raysm import __version__
@@ -32,7 +33,6 @@ from raysm.local.server.objects import Objects
 from raysm.local.server.operations import Operations
 from raysm.local.server.records import Records
 from raysm.local.server.services import Cores, Services
-from raysm.local.server.warm_pools import WarmPools, terminated
 
 LOST = "InternalServerError: the embedded SageMaker that ran the job was killed; its instances ended with it"
 POLL_S = 0.5
@@ -57,22 +57,17 @@ class Options:
     """Options of the server."""
 
     home: Path
-    """The folder of everything that the server keeps."""
     idle_s: float = 900.0
     """Seconds without a job and without a request after which the server ends."""
     port: int = 0
-    """Port on 127.0.0.1; 0 is any free one."""
     instance_kind: str = "process"
-    """Kind of instances of jobs that name none."""
     cores: int = 1
-    """How many instances run at a time."""
     stop_grace_s: float = 120.0
     """Seconds from SIGTERM to SIGKILL."""
 
 
 @contextlib.contextmanager
 def _locked(home: Path) -> Iterator[int]:
-    """Hold the lock of ``home``; yield its descriptor."""
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     # Closed on exec, so that an instance does not hold the lock of a server that is gone.
     handle = os.open(lock_file(home), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -97,21 +92,14 @@ def _is_same_home(home: Path, lock: int) -> bool:
 
 
 def _restrict_access(home: Path) -> None:
-    """Make tokens, data and models readable by this user only, even in an existing home.
-
-    Only the folders above them are closed, because the modes in an instance's folders are those of SageMaker.
-    """
+    """Close the folders of tokens, data and models; the modes in an instance's folders are SageMaker's."""
     for name in ("jobs", "data", "s3"):
         (home / name).mkdir(exist_ok=True)
         (home / name).chmod(0o700)
 
 
 def serve(options: Options) -> None:
-    """Serve until a signal, a shutdown request or the idle limit.
-
-    Raises:
-        InvalidRequest: A server of this home runs already, or the scenario is wrong.
-    """
+    """Serve until a signal, a shutdown request or the idle limit; raise InvalidRequest if a server runs already."""
     with _locked(options.home) as lock:
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
         _restrict_access(options.home)
@@ -134,7 +122,6 @@ def serve(options: Options) -> None:
             moto=moto,
             objects=Objects(moto, options.home / "data"),
             cores=cores,
-            pools=WarmPools(records),
             stock=Stock(scenario, records),
             stop_grace_s=options.stop_grace_s,
             scenario=scenario,
@@ -159,12 +146,25 @@ def serve(options: Options) -> None:
                 version=__version__,
                 speed=scenario.speed,
             )
-            batch.jobs.url = record.url
+            batch.url = record.url
 
-            def is_busy() -> bool:
-                return bool(operations.running() or batch.running or app.answering)
-
-            _serve_until_end(server, app, is_busy, options, ending, record, lock, records)
+            # The default interval of 0.5 s would be added to every shutdown.
+            serve_forever = partial(server.serve_forever, poll_interval=0.1)
+            threading.Thread(target=serve_forever, name="server", daemon=True).start()
+            # Before the record, so that clients find this too.
+            put(sdk_config_file(options.home), SDK_CONFIG, within=options.home)
+            record.write(options.home)
+            busy_s = time.monotonic()
+            while not ending.wait(POLL_S):
+                now = time.monotonic()
+                if operations.running() or batch.running or app.answering:
+                    busy_s = now
+                if now - max(busy_s, app.last_request_s) > options.idle_s:
+                    break
+                if not _is_same_home(options.home, lock):  # no client could find this server or end its jobs
+                    LOG.warning("the home %s was deleted: its server ends, and its jobs with it", options.home)
+                    break
+                records.retry()
         finally:
             if _is_same_home(options.home, lock):
                 # First, so that clients do not find a server that ends.
@@ -172,7 +172,6 @@ def serve(options: Options) -> None:
             batch.shut_down()
             operations.shut_down()
             services.timers.close()
-            services.pools.close()
             server.shutdown()
             server.server_close()
             if _is_same_home(options.home, lock):
@@ -181,34 +180,6 @@ def serve(options: Options) -> None:
                     LOG.error("the record of the %s could not be written; the next server will not know its end", title)
                 # Last, because jobs and answers in flight may put objects.
                 s3_snapshot.save(options.home, records.all())
-
-
-def _serve_until_end(
-    server: HttpServer,
-    app: App,
-    is_busy: Callable[[], bool],
-    options: Options,
-    ending: threading.Event,
-    record: ServerRecord,
-    lock: int,
-    records: Records,
-) -> None:
-    # The default interval of 0.5 s would be added to every shutdown.
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, name="server", daemon=True).start()
-    # Before the record, so that clients find this too.
-    put(sdk_config_file(options.home), SDK_CONFIG, within=options.home)
-    record.write(options.home)
-    last_job_s = time.monotonic()
-    while not ending.wait(POLL_S):
-        now = time.monotonic()
-        if is_busy():
-            last_job_s = now
-        if now - max(last_job_s, app.last_request_s) > options.idle_s:
-            return
-        if not _is_same_home(options.home, lock):  # no client could find this server or end its jobs
-            LOG.warning("the home %s was deleted: its server ends, and its jobs with it", options.home)
-            return
-        records.retry()
 
 
 def _recover(records: Records) -> None:
@@ -224,7 +195,4 @@ def _recover(records: Records) -> None:
                 ended_s=records.clock.now(),
             )
         # Of ended jobs too: a server may have been killed before it removed their folders.
-        for name in ("work", "warm"):
-            shutil.rmtree(records.folder(record.api, record.name, record.region) / name, ignore_errors=True)
-        if record.warm_pool is not None:
-            records.update(record.api, record.name, record.region, warm_pool=terminated(record.warm_pool))
+        shutil.rmtree(records.folder(record.api, record.name, record.region) / "work", ignore_errors=True)

@@ -16,7 +16,6 @@ import threading
 from collections.abc import Callable, Mapping
 
 from raysm.local.instances import Instance
-from raysm.local.scenario import spread_by
 from raysm.local.server.definitions import Definition, EndReason, served
 from raysm.local.server.job_status import (
     FAILURES,
@@ -26,7 +25,7 @@ from raysm.local.server.job_status import (
     check_stop,
     ended,
 )
-from raysm.local.server.market import INSUFFICIENT, JobInstances
+from raysm.local.server.market import INSUFFICIENT, draw_interruption_s
 from raysm.local.server.records import JobRecord
 from raysm.local.server.services import Services
 
@@ -34,9 +33,6 @@ STOP_S = 3.0
 """Seconds from a request to stop until the job has stopped."""
 REFUSAL_S = 30.0
 """Seconds until a job fails for which the region has no instances."""
-RUN_S = "simulated_run_s"
-FAILURE = "simulated_failure"
-"""Hyperparameters that set a job's own run time and failure."""
 
 
 class SimulatedLife(JobLife):
@@ -44,18 +40,17 @@ class SimulatedLife(JobLife):
 
     def __init__(self, services: Services, record: JobRecord) -> None:
         self._services = services
+        self._request_record = record
         self._clock = services.records.clock
         self._api = record.api
         self._definition: Definition = served(record.api).define(record)
         scenario = services.scenario.of(record.region)
         self._simulated = scenario.simulated
-        self._hyperparameters: Mapping[str, str] = record.request.get("HyperParameters") or {}
+        self._capacity = scenario.capacity
         self._status = JobStatus(services.records, record)
         self._created_s = record.created_s
         self._chance = services.scenario.chance(record.name)
-        self._job_instances = JobInstances(services.stock, scenario.capacity, record, self._chance)
-        own_s = self._hyperparameters.get(RUN_S)
-        self._left_s = float(own_s) if own_s else spread_by(self._simulated.spread, self._simulated.run_s, self._chance)
+        self._left_s = self._simulated.run_s
         self._training_s = 0.0
         self._running_since_s: float | None = None
         self._step = 0
@@ -65,33 +60,27 @@ class SimulatedLife(JobLife):
 
     @property
     def instances(self) -> Mapping[str, Instance]:
-        """Always empty, because nothing runs."""
         return {}
 
     @property
     def running(self) -> bool:
-        """True until the job has ended."""
         return not self._status.final.is_set()
 
     def start(self) -> None:
-        """Begin."""
         with self._lock:
             self._launch()
 
     def stop(self) -> None:
-        """Ask the job to end; raise ApiError if it has ended."""
         with self._lock:
             check_stop(self.record)
             self._end_early("stop")
 
     def interrupt(self) -> None:
-        """Interrupt the job, which then starts again; raise ApiError if it does not run on spot capacity."""
         with self._lock:
             check_interruption(self.record, spot=self._definition.spot, is_ending=self._running_since_s is None)
             self._interrupted()
 
     def shut_down(self) -> None:
-        """Fail the job, since the server ends."""
         with self._lock:
             if self.running:
                 self._fail(FAILURES["shutdown"])
@@ -109,8 +98,8 @@ class SimulatedLife(JobLife):
         self._services.timers.after(self._clock.takes_s(seconds), run_step)
 
     def _launch(self) -> None:
-        delay_s, wait_s = self._job_instances.draw_start_s(), self._left_of_wait_s()
-        if not self._job_instances.take():
+        delay_s, wait_s = self._capacity.start_delay_s, self._left_of_wait_s()
+        if not self._services.stock.take(self._request_record, self._chance):
             self._schedule(min(REFUSAL_S, wait_s), lambda: self._fail(INSUFFICIENT))
         elif delay_s > wait_s:
             is_pending = self._definition.max_wait_s is None
@@ -130,7 +119,7 @@ class SimulatedLife(JobLife):
         self._status.enter_training()
         self._running_since_s = self._clock.now()
         runtime_s = self._definition.max_runtime_s - self._training_s
-        interrupted_s = self._job_instances.draw_interruption_s(spot=self._definition.spot)
+        interrupted_s = draw_interruption_s(self._capacity, self._chance, spot=self._definition.spot)
         if interrupted_s < min(self._left_s, runtime_s):
             self._schedule(interrupted_s, self._interrupted)
         elif runtime_s < self._left_s:
@@ -148,9 +137,8 @@ class SimulatedLife(JobLife):
         self._pause()
         self._status.enter("Uploading", f"Uploading generated {self._api.kind} model")
         is_failed = self._chance.random() < self._simulated.failed
-        reason = self._hyperparameters.get(FAILURE) or (self._simulated.failure if is_failed else "")
-        if reason:
-            self._fail(reason)
+        if is_failed:
+            self._fail(self._simulated.failure)
         else:
             self._finish("Completed", "Completed", f"{self._api.title} job completed")
 
@@ -169,7 +157,7 @@ class SimulatedLife(JobLife):
             ran_s = min(self._clock.now() - self._running_since_s, self._left_s)
             self._training_s, self._left_s = self._training_s + ran_s, self._left_s - ran_s
             self._running_since_s = None
-        self._job_instances.give_back()
+        self._services.stock.give_back(self._request_record)
 
     def _fail(self, reason: str) -> None:
         self._finish("Failed", "Failed", f"{self._api.title} job failed", reason)

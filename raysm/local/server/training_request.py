@@ -1,19 +1,12 @@
-"""CreateTrainingJob: what is refused on this machine, and what a request means for its instances.
+"""CreateTrainingJob: what is refused on this machine, and what a request means for its instances."""
 
-A job without ContainerEntrypoint leaves its main process to the image. AWS's framework images run the script that a
-hyperparameter names; ``raysm.local.framework_image`` does the same here.
-"""
-
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from raysm.contract.job_api import settled
-from raysm.contract.paths import DEFAULT_BASE, Paths
+from raysm.contract.paths import Paths
 from raysm.contract.service_rules import DEFAULT_RUNTIME_S
-from raysm.errors import InvalidRequest
-from raysm.local import framework_image
-from raysm.local.framework_image import PROGRAM, SUBMITTED, decoded
 from raysm.local.instances.network import MAX_INSTANCES
 from raysm.local.job_spec import Channel, Checkpoints, Group, JobSpec, number_hosts
 from raysm.local.server.definitions import Definition, Output, Source, Sources, command_of, local_part, seconds
@@ -21,43 +14,6 @@ from raysm.local.server.moto_services import ACCOUNT
 from raysm.local.server.objects import Objects, join
 from raysm.local.server.records import JobRecord
 from raysm.local.server.validation import ApiError, validation
-from raysm.request.targets import instance_kind
-
-
-def entrypoint_of(request: Mapping[str, Any]) -> list[str] | None:
-    """Return the main process of a training job: its own, or that of the framework images; None without either."""
-    command = request["AlgorithmSpecification"].get("ContainerEntrypoint")
-    if command:
-        return list(command)
-    if not _setting(request, PROGRAM):
-        return None
-    # By path: the instances see this machine's files.
-    return ["python3", str(Path(framework_image.__file__).resolve()), str(DEFAULT_BASE)]
-
-
-def check_kind(request: Mapping[str, Any], kind: str) -> None:
-    """Raise InvalidRequest for a job without ContainerEntrypoint whose instances run an image.
-
-    Images do not have the program that plays the framework images.
-    """
-    if instance_kind(kind).needs_image and not request["AlgorithmSpecification"].get("ContainerEntrypoint"):
-        raise InvalidRequest(
-            f"instances of kind {kind!r} need ContainerEntrypoint; add it to the request, or take "
-            "instances of another kind"
-        )
-
-
-def source_of(request: Mapping[str, Any]) -> Source | None:
-    """Return the source of a job's code that a framework image would download."""
-    uri = _setting(request, SUBMITTED)
-    if request["AlgorithmSpecification"].get("ContainerEntrypoint") or not uri.startswith("s3://"):
-        return None
-    return Source(name=SUBMITTED, uri=uri)
-
-
-def _setting(request: Mapping[str, Any], name: str) -> str:
-    hyperparameters = decoded(request.get("HyperParameters") or {})
-    return str(hyperparameters.get(name) or (request.get("Environment") or {}).get(name.upper()) or "")
 
 
 def check(request: Mapping[str, Any]) -> None:
@@ -104,7 +60,6 @@ def _check_channels(request: Mapping[str, Any]) -> None:
 
 
 def image(request: Mapping[str, Any]) -> str:
-    """Return the image that a checked request names."""
     return str(request["AlgorithmSpecification"]["TrainingImage"])
 
 
@@ -120,7 +75,6 @@ def _groups(resources: Mapping[str, Any]) -> tuple[Group, ...]:
 
 
 def define(record: JobRecord) -> Definition:
-    """Return the definition of a job."""
     request = record.request
     condition, output = request.get("StoppingCondition") or {}, request["OutputDataConfig"]
     prefix = join(output["S3OutputPath"], record.name, "output")
@@ -136,11 +90,10 @@ def define(record: JobRecord) -> Definition:
         )
         for channel in request.get("InputDataConfig") or []
     ]
-    script = source_of(request)
     wait = condition.get("MaxWaitTimeInSeconds")
     pending = condition.get("MaxPendingTimeInSeconds")
     return Definition(
-        sources=[*sources, *([script] if script else [])],
+        sources=sources,
         outputs=[
             # An empty archive too, because ModelArtifacts always names it.
             Output(place=PurePosixPath("model"), uri=model, archive=archived, even_empty=archived, unless_failed=True),
@@ -157,7 +110,6 @@ def define(record: JobRecord) -> Definition:
         max_pending_s=None if pending is None else float(pending),
         spot=bool(request.get("EnableManagedSpotTraining")),
         retries=int((request.get("RetryStrategy") or {}).get("MaximumRetryAttempts", 0)),
-        remote_debug=bool((request.get("RemoteDebugConfig") or {}).get("EnableRemoteDebug")),
         metrics=request["AlgorithmSpecification"].get("MetricDefinitions") or (),
         artifacts=model,
         kms_key=output.get("KmsKeyId") or None,
@@ -165,9 +117,7 @@ def define(record: JobRecord) -> Definition:
 
 
 def specify(record: JobRecord, objects: Objects, sources: Sources) -> JobSpec:
-    """Return the specification of the instances; ``objects`` keeps the checkpoints."""
     request = record.request
-    check_kind(request, record.instance_kind)
     state = request.get("CheckpointConfig")
     checkpoints = None
     if state:
@@ -179,7 +129,7 @@ def specify(record: JobRecord, objects: Objects, sources: Sources) -> JobSpec:
         region=record.region,
         groups=_groups(request["ResourceConfig"]),
         command=_command(request),
-        channels=tuple(_all_channels(request, sources)),
+        channels=tuple(_channel(channel, *sources[channel["ChannelName"]]) for channel in _channels(request)),
         environment=request.get("Environment") or {},
         hyperparameters=request.get("HyperParameters") or {},
         checkpoints=checkpoints,
@@ -187,17 +137,8 @@ def specify(record: JobRecord, objects: Objects, sources: Sources) -> JobSpec:
 
 
 def _command(request: Mapping[str, Any]) -> tuple[str, ...]:
-    arguments = request["AlgorithmSpecification"].get("ContainerArguments")
-    return command_of(image(request), entrypoint_of(request), arguments)
-
-
-def _all_channels(request: Mapping[str, Any], sources: Sources) -> Iterator[Channel]:
-    for channel in _channels(request):
-        yield _channel(channel, *sources[channel["ChannelName"]])
-    script = source_of(request)
-    if script is not None:
-        source, owned = sources[script.name]
-        yield Channel(name=script.name, source=source, owned=owned)
+    algorithm = request["AlgorithmSpecification"]
+    return command_of(image(request), algorithm.get("ContainerEntrypoint"), algorithm.get("ContainerArguments"))
 
 
 def _channels(request: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -22,12 +22,7 @@ NOUNS: Mapping[str, str] = {
 
 
 class ApiError(Exception):
-    """A refusal that the caller receives.
-
-    Attributes:
-        code: AWS's error code.
-        status: Status of HTTP.
-    """
+    """A refusal that the caller receives; ``code`` is AWS's, ``status`` HTTP's."""
 
     def __init__(self, code: str, message: str, status: int = 400) -> None:
         super().__init__(message)
@@ -37,7 +32,6 @@ class ApiError(Exception):
 
 
 def validation(message: str) -> ApiError:
-    """Return the refusal of a request that is wrong."""
     return ApiError("ValidationException", message)
 
 
@@ -68,11 +62,7 @@ def _may_pass(violation: Violation) -> bool:
 
 
 def check_rules(api: JobApi, request: Mapping[str, Any]) -> None:
-    """Check a request against the documented rules that the model does not have.
-
-    Raises:
-        ApiError: ValidationException, or ResourceLimitExceeded for a quota of the account.
-    """
+    """Check a request against the documented rules that the model does not have."""
     for breach in breaches(api, request):
         raise ApiError("ResourceLimitExceeded" if breach.is_quota else "ValidationException", breach.message)
 

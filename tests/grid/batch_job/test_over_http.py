@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -142,10 +143,10 @@ def test_the_command_line_hands_a_grid_over_and_what_it_is_told_there_reaches_it
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=LONG_S)
         assert process.returncode == 128 + signal.SIGINT
-    (job,) = endless.service(endless.target).client("batch").list_jobs(jobQueue="programs")["jobSummaryList"]
-    batch_job = SentController(id=job["jobId"], queue="programs", region="us-east-1")
+    identifier = re.search(r"the Batch job ([\w-]+)", first)[1]
+    batch_job = SentController(id=identifier, queue="programs", region="us-east-1")
     with raysm(*command, "--job-definition", "controllers", "--", "{key}") as process:
-        assert f"already has a controller, the Batch job {job['jobId']}" in process.communicate(timeout=LONG_S)[0]
+        assert f"already has a controller, the Batch job {identifier}" in process.communicate(timeout=LONG_S)[0]
         assert process.returncode == 2
     assert "grid stops" in said_by("grid", "stop", "grid")
     job = ended(endless, batch_job)

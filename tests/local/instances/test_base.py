@@ -61,14 +61,6 @@ def test_a_keeper_that_dies_is_lost_and_its_instance_counts_as_killed(keeper):
     assert keeper.lost
 
 
-def test_a_keeper_that_is_told_to_end_is_not_lost_and_may_be_told_again(keeper):
-    keeper.end()
-    keeper.end()
-    keeper.signal(15)
-    assert keeper.exited.result(90) == 137
-    assert not keeper.lost
-
-
 class Plain(Instance):
     def __init__(self):
         self.host, self.address, self.pid, self.exited = "algo-1", "127.0.0.1", 1, Future()

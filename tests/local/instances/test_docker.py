@@ -13,12 +13,7 @@ import pytest
 
 from raysm.errors import InvalidRequest
 from raysm.local.instances import InstanceSpec, Link, open_site
-from raysm.local.instances.docker import (
-    DockerSite,
-    create_arguments,
-    missing_for_docker,
-    start_before,
-)
+from raysm.local.instances.docker import DockerSite, create_arguments, missing_for_docker
 from raysm.local.instances.share import Share
 from raysm.local.scenario import Container, Scenario
 from tests.support import docker
@@ -81,28 +76,9 @@ def test_without_a_daemon_the_remedy_is_named():
     assert "need a running Docker daemon; start it" in missing_for_docker(("false",))
 
 
-# A command in a container: what stands in docker's place here is a shell
-
-
-def test_a_command_hears_of_the_users_new_size(tmp_path):
-    master, slave = os.openpty()
-    with open(slave, "r+b", buffering=0) as terminal:
-        termios.tcsetwinsize(slave, (30, 100))
-        waits = 'trap "stty size; exit 3" WINCH; stty size; while :; do sleep 0.05; done'
-        process = start_before(["sh", "-c", waits], terminal, terminal)
-    with open(master, "rb", buffering=0) as screen:
-        assert screen.read(100) == b"30 100\r\n"
-        termios.tcsetwinsize(master, (40, 120))
-        assert screen.read(100) == b"40 120\r\n"
-        assert process.wait(SOON_S) == 3
-
-
 def test_without_an_image_nothing_begins():
     with pytest.raises(InvalidRequest, match="need an image"):
         open_site("docker")
-
-
-# Owners
 
 
 # Containers
@@ -178,23 +154,14 @@ def test_a_command_runs_beside_the_main_process_and_its_exit_code_is_told(job, t
 
 
 @pytest.mark.docker
-def test_a_command_has_the_users_terminal_and_hears_of_its_new_size(job):
+def test_a_command_has_the_size_of_the_users_terminal(job):
     (instance,) = job.start(WORK)
     job.wait_for("began")
     master, slave = os.openpty()
     try:
         termios.tcsetwinsize(slave, (30, 100))
-        resize = 'echo rea"dy"; until [ "$(stty size)" = "40 120" ]; do sleep 0.1; done; echo resi"zed"'
-        visit = instance.enter(["sh", "-c", resize], stdin=os.ttyname(slave), stdout=os.ttyname(slave))
-        shown, until = b"", time.monotonic() + SOON_S
-        os.set_blocking(master, False)
-        while b"resized" not in shown:
-            assert time.monotonic() < until, shown
-            with contextlib.suppress(BlockingIOError):
-                shown += os.read(master, 4096)
-            if b"ready" in shown:
-                termios.tcsetwinsize(master, (40, 120))
-            time.sleep(0.05)
+        visit = instance.enter(["sh", "-c", "stty size"], stdin=os.ttyname(slave), stdout=os.ttyname(slave))
+        assert os.read(master, 100).strip() == b"30 100"
         assert visit.exited.result(SOON_S) == 0
         visit.leave()
     finally:
@@ -261,28 +228,28 @@ sys.path.insert(0, {repository!r})
 from tests.local.instances.test_docker import Job
 job = Job(DockerSite({image!r}), Path({root!r}))
 one, two = job.start("sleep 600", "sleep 600")
-print(one.keeper.pid, two.keeper.pid, flush=True)
+print("started", flush=True)
 time.sleep(600)
 """
 
 
-@contextlib.contextmanager
-def owned_by_another_process(tmp_path):
+@pytest.mark.docker
+def test_nothing_remains_when_the_owner_is_killed(tmp_path):
     code = textwrap.dedent(OWNER).format(
         repository=str(Path(__file__).parents[3]), image=docker.tiny_image(), root=str(tmp_path)
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as owner:
-        try:
-            keepers = [int(text) for text in owner.stdout.readline().split()]
-            assert len(docker.left_behind(owner.pid)) == 3
-            yield owner, keepers
-        finally:
-            owner.kill()
+        assert owner.stdout.readline() == "started\n"
+        assert len(docker.left_behind(owner.pid)) == 3
+        owner.kill()
+    assert_nothing_left(owner.pid)
 
 
 @pytest.mark.docker
-def test_nothing_remains_when_the_owner_is_killed(tmp_path):
-    with owned_by_another_process(tmp_path) as (owner, _):
-        owner.kill()
-        owner.wait()
-        assert_nothing_left(owner.pid)
+def test_a_signal_reaches_the_main_process_and_sigkill_too(job):
+    one, two = job.start("trap 'exit 4' TERM; echo began; while :; do sleep 0.1; done", WORK)
+    for host in ("algo-1", "algo-2"):
+        job.wait_for("began", host)
+    one.signal(15)
+    two.kill()
+    assert (one.wait(SOON_S), two.wait(SOON_S)) == (4, 137)

@@ -78,3 +78,15 @@ def test_a_command_of_the_network_that_fails_is_told_with_its_words(kept):
     assert answer["message"].endswith("no such device")
     kept.ask(op="ip", commands=[["/bin/sh", "-c", "exit 0"]])
     assert kept.answer() == {"event": "done"}
+
+
+def test_at_its_end_it_runs_what_cleans_up_and_more_only_without_parent(kept):
+    def touch(name):
+        return [["touch", str(kept.folder / name)]]
+
+    kept.ask(op="at_end", commands=touch("cleaned"), orphaned=touch("orphaned"))
+    assert kept.answer() == {"event": "done"}
+    kept.python("import time; time.sleep(600)")
+    kept.close()
+    assert (kept.folder / "cleaned").exists()
+    assert not (kept.folder / "orphaned").exists()

@@ -64,12 +64,6 @@ def apart(code, *arguments):
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=180).stdout
 
 
-def test_a_call_that_fails_is_an_error_with_its_name():
-    with pytest.raises(OSError, match="setns: Bad file descriptor") as failed:
-        kernel.call("setns", -1, 0)
-    assert failed.value.errno == errno.EBADF
-
-
 def test_what_is_protected_is_read_only_but_for_what_is_to_be_written(tmp_path):
     (tmp_path / "input" / "own").mkdir(parents=True)
     written = apart(
@@ -89,40 +83,6 @@ def test_what_is_protected_is_read_only_but_for_what_is_to_be_written(tmp_path):
     assert (tmp_path / "input" / "own" / "new").exists()
     # Only there: for everybody else nothing has changed.
     (tmp_path / "input" / "new").touch()
-
-
-def test_mounts_are_made_in_their_order_and_nobody_else_sees_them(tmp_path):
-    (tmp_path / "a b").mkdir()
-    (tmp_path / "a b" / "file").write_text("bound")
-    (tmp_path / "target").mkdir()
-    seen = apart(
-        """
-        source, target = sys.argv[1:]
-        kernel.enter("aws", [
-            ("tmpfs", "own", target, "size=1m"),
-            ("mkdir", "", target + "/in it", ""),
-            ("bind_readonly", source, target + "/in it", ""),
-        ])
-        print(os.uname().nodename, open(target + "/in it/file").read(), os.access(target + "/in it", os.W_OK))
-        """,
-        tmp_path / "a b",
-        tmp_path / "target",
-    )
-    assert seen == "aws bound False\n"
-    assert list((tmp_path / "target").iterdir()) == []
-
-
-def test_what_cannot_be_mounted_is_named_with_its_place(tmp_path):
-    told = apart(
-        """
-        try:
-            kernel.enter("aws", [("tmpfs", "own", sys.argv[1], "")])
-        except OSError as error:
-            print(error.strerror)
-        """,
-        tmp_path / "absent",
-    )
-    assert told == f"mount own on {tmp_path / 'absent'} (tmpfs): No such file or directory\n"
 
 
 def test_what_is_changed_below_an_overlay_goes_elsewhere_but_for_the_folder_that_it_keeps(tmp_path):

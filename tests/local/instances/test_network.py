@@ -10,7 +10,7 @@ from raysm.errors import RaysmError
 from raysm.local import scenario
 from raysm.local.instances.kept import Keeper, end_all
 from raysm.local.instances.network import HostNames, Network
-from raysm.local.scenario import Container, Scenario
+from raysm.local.scenario import Scenario
 from tests.support.leftovers import assert_nothing_left
 from tests.support.sagemaker_server import wait_until
 
@@ -45,17 +45,7 @@ def test_names_that_are_closed_before_they_come_never_do(tmp_path):
     assert (tmp_path / "hosts").read_text() == "127.0.0.1 localhost\n10.0.0.2 aws\n"
 
 
-def test_a_host_name_that_is_the_name_of_another_instance_keeps_that_ones_address(tmp_path):
-    other = Scenario(container=Container(hostname="algo-1"))
-    HostNames(ADDRESSES, other).write(tmp_path / "hosts", "algo-2")
-    assert (tmp_path / "hosts").read_text() == "127.0.0.1 localhost\n10.0.0.1 algo-1\n10.0.0.2 algo-2\n"
-
-
 pytestmark = pytest.mark.namespace
-
-
-def link_of(network):
-    return f"raysm{network.prefix.split('.', 1)[1].replace('.', '-')}"
 
 
 @pytest.fixture
@@ -91,12 +81,6 @@ def test_a_prefix_that_a_route_covers_is_passed_over(network):
             assert third.prefix not in (covered, claimed)
     finally:
         subprocess.run(["ip", "route", "delete", "blackhole", f"{claimed}.128/25"], check=True)
-
-
-def test_a_machine_that_does_not_reach_the_head_is_said(network, keepers):
-    subprocess.run(["ip", "link", "set", link_of(network), "down"], check=True)
-    with pytest.raises(RaysmError, match="this machine cannot connect to algo-1"):
-        network.probe(keepers[0], timeout_s=0.2)
 
 
 def test_what_ip_says_of_a_failure_is_passed_on(keepers):

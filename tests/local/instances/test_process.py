@@ -9,63 +9,8 @@ import pytest
 
 from raysm.contract import names
 from raysm.local.instances.base import Link
-from raysm.local.instances.process import PORT_RANGE, PREFIX, Scratch, free_ports, give, kill_marked, sweep
+from raysm.local.instances.process import PORT_RANGE, free_ports, give, kill_marked
 from raysm.local.instances.share import Share
-
-OWNER = """
-import sys
-from pathlib import Path
-from raysm.local.instances.process import Scratch
-scratch = Scratch(Path(sys.argv[1]))
-(scratch.path / "folder").mkdir()
-(scratch.path / "link").symlink_to(sys.argv[2])
-print(scratch.path, flush=True)
-sys.stdin.read()
-"""
-
-
-@pytest.fixture
-def owner(tmp_path):
-    (tmp_path / "precious").mkdir()
-    (tmp_path / "precious" / "file").write_text("kept")
-    arguments = [sys.executable, "-c", OWNER, str(tmp_path), str(tmp_path / "precious")]
-    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        yield process
-        process.kill()
-
-
-def test_it_is_there_while_it_is_open_and_gone_after(tmp_path):
-    with Scratch(tmp_path) as scratch:
-        (scratch.path / "file").write_text("x")
-        assert scratch.path.parent == tmp_path
-        assert scratch.path.stat().st_mode & 0o777 == 0o700
-    assert list(tmp_path.iterdir()) == []
-    scratch.close()
-
-
-def test_the_folder_of_a_living_owner_is_not_swept(tmp_path, owner):
-    path = owner.stdout.readline().strip()
-    assert sweep(tmp_path) == []
-    assert os.path.isdir(path)
-
-
-def test_the_folder_of_a_killed_owner_is_swept_without_following_its_links(tmp_path, owner):
-    path = owner.stdout.readline().strip()
-    owner.kill()
-    owner.wait()
-    with Scratch(tmp_path):
-        assert not os.path.exists(path)
-    assert (tmp_path / "precious" / "file").read_text() == "kept"
-
-
-def test_other_folders_and_links_with_our_prefix_are_not_swept(tmp_path):
-    (tmp_path / "other").mkdir()
-    (tmp_path / f"{PREFIX}link").symlink_to(tmp_path / "other")
-    (tmp_path / f"{PREFIX}file").write_text("x")
-    (tmp_path / f"{PREFIX}notes").mkdir()
-    (tmp_path / f"{PREFIX}2024-thesis").mkdir()
-    assert sweep(tmp_path) == []
-    assert len(list(tmp_path.iterdir())) == 5
 
 
 def test_ports_are_free_distinct_and_below_those_of_outgoing_connections():
@@ -132,7 +77,7 @@ def test_an_instance_that_is_gone_does_not_come_back_with_what_it_is_given(sourc
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
 def test_what_bears_the_marks_of_an_instance_is_killed_and_nobody_else(tmp_path):
-    base, ray = tmp_path / "ml", tmp_path / "ray"
+    base = tmp_path / "ml"
     sleep = [sys.executable, "-S", "-c", "print(flush=True); import time; time.sleep(600)"]
 
     def started(command, environment):
@@ -140,13 +85,10 @@ def test_what_bears_the_marks_of_an_instance_is_killed_and_nobody_else(tmp_path)
         process.stdout.readline()
         return process
 
-    marked = [
-        started(sleep, {names.BASE_DIR: str(base)}),
-        started([*sleep, f"--dir={ray}/session"], {}),
-    ]
-    other = started([*sleep, str(tmp_path / "rays")], {names.BASE_DIR: f"{base}2"})
+    marked = [started(sleep, {names.BASE_DIR: str(base)}) for _ in range(2)]
+    other = started(sleep, {names.BASE_DIR: f"{base}2"})
     try:
-        kill_marked(base, ray)
+        kill_marked(base)
         assert [process.wait(60) for process in marked] == [-9, -9]
         assert other.poll() is None
     finally:

@@ -1,26 +1,30 @@
 """Requests that fail on their way, told with the words and in the protocols of AWS's services."""
 
 import contextlib
+import json
 from random import Random
 
 import pytest
-from botocore.exceptions import ClientError, ConnectionClosedError
+from werkzeug.test import EnvironBuilder
+from werkzeug.wrappers import Request
 
 from raysm.local.scenario import Api, Scenario
 from raysm.local.server.faults import Call, Faults
 from raysm.local.server.validation import ApiError
 from tests.support.hand_clock import HandClock
-from tests.support.leftovers import assert_nothing_left
-from tests.support.sagemaker_server import BUCKET, Server, training_request
 
 
 def signed(service, **headers):
     return {"Authorization": f"AWS4-HMAC-SHA256 Credential=a/20261122/us-east-1/{service}/aws4_request, x", **headers}
 
 
+def requested(headers, body=b""):
+    return Call(Request(EnvironBuilder(method="POST", headers=headers, data=body).get_environ()))
+
+
 def call(service="sagemaker", operation="ListTags", **parameters):
     headers = signed(service, **{"X-Amz-Target": f"SageMaker.{operation}"})
-    return Call.of(headers, lambda: b"", lambda: parameters)
+    return requested(headers, json.dumps(parameters).encode())
 
 
 def refusal(asked, seed=0, **switches):
@@ -32,9 +36,9 @@ def refusal(asked, seed=0, **switches):
 def test_a_call_is_known_by_its_signature_and_its_target_or_its_form():
     assert call().action == "sagemaker:ListTags"
     form = {"Content-Type": "application/x-www-form-urlencoded; charset=utf-8"}
-    asked = Call.of(signed("iam", **form), lambda: b"Action=GetRole&RoleName=x", dict)
+    asked = requested(signed("iam", **form), b"Action=GetRole&RoleName=x")
     assert (asked.action, asked.in_json) == ("iam:GetRole", False)
-    assert Call.of({}, lambda: b"", dict).action == ":"
+    assert requested({}).action == ":"
 
 
 def test_nothing_is_refused_by_default_and_no_answer_is_lost():
@@ -69,64 +73,6 @@ def test_shares_of_requests_are_throttled_or_find_the_service_unavailable():
     assert 250 < codes.count("InternalFailure") < 350
 
 
-def serving(home, scenario):
-    home.mkdir()
-    (home / "scenario.toml").write_text(scenario)
-    return Server(home, "--instance-kind", "process", "--stop-grace-s", "2")
-
-
-def test_boto3_hears_refusals_of_every_protocol_and_what_was_lost_was_done(tmp_path):
-    denied = '["sagemaker:ListTags", "iam:GetRole"]'
-    for number, (switches, attempt) in enumerate(((f"denied = {denied}", denials), ("answers_lost = 1.0", losses))):
-        home = tmp_path / str(number)
-        server = serving(home, f"[api]\n{switches}\n")
-        try:
-            attempt(server)
-        finally:
-            server.end()
-        assert "Traceback" not in server.log()
-        assert_nothing_left(home, server.process.pid)
-
-
-def denials(server):
-    with pytest.raises(ClientError, match=r"AccessDenied.*iam:GetRole"):
-        server.client("iam").get_role(RoleName="x")
-    with pytest.raises(ClientError, match=r"AccessDeniedException.*sagemaker:ListTags"):
-        server.client("sagemaker").list_tags(ResourceArn="arn:aws:sagemaker:us-east-1:1:training-job/x")
-    assert server.client("sagemaker").list_training_jobs()["TrainingJobSummaries"] == []
-
-
-def losses(server):
-    with pytest.raises(ConnectionClosedError):
-        server.client("s3").create_bucket(Bucket=BUCKET)
-    with pytest.raises(ConnectionClosedError):
-        server.client("s3").put_object(Bucket=BUCKET, Key="k", Body=b"x" * 100_000)
-    with pytest.raises(ConnectionClosedError):
-        server.client("sagemaker").create_training_job(**training_request("lost", "sleep 100"))
-    # Its own paths are no part of AWS.
-    assert server.ask("GET", "/raysm/status")[1]["running"] == ["lost"]
-
-
-def test_an_upload_that_is_refused_leaves_the_connection_usable(tmp_path):
-    server = serving(tmp_path / "home", "seed = 5\n[api]\nthrottled = 0.5\n")
-    try:
-        s3 = server.client("s3")
-        codes = [code_of(lambda: s3.create_bucket(Bucket=BUCKET)) for _ in range(8)]
-        codes += [code_of(lambda: s3.put_object(Bucket=BUCKET, Key="k", Body=b"x" * 99)) for _ in range(32)]
-        assert set(codes) == {"", "SlowDown"}
-        assert 8 < codes.count("SlowDown") < 32
-    finally:
-        server.end()
-
-
-def code_of(ask):
-    try:
-        ask()
-    except ClientError as error:
-        return error.response["Error"]["Code"]
-    return ""
-
-
 def rated(**regions):
     scenario = Scenario(regions={name: Scenario(api=Api(**switches)) for name, switches in regions.items()})
     clock = HandClock()
@@ -138,7 +84,7 @@ def in_region(region, operation="ListTrainingJobs"):
         "Authorization": f"AWS4-HMAC-SHA256 Credential=a/20261122/{region}/sagemaker/aws4_request, x",
         "X-Amz-Target": f"SageMaker.{operation}",
     }
-    return Call.of(headers, lambda: b"", dict)
+    return requested(headers)
 
 
 def test_of_a_rate_so_many_requests_a_second_are_answered_and_those_that_were_refused_count_for_nothing():

@@ -1,6 +1,5 @@
 """What is told of a job while it lives."""
 
-import threading
 import time
 from types import SimpleNamespace
 
@@ -10,10 +9,8 @@ from raysm.contract.job_api import PROCESSING, TRAINING
 from raysm.local.local_job import Outcome
 from raysm.local.server.definitions import Definition
 from raysm.local.server.job_status import (
-    Changes,
     JobStatus,
     check_interruption,
-    check_stop,
     failure_reason,
 )
 from raysm.local.server.records import JobRecord, Records
@@ -64,16 +61,6 @@ def record(**fields):
     )
 
 
-def test_a_job_that_runs_may_be_stopped_and_on_spot_capacity_interrupted():
-    check_stop(record())
-    check_interruption(record(), spot=True)
-
-
-def test_one_that_has_ended_is_not_stopped():
-    with pytest.raises(ApiError, match="the training job is in status Completed"):
-        check_stop(record(status="Completed", final=True))
-
-
 @pytest.mark.parametrize(
     ("fields", "how", "words"),
     [
@@ -98,22 +85,6 @@ def status(tmp_path):
     return JobStatus(records, records.get(TRAINING, "j"))
 
 
-def test_a_job_that_is_being_stopped_shows_that_until_it_uploads(status):
-    status.enter("Downloading", "brings")
-    status.enter_stopping()
-    status.enter("Training", "trains", attempts=1)
-    assert (status.record.status, status.record.secondary, status.record.attempts) == ("Stopping", "Stopping", 1)
-    status.enter("Uploading", "uploads")
-    assert status.record.secondary == "Uploading"
-
-
-def test_the_start_is_that_of_the_first_attempt(status):
-    status.enter_training()
-    first_s = status.record.started_s
-    status.enter_training()
-    assert status.record.started_s == first_s
-
-
 def test_whoever_waits_for_the_end_hears_it_and_the_reason_is_cut(status):
     assert not status.final.is_set()
     status.finish("Failed", "Failed", "failed", "x" * 2000)
@@ -123,25 +94,3 @@ def test_whoever_waits_for_the_end_hears_it_and_the_reason_is_cut(status):
     # What has ended is not stopped any more.
     status.enter_stopping()
     assert status.record.status == "Failed"
-
-
-def test_each_status_and_the_end_are_changes(status):
-    status.enter("Downloading", "brings")
-    status.enter_training()
-    assert status.changes.wait(1, 0) == 2
-    status.finish("Completed", "Completed", "done")
-    assert status.changes.wait(2, 0) == 3
-    assert (status.final.wait(0), status.record.status) == (True, "Completed")
-
-
-WAIT_S = 300.0
-
-
-def test_who_waits_hears_of_the_next_change_and_of_one_that_he_missed_at_once():
-    changes, heard = Changes(), []
-    waiting = threading.Thread(target=lambda: heard.append(changes.wait(0, WAIT_S)))
-    waiting.start()
-    changes.add()
-    waiting.join(WAIT_S)
-    assert heard == [1]
-    assert changes.wait(0, WAIT_S) == 1

@@ -128,18 +128,18 @@ def test_who_asks_for_the_end_of_a_job_is_answered_when_it_ends(server):
 
 def test_who_asks_for_the_next_line_of_a_job_is_answered_when_it_comes(server, tmp_path):
     go = tmp_path / "go"
-    server.train("told", f"echo ready; while [ ! -e {go} ]; do sleep 0.05; done; echo gone; sleep 600")
-    server.says("told", "ready")
-    path = "/raysm/jobs/us-east-1/told/change"
+    server.train("next-line", f"echo ready; while [ ! -e {go} ]; do sleep 0.05; done; echo gone; sleep 600")
+    server.says("next-line", "ready")
+    path = "/raysm/jobs/us-east-1/next-line/change"
     seen = server.ask("GET", f"{path}/0/60")[1]["changes"]
     assert server.ask("GET", f"{path}/{seen}/0") == (200, {"changes": seen})
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(server.ask, "GET", f"{path}/{seen}/60")
         go.touch()
         assert asked.result(60) == (200, {"changes": seen + 1})
-    server.says("told", "gone")
-    server.sm.stop_training_job(TrainingJobName="told")
-    server.ended("told")
+    server.says("next-line", "gone")
+    server.sm.stop_training_job(TrainingJobName="next-line")
+    server.ended("next-line")
     assert server.ask("GET", f"{path}/{seen}/60") == (200, {"changes": None})
 
 
@@ -169,10 +169,6 @@ def test_ten_jobs_at_once_wait_for_the_cores_and_run_in_their_order(server, tmp_
             other for other in jobs if other["TrainingStartTime"] <= job["TrainingStartTime"] < other["TrainingEndTime"]
         ]
         assert len(running) <= 2
-
-
-def message(server, name):
-    return server.describe(name)["SecondaryStatusTransitions"][-1]["StatusMessage"]
 
 
 def test_nothing_of_a_job_that_ended_runs_or_lies_about(server):

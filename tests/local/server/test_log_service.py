@@ -1,7 +1,6 @@
 """CloudWatch Logs from the files of jobs: what is asked for is read, each line once, whichever way the pages go."""
 
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -31,13 +30,6 @@ def test_backwards_yields_what_forwards_does_from_any_place(tmp_path):
             assert list(backwards(path)) == events[::-1]
             for _, behind, *_ in events[:: max(1, lines // 10)]:
                 assert list(backwards(path, behind)) == [event for event in events if event[1] <= behind][::-1]
-
-
-def test_a_file_whose_name_is_not_utf_8_can_be_spoken_of(tmp_path):
-    writer = LogWriter(tmp_path, 1.0)
-    writer.line("algo-1", f"changed: {os.fsdecode(b'M' + bytes([252]) + b'ller.csv')}")
-    writer.close()
-    assert [text for *_, text in read(tmp_path / "algo-1-1")] == ["changed: M?ller.csv"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts what a process reads")

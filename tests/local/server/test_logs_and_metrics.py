@@ -51,15 +51,6 @@ def test_our_groups_stand_among_the_users_own_which_are_motos(logged):
     assert names == ["/aws/sagemaker/ProcessingJobs", TRAINING_LOGS, "/mine"]
 
 
-def test_a_running_job_is_followed(server):
-    server.train("followed", "echo first; until [ -e /opt/ml/model/go ]; do sleep 0.05; done; echo second")
-    server.says("followed", "first")
-    assert server.describe("followed")["SecondaryStatus"] == "Training"
-    (server.home / "jobs/training/followed/work/1/algo-1/ml/model/go").touch()
-    server.says("followed", "second")
-    server.ended("followed")
-
-
 def test_text_that_is_not_utf_8_and_empty_lines_pass(server):
     server.train("odd", r"printf 'gr\303\274n\n\n\377bad\nno newline'")
     server.ended("odd")

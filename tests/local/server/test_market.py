@@ -11,13 +11,14 @@ from raysm.grid.endings import LearnedQuota, parse_quota
 from raysm.grid.place import Place
 from raysm.grid.planning import quota_place
 from raysm.local.scenario import Capacity, Market, Scenario
-from raysm.local.server.market import PRICES, QUOTAS, JobInstances, MarketService, Stock
+from raysm.local.server.market import PRICES, QUOTAS, MarketService, Stock, draw_interruption_s
 from raysm.local.server.records import JobRecord, Records
 from raysm.local.server.validation import ApiError
 from tests.support.hand_clock import HandClock
 
 TYPE = "ml.p4d.24xlarge"
 PRODUCTS = f"{PRICES}GetProducts"
+CHANCE = Random(1)
 LIST_QUOTAS = f"{QUOTAS}ListServiceQuotas"
 
 
@@ -38,19 +39,11 @@ def stock(folder, **tables):
 
 def test_a_job_gets_all_of_its_instances_or_none(tmp_path):
     here, _ = stock(tmp_path, capacity=Capacity(instances={TYPE: 4}))
-    assert here.take(record("a", count=3))
-    assert not here.take(record("b", count=2))
-    assert here.take(record("c", count=1))
+    assert here.take(record("a", count=3), CHANCE)
+    assert not here.take(record("b", count=2), CHANCE)
+    assert here.take(record("c", count=1), CHANCE)
     here.give_back(record("a", count=3))
-    assert here.take(record("b", count=2))
-
-
-def test_each_region_has_its_own_and_types_that_are_not_named_have_no_end(tmp_path):
-    here, _ = stock(tmp_path, regions={"eu-west-1": Scenario(capacity=Capacity(instances={TYPE: 1}))})
-    assert here.take(record("a", "eu-west-1"))
-    assert not here.take(record("b", "eu-west-1"))
-    assert here.take(record("b", count=1000))
-    assert here.take(record("c", "eu-west-1", instance_type="ml.m5.large", count=1000))
+    assert here.take(record("b", count=2), CHANCE)
 
 
 def choosing(records, name, *types, count=2):
@@ -63,13 +56,13 @@ def choosing(records, name, *types, count=2):
 def test_of_a_choice_a_job_gets_the_first_type_that_there_is_and_gives_that_back(tmp_path):
     here, records = stock(tmp_path, capacity=Capacity(instances={TYPE: 2, "ml.g5.xlarge": 2}))
     first, second, third = (choosing(records, name, TYPE, "ml.g5.xlarge") for name in "abc")
-    assert [here.take(each) for each in (first, second, third)] == [True, True, False]
+    assert [here.take(each, CHANCE) for each in (first, second, third)] == [True, True, False]
     told = [records.get(TRAINING, name).request["ResourceConfig"].get("SelectedInstanceType") for name in "abc"]
     assert told == [TYPE, "ml.g5.xlarge", None]
     # By what it has, and not by what it wanted most.
     here.give_back(second)
-    assert not here.take(record("d", count=1))
-    assert here.take(third)
+    assert not here.take(record("d", count=1), CHANCE)
+    assert here.take(third, CHANCE)
 
 
 def test_a_choice_is_refused_where_no_type_of_it_fits_its_quota(tmp_path):
@@ -93,13 +86,6 @@ def test_a_quota_refuses_what_goes_beyond_it_in_words_that_a_grid_learns_from(tm
     assert parse_quota(refused.value.message) == LearnedQuota(limit=4, used=3)
 
 
-def test_a_job_that_has_ended_counts_no_more(tmp_path):
-    here, records = stock(tmp_path, market=Market(quotas={TYPE: 1}))
-    records.add(record("a"))
-    records.update(TRAINING, "a", status="Completed")
-    here.check_quota(TRAINING, request(1), "us-east-1")
-
-
 def test_spot_has_a_quota_of_its_own(tmp_path):
     here, records = stock(tmp_path, market=Market(quotas={TYPE: 1}, spot_quotas={TYPE: 2}))
     records.add(record("a"))
@@ -114,12 +100,6 @@ def test_instances_are_taken_back_at_a_line_once_for_each_of_the_words_of_its_re
     assert not here.interrupts("us-east-1", "epoch 3 of 9")
     lines = ["epoch 1 of 9", "epoch 3 of 9", "epoch 3 of 9", "epoch 5 of 9", "epoch 5 of 9"]
     assert [here.interrupts("eu-west-1", line) for line in lines] == [False, True, False, True, False]
-
-
-def test_a_share_of_the_time_on_spot_capacity_alone_is_not_billed(tmp_path):
-    here, _ = stock(tmp_path, market=Market(spot_saving=0.6))
-    asked = request(EnableManagedSpotTraining=True)
-    assert (here.spot_saving(asked, "us-east-1"), here.spot_saving(request(), "us-east-1")) == (0.6, 0.0)
 
 
 @pytest.fixture
@@ -150,24 +130,18 @@ def test_quotas_are_those_of_the_region_that_is_asked_and_named_as_a_grid_reads_
     assert market.answer(LIST_QUOTAS, {"ServiceCode": "sagemaker"}, "us-east-1") == {"Quotas": []}
 
 
-def test_the_instances_of_a_job_come_by_chance_and_are_given_back_once(tmp_path):
-    here, _ = stock(tmp_path, capacity=Capacity(instances={TYPE: 1}))
-
-    def instances(**capacity):
-        return JobInstances(here, Capacity(**capacity), record("a"), Random(1))
-
-    unlucky, first, second = instances(insufficient=1.0), instances(), instances()
-    assert [unlucky.take(), first.take(), second.take()] == [False, True, False]
-    first.give_back()
-    first.give_back()
-    assert second.take()
+def test_instances_come_by_chance_and_are_given_back_once(tmp_path):
+    unlucky, _ = stock(tmp_path / "unlucky", capacity=Capacity(insufficient=1.0))
+    assert not unlucky.take(record("a"), CHANCE)
+    here, _ = stock(tmp_path / "here", capacity=Capacity(instances={TYPE: 1}))
+    assert here.take(record("a"), CHANCE)
+    here.give_back(record("a"))
+    here.give_back(record("a"))
+    assert here.take(record("b"), CHANCE)
+    assert not here.take(record("c"), CHANCE)
 
 
-def test_starts_and_interruptions_are_drawn_by_the_scenario(tmp_path):
-    here, _ = stock(tmp_path)
-    mine = JobInstances(
-        here, Capacity(start_delay_s=100.0, start_spread=0.5, interruptions_per_hour=1.0), record("a"), Random(1)
-    )
-    starts = [mine.draw_start_s() for _ in range(1000)]
-    assert 50 <= min(starts) < 60 < 140 < max(starts) <= 150
-    assert 0 < mine.draw_interruption_s(spot=True) < float("inf") == mine.draw_interruption_s(spot=False)
+def test_interruptions_are_drawn_for_spot_capacity_alone():
+    often = Capacity(interruptions_per_hour=1.0)
+    assert 0 < draw_interruption_s(often, CHANCE, spot=True) < float("inf")
+    assert draw_interruption_s(often, CHANCE, spot=False) == float("inf")

@@ -1,16 +1,11 @@
 """moto's services in this process, without a socket."""
 
-import pickle
-
 import pytest
-from moto.s3.models import FakeBucket
 
 from raysm.local.server.moto_services import (
     MotoServices,
-    add_bucket,
     buckets,
     log_filter,
-    only_with,
     read_stored,
     simulate_policy,
 )
@@ -41,27 +36,6 @@ def s3():
         for item in client.list_objects_v2(Bucket=name).get("Contents", ()):
             client.delete_object(Bucket=name, Key=item["Key"])
         client.delete_bucket(Bucket=name)
-
-
-def test_a_bucket_comes_back_from_its_pickle_with_all_that_lay_in_it(s3):
-    s3.create_bucket(Bucket="a-bucket")
-    s3.put_object(Bucket="a-bucket", Key="k", Body=b"content")
-    pickled = pickle.dumps(buckets()["a-bucket"])
-    s3.delete_object(Bucket="a-bucket", Key="k")
-    s3.delete_bucket(Bucket="a-bucket")
-    add_bucket("a-bucket", pickle.loads(pickled))
-    assert s3.get_object(Bucket="a-bucket", Key="k")["Body"].read() == b"content"
-
-
-def test_a_bucket_holds_only_what_is_wanted_for_as_long_as_that(s3):
-    s3.create_bucket(Bucket="a-bucket")
-    for key in ("keep/a", "drop/b"):
-        s3.put_object(Bucket="a-bucket", Key=key, Body=b"x")
-    bucket = buckets()["a-bucket"]
-    assert isinstance(bucket, FakeBucket)
-    with only_with(bucket, ("keep/",)):
-        assert list(bucket.keys) == ["keep/a"]
-    assert set(bucket.keys) == {"keep/a", "drop/b"}
 
 
 def test_an_object_is_read_in_parts(s3):

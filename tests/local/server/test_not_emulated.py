@@ -47,6 +47,15 @@ def test_jobs_are_sorted_and_filtered(server):
 
 
 @pytest.mark.usefixtures("twelve")
+def test_a_page_is_taken_before_it_is_filtered_by_a_status(server):
+    ask = {"NameContains": "job-", "StatusEquals": "Failed", "MaxResults": 5}
+    first = server.sm.list_training_jobs(**ask)
+    assert first["TrainingJobSummaries"] == []
+    second = server.sm.list_training_jobs(**ask, NextToken=first["NextToken"])
+    assert [job["TrainingJobName"] for job in second["TrainingJobSummaries"]] == ["job-03"]
+
+
+@pytest.mark.usefixtures("twelve")
 def test_a_name_is_taken_for_good(server):
     with pytest.raises(server.sm.exceptions.ResourceInUse, match="must be unique.*training-job/job-00"):
         server.train("job-00", "exit 0")
@@ -91,8 +100,6 @@ def test_a_running_job_can_be_updated_and_not_deleted(server):
     server.ended("updated")
     with pytest.raises(ClientError, match="cannot be updated"):
         server.sm.update_training_job(TrainingJobName="updated", RemoteDebugConfig={"EnableRemoteDebug": False})
-    server.sm.update_training_job(TrainingJobName="updated", ResourceConfig={"KeepAlivePeriodInSeconds": 0})
-    assert server.describe("updated")["WarmPoolStatus"]["Status"] == "Terminated"
     server.sm.delete_training_job(TrainingJobName="updated")
     with pytest.raises(ClientError, match="not found"):
         server.describe("updated")
@@ -123,19 +130,13 @@ TUNING = {
 
 OPERATIONS = [
     ("sagemaker", "create_hyper_parameter_tuning_job", TUNING, "CreateHyperParameterTuningJob; run the sweep as one"),
-    ("sagemaker", "search", {"Resource": "TrainingJob"}, "Search for TrainingJob; use ListTrainingJobs"),
+    ("sagemaker", "search", {"Resource": "TrainingJob"}, "Search; use ListTrainingJobs"),
     ("sagemaker", "describe_space", {"DomainId": "d-1", "SpaceName": "a"}, "DescribeSpace of the service sagemaker"),
-    ("sagemaker", "get_search_suggestions", {"Resource": "TrainingJob"}, "GetSearchSuggestions"),
-    ("logs", "describe_query_definitions", {}, "DescribeQueryDefinitions of the service logs"),
-    ("ssm", "describe_inventory_deletions", {}, "DescribeInventoryDeletions of the service ssm"),
     ("batch", "list_consumable_resources", {}, "ListConsumableResources"),
-    ("iam", "get_service_last_accessed_details", {"JobId": "a" * 36}, "GetServiceLastAccessedDetails"),
     ("service-quotas", "list_services", {}, "ListServices of the service servicequotas"),
     ("bedrock", "list_imported_models", {}, "GET /imported-models of the service bedrock"),
-    ("pricing", "describe_services", {}, "DescribeServices of the service pricing"),
     ("sagemaker", "describe_experiment", {"ExperimentName": "none"}, "DescribeExperiment .* with these parameters"),
     ("ec2", "describe_fpga_images", {}, "DescribeFpgaImages of the service ec2"),
-    ("cloudwatch", "describe_anomaly_detectors", {}, "DescribeAnomalyDetectors"),
 ]
 
 

@@ -8,10 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from raysm.errors import InvalidInput, InvalidRequest
-from raysm.local.checkpoints import FolderStore
 from raysm.local.server.definitions import Output, Source
 from raysm.local.server.moto_services import MotoServices
-from raysm.local.server.objects import Objects, S3Store, bring, collect, is_file, upload_order
+from raysm.local.server.objects import Objects, bring, collect, upload_order
 
 MODEL = PurePosixPath("model")
 
@@ -38,25 +37,12 @@ def collected(tmp_path, bases, **fields):
     return tmp_path / "out"
 
 
-def test_the_folders_of_all_instances_are_merged_as_they_are_and_the_later_file_stays(tmp_path, bases):
-    out = collected(tmp_path, bases)
-    assert names_below(out) == [".x.partial", "both", "deep/head", "other"]
-    assert (out / "both").read_text() == "algo-2"
-
-
 def test_any_instance_may_be_the_last_writer():
     job = SimpleNamespace(head="algo-2", instances={"algo-1": None, "algo-2": None, "algo-3": None})
     chance = Random(0)
     orders = [upload_order(job, chance) for _ in range(50)]
     assert {order[-1] for order in orders} == set(job.instances)
     assert sorted(orders[0]) == sorted(job.instances)
-
-
-def test_an_archive_has_the_same_files_and_nothing_of_it_is_left_on_the_way(tmp_path, bases):
-    archive = collected(tmp_path, bases, archive=True)
-    with tarfile.open(archive) as tar:
-        assert tar.getnames() == [".x.partial", "both", "deep/head", "other"]
-    assert names_below(tmp_path / "scratch") == []
 
 
 def test_of_nothing_there_is_an_archive_only_where_there_has_to_be_one(tmp_path):
@@ -113,21 +99,9 @@ def test_what_is_not_there_is_told_by_its_channel(moto, tmp_path):
         bring(Objects(moto), [Source(name="train", uri="s3://inputs/nothing")], tmp_path)
 
 
-def test_what_is_downloaded_for_a_job_that_is_gone_does_not_bring_it_back(moto, tmp_path):
-    with pytest.raises(FileNotFoundError):
-        bring(Objects(moto), [Source(name="train", uri="s3://inputs/a/")], tmp_path / "gone" / "channels")
-    assert not (tmp_path / "gone").exists()
-
-
 @pytest.fixture
 def objects():
     return Objects(MotoServices())
-
-
-def test_checkpoints_are_kept_where_the_uri_lies(objects, tmp_path):
-    assert isinstance(objects.checkpoints(tmp_path.as_uri()), FolderStore)
-    assert isinstance(objects.checkpoints("s3://b/c"), S3Store)
-    assert [is_file(uri) for uri in ("file:///x", "s3://b/x")] == [True, False]
 
 
 def test_a_file_is_moved_to_where_it_is_to_go_and_a_link_is_copied(objects, tmp_path):

@@ -1,6 +1,6 @@
 """CreateProcessingJob, as this machine takes it."""
 
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import pytest
 from botocore.exceptions import ClientError
@@ -66,46 +66,9 @@ def test_what_is_not_to_be_had_here_is_refused_with_what_is(fields, message):
         check(request(**fields))
 
 
-def test_inputs_and_outputs_are_brought_from_and_to_where_the_request_says():
-    definition = define(
-        record_of(
-            ProcessingInputs=[given(), given("list", S3DataType="ManifestFile")],
-            **outputs(left(), KmsKeyId="key"),
-            StoppingCondition={"MaxRuntimeInSeconds": 77},
-        )
-    )
-    assert [(source.name, source.uri, source.manifest) for source in definition.sources] == [
-        ("x", "s3://b/x", False),
-        ("list", "s3://b/x", True),
-    ]
-    (output,) = definition.outputs
-    assert (output.uri, output.place) == ("s3://b/made", PurePosixPath("processing/made"))
-    assert (definition.instances, definition.max_runtime_s, definition.kms_key) == (1, 77, "key")
-
-
 def test_an_input_that_the_program_brings_itself_is_not_brought():
     managed = {"InputName": "own", "AppManaged": True, "S3Input": {"S3Uri": "s3://b/own", "S3DataType": "S3Prefix"}}
     assert define(record_of(ProcessingInputs=[managed, given()])).sources[0].name == "x"
-
-
-def test_a_job_runs_its_command_where_its_paths_are_asked_for():
-    record = record_of(
-        ProcessingInputs=[given(S3DataDistributionType="ShardedByS3Key")],
-        Environment={"A": "b"},
-        **outputs(left()),
-    )
-    spec = specify(record, None, {"x": (Path("/data"), True)})
-    assert (spec.name, spec.region, spec.command) == ("a-job", "eu-west-1", ("python3", "a.py"))
-    (channel,) = spec.channels
-    assert (channel.name, channel.source, channel.owned, channel.distribution) == (
-        "x",
-        Path("/data"),
-        True,
-        "ShardedByS3Key",
-    )
-    assert spec.place_of(channel) == PurePosixPath("processing/input/x")
-    assert dict(spec.outputs) == {"made": PurePosixPath("processing/made")}
-    assert dict(spec.environment) == {"A": "b"}
 
 
 def test_the_file_of_the_job_names_it_and_says_what_the_service_adds():

@@ -15,7 +15,6 @@ from raysm.local.server.records import JobRecord, Records
 from raysm.local.server.run import JobRun
 from raysm.local.server.services import Cores, Services
 from raysm.local.server.validation import ApiError
-from raysm.local.server.warm_pools import WarmPools
 from tests.support.api_requests import training_parameters
 
 WAIT_S = 300.0
@@ -53,7 +52,6 @@ class Jobs:
             moto=SimpleNamespace(),
             objects=SimpleNamespace(),
             cores=self.cores,
-            pools=WarmPools(self.records),
             stock=Stock(Scenario(), self.records),
         )
 
@@ -89,12 +87,6 @@ def jobs(tmp_path):
     return Jobs(tmp_path)
 
 
-def test_a_job_waits_for_its_turn_and_says_for_what(jobs):
-    run = jobs.start()
-    assert "somebody-else" in jobs.record().transitions[-1].message
-    run.shut_down()
-
-
 def test_a_job_that_is_stopped_while_it_waits_never_starts(jobs):
     run = jobs.start()
     run.stop()
@@ -105,14 +97,6 @@ def test_a_job_that_is_stopped_while_it_waits_never_starts(jobs):
         run.stop()
     # Its place in the queue is free for the next one.
     assert jobs.cores.waiting() == 0
-
-
-def test_a_job_that_waited_for_too_long_is_stopped(jobs):
-    run = jobs.start(
-        EnableManagedSpotTraining=True, StoppingCondition={"MaxRuntimeInSeconds": 1, "MaxWaitTimeInSeconds": 1}
-    )
-    assert run.await_end(WAIT_S)
-    assert (jobs.record().status, jobs.record().secondary) == ("Stopped", "MaxWaitTimeExceeded")
 
 
 def test_a_clock_that_is_set_forward_ends_no_job_that_waits(tmp_path):

@@ -59,15 +59,6 @@ def test_buckets_come_back_with_their_content(s3, tmp_path):
     assert s3.get_object(Bucket="mine", Key="model")["Body"].read() == b"weights"
 
 
-def test_a_bucket_that_was_deleted_does_not_come_back(s3, tmp_path):
-    put(s3, "mine", model=b"weights")
-    s3_snapshot.save(tmp_path, [])
-    clear(s3)
-    s3_snapshot.save(tmp_path, [])
-    s3_snapshot.restore(tmp_path)
-    assert buckets() == {}
-
-
 @pytest.mark.parametrize(
     ("job", "kept"),
     [
@@ -111,13 +102,6 @@ def test_buckets_of_another_moto_are_left_and_told(s3, tmp_path, caplog):
         s3_snapshot.restore(tmp_path)
     assert "holds buckets that moto 4.0.0 wrote" in caplog.text
     assert (tmp_path / "s3" / "4.0.0" / "mine").exists()
-
-
-def test_what_is_kept_is_this_users_alone(s3, tmp_path):
-    put(s3, "mine", model=b"weights")
-    s3_snapshot.save(tmp_path, [])
-    (path,) = (file for file in (tmp_path / "s3").rglob("mine"))
-    assert path.stat().st_mode & 0o077 == 0
 
 
 def test_a_home_that_was_deleted_is_not_made_anew_by_its_buckets(s3, tmp_path):

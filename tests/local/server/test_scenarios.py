@@ -3,10 +3,18 @@
 import contextlib
 
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, ConnectionClosedError
 
 from tests.support.leftovers import assert_nothing_left
-from tests.support.sagemaker_server import TRAINING_LOGS, Server, spot, statuses, training_request, wait_until
+from tests.support.sagemaker_server import (
+    BUCKET,
+    TRAINING_LOGS,
+    Server,
+    spot,
+    statuses,
+    training_request,
+    wait_until,
+)
 
 WAIT = "trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done"
 
@@ -28,8 +36,7 @@ def playing(home, scenario, kind="process"):
 
 
 SCENARIO = """
-[logs]
-ssm_streams = true
+seed = 5
 [market]
 spot_saving = 0.5
 [regions.us-west-1.capacity]
@@ -41,7 +48,13 @@ start_delay_s = 1000.0
 [regions.eu-west-2.capacity]
 interrupted_at = ["step 3"]
 [regions.eu-west-3.api]
-denied = ["sagemaker:EnableRemoteDebug"]
+denied = ["sagemaker:EnableRemoteDebug", "sagemaker:ListTags"]
+[regions.us-east-1.api]
+denied = ["iam:GetRole"]
+[regions.ca-central-1.api]
+answers_lost = 1.0
+[regions.sa-east-1.api]
+throttled = 0.5
 """
 
 
@@ -109,18 +122,6 @@ def test_a_job_whose_instances_take_long_to_come_can_be_stopped_meanwhile(server
     assert (job["TrainingJobStatus"], statuses(job)) == ("Stopped", ["Starting", "Stopping", "Stopped"])
 
 
-def test_the_agent_of_remote_debugging_has_its_own_streams(server):
-    region = Region(server, "us-east-1")
-    for name, is_on in (("plain", False), ("debugged", True)):
-        region.train(name, "echo the last line", RemoteDebugConfig={"EnableRemoteDebug": is_on})
-        region.ended(name)
-        (own, agents), messages = region.streams(name)
-        assert agents == f"{own}/ssm"
-        assert "the last line" in messages
-        assert any("the control channel is open" in text for text in messages) is is_on
-        assert any("ssmmessages:OpenControlChannel" in text for text in messages) is not is_on
-
-
 def test_an_account_may_refuse_remote_debugging(server):
     region = Region(server, "eu-west-3")
     with pytest.raises(ClientError, match="not authorized to perform: sagemaker:CreateTrainingJob"):
@@ -138,6 +139,41 @@ def test_a_job_loses_its_instances_at_a_line_however_fast_it_goes_on_behind_it(s
     region.train("taken", script, **spot())
     job = region.ended("taken")
     assert (job["TrainingJobStatus"], statuses(job).count("Interrupted")) == ("Completed", 1)
-    assert [text for text in region.streams("taken")[1] if "ssm" not in text] == ["step 3", "done", "again"]
+    assert region.streams("taken")[1] == ["step 3", "done", "again"]
     region.train("later", "echo step 3", **spot())
     assert "Interrupted" not in statuses(region.ended("later"))
+
+
+def test_boto3_hears_refusals_of_every_protocol(server):
+    with pytest.raises(ClientError, match=r"AccessDenied.*iam:GetRole"):
+        server.client("iam").get_role(RoleName="x")
+    far = server.client_in("sagemaker", "eu-west-3")
+    with pytest.raises(ClientError, match=r"AccessDeniedException.*sagemaker:ListTags"):
+        far.list_tags(ResourceArn="arn:aws:sagemaker:us-east-1:1:training-job/x")
+    assert far.list_training_jobs()["TrainingJobSummaries"] == []
+
+
+def test_what_was_asked_for_is_done_though_the_answer_is_lost(server):
+    s3 = server.client_in("s3", "ca-central-1")
+    with pytest.raises(ConnectionClosedError):
+        s3.put_object(Bucket=BUCKET, Key="lost", Body=b"x" * 100_000)
+    assert len(server.get("lost")) == 100_000
+    with pytest.raises(ConnectionClosedError):
+        server.client_in("sagemaker", "ca-central-1").create_training_job(**training_request("lost", "sleep 100"))
+    # Its own paths are no part of AWS.
+    assert "lost" in server.ask("GET", "/raysm/status")[1]["running"]
+
+
+def test_an_upload_that_is_refused_leaves_the_connection_usable(server):
+    s3 = server.client_in("s3", "sa-east-1")
+    codes = [code_of(lambda: s3.put_object(Bucket=BUCKET, Key="k", Body=b"x" * 99)) for _ in range(40)]
+    assert set(codes) == {"", "SlowDown"}
+    assert 8 < codes.count("SlowDown") < 32
+
+
+def code_of(ask):
+    try:
+        ask()
+    except ClientError as error:
+        return error.response["Error"]["Code"]
+    return ""

@@ -7,16 +7,6 @@ from raysm.local.server.services import Cores, Timers
 SOON_S = 60.0
 
 
-def test_moments_come_in_their_order_whatever_the_order_in_which_they_were_asked_for():
-    timers, seen, over = Timers(), [], threading.Event()
-    timers.after(0.2, over.set)
-    timers.after(0.1, lambda: seen.append("second"))
-    timers.after(0.0, lambda: seen.append("first"))
-    assert over.wait(SOON_S)
-    assert seen == ["first", "second"]
-    timers.close()
-
-
 def test_what_fails_is_told_and_keeps_nobody_waiting(caplog):
     timers, over = Timers(), threading.Event()
     timers.after(0.0, lambda: 1 / 0)
@@ -42,11 +32,11 @@ def test_who_waits_is_told_what_for_and_behind_whom():
     first, second = capacity.ask(2, "first"), capacity.ask(1, "second")
     third = capacity.ask(9, "third")
     assert capacity.reason(runs) == ""
-    assert capacity.reason(first) == "waits for 2 of 2 cores, 1 of them free; first in line, while runs runs"
-    assert capacity.reason(second) == "waits for 1 of 2 cores, 1 of them free; second in line, behind first"
-    assert capacity.reason(third) == "waits for 2 of 2 cores, 1 of them free; third in line, behind second"
+    assert capacity.reason(first) == "waits for 2 of 2 cores, 1 of them free; number 1 in line, while runs runs"
+    assert capacity.reason(second) == "waits for 1 of 2 cores, 1 of them free; number 2 in line, behind first"
+    assert capacity.reason(third) == "waits for 2 of 2 cores, 1 of them free; number 3 in line, behind second"
     capacity.give_back(runs)
-    assert capacity.reason(second) == "waits for 1 of 2 cores, 0 of them free; first in line, while first runs"
+    assert capacity.reason(second) == "waits for 1 of 2 cores, 0 of them free; number 1 in line, while first runs"
 
 
 def test_a_job_of_more_instances_than_cores_runs_alone():

@@ -28,7 +28,6 @@ class World:
             moto=None,
             objects=None,
             cores=None,
-            pools=None,
             stock=Stock(self.scenario, self.records),
             timers=self.clock,
             scenario=self.scenario,
@@ -80,15 +79,6 @@ def test_it_starts_runs_and_ends_by_the_scenario(world):
     assert ended.artifacts.endswith("/a-job/output/model.tar.gz")
     assert not life.running
     assert life.await_end(0)
-
-
-def test_a_job_says_itself_how_long_it_runs_and_how_it_ends(world):
-    here = world()
-    here.start(HyperParameters={"simulated_run_s": "42", "simulated_failure": "AlgorithmError: out of paper"})
-    here.clock.pass_s(100)
-    ended = here.record()
-    assert (ended.status, ended.failure_reason) == ("Failed", "AlgorithmError: out of paper")
-    assert ended.training_s == pytest.approx(42)
 
 
 def test_a_share_of_the_jobs_fails_and_the_same_ones_each_time(world, tmp_path):

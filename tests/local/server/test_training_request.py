@@ -2,58 +2,10 @@
 
 import pytest
 
-from raysm.errors import InvalidRequest
 from raysm.local.server.records import JobRecord
-from raysm.local.server.training_request import check, check_kind, define, entrypoint_of, source_of
+from raysm.local.server.training_request import check, define
 from raysm.local.server.validation import ApiError
 from tests.support.api_requests import training_parameters
-
-
-def without_entrypoint(hyperparameters=None, environment=None, **algorithm):
-    return {
-        "AlgorithmSpecification": {"TrainingImage": "image", **algorithm},
-        "HyperParameters": hyperparameters or {},
-        "Environment": environment or {},
-    }
-
-
-CODE = "s3://bucket/sourcedir.tar.gz"
-
-
-def test_a_jobs_own_entry_point_counts_whatever_else_it_says():
-    own = without_entrypoint(
-        {"sagemaker_program": "train.py", "sagemaker_submit_directory": CODE}, ContainerEntrypoint=["sh"]
-    )
-    assert entrypoint_of(own) == ["sh"]
-    assert source_of(own) is None
-
-
-def test_a_program_among_the_hyperparameters_is_run_as_a_framework_image_runs_it():
-    python, program, base = entrypoint_of(without_entrypoint({"sagemaker_program": "train.py"}))
-    assert (python, base) == ("python3", "/opt/ml")
-    assert program.endswith("/raysm/local/framework_image.py")
-
-
-def test_a_program_may_be_named_by_a_variable_too_and_its_name_be_json_as_old_sdks_write_it():
-    assert entrypoint_of(without_entrypoint(environment={"SAGEMAKER_PROGRAM": "train.py"}))
-    assert source_of(without_entrypoint({"sagemaker_submit_directory": f'"{CODE}"'})).uri == CODE
-
-
-def test_where_nobody_says_there_is_none():
-    assert entrypoint_of(without_entrypoint()) is None
-
-
-def test_code_is_brought_only_from_s3():
-    assert source_of(without_entrypoint({"sagemaker_submit_directory": "/opt/ml/input/data/code"})) is None
-    assert source_of(without_entrypoint()) is None
-
-
-def test_in_a_container_nothing_plays_the_image():
-    check_kind(without_entrypoint(ContainerEntrypoint=["sh"]), "docker")
-    check_kind(without_entrypoint(), "process")
-    with pytest.raises(InvalidRequest, match="instances of kind 'docker' need ContainerEntrypoint"):
-        check_kind(without_entrypoint(), "docker")
-
 
 ALGORITHM = {"TrainingImage": "image", "TrainingInputMode": "File", "ContainerEntrypoint": ["true"]}
 
@@ -81,6 +33,7 @@ def defined(**fields):
         ({"AlgorithmSpecification": None}, "AlgorithmSpecification is required"),
         ({"AlgorithmSpecification": {"AlgorithmName": "x"}}, "TrainingImage is required"),
         ({"AlgorithmSpecification": {**ALGORITHM, "TrainingInputMode": "Pipe"}}, "use File or FastFile"),
+        ({"AlgorithmSpecification": {**ALGORITHM, "ContainerEntrypoint": None}}, "give ContainerEntrypoint"),
         ({"InputDataConfig": [channel(S3DataType="AugmentedManifestFile")]}, "channel 'x': S3DataType Augmented"),
         ({"InputDataConfig": [{**channel(), "InputMode": "Pipe"}]}, "channel 'x': InputMode Pipe"),
         ({"InputDataConfig": [{"ChannelName": "x", "DataSource": {}}]}, "only S3DataSource"),

@@ -93,17 +93,6 @@ def test_what_is_past_an_accounts_limit_is_resource_limit_exceeded(unchecked, fi
     assert caught.value.response["Error"]["Code"] == "ResourceLimitExceeded"
 
 
-def test_what_is_not_json_is_a_serialization_exception(server):
-    import http.client
-
-    connection = http.client.HTTPConnection("127.0.0.1", server.record.port)
-    connection.request("POST", "/", body=b"{", headers={"X-Amz-Target": "SageMaker.CreateTrainingJob"})
-    answer = connection.getresponse()
-    assert answer.status == 400
-    assert b"SerializationException" in answer.read()
-    connection.close()
-
-
 def test_without_a_server_the_least_request_passes_and_members_of_a_newer_model_do_too():
     check("CreateTrainingJob", training_parameters(OfNextYear={"a": 1}))
     check_rules(TRAINING, training_parameters())
