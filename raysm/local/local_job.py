@@ -6,11 +6,9 @@ Below ``root``:
     algo-1/home, tmp …   its home and temporary folders
     logs/algo-1.log      all that it wrote
 
-SageMaker documents that a job is Failed as soon as one container exits with another code than 0, and that containers
-that are stopped get SIGTERM, then SIGKILL after 120 s. It does not document how soon the others are stopped after a
-failure. Here they have some time (``Patience``) to notice and to end by themselves, so that the head can write
-the failure reason. Then they get SIGTERM, and later SIGKILL. A frozen instance cannot notice anything, and is killed
-at once.
+SageMaker documents that a job is Failed as soon as one container exits with another code than 0, and 120 s from SIGTERM
+to SIGKILL for containers that are stopped, but not how soon the others are stopped after a failure. Here they have some
+time (``Patience``) to end by themselves, so that the head can write the failure reason.
 """
 
 import contextlib

@@ -14,7 +14,6 @@ so that boto3, the SDK and ``raysm`` inside it reach this server. Everything is 
 import contextlib
 import functools
 import logging
-import math
 import os
 import shutil
 import signal
@@ -52,6 +51,7 @@ NOT_EMULATED = (
     "ecsPropertiesOverride",
     "shareIdentifier",
     "parameters",
+    "timeout",
 )
 MAX_PROGRAMS = 16
 """Programs that run at a time; the controllers of a grid mostly wait."""
@@ -157,6 +157,9 @@ class BatchService:
         parameters = {name: value for name, value in request.items() if value is not None}
         shape = _model().operation_model(operation).input_shape
         refuse(violations_in(parameters, shape, takes_files=True), _client_error)
+        for name in NOT_EMULATED:
+            if parameters.get(name):
+                raise _client_error(f"the embedded Batch does not emulate {name}: leave it out")
         return self._operations[operation](parameters, region)
 
     def shut_down(self) -> None:
@@ -210,9 +213,6 @@ class BatchService:
         return {"jobDefinitions": listed}
 
     def _submit(self, request: Mapping[str, Any], region: str) -> Mapping[str, Any]:
-        for name in NOT_EMULATED:
-            if request.get(name):
-                raise _client_error(f"the embedded Batch does not emulate {name}: leave it out")
         queue = _get(self._queues, "job-queue", region, request["jobQueue"])
         if queue["state"] != "ENABLED":
             raise _client_error(f"the job queue {request['jobQueue']} is {queue['state']}")
@@ -235,7 +235,7 @@ class BatchService:
                 "createdAt": self._now_ms(),
                 "attempts": [],
                 "container": container_of(job),
-                **{key: merged[key] for key in ("retryStrategy", "timeout", "tags") if key in merged},
+                **{key: merged[key] for key in ("retryStrategy", "tags") if key in merged},
             }
             return job
 
@@ -259,7 +259,7 @@ class BatchService:
         found = [body for body in revisions if revision in ("", str(body["revision"]))]
         if not found:
             raise _client_error(f"JobDefinition {named} does not exist")
-        fields = ("retryStrategy", "timeout", "containerProperties", "jobDefinitionArn")
+        fields = ("retryStrategy", "containerProperties", "jobDefinitionArn")
         return {name: found[-1][name] for name in fields if name in found[-1]}
 
     def _find(self, named: str, region: str) -> BatchJob | None:
@@ -356,14 +356,10 @@ class BatchService:
         return code
 
     def _await_end(self, job: BatchJob, instance: Instance) -> int:
-        limit_s = (job.request.get("timeout") or {}).get("attemptDurationSeconds") or math.inf
-        end_at_s = self._clock.now() + limit_s
         kill_at_s: float | None = None
         while True:
             with contextlib.suppress(TimeoutError):
                 return instance.wait(STEP_S)
-            if job.termination_reason is None and self._clock.now() >= end_at_s:
-                job.termination_reason = "Job attempt duration exceeded timeout"
             if job.termination_reason is not None and kill_at_s is None:
                 kill_at_s = time.monotonic() + GRACE_S
                 instance.signal(signal.SIGTERM)

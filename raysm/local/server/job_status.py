@@ -9,9 +9,9 @@ from raysm.contract.job_api import JobApi
 from raysm.contract.result import SERVICE_REASON
 from raysm.local.instances import Instance
 from raysm.local.local_job import Outcome
-from raysm.local.server.definitions import EndReason
-from raysm.local.server.records import JobRecord, Records
-from raysm.local.server.services import Ticket
+from raysm.local.server.definitions import Definition, EndReason, served
+from raysm.local.server.records import JobRecord
+from raysm.local.server.services import Services, Ticket
 from raysm.local.server.validation import ApiError
 
 ENDS: Mapping[EndReason, tuple[str, str]] = {
@@ -93,21 +93,30 @@ class Changes:
             return self._count
 
 
-class JobStatus:
-    """The record of one job while it lives; ``changes`` counts those of its status and its log."""
+class JobLife(abc.ABC):
+    """Runs one job whose record was added, and keeps its status; nothing happens before ``start``.
 
-    def __init__(self, records: Records, record: JobRecord) -> None:
-        self._records = records
-        self._api, self._name, self._region = record.api, record.name, record.region
+    ``changes`` counts those of its status and its log.
+    """
+
+    def __init__(self, services: Services, record: JobRecord) -> None:
+        self._services = services
+        self._records = services.records
+        self._created = record
+        self._api = record.api
+        self._definition: Definition = served(record.api).define(record)
+        self._capacity = services.scenario.of(record.region).capacity
+        # The job's own random generator, so that a seed gives the same run whatever other jobs draw.
+        self._chance = services.scenario.chance(record.name)
         self.final = threading.Event()
         self.changes = Changes()
 
     @property
     def record(self) -> JobRecord:
-        return self._records.get(self._api, self._name, self._region)
+        return self._records.get(self._api, self._created.name, self._created.region)
 
     def update(self, **changes: Any) -> None:
-        self._records.update(self._api, self._name, self._region, **changes)
+        self._records.update(self._api, self._created.name, self._created.region, **changes)
 
     def enter(self, secondary: str, message: str, **changes: Any) -> None:
         """Enter a secondary status; a job that is being stopped keeps the status Stopping until it uploads."""
@@ -157,23 +166,13 @@ class JobStatus:
         self.final.set()
         self.changes.add()
 
-
-class JobLife(abc.ABC):
-    """Runs one job whose record was added; nothing happens before ``start``."""
-
-    _status: JobStatus
-
-    @property
-    def record(self) -> JobRecord:
-        return self._status.record
-
     def await_end(self, timeout_s: float) -> bool:
         """Wait up to ``timeout_s`` until the record is final; return whether it is."""
-        return self._status.final.wait(timeout_s)
+        return self.final.wait(timeout_s)
 
     def await_change(self, seen: int, timeout_s: float) -> int:
         """Wait up to ``timeout_s`` until the count of changes differs from ``seen``; return the count."""
-        return self._status.changes.wait(seen, timeout_s)
+        return self.changes.wait(seen, timeout_s)
 
     @property
     @abc.abstractmethod
@@ -200,3 +199,10 @@ class JobLife(abc.ABC):
     @abc.abstractmethod
     def shut_down(self) -> None:
         """End the job at once, since the server ends."""
+
+    def _fail(self, reason: str) -> None:
+        self._finish("Failed", "Failed", f"{self._api.title} job failed", reason)
+
+    @abc.abstractmethod
+    def _finish(self, status: str, secondary: str, message: str, reason: str | None = None) -> None:
+        """Enter the last status with what this life knows of the job."""

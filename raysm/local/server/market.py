@@ -24,7 +24,6 @@ PRICES = "AWSPriceListService."
 QUOTAS = "ServiceQuotasV20190624."
 """Prefixes of the targets of requests."""
 PUBLISHED = "2026-11-01"
-PAGE = 100
 INSUFFICIENT = (
     "CapacityError: Unable to provision requested ML compute capacity. Please retry using a different ML instance type."
 )
@@ -126,7 +125,7 @@ def draw_interruption_s(capacity: Capacity, chance: Random, *, spot: bool) -> fl
 
 
 class MarketService:
-    """Answers GetProducts, ListServiceQuotas, ListAWSDefaultServiceQuotas and GetServiceQuota for SageMaker."""
+    """Answers GetProducts, ListServiceQuotas and ListAWSDefaultServiceQuotas for SageMaker, each in one page."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
@@ -145,12 +144,10 @@ class MarketService:
                 for product in _products_of(self._scenario.of(name).market, name)
                 if _matches(product["product"]["attributes"], filters)
             ]
-            page, more = _page(products, request)
-            return {"FormatVersion": "aws_v1", "PriceList": [json.dumps(product) for product in page], **more}
+            return {"FormatVersion": "aws_v1", "PriceList": [json.dumps(product) for product in products]}
         quotas = list(_quotas_of(self._scenario.of(region).market))
         if target == f"{QUOTAS}ListServiceQuotas":
-            page, more = _page(quotas, request)
-            return {"Quotas": page, **more}
+            return {"Quotas": quotas}
         # The account has its own value for every quota, so AWS's defaults apply to none.
         if target == f"{QUOTAS}ListAWSDefaultServiceQuotas":
             return {"Quotas": []}
@@ -233,9 +230,3 @@ def _quotas_of(market: Market) -> Iterator[dict[str, Any]]:
                     "Adjustable": True,
                     "GlobalQuota": False,
                 }
-
-
-def _page(items: list[Any], request: Mapping[str, Any]) -> tuple[list[Any], dict[str, str]]:
-    begin = int(request.get("NextToken") or 0)
-    end = begin + int(request.get("MaxResults") or PAGE)
-    return items[begin:end], {"NextToken": str(end)} if end < len(items) else {}

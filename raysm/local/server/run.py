@@ -24,12 +24,11 @@ from raysm.errors import InvalidRequest, RaysmError
 from raysm.local.instances import Instance
 from raysm.local.job_spec import JobSpec, Patience
 from raysm.local.local_job import LocalJob, Outcome
-from raysm.local.server.definitions import Definition, EndReason, served
+from raysm.local.server.definitions import EndReason, served
 from raysm.local.server.job_status import (
     FAILURES,
     INTERNAL_ERROR,
     JobLife,
-    JobStatus,
     check_interruption,
     check_stop,
     ended,
@@ -57,26 +56,16 @@ class JobRun(JobLife):
     """Runs one job."""
 
     def __init__(self, services: Services, record: JobRecord) -> None:
-        self._services = services
-        self._records = services.records
-        self._request_record = record
-        self._api = record.api
-        self._name = record.name
-        self._region = record.region
+        super().__init__(services, record)
         self._begun_s = time.monotonic()  # monotonic, because a clock may be set
         self._instance_kind = record.instance_kind
-        self._definition: Definition = served(record.api).define(record)
         self._folder = services.records.folder(record.api, record.name, record.region)
-        self._capacity = services.scenario.of(record.region).capacity
-        # With the job's own random generator, so that a seed gives the same run whatever other jobs draw.
-        self._chance = services.scenario.chance(record.name)
         self._scanner = MetricScanner(services.moto, record, self._definition.metrics)
         self._end_reason: EndReason | None = None
         self._changed = threading.Event()
         """Set when there is a reason to end, or the instances have ended."""
         self._training_s = 0.0
         self._job: LocalJob | None = None
-        self._status = JobStatus(services.records, record)
         self._thread = threading.Thread(target=self._run, name=f"job {record.name}", daemon=True)
 
     @property
@@ -94,13 +83,13 @@ class JobRun(JobLife):
     def stop(self) -> None:
         """Ask the job to end: SIGTERM, and SIGKILL after the grace period; raise ApiError if it has ended."""
         with self._records.held():
-            check_stop(self._status.record)
+            check_stop(self.record)
             self._end_early("stop")
 
     def interrupt(self) -> None:
         """Take the job's spot capacity back: SIGTERM, and it starts again with its checkpoints."""
         with self._records.held():
-            check_interruption(self._status.record, spot=self._definition.spot, is_ending=self._end_reason is not None)
+            check_interruption(self.record, spot=self._definition.spot, is_ending=self._end_reason is not None)
             self._ask_to_end("interrupt")
 
     def _interrupt_if_running(self) -> None:
@@ -124,19 +113,19 @@ class JobRun(JobLife):
             if self._end_reason in ("stop", "shutdown"):
                 return
             self._ask_to_end(reason)
-            self._status.enter_stopping()
+            self.enter_stopping()
 
     def _run(self) -> None:
         """Run the job from start to end, in a thread."""
-        ticket = self._services.cores.ask(self._definition.instances, self._name)
+        ticket = self._services.cores.ask(self._definition.instances, self._created.name)
         try:
             if not self._services.cores.wait(ticket, 0.0):
-                self._status.wait_for_capacity(self._services.cores.reason(ticket))
+                self.wait_for_capacity(self._services.cores.reason(ticket))
             while not self._services.cores.wait(ticket, TICK_S):
                 self._check_limits(waiting=True)
-                self._status.explain_waiting(ticket, self._services.cores.reason(ticket))
+                self.explain_waiting(ticket, self._services.cores.reason(ticket))
             self._wait_for_start()
-            if self._services.stock.take(self._request_record, self._chance):
+            if self._services.stock.take(self._created, self._chance):
                 self._run_attempts()
             else:
                 self._fail(INSUFFICIENT)
@@ -153,15 +142,12 @@ class JobRun(JobLife):
             raise
         finally:
             self._services.cores.give_back(ticket)
-            self._services.stock.give_back(self._request_record)
+            self._services.stock.give_back(self._created)
             # An attempt that failed has not removed its folder.
             shutil.rmtree(self._folder / "work", ignore_errors=True)
 
     def _finish(self, status: str, secondary: str, message: str, reason: str | None = None, **changes: Any) -> None:
-        self._status.finish(status, secondary, message, reason, metrics=self._scanner.last(), **changes)
-
-    def _fail(self, reason: str) -> None:
-        self._finish("Failed", "Failed", f"{self._api.title} job failed", reason)
+        self.finish(status, secondary, message, reason, metrics=self._scanner.last(), **changes)
 
     def _finish_early(self, **changes: Any) -> None:
         reason = self._end_reason or "stop"
@@ -205,17 +191,15 @@ class JobRun(JobLife):
                     return
                 with self._records.held():  # keep a stop that comes meanwhile
                     self._end_reason = None if self._end_reason == "interrupt" else self._end_reason
-                self._status.enter("Starting", f"Starting the {self._api.kind} job again after an interruption")
+                self.enter("Starting", f"Starting the {self._api.kind} job again after an interruption")
             except InvalidRequest:
                 # Another attempt would fail too.
                 raise
             except (RaysmError, OSError) as error:
-                if not retries or self._status.final.is_set():
+                if not retries or self.final.is_set():
                     raise
                 retries -= 1
-                self._status.enter(
-                    "Restarting", f"Restarting the {self._api.kind} job after InternalServerError: {error}"
-                )
+                self.enter("Restarting", f"Restarting the {self._api.kind} job after InternalServerError: {error}")
             number += 1
 
     def _run_attempt(self, number: int) -> bool:
@@ -223,11 +207,11 @@ class JobRun(JobLife):
         # A new folder for each attempt: SageMaker's new instances find only their checkpoints.
         root = self._folder / "work" / str(number)
         make_folder(root, within=self._folder)
-        self._status.enter("Downloading", "Downloading input data", attempts=number)
+        self.enter("Downloading", "Downloading input data", attempts=number)
         spec = self._specify(bring(self._services.objects, self._definition.sources, root / "channels"))
         self._check_limits(waiting=True)
         # A stream's name has the second at which its container started.
-        writer = LogWriter(self._folder / "streams", time.time(), self._status.changes.add)
+        writer = LogWriter(self._folder / "streams", time.time(), self.changes.add)
 
         interrupted_by_line = False
 
@@ -235,11 +219,11 @@ class JobRun(JobLife):
             nonlocal interrupted_by_line
             writer.line(host, text)
             self._scanner.line(text)
-            if self._definition.spot and self._services.stock.interrupts(self._region, text):
+            if self._definition.spot and self._services.stock.interrupts(self._created.region, text):
                 interrupted_by_line = True
                 self._interrupt_if_running()
 
-        image = served(self._api).image(self._status.record.request)
+        image = served(self._api).image(self.record.request)
         with (
             contextlib.closing(writer),
             LocalJob(
@@ -255,19 +239,17 @@ class JobRun(JobLife):
         ):
             for host in job.hosts:
                 writer.open(host)
-            job.start(self._status.enter_training)
+            job.start(self.enter_training)
             self._job = job
             try:
                 outcome = self._watch(job)
             finally:
                 self._job = None
             self._training_s += max(0.0, outcome.ended_s - outcome.started_s)
-            self._status.update(training_s=self._training_s)
+            self.update(training_s=self._training_s)
             # A job that ended by itself before the signal keeps its outcome, unless a line of its log interrupted it.
             if self._end_reason == "interrupt" and (outcome.status == "Stopped" or interrupted_by_line):
-                self._status.enter(
-                    "Interrupted", f"{self._api.title} job interrupted: its spot capacity was taken away"
-                )
+                self.enter("Interrupted", f"{self._api.title} job interrupted: its spot capacity was taken away")
                 interrupted = True
             else:
                 self._conclude(job, outcome)
@@ -276,7 +258,7 @@ class JobRun(JobLife):
         return interrupted
 
     def _specify(self, sources: Mapping[str, tuple[Path, bool]]) -> JobSpec:
-        record = self._status.record
+        record = self.record
         spec: JobSpec = served(self._api).specify(record, self._services.objects, sources)
         return spec
 
@@ -320,14 +302,14 @@ class JobRun(JobLife):
         return max(0.001, min(METRICS_S, left_s))
 
     def _conclude(self, job: LocalJob, outcome: Outcome) -> None:
-        self._status.enter("Uploading", f"Uploading generated {self._api.kind} model")
+        self.enter("Uploading", f"Uploading generated {self._api.kind} model")
         failed = outcome.status == "Failed"
         bases = [job.paths(host).base for host in upload_order(job, self._services.chance)]
         # Upload after a failure too: the outputs may show its cause.
         upload(self._services.objects, self._definition, bases, self._folder / "work", failed=failed)
         changes: dict[str, Any] = {"exit_message": exit_message(job) if self._api.has_exit_message else None}
         if failed:
-            self._status.update(**changes)
+            self.update(**changes)
             self._fail(failure_reason(self._api, outcome))
             return
         changes["artifacts"] = self._definition.artifacts

@@ -16,11 +16,10 @@ import threading
 from collections.abc import Callable, Mapping
 
 from raysm.local.instances import Instance
-from raysm.local.server.definitions import Definition, EndReason, served
+from raysm.local.server.definitions import EndReason
 from raysm.local.server.job_status import (
     FAILURES,
     JobLife,
-    JobStatus,
     check_interruption,
     check_stop,
     ended,
@@ -39,17 +38,9 @@ class SimulatedLife(JobLife):
     """Plays one job without running anything."""
 
     def __init__(self, services: Services, record: JobRecord) -> None:
-        self._services = services
-        self._request_record = record
+        super().__init__(services, record)
         self._clock = services.records.clock
-        self._api = record.api
-        self._definition: Definition = served(record.api).define(record)
-        scenario = services.scenario.of(record.region)
-        self._simulated = scenario.simulated
-        self._capacity = scenario.capacity
-        self._status = JobStatus(services.records, record)
-        self._created_s = record.created_s
-        self._chance = services.scenario.chance(record.name)
+        self._simulated = services.scenario.of(record.region).simulated
         self._left_s = self._simulated.run_s
         self._training_s = 0.0
         self._running_since_s: float | None = None
@@ -64,7 +55,7 @@ class SimulatedLife(JobLife):
 
     @property
     def running(self) -> bool:
-        return not self._status.final.is_set()
+        return not self.final.is_set()
 
     def start(self) -> None:
         with self._lock:
@@ -99,7 +90,7 @@ class SimulatedLife(JobLife):
 
     def _launch(self) -> None:
         delay_s, wait_s = self._capacity.start_delay_s, self._left_of_wait_s()
-        if not self._services.stock.take(self._request_record, self._chance):
+        if not self._services.stock.take(self._created, self._chance):
             self._schedule(min(REFUSAL_S, wait_s), lambda: self._fail(INSUFFICIENT))
         elif delay_s > wait_s:
             is_pending = self._definition.max_wait_s is None
@@ -110,13 +101,13 @@ class SimulatedLife(JobLife):
     def _left_of_wait_s(self) -> float:
         # MaxPendingTime covers only the wait for the first instances; MaxWaitTime covers interruptions too.
         limits = (self._definition.max_wait_s, self._definition.max_pending_s if not self._attempts else None)
-        waited_s = self._clock.now() - self._created_s
+        waited_s = self._clock.now() - self._created.created_s
         return max(0.0, min([limit - waited_s for limit in limits if limit is not None], default=math.inf))
 
     def _train(self) -> None:
         self._attempts += 1
-        self._status.enter("Downloading", "Downloading input data", attempts=self._attempts)
-        self._status.enter_training()
+        self.enter("Downloading", "Downloading input data", attempts=self._attempts)
+        self.enter_training()
         self._running_since_s = self._clock.now()
         runtime_s = self._definition.max_runtime_s - self._training_s
         interrupted_s = draw_interruption_s(self._capacity, self._chance, spot=self._definition.spot)
@@ -129,15 +120,14 @@ class SimulatedLife(JobLife):
 
     def _interrupted(self) -> None:
         self._pause()
-        self._status.enter("Interrupted", f"{self._api.title} job interrupted: spot capacity was taken back")
-        self._status.enter("Starting", f"Starting the {self._api.kind} job again after an interruption")
+        self.enter("Interrupted", f"{self._api.title} job interrupted: spot capacity was taken back")
+        self.enter("Starting", f"Starting the {self._api.kind} job again after an interruption")
         self._launch()
 
     def _complete(self) -> None:
         self._pause()
-        self._status.enter("Uploading", f"Uploading generated {self._api.kind} model")
-        is_failed = self._chance.random() < self._simulated.failed
-        if is_failed:
+        self.enter("Uploading", f"Uploading generated {self._api.kind} model")
+        if self._chance.random() < self._simulated.failed:
             self._fail(self._simulated.failure)
         else:
             self._finish("Completed", "Completed", f"{self._api.title} job completed")
@@ -146,7 +136,7 @@ class SimulatedLife(JobLife):
         if reason in FAILURES:
             self._fail(FAILURES[reason])
             return
-        self._status.enter_stopping()
+        self.enter_stopping()
         secondary, message = ended(reason, self._api.title)
         self._schedule(STOP_S, lambda: self._finish("Stopped", secondary, message))
 
@@ -157,13 +147,10 @@ class SimulatedLife(JobLife):
             ran_s = min(self._clock.now() - self._running_since_s, self._left_s)
             self._training_s, self._left_s = self._training_s + ran_s, self._left_s - ran_s
             self._running_since_s = None
-        self._services.stock.give_back(self._request_record)
-
-    def _fail(self, reason: str) -> None:
-        self._finish("Failed", "Failed", f"{self._api.title} job failed", reason)
+        self._services.stock.give_back(self._created)
 
     def _finish(self, status: str, secondary: str, message: str, reason: str | None = None) -> None:
         self._pause()
         self._step += 1
         artifacts = self._definition.artifacts if status == "Completed" else None
-        self._status.finish(status, secondary, message, reason, training_s=self._training_s, artifacts=artifacts)
+        self.finish(status, secondary, message, reason, training_s=self._training_s, artifacts=artifacts)

@@ -1,6 +1,5 @@
 """What is told of a job while it lives."""
 
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -9,11 +8,9 @@ from raysm.contract.job_api import PROCESSING, TRAINING
 from raysm.local.local_job import Outcome
 from raysm.local.server.definitions import Definition
 from raysm.local.server.job_status import (
-    JobStatus,
     check_interruption,
     failure_reason,
 )
-from raysm.local.server.records import JobRecord, Records
 from raysm.local.server.validation import ApiError
 
 
@@ -73,24 +70,3 @@ def record(**fields):
 def test_what_has_no_capacity_to_lose_is_not_interrupted(fields, how, words):
     with pytest.raises(ApiError, match=words):
         check_interruption(record(**fields), **how)
-
-
-@pytest.fixture
-def status(tmp_path):
-    records = Records(tmp_path)
-    now = time.time()
-    records.add(
-        JobRecord(kind="training", name="j", arn="arn:j", region="us-east-1", request={}, created_s=now, modified_s=now)
-    )
-    return JobStatus(records, records.get(TRAINING, "j"))
-
-
-def test_whoever_waits_for_the_end_hears_it_and_the_reason_is_cut(status):
-    assert not status.final.is_set()
-    status.finish("Failed", "Failed", "failed", "x" * 2000)
-    assert status.final.is_set()
-    assert status.record.final
-    assert len(status.record.failure_reason) == 1024
-    # What has ended is not stopped any more.
-    status.enter_stopping()
-    assert status.record.status == "Failed"
