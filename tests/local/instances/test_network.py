@@ -38,13 +38,6 @@ def test_names_that_come_late_come_into_the_same_file(tmp_path):
     assert path.stat().st_ino == first
 
 
-def test_names_that_are_closed_before_they_come_never_do(tmp_path):
-    names = HostNames(ADDRESSES, Scenario(network=scenario.Network(names_resolve_after_s=1000.0)))
-    names.write(tmp_path / "hosts", "algo-2")
-    names.close()
-    assert (tmp_path / "hosts").read_text() == "127.0.0.1 localhost\n10.0.0.2 aws\n"
-
-
 pytestmark = pytest.mark.namespace
 
 

@@ -168,22 +168,6 @@ def test_artifacts_are_moved_into_a_folder_of_this_machine(server, compression):
         assert members((below / "model.tar.gz").read_bytes()) == {"a": "1\n"}
 
 
-def test_a_large_model_goes_to_s3_in_parts(server):
-    script = "head -c 20000000 /dev/urandom > /opt/ml/model/x; md5sum < /opt/ml/model/x"
-    target = {"S3OutputPath": f"s3://{BUCKET}/parts", "CompressionType": "NONE"}
-    server.train("parts", script, OutputDataConfig=target)
-    digest = lines_of(server, "parts")[0].split()[0]
-    head = server.s3.head_object(Bucket=BUCKET, Key="parts/parts/output/model/x")
-    assert head["ContentLength"] == 20_000_000
-    assert head["ETag"].strip('"').endswith("-3")
-    server.train(
-        "parts-again",
-        "md5sum < /opt/ml/input/data/c/x",
-        InputDataConfig=[channel("c", f"s3://{BUCKET}/parts/parts/output/model/")],
-    )
-    assert lines_of(server, "parts-again")[0].split()[0] == digest
-
-
 def test_what_a_failed_job_left_as_output_is_kept_and_its_model_is_not(server):
     script = "echo 1 > /opt/ml/model/a; echo why > /opt/ml/output/data/why; exit 1"
     target = {"S3OutputPath": f"s3://{BUCKET}/failed", "CompressionType": "NONE"}

@@ -6,43 +6,22 @@ from botocore.exceptions import ClientError
 from raysm.contract.job_api import TRAINING
 from raysm.local.server.validation import MOST_SHOWN, ApiError, check, check_rules
 from tests.support.api_requests import training_parameters
-from tests.support.sagemaker_server import BUCKET, channel, training_request
+from tests.support.sagemaker_server import training_request
 
 DAY_S = 86_400
-GROUP = {"InstanceGroupName": "a", "InstanceType": "ml.m5.large", "InstanceCount": 1}
 PLAIN = {"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 1}
-
-
-def channels(*names, **fields):
-    return {"InputDataConfig": [channel(name, f"s3://{BUCKET}/x", **fields) for name in names]}
 
 
 def resources(**fields):
     return {"ResourceConfig": {**PLAIN, **fields}}
 
 
-def groups(*given):
-    return {"ResourceConfig": {"InstanceGroups": list(given), "VolumeSizeInGB": 1}}
-
-
-def algorithm(**fields):
-    return {"algorithm": fields}
-
-
 REFUSED = {
     "name": ({"TrainingJobName": "a_b"}, "'a_b' at 'trainingJobName'.*regular expression pattern"),
     "instance type": (resources(InstanceType="ml.nonsense"), "satisfy enum value set"),
     "two wrongs": ({"TrainingJobName": "_", "RoleArn": "x" * 30}, "2 validation errors detected"),
-    "uri": (channels("c", source={"S3Uri": "ftp://x"}), "s3Uri' failed.*pattern"),
-    "same channels": (channels("c", "c"), "channel names must be unique"),
     "same tags": ({"Tags": [{"Key": "a", "Value": "1"}, {"Key": "a", "Value": "2"}]}, "duplicate tag keys"),
-    "metrics": (algorithm(MetricDefinitions=[{"Name": str(i), "Regex": "x"} for i in range(41)]), "equal to 40"),
-    "no entry point": (algorithm(ContainerEntrypoint=None), "give ContainerEntrypoint"),
-    "groups and type": (resources(InstanceGroups=[GROUP]), "not both"),
-    "unknown group": (
-        {**groups(GROUP), **channels("c", source={"InstanceGroupNames": ["b"]})},
-        "'b' is no instance group",
-    ),
+    "no entry point": ({"algorithm": {"ContainerEntrypoint": None}}, "give ContainerEntrypoint"),
     "spot without wait": ({"EnableManagedSpotTraining": True}, "MaxWaitTimeInSeconds must be present"),
     "checkpoint place": (
         {"CheckpointConfig": {"S3Uri": "s3://bkt/x", "LocalPath": "/elsewhere"}},
