@@ -166,8 +166,10 @@ def test_a_command_has_the_size_of_the_users_terminal(job):
     master, slave = os.openpty()
     try:
         termios.tcsetwinsize(slave, (30, 100))
-        visit = instance.enter(["sh", "-c", "stty size"], stdin=os.ttyname(slave), stdout=os.ttyname(slave))
-        assert os.read(master, 100).strip() == b"30 100"
+        # docker tells the container the size a moment after the command has begun.
+        wait = 'until [ "$(stty size)" = "30 100" ]; do sleep 0.1; done; echo sized'
+        visit = instance.enter(["sh", "-c", wait], stdin=os.ttyname(slave), stdout=os.ttyname(slave))
+        assert os.read(master, 100).strip() == b"sized"
         assert visit.exited.result(SOON_S) == 0
         visit.leave()
     finally:
