@@ -54,15 +54,9 @@ RULES = {
     "any_type": "any_type",
     "rate": "rate",
 }
-"""Fields of Rules by flag."""
 
 
 def run(arguments: Arguments, console: Console) -> int | None:
-    """Run a verb; return the exit code, None for 0.
-
-    Raises:
-        InvalidRequest: A flag or a file is invalid.
-    """
     return VERBS[arguments.verb](arguments, console)
 
 
@@ -80,11 +74,7 @@ def _messages(arguments: Arguments, console: Console) -> Console:
 
 
 def request_of(arguments: Arguments) -> GridRequest:
-    """Return the request of a command line; flags override the grid's file, which overrides the project's file.
-
-    Raises:
-        InvalidRequest: A file or a flag is invalid, or there are no rows.
-    """
+    """Return the request of a command line; flags override the grid's file, which overrides the project's file."""
     path, file = Path(arguments.what), _file(arguments)
     settings = _settings(arguments, file, path)
     workload, options = settings.workload(), options_of(settings)
@@ -131,11 +121,7 @@ def _settings(arguments: Arguments, file: GridFile | None, path: Path) -> Settin
 
 
 def named_source(arguments: Arguments) -> Source | None:
-    """Return the source of rows that the flags name, or None.
-
-    Raises:
-        InvalidRequest: A flag needs another one that is missing, or a parameter is given twice.
-    """
+    """Return the source of rows that the flags name, or None."""
     if arguments.param and not arguments.sql:
         raise InvalidRequest("--param goes with a query: --sql DATABASE QUERY")
     if arguments.columns and arguments.rows is None:
@@ -239,11 +225,7 @@ FLAGS = {
 
 
 def controller_of(arguments: Arguments, in_file: Mapping[str, Any]) -> ControllerJob | None:
-    """Return the Batch job that should run the grid, or None for this process; flags override the grid's file.
-
-    Raises:
-        InvalidRequest: --via batch, or its job queue, is missing.
-    """
+    """Return the Batch job that should run the grid, or None for this process; flags override the grid's file."""
     named = {name: value for name, value in vars(arguments).items() if name in FLAGS and value is not None}
     if arguments.via is None:
         if named:
@@ -344,7 +326,6 @@ def _row_status(row: RowJob, arguments: Arguments, console: Console) -> Status:
 # -- verbs about an existing grid
 
 MAX_NAMED = 20
-"""Jobs named in one line."""
 
 
 def _answer(arguments: Arguments, console: Console, text: str, **values: Any) -> None:

@@ -40,7 +40,6 @@ OWN = ("cluster.count", "cluster.instance_type", "limits.spot", "name")
 
 
 def add_grid(commands: Any) -> None:
-    """Add ``raysm grid``."""
     grid = add_command(
         commands,
         "grid",

@@ -87,7 +87,6 @@ def _held(store: Store, place: Place) -> int | None:
 
 
 def _running(store: Store, place: Place) -> int:
-    """Return how many instances of this grid run in a place."""
     # Only with "state <> 'ended'" does SQLite use the partial index of open attempts.
     query = f"SELECT coalesce(sum(count), 0) FROM attempt {WHERE} AND state <> 'ended' AND state = 'running'"
     return int(store.database.connection.execute(query, _key(place)).fetchone()[0])
@@ -104,7 +103,6 @@ def learn_quota(store: Store, attempt: Attempt, reason: str, now: float) -> None
 
 
 def set_quota(store: Store, place: Place, quota: Quota, now: float) -> None:
-    """Record a quota."""
     store.database.connection.execute(
         "INSERT OR REPLACE INTO quota VALUES (?, ?, ?, ?, ?, ?, ?)",
         (*_key(place), quota.limit, quota.used_by_others, quota.source, now),
@@ -187,7 +185,6 @@ def last_refusal(store: Store, place: Place) -> str:
 
 
 def _key(place: Place) -> tuple[str, str, bool]:
-    """Return the key of a place's rows, in the order of ``WHERE`` and of the tables' columns."""
     return place.region, place.instance_type, place.spot
 
 

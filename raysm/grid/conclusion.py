@@ -93,13 +93,11 @@ def end_stray(store: Store, name: str, description: Description, now: float) -> 
 
 
 def interrupted(description: Description) -> dict[str, Any]:
-    """Return an attempt's fields about interruptions of its job."""
     worked_s = description.interruptions
     return {"interruptions": len(worked_s), "interrupted_s": sum(worked_s)}
 
 
 def interruptions_text(attempt: Attempt) -> str:
-    """Return how often spot capacity was taken back, for people."""
     times = "once" if attempt.interruptions == 1 else f"{attempt.interruptions:,} times"
     return (
         f"spot capacity was interrupted {times}, after {attempt.interrupted_s:,.0f} s of work: the job was started "

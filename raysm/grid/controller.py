@@ -11,8 +11,7 @@ from raysm.grid.capacity import back_off_region
 from raysm.grid.conclusion import brake
 from raysm.grid.database import this_process
 from raysm.grid.limiter import Limiter
-from raysm.grid.place import Placement
-from raysm.grid.placement import Forecast
+from raysm.grid.placement import Cheapest, Forecast
 from raysm.grid.placing import Placing
 from raysm.grid.records import GridRecord
 from raysm.grid.region import Guard, Region, RegionApi, RegionUnavailable
@@ -41,7 +40,7 @@ class Controller:
         self,
         store: Store,
         regions: Mapping[str, Region],
-        placement: Placement,
+        placement: Cheapest,
         limiter: Limiter,
         *,
         owner: str | None = None,
@@ -49,18 +48,7 @@ class Controller:
         left: Mapping[str, Region] = MappingProxyType({}),
         guard: Guard | None = None,
     ) -> None:
-        """Create the controller; nothing is called yet.
-
-        Args:
-            store: The grid's store.
-            regions: The regions that jobs may be sent to, by name.
-            placement: Decides where rows go.
-            limiter: The token buckets of the account.
-            owner: The name that holds the lease; None means this process.
-            gauge_s: Seconds between two reads of the rates of all jobs.
-            left: Regions that were removed from the grid while it had jobs there.
-            guard: Called before each Create with the attempt's name, and before each Stop with "".
-        """
+        """Create the controller; nothing is called yet."""
         self.store = store
         self._owner = owner or this_process()
         self._placement = placement
@@ -75,14 +63,7 @@ class Controller:
         self._learned = 0
 
     def step(self, now: float) -> float | None:
-        """Make one step; return the seconds until the next one, or None if the grid is over.
-
-        Args:
-            now: Seconds since the epoch.
-
-        Raises:
-            LeaseLost: Another controller runs the grid.
-        """
+        """Make one step; return the seconds until the next one, or None if the grid is over."""
         # First, since two controllers would send every task twice.
         self.store.database.take_lease(self._owner, now)
         self._api.begin(now)

@@ -27,11 +27,7 @@ class Turns:
         self._ends = False
 
     def run(self, works: Sequence[Callable[[], object]]) -> None:
-        """Run each function in its own thread; return when all have ended.
-
-        Raises:
-            Exception: The first error of a function; the other functions then end before their next call.
-        """
+        """Run each function in its own thread; return when all have ended."""
         if len(works) < 2:
             for work in works:
                 work()
@@ -174,7 +170,6 @@ class Database:
             )
 
     def close(self) -> None:
-        """Close the file; open transactions are rolled back."""
         self.connection.close()
 
     @contextlib.contextmanager

@@ -39,7 +39,6 @@ class Ending:
 
     name: EndName
     then: TaskState = TaskState.WAITING
-    """The task's next state."""
     is_end: bool = True
     """True if the attempt has ended; otherwise the same Create is sent again."""
     is_doubtful: bool = False
@@ -59,13 +58,10 @@ class Ending:
     max_started: int = 0
     """Like ``max_count``, for attempts that got their instances and so cost money."""
     closes_region: bool = False
-    """True if the grid backs off from the whole region."""
     stays: bool = False
     """True if the next attempt must be in the same region."""
     is_waste: bool = True
-    """True if its cost counts as wasted."""
     advice: str = ""
-    """A hint for the user."""
 
 
 ENDINGS: dict[str, Ending] = {
@@ -123,7 +119,6 @@ ENDINGS: dict[str, Ending] = {
         Ending(name=EndName.UNKNOWN, backoff_after=1, max_count=3, advice="report this reason to raysm's authors"),
     )
 }
-"""By name."""
 
 
 def ending(name: str) -> Ending:
@@ -152,7 +147,6 @@ REFUSALS: tuple[tuple[str, str, str], ...] = (
     # botocore's own validation.
     ("", r"Parameter validation failed|Unknown parameter in input", "INVALID"),
 )
-"""Refusals of Create."""
 
 DETERMINISTIC = (
     "ArithmeticError", "AssertionError", "AttributeError", "FileNotFoundError", "ImportError", "IndentationError",
@@ -226,12 +220,7 @@ def classify_refusal(error: ServiceError | InvalidRequest) -> Verdict:
 
 
 def classify_end(description: Description, wish: str = "") -> Verdict | None:
-    """Return the class of a job's end; None if the job has not ended.
-
-    Args:
-        description: The answer of Describe.
-        wish: Why the controller asked to stop the job; empty if it did not.
-    """
+    """Return the class of a job's end; None if the job has not ended."""
     if not description.status.is_terminal:
         return None
     if description.status is Status.COMPLETED:

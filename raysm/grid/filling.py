@@ -31,14 +31,7 @@ from raysm.request.job import check_channels, hyperparameter_text
 
 
 def names_in(template: Any) -> frozenset[str]:
-    """Return the columns that a template uses.
-
-    Args:
-        template: A text, or tuples, lists, mappings and dataclasses of texts; other values use no columns.
-
-    Raises:
-        InvalidRequest: Braces hold something other than a name.
-    """
+    """Return the columns that a template uses."""
     texts: list[str] = []
 
     def collect(text: str) -> str:
@@ -50,11 +43,7 @@ def names_in(template: Any) -> frozenset[str]:
 
 
 def check_names(template: Any, names: Iterable[str], origin: str) -> None:
-    """Check that a template uses only columns that exist.
-
-    Raises:
-        InvalidRequest: A column does not exist; the message names the most similar one.
-    """
+    """Check that a template uses only columns that exist."""
     columns = sorted(set(names))
     for name in sorted(names_in(template) - set(columns)):
         # 0.5, since names of two letters, lr and rl, are half alike at most.
@@ -64,11 +53,7 @@ def check_names(template: Any, names: Iterable[str], origin: str) -> None:
 
 
 def fill(template: Any, values: Mapping[str, Value], where: str) -> Any:
-    """Return a template filled with the values of one row; parts without braces stay the same objects.
-
-    Raises:
-        InvalidRequest: A value is missing in this row, or does not fit its format; ``where`` names the row.
-    """
+    """Return a template filled with the values of one row; parts without braces stay the same objects."""
     return _mapped(template, lambda text: _fill_text(text, values, where) if "{" in text or "}" in text else text)
 
 
@@ -179,11 +164,7 @@ class Template:
         return *workload, dict(self.options), getattr(self.target, "image", None)
 
     def check(self, columns: Iterable[str], origin: str) -> None:
-        """Check that the rows have all columns that the template uses.
-
-        Raises:
-            InvalidRequest: A column is missing, or the jobs would be Processing jobs.
-        """
+        """Check that the rows have all columns that the template uses."""
         # Retries, rates and spot capacity need training jobs.
         if (kind := self.options.get("kind", "training")) != "training":
             raise InvalidRequest(f"a grid runs training jobs, got kind={kind!r}; leave kind out")
@@ -201,17 +182,7 @@ class Template:
                     )
 
     def job(self, task: Task, place: Place, count: int, account: Callable[[], str] = lambda: "") -> Filled:
-        """Return the job of a row in a place.
-
-        Args:
-            task: The row.
-            place: Where it runs.
-            count: Instances of its cluster.
-            account: Returns the account's number; called only if the template uses it.
-
-        Raises:
-            InvalidRequest: A value is missing in this row, or invalid; the message names row and column.
-        """
+        """Return the job of a row in a place."""
         where = f"row {task.position + 1} ({task.key})"
         values: dict[str, Value] = {
             **task.parameters,
@@ -361,7 +332,6 @@ def with_rate(metrics: Iterable[MetricDefinition], rate: str | None) -> tuple[Me
 
 
 def secret_path(store: Path) -> Path:
-    """Return the file of a grid's secret, beside its store."""
     return store.with_suffix(".key")
 
 

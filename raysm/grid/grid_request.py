@@ -42,11 +42,7 @@ from raysm.request.codec import from_json
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GridRequest:
-    """Many jobs of one request.
-
-    Raises:
-        InvalidRequest: The name, a region or a number is invalid.
-    """
+    """Many jobs of one request."""
 
     name: str
     """The same name is the same grid."""
@@ -57,17 +53,14 @@ class GridRequest:
     instance_types: tuple[str, ...] = ()
     """Types that the jobs may use, the best first."""
     count: int = 1
-    """Instances of each job, unless its row says otherwise."""
     markets: tuple[bool, ...] = (False,)
     """False for on-demand capacity, True for spot capacity, or both."""
     rules: Rules = field(default_factory=Rules)
     max_rows: int = MAX_ROWS
-    """A source with more rows is refused."""
     identity: str | None = None
     """Distinguishes the grid from others of its name, as JSON, if its files were moved; None uses the template."""
 
     def __post_init__(self) -> None:
-        """Check the fields."""
         path_of(self.name)
         for region in self.regions:
             if not REGION.fullmatch(region):
@@ -78,33 +71,19 @@ class GridRequest:
             raise InvalidRequest(f"max_rows must be at least 1, got {self.max_rows}")
 
     def tasks(self) -> list[Task]:
-        """Read the rows, and check that they have all columns that the template uses.
-
-        Raises:
-            InvalidRequest: They cannot be read, a value is invalid, or a column is missing.
-        """
+        """Read the rows, and check that they have all columns that the template uses."""
         table = self.source.read(self.max_rows)
         self.template.check(table.columns, table.origin)
         return tasks_of(table)
 
 
 MAX_NAMED = 20
-"""Rows named in warnings."""
 
 _log = logging.getLogger("raysm")
 
 
 def extend(store: Store, source: Source | None = None, *, max_rows: int = MAX_ROWS) -> int:
-    """Add the rows of a source that are new to a grid and take over corrected values; return how many rows are new.
-
-    Args:
-        store: The grid's store.
-        source: The rows; None is the source of the grid's own rows.
-        max_rows: A source with more rows is refused.
-
-    Raises:
-        InvalidRequest: The source cannot be read, a row lacks a column of the template, or the grid is being stopped.
-    """
+    """Add the rows of a source that are new to a grid and take over corrected values; return how many rows are new."""
     grid = store.grid()
     if grid.state == "stopping":
         raise InvalidRequest(f"the grid {grid.name!r} is being stopped and takes no new rows; wait until it is closed")
@@ -159,9 +138,7 @@ class GridFile:
     """The content of a grid's file; None means that the file does not say."""
 
     layer: Layer
-    """The options of the jobs."""
     name: str
-    """Name of the grid; by default the file's name."""
     source: Source | None
     regions: tuple[str, ...] = ()
     instance_types: tuple[str, ...] = ()
@@ -174,11 +151,7 @@ class GridFile:
 
 
 def read_grid_file(path: Path) -> GridFile:
-    """Read a grid's file.
-
-    Raises:
-        InvalidRequest: It cannot be read, or has an unknown key or a value of another type.
-    """
+    """Read a grid's file."""
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as error:

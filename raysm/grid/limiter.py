@@ -51,9 +51,7 @@ class Rate:
     """How often an operation may be called."""
 
     per_s: float
-    """Calls a second at most."""
     burst: float = 5.0
-    """Calls that may be made at once after a pause."""
 
 
 RATES: Mapping[str, Rate] = {
@@ -66,7 +64,6 @@ RATES: Mapping[str, Rate] = {
     # GetMetricData: 50/s for account and region, shared with the account's dashboards; one call reads 500 jobs.
     "metrics": Rate(per_s=1.0),
 }
-"""Rates by operation; each region has its own bucket."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,7 +71,6 @@ class Bucket:
     """Calls that may be made now, and how fast more come."""
 
     rate: float
-    """Calls a second at present."""
     tokens: float
     """Calls that may be made at ``at_s``."""
     at_s: float
@@ -86,14 +82,12 @@ class Bucket:
     """When the last call was throttled; if none was, when the bucket was created."""
 
     def at(self, now: float, cap: Rate) -> "Bucket":
-        """Return the bucket as it is at ``now``."""
         # A clock that was set back neither gives nor takes tokens.
         passed = max(0.0, now - self.at_s)
         rate = min(cap.per_s, self._grown(now) if self.is_measured else self.rate + passed / 60 * GROWTH * cap.per_s)
         return replace(self, rate=rate, tokens=min(self._room(rate, cap), self.tokens + passed * rate), at_s=now)
 
     def _room(self, rate: float, cap: Rate) -> float:
-        """Return the calls that may be saved up at a rate."""
         return max(1.0, min(cap.burst, rate * SPAN_S) if self.is_measured else cap.burst)
 
     def _grown(self, now: float) -> float:
@@ -140,14 +134,6 @@ class Limiter:
         account: str = "",
         moment: Callable[[], float] | None = None,
     ) -> None:
-        """Open the database.
-
-        Args:
-            path: The file, which other processes may use at the same time, or ``:memory:``.
-            rates: Rates by operation.
-            account: The account whose rates they are.
-            moment: Returns the service's time in seconds; None for a simulated clock that stands still during calls.
-        """
         self.moment = moment
         self._rates = rates
         self._account = account
@@ -162,7 +148,6 @@ class Limiter:
         )
 
     def close(self) -> None:
-        """Close the database."""
         self._database.close()
 
     def take(self, region: str, operation: str, now: float, limit: int = 1) -> int:
@@ -174,7 +159,6 @@ class Limiter:
         return granted
 
     def calls(self, region: str, operation: str, now: float) -> int:
-        """Return how many calls may be made now; another process may take them first."""
         return int(self._at(region, operation, now).tokens + 1e-9)
 
     def wait_s(self, region: str, operation: str, now: float, calls: int = 1) -> float:
@@ -183,7 +167,6 @@ class Limiter:
         return max(0.0, calls - bucket.tokens - 1e-9) / bucket.rate
 
     def give_back(self, region: str, operation: str, calls: int, now: float) -> None:
-        """Give back calls that were taken and not made."""
         with self._bucket(region, operation, now) as (bucket, keep):
             keep(bucket.taken(-calls))
 

@@ -1,14 +1,9 @@
-"""Places where rows run, and their market: the interface between the controller and the placement.
-
-The controller calls ``Placement.choose`` for each row that it could send now, and ``learn`` for each attempt that has
-ended. Nothing here calls the service or the store.
-"""
+"""Places where rows run, and their market as the controller knows it. Nothing here calls the service or the store."""
 
 import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from raysm.grid.task import Attempt, Task
 
@@ -36,7 +31,6 @@ class Place:
 
 
 def place_of(attempt: Attempt) -> Place:
-    """Return the place of an attempt."""
     return Place(region=attempt.region, instance_type=attempt.instance_type, spot=attempt.spot)
 
 
@@ -46,12 +40,9 @@ class Offer:
 
     place: Place
     count: int = 1
-    """Instances of the job, unless the row says otherwise."""
     usd_per_hour: float | None = None
     """On-demand price of one instance, which is also billed per spot second; None, not 0, if unknown."""
     price_version: str = ""
-    expected_s: float | None = None
-    """Expected duration of the row there."""
     alternatives: tuple["Offer", ...] = ()
     """Other types in the same region that the service may choose, the best first."""
 
@@ -79,7 +70,6 @@ class Choice:
     stuck: Mapping[Place, float] = field(default_factory=dict)
     """If there is no offer, since when each of the row's places has taken no job; empty if one takes jobs."""
     reasons: Mapping[str, str] = field(default_factory=dict)
-    """Why places were passed over."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,7 +88,6 @@ class Outlook:
     """Forecast for the last rows of a grid; empty while many rows wait."""
 
     waiting: int = 0
-    """Rows that wait."""
     takes_s: Mapping[Place, float] = field(default_factory=dict)
     """Seconds from Create to the end of a job, per unit of ``Task.work``, for places where a job is done."""
     free_s: Mapping[Place, Sequence[float]] = field(default_factory=dict)
@@ -150,12 +139,6 @@ class Market:
         """Return whether faster places will have done all waiting rows before a job that starts now in ``place`` ends.
 
         Without this, 2 of 20 simulated grids took 1.2 and 1.3 times as long, for a last row in the slowest region.
-
-        Args:
-            places: The places that the row may go to.
-            place: One of them.
-            task: The row; the others are assumed to be as long.
-            now: Seconds since the epoch.
         """
         takes_s, waiting = self.outlook.takes_s, self.outlook.waiting
         if place not in takes_s or waiting < 1:
@@ -189,13 +172,3 @@ class Market:
     def _refuses_since(self, place: Place) -> float | None:
         moments = (self.refusing.get(place), self.silent.get(place.region))
         return min((moment for moment in moments if moment is not None), default=None)
-
-
-class Placement(Protocol):
-    """Decides where rows go."""
-
-    def choose(self, task: Task, attempts: Sequence[Attempt], market: Market, now: float) -> Choice:
-        """Return where ``task`` goes now, given its ended attempts, the earliest first."""
-
-    def learn(self, task: Task, attempt: Attempt) -> None:
-        """Learn from an attempt that has ended."""

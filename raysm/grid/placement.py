@@ -46,7 +46,6 @@ class Estimates:
         self._billed: defaultdict[tuple[str, str], deque[float]] = defaultdict(_latest)
 
     def learn(self, task: Task, attempt: Attempt) -> None:
-        """Learn from an attempt that has ended."""
         if attempt.sent_s is not None and attempt.started_s is not None:
             for waits in (self._waits[place_of(attempt)], self._all_waits):
                 waits.append(max(0.0, attempt.started_s - attempt.sent_s))
@@ -59,18 +58,15 @@ class Estimates:
             self._billed[attempt.region, attempt.instance_type].append(attempt.billable_s / attempt.training_s)
 
     def samples(self, instance_type: str) -> int:
-        """Return the number of done rows on a type."""
         return len(self._seconds.get(instance_type, ()))
 
     def seconds(self, task: Task, instance_type: str) -> float | None:
-        """Return how long a row will take on a type; None if unknown."""
         factor = _median(self._factors.get(instance_type))
         if task.expected_s is not None:
             return task.expected_s if factor is None else factor * task.expected_s
         return _median(self._seconds.get(instance_type))
 
     def wait_s(self, place: Place) -> float:
-        """Return how long a job will wait for its instances in a place."""
         # For an untried place the median of all others, so that no guess decides against it.
         median = _median(self._waits.get(place) or self._all_waits)
         return WAIT_S if median is None else median
@@ -83,7 +79,6 @@ class Estimates:
         return SPOT_FACTOR if median is None else median
 
     def billed_range(self, place: Place) -> tuple[float, float]:
-        """Return the lowest and the highest billed share."""
         if not place.spot:
             return 1.0, 1.0
         billed = self._billed.get((place.region, place.instance_type))
@@ -109,7 +104,6 @@ class Forecast:
         self._seconds: defaultdict[Place, deque[float]] = defaultdict(_latest)
 
     def learn(self, task: Task, attempt: Attempt) -> None:
-        """Learn from an attempt that has ended."""
         if attempt.ending == EndName.OK and attempt.sent_s is not None and attempt.ended_s is not None:
             self._seconds[place_of(attempt)].append((attempt.ended_s - attempt.sent_s) / task.work)
 
@@ -132,7 +126,6 @@ class Forecast:
 # -- prices of moving data, as of November 2026
 
 GB = 1e9
-"""AWS bills transfers by 10^9 bytes."""
 
 RATE = 0.02
 NEAR = frozenset({"us-east-1", "us-east-2"})
@@ -166,15 +159,7 @@ def offers_of(
     count: int = 1,
     markets: Sequence[bool] = (False,),
 ) -> list[Offer]:
-    """Return an offer for each region, type and market, the user's preferred ones first.
-
-    Args:
-        regions: The best first.
-        instance_types: The best first. Offers are ordered by type before region, since a worse type slows every row.
-        table: Prices.
-        count: Instances of a job, unless the row says otherwise.
-        markets: False for on-demand capacity, True for spot capacity, or both.
-    """
+    """Return an offer for each region, type and market, the user's preferred ones first."""
     offers = []
     for instance_type in dict.fromkeys(instance_types):
         for region in dict.fromkeys(regions):
@@ -202,12 +187,9 @@ class Worth:
     """Cost and duration of a row in a place. None means unknown."""
 
     usd: float | None
-    """Cost of its instances, as they will be billed."""
     transfer_usd: float | None
     wait_s: float
-    """Seconds until its instances start."""
     seconds: float | None
-    """Seconds that it will run."""
 
     def score(self, waiting_usd_per_hour: float) -> tuple[int, float]:
         """Return the key for comparing places: the number of unknown parts, then the known cost including the wait."""
@@ -216,7 +198,6 @@ class Worth:
 
     @property
     def known_usd(self) -> float:
-        """The known part of the dollars."""
         return (self.usd or 0.0) + (self.transfer_usd or 0.0)
 
 
@@ -256,10 +237,9 @@ class _Candidate:
 
 @dataclass(kw_only=True)
 class Cheapest:
-    """The placement of a grid; see ``Placement``."""
+    """Decides where rows go, and learns from attempts that have ended."""
 
     offers: Sequence[Offer]
-    """All places, the user's preferred ones first."""
     move_data: bool = False
     any_type: bool = False
     """True if the service chooses among several types; on demand only."""
@@ -267,7 +247,6 @@ class Cheapest:
     estimates: Estimates = field(default_factory=Estimates)
 
     def choose(self, task: Task, attempts: Sequence[Attempt], market: Market, now: float) -> Choice:
-        """Return where ``task`` goes now."""
         reasons: dict[str, str] = {}
         candidates: list[_Candidate] = []
         for position, offer in enumerate(self.offers):
@@ -295,7 +274,6 @@ class Cheapest:
         return (offer, *others)
 
     def learn(self, task: Task, attempt: Attempt) -> None:
-        """Learn from an attempt that has ended."""
         self.estimates.learn(task, attempt)
 
     def worth(self, task: Task, offer: Offer, delay_s: float = 0.0) -> Worth:
@@ -303,7 +281,6 @@ class Cheapest:
         return self.rate(task, offer).worth(self.seconds(task, offer), delay_s)
 
     def rate(self, task: Task, offer: Offer) -> CostRate:
-        """Return the cost of a place apart from the row's duration."""
         place, count = offer.place, task.count or offer.count
         factor = self.estimates.billed_factor(place)
         return CostRate(
@@ -369,12 +346,10 @@ class Cheapest:
         if self.any_type and not place.spot:
             there = [each.offer for each in sorted(free) if each.offer.place.region == place.region]
             others = [offer for offer in there if offer.place != place and not offer.place.spot][: MAX_TYPES - 1]
-        seconds = self.seconds(task, best.offer)
-        return Choice(offer=replace(best.offer, expected_s=seconds, alternatives=tuple(others)), reasons=reasons)
+        return Choice(offer=replace(best.offer, alternatives=tuple(others)), reasons=reasons)
 
 
 def placement_of(rules: Rules, offers: Sequence[Offer]) -> Cheapest:
-    """Return the placement of a grid."""
     return Cheapest(offers=offers, move_data=rules.move_data, any_type=rules.any_type and knows_preferences())
 
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from raysm.grid.capacity import last_refusal, read_market
 from raysm.grid.endings import EndName, ending
 from raysm.grid.limiter import Limiter
-from raysm.grid.place import Choice, Offer, Placement
-from raysm.grid.placement import Forecast
+from raysm.grid.place import Choice, Offer
+from raysm.grid.placement import Cheapest, Forecast
 from raysm.grid.records import GridRecord, TaskRecord
 from raysm.grid.store import Store
 from raysm.grid.task import MAX_RUNTIME_S, Attempt, AttemptState, Task, TaskState
@@ -38,7 +38,7 @@ class Placing:
     """
 
     def __init__(
-        self, store: Store, placement: Placement, forecast: Forecast, limiter: Limiter, regions: list[str], now: float
+        self, store: Store, placement: Cheapest, forecast: Forecast, limiter: Limiter, regions: list[str], now: float
     ) -> None:
         self._store = store
         self._placement = placement

@@ -31,7 +31,6 @@ class Assigned:
     offer: Offer | None
     """None if no place takes the row."""
     worth: Worth | None = None
-    """Cost and duration of the row there."""
     start_s: float = 0.0
     """Seconds from now until the quota of the place has room for it."""
     reasons: Mapping[str, str] = field(default_factory=dict)
@@ -118,17 +117,11 @@ class PlannedPlace:
     """One place, with the rows that would run there."""
 
     place: Place
-    """Region, type and market."""
     rows: int
-    """Number of rows."""
     instances: int
-    """Instances of all their jobs."""
     usd_per_hour: float | None
-    """On-demand price of one instance; None is unknown."""
     price_version: str
-    """The price list's version."""
     price_as_of: str
-    """The price list's date."""
     usd: tuple[float, float] | None
     """Lowest and highest cost of the rows; None if a price or a duration is unknown."""
     hours: float | None
@@ -140,9 +133,7 @@ class GridPlan:
     """All rows, each in its place."""
 
     name: str
-    """The grid's name."""
     assigned: tuple[Assigned, ...]
-    """All rows in their order."""
     places: tuple[PlannedPlace, ...]
     """The places where rows run, the most rows first."""
     transfer_usd: float | None
@@ -150,11 +141,9 @@ class GridPlan:
     most_usd: float | None
     """Cost if every row ran to its time limit; None if a price is unknown."""
     notes: tuple[str, ...] = ()
-    """Notes for the user before the grid starts."""
 
     @property
     def impossible(self) -> tuple[Assigned, ...]:
-        """The rows that no place takes."""
         return tuple(each for each in self.assigned if each.offer is None)
 
     @property
@@ -205,16 +194,7 @@ class GridPlan:
 def places_of(
     request: GridRequest, tasks: Sequence[Task], own_region: str | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the regions and the instance types that a grid may use, each the best first.
-
-    Args:
-        request: The grid.
-        tasks: Its rows, which may name both.
-        own_region: The target's region, for rows that name none; None if the target names none, too.
-
-    Raises:
-        InvalidRequest: There is no region, or no type.
-    """
+    """Return the regions and the instance types that a grid may use, each the best first."""
     # By default the regions of the rows' data: moving data costs money, and needs the user's permission.
     regions = request.regions or tuple(dict.fromkeys(task.region for task in tasks if task.region is not None))
     if not regions and own_region is not None:

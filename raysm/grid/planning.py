@@ -23,7 +23,6 @@ NAME = re.compile(r"(?P<type>ml\.\S+) for (?P<spot>spot )?training job usage")
 
 
 def quota_place(name: str, region: str) -> Place | None:
-    """Return the place that a quota of this name limits, or None."""
     match = NAME.fullmatch(name)
     return None if match is None else Place(region=region, instance_type=match["type"], spot=bool(match["spot"]))
 
@@ -31,11 +30,7 @@ def quota_place(name: str, region: str) -> Place | None:
 def read_quotas(
     service: Service, instance_types: Collection[str] | None = None, markets: Collection[bool] = (False, True)
 ) -> Mapping[Place, Quota]:
-    """Return the quotas of some types, or all, in the service's region.
-
-    Raises:
-        ServiceError: They cannot be read.
-    """
+    """Return the quotas of some types, or all, in the service's region."""
     wanted = None
     if instance_types is not None:
         wanted = {Place(region=service.region, instance_type=t, spot=spot) for t in instance_types for spot in markets}
@@ -52,11 +47,7 @@ def read_quotas(
 
 
 def prices_of(services: Iterable[Service]) -> PriceTable:
-    """Return the prices that these regions list themselves, else the known prices.
-
-    Raises:
-        ServiceError: A region that lists prices cannot be reached.
-    """
+    """Return the prices that these regions list themselves, else the known prices."""
     listed: list[RegionPrices] = []
     for service in services:
         if service.connection.lists_prices:
@@ -85,7 +76,6 @@ class Known:
     prices: PriceTable
     quotas: Mapping[Place, Quota]
     own_region: str | None = None
-    """The target's region."""
     notes: tuple[str, ...] = ()
 
 
@@ -101,11 +91,7 @@ class Planned:
 
 
 def planned(request: GridRequest, services: Services = Service) -> Planned:
-    """Read the rows of a grid, and on AWS the quotas, and plan it.
-
-    Raises:
-        InvalidRequest: The request or a row is invalid.
-    """
+    """Read the rows of a grid, and on AWS the quotas, and plan it."""
     tasks = request.tasks()
     # Refuse a script that cannot be packaged before a grid of this name exists, which would take no other script. A
     # pickled workload has no script; a script with a column in its path differs by row.

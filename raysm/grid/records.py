@@ -14,7 +14,6 @@ from raysm.grid.task import Attempt, AttemptState, Rules, Task, TaskState
 from raysm.request.codec import from_json
 
 VERSION = 13
-"""Version of the tables; a store of another version is refused."""
 
 SCHEMA = """
 CREATE TABLE grid (
@@ -107,7 +106,6 @@ TRIGGERS = (
     "CREATE TRIGGER ends AFTER UPDATE OF state ON attempt WHEN OLD.state <> 'ended' AND NEW.state = 'ended' "
     f"BEGIN {_SUBTRACT} END",
 )
-"""Keep the sums in ``in_use`` correct, whichever statement changes an attempt."""
 
 NAME_CHARACTERS = 24
 """Characters of the grid's name in the names of its jobs, which have at most 63."""
@@ -123,7 +121,6 @@ class GridRecord:
     state: str
     """``open``, ``paused``, ``stopping`` or ``closed``."""
     why: str
-    """Why it is paused; else empty."""
     rules: Rules
     template: str
     """The request that its rows share, as JSON."""
@@ -178,7 +175,6 @@ _DEFAULTS = {field.name: field.default for field in dataclasses.fields(Task)}
 
 
 def task_row(task: Task) -> tuple[Any, ...]:
-    """Return key, position, content, region, shape, priority and expected seconds of a row, for its table."""
     # Without default values: in 100,000 rows they would be most of the file.
     values = {name: getattr(task, name) for name in _DEFAULTS}
     content = {name: value for name, value in values.items() if value != _DEFAULTS[name] and value != {}}
@@ -189,7 +185,6 @@ def task_row(task: Task) -> tuple[Any, ...]:
 
 
 def grid_record(row: Any) -> GridRecord:
-    """Return the row of the grid as a value."""
     values = {field.name: row[field.name] for field in dataclasses.fields(GridRecord) if field.name != "clock"}
     clock = Clock(speed=row["clock_speed"], begun_s=row["clock_begun_s"])
     return GridRecord(**values | {"rules": _rules(row["rules"]), "clock": clock, "goes_on": bool(row["goes_on"])})
@@ -210,7 +205,6 @@ def _task(text: str) -> Task:
 
 
 def task_record(row: Any) -> TaskRecord:
-    """Return a row of the table of tasks as a value."""
     names = ("retries_left", "attempts", "reason", "forgiven")
     return TaskRecord(task=_task(row["content"]), state=TaskState(row["state"]), **{name: row[name] for name in names})
 
@@ -219,7 +213,6 @@ _ATTEMPT = tuple(field.name for field in dataclasses.fields(Attempt))
 
 
 def attempt_record(row: Any) -> Attempt:
-    """Return a row of the table of attempts as a value."""
     values = {name: row[name] for name in _ATTEMPT}
     values["state"] = AttemptState(row["state"])
     values["spot"], values["is_doubtful"] = bool(row["spot"]), bool(row["is_doubtful"])

@@ -51,7 +51,6 @@ class Page:
     jobs: tuple[Listed, ...]
     """May be empty before the end: AWS filters by name after it has taken the page."""
     token: str | None = None
-    """Token of the next page; None on the last page."""
 
 
 class Region(Protocol):
@@ -101,7 +100,6 @@ class ServiceRegion:
         self._prepare = prepare
 
     def create(self, task: Task, attempt: Attempt) -> None:
-        """See ``Region``; raises InvalidRequest if the row cannot be sent."""
         # Keep the payload if the answer is lost: a call that is carried out late needs it, and so does the next one.
         self._prepare(task, attempt).send(leaves_payload=True)
 
@@ -114,7 +112,6 @@ class ServiceRegion:
         return description
 
     def page(self, contains: str, token: str | None) -> Page:
-        """See ``Region``."""
         answer = self._service.call(
             "sagemaker",
             "list_training_jobs",
@@ -127,7 +124,6 @@ class ServiceRegion:
         return Page(jobs=tuple(map(_listed, answer["TrainingJobSummaries"])), token=answer.get("NextToken"))
 
     def rates(self, names: Sequence[str], metric: str) -> Mapping[str, float]:
-        """See ``Region``; one call reads all jobs."""
         now = datetime.now(UTC)
         answer = self._service.call(
             "cloudwatch",
@@ -142,7 +138,6 @@ class ServiceRegion:
         return {name: series[f"j{place}"][0] for place, name in enumerate(names) if series.get(f"j{place}")}
 
     def stop(self, name: str) -> None:
-        """See ``Region``."""
         self._service.stop(TRAINING, name)
 
 
@@ -218,7 +213,6 @@ class RegionApi:
         self._leads: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=LEAD_CALLS))
 
     def begin(self, now: float) -> None:
-        """Begin a step."""
         self._now = now
         # The clock of the step's caller may differ from the service's.
         self._behind_s = self.limiter.moment() - now if self.limiter.moment is not None else 0.0
@@ -229,9 +223,6 @@ class RegionApi:
         """Call ``work`` with each region and its items, in parallel; ``work`` calls only this region.
 
         Items of regions that are not the grid's are skipped.
-
-        Raises:
-            Exception: The first error that ``work`` raised.
         """
         by_region: defaultdict[str, list[T]] = defaultdict(list)
         for item in items:
@@ -245,11 +236,7 @@ class RegionApi:
             self._turns.run(works)
 
     def create(self, task: Task, attempt: Attempt) -> None:
-        """Call Create; the caller has taken the token.
-
-        Raises:
-            ServiceError: It was refused, or its answer was lost.
-        """
+        """Call Create; the caller has taken the token."""
         region = attempt.region
         self._between("before create")
         self._guard(attempt.name)
@@ -264,11 +251,7 @@ class RegionApi:
         self._between("after create")
 
     def ask(self, region: str, operation: str, now: float, call: Callable[[Region], T]) -> T:
-        """Return the answer to a call that may be repeated.
-
-        Raises:
-            RegionUnavailable: There is no answer.
-        """
+        """Return the answer to a call that may be repeated."""
         if operation == "stop":
             self._guard("")
         if not self.limiter.take(region, operation, now):

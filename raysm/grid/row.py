@@ -67,7 +67,6 @@ class GridRow:
     """The user's own columns."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
         return {**asdict(self), "state": self.state.value}
 
 
@@ -84,18 +83,7 @@ def rows_of(store: Store, state: str | None = None) -> Iterator[GridRow]:
 
 
 def row_result(store: Store, key: str, service: Service, to: Path | None = None) -> Any:
-    """Return the result of a done row, as ``Job.result`` of its last job returns it.
-
-    Args:
-        store: The grid's store.
-        key: The row's key.
-        service: The service of the grid's target, in any region.
-        to: A folder for its files; None leaves local files where they are, and downloads others to raysm's home.
-
-    Raises:
-        InvalidRequest: There is no such row, it is not done, or ``to`` is not empty.
-        ServiceError: The region does not answer.
-    """
+    """Return the result of a done row, as ``Job.result`` of its last job returns it."""
     record, attempts = store.task(key), store.attempts(key)
     if record.state is not TaskState.DONE:
         why = f": {brief(record.reason)}" if record.reason else ""
@@ -113,19 +101,7 @@ MAX_NAMED = 5
 
 
 def row_tables(store: Store, service: Service, *, column: str = KEY, partial: bool = False) -> Iterator[Any]:
-    """Yield the rows' result tables in the order of their source, with the row's key as first column.
-
-    Args:
-        store: The grid's store.
-        service: The service of the grid's target, in any region.
-        column: Name of the first column.
-        partial: True leaves out rows that are not done.
-
-    Raises:
-        InvalidRequest: A row is not done, its result is no table, or its columns differ from those of earlier rows.
-        MissingDependency: pyarrow is not installed.
-        ServiceError: A region does not answer.
-    """
+    """Yield the rows' result tables in the order of their source, with the row's key as first column."""
     schema = None
     # A missing row is reported before the tables of a thousand rows are read.
     for key in _done_keys(store, partial):
@@ -147,11 +123,7 @@ def row_tables(store: Store, service: Service, *, column: str = KEY, partial: bo
 
 
 def write_tables(tables: Iterator[Any], path: Path) -> int:
-    """Write tables with the same columns as one Parquet file, which replaces an existing one; return its records.
-
-    Raises:
-        InvalidRequest: There is no table.
-    """
+    """Write tables with the same columns as one Parquet file, which replaces an existing one; return its records."""
     first = next(tables, None)
     if first is None:
         raise InvalidRequest("the rows have left no records, so there is nothing to write")
@@ -242,11 +214,6 @@ WRITE_BATCH = 500
 
 
 def make_table(database: Database) -> None:
-    """Create the table if there is none.
-
-    Raises:
-        ServiceError: The database cannot be used.
-    """
     with database.transaction() as execute:
         execute(MAKE, {})
 
@@ -256,9 +223,6 @@ def write_back(store: Store, database: Database) -> int:
 
     Rows are marked as written only after their transaction. If the answer is lost, the same rows are written again,
     so that none is missing or duplicated.
-
-    Raises:
-        ServiceError: The database cannot be used; unwritten rows stay marked in the store.
     """
     grid, written = store.grid().name, 0
     while noted := store.unwritten(WRITE_BATCH):

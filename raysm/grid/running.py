@@ -74,7 +74,6 @@ class Running:
         state: RemoteState | None = None,
         database: Database | None = None,
     ) -> None:
-        """See ``open_running``; the states of the rows are written back to ``database``."""
         self.store = store
         self.added = added
         self.clock = clock
@@ -86,11 +85,7 @@ class Running:
         self._written_s = 0.0
 
     def step(self, now: float) -> float | None:
-        """Make one step; return the seconds until the next one, or None if the grid is over.
-
-        Raises:
-            LeaseLost: Another process runs this grid.
-        """
+        """Make one step; return the seconds until the next one, or None if the grid is over."""
         try:
             with naming_file(self.store.database.path):
                 if self._state is not None:
@@ -127,7 +122,6 @@ class Running:
             pause(max(SHORTEST_S, wait_s - max(0.0, moment() - now)))
 
     def close(self) -> None:
-        """Release the grid: another process may run it at once."""
         if self._state is not None:
             self._state.close()
         self.store.close()
@@ -264,11 +258,7 @@ def account_of(target: Target) -> str:
 
 
 def written_to(request: GridRequest) -> Any:
-    """Return the database that the states of the rows are written back to.
-
-    Raises:
-        InvalidRequest: The rows do not come from a database.
-    """
+    """Return the database that the states of the rows are written back to."""
     on = request.source.database
     if on is None:
         raise InvalidRequest("write_back needs rows from a query: the states are written to the database of the query")
@@ -288,16 +278,7 @@ class GridStop:
 
 
 def stop_grid(store: Store, path: Path, services: Services) -> GridStop:
-    """Stop a grid of this machine. If no controller holds its lease, this process stops the open jobs.
-
-    Args:
-        store: The grid's store.
-        path: Its file.
-        services: Returns the service of a target.
-
-    Raises:
-        LeaseLost: A controller has taken the grid meanwhile.
-    """
+    """Stop a grid of this machine. If no controller holds its lease, this process stops the open jobs."""
     grid = store.grid()
     # A closed grid has no controller: it would be "stopping" forever.
     if grid.state == "closed":

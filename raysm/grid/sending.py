@@ -118,7 +118,6 @@ def _keep(
 
 
 def _pause_s(attempt: Attempt, verdict: Verdict) -> float:
-    """Return the backoff before the same call is made again."""
     return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** min(attempt.calls, 5)) if verdict.ending.is_doubtful else 0.0
 
 

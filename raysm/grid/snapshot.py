@@ -29,25 +29,20 @@ class RegionView:
     """One region."""
 
     region: str
-    """Name of the region."""
     open: Mapping[str, int]
     """Open attempts by state."""
     ended: Mapping[str, int]
     """Ended attempts by class of their end."""
     instances: int
-    """Instances of the open attempts."""
     interruptions: int = 0
-    """How often spot capacity was taken back."""
     gpus: int = 0
     """GPUs of these instances, if their types are known."""
     money: Money
-    """Its costs."""
     rate: float | None = None
     """The rate of all running jobs together; None if none has reported one lately."""
     closed_until_s: float | None = None
     """Time until which nothing is sent there; None if it takes jobs."""
     reason: str = ""
-    """Why nothing is sent there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,21 +62,14 @@ class Snapshot:
     """The grid. Times are seconds since the epoch on the grid's clock."""
 
     name: str
-    """Name of the grid."""
     state: str
     """open, paused, stopping or closed."""
     why: str
-    """Why it is paused."""
     at_s: float
-    """The time of the snapshot."""
     created_s: float
-    """When the grid was made."""
     states: Mapping[str, int]
-    """Rows by state."""
     regions: tuple[RegionView, ...]
-    """Regions by name."""
     money: Money
-    """Costs of all regions."""
     budget_usd: float | None
     """The budget; None means no limit."""
     prices: tuple[str, ...]
@@ -107,12 +95,10 @@ class Snapshot:
 
     @property
     def total(self) -> int:
-        """All rows."""
         return sum(self.states.values())
 
     @property
     def interruptions(self) -> int:
-        """How often spot capacity was taken back in all regions."""
         return sum(each.interruptions for each in self.regions)
 
     @property

@@ -20,7 +20,6 @@ AGAIN_S = 120.0
 
 
 def mark_all_to_stop(store: Store, now: float) -> None:
-    """Mark all open attempts to be stopped, and stop the waiting rows."""
     with store.database.transaction("wishes"):
         store.mark_all_to_stop()
         for record in list(store.tasks(TaskState.WAITING)):
@@ -40,11 +39,7 @@ def mark_overdue_to_stop(store: Store, sweeps: Iterable[Sweep], now: float) -> N
 
 
 def ask_to_stop(store: Store, api: RegionApi, now: float) -> float | None:
-    """Ask the service to stop the marked attempts and the orphaned jobs, as fast as the token buckets allow.
-
-    Returns:
-        When the next call can be made; None if all were asked.
-    """
+    """Ask the service to stop the marked attempts and the orphaned jobs, as fast as the token buckets allow."""
     waits: list[float] = []
 
     def ask_all(region: str, attempts: list[Attempt]) -> None:
@@ -101,11 +96,7 @@ def left_regions(store: Store, regions: Iterable[str], now: float) -> list[str]:
 
 
 def take_back(store: Store, api: RegionApi, left: Collection[str], now: float) -> float | None:
-    """Release rows whose jobs were intended in a removed region and do not exist there.
-
-    Returns:
-        When to ask about the next one; None if there is none.
-    """
+    """Release rows whose jobs were intended in a removed region and do not exist there."""
     moments: list[float] = []
     # Attempts that are marked to be stopped end when they are stopped.
     for attempt in (each for each in store.owed() if each.region in left and not each.wish):

@@ -1,6 +1,6 @@
 """The store of a grid: its rows, attempts and orphaned jobs, what they cost, and a log of what happened.
 
-It decides nothing and calls no service. Methods that say so run inside the caller's transaction.
+It decides nothing and calls no service. Methods that write run inside the caller's transaction or open their own.
 """
 
 import dataclasses
@@ -37,16 +37,11 @@ NAME = re.compile(r"[^\W_][\w. -]{0,99}")
 
 
 def folder(root: Path | None = None) -> Path:
-    """Return the folder of the grids of a home."""
     return home(root) / "grids"
 
 
 def path_of(name: str, root: Path | None = None) -> Path:
-    """Return the file of a grid.
-
-    Raises:
-        InvalidRequest: The name is invalid.
-    """
+    """Return the file of a grid."""
     if not NAME.fullmatch(name):
         raise InvalidRequest(
             f"a grid's name has letters, digits, spaces and . _ -, begins with a letter or digit, and has at most 100 "
@@ -82,12 +77,10 @@ class Store:
     """The store of one grid."""
 
     def __init__(self, path: Path | str, *, between: Callable[[str], None] = lambda point: None) -> None:
-        """Open or create the file of a grid; see ``Database``."""
         self.database = Database(path, between=between)
         self._execute = self.database.connection.execute
 
     def close(self) -> None:
-        """Release the lease and close the file."""
         self.database.release_lease()
         self.database.close()
 
@@ -104,11 +97,7 @@ class Store:
         return self.grid()
 
     def grid(self) -> GridRecord:
-        """Return the grid.
-
-        Raises:
-            InvalidRequest: The file has no grid.
-        """
+        """Return the grid."""
         row = self._execute("SELECT * FROM grid").fetchone()
         if row is None:
             raise InvalidRequest(f"{self.database.path} has no grid yet; raysm grid run creates one")
@@ -124,7 +113,6 @@ class Store:
                 self.log(now, was, state, why)
 
     def change_rules(self, rules: Rules) -> None:
-        """Replace the rules."""
         with self.database.transaction("rules", fenced=False):
             self._execute("UPDATE grid SET rules = ?", (json.dumps(to_json(rules)),))
 
@@ -205,11 +193,9 @@ class Store:
         yield from map(task_record, self._execute(f"SELECT * FROM task{chosen} ORDER BY position, key", values))
 
     def states(self) -> dict[str, int]:
-        """Return how many rows are in each state."""
         return dict(self._execute("SELECT state, count(*) FROM task GROUP BY state").fetchall())
 
     def is_over(self) -> bool:
-        """Whether no row waits or runs."""
         return not self._exists("SELECT 1 FROM task WHERE state IN ('waiting', 'placed') LIMIT 1")
 
     def shapes(self) -> list[str]:
@@ -253,7 +239,6 @@ class Store:
         self.log(now, TaskState.PLACED, TaskState.PLACED, reason, task=key)
 
     def hold(self, key: str, after_s: float) -> None:
-        """Delay a row until a given time, within a transaction."""
         self._execute("UPDATE task SET after_s = ? WHERE key = ?", (after_s, key))
 
     def again(self, states: Iterable[str], now: float) -> int:
@@ -282,7 +267,6 @@ class Store:
     # -- attempts
 
     def insert(self, attempt: Attempt) -> None:
-        """Store a new attempt, within a transaction."""
         # Not asdict, whose deep copies took longer than the statement.
         values = {field.name: getattr(attempt, field.name) for field in dataclasses.fields(attempt)}
         marks = ", ".join(f":{name}" for name in values)
@@ -317,19 +301,15 @@ class Store:
         return list(map(attempt_record, self._execute(f"SELECT * FROM attempt {rest}", values)))
 
     def attempt(self, name: str) -> Attempt | None:
-        """Return an attempt by its job's name, or None."""
         return next(iter(self._attempts("WHERE name = ?", name)), None)
 
     def attempts_of(self, names: list[str]) -> dict[str, Attempt]:
-        """Return the attempts of these jobs by name; names without an attempt are missing."""
         return {each.name: each for each in self._attempts(f"WHERE name IN ({', '.join('?' * len(names))})", *names)}
 
     def attempts(self, task: str | None = None) -> list[Attempt]:
-        """Return the attempts of a row, or all, the earliest first."""
         return self._attempts("ORDER BY task, number") if task is None else self._attempts(BY_TASK, task)
 
     def open_attempts(self) -> list[Attempt]:
-        """Return the attempts that have not ended."""
         return self._attempts("WHERE state <> 'ended' ORDER BY intended_s, name")
 
     def owed(self) -> list[Attempt]:
@@ -452,11 +432,9 @@ class Store:
         return [row[0] for row in rows]
 
     def stray(self, name: str) -> Any:
-        """Return an orphaned job by its name, or None."""
         return self._execute("SELECT * FROM stray WHERE name = ?", (name,)).fetchone()
 
     def add_stray(self, name: str, region: str, attempt: Attempt | None, now: float) -> None:
-        """Store an orphaned job, within a transaction."""
         task = attempt.task if attempt else self._task_of(name)
         known = (attempt.count, attempt.usd_per_hour, attempt.max_runtime_s) if attempt else (1, None, 0)
         columns = "name, task, region, count, usd_per_hour, max_runtime_s, seen_s"
@@ -478,14 +456,12 @@ class Store:
         return [(row[0], row[1]) for row in rows]
 
     def change_stray(self, name: str, **changes: float | None) -> None:
-        """Change fields of an orphaned job, within a transaction."""
         for field, value in changes.items():
             self._execute(f"UPDATE stray SET {field} = ? WHERE name = ?", (value, name))
 
     # -- costs and rates
 
     def add_cost(self, attempt: Attempt, saved_usd: float, *, is_waste: bool) -> None:
-        """Add the cost of an ended job, within a transaction."""
         usd = attempt.usd or 0.0
         wasted, again = (usd, 0.0) if is_waste else (0.0, attempt.again_usd)
         self._execute(
@@ -496,7 +472,6 @@ class Store:
         )
 
     def money(self, now: float, region: str | None = None) -> Money:
-        """Return the costs of a region, or of all regions."""
         spent = self._execute(
             "SELECT coalesce(sum(usd), 0), coalesce(sum(wasted_usd), 0), coalesce(sum(saved_usd), 0), "
             "coalesce(sum(again_usd), 0), coalesce(sum(unpriced), 0) FROM spent WHERE ?1 IS NULL OR region = ?1",
@@ -543,7 +518,6 @@ class Store:
         return int(done.lastrowid or 0)
 
     def events(self, after: int = 0, limit: int = 1000) -> list[Event]:
-        """Return the events after a number."""
         rows = self._execute("SELECT * FROM event WHERE seq > ? ORDER BY seq LIMIT ?", (after, limit))
         return [Event(**dict(row)) for row in rows]
 

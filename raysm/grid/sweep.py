@@ -97,11 +97,7 @@ class Sweep:
         self._in_progress, self._due_s, self._rests_until_s = False, now + self._pause_s, now + self._pause_s
 
     def step(self, now: float) -> None:
-        """Do as much of the sweep as the token buckets allow.
-
-        Raises:
-            RegionUnavailable: The region did not answer.
-        """
+        """Do as much of the sweep as the token buckets allow."""
         if now < self._rests_until_s <= now + self._pause_s:
             return
         if not self._in_progress and self._is_due(now) and self._store.oldest_s(self.region, now) is not None:
@@ -269,7 +265,6 @@ class Gauge:
         self._due_s = float("-inf")
 
     def step(self, now: float) -> None:
-        """Read the rates in every region with running jobs, if the pause is over."""
         metric = self._store.grid().rules.rate
         # The second condition is for a clock that was set back.
         if metric is None or now < self._due_s <= now + self._pause_s:

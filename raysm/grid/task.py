@@ -32,11 +32,9 @@ class TaskState(StrEnum):
     PLACED = "placed"
     """It has an open attempt."""
     DONE = "done"
-    """Its result exists."""
     FAILED = "failed"
     """It is not tried again: its program fails, or its retries are used up."""
     STOPPED = "stopped"
-    """The user stopped it."""
     IMPOSSIBLE = "impossible"
     """No place can ever take it."""
 
@@ -58,22 +56,16 @@ class AttemptState(StrEnum):
     MAYBE = "maybe"
     """It was sent, and the answer was lost: only the service knows whether there is a job."""
     SENT = "sent"
-    """The service took it."""
     PENDING = "pending"
     """It waits for its instances."""
     RUNNING = "running"
-    """It has its instances."""
     ENDED = "ended"
     """The service says that it has ended, or refused it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
-    """One row. The grid's request decides what the row leaves open.
-
-    Raises:
-        InvalidRequest: A field is invalid.
-    """
+    """One row. The grid's request decides what the row leaves open."""
 
     key: str
     """The user's name of the row, unique in its grid."""
@@ -94,7 +86,6 @@ class Task:
     expected_s: float | None = None
     """The user's estimate of its duration."""
     inputs: Mapping[str, str] = field(default_factory=dict)
-    """URIs by channel."""
     manifests: Mapping[str, str] = field(default_factory=dict)
     """URIs of manifests by channel, for channels that hold some of the objects below a prefix."""
     input_bytes: int | None = None
@@ -104,7 +95,6 @@ class Task:
     tags: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check the fields."""
         if not self.key:
             raise InvalidRequest(f"row {self.position}: its key is empty; choose a key column with a value in each row")
         for channel in self.inputs.keys() & self.manifests.keys():
@@ -159,9 +149,7 @@ class Attempt:
     """
 
     task: str
-    """Key of its row."""
     number: int
-    """From 1."""
     name: str
     """The job's name: a function of grid, key and number, so that sending it twice makes one job."""
     region: str
@@ -172,7 +160,6 @@ class Attempt:
     ending: str = ""
     """Class of its end (``raysm.grid.endings``); empty while it is open."""
     reason: str = ""
-    """The service's words about its end."""
     intended_s: float = 0.0
     sent_s: float | None = None
     started_s: float | None = None
@@ -188,9 +175,7 @@ class Attempt:
     """On-demand price of one instance, the highest if there are several types; None is unknown."""
     price_version: str = ""
     calls: int = 0
-    """How often Create was called."""
     retry_s: float = 0.0
-    """When Create may be called again."""
     is_doubtful: bool = False
     """True if the answer to a Create was lost, so that its job may still appear."""
     watch_s: float = 0.0
@@ -210,7 +195,6 @@ class Attempt:
 
     @property
     def types(self) -> tuple[str, ...]:
-        """The types that its instances may have."""
         return tuple(json.loads(self.choice)) if self.choice else (self.instance_type,)
 
     def settled(self, instance_type: str | None) -> dict[str, Any]:
@@ -266,7 +250,6 @@ class Rules:
     """Seconds that a job waits for its instances before it is sent elsewhere."""
 
     def __post_init__(self) -> None:
-        """Check the values."""
         for name, minimum in (("parallel", 1), ("retries", 0), ("brake", 0), ("give_up_s", 0), ("patience_s", 1)):
             # "not >=" also refuses NaN.
             if not getattr(self, name) >= minimum:
@@ -300,7 +283,6 @@ class Difference:
 
     @property
     def text(self) -> str:
-        """What the row keeps, and what its source has."""
         kept = ", ".join(f"{name} is {old!r} here and {new!r} there" for name, (old, new) in self.changes.items())
         return f"{DIFFERS}{kept}"
 

@@ -46,18 +46,12 @@ class RowJobs:
     """
 
     def __init__(self, request: GridRequest, services: Services = Service) -> None:
-        """Read the rows; raises InvalidRequest if they cannot be read."""
         self.tasks = request.tasks()
         self._request = reaching(request, self.tasks, services)
         self._services: Services = functools.lru_cache(services)
 
     def send(self, task: Task) -> RowJob:
-        """Send a row, unless it has a job that runs or is done.
-
-        Raises:
-            InvalidRequest: The row is invalid.
-            ServiceError: The service refuses it, or does not answer.
-        """
+        """Send a row, unless it has a job that runs or is done."""
         # The row's own region first, since its data are there.
         region = task.region or next(iter(self._request.regions), None)
         region = region or own_region(self._request.template.target, self._services)
@@ -125,11 +119,7 @@ class RowJobs:
 
 
 def slice_of(tasks: list[Task], index: int, per_child: int) -> Iterator[Task]:
-    """Yield the rows of the child with an index, from 0.
-
-    Raises:
-        InvalidRequest: The child has no rows; without the error it would look like a success.
-    """
+    """Yield the rows of the child with an index, from 0."""
     first = index * per_child
     if not 0 <= first < len(tasks):
         children = -(-len(tasks) // per_child)

@@ -22,7 +22,6 @@ from raysm.grid.store import path_of
 from raysm.request import Input
 
 DEFINITION = "raysm-grid-controller"
-"""Name of the job definition that raysm registers by default."""
 
 MAX_ATTEMPTS = 10
 """Limit of AWS Batch: https://docs.aws.amazon.com/batch/latest/APIReference/API_RetryStrategy.html"""
@@ -89,7 +88,6 @@ class ControllerJob:
 
     @property
     def definition(self) -> str:
-        """The definition's name."""
         return self.job_definition or DEFINITION
 
 
@@ -109,28 +107,18 @@ class Definition:
 
     @property
     def variables(self) -> frozenset[str]:
-        """Names of its containers' environment variables."""
         listed = [*(self.container.get("environment") or ()), *(self.container.get("secrets") or ())]
         return frozenset(item["name"] for item in listed)
 
     def made(self, service: Service) -> str:
-        """Register it if necessary; return the name that a job uses.
-
-        Raises:
-            ServiceError: Batch refuses it.
-        """
+        """Register it if necessary; return the name that a job uses."""
         if self.registration is None:
             return self.name
         return str(service.call("batch", "register_job_definition", **self.registration)["jobDefinitionArn"])
 
 
 def check_queue(job: ControllerJob, service: Service) -> None:
-    """Check that the queue runs controllers.
-
-    Raises:
-        InvalidRequest: The queue does not exist, is for training jobs, or is disabled.
-        ServiceError: Batch does not answer.
-    """
+    """Check that the queue runs controllers."""
     queues = service.call("batch", "describe_job_queues", jobQueues=[job.job_queue])["jobQueues"]
     where = f"the job queue {job.job_queue!r} in {service.region}"
     if not queues:
@@ -149,12 +137,7 @@ def check_queue(job: ControllerJob, service: Service) -> None:
 
 
 def definition_of(job: ControllerJob, service: Service) -> Definition:
-    """Return the definition of a controller: an existing one, or one to register.
-
-    Raises:
-        InvalidRequest: It does not exist and there is no image to register one, it has no container, or it has no role.
-        ServiceError: Batch does not answer.
-    """
+    """Return the definition of a controller: an existing one, or one to register."""
     name = job.definition
     query = {"jobDefinitions": [name]} if ":" in name else {"jobDefinitionName": name}
     listed = service.call("batch", "describe_job_definitions", status="ACTIVE", **query)["jobDefinitions"]
@@ -209,11 +192,7 @@ def _of_image(job: ControllerJob, latest: Mapping[str, Any] | None, service: Ser
 
 
 def check_inputs(grid: Planned) -> None:
-    """Check that no input is a path of this machine, since the controller uploads inputs.
-
-    Raises:
-        InvalidRequest: An input is such a path.
-    """
+    """Check that no input is a path of this machine, since the controller uploads inputs."""
     for where, uri in _inputs(grid):
         # URIs with columns are checked with the row's job.
         if "://" not in uri and not uri.startswith(("job:", "{")):
@@ -233,11 +212,7 @@ def _inputs(grid: Planned) -> Iterator[tuple[str, str]]:
 
 
 def check_database(request: GridRequest, definition: Definition) -> None:
-    """Check that the controller reaches the database for write-back; the rows are read on this machine.
-
-    Raises:
-        InvalidRequest: The database is this machine's, or the job's definition lacks the variable with its address.
-    """
+    """Check that the controller reaches the database for write-back; the rows are read on this machine."""
     if not request.rules.write_back:
         return
     on = written_to(request)
@@ -264,19 +239,7 @@ def check_database(request: GridRequest, definition: Definition) -> None:
 def send(
     grid: Planned, job: ControllerJob, services: Services = Service, *, goes_on: bool = False
 ) -> SentController | None:
-    """Submit a job of AWS Batch that runs a grid; return the job, or None if nothing is left to do.
-
-    Args:
-        grid: The planned grid.
-        job: The job.
-        services: Returns the service of a target.
-        goes_on: True continues a grid that its first failures have paused.
-
-    Raises:
-        InvalidRequest: An option or input is invalid, or the grid has a Batch job already; nothing was submitted.
-        LeaseLost: A controller runs the grid on this machine.
-        ServiceError: S3 or Batch refuses, or cannot be reached.
-    """
+    """Submit a job of AWS Batch that runs a grid; return the job, or None if nothing is left to do."""
     check_inputs(grid)
     request = grid.request
     services = functools.lru_cache(services)

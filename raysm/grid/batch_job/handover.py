@@ -36,7 +36,6 @@ from raysm.request.codec import from_json, hints_of, to_json
 from raysm.request.workload import built_in_kind
 
 FORMAT = 1
-"""Format of a handover; raysm reads no other."""
 
 HANDOVER, SOURCE, WHEELS = "handover.json", "source", "wheels"
 """Contents of the ZIP: the handover, and folders of the user's files."""
@@ -47,11 +46,7 @@ BEGINNING = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Handover:
-    """A grid without its store.
-
-    Raises:
-        InvalidRequest: It has another format.
-    """
+    """A grid without its store."""
 
     name: str
     identity: str
@@ -67,16 +62,13 @@ class Handover:
     count: int
     markets: tuple[bool, ...]
     source: Mapping[str, Any]
-    """``Source.description``."""
     own_region: str | None
-    """The target's region."""
     prices: tuple[RegionPrices, ...]
     """Prices of the grid's regions and types, since the image has only those that raysm comes with."""
     planned_usd: tuple[float, float] | None
     format: int = FORMAT
 
     def __post_init__(self) -> None:
-        """Check the format."""
         if self.format != FORMAT:
             raise InvalidRequest(
                 f"the grid {self.name!r} was handed over in format {self.format} of another raysm, but this one reads "
@@ -84,11 +76,7 @@ class Handover:
             )
 
     def request(self, folder: Path, rules: Rules) -> GridRequest:
-        """Return the request, with the user's files in ``folder`` and the rules of the grid's store.
-
-        Raises:
-            InvalidRequest: An option is invalid, or the database of a query is not kept.
-        """
+        """Return the request, with the user's files in ``folder`` and the rules of the grid's store."""
         hints = hints_of(JobRequest)
         options = {name: from_json(hints[name], value, name) for name, value in self.options.items()}
         wheels = sorted((folder / WHEELS).glob("*"))
@@ -144,11 +132,7 @@ def handover_of(grid: Planned, workload: Workload) -> Handover:
 
 
 def bundle_of(grid: Planned) -> bytes:
-    """Return the ZIP for the controller of a grid.
-
-    Raises:
-        InvalidRequest: The workload cannot be handed over.
-    """
+    """Return the ZIP for the controller of a grid."""
     template = grid.request.template
     workload, files = _moved(template.package or template.workload)
     for wheel in map(Path, template.options.get("wheels") or ()):
@@ -184,17 +168,11 @@ def _moved(workload: Workload | Package) -> tuple[Workload, dict[str, Path]]:
 
 
 def name_of(bundle: bytes) -> str:
-    """Return the name of a ZIP in the grid's folder."""
     return f"{hashlib.sha256(bundle).hexdigest()}.zip"
 
 
 def unpack(bundle: bytes, name: str, folder: Path) -> Handover:
-    """Write the user's files into an empty folder; return the handover.
-
-    Raises:
-        InvalidPayload: The digest of the ZIP is not the one in its name.
-        InvalidRequest: Its format is that of another raysm.
-    """
+    """Write the user's files into an empty folder; return the handover."""
     if not name.endswith(name_of(bundle)):
         raise InvalidPayload(f"{name} was changed: its content has another digest; submit the grid again")
     # The names in the ZIP are trusted only after the check.

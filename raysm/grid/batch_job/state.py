@@ -312,14 +312,7 @@ def read_copy(folder: Folder) -> Store | None:
 
 
 def recall(store: Store, path: Path, folder: Folder, sleep: Callable[[float], Any] = time.sleep) -> None:
-    """Take a grid back from its Batch job; raises as ``RemoteState.take``.
-
-    Args:
-        store: The grid's store on this machine.
-        path: Its file.
-        folder: The grid's folder in S3.
-        sleep: See ``RemoteState.take``.
-    """
+    """Take a grid back from its Batch job; raises as ``RemoteState.take``."""
     state = RemoteState(folder, store)
     if state.take(sleep):
         # A later attempt of the Batch job finds no object, and ends.

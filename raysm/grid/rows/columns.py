@@ -21,11 +21,7 @@ from raysm.grid.task import Task, Value
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-    """Rows as a source has them, before their columns are interpreted.
-
-    Raises:
-        InvalidRequest: A column has no name, or two have the same.
-    """
+    """Rows as a source has them, before their columns are interpreted."""
 
     columns: tuple[str, ...]
     rows: Sequence[tuple[Any, ...]]
@@ -36,7 +32,6 @@ class Table:
     """For a text file, the line on which each row begins."""
 
     def __post_init__(self) -> None:
-        """Check the names."""
         for place, name in enumerate(self.columns, 1):
             if not name:
                 raise InvalidRequest(f"{self.origin}: column {place} has no name; give it one")
@@ -50,11 +45,7 @@ class Table:
 
 
 def plain(value: Any) -> Value:
-    """Convert a value to one that JSON has; a missing value becomes None.
-
-    Raises:
-        ValueError: JSON has no such value.
-    """
+    """Convert a value to one that JSON has; a missing value becomes None."""
     match value:
         # First for speed, since nearly all values are of these types; bool is an int.
         case str() | int() | None:
@@ -155,11 +146,9 @@ class Column:
     """A column with a reserved name, which raysm interprets."""
 
     field: str
-    """Field of ``Task``."""
     read: Callable[[Any], Any]
     """Returns the field's value; raises ValueError with a text that says what is allowed."""
     summary: str
-    """Its line in the reference."""
 
 
 COLUMNS: Mapping[str, Column] = {
@@ -181,18 +170,13 @@ COLUMNS: Mapping[str, Column] = {
     ),
     "checkpoint": Column("checkpoint", str, "URI of its checkpoints"),
 }
-"""By the column's name."""
 
 FAMILIES: Mapping[str, str] = {"input": "inputs", "manifest": "manifests", "env": "environment", "tag": "tags"}
 """Field of Task by prefix of the column: ``input_data``, or ``input.data``, is the entry ``data`` of ``inputs``."""
 
 
 def tasks_of(table: Table) -> list[Task]:
-    """Return the rows of a table as tasks, in its order.
-
-    Raises:
-        InvalidRequest: A value is invalid, or two rows have the same key; the message names row and column.
-    """
+    """Return the rows of a table as tasks, in its order."""
     reader = _Reader(table.columns)
     keys: dict[str, int] = {}
     tasks = []

@@ -51,11 +51,7 @@ MARKS: Mapping[str, Callable[[str, int], str]] = {
 
 
 def check_query(text: str, params: Mapping[str, Any]) -> None:
-    """Check that a text is one statement that reads, takes exactly these parameters, and has no ``{placeholder}``.
-
-    Raises:
-        InvalidRequest: It is not.
-    """
+    """Check that a text is one statement that reads, takes exactly these parameters, and has no ``{placeholder}``."""
     braces = PLACEHOLDER.search(text)
     if braces:
         name = braces[1] or "since"
@@ -92,11 +88,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def bound(text: str, style: str, params: Mapping[str, Any]) -> tuple[str, Any]:
-    """Return a statement and its parameters as a driver with this ``paramstyle`` takes them.
-
-    Raises:
-        InvalidRequest: There is no such style.
-    """
+    """Return a statement and its parameters as a driver with this ``paramstyle`` takes them."""
     if style not in MARKS:
         raise InvalidRequest(f"the driver's paramstyle is {style!r}; raysm knows {', '.join(MARKS)}")
     parts: list[str] = []
@@ -132,7 +124,6 @@ class Query:
     """Values by name; the driver binds them, and they never become part of the text."""
 
     def __post_init__(self) -> None:
-        """Check the statement and the names of its values."""
         # Checked here rather than when it runs, so that the error points to the line that has the mistake.
         check_query(self.sql, self.params)
 
@@ -153,7 +144,6 @@ FETCH_ROWS = 5_000
 """Rows per fetch: some drivers otherwise fetch each row alone, others all rows into memory."""
 
 BUSY_S = 30.0
-"""How long SQLite waits for another writer."""
 
 VARIABLE = "env:"
 SECRET = "arn:aws"
@@ -171,13 +161,7 @@ class Database:
     """Opens it to write (True) or to read."""
 
     def select(self, text: str, params: Mapping[str, Any], max_rows: int) -> tuple[tuple[str, ...], list[Any]]:
-        """Return the names of the columns and the first ``max_rows`` rows that a statement reads.
-
-        Raises:
-            InvalidRequest: The database refuses the statement.
-            ServiceError: It cannot be reached.
-            MissingDependency: Its driver is not installed.
-        """
+        """Return the names of the columns and the first ``max_rows`` rows that a statement reads."""
         with self._open(writes=False) as (_, cursor, style), _translated(self._refused):
             changed, values = bound(text, style, params)
             # Some drivers format the text whenever they get parameters, even none.

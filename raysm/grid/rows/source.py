@@ -72,7 +72,6 @@ class FileSource(Source):
 
     @property
     def kind(self) -> str:
-        """The suffix that names the format, in lower case."""
         return Path(self.path.name.lower().removesuffix(".gz")).suffix
 
     @property
@@ -177,7 +176,6 @@ class Frame(Source):
 
     frame: Any
     origin: str = "the data frame"
-    """Its name in messages."""
 
     @property
     def description(self) -> dict[str, Any]:
@@ -253,15 +251,7 @@ class QuerySource(Source):
 
 
 def source_of(rows: Any) -> Source:
-    """Return the source that ``rows`` names.
-
-    Args:
-        rows: A path of .csv, .tsv, .jsonl or .parquet, a ``raysm.Query``, a data frame, a list of mappings, or a
-            ``Source``.
-
-    Raises:
-        InvalidRequest: It is none of these.
-    """
+    """Return the source that ``rows`` names."""
     if isinstance(rows, Source):
         return rows
     if isinstance(rows, Query):
@@ -281,15 +271,7 @@ def source_of(rows: Any) -> Source:
 
 
 def source_again(description: Mapping[str, Any], on: Any = None) -> Source:
-    """Return the source that a grid has stored, to read it again.
-
-    Args:
-        description: ``Source.description``.
-        on: The database of a query; None takes the stored one.
-
-    Raises:
-        InvalidRequest: A program gave the rows, or the database was not stored.
-    """
+    """Return the source that a grid has stored, to read it again."""
     if "file" in description:
         source = source_of(description["file"])
         return source.with_columns(description["columns"]) if description.get("columns") else source

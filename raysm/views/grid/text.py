@@ -23,11 +23,9 @@ UNKNOWN = "unknown"
 
 PLACE_HEADER = ("region", "type", "market", "rows", "instances", "USD/h", "price", "USD", "hours")
 TEXTS = ("region", "type", "market", "price")
-"""Left-aligned columns."""
 
 
 def plan_lines(plan: GridPlan) -> list[str]:
-    """Return a plan as lines."""
     lines = [f"grid {plan.name}: {counted(len(plan.assigned), 'row')}, nothing is sent", ""]
     if plan.places:
         lines += [*_aligned([PLACE_HEADER, *map(_place_cells, plan.places)], (UNKNOWN, "-"), TEXTS), ""]
@@ -97,7 +95,6 @@ def _aligned(table: Sequence[tuple[str, ...]], nothing: Sequence[str], texts: Se
 # -- snapshots
 
 BAR = 40
-"""Characters of the bar of all rows."""
 
 SHADES = {"done": "█", "placed": "▒", "failed": "x", "stopped": "-", "impossible": "x", "waiting": "·"}
 """Characters of the bar, by the state of a row."""
@@ -111,7 +108,6 @@ REGION_HEADER = (
 
 
 def screen_lines(view: Snapshot) -> list[str]:
-    """Return a grid as lines."""
     lines = [
         f"grid {view.name}: {view.state}{f' ({view.why})' if view.why else ''}",
         f"{_bar(view)}  {_states(view)}",
@@ -158,7 +154,6 @@ def unpriced_note(view: Snapshot) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration for people."""
     if seconds < 90:
         return f"{max(0.0, seconds):.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:,.1f} h"
@@ -277,12 +272,10 @@ class ShownSnapshot(Snapshot):
 
 
 def shown_plan(plan: GridPlan) -> ShownPlan:
-    """Return a plan that shows itself."""
     return ShownPlan(**_values(plan))
 
 
 def shown_snapshot(view: Snapshot) -> ShownSnapshot:
-    """Return a snapshot that shows itself."""
     return ShownSnapshot(**_values(view))
 
 

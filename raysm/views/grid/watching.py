@@ -59,17 +59,7 @@ def watch(
     show: Callable[[Snapshot], Any] | None = None,
     sleep: Callable[[float], Any] = time.sleep,
 ) -> None:
-    """Show a grid until it is over; an interrupt ends only the display.
-
-    Args:
-        look: Returns the status, as ``GridHandle.status``.
-        console: The terminal or pipe.
-        show: Takes each changed status instead of the console.
-        sleep: Sleeps between two looks.
-
-    Raises:
-        InvalidRequest: There is no grid of this name.
-    """
+    """Show a grid until it is over; an interrupt ends only the display."""
     if show is not None:
         look_until_over(look, show, sleep, PIPED_S if not console.is_terminal else DRAWN_S)
     elif console.is_terminal:
@@ -94,11 +84,7 @@ class GridWatch(LiveCard):
     """A card that is updated until its grid is over, or ``stop`` is called."""
 
     def __init__(self, name: str, look: Callable[[], ShownSnapshot], output: Output) -> None:
-        """Show the first card at once, and the updates in a thread.
-
-        Raises:
-            InvalidRequest: There is no grid of this name.
-        """
+        """Show the first card at once, and the updates in a thread."""
         super().__init__(f"the grid {name}", output)
         self._look = look
         # In the caller's thread, so that the caller gets an error.
