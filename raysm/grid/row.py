@@ -67,6 +67,7 @@ class GridRow:
     """The user's own columns."""
 
     def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON values."""
         return {**asdict(self), "state": self.state.value}
 
 

@@ -32,9 +32,11 @@ class TaskState(StrEnum):
     PLACED = "placed"
     """It has an open attempt."""
     DONE = "done"
+    """Its result exists."""
     FAILED = "failed"
     """It is not tried again: its program fails, or its retries are used up."""
     STOPPED = "stopped"
+    """The user stopped it."""
     IMPOSSIBLE = "impossible"
     """No place can ever take it."""
 
@@ -56,9 +58,11 @@ class AttemptState(StrEnum):
     MAYBE = "maybe"
     """It was sent, and the answer was lost: only the service knows whether there is a job."""
     SENT = "sent"
+    """The service took it."""
     PENDING = "pending"
     """It waits for its instances."""
     RUNNING = "running"
+    """It has its instances."""
     ENDED = "ended"
     """The service says that it has ended, or refused it."""
 

@@ -88,6 +88,7 @@ class ControllerJob:
 
     @property
     def definition(self) -> str:
+        """The definition's name."""
         return self.job_definition or DEFINITION
 
 
