@@ -93,7 +93,6 @@ def _running(store: Store, place: Place) -> int:
 
 
 def learn_quota(store: Store, attempt: Attempt, reason: str, now: float) -> None:
-    """Record the quota that a refusal states, and how much of it other jobs use."""
     learned = parse_quota(reason)
     if learned is not None:
         place = place_of(attempt)
@@ -143,7 +142,6 @@ def market_in_use(store: Store) -> Counter[Place]:
 
 
 def read_market(store: Store, limiter: Limiter, regions: list[str], now: float) -> Market:
-    """Return the state of all places now."""
     execute = store.database.connection.execute
     closed = {row[0]: row[1] for row in execute("SELECT name, closed_s FROM region WHERE closed_s > ?", (now,))}
     for region in regions:
@@ -175,7 +173,6 @@ def read_market(store: Store, limiter: Limiter, regions: list[str], now: float) 
 
 
 def last_refusal(store: Store, place: Place) -> str:
-    """Return why a place last refused a job, or why its region takes none."""
     row = store.database.connection.execute(
         "SELECT reason FROM region WHERE name = ?1 AND since_s IS NOT NULL UNION ALL SELECT reason FROM block "
         "WHERE region = ?1 AND instance_type = ?2 AND spot = ?3 LIMIT 1",

@@ -29,12 +29,7 @@ LONGEST_S = 10.0
 
 
 class Controller:
-    """Runs a grid, step by step.
-
-    Attributes:
-        store: The grid's store.
-        left: Regions that were removed from the grid while it had jobs there; the jobs are followed to their end.
-    """
+    """Runs a grid, step by step."""
 
     def __init__(
         self,

@@ -55,11 +55,7 @@ class Turns:
 
     @contextlib.contextmanager
     def released(self) -> Iterator[None]:
-        """Release the turn during the block, which makes a call and does not use the store.
-
-        Raises:
-            CancelledError: Another thread has failed.
-        """
+        """Release the turn during the block, which makes a call and does not use the store."""
         # A single function runs without a turn.
         if not self._turn.locked():
             yield
@@ -118,23 +114,10 @@ def naming_file(path: Path | str) -> Iterator[None]:
 
 
 class Database:
-    """The connection, its transactions, and the lease.
-
-    Attributes:
-        fence: Number of this process's lease; 0 if it has none.
-    """
+    """The connection, its transactions, and the lease."""
 
     def __init__(self, path: Path | str, *, between: Callable[[str], None] = lambda point: None) -> None:
-        """Open the file, and create its tables if there are none.
-
-        Args:
-            path: The file, or ``MEMORY``.
-            between: Called before and after every effect with its name; a test ends the process there.
-
-        Raises:
-            InvalidRequest: The file has another version, or is on a file system where locks do not work.
-            StoreFailed: It is damaged, or the disk is full.
-        """
+        """Open the file, and create its tables if there are none."""
         self.path = path
         self.fence = 0
         self.between = between
@@ -225,16 +208,11 @@ class Database:
         return row
 
     def has_controller(self, now: float) -> bool:
-        """Whether a controller holds the lease."""
         row = self.lease()
         return row is not None and row["until_s"] > now and not is_gone(row["owner"])
 
     def take_lease(self, owner: str, now: float) -> None:
-        """Take or renew the lease.
-
-        Raises:
-            LeaseLost: Another controller has it, and renewed it within ``LEASE_S``.
-        """
+        """Take or renew the lease."""
         with self.transaction("lease", fenced=False):
             row = self.lease()
             # Compare the fence, not the time: a clock that jumps must not cost the holder its lease.
@@ -255,7 +233,6 @@ class Database:
         self.fence = 0
 
     def release_lease(self) -> None:
-        """Let another controller take the lease at once."""
         if self.fence:
             # On a full disk the lease stays; the next controller on this machine sees that its holder has ended.
             with contextlib.suppress(LeaseLost, sqlite3.OperationalError), self.transaction("release"):

@@ -42,11 +42,8 @@ class Ending:
     is_end: bool = True
     """True if the attempt has ended; otherwise the same Create is sent again."""
     is_doubtful: bool = False
-    """True if the Create may have been carried out, or may be carried out later."""
     is_throttle: bool = False
-    """True if the service refused the call because there were too many."""
     uses_retry: bool = False
-    """True if it counts against ``Rules.retries``."""
     pauses_grid: bool = False
     """True for errors of the user: the grid pauses if its first jobs all end like this for the same reason."""
     is_capacity: bool = False

@@ -142,7 +142,6 @@ class Template:
     workload: Workload
     target: Target
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Options of ``raysm.submit``."""
     package: Package | None = None
     """The pickled workload, pickled once and the same for all rows; None if nothing was pickled."""
 

@@ -72,7 +72,6 @@ class Bucket:
 
     rate: float
     tokens: float
-    """Calls that may be made at ``at_s``."""
     at_s: float
     is_measured: bool = False
     """True if throttled calls have shown that the service allows about this rate."""

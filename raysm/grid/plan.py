@@ -89,7 +89,6 @@ def assign(tasks: Sequence[Task], placement: Cheapest, market: Market | None = N
 
 
 def _start_s(times: list[float] | None, count: int) -> float:
-    """Return when ``count`` instances of a quota are free together."""
     if times is None:
         return 0.0
     return times[0] if count == 1 else heapq.nsmallest(count, times)[-1]
@@ -98,7 +97,6 @@ def _start_s(times: list[float] | None, count: int) -> float:
 def _places_for(
     task: Task, placement: Cheapest, limits: Sequence[int | None]
 ) -> tuple[list[tuple[int, CostRate]], dict[str, str]]:
-    """Return the places that take a row with their rates, and why the others refuse it."""
     rates, reasons = [], {}
     for place, (offer, limit) in enumerate(zip(placement.offers, limits, strict=True)):
         count = task.count or offer.count
@@ -163,7 +161,6 @@ class GridPlan:
         return max(known_ends) / 3600 if known_ends and len(known_ends) == len(ends) else None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON values; unknown ones are null."""
         return {
             "name": self.name,
             "rows": len(self.assigned),
@@ -220,20 +217,7 @@ def plan_grid(
     own_region: str | None = None,
     notes: Sequence[str] = (),
 ) -> GridPlan:
-    """Return the plan of a grid.
-
-    Args:
-        request: The grid.
-        tasks: Its rows.
-        table: Prices.
-        quotas: The known quotas.
-        today: The date that prices are compared with.
-        own_region: The target's region; None if it names none.
-        notes: Further notes.
-
-    Raises:
-        InvalidRequest: There is no place, a row is invalid, or the budget is too low or cannot be guaranteed.
-    """
+    """Return the plan of a grid."""
     regions, types = places_of(request, tasks, own_region)
     offers = offers_of(regions, types, table, count=request.count, markets=request.markets)
     placement = placement_of(request.rules, offers)
@@ -315,7 +299,6 @@ def _costs(each: Assigned, placement: Cheapest) -> tuple[float, float] | None:
 
 
 def _max_usd(each: Assigned, placement: Cheapest, max_runtime_s: int) -> float | None:
-    """Return the cost of a row that runs to its time limit."""
     assert each.offer is not None, "it has a place"
     first, *others = placement.companions(each.task, each.offer)
     usd_per_hour = replace(first, alternatives=tuple(others)).most_usd_per_hour

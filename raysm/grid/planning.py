@@ -62,7 +62,6 @@ def prices_of(services: Iterable[Service]) -> PriceTable:
 
 
 def services_in(target: Target, regions: Sequence[str]) -> list[Service]:
-    """Return the service of a target in each of these regions; without regions, in the target's own."""
     if not regions:
         return [Service(target)]
     target = target.reaching(tuple(regions))

@@ -123,9 +123,7 @@ class GridRecord:
     why: str
     rules: Rules
     template: str
-    """The request that its rows share, as JSON."""
     source: str
-    """Where the rows come from, as JSON."""
     created_s: float
     goes_on: bool
     """True if the user continues the grid although its first rows failed (``--go-on``)."""

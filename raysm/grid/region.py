@@ -65,12 +65,7 @@ class Region(Protocol):
         """
 
     def describe(self, name: str) -> Description:
-        """Return what the service says of a job.
-
-        Raises:
-            JobNotFound: The service has no job of this name.
-            ServiceError: It did not answer.
-        """
+        """Return what the service says of a job."""
 
     def page(self, contains: str, token: str | None) -> Page:
         """Return a page of the jobs whose names contain a text."""
@@ -173,11 +168,7 @@ LEAD_CALLS = 8
 
 
 class RegionUnavailable(Exception):
-    """A region gave no usable answer: its token bucket was empty, or the call was throttled or failed.
-
-    Attributes:
-        reason: Why the call failed; empty if the bucket was empty or the call was throttled.
-    """
+    """A region gave no usable answer: its token bucket was empty, or the call was throttled or failed."""
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)

@@ -54,14 +54,7 @@ _log = logging.getLogger("raysm")
 
 
 class Running:
-    """A grid with its controller.
-
-    Attributes:
-        store: The grid's store.
-        added: Rows that were new to it.
-        clock: The service's clock; all times are on it.
-        left: Regions that were removed from the request while the grid has jobs there.
-    """
+    """A grid with its controller."""
 
     def __init__(
         self,

@@ -55,7 +55,6 @@ def _send_to(
     behind: Sequence[Attempt],
     now: float,
 ) -> bool:
-    """Send some attempts to one region; return whether to continue with those behind them."""
     answers: list[tuple[Attempt, Verdict | None]] = []
     held_up: list[Attempt] = []
     takes_more = False
@@ -100,7 +99,6 @@ def _keep(
     held_up: Sequence[Attempt],
     now: float,
 ) -> None:
-    """Store the answers of calls to one region, and when to send the attempts behind them."""
     accepted = [attempt for attempt, verdict in answers if verdict is None]
     if accepted:
         with store.database.transaction("sent"):

@@ -30,9 +30,7 @@ class RegionView:
 
     region: str
     open: Mapping[str, int]
-    """Open attempts by state."""
     ended: Mapping[str, int]
-    """Ended attempts by class of their end."""
     instances: int
     interruptions: int = 0
     gpus: int = 0
@@ -50,11 +48,8 @@ class Block:
     """The backoff of a place."""
 
     place: str
-    """Type, region and market as text."""
     until_s: float
-    """End of the backoff."""
     reason: str
-    """The last refusal."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,7 +70,6 @@ class Snapshot:
     prices: tuple[str, ...]
     """Versions of the price lists."""
     blocks: tuple[Block, ...]
-    """Places in backoff."""
     reasons: tuple[tuple[str, int], ...]
     """Why rows have failed or cannot run, the most frequent first."""
     done: tuple[tuple[float, int], ...]

@@ -90,7 +90,6 @@ def _end_unsent(store: Store, attempt: Attempt, verdict: Verdict, now: float) ->
 
 
 def left_regions(store: Store, regions: Iterable[str], now: float) -> list[str]:
-    """Return other regions than these in which a grid has a job, or may have one."""
     chosen = set(regions)
     return [region for region in store.used_regions(now) if region not in chosen]
 

@@ -24,10 +24,8 @@ ENDED = "ended"
 
 # While an orphaned job of a row runs, the row gets no second job.
 NO_STRAY = "NOT EXISTS (SELECT 1 FROM stray WHERE stray.ended_s IS NULL AND stray.task = task.key)"
-"""Condition on ``task`` in a query: the row may be sent."""
 
 RUN_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
-"""Letters and digits without those that look alike."""
 
 MAX_RATES = 1_000
 """Points of the curve of rates; with more, every second one is deleted."""
@@ -117,17 +115,14 @@ class Store:
             self._execute("UPDATE grid SET rules = ?", (json.dumps(to_json(rules)),))
 
     def change_clock(self, clock: Clock) -> None:
-        """Replace the clock, since a server that was restarted has another one."""
         with self.database.transaction("clock", fenced=False):
             self._execute("UPDATE grid SET clock_speed = ?, clock_begun_s = ?", (clock.speed, clock.begun_s))
 
     def note_plan(self, usd: tuple[float, float] | None) -> None:
-        """Store the planned costs of all rows, lowest and highest; None if unknown."""
         with self.database.transaction("plan", fenced=False):
             self._execute("UPDATE grid SET planned_low_usd = ?, planned_high_usd = ?", usd or (None, None))
 
     def go_on(self, now: float) -> None:
-        """Reopen a paused grid, which then does not pause again."""
         with self.database.transaction("go on", fenced=False):
             self._execute("UPDATE grid SET state = 'open', why = '', goes_on = 1")
             self.log(now, "paused", "open", "the user goes on")
@@ -176,11 +171,6 @@ class Store:
         return differing
 
     def task(self, key: str) -> TaskRecord:
-        """Return a row by its key.
-
-        Raises:
-            InvalidRequest: There is no such row.
-        """
         row = self._execute("SELECT * FROM task WHERE key = ?", (key,)).fetchone()
         if row is None:
             raise InvalidRequest(f"the grid has no row {key!r}")
@@ -223,18 +213,13 @@ class Store:
         return int(self._value(query, limit))
 
     def move_task(self, key: str, was: TaskState, state: TaskState, now: float, **changes: Any) -> None:
-        """Change a row's state within a transaction, and mark it for writing back.
-
-        Raises:
-            LeaseLost: The row's state is not ``was``.
-        """
+        """Change a row's state within a transaction, and mark it for writing back."""
         self._change("task", "key", key, was, {"state": state.value, **changes})
         seq = self.log(now, was, state, str(changes.get("reason", "")), task=key)
         # In the same transaction, so that no state is missing in the user's database.
         self._execute("INSERT OR REPLACE INTO outbox VALUES (?, ?)", (key, seq))
 
     def explain(self, key: str, reason: str, now: float) -> None:
-        """Set the reason of a placed row, within a transaction."""
         self._execute("UPDATE task SET reason = ? WHERE key = ?", (reason, key))
         self.log(now, TaskState.PLACED, TaskState.PLACED, reason, task=key)
 
@@ -261,7 +246,6 @@ class Store:
         return number
 
     def row_views(self, state: str) -> Iterator[Any]:
-        """Yield rows with their last attempt, costs and rate, for ``GridRow``; an empty state selects all."""
         yield from self._execute(ROWS, (state,))
 
     # -- attempts
@@ -274,11 +258,7 @@ class Store:
         self.log(attempt.intended_s, "", attempt.state, "", task=attempt.task, attempt=attempt.name)
 
     def move(self, attempt: Attempt, now: float, **changes: Any) -> Attempt:
-        """Change an attempt within a transaction; return the changed one.
-
-        Raises:
-            LeaseLost: Its state is no longer that of ``attempt``.
-        """
+        """Change an attempt within a transaction; return the changed one."""
         changed = dataclasses.replace(attempt, **changes)
         self._change("attempt", "name", attempt.name, attempt.state, changes)
         if changed.state is not attempt.state:
@@ -317,7 +297,6 @@ class Store:
         return self._attempts("WHERE state IN ('intended', 'maybe') ORDER BY intended_s, name")
 
     def unwanted(self) -> list[Attempt]:
-        """Return the open attempts that are marked to be stopped."""
         return self._attempts("WHERE state <> 'ended' AND wish <> '' ORDER BY intended_s, name")
 
     def pending_since(self, region: str, before_s: float) -> list[Attempt]:
@@ -340,14 +319,12 @@ class Store:
         return [(attempt_record(row), row["seq"]) for row in rows]
 
     def open_work(self) -> list[Any]:
-        """Return region, type, market, begin and expected seconds of the open attempts."""
         return self._execute(
             "SELECT attempt.region, instance_type, spot, coalesce(sent_s, intended_s), task.expected_s FROM attempt "
             "JOIN task ON task.key = attempt.task WHERE attempt.state <> 'ended'"
         ).fetchall()
 
     def mark_all_to_stop(self) -> None:
-        """Mark all open attempts to be stopped for the user, within a transaction."""
         self._execute("UPDATE attempt SET wish = 'user' WHERE state <> 'ended' AND wish <> 'user'")
 
     def seen_of(self, names: list[str]) -> dict[str, str]:
@@ -361,7 +338,6 @@ class Store:
         return dict(rows.fetchall())
 
     def sent(self, region: str) -> dict[str, tuple[str, float]]:
-        """Return ``seen`` and ``sent_s`` of a region's open attempts that were sent, by name."""
         rows = self._execute(
             "SELECT name, seen, sent_s FROM attempt WHERE state <> 'ended' AND region = ? AND sent_s IS NOT NULL",
             (region,),
@@ -369,7 +345,6 @@ class Store:
         return {row[0]: (row[1], row[2]) for row in rows}
 
     def running(self) -> list[tuple[str, str]]:
-        """Return region and name of the jobs that have their instances."""
         rows = self._execute(
             "SELECT region, name FROM attempt WHERE state <> 'ended' AND state = 'running' ORDER BY region, name"
         )
@@ -492,7 +467,6 @@ class Store:
         return Money(**dict(zip(names, spent, strict=True)), at_stake_usd=staked)
 
     def keep_rate(self, name: str, value: float, now: float) -> None:
-        """Store the last rate that a job reported, within a transaction."""
         self._execute("INSERT OR REPLACE INTO rate VALUES (?, ?, ?)", (name, value, now))
 
     def keep_rates(self, values: Mapping[str, float], now: float) -> None:
@@ -512,7 +486,6 @@ class Store:
     def log(
         self, now: float, was: str, state: str, text: str, *, task: str | None = None, attempt: str | None = None
     ) -> int:
-        """Store an event, within a transaction; return its number."""
         row = (now, task, attempt, str(was), str(state), text)
         done = self._execute("INSERT INTO event (at_s, task, attempt, was, now, text) VALUES (?, ?, ?, ?, ?, ?)", row)
         return int(done.lastrowid or 0)

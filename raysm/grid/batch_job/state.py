@@ -76,7 +76,6 @@ class Folder:
         self._storage.write(f"{self.place}/{name}", content, self._kms_key)
 
     def names(self, prefix: str) -> list[str]:
-        """Return the names that begin with ``prefix``, sorted."""
         found = self._storage.below(f"{self.place}/{prefix}")
         return [item.uri.removeprefix(f"{self.place}/") for item in found]
 
@@ -122,11 +121,7 @@ class RemoteState:
         self._covered: set[str] = set()
 
     def hand_over(self) -> None:
-        """Write the object for the first time, without a holder.
-
-        Raises:
-            LeaseLost: There is an object already.
-        """
+        """Write the object for the first time, without a holder."""
         self._push(is_held=False)
 
     def take(self, sleep: Callable[[float], Any]) -> bool:
