@@ -10,9 +10,8 @@ from argparse import Namespace
 import pytest
 from rich.console import Console
 
-from raysm.cli import jobs
 from raysm.cli.arguments import parse
-from raysm.cli.grid import controller_of, follow, named_source, request_of, run
+from raysm.cli.grid import controller_of, follow, named_source, request_of
 from raysm.cli.grid_arguments import ASKING, NAMING
 from raysm.cli.main import main
 from raysm.contract.home import Clock
@@ -57,12 +56,6 @@ def test_outside_of_an_array_there_is_no_index_and_that_is_said(array_folder, in
     assert "AWS_BATCH_JOB_ARRAY_INDEX" in capsys.readouterr().err
 
 
-def test_a_child_has_at_least_one_row(array_folder):
-    asked = arguments_of("--rows", "array.txt", "--columns", "region,input_data", "--index", "0", "--per-child", "0")
-    with pytest.raises(InvalidRequest, match="--per-child must be at least 1, got 0"):
-        run(asked, None)
-
-
 ROLE = "arn:aws:iam::123456789012:role/controllers"
 
 
@@ -91,14 +84,6 @@ def test_what_the_grids_file_says_holds_where_no_flag_says_another_and_batch_is_
 def test_what_is_said_of_a_job_that_nobody_asked_for_is_refused():
     with pytest.raises(InvalidRequest, match="--job-queue is an option of --via batch; add --via batch"):
         asked("--job-queue", "team")
-
-
-def test_without_a_queue_nothing_is_asked_of_anybody(tmp_path, capsys):
-    (tmp_path / "train.py").write_text("")
-    (tmp_path / "rows.csv").write_text("key\na\n")
-    with contextlib.chdir(tmp_path):
-        assert main(["grid", "run", "train.py", "--rows", "rows.csv", "--via", "batch"]) == 2
-    assert "--via batch needs --job-queue" in capsys.readouterr().err
 
 
 class HandRunning:
@@ -135,11 +120,6 @@ def test_each_row_that_changes_is_one_line_with_its_reason(store):
     assert lines(store, added=2) == ["a: done", "b[0]: failed exit code: 1"]
 
 
-def test_of_a_grid_that_rows_have_joined_what_was_before_is_not_said_again(store):
-    store.add([Task(key="c", position=2)])
-    assert lines(store, added=1) == ["b[0]: failed exit code: 1"]
-
-
 def test_of_a_step_in_which_very_many_rows_change_each_is_said(store):
     keys = [f"r{number}" for number in range(2_500)]
     store.add(Task(key=key) for key in keys)
@@ -157,12 +137,6 @@ def test_a_file_and_a_query_are_sources(tmp_path):
     assert named_source(flags(rows=tmp_path / "a.csv")).description == {"file": str(tmp_path / "a.csv")}
     query = named_source(flags(sql=["a.db", "SELECT :day AS key"], param=["day=2026-10-01"]))
     assert query.description["params"] == {"day": "2026-10-01"}
-
-
-def test_a_file_without_a_line_of_names_has_those_of_the_flag(tmp_path):
-    (tmp_path / "array.txt").write_text("us-west-2,s3://b/x\n")
-    source = named_source(flags(rows=tmp_path / "array.txt", columns=["region", "input_data"]))
-    assert source.columns == ("region", "input_data")
 
 
 @pytest.mark.parametrize(
@@ -201,11 +175,6 @@ def grid(tmp_path):
         os.environ["RAYSM_HOME"] = before
 
 
-def test_the_only_grid_need_not_be_named(grid, capsys):
-    assert main(["grid", "status"]) == 0
-    assert "3 rows: 1 done, 1 failed, 1 waiting" in capsys.readouterr().out
-
-
 def test_a_row_is_one_line_with_its_job_however_long_its_reason_is(grid, capsys):
     reason = "ValueError: no; correct it\nTraceback (most recent call last):\n  File x\nValueError: no"
     grid.database.connection.execute("UPDATE task SET reason = ? WHERE key = 'b'", (reason,))
@@ -221,25 +190,6 @@ def test_the_grids_of_this_machine_are_listed(grid, capsys):
     assert capsys.readouterr().out == "drives  open  3 rows: 1 done, 1 failed, 1 waiting\n"
     assert main(["grid", "list", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["name"] == "drives"
-
-
-def test_the_result_of_a_row_that_is_not_done_says_why(grid, capsys):
-    assert main(["grid", "result", "drives", "b"]) == 2
-    assert "the row 'b' has no result: it is failed: exit code: 1" in capsys.readouterr().err
-
-
-def test_a_report_is_a_file_with_what_failed_first(grid, tmp_path, capsys):
-    assert main(["grid", "report", "drives", "--html", str(tmp_path / "out.html")]) == 0
-    text = (tmp_path / "out.html").read_text()
-    assert text.index("exit code: 1") > 0
-    assert text.index("<td>b</td>") < text.index("<td>a</td>")
-    assert main(["grid", "report", "drives"]) == 0
-    assert (tmp_path / "drives.html").exists()
-
-
-def test_a_table_is_refused_while_rows_are_not_done(grid, capsys):
-    assert main(["grid", "table", "drives"]) == 2
-    assert "2 of 3 rows are not done: b (failed), c (waiting)" in " ".join(capsys.readouterr().err.split())
 
 
 def test_stop_says_what_it_has_stopped(grid, capsys):
@@ -308,26 +258,6 @@ def test_a_grid_that_is_over_is_watched_once(grid, capsys):
     assert json.loads(line)["state"] == "closed"
 
 
-@pytest.mark.parametrize("command", ["logs", "status", "result", "stop"])
-def test_a_command_about_jobs_says_which_command_lists_the_jobs_of_a_grid(grid, remote, command):
-    with pytest.raises(
-        InvalidRequest, match=f"drives is a grid, .* raysm grid rows drives lists them, and raysm {command}"
-    ):
-        jobs.run(parse([command, "drives"]), Console(file=io.StringIO()), remote.service)
-
-
-def test_a_script_has_its_arguments_behind_the_dashes_with_columns_in_braces():
-    arguments = parse(["grid", "plan", "train.py", "--rows", "r.csv", "--regions", "a-b-1,c-d-2", "--", "--lr", "{lr}"])
-    assert (arguments.verb, arguments.what, arguments.regions) == ("plan", "train.py", ["a-b-1", "c-d-2"])
-    assert arguments.script_args == ("--lr", "{lr}")
-
-
-def test_a_query_has_its_database_before_it_and_values_beside_it():
-    arguments = parse(["grid", "plan", "t.py", "--sql", "a.db", "SELECT 1", "--param", "a=1", "--param", "b=2"])
-    assert arguments.sql == ["a.db", "SELECT 1"]
-    assert arguments.param == ["a=1", "b=2"]
-
-
 @pytest.mark.parametrize(
     "argv",
     [["grid"], ["grid", "plan"], ["grid", "plan", "t.py", "--rows", "r.csv", "--sql", "a", "b"], ["grid", "fly"]],
@@ -336,12 +266,6 @@ def test_what_contradicts_itself_is_refused(argv, capsys):
     with pytest.raises(SystemExit):
         parse(argv)
     assert "raysm grid" in capsys.readouterr().err
-
-
-def test_a_misspelt_option_is_answered_with_the_nearest_one(capsys):
-    with pytest.raises(SystemExit):
-        parse(["grid", "plan", "t.py", "--region", "us-east-1", "--parallell", "3"])
-    assert "did you mean --parallel?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("verb", [*ASKING, *NAMING])
@@ -366,13 +290,6 @@ def folder(tmp_path):
 
 def request(*argv):
     return request_of(parse(["grid", "plan", *argv]))
-
-
-def test_a_script_with_rows_of_a_file_is_a_grid(folder):
-    grid = request("train.py", "--rows", "rows.csv", *PLACES, "--instances", "4", "--spot", "--", "--lr", "{lr}")
-    assert (grid.name, grid.count, grid.markets, grid.regions) == ("train", 4, (True,), ("us-east-1",))
-    assert grid.template.workload.args == ("--lr", "{lr}")
-    assert [task.key for task in grid.tasks()] == ["a", "b"]
 
 
 def test_flags_win_over_the_file_and_the_file_over_the_project(folder):
@@ -429,8 +346,3 @@ def test_the_plan_of_this_machine_is_printed_and_nothing_is_begun(folder, capsys
     assert "costs   nothing: the jobs run on this machine" in out
     assert "unknown" not in out
     assert not (folder / ".raysm").exists()
-
-
-def test_a_typo_in_a_template_is_refused_with_the_nearest_column(folder, capsys):
-    assert main(["grid", "plan", "train.py", "--rows", "rows.csv", "--", "--lr", "{rl}"]) == 2
-    assert "did you mean {lr}?" in capsys.readouterr().err

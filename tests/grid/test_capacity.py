@@ -37,12 +37,6 @@ def test_a_place_that_refuses_is_left_alone_the_longer_the_oftener(store, limite
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
 
 
-def test_refusals_of_jobs_that_were_sent_together_are_one(store, limiter):
-    for _ in range(5):
-        record_refusal(store, attempt(), NO_CAPACITY, 0.0)
-    assert read_market(store, limiter, [], 0.0).blocked == {PLACE: 60.0}
-
-
 def test_a_service_error_blocks_from_the_second_in_a_row(store, limiter):
     verdict = Verdict(ending=ENDINGS["SERVICE"], reason="InternalServerError")
     record_refusal(store, attempt(), verdict, 0.0)
@@ -72,11 +66,6 @@ def test_a_region_that_does_not_answer_is_left_alone_until_it_takes_a_job(store,
     assert read_market(store, limiter, [], 17.0).closed == {}
 
 
-def test_a_region_without_a_call_left_is_closed_until_there_is_one(store, limiter):
-    limiter.take("r", "create", 0.0)
-    assert read_market(store, limiter, ["r"], 0.0).closed == {"r": pytest.approx(2.0)}
-
-
 def held(store, limiter):
     return read_market(store, limiter, [], 0.0).held.get(PLACE)
 
@@ -93,14 +82,3 @@ def test_a_refusal_tells_how_much_a_place_has_for_the_grid_and_a_start_that_it_h
     running(store, "b", 2)
     record_start(store, attempt(name="b", state=AttemptState.RUNNING))
     assert held(store, limiter) == 6
-
-
-def test_a_job_too_many_that_is_refused_says_nothing_of_what_the_place_has(store, limiter):
-    running(store, "a", 4)
-    record_refusal(store, attempt(), NO_CAPACITY, 0.0)
-    store.database.connection.execute("UPDATE attempt SET state = 'ended'")
-    running(store, "b", 3)
-    record_refusal(store, attempt(count=2), NO_CAPACITY, 100.0)
-    assert held(store, limiter) == 4
-    record_refusal(store, attempt(count=1), NO_CAPACITY, 200.0)
-    assert held(store, limiter) == 3

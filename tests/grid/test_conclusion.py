@@ -21,27 +21,10 @@ def attempt(**changes):
     return Attempt(**values | changes)
 
 
-def test_what_brought_nothing_is_wasted_too(store):
-    settle(store, attempt(billable_s=100.0, ending="USER"))
-    store.add_cost(attempt(billable_s=50.0), 0.0, is_waste=True)
-    assert store.money(0).wasted_usd == store.money(0).spent_usd == pytest.approx(3.0)
-
-
-def test_spot_saves_what_was_trained_and_not_billed(store):
-    settle(store, attempt(spot=True, billable_s=40.0, training_s=100.0))
-    assert store.money(0).saved_usd == pytest.approx(1.2)
-
-
 @pytest.mark.parametrize("unknown", [{"usd_per_hour": None, "billable_s": 5.0}, {"billable_s": None}])
 def test_what_is_not_known_is_counted_as_unknown(store, unknown):
     settle(store, attempt(**unknown))
     assert (store.money(0).spent_usd, store.money(0).unpriced) == (0, 1)
-
-
-def test_open_attempts_are_at_stake_with_their_whole_limit(store):
-    store.insert(attempt(max_runtime_s=3_600))
-    assert store.money(0).at_stake_usd == pytest.approx(72.0)
-    assert store.money(0).worst_usd == pytest.approx(72.0)
 
 
 def test_a_refused_one_that_may_still_land_is_at_stake_until_it_cannot(store):
@@ -92,16 +75,6 @@ def test_an_error_that_the_program_would_raise_again_runs_one_job(tmp_path, reas
     bench.run()
     assert bench.store.task("row-0").state is TaskState.FAILED
     assert len(bench.store.attempts("row-0")) == jobs
-
-
-def test_what_to_do_stands_in_the_first_line_of_a_reason(tmp_path):
-    reason = "AlgorithmError: ValueError: 0,5\nTraceback (most recent call last):\nValueError: 0,5, exit code: 1"
-    bench = Bench(tmp_path, 1, regions={"us-east-1": Behaviour(fails={"row-0": reason})})
-    bench.run()
-    first = bench.store.task("row-0").reason.splitlines()[0]
-    assert first.endswith(
-        "ValueError: 0,5; the same program would fail again: correct it, or the row, then raysm grid retry"
-    )
 
 
 @pytest.mark.parametrize("retries", [0, 2])

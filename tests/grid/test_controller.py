@@ -6,7 +6,6 @@ import threading
 
 import pytest
 
-from raysm.errors import ServiceError
 from raysm.grid.capacity import set_quota
 from raysm.grid.conclusion import conclude
 from raysm.grid.controller import Controller
@@ -19,7 +18,7 @@ from raysm.grid.store import Store
 from raysm.grid.task import AttemptState, Rules, Task
 from tests.support.budgets import USER, budget_used
 from tests.support.first_admitted import FirstAdmitted
-from tests.support.grid_world import CAPACITY_ERROR, Behaviour
+from tests.support.grid_world import Behaviour
 from tests.support.grids import FAST, TYPE, Bench
 
 __all__: list[str] = []
@@ -48,16 +47,6 @@ def test_the_more_urgent_and_the_longer_go_first_whatever_their_region(tmp_path)
     assert intended(warm(Bench(tmp_path, tasks=tasks)))[1] == ["urgent", "long", "short"]
 
 
-def test_a_price_and_the_rows_own_limits_are_kept_with_the_intent(tmp_path):
-    offer = Offer(place=Place(region="r", instance_type=TYPE, spot=True), count=4, usd_per_hour=2.5, price_version="v1")
-    tasks = [Task(key="a", max_runtime_s=60), Task(key="b", position=1, count=7)]
-    bench = Bench(tmp_path, tasks=tasks, placement=FirstAdmitted([offer]), regions={"r": Behaviour()})
-    intended(warm(bench))
-    first, second = sorted(bench.store.open_attempts(), key=lambda attempt: attempt.task)
-    assert (first.count, first.usd_per_hour, first.price_version, first.spot) == (4, 2.5, "v1", True)
-    assert (first.max_runtime_s, second.max_runtime_s, second.count) == (60, 86_400, 7)
-
-
 def test_a_number_whose_name_is_taken_is_passed_over(tmp_path):
     bench = warm(Bench(tmp_path, rows=1))
     _, _ = intended(bench)
@@ -67,15 +56,6 @@ def test_a_number_whose_name_is_taken_is_passed_over(tmp_path):
     _, _ = intended(bench)
     (second,) = bench.store.open_attempts()
     assert second.name == first.name.removesuffix("a1") + "a2"
-
-
-def test_each_task_is_done_once(tmp_path):
-    bench = Bench(tmp_path, rows=20)
-    bench.run()
-    assert bench.states() == {"done": 20}
-    assert sum(len(region.lives) for region in bench.regions.values()) == 20
-    bench.judge()
-    assert bench.store.grid().state == "closed"
 
 
 def test_the_intent_is_in_the_store_before_create_is_called(tmp_path):
@@ -109,15 +89,6 @@ def test_a_failed_task_is_tried_again_as_often_as_the_rules_say(tmp_path):
     assert "raysm grid retry" in reason
 
 
-def test_a_place_without_capacity_is_left_and_costs_no_retry(tmp_path):
-    regions = {"us-east-1": Behaviour(fails={"share:1": CAPACITY_ERROR}), "eu-west-1": Behaviour()}
-    bench = Bench(tmp_path, rows=3, regions=regions, rules=Rules(brake=0, retries=0))
-    bench.run()
-    bench.judge()
-    assert bench.states() == {"done": 3}
-    assert len(bench.regions["eu-west-1"].lives) == 3
-
-
 def test_a_job_that_waits_too_long_for_its_instances_is_taken_elsewhere(tmp_path):
     regions = {"us-east-1": Behaviour(start_s=10**6), "eu-west-1": Behaviour()}
     bench = Bench(tmp_path, rows=2, regions=regions, rules=Rules(brake=0, patience_s=600))
@@ -148,14 +119,6 @@ def test_jobs_that_began_while_nobody_looked_are_not_stopped_as_those_that_wait(
     assert [attempt.wish for attempt in bench.store.attempts()] == [""] * 12
 
 
-def test_a_task_that_no_place_can_take_is_impossible_with_each_places_reason(tmp_path):
-    tasks = [Task(key="a"), Task(key="b", region="ap-south-1")]
-    bench = Bench(tmp_path, tasks=tasks)
-    bench.run()
-    assert bench.states() == {"done": 1, "impossible": 1}
-    assert "ml.m5.large in us-east-1: its data are in ap-south-1" in bench.store.task("b").reason
-
-
 def test_a_quota_that_a_refusal_names_is_learned_and_never_exceeded_again(tmp_path):
     bench = Bench(tmp_path, rows=20, regions={"us-east-1": Behaviour(quota=3, run_s=60, start_s=10)})
     bench.run()
@@ -164,16 +127,6 @@ def test_a_quota_that_a_refusal_names_is_learned_and_never_exceeded_again(tmp_pa
     refused = [attempt for attempt in bench.store.attempts() if attempt.ending == "QUOTA"]
     # All of the first step were sent before the first refusal came back; of later ones none.
     assert {attempt.intended_s for attempt in refused} == {min(attempt.intended_s for attempt in refused)}
-
-
-def test_no_more_jobs_run_at_a_time_than_the_rules_allow(tmp_path):
-    bench = Bench(tmp_path, rows=20, rules=Rules(brake=0, parallel=3))
-    most = 0
-    while bench.step():
-        lives = [life for region in bench.regions.values() for life in region.lives.values()]
-        most = max(most, sum(life.ended_s > bench.clock.now for life in lives))
-    assert most == 3
-    assert bench.states() == {"done": 20}
 
 
 def test_the_first_jobs_that_fail_for_one_reason_pause_the_grid(tmp_path):
@@ -185,16 +138,6 @@ def test_the_first_jobs_that_fail_for_one_reason_pause_the_grid(tmp_path):
     assert USER in bench.store.grid().why
     assert len(bench.regions["us-east-1"].lives) == 3
     bench.judge(ended=False)
-
-
-def test_once_a_job_has_run_for_a_while_all_others_are_sent(tmp_path):
-    bench = Bench(tmp_path, rows=50, rules=Rules(brake=3), regions={"us-east-1": Behaviour(start_s=100, run_s=3_000)})
-    while bench.clock.now < 1_800_000_000 + 100 + 120:
-        bench.step()
-    assert len(bench.regions["us-east-1"].lives) == 3
-    for _ in range(5):
-        bench.step()
-    assert len(bench.regions["us-east-1"].lives) == 50
 
 
 def test_a_stopped_grid_stops_all_jobs_at_the_buckets_rate_and_starts_none(tmp_path):
@@ -299,14 +242,6 @@ def test_a_budget_that_is_used_up_pauses_the_grid_and_says_so(tmp_path):
     assert bench.states() == {"done": 5}
 
 
-def test_an_invalid_request_fails_its_row_at_once(tmp_path):
-    refusal = ServiceError("create: ValidationException: no such image", code="ValidationException")
-    bench = Bench(tmp_path, rows=1, regions={"us-east-1": Behaviour(refusal=refusal)})
-    bench.run()
-    assert bench.states() == {"failed": 1}
-    assert "no such image; correct the request or the row" in bench.store.task("row-0").reason
-
-
 def test_words_that_were_never_seen_are_tried_again_and_then_left_to_a_person(tmp_path):
     bench = Bench(tmp_path, rows=1, regions={"us-east-1": Behaviour(fails={"row-0": "Something quite new"})})
     bench.run()
@@ -336,3 +271,13 @@ def test_regions_are_called_side_by_side_where_time_passes_meanwhile(tmp_path):
     bench.judge()
     assert bench.states() == {"done": 2}
     assert len(threads) == 2
+
+
+def test_no_more_jobs_run_at_a_time_than_the_rules_allow(tmp_path):
+    bench = Bench(tmp_path, rows=20, rules=Rules(brake=0, parallel=3))
+    most = 0
+    while bench.step():
+        lives = [life for region in bench.regions.values() for life in region.lives.values()]
+        most = max(most, sum(life.ended_s > bench.clock.now for life in lives))
+    assert most == 3
+    assert bench.states() == {"done": 20}

@@ -42,34 +42,6 @@ def test_what_is_in_use_is_what_the_open_attempts_sum_up_to_at_every_moment(tmp_
 DEADLINE_S = 300.0
 
 
-def test_calls_are_on_their_way_at_the_same_time():
-    turns, both = Turns(), threading.Barrier(2)
-
-    def work():
-        with turns.released():
-            both.wait(DEADLINE_S)
-
-    turns.run([work, work])
-    assert not both.broken
-
-
-def test_all_else_is_done_one_after_the_other():
-    turns, all_there, inside, most = Turns(), threading.Barrier(3), [], []
-
-    def work():
-        for _ in range(5):
-            with turns.released():
-                all_there.wait(DEADLINE_S)
-            inside.append(1)
-            # Long enough for another one to come in, if it were let in.
-            threading.Event().wait(0.01)
-            most.append(len(inside))
-            inside.pop()
-
-    turns.run([work] * 3)
-    assert most == [1] * 15
-
-
 def test_where_one_fails_the_others_end_before_their_next_call():
     turns, failed, ended = Turns(), threading.Event(), []
 
@@ -99,12 +71,6 @@ def database(tmp_path):
     database = Database(tmp_path / "g.db")
     yield database
     database.close()
-
-
-def test_what_is_no_database_is_refused(tmp_path):
-    (tmp_path / "g.db").write_text("key,region\n" * 200)
-    with pytest.raises(StoreFailed, match=r"g\.db is damaged \(file is not a database\)"):
-        Database(tmp_path / "g.db")
 
 
 def test_a_damaged_file_is_named_with_what_to_do(tmp_path, database):
@@ -160,14 +126,6 @@ def test_a_lease_survives_a_clock_that_jumps(database):
     for now in (7_200, 0, 10):
         database.take_lease("me", now)
     assert database.fence == 1
-
-
-def test_a_released_lease_is_free_at_once(tmp_path, database):
-    database.take_lease("first", 0)
-    database.release_lease()
-    other = Database(tmp_path / "g.db")
-    other.take_lease("second", 1)
-    other.close()
 
 
 def test_the_lease_of_a_process_that_has_ended_is_not_waited_for(tmp_path, database):

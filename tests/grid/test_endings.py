@@ -6,16 +6,13 @@ from raysm.client.job.description import Description, SecondaryStatus, Status, r
 from raysm.contract.job_api import TRAINING
 from raysm.errors import ServiceError
 from raysm.grid.endings import (
-    ENDINGS,
     LearnedQuota,
     classify_end,
     classify_refusal,
-    ending,
     parse_quota,
     same_reason,
     shortened,
 )
-from raysm.grid.task import TaskState
 
 __all__: list[str] = []
 
@@ -52,11 +49,6 @@ def test_a_refusal_has_the_class_of_its_words(code, text, name):
     assert classify_refusal(ServiceError(text, code=code)).ending.name == name
 
 
-@pytest.mark.parametrize("code", ["", "InternalFailure", "ServiceUnavailable", "503"])
-def test_a_call_of_which_nobody_knows_whether_it_was_carried_out_is_in_doubt(code):
-    assert classify_refusal(ServiceError("lost", code=code, is_transient=True)).ending.name == "MAYBE"
-
-
 @pytest.mark.parametrize(
     ("reason", "name"),
     [
@@ -84,11 +76,6 @@ def test_a_call_of_which_nobody_knows_whether_it_was_carried_out_is_in_doubt(cod
 def test_a_failure_has_the_class_of_its_words(reason, name):
     verdict = classify_end(job(Status.FAILED, reason))
     assert (verdict.ending.name, verdict.reason) == (name, reason)
-
-
-def test_a_job_that_goes_on_has_no_end():
-    assert classify_end(job(Status.IN_PROGRESS)) is None
-    assert classify_end(job(Status.STOPPING)) is None
 
 
 @pytest.mark.parametrize(
@@ -140,17 +127,3 @@ def test_a_long_reason_keeps_its_last_line():
 def test_an_end_that_the_service_tells_keeps_its_class_though_people_read_less_of_it(reason, name):
     answer = {"TrainingJobName": "j", "TrainingJobArn": "", "TrainingJobStatus": "Failed", "FailureReason": reason}
     assert classify_end(read(TRAINING, answer)).ending.name == name
-
-
-def test_a_class_that_a_newer_raysm_wrote_is_unknown():
-    assert ending("NEW").name == "UNKNOWN"
-    assert ending("OK") is ENDINGS["OK"]
-
-
-@pytest.mark.parametrize("name", ["CAPACITY", "QUOTA", "SERVICE", "DENIED", "CLASH"])
-def test_what_is_not_the_tasks_fault_uses_up_no_retry(name):
-    assert (ENDINGS[name].then, ENDINGS[name].uses_retry, ENDINGS[name].pauses_grid) == (
-        TaskState.WAITING,
-        False,
-        False,
-    )

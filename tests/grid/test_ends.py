@@ -37,17 +37,6 @@ def priced(regions, **more):
     return Cheapest(offers=offers, **more)
 
 
-def test_rows_leave_a_cheap_place_that_has_nothing_for_a_dear_one(tmp_path):
-    # Of 1,000 rows 17 waited for the cheap one when 30 days were over, and 29 had failed: its pause, an hour at most,
-    # was always taken for all of the wait.
-    regions = {"cheap": Behaviour(capacity=0, usd_per_hour=18.0), "dear": Behaviour(usd_per_hour=24.0)}
-    bench = Bench(tmp_path, regions=regions, tasks=rows_in(None, 40), placement=priced(regions))
-    took_s = bench.run()
-    assert bench.states() == {"done": 40}
-    # What it costs more is worth 6 hours of waiting; nobody knows beforehand that there will never be anything.
-    assert took_s < 12 * HOUR_S
-
-
 def test_rows_that_may_go_nowhere_else_are_given_up_together_with_the_words_of_the_place(tmp_path):
     regions = {"full": Behaviour(capacity=0, start_s=60)}
     bench = Bench(tmp_path, regions=regions, tasks=rows_in("full", 40), rules=PATIENT)
@@ -86,16 +75,6 @@ def test_of_a_row_that_was_asked_for_again_the_jobs_before_do_not_count(tmp_path
     bench.run()
     bench.judge()
     assert bench.states() == {"done": 1}
-
-
-@pytest.mark.parametrize(("hours", "states"), [(3, {"done": 8}), (10**6, {"failed": 8})])
-def test_a_quota_that_others_use_up_is_asked_for_again(tmp_path, hours, states):
-    regions = {"shared": Behaviour(quota=4)}
-    bench = Bench(tmp_path, regions=regions, tasks=rows_in("shared", 8), rules=PATIENT)
-    bench.regions["shared"].behaviour.others = (4, bench.clock.now + hours * HOUR_S)
-    bench.run()
-    assert bench.states() == states
-    assert len(bench.store.attempts()) < 60
 
 
 def test_credentials_that_are_refused_for_long_end_a_grid(tmp_path):

@@ -127,27 +127,11 @@ def run(folder, **options):
     return bench
 
 
-def both(**options):
-    return {"us-east-1": Behaviour(**options), "eu-west-1": Behaviour(**options)}
-
-
 def test_a_region_that_is_down_for_an_hour_ends_no_attempt(tmp_path):
     silent = ((BEGIN + 100, BEGIN + 3_700),)
     bench = run(tmp_path, regions={"us-east-1": Behaviour(silent=silent, run_s=1_000)}, rows=5)
     assert [attempt.ending for attempt in bench.store.attempts()] == ["OK"] * 5
     assert len(bench.regions["us-east-1"].lives) == 5
-
-
-def test_lost_answers_make_no_second_job(tmp_path):
-    bench = run(tmp_path, regions=both(lost=0.5), rows=40)
-    assert bench.states() == {"done": 40}
-    assert sum(len(region.lives) for region in bench.regions.values()) == 40
-
-
-def test_a_create_that_lands_late_is_the_same_job(tmp_path):
-    bench = run(tmp_path, regions=both(late=0.5), rows=40)
-    assert bench.states() == {"done": 40}
-    assert sum(len(region.lives) for region in bench.regions.values()) == 40
 
 
 def test_a_create_that_lands_after_its_refusal_is_stopped_and_counted_as_waste(tmp_path):

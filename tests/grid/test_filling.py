@@ -3,16 +3,16 @@
 import stat
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 
 from raysm.errors import InvalidRequest
-from raysm.grid.filling import GIVEN, Template, check_names, fill, names_in, preparing, secret_of, with_rate
+from raysm.grid.filling import Template, check_names, fill, names_in, preparing, secret_of, with_rate
 from raysm.grid.place import Place
 from raysm.grid.store import Store
 from raysm.grid.task import Attempt, Rules, Task
-from raysm.request import AWS, Cluster, Input, Limits, MetricDefinition, Script, Similarity
+from raysm.request import AWS, Input, MetricDefinition, Script
 from tests.support.sagemaker import REGION, aws, fake_aws
 
 __all__: list[str] = []
@@ -21,31 +21,8 @@ __all__: list[str] = []
 VALUES = {"lr": 0.125, "campaign": "Stuttgart 3", "region": "eu-central-1", "empty": None}
 
 
-def test_anything_of_a_job_can_be_lifted_into_the_rows():
-    template = {"script": Script("{campaign}.py"), "inputs": {"data": Input("s3://b-{region}/d")}, "list": ["{lr:.2f}"]}
-    filled = fill(template, VALUES, "row 1")
-    assert filled["script"].script == "Stuttgart 3.py"
-    assert filled["inputs"]["data"].uri == "s3://b-eu-central-1/d"
-    assert filled["list"] == ["0.12"]
-
-
-def test_what_takes_no_values_comes_back_as_the_same_object():
-    for template in (Script("train.py", args=("--lr", "1")), {"a": ("b",)}, Similarity(top_k=5), 3, None):
-        assert fill(template, VALUES, "row 1") is template
-
-
 def test_a_brace_of_the_text_itself_is_written_twice():
     assert fill('{{"lr": {lr}}}', VALUES, "row 1") == '{"lr": 0.125}'
-
-
-@dataclass(frozen=True)
-class Nested:
-    texts: tuple = ("{lr}", {"a": ["{campaign} {lr}"]})
-
-
-def test_the_names_of_a_template_are_those_of_all_its_texts():
-    assert names_in(Nested()) == {"lr", "campaign"}
-    assert names_in(["none", 3, None]) == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -117,13 +94,6 @@ def test_a_row_for_which_the_service_may_choose_a_type_names_all_of_them_in_one_
     assert "InstanceType" not in call["ResourceConfig"]
 
 
-def test_the_same_attempt_is_the_same_job_whenever_it_is_prepared(fake, grid, tmp_path):
-    make = maker(fake, grid, tmp_path)
-    first, again = (make(Task(key="a"), attempt()) for _ in range(2))
-    assert first.plan.request == again.plan.request
-    assert first.contents.digests == again.contents.digests
-
-
 def test_a_further_try_of_a_row_has_its_state_and_another_row_has_not(fake, grid, tmp_path):
     make = maker(fake, grid, tmp_path)
     first, second = (make(Task(key="a"), attempt(number)).request.checkpoint_uri for number in (1, 2))
@@ -166,7 +136,6 @@ def test_a_job_of_a_grid_that_measures_lets_the_service_find_the_metric_and_a_us
 
 
 HERE = Place(region="eu-central-1", instance_type="ml.g5.xlarge")
-SPOT = Place(region="eu-central-1", instance_type="ml.g5.xlarge", spot=True)
 ROLE = "arn:aws:iam::123456789012:role/r"
 
 
@@ -188,15 +157,6 @@ def test_columns_stand_in_the_arguments_and_the_others_are_hyperparameters():
 def test_an_option_and_a_value_that_begins_with_a_dash_are_one_word(value):
     job = template("--shift", "{shift}", "--lr", "0.1").job(task(parameters={"shift": value}), HERE, 1)
     assert job.workload.args == (f"--shift={value}", "--lr", "0.1")
-
-
-def test_the_place_is_the_jobs_region_type_count_and_market():
-    job = template(cluster=Cluster(volume_gb=100), limits=Limits(max_runtime_s=60)).job(task(), SPOT, 3)
-    assert (job.target.region, job.options["cluster"]) == (
-        "eu-central-1",
-        Cluster("ml.g5.xlarge", count=3, volume_gb=100),
-    )
-    assert job.options["limits"] == Limits(max_runtime_s=60, spot=True)
 
 
 def test_one_image_name_serves_all_regions():
@@ -240,14 +200,6 @@ def test_a_rows_manifest_is_read_as_one_and_shared_as_all_rows_are():
         "data": Input("s3://b/m", distribution="ShardedByS3Key", manifest=True),
         "more": Input("s3://b/n", manifest=True),
     }
-
-
-def test_a_template_that_takes_no_column_of_the_rows_is_refused_and_what_every_row_has_is_known():
-    template("{lr}", *(f"{{{name}}}" for name in GIVEN)).check(["lr"], "drives.csv")
-    with pytest.raises(InvalidRequest, match=r"drives.csv has no column 'rl'; did you mean \{lr\}"):
-        template("{rl}").check(["lr"], "drives.csv")
-    with pytest.raises(InvalidRequest, match="no column 'acount'"):
-        template(target=AWS(role=ROLE, image="{acount}/x")).check(["lr"], "drives.csv")
 
 
 def test_rows_that_would_be_processing_jobs_are_refused_before_anything_is_sent():

@@ -69,18 +69,6 @@ def test_the_whole_file_is_a_grid_and_the_options_of_its_jobs(tmp_path):
     assert settings.options()["inputs"]["data"].uri == "s3://bucket-{region}/{key}"
 
 
-def test_one_type_is_a_text_and_rows_may_be_a_file_beside_it(tmp_path):
-    file = read(tmp_path, 'script = "a.py"\ninstance_type = "ml.g5.xlarge"\nrows = "rows.csv"\n')
-    assert file.instance_types == ("ml.g5.xlarge",)
-    assert file.source.path == tmp_path / "rows.csv"
-    assert (file.rules, file.markets, file.count, file.max_rows) == (None, None, None, None)
-
-
-def test_another_workload_is_written_out(tmp_path):
-    file = read(tmp_path, 'name = "n"\nscript = "a.py"\n[workload]\nkind = "torch_script"\n[rows]\nfile = "r.csv"\n')
-    assert (file.name, type(Settings([file.layer]).workload()).__name__) == ("n", "TorchScript")
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -116,14 +104,6 @@ def test_a_row_that_joins_has_the_time_limit_of_all(tmp_path):
     store = made(tmp_path, source_of(tmp_path / "rows.csv"))
     assert extend(store) == 2
     assert [record.task.max_runtime_s for record in store.tasks()] == [77, 5]
-    store.close()
-
-
-def test_a_grid_that_was_over_is_open_again(tmp_path):
-    store = made(tmp_path, source_of([{"key": "a", "lr": 1}]))
-    store.change_grid("closed", 1.0, fenced=False)
-    assert extend(store, source_of([{"key": "b", "lr": 2}])) == 1
-    assert store.grid().state == "open"
     store.close()
 
 
@@ -189,13 +169,6 @@ def test_the_same_number_as_text_is_no_difference(joined, caplog):
     assert caplog.messages == []
 
 
-def test_what_a_program_gave_cannot_be_read_again(tmp_path):
-    store = made(tmp_path, source_of([{"key": "a", "lr": 1}]))
-    with pytest.raises(InvalidRequest, match="a program gave this grid its rows"):
-        extend(store)
-    store.close()
-
-
 def test_a_column_that_was_dropped_since_is_said_before_any_row_joins(tmp_path):
     store = made(tmp_path, source_of([{"key": "a", "lr": 1}]))
     with pytest.raises(InvalidRequest, match="lr"):
@@ -215,11 +188,6 @@ def test_a_grid_that_is_being_stopped_takes_no_rows(tmp_path):
 def grid(*rows, args=(), **more):
     template = Template(workload=Script("train.py", args=args), target=Local())
     return GridRequest(name="drives", template=template, source=source_of(list(rows)), **more)
-
-
-def test_a_column_that_a_template_takes_and_no_row_has_is_refused_before_rows_are_looked_at():
-    with pytest.raises(InvalidRequest, match="did you mean {depth}"):
-        grid({"key": "a", "depth": 1, "count": "x"}, args=("{dept}",)).tasks()
 
 
 @pytest.mark.parametrize("fields", [{"regions": ("useast1",)}, {"count": 0}, {"max_rows": 0}], ids=str)

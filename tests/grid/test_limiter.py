@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from raysm.grid.limiter import FLOOR, Bucket, Limiter, Rate
+from raysm.grid.limiter import Limiter, Rate
 
 ONE = {"list": Rate(per_s=1.0, burst=5)}
 
@@ -14,18 +14,6 @@ def limiter():
     limiter = Limiter(":memory:", ONE)
     yield limiter
     limiter.close()
-
-
-def test_a_new_bucket_has_one_call_and_no_burst(limiter):
-    assert limiter.take("r", "list", 0.0, 10) == 1
-    assert limiter.take("r", "list", 0.0) == 0
-
-
-def test_calls_come_back_with_time_up_to_the_burst(limiter):
-    limiter.take("r", "list", 0.0)
-    assert limiter.wait_s("r", "list", 0.0) == pytest.approx(1.0)
-    assert limiter.take("r", "list", 3.0, 10) == 3
-    assert limiter.take("r", "list", 1_000.0, 100) == 5
 
 
 def test_regions_and_accounts_have_buckets_of_their_own(tmp_path):
@@ -39,30 +27,10 @@ def test_two_processes_share_a_bucket(tmp_path):
     assert first.take("r", "list", 0.0) + second.take("r", "list", 0.0) == 1
 
 
-def test_a_refusal_halves_the_rate_down_to_a_floor(limiter):
-    limiter.throttled("r", "list", 0.0)
-    assert limiter.wait_s("r", "list", 0.0) == pytest.approx(2.0)
-    for _ in range(20):
-        limiter.throttled("r", "list", 0.0)
-    assert limiter.wait_s("r", "list", 0.0) == pytest.approx(1 / FLOOR)
-
-
-def test_quiet_minutes_bring_the_rate_back_to_its_cap_and_no_further():
-    slow = Bucket(rate=0.5, tokens=0, at_s=0)
-    assert slow.at(120, Rate(per_s=1.0)).rate == pytest.approx(0.7)
-    assert slow.at(10_000, Rate(per_s=1.0)).rate == 1.0
-
-
 def test_a_clock_that_is_set_back_neither_gives_nor_takes(limiter):
     limiter.take("r", "list", 10_000.0)
     assert limiter.take("r", "list", 10.0) == 0
     assert limiter.take("r", "list", 11.0) == 1
-
-
-def test_calls_that_were_not_made_are_given_back(limiter):
-    limiter.take("r", "list", 0.0)
-    limiter.give_back("r", "list", 1, 0.0)
-    assert limiter.take("r", "list", 0.0) == 1
 
 
 class Service:
@@ -138,13 +106,3 @@ def test_a_rate_that_others_take_their_part_of_is_left_to_them_at_once(limiter):
     share, refused = used(limiter, 0.2, hours=1, began=3600.0)
     assert share >= 0.9
     assert refused <= 0.05
-
-
-def test_calls_that_are_taken_together_are_counted_one_by_one():
-    limiter = Limiter(":memory:", {"create": Rate(per_s=1, burst=3)})
-    limiter.take("r", "create", 0.0)
-    with limiter.together():
-        granted = [limiter.take("r", "create", 10.0) for _ in range(4)]
-    assert granted == [1, 1, 1, 0]
-    assert limiter.calls("r", "create", 10.0) == 0
-    limiter.close()

@@ -3,9 +3,7 @@
 import pytest
 
 from raysm.errors import InvalidConfig, InvalidRequest
-from raysm.grid.limiter import Limiter
-from raysm.grid.local_grids import GridTarget, SentController, grid_names, keep_target, only_grid, opened, read_target
-from raysm.grid.running import LIMITS
+from raysm.grid.local_grids import GridTarget, SentController, keep_target, only_grid, opened, read_target
 from raysm.grid.store import Store, folder, path_of
 from raysm.grid.task import Rules
 from raysm.request import AWS, Local
@@ -62,8 +60,3 @@ def test_the_only_one_need_not_be_named(home):
     make("b")
     with pytest.raises(InvalidRequest, match="name the grid; this machine has a, b"):
         only_grid()
-
-
-def test_the_rates_of_all_grids_are_no_grid(home):
-    Limiter(folder() / LIMITS).close()
-    assert grid_names() == []

@@ -99,30 +99,6 @@ def test_the_next_place_is_chosen_within_a_second_of_the_error_that_was_seen(tmp
     assert {"CAPACITY", "QUOTA"} <= {attempt.ending for attempt in bench.store.attempts()}
 
 
-@pytest.mark.parametrize("after_s", [0, 300])
-def test_where_a_region_does_not_answer_the_next_place_is_chosen_within_a_second_too(tmp_path, after_s):
-    regions = {name: Behaviour(capacity=12) for name in USD}
-    bench = Bench(tmp_path, tasks=_rows(60), regions=regions, placement=Cheapest(offers=_of_one_price()))
-    began_s = bench.clock.now + after_s
-    regions["us-east-1"].silent = ((began_s, began_s + 3600),)
-    bench.run()
-    bench.judge()
-    assert bench.states() == {"done": 60}
-    attempts = sorted(bench.store.attempts(), key=lambda each: each.intended_s)
-    seen_s = next(each.at_s for each in bench.store.events(limit=10_000) if each.now == "closed")
-    # A call that was not answered may have made its job: that one row has to wait until the region tells.
-    doubtful = [each for each in attempts if each.calls > 1]
-    assert len(doubtful) == (after_s == 0)
-    assert all(each.sent_s > began_s + 3600 for each in doubtful)
-    # All others go elsewhere, and at once.
-    during = [each for each in attempts if seen_s < each.intended_s < began_s + 3600]
-    assert "us-east-1" not in {each.region for each in during}
-    if not after_s:
-        assert during[0].intended_s - seen_s <= 1
-    ended_s = max(each.ended_s for each in attempts if each.region != "us-east-1")
-    assert ended_s < began_s + 3600
-
-
 def test_of_quotas_that_were_read_before_no_call_ever_asks_for_more(tmp_path):
     limits = dict(zip(USD, (3, 7, 12, 20), strict=True))
     regions = {name: Behaviour(usd_per_hour=usd, spread=0.5, quota=limits[name]) for name, usd in USD.items()}

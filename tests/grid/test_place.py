@@ -11,18 +11,6 @@ WEST = Place(region="eu-west-1", instance_type="ml.m5.large")
 BOTH = FirstAdmitted([Offer(place=EAST), Offer(place=WEST)])
 
 
-def test_where_all_are_blocked_it_is_asked_again_when_the_first_opens():
-    choice = BOTH.choose(Task(key="a"), (), Market(blocked={EAST: 60.0}, closed={"eu-west-1": 30.0}), 0)
-    assert (choice.offer, choice.again_s) == (None, 30.0)
-
-
-def test_a_quota_smaller_than_the_job_never_fits():
-    quotas = {EAST: Quota(limit=1), WEST: Quota(limit=1)}
-    choice = BOTH.choose(Task(key="a", count=2), (), Market(quotas=quotas), 0)
-    assert (choice.offer, choice.again_s) == (None, None)
-    assert choice.reasons[str(EAST)] == "the quota is 1 of ml.m5.large, and the job takes 2"
-
-
 def test_what_others_use_of_a_quota_is_not_ours():
     quotas = {EAST: Quota(limit=4, used_by_others=2)}
     assert Market(quotas=quotas, in_use={EAST: 1}).bars(EAST, 1, 0) is None
@@ -44,11 +32,6 @@ def test_a_place_that_had_no_more_is_tried_with_a_few_at_a_time(held, in_use, is
     assert (bars is None) is is_admitted
 
 
-def test_a_cluster_that_is_larger_than_all_that_a_place_had_is_tried_alone():
-    assert Market(held={EAST: 0}).bars(EAST, 8, 0) is None
-    assert Market(held={EAST: 0}, in_use={EAST: 8}).bars(EAST, 8, 0) is not None
-
-
 def at_the_end(waiting, **more):
     """Return a market in which a job takes three hours in the east, and one in the west, where two end soon."""
     outlook = Outlook(waiting=waiting, takes_s={EAST: 3.0, WEST: 1.0}, free_s={WEST: (1800.0, 1800.0)})
@@ -66,20 +49,10 @@ def test_a_slow_place_is_passed_over_once_the_others_will_have_done_all_that_wai
         assert "faster places will finish all waiting rows" in choice.reasons[str(EAST)]
 
 
-def test_what_has_just_ended_in_a_fast_place_is_room_for_the_next():
-    market = Market(outlook=Outlook(waiting=3, takes_s={EAST: 3.0, WEST: 1.0}), held={WEST: 1})
-    assert BOTH.choose(Task(key="a"), (), market, 0).offer.place == WEST
-    assert BOTH.choose(Task(key="a"), (), Market(held={WEST: 1}), 0).offer.place == EAST
-
-
 def test_of_places_that_are_as_fast_none_is_passed_over_for_another():
     # Each would have done all that waits by when a job of the other one ends, and no sooner.
     market = Market(outlook=Outlook(waiting=3, takes_s={EAST: 2.0, WEST: 2.0}), held={EAST: 4, WEST: 4})
     assert BOTH.choose(Task(key="a"), (), market, 0).offer.place == EAST
-
-
-def test_a_region_that_is_silent_is_not_waited_for():
-    assert BOTH.choose(Task(key="a"), (), at_the_end(1, silent={"eu-west-1": -60.0}), 0).offer.place == EAST
 
 
 def test_what_refuses_is_known_as_stuck_only_where_all_do():

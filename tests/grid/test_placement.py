@@ -4,15 +4,11 @@ import random
 
 import pytest
 
-from raysm.client.costs.prices import PriceTable, RegionPrices
 from raysm.grid.place import Market, Offer, Outlook, Place, Quota
 from raysm.grid.placement import (
     Cheapest,
     Estimates,
     Forecast,
-    offers_of,
-    refusal,
-    transfer_usd,
     usd_per_gb,
 )
 from raysm.grid.task import Attempt, AttemptState, Task
@@ -84,28 +80,6 @@ def test_a_place_that_refused_is_left_for_the_next_type_and_region():
     assert choose(offers, market=blocked).offer.place == place(EAST, P4)
 
 
-def test_a_short_wait_for_a_far_cheaper_place_is_worth_it():
-    offers = [offer(EAST, 1.0), offer(WEST, 30.0)]
-    choice = choose(offers, market=Market(blocked={place(EAST): NOW + 60}))
-    assert choice.offer is None
-    assert choice.again_s == NOW + 60
-
-
-@pytest.mark.parametrize(
-    ("task", "why"),
-    [
-        (Task(key="a", region=WEST), "its data are in us-west-2"),
-        (Task(key="a", instance_types=(P4,)), "the row asks for ml.p4d.24xlarge"),
-        (Task(key="a", spot=True), "the row says spot=True"),
-        (Task(key="a", region=EAST, instance_types=(G5,), spot=False), None),
-    ],
-    ids=["region", "type", "spot", "all right"],
-)
-def test_a_rows_own_columns_are_reasons(task, why):
-    text = refusal(task, offer(EAST), move_data=False)
-    assert text is None if why is None else text.startswith(why)
-
-
 def test_a_type_that_is_cheaper_for_the_work_is_found_by_trying():
     """P4 costs 20 times as much and is 40 times as fast: nobody knows, until it was tried."""
     true_s = {G5: 4000.0, P4: 100.0}
@@ -154,12 +128,6 @@ def test_the_last_rows_wait_for_a_faster_place_that_costs_no_more(usd, region):
     assert (choice.offer and choice.offer.place.region) == region
 
 
-def test_a_faster_place_of_the_same_price_takes_the_row_itself_where_it_is_free():
-    outlook = Outlook(waiting=3, takes_s={place(EAST): 2.0, place(WEST): 1.0})
-    market = Market(outlook=outlook, held={place(EAST): 4, place(WEST): 4})
-    assert choose([offer(EAST), offer(WEST)], market=market).offer.place == place(WEST)
-
-
 def test_a_place_that_has_refused_for_long_is_believed_to_go_on_for_as_long():
     # An hour of waiting is worth a dollar: three for the pause and what it has lasted so far are more than two saved.
     offers = [offer(EAST, 1.0), offer(WEST, 3.0)]
@@ -192,17 +160,6 @@ def test_a_type_takes_the_median_of_its_done_rows_and_one_that_hung_does_not_dec
     assert experience.seconds(Task(key="b"), G5) == 110
     assert experience.samples(G5) == 3
     assert experience.seconds(Task(key="b"), P4) is None
-
-
-def test_what_a_row_says_of_itself_is_corrected_by_what_rows_took():
-    experience = learned(ended(training_s=200), task=Task(key="a", expected_s=100))
-    assert experience.seconds(Task(key="b", expected_s=30), G5) == 60
-
-
-def test_a_place_lets_wait_as_long_as_it_did_and_one_that_nobody_tried_as_long_as_the_others():
-    experience = learned(ended(started_s=30.0), ended(started_s=50.0), ended(started_s=None, ending="CAPACITY"))
-    assert experience.wait_s(Place(region="us-east-1", instance_type=G5)) == 40
-    assert experience.wait_s(Place(region="eu-west-1", instance_type=G5)) == 40
 
 
 def test_spot_is_billed_for_the_share_that_was_seen_and_on_demand_for_all():
@@ -239,36 +196,11 @@ def bench(tmp_path):
     return bench
 
 
-def test_open_jobs_end_by_the_pace_of_their_place(bench):
-    pace = forecast_of([(PACE_EAST, 3600, Task(key="a")), (PACE_WEST, 1800, Task(key="a"))])
-    outlook = pace.outlook(bench.store, bench.clock.now)
-    sent = {attempt.region: attempt.sent_s for attempt in bench.store.open_attempts()}
-    assert outlook.waiting == 2
-    assert [round(at - sent["us-east-1"]) for at in outlook.free_s[PACE_EAST]] == [3600, 3600]
-    assert [round(at - sent["eu-west-1"]) for at in outlook.free_s[PACE_WEST]] == [1800]
-
-
 def test_a_job_that_is_late_is_late_for_as_long_again(bench):
     pace = forecast_of([(PACE_EAST, 3600, Task(key="a")), (PACE_WEST, 1800, Task(key="a"))])
     (sent_s,) = [each.sent_s for each in bench.store.open_attempts() if each.region == "eu-west-1"]
     now = sent_s + 1800 + 500
     assert pace.outlook(bench.store, now).free_s[PACE_WEST] == [pytest.approx(now + 500)]
-
-
-PRICES = PriceTable.of([RegionPrices(region="us-east-1", as_of="2026-09", version="v7", usd={"ml.g5.xlarge": 1.4})])
-
-
-def test_every_region_type_and_market_is_a_place_with_its_price_and_version():
-    offers = offers_of(
-        ["us-east-1", "eu-west-1"], ["ml.g5.xlarge", "ml.m5.large"], PRICES, count=3, markets=(False, True)
-    )
-    assert len(offers) == 8
-    assert {(offer.usd_per_hour, offer.price_version) for offer in offers if offer.place.region == "us-east-1"} == {
-        (1.4, "v7"),
-        (None, ""),
-    }
-    assert {offer.count for offer in offers} == {3}
-    assert sum(offer.place.spot for offer in offers) == 4
 
 
 @pytest.mark.parametrize(
@@ -285,10 +217,3 @@ def test_every_region_type_and_market_is_a_place_with_its_price_and_version():
 )
 def test_a_gb_costs_by_where_it_comes_from_and_elsewhere_nobody_knows(source, target, usd):
     assert usd_per_gb(source, target) == usd
-
-
-def test_what_is_not_moved_costs_nothing_and_what_is_not_known_is_unknown():
-    assert transfer_usd(None, "us-east-1", None) == 0
-    assert transfer_usd("us-east-1", "us-east-1", None) == 0
-    assert transfer_usd("us-east-1", "eu-west-1", None) is None
-    assert transfer_usd("sa-east-1", "eu-west-1", 10) is None

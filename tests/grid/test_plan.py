@@ -12,7 +12,7 @@ from raysm.grid.filling import Template
 from raysm.grid.grid_request import GridRequest
 from raysm.grid.place import Market, Offer, Place, Quota
 from raysm.grid.placement import WAIT_S, Cheapest
-from raysm.grid.plan import assign, places_of, plan_grid
+from raysm.grid.plan import assign, plan_grid
 from raysm.grid.rows.source import source_of
 from raysm.grid.task import Rules, Task
 from raysm.request import AWS, Limits, Script
@@ -49,36 +49,6 @@ def test_rows_queue_for_the_quota_of_their_place():
     (place,) = offers(1.0)
     made = assign(rows_of(1000, 1000, 1000), Cheapest(offers=[place]), quotas([place], 2))
     assert sorted(each.start_s for each in made) == [0, 0, 1000 + WAIT_S]
-
-
-def test_a_job_of_several_instances_takes_as_many_of_the_quota():
-    (place,) = offers(1.0)
-    made = assign(rows_of(1000, 1000, count=2), Cheapest(offers=[place]), quotas([place], 3))
-    assert sorted(each.start_s for each in made) == [0, 1000 + WAIT_S]
-    assert {each.count for each in made} == {2}
-
-
-def test_a_row_that_can_run_nowhere_says_why_of_every_place():
-    places = offers(1.0, 2.0)
-    (one,) = assign(rows_of(60, count=5), Cheapest(offers=places), quotas(places, 4, 0))
-    assert one.offer is None
-    assert one.end_s is None
-    assert one.count == 0
-    assert list(one.reasons.values()) == [
-        "the quota leaves 4 of ml.g5.xlarge, and the job takes 5",
-        "the quota leaves 0 of ml.g5.xlarge, and the job takes 5",
-    ]
-
-
-def test_a_row_of_unknown_time_has_no_end_and_a_higher_priority_comes_first():
-    (place,) = offers(1.0)
-    (late, soon) = assign(
-        [Task(key="a", position=0), Task(key="b", position=1, priority=5)],
-        Cheapest(offers=[place]),
-        quotas([place], 1),
-    )
-    assert late.end_s is None
-    assert (soon.start_s, late.start_s) == (0, WAIT_S)
 
 
 def test_ten_thousand_rows_and_forty_places_take_less_than_three_seconds_of_cpu():
@@ -178,11 +148,6 @@ def test_a_budget_that_the_rows_exceed_at_best_is_refused():
         plan(grid({"expected_s": 3600}, rules=Rules(budget_usd=1.9)))
 
 
-def test_an_old_price_is_said_with_its_age():
-    made = plan(grid({"expected_s": 60}, regions=("us-west-2",)))
-    assert made.notes == ("the prices of us-west-2 are 82 days old (version v0): raysm prices --refresh",)
-
-
 def test_data_that_move_are_paid_for_and_of_unknown_size_unknown():
     row = {"region": "us-east-1", "expected_s": 36_000, "input_gb": 100}
     both = {"regions": ("us-east-1", "us-west-2"), "rules": Rules(move_data=True)}
@@ -200,21 +165,6 @@ def test_a_row_that_can_run_nowhere_says_why():
     assert [each.task.key for each in made.impossible] == ["k0", "k1"]
     assert "the quota leaves 4" in next(iter(made.impossible[0].reasons.values()))
     assert "its data are in eu-west-1" in next(iter(made.impossible[1].reasons.values()))
-
-
-def test_a_row_that_cannot_be_a_job_is_refused_with_its_column():
-    with pytest.raises(InvalidRequest, match=r"row 2 \(k1\): the column 'lr' is empty"):
-        plan(grid({"lr": 1}, {"lr": None}, args=("{lr}",)))
-
-
-def test_places_are_the_users_else_the_rows_else_the_targets():
-    request = grid({"region": "us-west-2", "instance_type": "ml.p4d.24xlarge"}, {}, regions=())
-    assert places_of(request, request.tasks(), "us-east-1") == (("us-west-2",), (G5, "ml.p4d.24xlarge"))
-    request = grid({"lr": 1}, regions=(), instance_types=())
-    with pytest.raises(InvalidRequest, match="give --regions"):
-        places_of(request, request.tasks(), None)
-    with pytest.raises(InvalidRequest, match="give --instance-type"):
-        places_of(request, request.tasks(), "us-east-1")
 
 
 def test_what_a_program_reads_has_null_for_what_is_not_known():

@@ -40,21 +40,6 @@ def test_a_quota_is_told_by_its_name(name, place):
     assert quota_place(name, "us-east-1") == place
 
 
-def read(client, types=(G5, P4), markets=(False,)):
-    quotas = read_quotas(client.service, types, markets)
-    return {(place.instance_type, place.spot): (quota.limit, quota.source) for place, quota in quotas.items()}
-
-
-OWN = [(f"{G5} for training job usage", 4.0), ("else", 1.0)]
-DEFAULTS = [(f"{G5} for training job usage", 0.0), (f"{P4} for training job usage", 0.0), ("not read", 9.0)]
-
-
-def test_the_accounts_own_value_stands_before_the_default_and_no_more_is_read_than_is_asked_for():
-    client = QuotaPages(OWN, DEFAULTS)
-    assert read(client) == {(G5, False): (4, "api"), (P4, False): (0, "api")}
-    assert client.pages == 4
-
-
 def test_all_that_are_of_training_instances_are_listed_and_the_accounts_own_value_counts():
     own = [("ml.g5.xlarge for training job usage", 4.0), ("Number of notebooks", 9.0)]
     defaults = [("ml.g5.xlarge for training job usage", 0.0), ("ml.g5.xlarge for spot training job usage", 2.0)]
@@ -108,12 +93,6 @@ def test_prices_are_those_that_the_regions_themselves_tell():
     assert [table.price(TYPE, region).usd_per_hour for region in REGIONS] == [2.0, 3.0]
 
 
-def test_where_no_region_tells_prices_those_at_hand_hold():
-    services = Regions(lists=False)
-    assert prices_in(services).price("ml.m5.large", "us-east-1") is not None
-    assert services.asked == []
-
-
 def test_a_region_that_cannot_be_reached_is_not_taken_for_one_without_prices():
     with pytest.raises(ServiceError, match="no way"):
         prices_in(Regions(error=ServiceError("no way", is_transient=True)))
@@ -143,14 +122,6 @@ def test_this_machine_plays_every_region_that_a_row_names(tmp_path):
     assert set(grid.request.template.target.regions) >= {"us-west-2", "eu-west-1"}
     assert [each.offer.place.region for each in grid.plan.assigned] == ["us-west-2", "eu-west-1"]
     assert (grid.facts.quotas, grid.facts.notes) == ({}, ())
-
-
-@pytest.mark.parametrize("regions", [("us-west-2", "eu-west-1"), ("eu-west-1", "us-east-1")])
-def test_its_target_stays_in_the_bucket_that_whoever_names_it_looks_into(tmp_path, regions):
-    # It lay in that of the grid's first region: nobody found it there, and with other regions it was another grid.
-    rows = [{"key": "a", "region": "eu-west-1"}]
-    grid = planned(request(tmp_path, Local(), rows, regions=regions))
-    assert Service(grid.request.template.target).bucket == Service(Local()).bucket
 
 
 def test_a_script_that_is_not_there_is_refused_before_there_is_a_grid_of_its_name(tmp_path):

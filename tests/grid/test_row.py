@@ -14,7 +14,7 @@ import raysm
 from raysm.client.service import Service
 from raysm.contract.result import MANIFEST, Manifest, ResultFile
 from raysm.errors import InvalidRequest, ServiceError
-from raysm.grid.row import COLUMNS, TABLE, WRITE_BATCH, make_table, row_result, rows_of, write_back, write_tables
+from raysm.grid.row import COLUMNS, TABLE, WRITE_BATCH, make_table, row_result, rows_of, write_back
 from raysm.grid.rows.databases import database_of
 from raysm.grid.store import Store
 from raysm.grid.task import Attempt, AttemptState, Rules, Task, TaskState
@@ -106,21 +106,6 @@ def test_tables_that_are_not_alike_are_not_made_one(fake):
         grid.table()
 
 
-def test_a_column_of_the_keys_name_is_not_hidden(fake):
-    grid = ran(fake, left({"key": ["x"], "label": [1]}))
-    with pytest.raises(InvalidRequest, match="has a column 'key' of its own"):
-        grid.table()
-    assert grid.table(column="shard").to_pydict() == {"shard": ["a"], "key": ["x"], "label": [1]}
-
-
-def test_what_is_no_table_is_said_to_be_none(fake, tmp_path):
-    (tmp_path / "train.py").write_text("print(1)\n")
-    grid = raysm.Grid(tmp_path / "train.py", rows=[{"key": "a"}], on=fake)
-    grid.run()
-    with pytest.raises(InvalidRequest, match="the row 'a' has left .* and no table"):
-        grid.table()
-
-
 def test_one_file_has_them_all_and_a_failure_leaves_the_old_one(fake, tmp_path):
     path = tmp_path / "out" / "all.parquet"
     grid = ran(fake, left({"label": [1, 2]}), left({"label": [3]}), name="whole")
@@ -130,14 +115,6 @@ def test_one_file_has_them_all_and_a_failure_leaves_the_old_one(fake, tmp_path):
         ran(fake, left({"label": [1]}), left({"label": ["cat"]}), name="mixed").write_table(path)
     assert pq.read_table(path).num_rows == 3
     assert [item.name for item in path.parent.iterdir()] == ["all.parquet"]
-
-
-def test_where_there_are_no_records_there_is_no_file(fake, tmp_path):
-    with pytest.raises(InvalidRequest, match="there is nothing to write"):
-        write_tables(iter(()), tmp_path / "none.parquet")
-    with pytest.raises(InvalidRequest, match="have left no records"):
-        ran(fake, left()).table()
-    assert not (tmp_path / "none.parquet").exists()
 
 
 @pytest.fixture
@@ -204,18 +181,6 @@ def test_a_done_row_has_its_job_its_time_and_all_that_it_cost(store, database):
         "usd": pytest.approx(2.0 * 2 * 120 / 3600), "reason": "",
     }  # fmt: skip
     assert set(row) == set(COLUMNS)
-
-
-def test_a_cost_that_is_not_known_is_none_and_a_row_that_never_had_a_job_has_no_place(store, database):
-    add(store, 2)
-    insert(store, attempt("k0000", usd_per_hour=None))
-    move(store, ["k0000"], TaskState.WAITING, TaskState.DONE)
-    move(store, ["k0001"], TaskState.WAITING, TaskState.IMPOSSIBLE, reason="no quota")
-    write_back(store, database)
-    assert [(row["state"], row["usd"], row["region"], row["reason"]) for row in rows(database)] == [
-        ("done", None, "us-east-1", ""),
-        ("impossible", None, None, "no quota"),
-    ]
 
 
 class CountsChanges:
@@ -315,10 +280,3 @@ def test_a_row_that_is_done_has_its_last_job_and_all_of_its_dollars(tmp_path):
     assert failed.job.endswith("-a2")
     assert (done.region, done.instance_type, done.count, done.spot) == ("r", "ml.m5.large", 1, False)
     assert done.ended_s > done.started_s
-
-
-def test_where_a_price_is_unknown_the_cost_is(tmp_path):
-    bench = Bench(tmp_path, rows=1, regions={"r": Behaviour(usd_per_hour=None)})
-    bench.run()
-    (row,) = rows_of(bench.store)
-    assert row.usd is None

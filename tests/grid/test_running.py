@@ -14,14 +14,12 @@ from raysm.grid.controller import SHORTEST_S
 from raysm.grid.database import this_process
 from raysm.grid.filling import Template
 from raysm.grid.grid_request import GridRequest
-from raysm.grid.local_grids import read_target
-from raysm.grid.place import Place, Quota
 from raysm.grid.planning import Known
 from raysm.grid.rows.databases import Query
 from raysm.grid.rows.source import source_of
 from raysm.grid.running import open_running, stop_grid
 from raysm.grid.store import Store, path_of
-from raysm.grid.task import Rules, Task
+from raysm.grid.task import Rules
 from raysm.request import Limits, Script
 from tests.support.sagemaker import REGION, aws, fake_aws
 
@@ -66,24 +64,6 @@ def test_with_a_controller_only_the_wish_is_recorded(left):
     assert bench.fake.sagemaker.stopped == []
     assert store.grid().state == "stopping"
     other.close()
-
-
-def test_without_a_known_target_nothing_is_asked_of_another_service(left):
-    bench, store = left
-    path_of("drives").with_suffix(".target").unlink()
-    assert read_target(path_of("drives")) is None
-    done = stop_grid(store, path_of("drives"), services(bench))
-    assert (done.stopped, done.open) == ((), 2)
-    assert bench.fake.sagemaker.stopped == []
-
-
-def test_a_grid_without_open_jobs_is_closed(tmp_path):
-    store = Store(tmp_path / "g.db")
-    store.make("g", rules=Rules(), now=0.0)
-    store.add([Task(key="a")])
-    assert stop_grid(store, tmp_path / "g.db", lambda target: None).open == 0
-    assert (store.states(), store.grid().state) == ({"stopped": 1}, "closed")
-    store.close()
 
 
 TYPE = "ml.m5.large"
@@ -215,15 +195,6 @@ def test_another_script_under_the_same_name_is_refused(bench):
     bench.open(bench.request(ROWS)).close()
     with pytest.raises(InvalidRequest, match="give this one another --name"):
         bench.open(bench.request(ROWS, args=("--other", "{lr}")))
-
-
-def test_a_quota_that_was_read_holds_and_what_it_forbids_is_never_sent(bench):
-    place = Place(region=REGION, instance_type=TYPE)
-    running = bench.open(bench.request([{"key": "a", "lr": 1, "count": 5}]), {place: Quota(limit=4, source="api")})
-    bench.run(running)
-    assert running.store.states() == {"impossible": 1}
-    assert bench.sent == []
-    running.close()
 
 
 def test_rows_of_a_query_are_written_back_to_their_database(bench, tmp_path):

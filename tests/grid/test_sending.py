@@ -10,47 +10,18 @@ from raysm.client.job.description import Status
 from raysm.errors import ServiceError
 from raysm.grid.database import Turns
 from raysm.grid.limiter import RATES, Limiter, Rate
-from raysm.grid.region import LEAD_CALLS, RegionApi, RegionUnavailable, ServiceRegion, token_of
-from raysm.grid.sending import SENDS, send_owed
+from raysm.grid.region import LEAD_CALLS, RegionApi, ServiceRegion
+from raysm.grid.sending import SENDS
 from raysm.grid.task import Attempt, AttemptState, Rules, Task
-from tests.support.grid_regions import SECRET, preparing
-from tests.support.grid_world import LOST, THROTTLED, Behaviour
+from tests.support.grid_regions import preparing
+from tests.support.grid_world import LOST, Behaviour
 from tests.support.grids import Bench, Killed
 from tests.support.sagemaker import fake_aws, refusal
 
 __all__: list[str] = []
 
 
-@pytest.fixture
-def api():
-    limiter = Limiter(":memory:", {"list": Rate(per_s=1), "create": Rate(per_s=1)})
-    api = RegionApi({"r": object()}, limiter, POINTS.append, Turns())
-    POINTS.clear()
-    yield api
-    limiter.close()
-
-
 POINTS = []
-
-
-def raising(error):
-    def call(region):
-        raise error
-
-    return call
-
-
-def test_a_throttled_call_is_silence_and_slows_the_bucket(api):
-    with pytest.raises(RegionUnavailable):
-        api.ask("r", "list", 0.0, raising(ServiceError("Rate exceeded", code="ThrottlingException")))
-    assert api.limiter.wait_s("r", "list", 0.0) == pytest.approx(2.0)
-
-
-@pytest.mark.parametrize("error", [ServiceError("lost", is_transient=True), ServiceError("no", code="AccessDenied")])
-def test_a_region_that_cannot_be_reached_or_lets_nobody_in_is_silent(api, error):
-    with pytest.raises(RegionUnavailable) as raised:
-        api.ask("r", "list", 0.0, raising(error))
-    assert raised.value.reason == str(error)
 
 
 class Creates:
@@ -61,17 +32,6 @@ class Creates:
 
     def create(self, task, attempt):
         self._call()
-
-
-def test_a_create_that_took_a_while_counts_from_its_answer():
-    moments = iter([100.0, 103.0])
-    limiter = Limiter(":memory:", {"create": Rate(per_s=1, burst=1)}, moment=lambda: next(moments))
-    api = RegionApi({"r": Creates()}, limiter, POINTS.append, Turns())
-    api.begin(50.0)
-    assert limiter.take("r", "create", 50.0) == 1
-    api.create(Task(key="a"), replace(SENT_ATTEMPT, region="r"))
-    assert limiter.wait_s("r", "create", 53.0) == pytest.approx(1.0)
-    limiter.close()
 
 
 def test_who_takes_a_while_to_call_sets_out_for_the_next_one_so_much_earlier():
@@ -114,13 +74,6 @@ def region(fake, tmp_path):
 def payload_of(fake):
     listed = fake.s3.list_objects_v2(Bucket=fake.service.bucket.name).get("Contents", ())
     return [item["Key"] for item in listed if "/payloads/" in item["Key"]]
-
-
-def test_an_attempts_token_is_its_own():
-    other = Attempt(task="a", number=2, name="g-abcdef-01234567-a2", region="r", instance_type="ml", count=1)
-    assert token_of(SECRET, SENT_ATTEMPT) == token_of(SECRET, SENT_ATTEMPT)
-    assert len({token_of(SECRET, SENT_ATTEMPT), token_of(SECRET, other), token_of("another", SENT_ATTEMPT)}) == 3
-    assert len(token_of(SECRET, SENT_ATTEMPT)) == 64
 
 
 def test_a_call_that_is_repeated_after_a_lost_answer_is_the_same_job(fake, region):
@@ -196,14 +149,6 @@ def test_a_refusal_that_follows_a_lost_answer_is_watched(tmp_path):
         one.step()
     (attempt,) = one.store.attempts()
     assert attempt.watch_s == attempt.ended_s + 900
-
-
-def test_what_is_to_be_stopped_is_not_sent_any_more(tmp_path):
-    one = refusing_bench(tmp_path, THROTTLED)
-    one.store.database.connection.execute("UPDATE attempt SET wish = 'user'")
-    calls = one.regions["us-east-1"].calls["create"]
-    send_owed(one.store, one.controller._api, (), one.clock.now + 600)
-    assert one.regions["us-east-1"].calls["create"] == calls
 
 
 def test_of_many_calls_a_crash_has_no_more_made_again_than_are_kept_together(tmp_path):

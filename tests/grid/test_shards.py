@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from raysm.client.storage.s3 import Storage, Stored
 from raysm.contract.job_api import InputManifest
 from raysm.errors import InvalidRequest
-from raysm.grid.shards import _cut, _Listed, _numbers, shards
+from raysm.grid.shards import _cut, shards
 from tests.support.sagemaker import fake_aws, fake_local
 
 
@@ -46,12 +46,6 @@ def test_a_prefix_becomes_rows_of_its_region_with_a_manifest_each(remote):
         ("s3://drives/a/", ["1"]),
         ("s3://drives/a/", ["2", "sub/3"]),
     ]
-
-
-def test_a_prefix_that_ends_within_a_name_has_what_begins_so(remote):
-    fill(remote, "drives", {"a/part-1": 1, "a/part-2": 1, "a/other": 1})
-    (manifest,) = listed(remote.service, shards("s3://drives/a/part", 1, on=remote.service))
-    assert (manifest.prefix, manifest.names) == ("s3://drives/a/", ["part-1", "part-2"])
 
 
 def test_the_same_objects_are_the_same_rows(remote):
@@ -110,12 +104,3 @@ def test_every_object_is_in_one_shard_in_order_and_none_is_much_larger_than_its_
     weights = [sum(max(1, each.size) for each in part) for part in parts]
     # A run ends with the object that crosses its share: so it has one more at most.
     assert max(weights) <= sum(max(1, size) for size in sizes) / number + 2 * max(1, max(sizes))
-
-
-@given(st.lists(st.lists(st.integers(1, 100), min_size=1, max_size=9), min_size=1, max_size=5), st.data())
-def test_shards_are_dealt_so_that_all_have_objects_and_none_is_left_over(sizes, data):
-    folders = [_Listed(prefix="s3://b/", region=None, objects=stored(*each)) for each in sizes]
-    count = data.draw(st.integers(len(sizes), sum(map(len, sizes))))
-    numbers = _numbers(folders, count)
-    assert sum(numbers) == count
-    assert all(1 <= number <= len(each) for number, each in zip(numbers, sizes, strict=True))

@@ -28,13 +28,6 @@ def view(bench):
     return snapshot(bench.store, bench.clock.now)
 
 
-def test_before_anything_is_sent_all_rows_wait_and_nothing_is_known_of_the_pace(bench):
-    first = view(bench)
-    assert (first.states, first.total, first.left, first.regions) == ({"waiting": 20}, 20, 20, ())
-    assert (first.done_per_hour, first.left_s, first.done) == (None, None, ())
-    assert first.budget_usd == 5000
-
-
 def test_while_it_runs_open_attempts_and_their_instances_are_counted_by_region(bench):
     for _ in range(3):
         bench.step()

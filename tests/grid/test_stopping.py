@@ -5,9 +5,9 @@ import pytest
 from raysm.grid.conclusion import conclude
 from raysm.grid.endings import ENDINGS, Verdict
 from raysm.grid.limiter import Rate
-from raysm.grid.stopping import ask_to_stop, left_regions, mark_all_to_stop, mark_overdue_to_stop
+from raysm.grid.stopping import ask_to_stop, mark_all_to_stop
 from raysm.grid.task import AttemptState
-from tests.support.grid_world import CAPACITY_ERROR, LOST, Behaviour
+from tests.support.grid_world import LOST, Behaviour
 from tests.support.grids import Bench
 
 __all__: list[str] = []
@@ -32,18 +32,6 @@ def test_a_job_in_a_region_that_was_taken_out_is_followed_to_its_end_and_the_gri
     assert [attempt.region for attempt in bench.store.attempts()] == [LEFT]
 
 
-def test_nothing_new_begins_in_a_region_that_was_taken_out(tmp_path):
-    bench = bench_of(tmp_path, Behaviour(fails={"row-0": CAPACITY_ERROR}), rows=20)
-    bench.step()
-    bench.leave(LEFT)
-    created = bench.regions[LEFT].calls["create"]
-    bench.run()
-    bench.judge()
-    assert bench.states() == {"done": 20}
-    assert bench.regions[LEFT].calls["create"] == created
-    assert [attempt.region for attempt in bench.store.attempts("row-0")] == [LEFT, KEPT]
-
-
 def test_what_was_intended_there_and_never_sent_goes_elsewhere_once_nothing_can_land_any_more(tmp_path):
     bench = bench_of(tmp_path, Behaviour(refusal=LOST))
     bench.step()
@@ -58,17 +46,6 @@ def test_what_was_intended_there_and_never_sent_goes_elsewhere_once_nothing_can_
     first, second = bench.store.attempts("row-0")
     assert (first.ending, second.region) == ("LEFT", KEPT)
     assert second.intended_s - began_s > 119
-
-
-@pytest.mark.parametrize("behaviour", [Behaviour(lost=1.0), Behaviour(late=1.0, late_s=60)])
-def test_a_job_there_whose_answer_was_lost_is_found_and_followed(tmp_path, behaviour):
-    bench = bench_of(tmp_path, behaviour)
-    bench.step()
-    bench.leave(LEFT)
-    bench.run()
-    bench.judge()
-    assert bench.states() == {"done": 1}
-    assert [attempt.region for attempt in bench.store.attempts()] == [LEFT]
 
 
 def test_what_ran_out_of_time_there_says_where_its_checkpoints_lie(tmp_path):
@@ -101,25 +78,6 @@ def test_a_region_that_was_taken_out_and_does_not_answer_is_named_with_a_remedy(
     assert bench.store.grid().state == "closed"
 
 
-def test_a_grid_whose_regions_all_have_ended_has_left_none(tmp_path):
-    bench = bench_of(tmp_path)
-    bench.step()
-    assert left_regions(bench.store, [KEPT], bench.clock.now) == [LEFT]
-    assert left_regions(bench.store, [LEFT, KEPT], bench.clock.now) == []
-    bench.run()
-    assert left_regions(bench.store, [KEPT], bench.clock.now) == []
-
-
-def test_who_was_asked_is_asked_again_only_after_a_while(tmp_path):
-    bench = Bench(tmp_path, rows=1)
-    bench.step()
-    mark_all_to_stop(bench.store, bench.clock.now)
-    region = bench.regions["us-east-1"]
-    for seconds in (0, 5, 119):
-        ask_to_stop(bench.store, bench.controller._api, bench.clock.now + seconds)
-    assert region.calls["stop"] == 1
-
-
 def test_an_attempt_that_was_never_sent_ends_once_nothing_can_land_any_more(tmp_path):
     bench = Bench(tmp_path, rows=1, regions={"us-east-1": Behaviour(refusal=LOST)})
     bench.step()
@@ -131,15 +89,6 @@ def test_an_attempt_that_was_never_sent_ends_once_nothing_can_land_any_more(tmp_
     assert bench.store.attempts()[0].ending == "STOPPED"
     bench.run()
     assert bench.states() == {"stopped": 1}
-
-
-def test_a_job_that_runs_is_not_impatiently_stopped(tmp_path):
-    bench = Bench(tmp_path, rows=1, regions={"us-east-1": Behaviour(run_s=50_000)})
-    while bench.clock.now < 1_800_000_000 + 10_000:
-        bench.step()
-    mark_overdue_to_stop(bench.store, bench.controller._sweeps.values(), bench.clock.now)
-    (attempt,) = bench.store.open_attempts()
-    assert (attempt.state, attempt.wish) == (AttemptState.RUNNING, "")
 
 
 def test_what_no_call_was_left_for_is_asked_as_soon_as_there_is_one(tmp_path):

@@ -40,11 +40,6 @@ def test_the_names_of_jobs_are_names_for_the_service(record, name):
     assert job.endswith(f"-abcdef-{ROW.key_hash}-a12")
 
 
-def test_a_long_name_is_cut_and_still_begins_as_the_user_wrote_it(record):
-    prefix = dataclasses.replace(record, name="drives/2026 october and more words").prefix
-    assert prefix == "drives-2026-october-and-abcdef-"
-
-
 LARGE = ("attempt", "task", "event")
 """Tables that grow with the rows of a grid."""
 
@@ -129,29 +124,6 @@ def attempt(**changes):
     return Attempt(**values | changes)
 
 
-def test_a_row_comes_back_as_it_went_in(store):
-    assert store.add([TASK]) == 1
-    record = store.task(TASK.key)
-    assert (record.task, record.state, record.retries_left) == (TASK, TaskState.WAITING, 4)
-
-
-def test_rows_that_cannot_be_made_add_nothing(store):
-    def rows():
-        yield TASK
-        raise InvalidRequest("row 2")
-
-    with pytest.raises(InvalidRequest):
-        store.add(rows())
-    assert store.states() == {}
-
-
-def test_a_file_without_a_grid_says_what_to_do(tmp_path):
-    store = Store(tmp_path / "empty.db")
-    with pytest.raises(InvalidRequest, match="raysm grid run creates one"):
-        store.grid()
-    store.close()
-
-
 @pytest.mark.parametrize("name", ["", "a/b", ".hidden"])
 def test_a_name_that_is_no_files_name_is_refused(name):
     with pytest.raises(InvalidRequest, match="a grid's name"):
@@ -194,22 +166,3 @@ def test_what_is_tried_again_is_written_back_as_waiting(store):
     store.written((number, record.task.key) for number, record in store.unwritten())
     store.again(["failed"], 3.0)
     assert [(record.task.key, record.state) for _, record in store.unwritten()] == [(TASK.key, TaskState.WAITING)]
-
-
-def test_what_create_is_owed_to_is_what_has_no_answer_yet(store):
-    store.add([TASK, Task(key="b"), Task(key="c")])
-    with store.database.transaction("attempts", fenced=False):
-        store.insert(attempt(name="a1", state=AttemptState.INTENDED, intended_s=2.0))
-        store.insert(attempt(task="b", name="b1", state=AttemptState.MAYBE, intended_s=1.0))
-        store.insert(attempt(task="c", name="c1", state=AttemptState.SENT, sent_s=3.0, seen="x"))
-    assert [each.name for each in store.owed()] == ["b1", "a1"]
-    assert store.sent("r") == {"c1": ("x", 3.0)}
-    assert store.is_doubtful("r", 5.0)
-    assert not store.is_doubtful("other", 5.0)
-
-
-def test_a_region_is_in_doubt_while_a_refused_job_is_looked_for(store):
-    store.add([TASK])
-    with store.database.transaction("attempts", fenced=False):
-        store.insert(attempt(state=AttemptState.ENDED, ending="QUOTA", watch_s=100.0))
-    assert (store.is_doubtful("r", 99.0), store.is_doubtful("r", 101.0)) == (True, False)

@@ -1,17 +1,12 @@
 """One look at all jobs: List in pages, and Describe only of what has changed."""
 
 import math
-import re
-
-import pytest
 
 from raysm.client.job.description import Description, Status
-from raysm.contract.events import Metric, line
 from raysm.contract.job_api import TRAINING
-from raysm.grid.filling import with_rate
 from raysm.grid.limiter import Rate
 from raysm.grid.row import rows_of
-from raysm.grid.snapshot import rate_unit, snapshot
+from raysm.grid.snapshot import snapshot
 from raysm.grid.sweep import PATIENCE, PAUSE_S, keep_last_rate
 from raysm.grid.task import Attempt, AttemptState, Rules, Task
 from tests.support.grid_world import Behaviour, changed
@@ -38,21 +33,6 @@ def until_running(bench, number=8):
         bench.step()
 
 
-def test_the_service_finds_what_a_program_reports():
-    (found,) = re.findall(
-        with_rate((), "images_per_s")[0].regex, line(Metric(name="images_per_s", value=1.25e-05, step=3))
-    )
-    assert float(found) == 1.25e-05
-    assert re.findall(with_rate((), "images")[0].regex, line(Metric(name="images_per_s", value=1.0))) == []
-
-
-@pytest.mark.parametrize(
-    ("metric", "text"), [("images_per_s", "images/s"), ("MB_per_min", "MB/min"), ("speed", "speed")]
-)
-def test_a_unit_is_written_as_people_do(metric, text):
-    assert rate_unit(metric) == text
-
-
 def test_the_rates_of_all_jobs_that_run_are_added_up_by_region_and_in_all(tmp_path):
     bench = bench_of(tmp_path)
     until_running(bench)
@@ -63,13 +43,6 @@ def test_the_rates_of_all_jobs_that_run_are_added_up_by_region_and_in_all(tmp_pa
     assert view.rate_unit == "images/s"
     assert view.rates[-1][1] == view.rate
     assert {row.rate for row in rows_of(bench.store)} == {750.0, 250.0}
-
-
-def test_without_a_metric_nobody_is_asked(tmp_path):
-    bench = bench_of(tmp_path, Rules(brake=0))
-    bench.run()
-    assert bench.regions["us"].calls["metrics"] == 0
-    assert snapshot(bench.store, bench.clock.now).rate_unit == ""
 
 
 def test_what_a_job_did_that_was_never_looked_at_while_it_ran_is_the_highest_rate(tmp_path):
@@ -146,13 +119,6 @@ def test_the_grid_is_not_over_before_its_strays_are(tmp_path):
 ONE = {"us-east-1": Behaviour(start_s=100, run_s=500)}
 
 
-def test_a_job_is_described_only_where_its_listed_state_has_changed(tmp_path):
-    bench = Bench(tmp_path, rows=10, regions=dict(ONE))
-    bench.run()
-    # Once as it waits, once as it runs, once as it has ended.
-    assert bench.regions["us-east-1"].calls["describe"] == 30
-
-
 def test_a_job_that_has_ended_is_looked_up_once_however_often_it_is_listed(tmp_path):
     looked_up = []
 
@@ -168,13 +134,6 @@ def test_a_job_that_has_ended_is_looked_up_once_however_often_it_is_listed(tmp_p
     assert bench.regions["us-east-1"].calls["list"] > 3 * len(attempts)
     # When it was new, when it had changed, and once when it was over.
     assert max(sum(name in statement for statement in looked_up) for name in attempts) <= 4
-
-
-def test_more_jobs_than_a_page_holds_are_all_seen(tmp_path):
-    bench = Bench(tmp_path, rows=350, regions=dict(ONE), rules=Rules(brake=0, parallel=350))
-    bench.run()
-    bench.judge()
-    assert bench.states() == {"done": 350}
 
 
 def test_a_job_that_list_leaves_out_is_asked_for_by_its_name(tmp_path):
@@ -197,14 +156,6 @@ def test_a_job_that_the_service_knows_no_more_is_taken_for_gone_only_after_a_whi
         bench.step()
     assert bench.clock.now - sent_s >= 899
     assert "no longer knows the job" in bench.store.attempts()[0].reason
-
-
-def test_list_is_read_no_further_than_to_the_oldest_job_that_is_open(tmp_path):
-    bench = Bench(tmp_path, rows=400, regions={"r": Behaviour(start_s=1, run_s=20)}, rules=Rules(brake=0, parallel=100))
-    bench.run()
-    region = bench.regions["r"]
-    # Each of 4 hundreds is over before the next is sent: one page shows all that is open, whatever lies behind it.
-    assert region.calls["list"] <= 1.5 * (bench.clock.now - 1_800_000_000) / 10 + 4
 
 
 def test_what_was_answered_before_a_region_fell_silent_is_kept(tmp_path):

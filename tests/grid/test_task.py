@@ -22,11 +22,6 @@ def test_an_attempt_costs_what_is_billed_of_all_its_instances():
     assert attempt(usd_per_hour=3.0, billable_s=1800).usd == 3.0
 
 
-@pytest.mark.parametrize("unknown", [{"usd_per_hour": 3.0}, {"billable_s": 60}])
-def test_what_is_not_known_is_not_nothing(unknown):
-    assert attempt(**unknown).usd is None
-
-
 def test_of_a_choice_it_has_the_type_and_the_price_that_the_service_took():
     chosen = attempt(usd_per_hour=9.0, choice='{"ml.m5.large": 1.0, "ml.p5.48xlarge": 9.0}')
     assert chosen.types == ("ml.m5.large", "ml.p5.48xlarge")
@@ -52,20 +47,10 @@ def test_a_value_that_cannot_be_is_refused_with_its_name(name, value):
         Rules(**{name: value})
 
 
-def test_a_row_without_a_key_is_refused_with_its_number():
-    with pytest.raises(InvalidRequest, match="row 7: its key is empty"):
-        Task(key="", position=7)
-
-
 @pytest.mark.parametrize(("field", "value"), [("count", 0), ("max_runtime_s", -1)])
 def test_a_number_that_cannot_be_is_refused_with_row_key_and_value(field, value):
     with pytest.raises(InvalidRequest, match=rf"row 3 \(drive\): {field} must be at least 1, got {value}"):
         Task(key="drive", position=3, **{field: value})
-
-
-def test_the_hash_is_of_the_key_alone():
-    assert Task(key="a", position=1, count=2).key_hash == Task(key="a", position=9).key_hash
-    assert len({Task(key=str(number)).key_hash for number in range(10_000)}) == 10_000
 
 
 @pytest.mark.parametrize(

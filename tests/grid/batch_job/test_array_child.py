@@ -42,12 +42,6 @@ def test_a_row_goes_to_its_own_region_and_one_that_names_none_to_the_first(grid)
     assert len(jobs_of(grid, "places")) == 3
 
 
-def test_a_child_that_is_tried_again_sends_nothing_twice(grid):
-    first, again = (rows_of(grid, "again").send(Task(key="a", region="us-east-1")) for _ in range(2))
-    assert (first.is_new, again.is_new) == (True, False)
-    assert jobs_of(grid, "again") == [first.job.name] == [again.job.name]
-
-
 def test_nor_does_one_on_another_machine(grid, tmp_path):
     first = rows_of(grid, "elsewhere").send(Task(key="a", region="us-east-1"))
     before = os.environ[VARIABLE]
@@ -86,11 +80,6 @@ def test_a_row_without_a_type_of_instance_is_refused(grid):
 
 def tasks(count):
     return [Task(key=str(number)) for number in range(count)]
-
-
-@pytest.mark.parametrize(("index", "keys"), [(0, ["0", "1"]), (1, ["2", "3"]), (2, ["4"])])
-def test_each_child_has_its_slice_and_the_last_one_what_is_left(index, keys):
-    assert [task.key for task in slice_of(tasks(5), index, 2)] == keys
 
 
 @pytest.mark.parametrize("index", [3, -1])

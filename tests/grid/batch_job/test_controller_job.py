@@ -55,12 +55,6 @@ def test_a_queue_that_runs_no_controller_is_refused(laptop, changes, message):
         check_queue(JOB, laptop.service)
 
 
-def test_without_a_definition_an_image_is_needed_to_register_one(laptop):
-    job = ControllerJob(job_queue="controllers", job_definition="none")
-    with pytest.raises(InvalidRequest, match="no active job definition 'none' in eu-west-1, and no image to register"):
-        definition_of(job, laptop.service)
-
-
 def test_a_definition_without_a_role_is_refused_where_jobs_are_billed(laptop):
     laptop.define("bare")
     del laptop.batch.definitions[-1]["containerProperties"]["jobRoleArn"]
@@ -83,28 +77,7 @@ def test_of_an_image_a_definition_is_registered_once(laptop):
     assert laptop.batch.definitions[-1] is registered
 
 
-def test_a_controller_of_fargate_has_a_public_address_where_it_is_asked_for_and_else_none(laptop):
-    roles = {"image": IMAGE, "job_role": ROLE, "execution_role": ROLE}
-    job = ControllerJob(job_queue="controllers", job_definition="own", assign_public_ip=True, **roles)
-    addressed = definition_of(job, laptop.service)
-    assert addressed.container["networkConfiguration"] == {"assignPublicIp": "ENABLED"}
-    addressed.made(laptop.service)
-    # Who asks for none is not given the definition that has one.
-    job = ControllerJob(job_queue="controllers", job_definition="own", **roles)
-    bare = definition_of(job, laptop.service)
-    assert bare.container["networkConfiguration"] == {"assignPublicIp": "DISABLED"}
-    assert bare.registration is not None
-
-
 SENT = SentController(id="id-1", queue="controllers", region="eu-west-1")
-
-
-@pytest.mark.parametrize(("status", "is_open"), [("RUNNABLE", True), ("RUNNING", True), ("SUCCEEDED", False)])
-def test_it_is_open_until_batch_says_that_it_has_ended(laptop, status, is_open):
-    laptop.batch.submitted.append({})
-    laptop.batch.status = status
-    assert SENT.is_open(laptop.service) is is_open
-    SENT.check(laptop.service)
 
 
 def test_one_that_has_failed_says_why_and_where_its_lines_are(laptop):
@@ -129,11 +102,6 @@ BARE = Definition(name="own", container={})
 def test_a_path_of_this_machine_is_refused(laptop, options, rows, message):
     with pytest.raises(InvalidRequest, match=message):
         check_inputs(laptop.planned(rows, options=options))
-
-
-def test_what_lies_in_s3_or_is_anothers_result_is_reached(laptop):
-    rows = [{"key": "a", "lr": 1, "input_data": "s3://drives/a"}]
-    check_inputs(laptop.planned(rows, options={"inputs": {"more": "job:first/data", "key": "s3://drives/{key}"}}))
 
 
 @contextlib.contextmanager
@@ -226,14 +194,6 @@ def test_the_job_takes_the_grid_up_and_is_started_again_unless_it_says_itself_th
 
 def handle(laptop):
     return GridHandle("drives", laptop.service)
-
-
-def test_its_rows_are_in_its_record_and_no_job_was_sent(laptop):
-    sent = laptop.send()
-    assert laptop.fake.sagemaker.sent == []
-    assert handle(laptop).status().states == {"waiting": 2}
-    kept = read_target(path_of("drives"))
-    assert (kept.target, kept.controller) == (laptop.request().template.target, sent)
 
 
 def test_while_a_batch_job_is_open_there_is_no_second_one(laptop):

@@ -63,12 +63,6 @@ def test_a_value_becomes_what_json_has(value, expected):
     assert type(plain(value)) is type(expected)
 
 
-@pytest.mark.parametrize("value", [b"x", [1], {"a": 1}], ids=str)
-def test_what_json_has_no_single_value_for_is_refused(value):
-    with pytest.raises(ValueError, match=f"a {type(value).__name__} cannot be a value of a row"):
-        plain(value)
-
-
 def tasks(*rows, **more):
     columns = tuple(dict.fromkeys(name for row in rows for name in row))
     values = [tuple(row.get(name) for name in columns) for row in rows]
@@ -108,11 +102,6 @@ def test_a_manifest_is_a_channel_too_which_the_row_has_once():
         tasks({"key": "a", "manifest_data": "s3://b/m", "input_data": "s3://b/x"})
 
 
-def test_an_empty_cell_leaves_what_it_says_to_the_grid():
-    _, task = tasks({"key": "a", "count": 3, "spot": 1, "input_data": "s3://a"}, {"key": "b"})
-    assert task == Task(key="b", position=1)
-
-
 @pytest.mark.parametrize(
     ("column", "value", "message"),
     [
@@ -147,11 +136,6 @@ def test_two_rows_of_one_key_are_refused_with_both_places():
 def test_a_row_without_a_key_where_others_have_one_is_refused():
     with pytest.raises(InvalidRequest, match="row 2: the column 'key' is empty"):
         tasks({"key": "a"}, {"lr": 1})
-
-
-def test_a_column_of_a_variable_that_cannot_be_is_refused():
-    with pytest.raises(InvalidRequest, match="'env_A-B' names the variable 'A-B'"):
-        tasks({"env_A-B": "1"})
 
 
 ROWS = st.lists(

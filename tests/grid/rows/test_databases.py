@@ -1,7 +1,6 @@
 """Databases: SQLite, DuckDB, SQLAlchemy and open connections; what is bound, undone, refused, and never shown."""
 
 import importlib.util
-import os
 import sqlite3
 import sys
 import types
@@ -125,11 +124,6 @@ def test_a_value_in_braces_is_refused_with_the_way_to_give_one(text, mark):
         check_query(text, {})
 
 
-def test_braces_that_sql_itself_has_are_left_alone():
-    for text in ("SELECT '{1,2}'::int[]", """SELECT '{"a": 1}'"""):
-        check_query(text, {})
-
-
 @pytest.mark.parametrize(
     "text",
     ["DELETE FROM t", "INSERT INTO t VALUES (1)", "DROP TABLE t", "-- SELECT\nUPDATE t SET a = 1", "", "PRAGMA x"],
@@ -162,19 +156,6 @@ needs_duckdb = pytest.mark.skipif(not has("duckdb"), reason="the extra duckdb")
 needs_sqlalchemy = pytest.mark.skipif(not has("sqlalchemy"), reason="the extra sql")
 
 SECRET = "arn:aws:secretsmanager:eu-west-1:123456789012:secret:campaigns-a1b2c3"
-
-
-@pytest.fixture
-def variable():
-    os.environ["RAYSM_TEST_DATABASE"] = "sqlite:///by-variable.db"
-    yield "env:RAYSM_TEST_DATABASE"
-    del os.environ["RAYSM_TEST_DATABASE"]
-
-
-def test_an_address_may_stand_in_a_variable(variable):
-    assert database_of(variable).name == "sqlite:///by-variable.db"
-    with pytest.raises(InvalidRequest, match="there is no variable NONE_OF_MINE; export"):
-        database_of("env:NONE_OF_MINE")
 
 
 @pytest.mark.parametrize(
@@ -341,12 +322,6 @@ def test_a_driver_of_another_style_gets_its_marks_and_nothing_without_parameters
     database.select("SELECT :a", {"a": 1}, 9)
     database.select("SELECT '%'", {}, 9)
     assert driver.calls == [("SELECT %(a)s", {"a": 1}), "close", ("SELECT '%'",), "close"]
-
-
-def test_a_driver_that_does_not_say_its_style_is_refused_with_the_remedy(driver):
-    del sys.modules["other_driver"].paramstyle
-    with pytest.raises(InvalidRequest, match="paramstyle.*give an address instead"):
-        database_of(driver).select("SELECT 1", {}, 9)
 
 
 def test_what_is_written_is_committed_and_a_failure_undone(connection):

@@ -47,11 +47,6 @@ def test_a_grid_that_continues_in_another_folder_reads_the_same_file(tmp_path, m
     assert source_again(description).path == tmp_path / name
 
 
-def test_only_files_of_text_take_names_of_columns():
-    with pytest.raises(InvalidRequest, match="--columns is for a .csv"):
-        source_of("a.parquet").with_columns(["a"])
-
-
 def read_csv(tmp_path, text, name="drives.csv", max_rows=100):
     path = tmp_path / name
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -93,13 +88,6 @@ def test_the_mark_that_spreadsheets_begin_a_file_with_is_no_part_of_a_name(tmp_p
 def test_a_csv_that_cannot_be_read_is_refused_with_the_line(tmp_path, text, message):
     with pytest.raises(InvalidRequest, match=message):
         read_csv(tmp_path, text, max_rows=2)
-
-
-def test_a_file_that_is_not_there_or_torn_is_refused_by_its_name(tmp_path):
-    with pytest.raises(InvalidRequest, match=r"none\.csv cannot be read: No such file"):
-        source_of(tmp_path / "none.csv").read(9)
-    with pytest.raises(InvalidRequest, match=r"torn\.csv\.gz cannot be read"):
-        read_csv(tmp_path, gzip.compress(b"key,lr\na,1\n")[:-9], "torn.csv.gz")
 
 
 def test_a_file_without_names_takes_those_that_are_given(tmp_path):
@@ -153,14 +141,6 @@ def test_values_keep_their_types(file):
     assert table.columns == ("key", "count")
     assert table.rows == [("a", 2), ("b", None)]
     assert table.where(0).endswith("drives.parquet, row 1")
-
-
-def test_what_is_no_parquet_is_refused_by_its_name(tmp_path):
-    (tmp_path / "text.parquet").write_text("key,lr\n")
-    for name in ("text.parquet", "none.parquet"):
-        with pytest.raises(InvalidRequest, match=rf"{name} cannot be read as Parquet"):
-            source_of(tmp_path / name).read(9)
-    assert source_of(tmp_path / "a.pq").description == {"file": str(tmp_path / "a.pq")}
 
 
 @pytest.mark.parametrize("make", [pd.DataFrame, pa.table], ids=["pandas", "Arrow"])

@@ -40,14 +40,6 @@ def test_type_and_count_are_the_clusters_where_none_are_given(script):
     assert raysm.Grid(script, rows=[{"key": "a"}]).request.instance_types == ("local",)
 
 
-def test_alternatives_of_the_cluster_are_types_among_which_the_service_chooses(script):
-    cluster = raysm.Cluster("ml.p4d.24xlarge", alternatives=("ml.g5.xlarge",))
-    request = raysm.Grid(script, rows=[{"key": "a"}], cluster=cluster, on=aws()).request
-    assert (request.instance_types, request.rules.any_type) == (("ml.p4d.24xlarge", "ml.g5.xlarge"), True)
-    plain = raysm.Grid(script, rows=[{"key": "a"}], cluster=raysm.Cluster("ml.g5.xlarge"), on=aws()).request
-    assert not plain.rules.any_type
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -80,15 +72,6 @@ def test_a_row_becomes_a_job_and_the_same_grid_again_sends_nothing(script, fake)
     assert len(fake.submitted) == 1
     (row,) = again.rows()
     assert (row.state, row.region, row.instance_type, row.parameters) == ("done", REGION, TYPE, {"lr": 0.5})
-
-
-def test_a_grid_that_is_stopped_sends_nothing_more(script, fake):
-    grid = grid_of(script, [{"key": "a", "lr": 0.5}], on=fake)
-    grid.run()
-    assert grid.extend([{"key": "b", "lr": 0.6}]) == 1
-    assert raysm.attach_grid("train").stop().open == 0
-    assert grid.run().states == {"done": 1, "stopped": 1}
-    assert len(fake.submitted) == 1
 
 
 def brightness(batch, scale=1.0):

@@ -1,11 +1,8 @@
 """The handle on a grid that there is, in another process than the one that runs it."""
 
-import time
-
 import pytest
 
 import raysm
-from raysm.contract.home import Clock
 from raysm.errors import InvalidRequest
 from raysm.grid.store import Store, path_of
 from raysm.grid.task import Rules, Task, TaskState
@@ -38,13 +35,6 @@ def test_each_row_has_its_last_job_with_its_place_its_rate_and_its_dollars(bench
     assert first.duration_s > 0
 
 
-def test_what_failed_says_why_and_which_row_it_was(bench):
-    (failed,) = [row for row in experiments_of(bench.store) if row.status == "Failed"]
-    assert failed.parameters["row"] == "campaign-006"
-    assert "could not convert string" in failed.message
-    assert failed.name.endswith("-a2")
-
-
 def test_the_table_of_experiments_knows_grids_and_sorts_and_filters_them(bench):
     jobs = raysm.jobs(grid="g")
     assert [row.cost_usd for row in jobs.sorted_by("-cost_usd")] == sorted((row.cost_usd for row in jobs), reverse=True)
@@ -71,13 +61,6 @@ def test_a_grid_is_found_by_its_name_and_one_that_is_not_there_is_said_at_once(s
     assert repr(attach_grid("drives")) == "GridHandle('drives')"
     with pytest.raises(InvalidRequest, match="there is no grid 'drivse' .* existing grids: drives"):
         attach_grid("drivse")
-
-
-def test_its_moments_are_those_of_its_service_whose_hours_may_pass_in_minutes(store):
-    # Of the machine's clock every job of a fast one is of long ago, and every place that is left alone for ever.
-    assert attach_grid("drives").status().at_s == pytest.approx(time.time(), abs=600)
-    store.change_clock(Clock(speed=60.0, begun_s=time.time() - 3600))
-    assert attach_grid("drives").status().at_s == pytest.approx(time.time() + 59 * 3600, abs=36_000)
 
 
 def test_its_rows_and_its_state_are_what_the_store_has(store):

@@ -67,13 +67,3 @@ def test_of_ten_thousand_rows_the_file_stays_below_a_megabyte_and_says_what_is_l
     text = report_page(view(states={"failed": 10_000}), rows)
     assert len(text.encode()) < 1_000_000
     assert f"and {10_000 - MAX_ROWS_SHOWN:,} more: raysm grid rows drives" in text
-
-
-def test_a_grid_that_has_not_begun_is_a_page_too():
-    page = Page(report_page(view(regions=(), reasons=(), done=(), rates=(), done_per_hour=None, states={}), []))
-    assert "svg" not in page.tags
-    assert "0 of 0" in page.text
-
-
-def test_a_metric_of_any_name_is_text():
-    assert "<u>" not in report_page(view(rate_unit="<u>/s"), [])

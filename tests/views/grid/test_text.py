@@ -39,18 +39,6 @@ def test_a_line_of_a_place_has_its_price_with_date_and_version():
     assert "1.00 to 10.00 USD" in text[3]
 
 
-def test_what_is_not_known_is_said_so():
-    lines = plan_lines(plan([place(usd_per_hour=None, price_version="", usd=None, hours=None)], most_usd=None))
-    assert "unknown" not in lines[3]
-    assert any(line.startswith("costs   unknown") for line in lines)
-    assert not any(line.startswith("at most") for line in lines)
-
-
-def test_the_dollars_of_moving_data_are_told_or_said_to_be_unknown():
-    assert any("2.00 USD of it for moving data" in line for line in plan_lines(plan([place()], transfer_usd=2.0)))
-    assert any("the column input_gb" in line for line in plan_lines(plan([place()], transfer_usd=None)))
-
-
 def test_rows_of_one_cause_are_told_once_with_the_first_keys():
     rows = [impossible(f"k{number}", a="no quota", b="no quota") for number in range(20)]
     lines = plan_lines(plan([], [*rows, impossible("z", a="no image", b="blocked")]))
@@ -108,15 +96,6 @@ def test_why_a_grid_a_region_and_a_place_stand_still_is_said():
     assert "us-east-1 takes no job: expired token" in text
 
 
-def test_columns_that_have_nothing_are_left_out_and_gpus_are_counted_where_there_are_any():
-    quiet = region(open={}, instances=0, money=Money(spent_usd=12.5))
-    (head,) = (line for line in screen_lines(view(regions=(quiet,))) if line.startswith("region"))
-    assert head.split() == ["region", "ended", "spent"]
-    many = (region("us-east-1", gpus=240), region("eu-west-1", gpus=240))
-    assert "GPUs    480 in 2 regions" in screen(regions=many)
-    assert "GPUs" not in screen()
-
-
 def test_interruptions_are_told_with_what_they_cost_at_most_where_there_are_any():
     assert "interrupt" not in screen()
     paid = Money(spent_usd=12.5, again_usd=0.25)
@@ -149,10 +128,3 @@ def test_the_rate_of_all_jobs_is_told_with_its_curve_and_what_was_planned():
     assert "rate    3,600 images/s combined, at most 4,800 so far  ▂█▆" in text
     assert "planned 40.00 to 60.00 USD" in text
     assert "2,400" in text
-
-
-def test_a_rate_that_nobody_reports_is_said_and_one_that_nobody_asks_for_is_not_there():
-    assert "rate    no job has reported any images/s yet" in screen(rate=None, rates=(), highest_rate=0.0)
-    assert "rate    at most 4,800 images/s combined" in screen(rate=None)
-    assert "\nrate " not in screen(rate_unit="", rate=None, rates=())
-    assert "planned" not in screen(planned_usd=None)

@@ -1,7 +1,6 @@
 """A grid is drawn until it is over."""
 
 import io
-import threading
 
 import pytest
 from rich.console import Console
@@ -57,14 +56,6 @@ def test_what_cannot_be_seen_for_a_while_is_said_and_then_no_more():
     card.stop()
 
 
-def test_who_stops_it_leaves_the_grid_alone():
-    screen = Screen()
-    card = GridWatch("drives", Looks(view(state="open")), screen)
-    card.stop()
-    assert card.wait(0)
-    assert not any("card of the grid drives" in thread.name for thread in threading.enumerate())
-
-
 def test_without_a_grid_or_a_notebook_it_is_said_at_once(tmp_path):
     with in_home(tmp_path):
         with pytest.raises(InvalidRequest, match=r"grid.watch\(\) draws a card in a notebook, but this is not"):
@@ -95,12 +86,6 @@ def test_a_pipe_gets_a_block_for_each_look_that_has_news():
     assert text.count("grid drives:") == 2
     assert "\x1b" not in text
     assert pauses == [PIPED_S, PIPED_S]
-
-
-def test_a_grid_that_is_paused_and_has_no_job_is_watched_no_longer():
-    text, pauses = drawn(Scripted(view(state="paused", why="first rows failed", regions=())), terminal=False)
-    assert "first rows failed" in text
-    assert pauses == []
 
 
 def test_each_look_may_be_taken_instead_of_drawn():
