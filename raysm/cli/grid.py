@@ -31,7 +31,7 @@ from raysm.grid.endings import brief
 from raysm.grid.filling import Template
 from raysm.grid.grid_request import GridFile, GridRequest, read_grid_file
 from raysm.grid.local_grids import SentController, grid_names, only_grid
-from raysm.grid.planning import Planned, planned
+from raysm.grid.plan import Planned, planned
 from raysm.grid.row import KEY
 from raysm.grid.rows.databases import Query
 from raysm.grid.rows.source import MAX_ROWS, Source, source_of

@@ -18,7 +18,7 @@ from raysm.errors import InvalidRequest
 from raysm.grid.capacity import market_in_use
 from raysm.grid.local_grids import grid_names, opened
 from raysm.grid.place import Place, Quota
-from raysm.grid.planning import prices_of, read_quotas, services_in
+from raysm.grid.plan import prices_of, read_quotas, services_in
 from raysm.request import AWS
 
 __all__ = ["Fitting", "fitting", "in_use_here", "run_prices", "run_quotas", "table_of"]

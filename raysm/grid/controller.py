@@ -15,8 +15,15 @@ from raysm.grid.placement import Cheapest, Forecast
 from raysm.grid.placing import Placing
 from raysm.grid.records import GridRecord
 from raysm.grid.region import Guard, Region, RegionApi, RegionUnavailable
-from raysm.grid.sending import send, send_owed
-from raysm.grid.stopping import ask_to_stop, mark_all_to_stop, mark_overdue_to_stop, take_back, unanswered_note
+from raysm.grid.sending import (
+    ask_to_stop,
+    mark_all_to_stop,
+    mark_overdue_to_stop,
+    send,
+    send_owed,
+    take_back,
+    unanswered_note,
+)
 from raysm.grid.store import Store
 from raysm.grid.sweep import GAUGE_S, Gauge, Sweep
 

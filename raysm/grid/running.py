@@ -26,12 +26,11 @@ from raysm.grid.grid_request import GridRequest, join
 from raysm.grid.limiter import Limiter
 from raysm.grid.local_grids import GridTarget, keep_target, read_target
 from raysm.grid.placement import offers_of, placement_of
-from raysm.grid.plan import places_of
-from raysm.grid.planning import Known
+from raysm.grid.plan import Known, places_of
 from raysm.grid.region import Prepare, ServiceRegion
 from raysm.grid.row import make_table, write_back
 from raysm.grid.rows.databases import Database, database_of
-from raysm.grid.stopping import left_regions
+from raysm.grid.sending import left_regions
 from raysm.grid.store import Store, path_of
 from raysm.grid.sweep import FREE_S, GAUGE_S
 from raysm.grid.task import Attempt, Task

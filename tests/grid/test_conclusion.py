@@ -10,8 +10,6 @@ from tests.support.budgets import USER
 from tests.support.grid_world import Behaviour
 from tests.support.grids import Bench
 
-__all__: list[str] = []
-
 
 def attempt(**changes):
     values = {

@@ -21,8 +21,6 @@ from tests.support.first_admitted import FirstAdmitted
 from tests.support.grid_world import Behaviour
 from tests.support.grids import FAST, TYPE, Bench
 
-__all__: list[str] = []
-
 
 def intended(bench):
     bench.store.database.take_lease("me", bench.clock.now)

@@ -15,8 +15,6 @@ from raysm.grid.task import Rules
 from tests.support.grid_world import Behaviour
 from tests.support.grids import Bench
 
-__all__: list[str] = []
-
 
 def sums_of_open(connection):
     return connection.execute(

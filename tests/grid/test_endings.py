@@ -14,8 +14,6 @@ from raysm.grid.endings import (
     shortened,
 )
 
-__all__: list[str] = []
-
 
 LIMIT = (
     "create_training_job: ResourceLimitExceeded: The account-level service limit 'ml.p4d.24xlarge for spot training "

@@ -13,8 +13,6 @@ from raysm.grid.store import Store
 from raysm.grid.task import AGAIN, Rules, TaskState
 from raysm.request import Local, Script
 
-__all__: list[str] = []
-
 
 DRIVES = """
 script = "train.py"

@@ -9,8 +9,6 @@ from raysm.grid.task import Rules
 from raysm.request import AWS, Local
 from tests.support.homes import in_home
 
-__all__: list[str] = []
-
 
 @pytest.mark.parametrize(
     "target",

@@ -18,8 +18,6 @@ from raysm.grid.task import Rules, Task
 from raysm.request import AWS, Limits, Script
 from tests.support.cpu import counted
 
-__all__: list[str] = []
-
 
 def offers(*prices, kind="ml.g5.xlarge"):
     return [

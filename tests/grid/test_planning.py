@@ -12,14 +12,12 @@ from raysm.errors import InvalidRequest, ServiceError
 from raysm.grid.filling import Template
 from raysm.grid.grid_request import GridRequest
 from raysm.grid.place import Place, Quota
-from raysm.grid.planning import ask_quotas, planned, prices_of, quota_place, read_quotas
+from raysm.grid.plan import ask_quotas, planned, prices_of, quota_place, read_quotas
 from raysm.grid.rows.source import source_of
 from raysm.local.scenario import Market, Scenario
 from raysm.local.server.market import MarketService
 from raysm.request import Local, Script
 from tests.support.quotas import QuotaPages
-
-__all__: list[str] = []
 
 
 G5, P4 = "ml.g5.xlarge", "ml.p4d.24xlarge"

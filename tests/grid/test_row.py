@@ -25,8 +25,6 @@ from tests.support.grid_world import Behaviour
 from tests.support.grids import Bench
 from tests.support.homes import in_home
 
-__all__: list[str] = []
-
 
 def test_a_row_that_is_not_done_has_no_result_and_the_error_says_why(tmp_path):
     service, store = Service(Local(home=str(tmp_path / "home"))), Store(tmp_path / "g.db")

@@ -14,7 +14,7 @@ from raysm.grid.controller import SHORTEST_S
 from raysm.grid.database import this_process
 from raysm.grid.filling import Template
 from raysm.grid.grid_request import GridRequest
-from raysm.grid.planning import Known
+from raysm.grid.plan import Known
 from raysm.grid.rows.databases import Query
 from raysm.grid.rows.source import source_of
 from raysm.grid.running import open_running, stop_grid
@@ -22,8 +22,6 @@ from raysm.grid.store import Store, path_of
 from raysm.grid.task import Rules
 from raysm.request import Limits, Script
 from tests.support.sagemaker import REGION, aws, fake_aws
-
-__all__: list[str] = []
 
 
 TWO_ROWS = [{"key": "a", "lr": 0.1}, {"key": "b", "lr": 0.2}]

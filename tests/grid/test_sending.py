@@ -18,8 +18,6 @@ from tests.support.grid_world import LOST, Behaviour
 from tests.support.grids import Bench, Killed
 from tests.support.sagemaker import fake_aws, refusal
 
-__all__: list[str] = []
-
 
 POINTS = []
 

@@ -5,12 +5,10 @@ import pytest
 from raysm.grid.conclusion import conclude
 from raysm.grid.endings import ENDINGS, Verdict
 from raysm.grid.limiter import Rate
-from raysm.grid.stopping import ask_to_stop, mark_all_to_stop
+from raysm.grid.sending import ask_to_stop, mark_all_to_stop
 from raysm.grid.task import AttemptState
 from tests.support.grid_world import LOST, Behaviour
 from tests.support.grids import Bench
-
-__all__: list[str] = []
 
 
 LEFT, KEPT = "us-east-1", "eu-west-1"

@@ -12,8 +12,6 @@ from raysm.grid.task import Attempt, AttemptState, Rules, Task
 from tests.support.grid_world import Behaviour, changed
 from tests.support.grids import TYPE, Bench
 
-__all__: list[str] = []
-
 
 RULES = Rules(brake=0, rate="images_per_s")
 

@@ -7,8 +7,6 @@ import pytest
 from raysm.errors import InvalidRequest
 from raysm.grid.task import Attempt, Rules, Task
 
-__all__: list[str] = []
-
 
 HOUR = Attempt(task="a", number=1, name="g-a-a1", region="us-east-1", instance_type="ml.m5.large", count=2)
 

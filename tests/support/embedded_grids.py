@@ -9,7 +9,7 @@ from raysm.contract.home import VARIABLE, scenario_file
 from raysm.contract.job_api import TRAINING
 from raysm.grid.filling import Template
 from raysm.grid.grid_request import GridRequest
-from raysm.grid.planning import planned
+from raysm.grid.plan import planned
 from raysm.grid.rows.source import source_of
 from raysm.grid.running import open_running
 from raysm.grid.task import Rules

@@ -3,7 +3,7 @@
 from raysm.grid.controller import Controller
 from raysm.grid.limiter import Limiter, Rate
 from raysm.grid.place import Offer, Place
-from raysm.grid.stopping import left_regions
+from raysm.grid.sending import left_regions
 from raysm.grid.store import Store
 from raysm.grid.task import Rules, Task, TaskState
 from tests.support.first_admitted import FirstAdmitted

@@ -10,8 +10,7 @@ from raysm.grid.batch_job.controller_job import ControllerJob, send
 from raysm.grid.batch_job.handover import take_up
 from raysm.grid.filling import Template
 from raysm.grid.grid_request import GridRequest
-from raysm.grid.plan import plan_grid
-from raysm.grid.planning import Known, Planned
+from raysm.grid.plan import Known, Planned, plan_grid
 from raysm.grid.rows.source import source_of
 from raysm.grid.task import Rules
 from raysm.request import Limits, Script

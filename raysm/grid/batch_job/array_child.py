@@ -18,7 +18,7 @@ from raysm.errors import InvalidRequest, JobNotFound
 from raysm.grid.batch_job.state import folder_of, share_secret
 from raysm.grid.filling import Services, preparing, secret_of, secret_path
 from raysm.grid.grid_request import GridRequest
-from raysm.grid.planning import own_region, reaching
+from raysm.grid.plan import own_region, reaching
 from raysm.grid.records import GridRecord
 from raysm.grid.running import identity_of
 from raysm.grid.store import path_of

@@ -15,7 +15,7 @@ from raysm.grid.database import this_process
 from raysm.grid.filling import Services, secret_path
 from raysm.grid.grid_request import GridRequest
 from raysm.grid.local_grids import GridTarget, SentController, keep_target, read_target
-from raysm.grid.planning import Planned
+from raysm.grid.plan import Planned
 from raysm.grid.rows.databases import database_of, kept_name, variable_of
 from raysm.grid.running import open_running, written_to
 from raysm.grid.store import path_of

@@ -26,8 +26,7 @@ from raysm.errors import InvalidPayload, InvalidRequest
 from raysm.grid.batch_job.state import Folder, read_copy
 from raysm.grid.filling import Services, Template
 from raysm.grid.grid_request import GridRequest
-from raysm.grid.plan import places_of
-from raysm.grid.planning import Known, Planned
+from raysm.grid.plan import Known, Planned, places_of
 from raysm.grid.rows.source import source_again, source_of
 from raysm.grid.running import Running, identity_of, open_running
 from raysm.grid.task import Rules, TaskState

@@ -13,7 +13,7 @@ from raysm.client.source.package import Package, Wrapped, package_of
 from raysm.grid.batch_job.controller_job import ControllerJob, send
 from raysm.grid.filling import Template
 from raysm.grid.grid_request import GridRequest
-from raysm.grid.planning import planned
+from raysm.grid.plan import planned
 from raysm.grid.rows.source import MAX_ROWS, source_of
 from raysm.grid.running import open_running
 from raysm.grid.snapshot import snapshot

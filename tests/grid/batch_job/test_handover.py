@@ -24,8 +24,6 @@ from raysm.request import Input, Limits, Script, Security
 from raysm.request.codec import from_json, to_json
 from raysm.views.grid.handle import GridHandle
 
-__all__: list[str] = []
-
 
 def test_a_source_folder_and_packages_travel_whole(laptop, tmp_path):
     (tmp_path / "pkg" / "inner").mkdir(parents=True)

@@ -13,7 +13,7 @@ import pytest
 
 from raysm.grid.batch_job.controller_job import ControllerJob, send
 from raysm.grid.local_grids import SentController
-from raysm.grid.planning import planned
+from raysm.grid.plan import planned
 from raysm.views.grid.handle import attach_grid
 from tests.grid.test_over_http import books, rows_in
 from tests.support.batch_queues import LOGS, define, make_queue

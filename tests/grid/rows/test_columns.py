@@ -15,8 +15,6 @@ from raysm.grid.rows.columns import COLUMNS, Table, plain, tasks_of
 from raysm.grid.task import Task
 from tests.support.cpu import counted
 
-__all__: list[str] = []
-
 
 def table(columns, **more):
     return Table(columns=columns, rows=[(1,) * len(columns)], origin="drives.csv", **more)

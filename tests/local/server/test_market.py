@@ -9,7 +9,7 @@ from raysm.client.costs.prices import prices_of_products
 from raysm.contract.job_api import TRAINING
 from raysm.grid.endings import LearnedQuota, parse_quota
 from raysm.grid.place import Place
-from raysm.grid.planning import quota_place
+from raysm.grid.plan import quota_place
 from raysm.local.scenario import Capacity, Market, Scenario
 from raysm.local.server.market import PRICES, QUOTAS, MarketService, Stock, draw_interruption_s
 from raysm.local.server.records import JobRecord, Records

@@ -10,8 +10,6 @@ from raysm.views.grid.handle import attach_grid, experiments_of
 from tests.support.campaigns import ended
 from tests.support.homes import in_home
 
-__all__: list[str] = []
-
 
 @pytest.fixture
 def bench(tmp_path):

@@ -11,8 +11,6 @@ from raysm.views.grid.text import plan_lines, screen_lines
 from tests.support.campaigns import ended, page_of
 from tests.support.cpu import counted
 
-__all__: list[str] = []
-
 
 def place(**changes):
     fields = {

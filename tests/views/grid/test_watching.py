@@ -13,8 +13,6 @@ from tests.support.homes import in_home
 from tests.support.screens import WITHIN_S, Screen
 from tests.views.grid.test_text import view
 
-__all__: list[str] = []
-
 
 class Looks:
     """What is seen of a grid: what the test says, or what it raises."""
