@@ -82,21 +82,21 @@ def request_of(arguments: Arguments) -> GridRequest:
     for name in ("name", "if_done"):
         options.pop(name, None)
     own_types = () if settings.on.names_own_types else (LOCAL_TYPE,)
-    source = named_source(arguments) or (file.source if file is not None else None)
+    source = named_source(arguments) or file.source
     if source is None:
         raise InvalidRequest("the grid has no rows; give --rows FILE or --sql DATABASE QUERY")
-    rules = (file.rules if file is not None else None) or Rules()
+    rules = file.rules or Rules()
     chosen: dict[str, Any] = {rule: getattr(arguments, flag, None) for flag, rule in RULES.items()}
     return GridRequest(
-        name=arguments.name or (file.name if file is not None else path.stem),
+        name=arguments.name or file.name or path.stem,
         template=Template(workload=workload, target=settings.target(role=NO_ROLE), options=options),
         source=source,
-        regions=tuple(arguments.regions) or (file.regions if file is not None else ()),
-        instance_types=tuple(arguments.instance_type) or (file.instance_types if file is not None else ()) or own_types,
-        count=_first(arguments.instances, file and file.count, 1),
-        markets=(True,) if arguments.spot else (file.markets if file is not None else None) or (False,),
+        regions=tuple(arguments.regions) or file.regions,
+        instance_types=tuple(arguments.instance_type) or file.instance_types or own_types,
+        count=_first(arguments.instances, file.count, 1),
+        markets=(True,) if arguments.spot else file.markets or (False,),
         rules=replace(rules, **{rule: value for rule, value in chosen.items() if value is not None}),
-        max_rows=_first(arguments.max_rows, file and file.max_rows, MAX_ROWS),
+        max_rows=_first(arguments.max_rows, file.max_rows, MAX_ROWS),
     )
 
 
@@ -104,15 +104,16 @@ def _first(*values: Any) -> Any:
     return next(value for value in values if value is not None)
 
 
-def _file(arguments: Arguments) -> GridFile | None:
+def _file(arguments: Arguments) -> GridFile:
+    """Return the grid's file; it is empty if the command line names a script."""
     path = Path(arguments.what)
-    return read_grid_file(path) if path.suffix == ".toml" else None
+    return read_grid_file(path) if path.suffix == ".toml" else GridFile()
 
 
-def _settings(arguments: Arguments, file: GridFile | None, path: Path) -> Settings:
-    base = read_settings(arguments, *(() if file is None else (file.layer,)))
+def _settings(arguments: Arguments, file: GridFile, path: Path) -> Settings:
+    base = read_settings(arguments, *(() if file.layer is None else (file.layer,)))
     values: dict[Key, Any] = {}
-    if file is None:
+    if file.layer is None:
         values |= {("workload", "kind"): "script", ("workload", "script"): str(path)}
     if arguments.script_args:
         values["workload", "args"] = list(arguments.script_args)
@@ -153,8 +154,7 @@ def _plan(arguments: Arguments, console: Console) -> None:
 def _run(arguments: Arguments, console: Console) -> int:
     # Plan first, so that an invalid request sends nothing.
     grid = planned(request_of(arguments))
-    file = _file(arguments)
-    controller = controller_of(arguments, {} if file is None else file.batch)
+    controller = controller_of(arguments, _file(arguments).batch)
     if controller is not None:
         return _run_by_batch(grid, controller, arguments, console)
     shown = _messages(arguments, console)

@@ -97,8 +97,9 @@ def learn_quota(store: Store, attempt: Attempt, reason: str, now: float) -> None
     if learned is not None:
         place = place_of(attempt)
         # market_in_use counts the refused attempt, but the service does not.
-        others = max(0, learned.used - max(0, market_in_use(store)[place] - attempt.count))
-        set_quota(store, place, Quota(limit=learned.limit, used_by_others=others, source="error"), now)
+        limit, used = learned
+        others = max(0, used - max(0, market_in_use(store)[place] - attempt.count))
+        set_quota(store, place, Quota(limit=limit, used_by_others=others, source="error"), now)
 
 
 def set_quota(store: Store, place: Place, quota: Quota, now: float) -> None:

@@ -194,14 +194,6 @@ class Verdict:
     reason: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LearnedQuota:
-    """A quota as a refusal states it: the limit, and the instances in use by all jobs of the account."""
-
-    limit: int
-    used: int
-
-
 def classify_refusal(error: ServiceError | InvalidRequest) -> Verdict:
     """Return the class of an error of Create, or of a row whose job cannot be made."""
     text = str(error)
@@ -243,10 +235,10 @@ def _name_of_stop(description: Description, wish: str) -> str:
     return "CAPACITY" if phases and ended_by_itself and not worked and not wish else "STOPPED"
 
 
-def parse_quota(reason: str) -> LearnedQuota | None:
-    """Return the quota that a refusal states, or None."""
+def parse_quota(reason: str) -> tuple[int, int] | None:
+    """Return the quota that a refusal states, and the instances of it that all jobs of the account use; or None."""
     numbers = QUOTA.search(reason)
-    return None if numbers is None else LearnedQuota(limit=int(numbers["limit"]), used=int(numbers["used"]))
+    return None if numbers is None else (int(numbers["limit"]), int(numbers["used"]))
 
 
 def brief(reason: str) -> str:

@@ -137,9 +137,9 @@ ROWS = ("file", "sql", "on", "params")
 class GridFile:
     """The content of a grid's file; None means that the file does not say."""
 
-    layer: Layer
-    name: str
-    source: Source | None
+    layer: Layer | None = None
+    name: str | None = None
+    source: Source | None = None
     regions: tuple[str, ...] = ()
     instance_types: tuple[str, ...] = ()
     count: int | None = None

@@ -10,7 +10,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from raysm.client.job.description import Description, Status, read
 from raysm.client.logs.metrics import PERIOD_S
@@ -53,30 +53,6 @@ class Page:
     token: str | None = None
 
 
-class Region(Protocol):
-    """One region of the service, as one grid sees it."""
-
-    def create(self, task: Task, attempt: Attempt) -> None:
-        """Create an attempt's job; also succeeds if the service already has this very job.
-
-        Raises:
-            ServiceError: It was refused, or the answer was lost. ``ResourceInUse`` means that a job of
-                another grid or user has this name.
-        """
-
-    def describe(self, name: str) -> Description:
-        """Return what the service says of a job."""
-
-    def page(self, contains: str, token: str | None) -> Page:
-        """Return a page of the jobs whose names contain a text."""
-
-    def rates(self, names: Sequence[str], metric: str) -> Mapping[str, float]:
-        """Return the last value of a metric for up to ``RATES_PAGE`` jobs; jobs without a recent value are left out."""
-
-    def stop(self, name: str) -> None:
-        """Ask the service to stop a job."""
-
-
 Prepare: TypeAlias = Callable[[Task, Attempt], Prepared]
 """Prepares the job of an attempt, always the same job for the same attempt."""
 
@@ -87,19 +63,26 @@ PAGE = 100
 """Jobs on a page of List: the most that it takes, since its rate counts pages."""
 
 
-class ServiceRegion:
-    """A region of a service; see ``Region``."""
+class Region:
+    """One region of the service, as one grid sees it."""
 
     def __init__(self, service: Service, prepare: Prepare) -> None:
         self._service = service
         self._prepare = prepare
 
     def create(self, task: Task, attempt: Attempt) -> None:
+        """Create an attempt's job; also succeeds if the service already has this very job.
+
+        Raises:
+            ServiceError: It was refused, or the answer was lost. ``ResourceInUse`` means that a job of another grid or
+                user has this name.
+            InvalidRequest: The row cannot be sent.
+        """
         # Keep the payload if the answer is lost: a call that is carried out late needs it, and so does the next one.
         self._prepare(task, attempt).send(leaves_payload=True)
 
     def describe(self, name: str) -> Description:
-        """See ``Region``; the payload of a job that has ended is deleted."""
+        """Return what the service says of a job; the payload of a job that has ended is deleted."""
         answer = self._service.describe(TRAINING, name)
         description = read(TRAINING, answer)
         if description.status.is_terminal:
@@ -107,6 +90,7 @@ class ServiceRegion:
         return description
 
     def page(self, contains: str, token: str | None) -> Page:
+        """Return a page of the jobs whose names contain a text."""
         answer = self._service.call(
             "sagemaker",
             "list_training_jobs",
@@ -119,6 +103,7 @@ class ServiceRegion:
         return Page(jobs=tuple(map(_listed, answer["TrainingJobSummaries"])), token=answer.get("NextToken"))
 
     def rates(self, names: Sequence[str], metric: str) -> Mapping[str, float]:
+        """Return the last value of a metric for up to ``RATES_PAGE`` jobs; jobs without a recent value are left out."""
         now = datetime.now(UTC)
         answer = self._service.call(
             "cloudwatch",

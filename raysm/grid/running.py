@@ -27,7 +27,7 @@ from raysm.grid.limiter import Limiter
 from raysm.grid.local_grids import GridTarget, keep_target, read_target
 from raysm.grid.placement import offers_of, placement_of
 from raysm.grid.plan import Known, places_of
-from raysm.grid.region import Prepare, ServiceRegion
+from raysm.grid.region import Prepare, Region
 from raysm.grid.row import make_table, write_back
 from raysm.grid.rows.databases import Database, database_of
 from raysm.grid.sending import left_regions
@@ -201,8 +201,8 @@ def _unrepeated(services: Services) -> Services:
     return lambda target: services(target).unrepeated()
 
 
-def _open_region(target: Target, services: Services, prepare: Prepare, name: str) -> ServiceRegion:
-    return ServiceRegion(services(target.reaching((name,)).in_region(name)), prepare)
+def _open_region(target: Target, services: Services, prepare: Prepare, name: str) -> Region:
+    return Region(services(target.reaching((name,)).in_region(name)), prepare)
 
 
 def _store_request(

@@ -18,7 +18,6 @@ from raysm.grid.store import Store
 from raysm.grid.sweep import Sweep
 from raysm.grid.task import Attempt, AttemptState, Task, TaskState
 
-
 SENDS = 20
 """Calls whose answers are stored together: after a crash the next controller repeats at most this many."""
 

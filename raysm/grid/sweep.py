@@ -102,12 +102,10 @@ class Sweep:
             return
         if not self._in_progress and self._is_due(now) and self._store.oldest_s(self.region, now) is not None:
             self._begin(now)
-        with contextlib.suppress(_Pause):
-            while self._in_progress:
-                self._read_page(now)
-        with contextlib.suppress(_Pause):
-            while self._changed:
-                self._look_at(list(itertools.islice(self._changed, LOOKS)), now)
+        while self._in_progress and self._read_page(now):
+            pass
+        while self._changed and self._look_at(list(itertools.islice(self._changed, LOOKS)), now):
+            pass
 
     def _is_due(self, now: float) -> bool:
         # The second condition is for a clock that was set back.
@@ -128,14 +126,15 @@ class Sweep:
         self._is_thorough = not self._swept or self._store.is_doubtful(self.region, now)
         self._swept += 1
 
-    def _read_page(self, now: float) -> None:
+    def _read_page(self, now: float) -> bool:
+        """Read one page of List; return False if the token bucket is empty."""
         prefix, token, since = self._store.grid().prefix, self._token, self._store.oldest_s(self.region, now)
         try:
             page: Page = self._api.ask(self.region, "list", now, lambda region: region.page(prefix, token))
         except RegionUnavailable as error:
             if error.reason:
                 raise
-            raise _Pause from None
+            return False
         with self._store.database.transaction("page"):
             record_answer(self._store, self.region, now)
             # NameContains matches anywhere in a name. Jobs that have not changed, or already wait for Describe, are not
@@ -158,6 +157,7 @@ class Sweep:
             for name, sent_s in self._unlisted.items():
                 if now - sent_s > UNLISTED_S:
                     self._changed.setdefault(name, self._seen[name])
+        return True
 
     def _is_last(self, page: Page, since: float | None) -> bool:
         if page.token is None or not (self._is_thorough or self._unlisted):
@@ -179,11 +179,11 @@ class Sweep:
             if (row is None or row["ended_s"] is None) and listed.status.is_terminal:
                 self._changed[listed.name] = listed.seen
 
-    def _look_at(self, names: list[str], now: float) -> None:
-        """Describe as many of these jobs as the token bucket allows, and store the answers together."""
+    def _look_at(self, names: list[str], now: float) -> bool:
+        """Describe as many of these jobs as the token bucket allows, and store the answers; return False if none."""
         calls = self._api.limiter.take(self.region, "describe", now, len(names))
         if not calls:
-            raise _Pause
+            return False
         answers: dict[str, Description | JobNotFound] = {}
         attempts = self._store.attempts_of(names[:calls])
         try:
@@ -195,6 +195,7 @@ class Sweep:
                 self._keep(answers, attempts, now)
             raise
         self._keep(answers, attempts, now)
+        return True
 
     def _describe(self, name: str, now: float) -> Description | JobNotFound:
         try:
@@ -225,10 +226,6 @@ class Sweep:
             # The value from the start of the sweep is outdated.
             self._seen.pop(name, None)
             del self._changed[name]
-
-
-class _Pause(Exception):
-    """The token bucket is empty: the sweep continues with the next step."""
 
 
 def apply(store: Store, attempt: Attempt, description: Description, noticed: str, now: float) -> None:

@@ -20,7 +20,6 @@ from raysm.grid.batch_job.controller_job import ControllerJob
 from raysm.grid.store import Store, path_of
 from raysm.grid.task import Rules, Task, TaskState
 
-
 ARRAY_PLACES = ["--instance-type", "ml.g5.xlarge"]
 
 

@@ -16,7 +16,7 @@ from raysm.client.tunnel.opening import switch_remote_debugging
 from raysm.client.tunnel.plugin import PluginAccess
 from raysm.errors import ServiceError
 from raysm.grid.batch_job.controller_job import ControllerJob, send
-from raysm.grid.region import ServiceRegion
+from raysm.grid.region import Region
 from raysm.request import Cluster, MetricDefinition, Script, Security
 from tests.client.costs.test_prices import Pricing, product
 from tests.support import aws_account
@@ -52,7 +52,7 @@ def everything(remote, script, folder):
     remote.write_log(job.name, "algo-1", [(NOW_MS, "hello")])
     remote.sagemaker.jobs[job.name]["answer"]["TrainingStartTime"] = job.describe().created
     list(job.metrics())
-    ServiceRegion(remote.service, lambda task, attempt: None).rates([job.name], "loss")
+    Region(remote.service, lambda task, attempt: None).rates([job.name], "loss")
     job.stop()
     list(job.lines())
     storage = Storage(remote.service)

@@ -8,7 +8,6 @@ from raysm.grid.limiter import Limiter, Rate
 from raysm.grid.place import Place, Quota
 from raysm.grid.task import Attempt, AttemptState
 
-
 PLACE = Place(region="r", instance_type="ml.m5.large")
 NO_CAPACITY = Verdict(ending=ENDINGS["CAPACITY"], reason="CapacityError")
 

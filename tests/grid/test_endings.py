@@ -6,14 +6,12 @@ from raysm.client.job.description import Description, SecondaryStatus, Status, r
 from raysm.contract.job_api import TRAINING
 from raysm.errors import ServiceError
 from raysm.grid.endings import (
-    LearnedQuota,
     classify_end,
     classify_refusal,
     parse_quota,
     same_reason,
     shortened,
 )
-
 
 LIMIT = (
     "create_training_job: ResourceLimitExceeded: The account-level service limit 'ml.p4d.24xlarge for spot training "
@@ -93,7 +91,7 @@ def test_a_stop_has_the_class_of_what_came_before_it(secondary, phases, wish, na
 
 
 def test_a_quota_is_learned_from_the_words_of_its_refusal():
-    assert parse_quota(LIMIT) == LearnedQuota(limit=2, used=1)
+    assert parse_quota(LIMIT) == (2, 1)
     assert parse_quota("no such words") is None
 
 

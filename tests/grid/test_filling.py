@@ -15,7 +15,6 @@ from raysm.grid.task import Attempt, Rules, Task
 from raysm.request import AWS, Input, MetricDefinition, Script
 from tests.support.sagemaker import REGION, aws, fake_aws
 
-
 VALUES = {"lr": 0.125, "campaign": "Stuttgart 3", "region": "eu-central-1", "empty": None}
 
 

@@ -13,7 +13,6 @@ from raysm.grid.store import Store
 from raysm.grid.task import AGAIN, Rules, TaskState
 from raysm.request import Local, Script
 
-
 DRIVES = """
 script = "train.py"
 args = ["--lr", "{lr}"]

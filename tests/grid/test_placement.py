@@ -15,7 +15,6 @@ from raysm.grid.task import Attempt, AttemptState, Task
 from tests.support.grid_world import Behaviour
 from tests.support.grids import TYPE, Bench
 
-
 EAST, WEST, IRELAND = "us-east-1", "us-west-2", "eu-west-1"
 G5, P4 = "ml.g5.xlarge", "ml.p4d.24xlarge"
 NOW = 1000.0

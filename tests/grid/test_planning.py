@@ -19,7 +19,6 @@ from raysm.local.server.market import MarketService
 from raysm.request import Local, Script
 from tests.support.quotas import QuotaPages
 
-
 G5, P4 = "ml.g5.xlarge", "ml.p4d.24xlarge"
 
 

@@ -23,7 +23,6 @@ from raysm.grid.task import Rules
 from raysm.request import Limits, Script
 from tests.support.sagemaker import REGION, aws, fake_aws
 
-
 TWO_ROWS = [{"key": "a", "lr": 0.1}, {"key": "b", "lr": 0.2}]
 
 

@@ -10,14 +10,13 @@ from raysm.client.job.description import Status
 from raysm.errors import ServiceError
 from raysm.grid.database import Turns
 from raysm.grid.limiter import RATES, Limiter, Rate
-from raysm.grid.region import LEAD_CALLS, RegionApi, ServiceRegion
+from raysm.grid.region import LEAD_CALLS, Region, RegionApi
 from raysm.grid.sending import SENDS
 from raysm.grid.task import Attempt, AttemptState, Rules, Task
 from tests.support.grid_regions import preparing
 from tests.support.grid_world import LOST, Behaviour
 from tests.support.grids import Bench, Killed
 from tests.support.sagemaker import fake_aws, refusal
-
 
 POINTS = []
 
@@ -66,7 +65,7 @@ def fake():
 
 @pytest.fixture
 def region(fake, tmp_path):
-    return ServiceRegion(fake.service, preparing(fake.service, tmp_path))
+    return Region(fake.service, preparing(fake.service, tmp_path))
 
 
 def payload_of(fake):

@@ -10,7 +10,6 @@ from raysm.grid.task import AttemptState
 from tests.support.grid_world import LOST, Behaviour
 from tests.support.grids import Bench
 
-
 LEFT, KEPT = "us-east-1", "eu-west-1"
 
 

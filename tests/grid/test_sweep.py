@@ -12,7 +12,6 @@ from raysm.grid.task import Attempt, AttemptState, Rules, Task
 from tests.support.grid_world import Behaviour, changed
 from tests.support.grids import TYPE, Bench
 
-
 RULES = Rules(brake=0, rate="images_per_s")
 
 

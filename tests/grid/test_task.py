@@ -7,7 +7,6 @@ import pytest
 from raysm.errors import InvalidRequest
 from raysm.grid.task import Attempt, Rules, Task
 
-
 HOUR = Attempt(task="a", number=1, name="g-a-a1", region="us-east-1", instance_type="ml.m5.large", count=2)
 
 

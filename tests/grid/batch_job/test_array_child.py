@@ -11,7 +11,6 @@ from raysm.grid.batch_job.array_child import RowJobs, slice_of
 from raysm.grid.task import Task
 from tests.support.embedded_grids import EmbeddedGrid, embedded
 
-
 REGIONS = ("us-east-1", "eu-west-1")
 ROWS = [{"key": "a", "region": "us-east-1"}, {"key": "b", "region": "eu-west-1"}, {"key": "c"}]
 

@@ -30,7 +30,6 @@ from raysm.views.grid.handle import GridHandle
 from tests.support.handed_over_grids import JOB, ROLE, ROWS, TYPE
 from tests.support.sagemaker import REGION
 
-
 IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/raysm:batch"
 
 

@@ -13,7 +13,6 @@ from raysm.grid.rows.columns import tasks_of
 from raysm.grid.rows.databases import Query, bound, check_query, database_of, kept_name
 from raysm.grid.rows.source import source_again, source_of
 
-
 SEED = "SELECT campaign AS key, region, uri AS input_data, lr FROM drives WHERE day >= :since ORDER BY campaign"
 
 
