@@ -4,6 +4,9 @@ import pytest
 
 from raysm.grid.store import Store
 from raysm.grid.task import Rules
+from tests.support.memory_folder import tmp_path
+
+__all__ = ["store", "tmp_path"]
 
 
 @pytest.fixture

@@ -60,10 +60,10 @@ def _ends_s(region, free_s):
     return begins_s + region.start_s + region.run_s + again_s
 
 
-# Two in the plain run: they take seconds. In 4 and 19 the last rows began in the slowest region, and took 1.3 times as
+# One in the plain run: it takes seconds. In 4 and 19 the last rows began in the slowest region, and took 1.3 times as
 # long, while a fast one was just being given back.
 @pytest.mark.parametrize(
-    "seed", [4, 10, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 22) if seed not in (2, 4, 10))]
+    "seed", [4, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 22) if seed not in (2, 4))]
 )
 def test_a_grid_that_has_to_learn_what_there_is_takes_little_longer(tmp_path, seed):
     regions, rows = scenario(seed)

@@ -49,7 +49,7 @@ def test_rows_queue_for_the_quota_of_their_place():
     assert sorted(each.start_s for each in made) == [0, 0, 1000 + WAIT_S]
 
 
-def test_ten_thousand_rows_and_forty_places_take_less_than_three_seconds_of_cpu():
+def test_four_thousand_rows_and_forty_places_take_little_more_than_a_second_of_cpu():
     chance = random.Random(5)
     places = [
         Offer(
@@ -60,10 +60,10 @@ def test_ten_thousand_rows_and_forty_places_take_less_than_three_seconds_of_cpu(
         for kind in range(10)
     ]
     market = quotas(places, *(chance.randint(5, 50) for _ in places))
-    tasks = rows_of(*(chance.uniform(60, 7200) for _ in range(10_000)))
+    tasks = rows_of(*(chance.uniform(60, 7200) for _ in range(4_000)))
     with counted() as used:
         made = assign(tasks, Cheapest(offers=places), market)
-    assert used.seconds < 3
+    assert used.seconds < 1.2
     assert all(each.offer is not None for each in made)
 
 

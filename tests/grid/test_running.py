@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from raysm.client.costs.prices import PriceTable, RegionPrices
+from raysm.contract.home import Clock
 from raysm.errors import InvalidRequest
 from raysm.grid.controller import SHORTEST_S
 from raysm.grid.database import this_process
@@ -45,6 +46,8 @@ def services(bench):
 
 def test_without_a_controller_the_open_jobs_are_stopped_and_named(left):
     bench, store = left
+    # Ten seconds between two looks at the jobs pass in a tenth of a second.
+    store.change_clock(Clock(speed=100.0, begun_s=time.time()))
     done = stop_grid(store, path_of("drives"), services(bench))
     assert sorted(done.stopped) == sorted(bench.sent) == sorted(bench.fake.sagemaker.stopped)
     assert (done.open, done.has_controller) == (0, False)
