@@ -130,12 +130,6 @@ def flags(rows=None, sql=None, param=(), columns=()):
     return Namespace(rows=rows, sql=sql, param=list(param), columns=tuple(columns))
 
 
-def test_a_file_and_a_query_are_sources(tmp_path):
-    assert named_source(flags(rows=tmp_path / "a.csv")).description == {"file": str(tmp_path / "a.csv")}
-    query = named_source(flags(sql=["a.db", "SELECT :day AS key"], param=["day=2026-10-01"]))
-    assert query.description["params"] == {"day": "2026-10-01"}
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -301,13 +295,6 @@ def test_flags_win_over_the_file_and_the_file_over_the_project(folder):
     assert grid.template.options["cluster"].volume_gb == 7
     assert (grid.name, grid.count, grid.regions) == ("drives", 2, ("us-west-2",))
     assert (grid.rules.retries, grid.rules.parallel) == (0, 8)
-
-
-def test_rows_have_the_packages_of_a_requirements_file_and_the_wheels_that_travel(folder):
-    (folder / "requirements.txt").write_text("tqdm>=4\nsix\n")
-    packages = ["--requirement", "requirements.txt", "--wheel", "own-1-py3-none-any.whl"]
-    grid = request("train.py", "--rows", "rows.csv", *packages)
-    assert list(grid.template.options["requirements"]) == ["tqdm>=4", "six", "own==1"]
 
 
 def test_rows_of_a_query_take_values_that_are_bound(folder):

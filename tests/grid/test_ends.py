@@ -95,13 +95,6 @@ def test_a_laptop_that_slept_for_days_gives_nothing_up_for_it(tmp_path):
     assert "failed" not in bench.states()
 
 
-def test_a_place_without_a_price_is_taken_once_the_others_have_refused_for_an_hour(tmp_path):
-    regions = {"full": Behaviour(capacity=0), "unlisted": Behaviour(usd_per_hour=None)}
-    bench = Bench(tmp_path, regions=regions, tasks=rows_in(None, 4), placement=priced(regions))
-    assert HOUR_S < bench.run() < 4 * HOUR_S
-    assert bench.states() == {"done": 4}
-
-
 def test_under_a_budget_a_place_without_a_price_takes_nothing_and_the_others_are_waited_for(tmp_path):
     regions = {"unlisted": Behaviour(usd_per_hour=None), "full": Behaviour(capacity=0)}
     placement = FirstAdmitted(priced(regions).offers)

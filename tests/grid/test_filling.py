@@ -18,10 +18,6 @@ from tests.support.sagemaker import REGION, aws, fake_aws
 VALUES = {"lr": 0.125, "campaign": "Stuttgart 3", "region": "eu-central-1", "empty": None}
 
 
-def test_a_brace_of_the_text_itself_is_written_twice():
-    assert fill('{{"lr": {lr}}}', VALUES, "row 1") == '{"lr": 0.125}'
-
-
 @pytest.mark.parametrize(
     "text", ["{lr.__class__}", "{lr[0]}", "{0}", "{}", "{lr!r}", "{lr:{campaign}}", '{"a": 1}', "{lr", "lr}"]
 )
@@ -154,12 +150,6 @@ def test_columns_stand_in_the_arguments_and_the_others_are_hyperparameters():
 def test_an_option_and_a_value_that_begins_with_a_dash_are_one_word(value):
     job = template("--shift", "{shift}", "--lr", "0.1").job(task(parameters={"shift": value}), HERE, 1)
     assert job.workload.args == (f"--shift={value}", "--lr", "0.1")
-
-
-def test_one_image_name_serves_all_regions():
-    target = AWS(role=ROLE, image="{account}.dkr.ecr.{region}.amazonaws.com/train:1")
-    job = template(target=target).job(task(), HERE, 1, account=lambda: "123456789012")
-    assert job.target.image == "123456789012.dkr.ecr.eu-central-1.amazonaws.com/train:1"
 
 
 def test_a_rows_own_columns_win_over_what_all_share():

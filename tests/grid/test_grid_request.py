@@ -96,14 +96,6 @@ def made(tmp_path, source):
     return store
 
 
-def test_a_row_that_joins_has_the_time_limit_of_all(tmp_path):
-    (tmp_path / "rows.csv").write_text("key,lr,max_runtime_s\na,1,\nb,2,5\n")
-    store = made(tmp_path, source_of(tmp_path / "rows.csv"))
-    assert extend(store) == 2
-    assert [record.task.max_runtime_s for record in store.tasks()] == [77, 5]
-    store.close()
-
-
 @pytest.fixture
 def joined(tmp_path):
     store = made(tmp_path, source_of([{"key": "a", "lr": 1}]))
@@ -159,11 +151,6 @@ def test_the_attempts_with_the_old_values_do_not_count_against_the_corrected_row
 def test_values_of_columns_named_like_secrets_are_not_printed(joined, caplog):
     extend(joined, source_of([{"key": "a", "lr": 0.1, "env_API_TOKEN": "abc"}]))
     assert "env_API_TOKEN was None, is '***'" in caplog.text
-
-
-def test_the_same_number_as_text_is_no_difference(joined, caplog):
-    extend(joined, source_of([{"key": key, "lr": "0.1"} for key in "abcd"]))
-    assert caplog.messages == []
 
 
 def test_a_column_that_was_dropped_since_is_said_before_any_row_joins(tmp_path):

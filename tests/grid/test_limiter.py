@@ -1,7 +1,5 @@
 """Buckets: how many calls they grant, how they slow down and recover, and that processes share them."""
 
-import random
-
 import pytest
 
 from raysm.grid.limiter import Limiter, Rate
@@ -69,30 +67,6 @@ def test_of_what_the_service_allows_nine_tenths_are_used_and_few_calls_are_refus
     share, refused = used(limiter, rate, hours=2, began=1200.0, burst=burst)
     assert share >= 0.95
     assert refused <= 0.03
-
-
-def used_late(late):
-    """Return the share of 0.2 calls a second over 20 minutes that is used by who makes them up to a second late."""
-    limiter, service, now = Limiter(":memory:", {"create": Rate(per_s=1.0)}), Service(0.2), 0.0
-    while now < 1200:
-        if limiter.take("r", "create", now):
-            # As when other regions' calls come before: whoever is the last this time is the first the next time.
-            made = now + late.uniform(0, 1)
-            if service.answers(made):
-                limiter.made("r", "create", made)
-            else:
-                limiter.throttled("r", "create", now)
-            now = made
-        now += max(limiter.wait_s("r", "create", now), 0.25)
-    limiter.close()
-    return service.answered / (0.2 * 1200)
-
-
-def test_calls_that_are_made_late_within_a_step_are_not_followed_by_others_too_early():
-    # 0.86 of what there is; it was 0.82 when each wait began as its step did, and 0.73 with the first seed.
-    shares = [used_late(random.Random(seed)) for seed in range(1, 7)]
-    assert sum(shares) / len(shares) >= 0.85
-    assert min(shares) >= 0.8
 
 
 def test_a_rate_that_the_service_raises_is_found_again(limiter):

@@ -8,12 +8,9 @@ from raysm.grid.place import Market, Offer, Outlook, Place, Quota
 from raysm.grid.placement import (
     Cheapest,
     Estimates,
-    Forecast,
     usd_per_gb,
 )
 from raysm.grid.task import Attempt, AttemptState, Task
-from tests.support.grid_world import Behaviour
-from tests.support.grids import TYPE, Bench
 
 EAST, WEST, IRELAND = "us-east-1", "us-west-2", "eu-west-1"
 G5, P4 = "ml.g5.xlarge", "ml.p4d.24xlarge"
@@ -166,38 +163,6 @@ def test_spot_is_billed_for_the_share_that_was_seen_and_on_demand_for_all():
     assert experience.billed_range(spot) == (0.3, 0.5)
     assert experience.billed_factor(Place(region="us-east-1", instance_type=G5)) == 1
     assert experience.billed_range(Place(region="us-east-1", instance_type=G5)) == (1, 1)
-
-
-PACE_EAST = Place(region="us-east-1", instance_type=TYPE)
-PACE_WEST = Place(region="eu-west-1", instance_type=TYPE)
-
-
-def forecast_of(pairs, ending="OK"):
-    pace = Forecast()
-    for number, (place, seconds, task) in enumerate(pairs):
-        attempt = Attempt(
-            task=task.key, number=1, name=f"a{number}", region=place.region, instance_type=TYPE, count=1,
-            ending=ending, sent_s=100.0, ended_s=100.0 + seconds,
-        )  # fmt: skip
-        pace.learn(task, attempt)
-    return pace
-
-
-@pytest.fixture
-def bench(tmp_path):
-    # Three jobs run, and two rows wait.
-    regions = {"us-east-1": Behaviour(quota=2), "eu-west-1": Behaviour(quota=1)}
-    bench = Bench(tmp_path, rows=5, regions=regions)
-    while bench.store.open_count() < 3:
-        bench.step()
-    return bench
-
-
-def test_a_job_that_is_late_is_late_for_as_long_again(bench):
-    pace = forecast_of([(PACE_EAST, 3600, Task(key="a")), (PACE_WEST, 1800, Task(key="a"))])
-    (sent_s,) = [each.sent_s for each in bench.store.open_attempts() if each.region == "eu-west-1"]
-    now = sent_s + 1800 + 500
-    assert pace.outlook(bench.store, now).free_s[PACE_WEST] == [pytest.approx(now + 500)]
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_four_thousand_rows_and_forty_places_take_little_more_than_a_second_of_c
     tasks = rows_of(*(chance.uniform(60, 7200) for _ in range(4_000)))
     with counted() as used:
         made = assign(tasks, Cheapest(offers=places), market)
-    assert used.seconds < 1.2
+    assert used.seconds < 1.5
     assert all(each.offer is not None for each in made)
 
 

@@ -12,12 +12,11 @@ from raysm.errors import InvalidRequest, ServiceError
 from raysm.grid.filling import Template
 from raysm.grid.grid_request import GridRequest
 from raysm.grid.place import Place, Quota
-from raysm.grid.plan import ask_quotas, planned, prices_of, quota_place, read_quotas
+from raysm.grid.plan import ask_quotas, planned, prices_of, quota_place
 from raysm.grid.rows.source import source_of
 from raysm.local.scenario import Market, Scenario
 from raysm.local.server.market import MarketService
 from raysm.request import Local, Script
-from tests.support.quotas import QuotaPages
 
 G5, P4 = "ml.g5.xlarge", "ml.p4d.24xlarge"
 
@@ -35,13 +34,6 @@ G5, P4 = "ml.g5.xlarge", "ml.p4d.24xlarge"
 )
 def test_a_quota_is_told_by_its_name(name, place):
     assert quota_place(name, "us-east-1") == place
-
-
-def test_all_that_are_of_training_instances_are_listed_and_the_accounts_own_value_counts():
-    own = [("ml.g5.xlarge for training job usage", 4.0), ("Number of notebooks", 9.0)]
-    defaults = [("ml.g5.xlarge for training job usage", 0.0), ("ml.g5.xlarge for spot training job usage", 2.0)]
-    quotas = read_quotas(QuotaPages(own, defaults).service)
-    assert {(place.spot, quota.limit) for place, quota in quotas.items()} == {(False, 4), (True, 2)}
 
 
 TYPE = "ml.g5.xlarge"

@@ -14,15 +14,13 @@ import raysm
 from raysm.client.service import Service
 from raysm.contract.result import MANIFEST, Manifest, ResultFile
 from raysm.errors import InvalidRequest, ServiceError
-from raysm.grid.row import COLUMNS, TABLE, WRITE_BATCH, make_table, row_result, rows_of, write_back
+from raysm.grid.row import COLUMNS, TABLE, WRITE_BATCH, make_table, row_result, write_back
 from raysm.grid.rows.databases import database_of
 from raysm.grid.store import Store
 from raysm.grid.task import Attempt, AttemptState, Rules, Task, TaskState
 from raysm.request import Local
 from raysm.request.codec import to_json
 from raysm.testing import Answer, FakeSageMaker
-from tests.support.grid_world import Behaviour
-from tests.support.grids import Bench
 from tests.support.homes import in_home
 
 
@@ -265,16 +263,3 @@ def test_two_grids_share_a_table_and_a_long_reason_is_cut(store, database, tmp_p
     other.database.close()
     assert [(row["grid"], len(row["reason"])) for row in rows(database)] == [("drives", 1024), ("others", 1024)]
     assert WRITE_BATCH > 1
-
-
-def test_a_row_that_is_done_has_its_last_job_and_all_of_its_dollars(tmp_path):
-    regions = {"r": Behaviour(run_s=3600, fails={"row-0": "AlgorithmError: no"})}
-    bench = Bench(tmp_path, rows=2, regions=regions, rules=Rules(brake=0, retries=1))
-    bench.run()
-    failed, done = rows_of(bench.store)
-    assert (failed.state, failed.attempts, done.state, done.attempts) == ("failed", 2, "done", 1)
-    # 1 USD an hour, two times an hour and once.
-    assert (failed.usd, done.usd) == (pytest.approx(2.0), pytest.approx(1.0))
-    assert failed.job.endswith("-a2")
-    assert (done.region, done.instance_type, done.count, done.spot) == ("r", "ml.m5.large", 1, False)
-    assert done.ended_s > done.started_s

@@ -28,15 +28,6 @@ def view(bench):
     return snapshot(bench.store, bench.clock.now)
 
 
-def test_while_it_runs_open_attempts_and_their_instances_are_counted_by_region(bench):
-    for _ in range(3):
-        bench.step()
-    running = view(bench)
-    assert sum(sum(each.open.values()) for each in running.regions) == bench.store.open_count() > 0
-    assert sum(each.instances for each in running.regions) == bench.store.open_count()
-    assert running.money.at_stake_usd > 0
-
-
 def test_at_its_end_dollars_reasons_and_the_curve_are_those_of_the_books(bench):
     bench.run()
     end = view(bench)

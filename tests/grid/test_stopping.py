@@ -2,8 +2,6 @@
 
 import pytest
 
-from raysm.grid.conclusion import conclude
-from raysm.grid.endings import ENDINGS, Verdict
 from raysm.grid.limiter import Rate
 from raysm.grid.sending import ask_to_stop, mark_all_to_stop
 from raysm.grid.task import AttemptState
@@ -43,21 +41,6 @@ def test_what_was_intended_there_and_never_sent_goes_elsewhere_once_nothing_can_
     first, second = bench.store.attempts("row-0")
     assert (first.ending, second.region) == ("LEFT", KEPT)
     assert second.intended_s - began_s > 119
-
-
-def test_what_ran_out_of_time_there_says_where_its_checkpoints_lie(tmp_path):
-    bench = bench_of(tmp_path)
-    bench.step()
-    (attempt,) = bench.store.open_attempts()
-    with bench.store.database.transaction("end"):
-        verdict = Verdict(ending=ENDINGS["TIME"], reason="MaxRuntimeExceeded")
-        conclude(bench.store, attempt, verdict, None, bench.clock.now)
-    bench.leave(LEFT)
-    bench.run()
-    assert bench.states() == {"impossible": 1}
-    reason = bench.store.task("row-0").reason
-    assert f"its checkpoints are in {LEFT}, which was removed from the grid" in reason
-    assert "raysm grid retry" in reason
 
 
 def test_a_region_that_was_taken_out_and_does_not_answer_is_named_with_a_remedy(tmp_path):

@@ -7,7 +7,7 @@ from raysm.contract.job_api import TRAINING
 from raysm.grid.limiter import Rate
 from raysm.grid.row import rows_of
 from raysm.grid.snapshot import snapshot
-from raysm.grid.sweep import PATIENCE, PAUSE_S, keep_last_rate
+from raysm.grid.sweep import keep_last_rate
 from raysm.grid.task import Attempt, AttemptState, Rules, Task
 from tests.support.grid_world import Behaviour, changed
 from tests.support.grids import TYPE, Bench
@@ -116,23 +116,6 @@ def test_the_grid_is_not_over_before_its_strays_are(tmp_path):
 ONE = {"us-east-1": Behaviour(start_s=100, run_s=500)}
 
 
-def test_a_job_that_has_ended_is_looked_up_once_however_often_it_is_listed(tmp_path):
-    looked_up = []
-
-    def note(statement):
-        if "iif(state = 'ended'" in statement:
-            looked_up.append(statement)
-
-    bench = Bench(tmp_path, rows=40, regions=dict(ONE), rules=Rules(brake=0, parallel=4))
-    bench.store.database.connection.set_trace_callback(note)
-    bench.run()
-    assert bench.states() == {"done": 40}
-    attempts = [attempt.name for attempt in bench.store.attempts()]
-    assert bench.regions["us-east-1"].calls["list"] > 3 * len(attempts)
-    # When it was new, when it had changed, and once when it was over.
-    assert max(sum(name in statement for statement in looked_up) for name in attempts) <= 4
-
-
 def test_a_job_that_list_leaves_out_is_asked_for_by_its_name(tmp_path):
     bench = Bench(tmp_path, rows=1, regions=dict(ONE))
     bench.step()
@@ -169,23 +152,3 @@ def test_what_was_answered_before_a_region_fell_silent_is_kept(tmp_path):
     assert (len(running), region.throttled) == (4, 1)
     bench.run()
     assert bench.states() == {"done": 10}
-
-
-def slowly_described(folder):
-    """Return twenty jobs that all change, of which one is described every 20 s."""
-    rates = {name: Rate(per_s=50, burst=50) for name in ("create", "list", "stop")} | {
-        "describe": Rate(per_s=0.05, burst=1)
-    }
-    return Bench(folder, rows=20, regions=dict(ONE), rates=rates, rules=Rules(brake=0, parallel=20))
-
-
-def test_while_jobs_wait_to_be_described_others_are_seldom_looked_for(tmp_path):
-    bench = slowly_described(tmp_path)
-    while not bench.controller._sweeps["us-east-1"].describes:
-        bench.step()
-    began_s, before = bench.clock.now, bench.regions["us-east-1"].calls["list"]
-    while bench.clock.now < began_s + 300:
-        bench.step()
-    pauses, listed = 300 / PAUSE_S, bench.regions["us-east-1"].calls["list"] - before
-    # Not each pause, as what is found could not be described; and not never, as a stray costs until it is found.
-    assert pauses / PATIENCE - 1 <= listed <= pauses / PATIENCE + 1
