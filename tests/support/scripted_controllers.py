@@ -13,7 +13,6 @@ class ScriptedControllers:
     """One queue, ``controllers``.
 
     Attributes:
-        queue: What DescribeJobQueues says of it.
         definitions: What DescribeJobDefinitions says of each revision.
         submitted: What SubmitJob was sent.
         status: Of each job.
@@ -23,13 +22,8 @@ class ScriptedControllers:
     meta = SimpleNamespace(events=NoEvents())
 
     def __init__(self):
-        self.queue = {"jobQueueName": "controllers", "state": "ENABLED", "computeEnvironmentOrder": [{"order": 1}]}
         self.definitions, self.submitted = [], []
         self.status, self.reason = "RUNNING", ""
-
-    def describe_job_queues(self, **call):
-        checked("DescribeJobQueues", call)
-        return {"jobQueues": [self.queue] if self.queue["jobQueueName"] in call["jobQueues"] else []}
 
     def describe_job_definitions(self, **call):
         checked("DescribeJobDefinitions", call)

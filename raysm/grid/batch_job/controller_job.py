@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from raysm.client.service import Service
-from raysm.errors import InvalidRequest
+from raysm.errors import InvalidRequest, ServiceError
 from raysm.grid.batch_job.handover import NOT_ALL_DONE, REFUSED, bundle_of, name_of
-from raysm.grid.batch_job.state import RemoteState, folder_of, share_secret
+from raysm.grid.batch_job.state import RemoteState, folder_of, recall, share_secret
 from raysm.grid.database import this_process
 from raysm.grid.filling import Services, secret_path
 from raysm.grid.grid_request import GridRequest
@@ -92,7 +92,7 @@ class ControllerJob:
         return self.job_definition or DEFINITION
 
 
-# -- queue and definition
+# -- the job definition
 
 VCPUS, MEMORY_MIB = "1", "2048"
 """Resources of a definition that raysm registers. A controller mostly waits, and uses 100 MB for 100,000 rows."""
@@ -116,25 +116,6 @@ class Definition:
         if self.registration is None:
             return self.name
         return str(service.call("batch", "register_job_definition", **self.registration)["jobDefinitionArn"])
-
-
-def check_queue(job: ControllerJob, service: Service) -> None:
-    """Check that the queue runs controllers."""
-    queues = service.call("batch", "describe_job_queues", jobQueues=[job.job_queue])["jobQueues"]
-    where = f"the job queue {job.job_queue!r} in {service.region}"
-    if not queues:
-        raise InvalidRequest(f"{where} does not exist; aws batch describe-job-queues lists the existing ones")
-    (queue,) = queues
-    if not queue.get("computeEnvironmentOrder"):
-        raise InvalidRequest(
-            f"{where} is for training jobs and cannot run a controller: give a queue of EC2 or Fargate as --job-queue"
-        )
-    if queue["state"] != "ENABLED":
-        raise InvalidRequest(f"{where} is {queue['state']}; enable it, or give another --job-queue")
-    if queue.get("schedulingPolicyArn"):
-        raise InvalidRequest(
-            f"{where} has a scheduling policy, for which a controller has no share; give a queue without one"
-        )
 
 
 def definition_of(job: ControllerJob, service: Service) -> Definition:
@@ -245,7 +226,6 @@ def send(
     request = grid.request
     services = functools.lru_cache(services)
     service, path = services(request.template.target), path_of(request.name)
-    check_queue(job, service)
     definition = definition_of(job, service)
     check_database(request, definition)
     bundle = bundle_of(grid)
@@ -274,9 +254,13 @@ def send(
         database.lend_lease("a job of AWS Batch")
         RemoteState(folder, running.store).hand_over()
         call = _call(job, definition.made(service), prefix, f"{folder.place}/{name_of(bundle)}", service)
-        controller = SentController(
-            id=service.call("batch", "submit_job", **call)["jobId"], queue=job.job_queue, region=service.region
-        )
+        try:
+            submitted = service.call("batch", "submit_job", **call)
+        except ServiceError:
+            # If Batch took the job after all, it finds no grid and ends.
+            recall(running.store, path, folder)
+            raise
+        controller = SentController(id=submitted["jobId"], queue=job.job_queue, region=service.region)
         keep_target(path, replace(target, controller=controller))
         return controller
 

@@ -14,7 +14,6 @@ from raysm.grid.batch_job.controller_job import (
     Definition,
     check_database,
     check_inputs,
-    check_queue,
     definition_of,
     send,
 )
@@ -31,25 +30,6 @@ from tests.support.handed_over_grids import JOB, ROLE, ROWS, TYPE
 from tests.support.sagemaker import REGION
 
 IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/raysm:batch"
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"jobQueueName": "other"}, "the job queue 'controllers' in eu-west-1 does not exist"),
-        (
-            {"computeEnvironmentOrder": []},
-            "is for training jobs and cannot run a controller",
-        ),
-        ({"state": "DISABLED"}, "is DISABLED; enable it"),
-        ({"schedulingPolicyArn": "arn:aws:batch:x"}, "has a scheduling policy, for which a controller has no share"),
-    ],
-    ids=["none", "of training jobs", "disabled", "shares"],
-)
-def test_a_queue_that_runs_no_controller_is_refused(laptop, changes, message):
-    laptop.batch.queue |= changes
-    with pytest.raises(InvalidRequest, match=message):
-        check_queue(JOB, laptop.service)
 
 
 def test_a_definition_without_a_role_is_refused_where_jobs_are_billed(laptop):
@@ -244,11 +224,15 @@ def test_no_controller_of_this_machine_runs_beside_the_batch_job(laptop):
 
 
 def test_a_submission_that_batch_refuses_leaves_the_grid_here(laptop):
-    submit, laptop.batch.submit_job = laptop.batch.submit_job, None
-    with pytest.raises(TypeError):
+    submit = laptop.batch.submit_job
+
+    def refuses(**call):
+        raise ServiceError("ClientException: Job Queue controllers not found")
+
+    laptop.batch.submit_job = refuses
+    with pytest.raises(ServiceError, match="controllers not found"):
         laptop.send()
     laptop.batch.submit_job = submit
-    assert handle(laptop).retry() == 0
     assert read_target(path_of("drives")).away is None
     assert laptop.send().id == "id-1"
 
