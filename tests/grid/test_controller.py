@@ -217,7 +217,7 @@ def test_of_a_rate_that_has_to_be_learned_a_thousand_rows_use_nine_tenths(tmp_pa
     assert refused <= 48
 
 
-@pytest.mark.parametrize("scenarios", [3, pytest.param(60, marks=[pytest.mark.soak, pytest.mark.timeout(900)])])
+@pytest.mark.parametrize("scenarios", [1, pytest.param(60, marks=[pytest.mark.soak, pytest.mark.timeout(900)])])
 def test_a_budget_is_never_exceeded(tmp_path, scenarios):
     for seed in range(scenarios):
         (tmp_path / str(seed)).mkdir()

@@ -146,7 +146,7 @@ def scenario(seed):
     return regions, tasks, rules, placement, wishes
 
 
-@pytest.mark.parametrize("seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(6, 40))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 40))])
 def test_no_row_waits_where_nothing_will_ever_change(tmp_path, seed):
     regions, tasks, rules, placement, wishes = scenario(seed)
     bench = Bench(tmp_path, regions=regions, tasks=tasks, rules=rules, placement=placement)

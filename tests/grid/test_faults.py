@@ -88,7 +88,7 @@ def scenario():
 
 
 # All 611 points take a minute and a half, and a sample of them a few seconds.
-@pytest.mark.parametrize("stride", [37, pytest.param(1, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
+@pytest.mark.parametrize("stride", [97, pytest.param(1, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
 def test_killed_at_a_point_between_two_effects_it_goes_on_as_if_nothing_had_been(tmp_path, stride):
     regions, tasks = scenario()
     (tmp_path / "whole").mkdir()
@@ -208,7 +208,7 @@ def test_a_disk_that_is_full_ends_the_step_and_loses_nothing(tmp_path):
     assert bench.states() == {"done": 200}
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 8))])
 def test_stopped_in_the_midst_of_all_that_nothing_is_sent_any_more(tmp_path, seed):
     bench = Bench(tmp_path, rows=12, regions=hostile(seed), kill=Chance(seed, 30, 0.05))
     for _ in range(random.Random(seed).randrange(3, 40)):

@@ -103,7 +103,7 @@ def test_of_quotas_that_were_read_before_no_call_ever_asks_for_more(tmp_path):
     limits = dict(zip(USD, (3, 7, 12, 20), strict=True))
     regions = {name: Behaviour(usd_per_hour=usd, spread=0.5, quota=limits[name]) for name, usd in USD.items()}
     tasks = [
-        Task(key=f"row-{number}", position=number, count=1 + number % 5, max_runtime_s=7200) for number in range(50)
+        Task(key=f"row-{number}", position=number, count=1 + number % 5, max_runtime_s=7200) for number in range(25)
     ]
     rules = Rules(brake=0, parallel=1000, give_up_s=30 * 86_400)
     bench = Bench(tmp_path, tasks=tasks, regions=regions, rules=rules, placement=cheapest())
@@ -113,7 +113,7 @@ def test_of_quotas_that_were_read_before_no_call_ever_asks_for_more(tmp_path):
             set_quota(bench.store, place, Quota(limit=limit, source="api"), bench.clock.now)
     bench.run()
     bench.judge()
-    assert bench.states() == {"done": 50}
+    assert bench.states() == {"done": 25}
     assert [region.calls["create"] for region in bench.regions.values()] == [
         len(region.lives) for region in bench.regions.values()
     ]

@@ -11,9 +11,9 @@ from tests.support.campaigns import ended
 from tests.support.homes import in_home
 
 
-@pytest.fixture
-def bench(tmp_path):
-    with in_home(tmp_path):
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory):
+    with in_home(tmp_path_factory.mktemp("home")):
         folder = path_of("g").parent
         folder.mkdir(parents=True)
         bench = ended(folder)
