@@ -17,7 +17,7 @@ HOUR_S = 3600.0
 DAY_S = 24 * HOUR_S
 BEGIN_S = 1_800_000_000.0
 
-PATIENT = Rules(brake=0, give_up_s=4 * HOUR_S)
+PATIENT = Rules(brake=0, give_up_s=HOUR_S)
 """As the rules are by default, but for a day, which is 10,000 steps."""
 
 DENIED = ServiceError("create: AccessDeniedException: not authorized to perform", code="AccessDeniedException")
@@ -42,9 +42,9 @@ def test_rows_that_may_go_nowhere_else_are_given_up_together_with_the_words_of_t
     bench = Bench(tmp_path, regions=regions, tasks=rows_in("full", 40), rules=PATIENT)
     took_s = bench.run()
     assert bench.states() == {"failed": 40}
-    assert 4 * HOUR_S < took_s < 6 * HOUR_S
+    assert HOUR_S < took_s < 3 * HOUR_S
     assert {record.reason for record in bench.store.tasks("failed")} == {
-        "given up: for 4 h no place took a job (ml.m5.large in full: CapacityError: Unable to provision requested ML "
+        "given up: for 1 h no place took a job (ml.m5.large in full: CapacityError: Unable to provision requested ML "
         "compute capacity. Please retry.); give more types or regions, or wait"
     }
     # One an hour at most asks whether there is any: each is a call of a rate that all grids of the account share.
@@ -81,7 +81,7 @@ def test_credentials_that_are_refused_for_long_end_a_grid(tmp_path):
     bench = Bench(tmp_path, regions={"shut": Behaviour(refusal=DENIED)}, tasks=rows_in(None, 8), rules=PATIENT)
     took_s = bench.run()
     assert bench.states() == {"failed": 8}
-    assert took_s < 6 * HOUR_S
+    assert took_s < 3 * HOUR_S
     assert "not authorized" in bench.store.task("row-7").reason
 
 
@@ -98,7 +98,7 @@ def test_a_laptop_that_slept_for_days_gives_nothing_up_for_it(tmp_path):
 def test_under_a_budget_a_place_without_a_price_takes_nothing_and_the_others_are_waited_for(tmp_path):
     regions = {"unlisted": Behaviour(usd_per_hour=None), "full": Behaviour(capacity=0)}
     placement = FirstAdmitted(priced(regions).offers)
-    rules = Rules(brake=0, give_up_s=4 * HOUR_S, budget_usd=1e6)
+    rules = Rules(brake=0, give_up_s=HOUR_S, budget_usd=1e6)
     bench = Bench(tmp_path, regions=regions, tasks=rows_in(None, 4), placement=placement, rules=rules)
     bench.run(most_s=2 * DAY_S)
     assert bench.states() == {"failed": 4}
