@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from raysm.client.results.batch import Batch, BatchResult
     from raysm.client.results.result import Result
     from raysm.client.results.similarity import SimilarityResult
-    from raysm.client.session.futures import as_completed, gather, progress
+    from raysm.client.session.calls import as_completed, gather, progress
     from raysm.client.session.handle import Session
     from raysm.client.settings import load_options
     from raysm.client.source.function import DataParallel, Function
@@ -143,7 +143,7 @@ _HOMES = {
     "raysm.client.tunnel.dashboard": _RAY_ADDRESS,
     "raysm.client.results.result": ("Result",),
     "raysm.client.source.remote": ("remote",),
-    "raysm.client.session.futures": ("as_completed", "gather", "progress"),
+    "raysm.client.session.calls": ("as_completed", "gather", "progress"),
     "raysm.client.session.handle": ("Session",),
     "raysm.client.submit": ("submit",),
     "raysm.client.results.similarity": ("SimilarityResult",),

@@ -15,7 +15,7 @@ from raysm.cli.sending import as_request, check_output, check_timeout, facts, pr
 from raysm.client.results.result import check_folder
 from raysm.client.settings import Settings
 from raysm.client.sweep import TrialTable
-from raysm.client.tuning import Tuning, TuningOptions, prepare_tuning
+from raysm.client.tuning import Tuning, prepare_tuning
 from raysm.contract.events import Trial
 from raysm.contract.names import WORKLOAD_TAG
 from raysm.errors import InvalidRequest
@@ -29,8 +29,7 @@ def run(arguments: Arguments, console: Console) -> int | None:
         check_output(arguments.output)
     settings = read_settings(arguments)
     _check(settings)
-    options = TuningOptions(parallel=arguments.parallel, parents=tuple(arguments.parent))
-    ready = prepare_tuning(prepared(settings), options)
+    ready = prepare_tuning(prepared(settings), parallel=arguments.parallel, parents=arguments.parent)
     # Checked again now that the job's name is known: the result of another task must not be replaced.
     if arguments.output is not None:
         check_folder(arguments.output, ready.job.request.name)

@@ -7,7 +7,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Any, TypeAlias, Unpack
 
 from raysm.client.job.handle import Job, attach
 from raysm.client.options import SubmitOptions
@@ -24,50 +24,21 @@ from raysm.request import Target
 from raysm.request.space import Value
 from raysm.request.sweep import SweepWorkload, require_sweep
 
+Parsers: TypeAlias = Mapping[str, Callable[[str], Value]]
+"""For each parameter, parses a value as the service writes it."""
+
 MODES: Mapping[str, str] = {"Minimize": "min", "Maximize": "max"}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Objective:
-    """The metric and the parameters of a tuning job."""
-
-    metric: str
-    mode: str
-    """``min`` or ``max``."""
-    parsers: Mapping[str, Callable[[str], Value]]
-    """For each parameter, parses a value as the service writes it."""
-
-    @classmethod
-    def of_sweep(cls, sweep: SweepWorkload) -> "Objective":
-        """Return the objective of a sweep."""
-        parsers = {name: parameter.read for name, parameter in sweep.space.items()}
-        return cls(metric=sweep.metric, mode=sweep.mode, parsers=parsers)
-
-
-def objective_of(answer: Mapping[str, Any]) -> Objective:
-    """Read the objective of a tuning job from Describe's answer.
-
-    Raises:
-        InvalidRequest: It has several definitions, which raysm never sends.
-    """
-    config = answer["HyperParameterTuningJobConfig"]
-    objective = config.get("HyperParameterTuningJobObjective")
-    if objective is None:
-        raise InvalidRequest(
-            f"the tuning job {answer['HyperParameterTuningJobName']} has several definitions with an objective each; "
-            "use the SDK that sent it"
-        )
-    kinds: Mapping[str, Callable[[str], Value]] = {
+def parsers_of(config: Mapping[str, Any]) -> Parsers:
+    """Return the parsers for the parameters of a HyperParameterTuningJobConfig."""
+    kinds: Parsers = {
         "IntegerParameterRanges": int,
         "ContinuousParameterRanges": float,
         "CategoricalParameterRanges": _category,
     }
     ranges = config.get("ParameterRanges") or {}
-    return Objective(
-        metric=objective["MetricName"],
-        mode=MODES[objective["Type"]],
-        parsers={item["Name"]: parse for kind, parse in kinds.items() for item in ranges.get(kind) or ()},
-    )
+    return {item["Name"]: parse for kind, parse in kinds.items() for item in ranges.get(kind) or ()}
 
 
 def _category(text: str) -> Value:
@@ -94,10 +65,9 @@ class Tuning:
         mode: The direction: ``min`` or ``max``.
     """
 
-    def __init__(self, name: str, objective: Objective, service: Service) -> None:
-        self.name, self.metric, self.mode = name, objective.metric, objective.mode
-        self._parsers = objective.parsers
-        self._service = service
+    def __init__(self, name: str, metric: str, mode: str, parsers: Parsers, service: Service) -> None:
+        self.name, self.metric, self.mode = name, metric, mode
+        self._parsers, self._service = parsers, service
 
     def describe(self) -> dict[str, Any]:
         """Return the service's description of it."""
@@ -219,7 +189,13 @@ def attach_tuning(name: str, on: "Target | Service | None" = None) -> Tuning:
         answer = service.call("sagemaker", "describe_hyper_parameter_tuning_job", **{NAME: name})
     except JobNotFound:
         raise JobNotFound(f"there is no tuning job {name!r} {service.target.describe()}; check its name") from None
-    return Tuning(name, objective_of(answer), service)
+    config = answer["HyperParameterTuningJobConfig"]
+    objective = config.get("HyperParameterTuningJobObjective")
+    if objective is None:
+        raise InvalidRequest(
+            f"the tuning job {name} has several definitions with an objective each; use the SDK that sent it"
+        )
+    return Tuning(name, objective["MetricName"], MODES[objective["Type"]], parsers_of(config), service)
 
 
 _log = logging.getLogger("raysm")
@@ -250,42 +226,27 @@ NUMBER = r"-?[0-9][0-9.e+-]*"
 """A finite number in JSON."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TuningOptions:
-    """Options of a tuning job beside those of its sweep."""
-
-    parallel: int = 1
-    """Maximum number of training jobs at a time."""
-    parents: tuple[str, ...] = ()
-    """Names of tuning jobs, up to five, from which the search learns before it begins."""
-
-
 def request_of(
-    name: str, sweep: SweepWorkload, training: Mapping[str, Any], options: TuningOptions, *, takes_files: bool
+    name: str,
+    sweep: SweepWorkload,
+    training: Mapping[str, Any],
+    *,
+    parallel: int = 1,
+    parents: Sequence[str] = (),
+    takes_files: bool,
 ) -> dict[str, Any]:
-    """Return the call that creates the tuning job ``name``.
-
-    Args:
-        name: The tuning job's name.
-        sweep: The sweep that it runs.
-        training: The parameters of CreateTrainingJob for the whole sweep as one job.
-        options: The options of the tuning job.
-        takes_files: True if the target takes ``file://`` in place of ``s3://``.
-
-    Raises:
-        InvalidRequest: The service cannot do what is asked for.
-    """
-    _check(sweep, options)
+    """Return the call that creates a tuning job; ``training`` is that of CreateTrainingJob for the sweep as one job."""
+    _check(sweep, parallel)
     algorithm = training["AlgorithmSpecification"]
     static = {**(training.get("HyperParameters") or {}), "sagemaker_program": START}
     static["sagemaker_submit_directory"] = str(Paths().payload)
     # The "value" of a trial's event is the metric of the sweep. The pattern includes the text after it, since a
     # parameter may be called "value" too, and parameters come first.
     pattern = re.escape('"kind": "trial", ').replace("\\ ", " ") + f'.*?"value": ({NUMBER}), "metrics": \\{{'
-    parents = [{"HyperParameterTuningJobName": parent} for parent in options.parents]
+    earlier = [{"HyperParameterTuningJobName": parent} for parent in parents]
     request = without_none(
         HyperParameterTuningJobName=name,
-        HyperParameterTuningJobConfig=_config(sweep, options),
+        HyperParameterTuningJobConfig=_config(sweep, parallel),
         TrainingJobDefinition={
             "StaticHyperParameters": static,
             "AlgorithmSpecification": {
@@ -296,8 +257,8 @@ def request_of(
             **{key: training[key] for key in KEPT if key in training},
         },
         # TransferLearning allows other ranges and data than those of the parents.
-        WarmStartConfig={"ParentHyperParameterTuningJobs": parents, "WarmStartType": "TransferLearning"}
-        if parents
+        WarmStartConfig={"ParentHyperParameterTuningJobs": earlier, "WarmStartType": "TransferLearning"}
+        if earlier
         else None,
         Tags=training.get("Tags"),
     )
@@ -307,9 +268,14 @@ def request_of(
     return request
 
 
-def _config(sweep: SweepWorkload, options: TuningOptions) -> dict[str, Any]:
+def _config(sweep: SweepWorkload, parallel: int) -> dict[str, Any]:
     is_grid = sweep.chosen_search == "grid"
     budget_s = sweep.time_budget_s
+    ranges: dict[str, list[dict[str, Any]]] = {}
+    for name, parameter in sweep.space.items():
+        # The service's grids take no numbers: a grid lists each value.
+        kind, item = parameter.listed() if is_grid else parameter.tuned()
+        ranges.setdefault(kind, []).append({"Name": name, **item})
     return without_none(
         Strategy=STRATEGIES[sweep.chosen_search],
         HyperParameterTuningJobObjective={
@@ -319,25 +285,16 @@ def _config(sweep: SweepWorkload, options: TuningOptions) -> dict[str, Any]:
         ResourceLimits=without_none(
             # The service refuses a number for a grid, whose ranges determine it.
             MaxNumberOfTrainingJobs=None if is_grid else sweep.trials,
-            MaxParallelTrainingJobs=options.parallel,
+            MaxParallelTrainingJobs=parallel,
             MaxRuntimeInSeconds=None if budget_s is None else round(budget_s),
         ),
-        ParameterRanges=_ranges(sweep, is_grid),
+        ParameterRanges=ranges,
         TrainingJobEarlyStoppingType="Off" if sweep.stop is None else sweep.stop.service_rule,
         RandomSeed=sweep.seed,
     )
 
 
-def _ranges(sweep: SweepWorkload, is_grid: bool) -> dict[str, list[dict[str, Any]]]:
-    ranges: dict[str, list[dict[str, Any]]] = {}
-    for name, parameter in sweep.space.items():
-        # The service's grids take no numbers: a grid lists each value.
-        kind, item = parameter.listed() if is_grid else parameter.tuned()
-        ranges.setdefault(kind, []).append({"Name": name, **item})
-    return ranges
-
-
-def _check(sweep: SweepWorkload, options: TuningOptions) -> None:
+def _check(sweep: SweepWorkload, parallel: int) -> None:
     if sweep.draws_itself:
         raise InvalidRequest(
             "tune: the service needs a space of ranges, {'lr': raysm.loguniform(1e-4, 1e-1)}; a space that is a "
@@ -354,8 +311,8 @@ def _check(sweep: SweepWorkload, options: TuningOptions) -> None:
         raise InvalidRequest(
             f"tune: concurrency={sweep.concurrency} is for trials on one cluster; for a tuning job give parallel=…"
         )
-    if type(options.parallel) is not int or options.parallel < 1:
-        raise InvalidRequest(f"tune: parallel must be a whole number of at least 1, got {options.parallel!r}")
+    if type(parallel) is not int or parallel < 1:
+        raise InvalidRequest(f"tune: parallel must be a whole number of at least 1, got {parallel!r}")
     if sweep.time_budget_s is not None and sweep.time_budget_s < MIN_TIME_S:
         raise InvalidRequest(
             f"tune: time_budget_s is at least {MIN_TIME_S} for the service, got {sweep.time_budget_s:g}"
@@ -378,23 +335,16 @@ class PreparedTuning:
     """The sweep as one job, from which the jobs of the trials are made."""
 
     def send(self) -> Tuning:
-        """Upload what has changed, send the call, and return the handle.
-
-        Raises:
-            ServiceError: The service refused; nothing of the tuning job is left but data that can be used again.
-        """
+        """Upload what has changed, send the call, and return the handle."""
         service = self.job.service
         with self.job.uploaded():
             service.call("sagemaker", "create_hyper_parameter_tuning_job", **self.request)
-        return Tuning(self.name, Objective.of_sweep(self.sweep), service)
+        parsers = {name: parameter.read for name, parameter in self.sweep.space.items()}
+        return Tuning(self.name, self.sweep.metric, self.sweep.mode, parsers, service)
 
 
-def prepare_tuning(job: Prepared, options: TuningOptions) -> PreparedTuning:
-    """Make a tuning job from a sweep that was prepared as one job; nothing is sent.
-
-    Raises:
-        InvalidRequest: The service cannot do what is asked for.
-    """
+def prepare_tuning(job: Prepared, *, parallel: int = 1, parents: Sequence[str] = ()) -> PreparedTuning:
+    """Make a tuning job from a sweep that was prepared as one job; nothing is sent."""
     request, sweep = job.request, require_sweep(job.request.workload)
     if request.kind != "training":
         raise InvalidRequest(f"tune: trials are training jobs, got kind={request.kind!r}")
@@ -420,7 +370,14 @@ def prepare_tuning(job: Prepared, options: TuningOptions) -> PreparedTuning:
     suffix = f"{time.strftime('%m%d%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
     begin = re.sub(r"[^a-zA-Z0-9-]", "-", job.task)[: MAX_NAME - len(suffix) - 1].strip("-")
     name = f"{begin}-{suffix}"
-    call = request_of(name, sweep, job.plan.request, options, takes_files=job.service.target.takes_files)
+    call = request_of(
+        name,
+        sweep,
+        job.plan.request,
+        parallel=parallel,
+        parents=parents,
+        takes_files=job.service.target.takes_files,
+    )
     return PreparedTuning(name=name, sweep=sweep, request=call, job=job)
 
 
@@ -453,5 +410,4 @@ def tune(
     if not isinstance(sweep, Sweep):
         raise InvalidRequest(f"tune takes raysm.Sweep(…), got {sweep!r}")
     names = tuple(str(getattr(parent, "name", parent)) for parent in parents)
-    tuning = TuningOptions(parallel=parallel, parents=names)
-    return prepare_tuning(prepare(sweep, on=on, **options), tuning).send()
+    return prepare_tuning(prepare(sweep, on=on, **options), parallel=parallel, parents=names).send()

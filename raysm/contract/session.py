@@ -42,15 +42,11 @@ CALL = "call"
 BATCH = "batch"
 """Call a pickled function with each of several items, in a process of its own on any instance."""
 SHELL = "shell"
-"""Run a shell command on an instance."""
 SCATTER = "scatter"
 """Put a parcel into Ray's object store; the outcome is the pickled reference."""
 CELL = "cell"
-"""Run source code in the namespace of the session."""
 PUSH = "push"
-"""Store pickled values in the namespace by name."""
 PULL = "pull"
-"""Return values of the namespace by name."""
 
 # States of a call. A client keeps waiting if it does not know a state.
 WAITING = "waiting"
@@ -64,14 +60,11 @@ in Jupyter's messages, or ``clear``."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Versions:
-    """Versions of the software at one end."""
+    """Versions of the software at one end; empty for a package that is not installed."""
 
     python: str
-    """``3.11.9``."""
     ray: str
-    """Empty if Ray is not installed."""
     cloudpickle: str
-    """Empty if cloudpickle is not installed."""
     raysm: str
 
     @property
@@ -105,20 +98,16 @@ class Versions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallRequest:
-    """A request for a call."""
+    """A request for a call. CPUs and GPUs are those of each of its processes."""
 
     kind: str
-    """``CALL``, ``CELL`` …"""
     name: str
-    """Name for messages: ``train``."""
     client: str = ""
     """The client that gets the output of the call."""
     python: str = ""
     """``Versions.pickles`` of the client that pickled the call. Empty if nothing is pickled."""
     num_cpus: float = 0.0
-    """CPUs for each process of the call."""
     num_gpus: float = 0.0
-    """GPUs for each process of the call."""
     function: str = ""
     """For a batch: the digest under which the client sent its function."""
     first: int = 0
@@ -142,53 +131,39 @@ class CallStatus:
     """The status of a call."""
 
     id: str
-    """Chosen by the client."""
     kind: str
     name: str
     state: str
-    """``WAITING``, ``RUNNING`` or ``DONE``."""
     failed: bool = False
     output_end: int = 0
     """Number of characters that the call has printed."""
     took_s: float = 0.0
-    """Run time so far, or in total."""
     bytes: int = 0
-    """Size of the outcome."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SessionState:
-    """The state of a session."""
+    """The state of a session. CPUs, GPUs and prices are those of all instances together; unknown prices are None."""
 
     job: str
-    """Name of the session's job."""
     versions: Versions
     hosts: tuple[str, ...]
     """Names of the instances, the head first."""
     cpus: float
-    """CPUs of all instances together, as Ray counts them."""
     gpus: float
-    """GPUs of all instances together, as Ray counts them."""
     busy: int
     """Number of waiting and running calls, running Ray jobs and busy Jupyter kernels."""
     clients: int
-    """Number of attached clients."""
     uptime_s: float
-    """Seconds since the start of the head."""
     ends_in_s: float | None
     """Seconds until the session ends if nothing happens. None while it is busy and has no budget."""
     ends_why: str
-    """The reason for that end."""
     closing: str
     """The reason why the session is ending now; empty if it is not."""
     usd: float | None
-    """Cost so far; None if no price is known."""
     usd_per_hour: float | None
-    """Hourly cost of all instances together; None if no price is known."""
     budget_usd: float | None
-    """Maximum cost; None is no limit."""
     folder: str
-    """The folder on the head where calls and cells run."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -196,14 +171,11 @@ class RemoteError:
     """An exception in a form that every version of Python can read."""
 
     type: str
-    """Name of the exception's class."""
     message: str
     traceback: str = ""
     """The traceback as Python prints it, without raysm's own frames."""
     host: str = ""
-    """The instance where it was raised."""
     cancelled: bool = False
-    """True if the call was interrupted."""
     item: int | None = None
     """For a batch: the index of the item."""
 
@@ -218,14 +190,12 @@ class Outcome:
     """The result of a call."""
 
     error: RemoteError | None = None
-    """The failure; None for a success."""
     pickled: Any = b""
     """The value, or the exception of a failure, as a parcel in one piece or in a list. Empty if the exception cannot be
     pickled."""
     shown: Mapping[str, Any] = field(default_factory=dict)
     """The representations of a cell's last value by MIME type, as JSON."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    """IPython's metadata for ``shown``, by MIME type."""
 
     def encode(self) -> bytes:
         """Encode the outcome as bytes."""
@@ -240,11 +210,7 @@ class Outcome:
 
     @staticmethod
     def decode(content: Content) -> "Outcome":
-        """Decode the result of ``encode``.
-
-        Raises:
-            InvalidConfig: The content is not an outcome.
-        """
+        """Decode the result of ``encode``."""
         head, pickled = unframe(content)
         error = None if head.get("error") is None else from_json(RemoteError, head["error"], "error")
         return Outcome(error=error, pickled=pickled, shown=head.get("shown", {}), metadata=head.get("metadata", {}))
@@ -256,11 +222,7 @@ def frame(head: Mapping[str, Any], body: bytes = b"") -> bytes:
 
 
 def unframe(content: Content) -> tuple[dict[str, Any], Any]:
-    """Split a frame into its head and its body. The body is a slice of bytes, otherwise a view of ``content``.
-
-    Raises:
-        InvalidConfig: The content is not a frame.
-    """
+    """Split a frame into its head and its body. The body is a slice of bytes, otherwise a view of ``content``."""
     # The JSON contains no newline, because json.dumps escapes newlines in strings.
     end = content.find(b"\n")
     try:
@@ -278,10 +240,7 @@ CHUNK_BYTES = 1 << 18
 
 
 def relay(one: socket.socket, other: socket.socket) -> None:
-    """Copy bytes in both directions until both have ended, then close both sockets.
-
-    The directions end independently: the answer can still arrive after the end of the request.
-    """
+    """Copy bytes in both directions until both have ended, then close both sockets."""
     with one, other:
         back = threading.Thread(target=_pass_on, args=(other, one), name="relay", daemon=True)
         back.start()

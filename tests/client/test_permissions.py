@@ -5,8 +5,8 @@ import json
 import re
 
 from raysm.client.account.permissions import ROLE, USER, policy
-from raysm.client.doctor.rights import placeholders
 from raysm.contract import mirror
+from tests.reference.aws import placeholders
 from tests.support.permissions import covered
 
 

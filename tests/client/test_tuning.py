@@ -9,14 +9,7 @@ import raysm
 from raysm.client.service import Service
 from raysm.client.submit import prepare
 from raysm.client.targets.connection import Polling
-from raysm.client.tuning import (
-    TuningOptions,
-    attach_tuning,
-    objective_of,
-    prepare_tuning,
-    request_of,
-    tune,
-)
+from raysm.client.tuning import attach_tuning, parsers_of, prepare_tuning, request_of, tune
 from raysm.contract.events import Trial, line
 from raysm.errors import InvalidRequest, JobFailed, JobNotFound, NotDone
 from tests.support.sagemaker import refusal
@@ -118,25 +111,21 @@ def test_what_a_trial_would_lose_without_a_word_is_refused(options, message):
 def test_that_trials_are_not_copied_to_a_file_of_this_machine_is_said(tmp_path, caplog):
     sweep = raysm.Sweep("examples/hello_cluster.py", space={"lr": raysm.uniform(0, 1)}, metric="loss", mode="min")
     for place in (f"sqlite:///{tmp_path}/mlflow.db", "http://127.0.0.1:5000"):
-        prepare_tuning(prepare(sweep, tracking=place), TuningOptions())
+        prepare_tuning(prepare(sweep, tracking=place))
     (said,) = [record.getMessage() for record in caplog.records if "not copied" in record.getMessage()]
     assert "mlflow.db" in said
 
 
-@pytest.mark.parametrize("value", ["adam", "1", 1, 1.0, "true", True, "null", None, '"1"', "[1]", "NaN", "", "1e5"])
-def test_without_its_sweep_a_choice_is_read_as_what_it_was_a_text_or_a_number(value):
+@pytest.mark.parametrize("value", ["adam", "1", 1, 1.0, "true", True, None, '"1"', "NaN", "", "1e5"])
+def test_without_its_sweep_a_choice_is_read_as_what_it_was(value):
     kind, choices = raysm.choice([value]).tuned()
-    config = {
-        "HyperParameterTuningJobObjective": {"Type": "Minimize", "MetricName": "loss"},
-        "ParameterRanges": {kind: [{"Name": "x", **choices}]},
-    }
-    read = objective_of({"HyperParameterTuningJobConfig": config}).parsers["x"](choices["Values"][0])
+    read = parsers_of({"ParameterRanges": {kind: [{"Name": "x", **choices}]}})["x"](choices["Values"][0])
     assert (read, type(read)) == (value, type(value))
 
 
 def test_a_tuning_job_of_several_definitions_is_not_read():
     with pytest.raises(InvalidRequest, match="tuned has several definitions"):
-        objective_of({"HyperParameterTuningJobName": "tuned", "HyperParameterTuningJobConfig": {}})
+        attached(SageMaker(HyperParameterTuningJobConfig={}))
 
 
 TRAINING = {
@@ -148,9 +137,9 @@ TRAINING = {
 SPACE = {"lr": raysm.loguniform(1e-4, 1e-1), "depth": raysm.randint(2, 8), "kind": raysm.choice(["a", "b"])}
 
 
-def call(space=None, *, options=None, **fields):
+def call(space=None, *, parallel=1, parents=(), **fields):
     sweep = raysm.Sweep("train.py", space=space or SPACE, metric="loss", **{"mode": "min"} | fields).workload()
-    return request_of("tuned", sweep, TRAINING, options or TuningOptions(), takes_files=False)
+    return request_of("tuned", sweep, TRAINING, parallel=parallel, parents=parents, takes_files=False)
 
 
 def config(*arguments, **fields):
@@ -181,7 +170,7 @@ def test_steps_are_listed_and_of_a_grid_everything_is():
 
 
 def test_the_limits_and_the_search_are_the_sweeps():
-    parts = config(trials=30, search="random", seed=5, time_budget_s=600, options=TuningOptions(parallel=4))
+    parts = config(trials=30, search="random", seed=5, time_budget_s=600, parallel=4)
     assert parts["ResourceLimits"] == {
         "MaxNumberOfTrainingJobs": 30,
         "MaxParallelTrainingJobs": 4,
@@ -189,14 +178,8 @@ def test_the_limits_and_the_search_are_the_sweeps():
     }
     assert (parts["Strategy"], parts["RandomSeed"]) == ("Random", 5)
     assert config()["Strategy"] == "Bayesian"
-
-
-def test_more_is_better_where_the_sweep_says_so():
-    objective = config(mode="max")["HyperParameterTuningJobObjective"]
-    assert objective == {"Type": "Maximize", "MetricName": "loss"}
-
-
-def test_the_median_rule_is_the_services_early_stopping():
+    assert config(mode="max")["HyperParameterTuningJobObjective"] == {"Type": "Maximize", "MetricName": "loss"}
+    # The median rule is the service's early stopping.
     assert config(stop="median")["TrainingJobEarlyStoppingType"] == "Auto"
     assert config()["TrainingJobEarlyStoppingType"] == "Off"
 
@@ -218,16 +201,13 @@ def test_the_metric_is_read_from_the_trials_own_events():
         text = line(Trial(number=0, status="running", params={"lr": 0.1}, value=value, metrics={"other": 9.0}))
         assert float(re.search(metric["Regex"], text)[1]) == value
     assert re.search(metric["Regex"], line(Trial(number=0, status="running", value=None))) is None
-
-
-def test_a_parameter_that_is_called_value_is_not_taken_for_the_metric():
-    (metric,) = call()["TrainingJobDefinition"]["AlgorithmSpecification"]["MetricDefinitions"]
+    # A parameter may be called "value", too.
     told = Trial(number=0, status="done", params={"value": 3, "metrics": 4}, value=0.5, metrics={"value": 7.0})
     assert float(re.search(metric["Regex"], line(told))[1]) == 0.5
 
 
 def test_parents_are_named():
-    warm = call(options=TuningOptions(parents=("a", "b")))["WarmStartConfig"]
+    warm = call(parents=("a", "b"))["WarmStartConfig"]
     assert [item["HyperParameterTuningJobName"] for item in warm["ParentHyperParameterTuningJobs"]] == ["a", "b"]
 
 
@@ -236,10 +216,10 @@ def test_parents_are_named():
     [
         ({"stop": "asha"}, "stop='asha' is not the service's"),
         ({"time_budget_s": 60}, "time_budget_s is at least 120"),
-        ({"options": TuningOptions(parallel=0)}, "parallel must be a whole number of at least 1, got 0"),
+        ({"parallel": 0}, "parallel must be a whole number of at least 1, got 0"),
         ({"space": {"n": raysm.choice([1, 1])}}, "two of these would be the same"),
         ({"space": {"n": raysm.choice(list(range(31)))}}, "a tuning job cannot have"),
-        ({"options": TuningOptions(parents=tuple("abcdef"))}, "a tuning job cannot have"),
+        ({"parents": tuple("abcdef")}, "a tuning job cannot have"),
     ],
     ids=["asha", "time", "parallel", "equal texts", "31 choices", "6 parents"],
 )
@@ -256,4 +236,4 @@ def test_a_function_that_draws_is_refused():
         train, space=lambda trial: {"lr": trial.suggest_float("lr", 0, 1)}, metric="loss", mode="min"
     ).workload()
     with pytest.raises(InvalidRequest, match="the service needs a space of ranges"):
-        request_of("tuned", sweep, TRAINING, TuningOptions(), takes_files=False)
+        request_of("tuned", sweep, TRAINING, takes_files=False)

@@ -3,11 +3,13 @@
 import contextlib
 import http.client
 import time
+import types
 
 import pytest
 
 from raysm.client.submit import submit
-from raysm.client.tunnel.dashboard import SOON_S, Place, Reached, place_of, tell, waiting_for, way_to
+from raysm.client.tunnel import dashboard as module
+from raysm.client.tunnel.dashboard import Place, place_of, tell, waiting_for, way_to
 from raysm.contract.events import State, line
 from raysm.errors import ForeignListener, InvalidRequest, NotDone
 from raysm.request import Script
@@ -60,7 +62,7 @@ class Tunnelled:
 
     def tunnel(self, port, on=None):
         self.tunnels.append((port, on))
-        return contextlib.nullcontext(Reached(self._address))
+        return contextlib.nullcontext(types.SimpleNamespace(address=self._address))
 
     def done(self):
         """It ends before the last of so many looks."""
@@ -81,11 +83,12 @@ class StartingHead(Head):
 
     def answer_to(self, asked):
         if len(self.requests) == 1:
-            time.sleep(SOON_S + 0.5)
+            time.sleep(module.SOON_S + 0.5)
         return Answer(status=401)
 
 
-def test_a_dashboard_that_is_being_started_is_waited_for_and_that_is_said_once(job):
+def test_a_dashboard_that_is_being_started_is_waited_for_and_that_is_said_once(job, monkeypatch):
+    monkeypatch.setattr(module, "SOON_S", 0.3)
     said = []
     with contextlib.closing(StartingHead()) as head, way_to(Tunnelled(job, head.address), PLACE, say=said.append):
         assert len(head.requests) == 2

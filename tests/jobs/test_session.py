@@ -3,7 +3,6 @@
 import functools
 import os
 import signal
-import statistics
 import subprocess
 import sys
 import textwrap
@@ -24,10 +23,6 @@ def digits(home, by_value):
     """A session of two instances."""
     with raysm.Session(cluster=raysm.Cluster(count=2), name="digits") as session:
         yield session
-
-
-def nothing():
-    pass
 
 
 def doubled(x):
@@ -67,16 +62,6 @@ def test_what_it_raises_is_raised_here_with_the_remote_frames(digits):
     assert "raysm/workloads" not in note
 
 
-def test_a_no_op_takes_milliseconds(digits):
-    times = []
-    for _ in range(20):
-        began_s = time.perf_counter()
-        digits.run(nothing)
-        times.append(time.perf_counter() - began_s)
-    # The goal is 50 ms on a machine of its own, which the benchmark shows; here others work on it.
-    assert statistics.median(times) < 2.0
-
-
 def test_a_function_has_joined_ray_and_sees_all_instances(digits):
     def hosts():
         import ray
@@ -101,6 +86,9 @@ def test_several_calls_run_at_once_each_in_a_process_of_its_own(digits):
     calls = [digits.submit(meet, number) for number in (0, 1)]
     assert len({call.result(timeout=180) for call in calls}) == 2
     assert all(call.done() for call in calls)
+    # A burst of short ones does not need a process each.
+    calls = [digits.submit(os.getpid) for _ in range(200)]
+    assert len({call.result(timeout=180) for call in calls}) < 20
 
 
 def test_a_call_that_kills_its_process_is_named_and_takes_nobody_along(digits):
@@ -124,7 +112,12 @@ def test_a_call_in_a_sleep_is_cancelled(digits):
 def test_cells_share_a_namespace_print_here_and_show_their_last_value(digits, capsys):
     assert digits.exec("x = 20\nprint('in the cell')").result is None
     assert repr(digits.exec("x + 1")) == "21"
-    assert "in the cell" in capsys.readouterr().out.splitlines()
+    digits.exec("import sys; print(sys.argv)", args=["--lr", 0.1], filename="train.py")
+    lines = capsys.readouterr().out.splitlines()
+    assert {"in the cell", "['train.py', '--lr', '0.1']"} <= {*lines}
+    with pytest.raises(ZeroDivisionError) as raised:
+        digits.exec("1 / 0", filename="train.py")
+    assert 'File "train.py", line 1' in raised.value.__notes__[0]
 
 
 def test_a_task_of_a_cell_prints_into_that_cell(digits, capsys):
@@ -142,6 +135,8 @@ def test_values_are_pushed_and_pulled(digits):
     assert digits.pull("model") == {"w": 1}
     assert digits.pull("name", "model") == ("a", {"w": 1})
     assert "model" in digits.complete("mod")
+    with pytest.raises(NameError, match="the session has no 'nothing'"):
+        digits.pull("nothing")
 
 
 def test_a_cell_is_interrupted_alone_and_the_namespace_stays(digits, tmp_path):
@@ -149,9 +144,12 @@ def test_a_cell_is_interrupted_alone_and_the_namespace_stays(digits, tmp_path):
     beside = digits.submit(wait_for, tmp_path / "go")
     cell = digits.cell("import time\nkept = 2\ntime.sleep(600)")
     until(lambda: cell.status.state == beside.status.state == "running")
-    until(lambda: digits.interrupt() or cell.done())
-    with pytest.raises(CallCancelled):
-        cell.result(timeout=60)
+    waiting = digits.cell("kept = 3")
+    until(lambda: len([each for each in digits._open.statuses() if each.state != "done"]) == 3)
+    assert digits.interrupt() == 2
+    for each in (cell, waiting):
+        with pytest.raises(CallCancelled):
+            each.result(timeout=60)
     assert digits.pull("kept") in (1, 2)
     (tmp_path / "go").touch()
     assert beside.result(timeout=60) == "waited"
@@ -167,10 +165,6 @@ def test_ctrl_c_interrupts_the_cell_that_is_waited_for(digits):
         digits.exec("import time\ntime.sleep(600)")
     timer.join()
     assert repr(digits.exec("'still here'")) == "'still here'"
-
-
-def test_a_map_yields_in_order_from_all_instances(digits):
-    assert list(digits.map(abs, range(-500, 0))) == list(range(500, 0, -1))
 
 
 def test_a_large_value_goes_both_ways_and_one_that_is_scattered_is_everywhere(digits):
@@ -207,6 +201,7 @@ def test_a_cell_is_that_of_a_notebook_on_each_instance(digits):
 
 
 def test_a_map_of_any_length_takes_items_while_there_is_room(digits):
+    assert list(digits.map(abs, range(-500, 0))) == list(range(500, 0, -1))
     taken = 0
 
     def endless():
@@ -227,27 +222,18 @@ def test_a_map_names_the_item_that_failed(digits):
     assert "item 0: 'a'" in raised.value.__notes__
 
 
-def test_a_map_survives_the_death_of_its_workers(digits, tmp_path):
+def test_a_map_survives_the_death_of_its_processes_and_an_item_that_kills_all_fails_alone(digits, tmp_path):
     marks = str(tmp_path)
 
-    def dies_once(x):
+    def dies(x):
         mark = os.path.join(marks, str(x))
-        if x in (3, 20) and not os.path.exists(mark):
+        if x == 1 or (x == 20 and not os.path.exists(mark)):
             open(mark, "w").close()
             os.kill(os.getpid(), signal.SIGKILL)
         return x
 
-    assert sorted(digits.map(dies_once, range(30), ordered=False)) == list(range(30))
-
-
-def test_an_item_that_kills_every_process_fails_alone(digits):
-    def dies(x):
-        if x == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return x
-
-    results = list(digits.map(dies, range(3), return_exceptions=True))
-    assert (results[0], results[2]) == (0, 2)
+    results = list(digits.map(dies, range(30), return_exceptions=True))
+    assert [result for result in results if isinstance(result, int)] == [0, *range(2, 30)]
     assert "3 processes died of it" in str(results[1])
 
 
@@ -274,11 +260,6 @@ def test_a_cell_of_another_instance_is_interrupted_alone(digits):
     with pytest.raises(CallCancelled):
         cell.result(timeout=120)
     assert digits.pull("kept", on="algo-2") == 1
-
-
-def test_a_burst_of_short_calls_needs_no_process_each(digits):
-    calls = [digits.submit(os.getpid) for _ in range(200)]
-    assert len({call.result(timeout=180) for call in calls}) < 20
 
 
 def test_files_travel_in_and_out(digits, tmp_path):
@@ -329,18 +310,11 @@ def test_a_client_that_is_killed_in_a_call_finds_its_result_and_nothing_ran_twic
 
 
 def test_a_session_that_is_not_there_and_a_name_that_is_taken_are_said(digits):
-    with pytest.raises(JobNotFound, match="no session 'digit'.*did you mean 'digits'"):
+    with pytest.raises(JobNotFound, match="no session 'digit' is running .*: digits"):
         raysm.Session.attach("digit")
     with pytest.raises(InvalidRequest, match="a session 'digits' already.*attach"):
         raysm.Session(name="digits").start()
     assert [found.name for found in sessions(digits.job.service)] == ["digits"]
-
-
-def test_what_cannot_be_pickled_is_named_by_its_path(digits):
-    import threading
-
-    with pytest.raises(InvalidRequest, match=r"args\[0\]\['lock'\] is a lock"):
-        digits.submit(doubled, {"fine": 1, "lock": threading.Lock()})
 
 
 @raysm.remote

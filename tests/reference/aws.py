@@ -4,7 +4,6 @@ import json
 
 from raysm.client.account.permissions import ROLE, USER, policy, trust
 from raysm.client.doctor.checks import CHECKS
-from raysm.client.doctor.rights import placeholders
 from tests.reference.docstrings import cell, code, read, table
 
 AUTHORIZATION = "https://docs.aws.amazon.com/service-authorization/latest/reference/reference_policies_actions-resources-contextkeys.html"
@@ -68,3 +67,29 @@ def _described(grants):
 
 def _json(document):
     return f"```json\n{json.dumps(document, indent=1)}\n```"
+
+
+def placeholders() -> dict[str, tuple[str, ...]]:
+    """Return a word in capitals for each placeholder, for policies in the documentation."""
+    region, account = "REGION", "ACCOUNT"
+    return {
+        "partition": ("aws",),
+        "region": (region,),
+        "account": (account,),
+        "bucket": ("BUCKET",),
+        "role": (f"arn:aws:iam::{account}:role/ROLE",),
+        "repository": (f"arn:aws:ecr:{region}:{account}:repository/REPOSITORY",),
+        "input_bucket": ("INPUT-BUCKET",),
+        "input_prefix": ("INPUT-BUCKET/PREFIX",),
+        # Few jobs have one: results are below the bucket, which has its own line.
+        "output_prefix": (),
+        "output_key": (f"arn:aws:kms:{region}:{account}:key/OUTPUT-KEY",),
+        "volume_key": (f"arn:aws:kms:{region}:{account}:key/VOLUME-KEY",),
+        "subnet": ("SUBNET",),
+        # Any word: it is in no resource, and only says that the line is needed.
+        "remote_debug": ("yes",),
+        "domain": (f"arn:aws:codeartifact:{region}:{account}:domain/DOMAIN",),
+        "package_repository": (f"arn:aws:codeartifact:{region}:{account}:repository/DOMAIN/NAME",),
+        "mlflow": (f"arn:aws:sagemaker:{region}:{account}:mlflow-tracking-server/NAME",),
+        "mlflow_app": (f"arn:aws:sagemaker:{region}:{account}:mlflow-app/NAME",),
+    }

@@ -3,17 +3,19 @@
 import asyncio
 
 from raysm.contract.session import Outcome
-
-__all__ = ["interrupted"]
+from raysm.workloads.session.calls import CallEnded
 
 
 async def interrupted(executor, call, has_begun):
-    """Run a call; when ``has_begun()``, interrupt it; return its decoded outcome."""
+    """Run a call; when ``has_begun()``, interrupt it; return its outcome."""
     running = asyncio.create_task(executor.run(call))
     while not has_begun():
         await asyncio.sleep(0.05)
     call.is_cancelled = True
     executor.interrupt(call)
-    outcome, _ = await running
-    call.end(outcome, True)
-    return Outcome.decode(outcome)
+    try:
+        outcome = Outcome.decode((await running)[0])
+    except CallEnded as ended:
+        outcome = ended.outcome
+    call.end(b"", True)
+    return outcome

@@ -185,7 +185,8 @@ class Served:
         lifetime = Lifetime(self.rules, time.monotonic(), self.uptime_s)
         executors = executors_of(self.cells, self.remote)
         emit = self.events.append
-        self.host = SessionHost(description, self.cells, executors, self.remote, lifetime, self.jobs, emit, blobs)
+        looks = (self.jobs.look,)
+        self.host = SessionHost(description, self.cells, executors, self.remote, lifetime, looks, emit, blobs)
         jupyters = Jupyters(self.folder / "work", self.folder / "private", self.jupyter)
         self.server = SessionServer(self.host, TOKEN.encode(), jupyters)
         self.port = await self.server.start()

@@ -33,7 +33,7 @@ class StubJob:
         self.name, self.tags, self.port = "digits-20261122-120000-abcd1234", {}, port
         self.service = StubService(folder, takes_files)
         self.said = [line(State(name="formed")), *lines]
-        self.reason, self.tunnels, self.is_cancelled, self.leads_to = None, [], False, None
+        self.reason, self.tunnels, self.is_cancelled, self.leads_to, self.waits = None, [], False, None, []
         (folder / "token").write_text(f"{TOKEN}\n")
         self.answer = {
             "InputDataConfig": [
@@ -69,6 +69,7 @@ class StubJob:
         self.is_cancelled = True
 
     def wait(self, timeout=None):
+        self.waits.append(timeout)
         raise NotDone("it goes on")
 
 

@@ -5,7 +5,7 @@ import datetime
 import raysm
 from raysm.client.service import Service
 from raysm.client.targets.connection import Polling
-from raysm.client.tuning import Objective, Tuning
+from raysm.client.tuning import Tuning
 
 BEGAN = datetime.datetime(2026, 11, 1, tzinfo=datetime.UTC)
 SPACE = {"lr": raysm.uniform(0, 1), "depth": raysm.choice([2, None])}
@@ -34,7 +34,8 @@ def scripted_tuning(sagemaker):
     """Return the handle on the tuning job ``tuned`` of a scripted SageMaker."""
     service = Service(raysm.Local(), clients=lambda name: sagemaker, polling=Polling(first_s=0.001, most_s=0.001))
     sweep = raysm.Sweep("train.py", space=SPACE, metric="loss", mode="min").workload()
-    return Tuning("tuned", Objective.of_sweep(sweep), service)
+    parsers = {name: parameter.read for name, parameter in sweep.space.items()}
+    return Tuning("tuned", sweep.metric, sweep.mode, parsers, service)
 
 
 def summary(number, status="Completed", value=None, **fields):

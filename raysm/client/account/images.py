@@ -33,7 +33,6 @@ class Processor(StrEnum):
 
     CPU = "cpu"
     GPU = "gpu"
-    """NVIDIA's."""
     NEURON = "neuron"
     """AWS's Trainium and Inferentia."""
 
@@ -82,22 +81,17 @@ class AWSImage:
     """One of AWS's PyTorch images; it is the same in every region."""
 
     torch: str
-    """Version of PyTorch, ``2.13``."""
     processor: str
     """``cpu`` or ``gpu``; an image for GPUs runs on CPUs too."""
     repository: str
     tag: str
     python: str
-    """Version of Python, ``3.12``."""
     cuda: str | None
-    """Version of CUDA; None if it has none."""
 
     def uri(self, registry: str) -> str:
-        """Return its URI in a registry."""
         return f"{registry}/{self.repository}:{self.tag}"
 
     def describe(self) -> str:
-        """Return what it contains, for people."""
         computes = "CPUs" if self.cuda is None else f"GPUs, CUDA {self.cuda}"
         return f"AWS's PyTorch {self.torch} for {computes}, Python {self.python}"
 
@@ -121,7 +115,6 @@ def registry_of(region: str) -> str | None:
 
 
 def table_date() -> str:
-    """Return the day of the table, ``2026-11-22``."""
     return str(_table()["date"])
 
 
@@ -149,7 +142,6 @@ class Repository:
     region: str
     account: str
     name: str
-    """``team/raysm``."""
 
 
 def registry_in(uri: str) -> Repository | None:
@@ -163,16 +155,7 @@ def registry_in(uri: str) -> Repository | None:
 
 
 def with_image(target: AWS, request: JobRequest, region: Callable[[], str]) -> tuple[AWS, str]:
-    """Return the target with the image of the job, and a sentence about a default image (empty if one was given).
-
-    Args:
-        target: The target as the user gave it.
-        request: The job.
-        region: Returns the region; called only for a default image.
-
-    Raises:
-        InvalidRequest: AWS has no image for these instances, or the image's Python cannot read the job's pickle.
-    """
+    """Return the target with the image of the job, and a sentence about a default image (empty if one was given)."""
     chosen = ""
     if target.image is None:
         python = target.python or request.workload.pickled_by
@@ -184,16 +167,7 @@ def with_image(target: AWS, request: JobRequest, region: Callable[[], str]) -> t
 
 
 def default_image(cluster: Cluster, region: str, python: str | None = None) -> tuple[AWSImage, str]:
-    """Return AWS's newest image for the instances of a cluster, and the region's registry.
-
-    Args:
-        cluster: The instances; all of them run one image.
-        region: The region that has them.
-        python: The version that it must have; None is any.
-
-    Raises:
-        InvalidRequest: There is none.
-    """
+    """Return AWS's newest image for the instances of a cluster, and the region's registry."""
     registry = registry_of(region)
     if registry is None:
         raise InvalidRequest(
@@ -230,11 +204,7 @@ def _check_types(types: Iterable[str]) -> None:
 
 
 def check_python(workload: Workload, target: AWS) -> None:
-    """Refuse an image whose Python is too old, or cannot read the job's pickle, before instances are paid for.
-
-    Raises:
-        InvalidRequest: The image is known to have such a Python.
-    """
+    """Refuse an image whose Python is too old, or cannot read the job's pickle, before instances are paid for."""
     python = target.python or python_of(target.image or "")
     if python is not None and tuple(map(int, python.split("."))) < MIN_PYTHON:
         raise InvalidRequest(

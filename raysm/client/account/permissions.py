@@ -40,7 +40,6 @@ class Grant:
     needs: str = ""
     """The placeholder without which a job does not need the grant; empty for every job."""
     conditions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Conditions in IAM's form."""
 
 
 def _read(whose: str) -> tuple[Grant, ...]:
@@ -62,7 +61,6 @@ ROLE = _read("role")
 
 
 def trust() -> dict[str, Any]:
-    """Return the trust policy of the role."""
     statement = {"Effect": "Allow", "Principal": {"Service": SERVICE}, "Action": "sts:AssumeRole"}
     return {"Version": "2012-10-17", "Statement": [statement]}
 

@@ -12,9 +12,6 @@ def listed_quotas(service: Service) -> Iterator[dict[str, Any]]:
     Service Quotas does not list quotas of the account that were never changed, so that the defaults are needed; they
     must not replace the account's (https://docs.aws.amazon.com/general/latest/gr/sagemaker.html). There are thousands:
     a caller that has found its own stops reading.
-
-    Raises:
-        ServiceError: They cannot be read.
     """
     for operation in ("list_service_quotas", "list_aws_default_service_quotas"):
         for page in service.pages("service-quotas", operation, ServiceCode="sagemaker", MaxResults=100):

@@ -26,9 +26,7 @@ class Share:
     is_exact: bool
     """False for a Processing job, whose seconds are counted from its start to its end."""
     price: Price | None
-    """Price of one instance; None if unknown."""
     volume_usd_per_hour: float | None
-    """Price of the volume of one instance; None if unknown."""
 
     @property
     def usd(self) -> float | None:
@@ -54,16 +52,13 @@ class Bill:
     """A job and its follow-ups."""
 
     shares: tuple[Share, ...]
-    """One for each job and type of instance."""
     spot_saving: float | None
     """Share of the training time that is not billed on spot capacity, 0 to 1; None for other jobs."""
     warm_s: float
     """Seconds that the instances are billed for after the job, unless another job takes them: those that the service
     has counted, else those that were requested."""
     is_warm_time_over: bool
-    """True if the service has counted them."""
     warm_usd: float | None
-    """Costs of that time; None if unknown."""
 
     @property
     def usd(self) -> float | None:
@@ -100,13 +95,7 @@ class Bill:
 def bill_of(
     jobs: Iterable[Description], region: str, price: Callable[[str, str], Price | None] = price_of
 ) -> Bill | None:
-    """Return what jobs have cost together; None while the last of them has not ended.
-
-    Args:
-        jobs: A job and its follow-ups, the first one first.
-        region: The region in which they ran.
-        price: Returns the price of a type in a region.
-    """
+    """Return what jobs have cost together; None while the last of them has not ended."""
     described = list(jobs)
     if not described or not described[-1].status.is_terminal:
         return None

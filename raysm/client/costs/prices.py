@@ -37,11 +37,9 @@ class Price:
     """The price of one instance, without its volume."""
 
     usd_per_hour: float
-    """On demand."""
     origin: str
     """Region and date: ``on demand in us-east-1, as of 2026-09``."""
     version: str = ""
-    """Version of the list; empty if the user gave the price."""
     as_of: str = ""
     """A year, with or without month and day; empty if the user gave the price."""
 
@@ -64,9 +62,7 @@ class RegionPrices:
 
     region: str
     as_of: str
-    """Date of publication: a year, with or without month and day."""
     version: str
-    """AWS's version of the list."""
     usd: Mapping[str, float]
     """USD per hour by instance type, training on demand."""
     volume_gb_month: float | None = None
@@ -81,11 +77,9 @@ class PriceTable:
     lists: tuple[RegionPrices, ...] = ()
     """The earliest first."""
     prices: Mapping[tuple[str, str], Price] = field(default_factory=dict, repr=False)
-    """Prices by region and instance type."""
 
     @classmethod
     def of(cls, lists: Iterable[RegionPrices]) -> "PriceTable":
-        """Return the table of lists in any order."""
         ordered = tuple(sorted(lists, key=lambda each: (each.as_of, each.version)))
         prices = {
             (each.region, name): Price(
@@ -100,7 +94,6 @@ class PriceTable:
         return cls(ordered, prices)
 
     def price(self, instance_type: str, region: str) -> Price | None:
-        """Return the price of an instance; None if unknown."""
         return self.prices.get((region, instance_type))
 
     def volume_gb_month(self, region: str) -> float | None:
@@ -149,12 +142,10 @@ def save_prices(prices: RegionPrices, folder: Path | None = None) -> Path:
 
 
 def price_of(instance_type: str, region: str) -> Price | None:
-    """Return the price of an instance; None if unknown."""
     return known_prices().price(instance_type, region)
 
 
 def price_of_user(usd_per_hour: float) -> Price:
-    """Return the price that the user gave."""
     return Price(usd_per_hour=usd_per_hour, origin="--price-per-hour")
 
 
@@ -167,11 +158,7 @@ def volume_usd_per_hour(instance_type: str, volume_gb: int, region: str) -> floa
 
 
 def fetch_prices(service: Service, region: str | None = None) -> RegionPrices:
-    """Return the current prices of a region by GetProducts; None is the service's own region.
-
-    Raises:
-        ServiceError: The service does not answer, or has no prices of the region.
-    """
+    """Return the current prices of a region by GetProducts; None is the service's own region."""
     region = region or service.region
     filters = {"regionCode": region, "platoinstancetype": "Training"}
     pages = service.pages(
@@ -188,11 +175,7 @@ def fetch_prices(service: Service, region: str | None = None) -> RegionPrices:
 
 
 def prices_of_products(texts: Iterable[str], source: str) -> list[RegionPrices]:
-    """Return prices by region, from the items of ``PriceList`` in answers of GetProducts.
-
-    Raises:
-        ServiceError: They are no products with prices of training.
-    """
+    """Return prices by region, from the items of ``PriceList`` in answers of GetProducts."""
     usd: dict[str, dict[str, float]] = {}
     published = version = ""
     for text in texts:

@@ -21,7 +21,6 @@ class State(StrEnum):
     GOOD = "good"
     BAD = "bad"
     UNKNOWN = "unknown"
-    """The check could not look."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,7 +28,6 @@ class Finding:
     """The result of one check."""
 
     name: str = ""
-    """Name of the check."""
     state: State
     text: str
     remedy: str = ""
@@ -46,12 +44,10 @@ class Finding:
 
 
 def good(text: str) -> Finding:
-    """Return a good finding."""
     return Finding(state=State.GOOD, text=text)
 
 
 def bad(text: str, remedy: str, *, needed: bool = True) -> Finding:
-    """Return a bad finding."""
     return Finding(state=State.BAD, text=text, remedy=remedy, needed=needed)
 
 
@@ -121,21 +117,15 @@ class Case:
 
     @property
     def api(self) -> JobApi:
-        """The API that makes the job."""
         return api_of(self.intent.kind)
 
     @property
     def region(self) -> str:
-        """The job's region."""
         return self.service.region
 
     @functools.cached_property
     def image(self) -> str:
-        """The URI of the image that the job runs in.
-
-        Raises:
-            InvalidRequest: No image is given, and AWS has none for these instances in this region.
-        """
+        """The URI of the image that the job runs in."""
         target, cluster = self.service.target, self.intent.cluster
         if target.image is not None:
             return target.image
@@ -146,12 +136,10 @@ class Case:
 
     @property
     def bucket(self) -> Bucket:
-        """The bucket of payload and result."""
         return self.service.bucket
 
     @functools.cached_property
     def caller(self) -> str:
-        """The caller's ARN."""
         return str(self.service.call("sts", "get_caller_identity")["Arn"])
 
     @property
@@ -160,5 +148,4 @@ class Case:
         return self.caller.split(":")[1]
 
     def call(self, client: str, operation: str, **parameters: Any) -> Any:
-        """Call an operation; raises ServiceError as ``Service.call`` does."""
         return self.service.call(client, operation, **parameters)

@@ -1,6 +1,5 @@
 """Checks before a job is sent to AWS. They follow AWS's documentation; none of them was run on AWS."""
 
-import difflib
 import re
 import secrets
 from collections.abc import Callable, Iterator
@@ -22,7 +21,6 @@ from raysm.contract.service_model import may_be_newer
 from raysm.errors import InvalidRequest, MissingDependency, ServiceError
 
 SERVICES = ("sagemaker", "s3", "logs", "sts")
-"""The services that every job needs."""
 
 REGION = re.compile(r"[a-z]{2,}(-[a-z]+)+-\d+")
 
@@ -56,14 +54,14 @@ def check_region(case: Case) -> Iterator[Finding]:
         for partition in session.get_available_partitions()
         for name in session.get_available_regions("sagemaker", partition)
     ]
-    near = difflib.get_close_matches(region, regions, n=2)
-    hint = f"did you mean {' or '.join(near)}?" if near else "aws configure set region REGION"
     if region in regions:
         yield good(region)
     elif not REGION.fullmatch(region):
-        yield bad(f"{region!r} is not a region", hint)
+        yield bad(f"{region!r} is not a region", "aws configure set region REGION")
     else:
-        yield unknown(f"{region} is not among the regions that this boto3 knows", f"{hint} pip install -U boto3")
+        yield unknown(
+            f"{region} is not among the regions that this boto3 knows", "check its name, or pip install -U boto3"
+        )
 
 
 def check_credentials(case: Case) -> Iterator[Finding]:
@@ -83,14 +81,14 @@ def check_types(case: Case) -> Iterator[Finding]:
 
     types: Any = instance_types(case.api)
     for name in dict.fromkeys(name for choice in case.intent.choices for name in choice):
-        near = difflib.get_close_matches(name, types, n=3)
-        hint = f"did you mean {' or '.join(near)}? " if near else ""
         if name in types:
             yield good(f"{name} is an instance type of {case.api.title} jobs")
         elif not may_be_newer(("InstanceType",), name):
-            yield bad(f"{name!r} is no instance type", f"{hint}write ml.FAMILY.SIZE, ml.m5.large for example")
+            yield bad(f"{name!r} is no instance type", "write ml.FAMILY.SIZE, ml.m5.large for example")
         else:
-            yield unknown(f"{name} is not known to botocore {botocore.__version__}", f"{hint}pip install -U boto3")
+            yield unknown(
+                f"{name} is not known to botocore {botocore.__version__}", "check its name, or pip install -U boto3"
+            )
 
 
 def check_quotas(case: Case) -> Iterator[Finding]:
@@ -298,7 +296,6 @@ class Check:
     look: Callable[[Case], Iterator[Finding]]
     """Yields its findings; none if the job has no such thing."""
     asks: bool = True
-    """True if it asks AWS, and so needs credentials."""
 
 
 CHECKS = (

@@ -7,7 +7,7 @@ see policies of buckets, keys and repositories.
 import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from raysm.client.account.images import registry_in
@@ -63,12 +63,9 @@ def check_role_policy(case: Case) -> Iterator[Finding]:
         if error.code != MISSING:
             raise
         return  # check_role reported it
-    for denial in denied:
-        put = f"aws iam put-role-policy --role-name {_role_name(case.role)} --policy-name raysm-{denial.grant.purpose}"
-        yield bad(
-            f"the role may not {denial.describe(names)}",
-            f"{put} --policy-document {_quoted(policy([denial.grant], names))}",
-        )
+    for grant, text in denied:
+        put = f"aws iam put-role-policy --role-name {_role_name(case.role)} --policy-name raysm-{grant.purpose}"
+        yield bad(f"the role may not {text}", f"{put} --policy-document {_quoted(policy([grant], names))}")
     if not denied:
         yield good("the role's policies allow what the job needs; policies of buckets and keys are not checked")
 
@@ -85,11 +82,9 @@ def check_caller(case: Case) -> Iterator[Finding]:
     names = names_of(case)
     grants = [grant for grant in USER if not grant.is_side and (case.role or ROLE_ARN not in grant.resources)]
     denied = list(_denials(case, principal, grants, names))
-    for denial in denied:
-        statement = json.dumps(policy([denial.grant], names))
-        yield bad(
-            f"you may not {denial.describe(names)}", f"have this added to the policies of {principal}: {statement}"
-        )
+    for grant, text in denied:
+        statement = json.dumps(policy([grant], names))
+        yield bad(f"you may not {text}", f"have this added to the policies of {principal}: {statement}")
     if not denied:
         yield good("your policies allow to send and follow jobs, and to pass the role")
 
@@ -137,27 +132,8 @@ def _quoted(document: Mapping[str, Any]) -> str:
     return shlex.quote(json.dumps(document))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Denial:
-    """The actions of a grant that are not allowed."""
-
-    grant: Grant
-    """With the denied actions only."""
-    is_explicit: bool
-    """True if a policy denies it; otherwise no policy allows it."""
-
-    def describe(self, names: Names) -> str:
-        """Return actions, resources and the reason."""
-        why = "a policy denies it" if self.is_explicit else "no policy allows it"
-        return f"{', '.join(self.grant.actions)} on {', '.join(resources_of(self.grant, names))}: {why}"
-
-
-def _denials(case: Case, principal: str, grants: Iterable[Grant], names: Names) -> Iterator[Denial]:
-    """Yield what a user or role (its ARN is ``principal``) may not do.
-
-    Raises:
-        ServiceError: IAM does not answer, most often because the caller may not ask.
-    """
+def _denials(case: Case, principal: str, grants: Iterable[Grant], names: Names) -> Iterator[tuple[Grant, str]]:
+    """Yield grants with the actions that a user or role (by its ARN) may not do, and a text about them."""
     # One call for each grant: IAM tries every action of a call on every one of its resources.
     for grant in grants:
         resources = [one.replace("*", EXAMPLE) if one != "*" else "*" for one in resources_of(grant, names)]
@@ -180,47 +156,22 @@ def _denials(case: Case, principal: str, grants: Iterable[Grant], names: Names) 
         )
         denied = [item for item in answer["EvaluationResults"] if item["EvalDecision"] != "allowed"]
         if denied:
-            yield Denial(
-                grant=replace(grant, actions=tuple(dict.fromkeys(item["EvalActionName"] for item in denied))),
-                is_explicit=any(item["EvalDecision"] == "explicitDeny" for item in denied),
-            )
-
-
-def placeholders() -> dict[str, tuple[str, ...]]:
-    """Return a word in capitals for each placeholder, for policies in the documentation."""
-    region, account = "REGION", "ACCOUNT"
-    return {
-        "partition": ("aws",),
-        "region": (region,),
-        "account": (account,),
-        "bucket": ("BUCKET",),
-        "role": (f"arn:aws:iam::{account}:role/ROLE",),
-        "repository": (f"arn:aws:ecr:{region}:{account}:repository/REPOSITORY",),
-        "input_bucket": ("INPUT-BUCKET",),
-        "input_prefix": ("INPUT-BUCKET/PREFIX",),
-        # Few jobs have one: results are below the bucket, which has its own line.
-        "output_prefix": (),
-        "output_key": (f"arn:aws:kms:{region}:{account}:key/OUTPUT-KEY",),
-        "volume_key": (f"arn:aws:kms:{region}:{account}:key/VOLUME-KEY",),
-        "subnet": ("SUBNET",),
-        # Any word: it is in no resource, and only says that the line is needed.
-        "remote_debug": ("yes",),
-        "domain": (f"arn:aws:codeartifact:{region}:{account}:domain/DOMAIN",),
-        "package_repository": (f"arn:aws:codeartifact:{region}:{account}:repository/DOMAIN/NAME",),
-        "mlflow": (f"arn:aws:sagemaker:{region}:{account}:mlflow-tracking-server/NAME",),
-        "mlflow_app": (f"arn:aws:sagemaker:{region}:{account}:{MLFLOW_APP}/NAME",),
-    }
+            actions = tuple(dict.fromkeys(item["EvalActionName"] for item in denied))
+            is_explicit = any(item["EvalDecision"] == "explicitDeny" for item in denied)
+            why = "a policy denies it" if is_explicit else "no policy allows it"
+            text = f"{', '.join(actions)} on {', '.join(resources_of(grant, names))}: {why}"
+            yield replace(grant, actions=actions), text
 
 
 def names_of(case: Case) -> Names:
     """Return the names of a case's things; a word in capitals for what only AWS knows and does not tell."""
-    intent, security, words = case.intent, case.intent.security, placeholders()
+    intent, security = case.intent, case.intent.security
     # Local data is uploaded into raysm's part of the bucket, which has its own line.
     inputs = [uri for source in intent.inputs.values() for uri in _uris(case, source) if uri.startswith("s3://")]
     outputs = [uri for uri in (intent.output_uri, intent.checkpoint_uri) if uri and uri.startswith("s3://")]
-    region = _ask(lambda: case.region, words["region"][0])
-    account = _ask(lambda: case.service.account, words["account"][0])
-    partition = _ask(lambda: case.partition, words["partition"][0])
+    region = _ask(lambda: case.region, "REGION")
+    account = _ask(lambda: case.service.account, "ACCOUNT")
+    partition = _ask(lambda: case.partition, "aws")
     index = None if intent.pip_index is None else CodeArtifact.of(intent.pip_index)
     is_of_service = intent.tracking is not None and place_of(intent.tracking).is_of_service
     mlflow = (str(intent.tracking),) if is_of_service else ()
@@ -241,9 +192,9 @@ def names_of(case: Case) -> Names:
         "partition": (partition,),
         "region": (region,),
         "account": (account,),
-        "bucket": (_ask(lambda: case.bucket.name, words["bucket"][0]),),
-        "role": (case.role,) if case.role else words["role"],
-        "repository": (_ask(repository, words["repository"][0]),),
+        "bucket": (_ask(lambda: case.bucket.name, "BUCKET"),),
+        "role": (case.role or "arn:aws:iam::ACCOUNT:role/ROLE",),
+        "repository": (_ask(repository, "arn:aws:ecr:REGION:ACCOUNT:repository/REPOSITORY"),),
         "input_bucket": tuple(dict.fromkeys(split(uri)[0] for uri in inputs)),
         "input_prefix": tuple(uri.removeprefix("s3://") for uri in inputs),
         "output_prefix": tuple(uri.removeprefix("s3://") for uri in outputs),

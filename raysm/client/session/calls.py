@@ -1,27 +1,25 @@
-"""Calls of a session as futures: their values, exceptions and output in the client."""
+"""Calls of a session as futures: their values, exceptions and output in the client, one at a time or many at once."""
 
 import asyncio
 import concurrent.futures
 import contextlib
 import json
-import pickle
 import queue
 import sys
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TextIO, TypeVar
 
 from raysm.client.session.wire import NoSuchCall, Wire
 from raysm.client.units import deadline
 from raysm.contract.loop_thread import LoopThread
-from raysm.contract.parcels import Content, Piece, load
-from raysm.contract.session import DISPLAY, DONE, WAITING, CallRequest, CallStatus, Outcome, RemoteError, unframe
-from raysm.errors import CallCancelled, CallFailed, NotDone, RaysmError
+from raysm.contract.parcels import Piece, load
+from raysm.contract.session import DISPLAY, DONE, WAITING, CallRequest, CallStatus, Outcome
+from raysm.errors import CallCancelled, CallFailed, InvalidRequest, NotDone, RaysmError
 from raysm.request.codec import from_json
-
-__all__ = ["Call", "CellResult", "Line", "Shown", "cell_result", "error_of", "show_display", "value_of"]
 
 
 class Shown:
@@ -68,25 +66,20 @@ class CellResult:
 
 
 def cell_result(pieces: Iterable[tuple[str, str]], outcome: Outcome) -> CellResult:
-    """Build the result of a cell.
-
-    Args:
-        pieces: The output of the cell: pairs of stream and text.
-        outcome: The outcome of the cell.
-    """
+    """Build the result of a cell from its output, pairs of stream and text."""
     outputs: list[dict[str, Any]] = []
     is_to_clear = False
     for stream, text in pieces:
         bundle = json.loads(text) if stream == DISPLAY else {}
-        if "clear" in bundle and bundle["clear"]:  # clear when the next output comes
+        if bundle.get("clear"):  # when the next output comes
             is_to_clear = True
             continue
         if is_to_clear or "clear" in bundle:
             outputs, is_to_clear = [], False
-        id = bundle.get("transient", {}).get("display_id")
         if "clear" in bundle:
             continue
         if bundle.get("update"):
+            id = bundle.get("transient", {}).get("display_id")
             for each in outputs:
                 if each.get("transient", {}).get("display_id") == id:
                     each.update(data=bundle["data"], metadata=bundle["metadata"])
@@ -121,22 +114,13 @@ def show_display(bundle: Mapping[str, Any], out: TextIO) -> None:
         out.flush()
 
 
-def value_of(outcome: Outcome, name: str, loads: Callable[..., Any] = pickle.loads) -> Any:
-    """Load the value of a successful call.
-
-    Args:
-        outcome: The outcome of the call.
-        name: The name of the call.
-        loads: Loads a pickle from the session.
-
-    Raises:
-        CallFailed: The value cannot be loaded here.
-    """
+def value_of(outcome: Outcome, name: str) -> Any:
+    """Load the value of a successful call, whose name is for messages."""
     # None travels as an empty pickle.
     if not len(outcome.pickled):
         return None
     try:
-        return load(outcome.pickled, loads)
+        return load(outcome.pickled)
     except Exception as error:  # unpickling runs the value's own code
         raise CallFailed(
             f"the value of {name} cannot be read here: {type(error).__name__}: {error}; return plain data, or install "
@@ -145,43 +129,29 @@ def value_of(outcome: Outcome, name: str, loads: Callable[..., Any] = pickle.loa
         ) from error
 
 
-def error_of(
-    error: RemoteError, pickled: bytes, name: str, session: str, loads: Callable[..., Any] = pickle.loads
-) -> BaseException:
+def error_of(outcome: Outcome, name: str, session: str) -> BaseException:
     """Return the exception of a failed call, with the remote traceback as a note.
 
     It is the original exception if that can be loaded here, and otherwise CallFailed.
-
-    Args:
-        error: The description of the exception.
-        pickled: The pickled exception; empty if it could not be pickled.
-        name: The name of the call.
-        session: The name of the session.
-        loads: Loads a pickle from the session.
     """
+    error = outcome.error
+    assert error is not None
     if error.cancelled:
         return CallCancelled(f"{name} was interrupted")
     where = f"in the session {session}" + (f" on {error.host}" if error.host else "")
     note = f"{where}:\n{error.traceback.rstrip()}" if error.traceback else f"raised {where}"
-    raised = _loaded_exception(pickled, loads)
-    if raised is None:
+    try:
+        raised = load(outcome.pickled) if len(outcome.pickled) else None
+    except Exception:  # its class may be missing here, or need other arguments
+        raised = None
+    # A remote SystemExit or KeyboardInterrupt must not end this program.
+    if not isinstance(raised, Exception):
         text = f"{error.headline}\n\n{note}" if error.traceback else error.headline
         return CallFailed(text, error_type=error.type, remote_traceback=error.traceback)
     # Refusals of raysm itself have no traceback.
     if error.traceback:
         raised.add_note(note)
     return raised
-
-
-def _loaded_exception(pickled: Any, loads: Callable[..., Any]) -> Exception | None:
-    if not len(pickled):
-        return None
-    try:
-        value = load(pickled, loads)
-    except Exception:  # its class may be missing here, or need other arguments
-        return None
-    # A remote SystemExit or KeyboardInterrupt must not end this program.
-    return value if isinstance(value, Exception) else None
 
 
 T = TypeVar("T")
@@ -201,7 +171,6 @@ KEPT_CHARACTERS = 32 << 20
 """How much of a cell's output is kept for its result: the last characters."""
 
 INTERRUPTED_S = 10.0
-"""How long Ctrl-C waits for the call's end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,9 +180,6 @@ class Line:
     loop: LoopThread
     wire: Wire
     session: str
-    """Name of the session, for messages."""
-    loads: Callable[..., Any] = pickle.loads
-    """Loads a pickle from the session."""
 
 
 class Call(Generic[T]):
@@ -225,15 +191,7 @@ class Call(Generic[T]):
     """
 
     def __init__(self, id: str, name: str, line: Line, *, is_cell: bool = False, has_ended: bool = False) -> None:
-        """Create the future; ``send`` or ``follow`` starts to wait for the outcome.
-
-        Args:
-            id: The call's id in the session.
-            name: Name for messages.
-            line: The connection.
-            is_cell: The value is a ``CellResult``.
-            has_ended: The session has reported that the call is done; the outcome is still to be fetched.
-        """
+        # is_cell: The value is a CellResult. has_ended: The session has reported that the call is done.
         self.id, self.name = id, name
         self._has_ended = has_ended
         self._line = line
@@ -248,15 +206,8 @@ class Call(Generic[T]):
 
     # In the loop of the connection
 
-    async def send(self, request: CallRequest, body: Sequence[Piece]) -> None:
-        """Send the call and wait for its outcome."""
-        await self._live(request, body)
-
-    async def follow(self) -> None:
-        """Wait for the outcome of a call that was sent before."""
-        await self._live()
-
-    async def _live(self, request: CallRequest | None = None, body: Sequence[Piece] = ()) -> None:
+    async def send(self, request: CallRequest | None, body: Sequence[Piece] = ()) -> None:
+        """Send the call and wait for its outcome; None only waits for that of a call that was sent before."""
         self._is_under_way = True
         try:
             status, outcome = await self._ask(request, body)
@@ -284,7 +235,8 @@ class Call(Generic[T]):
 
     async def _ask(self, request: CallRequest | None = None, body: Sequence[Piece] = ()) -> tuple[CallStatus, Outcome]:
         head, outcome = await self._line.wire.call(self.id, WAIT_S, request, body)
-        return _read(head, outcome)
+        status: CallStatus = from_json(CallStatus, head, "call")
+        return status, Outcome.decode(outcome) if len(outcome) else Outcome()
 
     @property
     def _path(self) -> str:
@@ -338,24 +290,16 @@ class Call(Generic[T]):
         """
         _, outcome = self._await(timeout)
         if outcome.error is not None:
-            raise self._error(outcome.error, outcome.pickled)
-        value: Any = (
-            value_of(outcome, self.name, self._line.loads)
-            if self._pieces is None
-            else cell_result(list(self._pieces), outcome)
-        )
-        result: T = value
-        return result
+            raise error_of(outcome, self.name, self._line.session)
+        if self._pieces is not None:
+            return cell_result(list(self._pieces), outcome)  # type: ignore[return-value]
+        value: T = value_of(outcome, self.name)
+        return value
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait for the end of the call and return its exception, or None if it succeeded."""
         _, outcome = self._await(timeout)
-        if outcome.error is None:
-            return None
-        return self._error(outcome.error, outcome.pickled)
-
-    def _error(self, error: RemoteError, pickled: bytes) -> BaseException:
-        return error_of(error, pickled, self.name, self._line.session, self._line.loads)
+        return None if outcome.error is None else error_of(outcome, self.name, self._line.session)
 
     def _await(self, timeout: float | None) -> tuple[CallStatus, Outcome]:
         # Checks the timeout: threading would fail with an obscure TypeError.
@@ -399,7 +343,6 @@ class Call(Generic[T]):
         return self._line.loop.run(self._interrupt())
 
     async def _interrupt(self) -> bool:
-
         while not self._ended.done():
             try:
                 await self._line.wire.request("POST", f"{self._path}/interrupt")
@@ -417,10 +360,10 @@ class Call(Generic[T]):
         if self._ended.done() and self._ended.exception() is None:
             return self._ended.result()[0]
         try:
-            answer = self._line.loop.run(self._line.wire.request("GET", self._path))
+            answer = self._line.loop.run(self._line.wire.json("GET", self._path))
         except NoSuchCall:  # the request with the call has not arrived yet
             return CallStatus(id=self.id, kind="", name=self.name, state=WAITING)
-        status: CallStatus = from_json(CallStatus, unframe(answer)[0]["call"], "call")
+        status: CallStatus = from_json(CallStatus, answer, "call")
         return status
 
     def logs(self) -> str:
@@ -473,6 +416,95 @@ class Call(Generic[T]):
         return f"<call {self.name} of the session {self._line.session}: {state}>"
 
 
-def _read(head: Any, outcome: Content) -> tuple[CallStatus, Outcome]:
-    status: CallStatus = from_json(CallStatus, head, "call")
-    return status, Outcome.decode(outcome) if len(outcome) else Outcome()
+BAR_CHARACTERS = 30
+DRAWN_S = 0.2
+
+
+def as_completed(calls: Iterable[Call[T]], timeout: float | None = None) -> Iterator[Call[T]]:
+    """Yield calls as they end, whether they succeed or fail.
+
+    Args:
+        calls: Calls of any sessions.
+        timeout: Seconds for all of them; None waits without limit.
+
+    Raises:
+        InvalidRequest: An element is not a call.
+        NotDone: A TimeoutError: some calls are still running after ``timeout`` seconds.
+    """
+    waited = _checked("as_completed", calls)
+    deadline(timeout)
+    until_s = None if timeout is None else time.monotonic() + timeout
+    ended: queue.SimpleQueue[Call[T]] = queue.SimpleQueue()
+    for call in waited:
+        call.add_done_callback(ended.put)
+    for number in range(len(waited)):
+        try:
+            yield ended.get(timeout=None if until_s is None else max(0.0, until_s - time.monotonic()))
+        except queue.Empty:
+            left = len(waited) - number
+            raise NotDone(f"{left} of {len(waited)} calls have not ended within {timeout:g} s; they go on") from None
+
+
+def gather(calls: Any, *, return_exceptions: bool = False) -> Any:
+    """Wait for all calls and return their values.
+
+    Args:
+        calls: A list of calls, or a dictionary whose values are calls. The result has the same form.
+        return_exceptions: Return exceptions as values; otherwise the first one is raised.
+
+    Raises:
+        InvalidRequest: An element is not a call.
+        Exception: The exception of a call, with the remote traceback as a note.
+    """
+    if isinstance(calls, Mapping):
+        values = gather(list(calls.values()), return_exceptions=return_exceptions)
+        return dict(zip(calls, values, strict=True))
+    waited = list(calls)
+    _checked("gather", waited)
+    if return_exceptions:
+        return [call.result() if (error := call.exception()) is None else error for call in waited]
+    # In the order of their ends, so that a failure does not wait for slower calls.
+    for call in as_completed(waited):
+        call.result()
+    return [call.result() for call in waited]
+
+
+def progress(calls: Iterable[Call[Any]], out: TextIO | None = None) -> None:
+    """Draw a progress bar until all calls have ended; Ctrl-C stops the bar, and the calls keep running.
+
+    Args:
+        calls: Calls of any sessions.
+        out: Where to draw; None is stderr.
+
+    Raises:
+        InvalidRequest: An element is not a call.
+    """
+    waited, began_s = _checked("progress", calls), time.monotonic()
+    news = threading.Event()
+    for call in waited:
+        call.add_done_callback(lambda _: news.set())
+    while True:
+        news.clear()
+        done = [call for call in waited if call.is_over()]
+        failed = sum(call.exception() is not None for call in done)
+        filled = BAR_CHARACTERS * len(done) // max(1, len(waited))
+        bar = "█" * filled + "·" * (BAR_CHARACTERS - filled)
+        stream = out or sys.stderr
+        failures = f", {failed} failed" if failed else ""
+        stream.write(f"\r{bar} {len(done)}/{len(waited)}{failures}, {time.monotonic() - began_s:.0f} s")
+        if len(done) == len(waited):
+            stream.write("\n")
+        stream.flush()
+        if len(done) == len(waited):
+            return
+        news.wait()
+        # Limits the redraws if calls take only milliseconds.
+        time.sleep(DRAWN_S)
+
+
+def _checked(name: str, calls: Iterable[Any]) -> list[Call[Any]]:
+    waited = list(dict.fromkeys(calls))
+    for each in waited:
+        if not isinstance(each, Call):
+            raise InvalidRequest(f"{name}: expected calls, as session.submit(…) returns them, got {each!r}")
+    return waited

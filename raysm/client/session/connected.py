@@ -11,8 +11,6 @@ from raysm.client.session.opened import Opened
 from raysm.contract.session import SessionState
 from raysm.errors import RaysmError, SessionEnded
 
-__all__ = ["ConnectedSession", "detached", "rows", "text"]
-
 
 def rows(state: SessionState) -> list[tuple[str, str]]:
     """Return the facts about a session as pairs of label and text."""
@@ -35,12 +33,7 @@ def rows(state: SessionState) -> list[tuple[str, str]]:
 
 
 def detached(name: str, idle_s: float) -> tuple[str, str]:
-    """Return label and text for a session whose last client detaches now.
-
-    Args:
-        name: The session's name.
-        idle_s: Its idle timeout without a client.
-    """
+    """Return label and text for a session whose last client detaches now."""
     return (
         "detached",
         f"from now on: ends after {_minutes(idle_s)} without a call; raysm session keep {name} 60m puts that off",

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-__all__ = ["Submits", "current_session", "inside"]
-
 
 class Submits(Protocol):
     """The part of a session that a decorated function uses."""

@@ -17,8 +17,6 @@ from raysm.client.storage.s3 import Storage, Stored, split
 from raysm.contract.store import files_below, replacing
 from raysm.errors import InvalidRequest
 
-__all__ = ["Files"]
-
 DIRECT_BYTES = 1 << 20
 """The largest file that goes through a tunnel, which takes about a second and a half."""
 
@@ -31,22 +29,10 @@ class Files:
     """Sends and fetches the files of one session."""
 
     def __init__(self, line: Line, service: Service, prefix: str, *, wait_s: float = WAIT_S) -> None:
-        """Create the transfers.
-
-        Args:
-            line: The connection with the session.
-            service: The service of the session's job.
-            prefix: Prefix in the job's bucket for temporary objects.
-            wait_s: How long the head may hold its answer back during a transfer with the bucket.
-        """
         self._line, self._service, self._prefix, self._wait_s = line, service, prefix, wait_s
 
     def put(self, local: Path, remote: str | None) -> str:
-        """Send a file or a folder; return its path on the head.
-
-        Raises:
-            InvalidRequest: The file does not exist, or the folder is empty.
-        """
+        """Send a file or a folder; return its path on the head."""
         name = remote or local.name
         if local.is_dir():
             # Sorted, so that a failure happens at the same file each time.
@@ -61,12 +47,6 @@ class Files:
         return self._put_file(local, name)
 
     def get(self, remote: str, local: Path) -> Path:
-        """Fetch a file; return its path here.
-
-        Args:
-            remote: Path on the head, relative to the folder of the calls.
-            local: A file, or a folder in which the file keeps its name.
-        """
         target = local / Path(remote).name if local.is_dir() else local
         # The size decides the route. The request fails if the file does not exist, before anything is written here.
         size = int(self._run("HEAD", remote)["bytes"])

@@ -1,22 +1,20 @@
-"""The calls of a session's handle: run, submit, map, scatter, exec, push and pull."""
+"""The calls of a session's handle."""
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
-from raysm.client.session.arguments import check_instance, check_text, check_whole
-from raysm.client.session.calls import Call, CellResult
+from raysm.client.session.arguments import check_instance, check_number, check_text, check_whole
+from raysm.client.session.calls import Call, CellResult, gather
 from raysm.client.session.connected import ConnectedSession
-from raysm.client.session.futures import gather
-from raysm.client.session.mapping import MapOptions, Mapped
-from raysm.client.source.function import Function, parcel_of_call, pickled_call
+from raysm.client.session.mapping import Mapped
+from raysm.client.source.function import Function, parcel_of_call, pickled_call, pickled_value
 from raysm.contract.parcels import size_of
 from raysm.contract.scattered import Scattered
-from raysm.contract.session import CALL, CELL, DONE, PULL, PUSH, SCATTER, CallRequest
+from raysm.contract.session import BATCH, CALL, CELL, DONE, PULL, PUSH, SCATTER, CallRequest
 from raysm.errors import InvalidRequest
-
-__all__ = ["SessionFunctions", "SessionNamespace"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -26,7 +24,7 @@ FOLLOWED = (CALL, CELL)
 
 
 class SessionFunctions(ConnectedSession):
-    """The methods of a session that call functions."""
+    """The methods of a session that call functions, run cells and access its namespaces."""
 
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> "Call[R]":
         """Start ``fn(*args, **kwargs)`` on the head and return a future.
@@ -37,13 +35,12 @@ class SessionFunctions(ConnectedSession):
             A future with ``result()``, ``cancel()`` and ``logs()``.
 
         Raises:
-            InvalidRequest: The function does not accept these arguments; a value cannot be pickled; the session runs
-                another Python; or it runs another Ray and an argument contains an object of Ray.
+            InvalidRequest: The function does not accept these arguments; a value cannot be pickled; or the session runs
+                another Python.
         """
         function = Function(fn, *args, **kwargs)
         opened = self._opened
         opened.check_python(f"the function {function.title()}")
-        opened.check_ray(function.fn, function.args, function.kwargs)
         request = CallRequest(kind=CALL, name=function.title(), python=opened.pickles)
         return opened.call(request, parcel_of_call(function.fn, function.args, function.kwargs))
 
@@ -90,34 +87,43 @@ class SessionFunctions(ConnectedSession):
             InvalidRequest: No instance has room for one process, or an option is out of range.
             Exception: The exception of the function; a note names the item.
         """
-        options = MapOptions(
-            ordered=ordered,
-            retries=retries,
-            return_exceptions=return_exceptions,
-            num_cpus=num_cpus,
-            num_gpus=num_gpus,
-        )
+        check_whole("map: retries", retries)
+        for what, value in (("num_cpus", num_cpus), ("num_gpus", num_gpus)):
+            check_number(f"map: {what}", value, example=f"{what}=1")
         opened = self._opened
         name = Function(fn, None, *([None] * len(more))).title()
         for each in (items, *more):
             if not isinstance(each, Iterable):
                 raise InvalidRequest(f"map: items must be what a for loop takes, got {each!r}; [{each!r}] is one item")
-        every = zip(items, *more, strict=False) if more else items
         opened.check_python(f"the function {name}")
-        opened.check_ray(fn, (), {})
         # The function is sent once, under its digest. Batches send only their items.
         pickled = pickled_call(fn, (), {})
         digest = hashlib.sha256(pickled).hexdigest()
         # Raises if no process fits, before the function is sent.
-        slots = opened.slots(options)
-        opened.send_function(digest, pickled)
-
-        def submit(first: int, items: bytes) -> Call[Any]:
-            return opened.call(options.request(name, opened.pickles, digest, first, bool(more)), [items])
-
-        # Twice as many batches as run at once, so that no process waits for the next request.
-        mapped = Mapped(every, options, 2 * slots + 1, submit, name=name, line=opened.line, pickled=opened.pickled_item)
-        return mapped.results()
+        slots = opened.ask("GET", "/slots", params={"num_cpus": num_cpus, "num_gpus": num_gpus})["slots"]
+        opened.ask("PUT", f"/functions/{digest}", data=pickled)
+        request = CallRequest(
+            kind=BATCH,
+            name=name,
+            python=opened.pickles,
+            function=digest,
+            unpack=bool(more),
+            retries=retries,
+            return_exceptions=return_exceptions,
+            num_cpus=num_cpus,
+            num_gpus=num_gpus,
+        )
+        return Mapped(
+            zip(items, *more, strict=False) if more else items,
+            lambda first, batch: opened.call(dataclasses.replace(request, first=first), [batch]),
+            pickled_value,
+            # Twice as many batches as run at once, so that no process waits for the next request.
+            window=2 * slots + 1,
+            name=name,
+            line=opened.line,
+            ordered=ordered,
+            return_exceptions=return_exceptions,
+        ).results()
 
     def scatter(self, value: Any) -> Scattered:
         """Send a value once into Ray's shared memory, and return a reference to it.
@@ -131,7 +137,6 @@ class SessionFunctions(ConnectedSession):
         """
         opened = self._opened
         opened.check_python("what is scattered")
-        opened.check_ray(list, (value,), {})
         parcel = parcel_of_call(list, (value,), {}, what="what is scattered")
         request = CallRequest(kind=SCATTER, name="scatter", python=opened.pickles)
         return Scattered(opened.call(request, parcel).result(), size_of(parcel))
@@ -156,9 +161,7 @@ class SessionFunctions(ConnectedSession):
         calls = [status for status in self._opened.statuses() if status.kind in FOLLOWED]
         return [self._opened.follow(status) for status in reversed(calls[-limit:])]
 
-
-class SessionNamespace(ConnectedSession):
-    """The methods of a session that run cells and access its namespaces."""
+    # Cells and namespaces
 
     def exec(self, source: str, *, args: Sequence[str] = (), filename: str = "", on: str | None = None) -> CellResult:
         """Run a cell in a persistent namespace, and show its output here; Ctrl-C interrupts it.
@@ -214,7 +217,6 @@ class SessionNamespace(ConnectedSession):
             raise InvalidRequest("push: there is no value to push; push(model=model), say")
         # Checked before pickling, because another Python misreads bytecode, not always with an error.
         self._opened.check_python("what is pushed")
-        self._opened.check_ray(dict, (), values)
         pickled = parcel_of_call(dict, (), values, what="what is pushed")
         name = f"push of {', '.join(values)}"
         request = CallRequest(kind=PUSH, name=name, python=self._opened.pickles, host=on or "")

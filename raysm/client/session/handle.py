@@ -17,7 +17,7 @@ from raysm.client.options import SubmitOptions
 from raysm.client.service import Service, connect
 from raysm.client.session.arguments import check_instance, check_number, check_text
 from raysm.client.session.current import inside
-from raysm.client.session.functions import SessionFunctions, SessionNamespace
+from raysm.client.session.functions import SessionFunctions
 from raysm.client.session.opened import Opened, as_state
 from raysm.client.session.starting import SessionLimits, Show, check_free, find, place_of, prepared
 from raysm.client.session.wire import require_aiohttp
@@ -28,18 +28,16 @@ from raysm.errors import InvalidRequest, NotDone, RaysmError, SessionEnded
 from raysm.request import Target
 from raysm.request.options import check_names
 
-__all__ = ["Session"]
-
 INTERRUPTED_S = 5.0
 """How long ``close`` waits for the calls that it interrupts. The head abandons them after two seconds."""
 
-CLOSED_S = 10.0
-"""How long ``close`` waits for the end of the job, which takes a second or two on this machine."""
+CLOSED_S = 60.0
+"""How long ``close`` waits for the end of a job on this machine, which usually takes a second or two."""
 
 _log = logging.getLogger("raysm")
 
 
-class Session(SessionFunctions, SessionNamespace):
+class Session(SessionFunctions):
     """A cluster that stays up for calls, cells and maps. As a context manager it starts and closes the session.
 
     Attributes:
@@ -99,7 +97,7 @@ class Session(SessionFunctions, SessionNamespace):
             on: The target where it runs; None is the embedded SageMaker of this machine.
 
         Raises:
-            JobNotFound: No running session has this name; the message lists similar names.
+            JobNotFound: No running session has this name; the message lists those that run.
             SessionEnded: The session is ending.
         """
         check_text("raysm.Session.attach: a name", name, "attach('digits')")
@@ -254,7 +252,9 @@ class Session(SessionFunctions, SessionNamespace):
     def close(self) -> None:
         """End the session and its job. Running calls are interrupted, and raise SessionEnded.
 
-        This is a no-op if the session has ended. If the head does not answer, the job is stopped instead.
+        On the embedded SageMaker this returns once the job has ended and its cores are free. On AWS the job takes
+        minutes to stop, and does so after this returns. It is a no-op if the session has ended. If the head does not
+        answer, the job is stopped instead.
         """
         if self._open is None:
             return
@@ -271,9 +271,9 @@ class Session(SessionFunctions, SessionNamespace):
             opened.job.cancel()
         finally:
             opened.close()
-        # On AWS the job takes minutes to stop, and does so without this process.
-        with contextlib.suppress(NotDone):
-            opened.job.wait(CLOSED_S)
+        if not opened.job.service.target.is_billed:
+            with contextlib.suppress(NotDone):
+                opened.job.wait(CLOSED_S)
 
     def detach(self) -> None:
         """Disconnect and leave the session running; ``attach`` finds it until it ends."""

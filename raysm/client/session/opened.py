@@ -19,11 +19,8 @@ from typing import Any
 from raysm.client.job.handle import Job, token_of
 from raysm.client.session.calls import Call, Line
 from raysm.client.session.files import Files
-from raysm.client.session.mapping import MapOptions
-from raysm.client.session.rays_objects import culprit_among, reader
 from raysm.client.session.starting import why_ended
 from raysm.client.session.wire import Wire
-from raysm.client.source.function import pickled_value
 from raysm.contract.connections import connect_proved
 from raysm.contract.loop_thread import LoopThread
 from raysm.contract.names import PROJECT_TAG
@@ -32,26 +29,22 @@ from raysm.contract.session import CELL, DONE, CallRequest, CallStatus, SessionS
 from raysm.errors import InvalidRequest, SessionEnded
 from raysm.request.codec import from_json
 
-__all__ = ["Opened", "as_state", "way_to_server"]
-
 LOOPBACK = "127.0.0.1"
 
 ANSWER_S = 2.0
 """How long to wait for a server on this machine, which usually answers in milliseconds, before using the tunnel."""
+
+GOODBYE_S = 10.0
+"""How long to wait for the head at the end. The wire itself would retry for minutes."""
+
+_log = logging.getLogger("raysm")
 
 
 @contextlib.contextmanager
 def way_to_server(job: Job, token: str, place: tuple[str, int]) -> Iterator[Callable[[], str]]:
     """Yield a function that returns the current address of the server, ``127.0.0.1:PORT``.
 
-    Args:
-        job: The session's job.
-        token: The job's token.
-        place: The name of the head, and the server's port on its loopback.
-
-    Raises:
-        InvalidRequest: The job does not allow tunnels.
-        ServiceError: The service refuses the tunnel.
+    ``place`` is the name of the head, and the server's port on its loopback.
     """
     host, port = place
     if _is_here(port, token):
@@ -62,10 +55,15 @@ def way_to_server(job: Job, token: str, place: tuple[str, int]) -> Iterator[Call
 
 
 def _is_here(port: int, token: str) -> bool:
+    async def prove() -> None:
+        async with asyncio.timeout(ANSWER_S):
+            connection = await connect_proved(LOOPBACK, port, token=token, server_port=port)
+        connection.close()
+
     # In a loop of its own, because the caller may already be in one, as in a notebook.
     loop = LoopThread("session port")
     try:
-        loop.run(_prove(port, token))
+        loop.run(prove())
     except OSError:  # also TimeoutError
         return False
     finally:
@@ -73,31 +71,11 @@ def _is_here(port: int, token: str) -> bool:
     return True
 
 
-async def _prove(port: int, token: str) -> None:
-    async with asyncio.timeout(ANSWER_S):
-        connection = await connect_proved(LOOPBACK, port, token=token, server_port=port)
-    connection.close()
-
-
-GOODBYE_S = 10.0
-"""How long to wait for the head at the end. The wire itself would retry for minutes."""
-
-_log = logging.getLogger("raysm")
-
-
 class Opened:
-    """The connection to one session."""
+    """The connection to one session; ``begin`` connects."""
 
-    def __init__(self, job: Job, name: str, place: tuple[str, int], here: Versions | None = None) -> None:
-        """Open a route to the server; ``begin`` connects.
-
-        Args:
-            job: The session's job.
-            name: The session's name, for messages.
-            place: The name of the head, and the server's port on its loopback.
-            here: The client's versions; None are those of this process.
-        """
-        self.job, self._here = job, here or Versions.here()
+    def __init__(self, job: Job, name: str, place: tuple[str, int]) -> None:
+        self.job = job
         # To deliver output. Weak, so that calls are freed when their users drop them.
         self._calls: weakref.WeakValueDictionary[str, Call[Any]] = weakref.WeakValueDictionary()
         self._sending: set[Any] = set()
@@ -109,37 +87,29 @@ class Opened:
         # After the tunnel on the stack, so that the loop closes first: its connections use the tunnel.
         self._exit.callback(self._loop.close)
         self.open_connection = functools.partial(connect_proved, token=token, server_port=place[1])
-        wire = Wire(
-            address,
-            token,
-            place[1],
-            # A new id for each handle, because the session counts clients by id.
-            secrets.token_hex(8),
-            lambda: why_ended(job, name),
-            self._on_message,
-        )
+        # A new id for each handle, because the session counts clients by id.
+        client = secrets.token_hex(8)
+        wire = Wire(address, token, place[1], client, lambda: why_ended(job, name), self._on_message)
         self.line = Line(self._loop, wire, name)
         project = job.tags.get(PROJECT_TAG, "default")
         self.files = Files(self.line, job.service, f"{job.service.places.root}/sessions/{project}/{job.name}")
-        self.pickles = self._here.pickles
+        self.pickles = Versions.here().pickles
         self._there: Versions | None = None
 
     def begin(self) -> None:
-        """Connect, and compare versions.
-
-        Raises:
-            SessionEnded: The session is ending.
-        """
+        """Connect, and compare versions; raises SessionEnded if the session is ending."""
         self._loop.run(self.line.wire.open())
         state = self.state()
         if state.closing:
             raise SessionEnded(f"the session {self.line.session} is closing: {state.closing}")
-        self._there, versions = state.versions, self._here
-        self.line = replace(self.line, loads=reader(versions.ray, self._there.ray))
-        # Only a warning: pickles of another cloudpickle usually work.
-        of_session, of_caller = self._there.cloudpickle, versions.cloudpickle
-        if of_caller and of_session != of_caller:
-            _log.warning("the session %s has cloudpickle %s, and here is %s", self.line.session, of_session, of_caller)
+        here, self._there = Versions.here(), state.versions
+        # Only a warning: pickles of another cloudpickle or Ray usually work.
+        for package in ("cloudpickle", "ray"):
+            of_session, of_caller = getattr(self._there, package), getattr(here, package)
+            if of_caller and of_session != of_caller:
+                _log.warning(
+                    "the session %s has %s %s, and here is %s", self.line.session, package, of_session, of_caller
+                )
 
     def await_calls(self, timeout_s: float) -> None:
         """Wait up to ``timeout_s`` in total for the running calls of this handle to end."""
@@ -175,41 +145,18 @@ class Opened:
         return self._loop.run(self.line.wire.json(method, path, **how))
 
     def state(self) -> SessionState:
-        """Return the state of the session."""
         return as_state(self.ask("GET", "/session"))
 
     def statuses(self) -> list[CallStatus]:
         """Return the status of all calls that the session knows, oldest first."""
         return [from_json(CallStatus, row, "call") for row in self.ask("GET", "/calls")]
 
-    def slots(self, options: MapOptions) -> int:
-        """Return how many processes of a map run at once.
-
-        Raises:
-            InvalidRequest: No instance has room for one process.
-        """
-        resources = {"num_cpus": options.num_cpus, "num_gpus": options.num_gpus}
-        return int(self.ask("GET", "/slots", params=resources)["slots"])
-
-    def send_function(self, digest: str, pickled: bytes) -> None:
-        """Send the function of a map, to which its batches refer by the digest."""
-        self.ask("PUT", f"/functions/{digest}", data=pickled)
-
     def start_jupyter(self, base: str) -> str:
-        """Start a Jupyter server on the head with the base path ``base``; return its name.
-
-        Raises:
-            InvalidRequest: The head has no JupyterLab.
-            RaysmError: JupyterLab does not start.
-        """
+        """Start a Jupyter server on the head with the base path ``base``; return its name."""
         return str(self.ask("POST", "/jupyter", json={"base": base})["name"])
 
     def check_python(self, what: str) -> None:
-        """Refuse to send a pickle to another version of Python.
-
-        Raises:
-            InvalidRequest: The session runs another version of Python.
-        """
+        """Refuse to send a pickle to another version of Python."""
         assert self._there is not None, "begin() comes first"
         if self._there.pickles != self.pickles:
             raise InvalidRequest(
@@ -218,43 +165,7 @@ class Opened:
                 "source: exec(…)"
             )
 
-    def check_ray(
-        self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], *, first: str = "args[0]"
-    ) -> None:
-        """Refuse to send an object of Ray to another version of Ray.
-
-        Args:
-            fn: The function.
-            args: Its positional arguments.
-            kwargs: Its named arguments.
-            first: The name of the first positional argument in messages.
-
-        Raises:
-            InvalidRequest: The call contains an object of Ray; the message has its path.
-        """
-        assert self._there is not None, "begin() comes first"
-        of_caller, of_session = self._here.ray, self._there.ray
-        if of_caller in ("", of_session):
-            return
-        path = culprit_among(fn, args, kwargs)
-        if path is not None:
-            path = first if path == "args[0]" else path
-            raise InvalidRequest(
-                f"{path} holds an object of Ray {of_caller}, and the session {self.line.session} runs Ray "
-                f"{of_session}, which may read it wrongly; make it inside of the function, or install ray=={of_session}"
-            )
-
-    def pickled_item(self, item: Any, what: str) -> bytes:
-        """Return an item of a map, pickled; ``what`` is its name in messages.
-
-        Raises:
-            InvalidRequest: The item cannot be pickled, or contains an object of another Ray.
-        """
-        self.check_ray(list, (item,), {}, first=what)
-        return pickled_value(item, what)
-
     def call(self, request: CallRequest, body: Sequence[Piece]) -> "Call[Any]":
-        """Send a call and return its future."""
         # The client chooses the id, so that the session recognizes a repeated request.
         call: Call[Any] = Call(secrets.token_hex(16), request.name, self.line, is_cell=request.kind == CELL)
         self._begin(call, call.send(replace(request, client=self.line.wire.client), body))
@@ -268,7 +179,7 @@ class Opened:
             return followed
         how = {"is_cell": status.kind == CELL, "has_ended": status.state == DONE}
         call: Call[Any] = Call(status.id, status.name, self.line, **how)
-        self._begin(call, call.follow())
+        self._begin(call, call.send(None))
         return call
 
     def _begin(self, call: "Call[Any]", work: Any) -> None:
@@ -280,6 +191,5 @@ class Opened:
 
 
 def as_state(row: Any) -> SessionState:
-    """Decode the state of a session."""
     state: SessionState = from_json(SessionState, row, "session")
     return state

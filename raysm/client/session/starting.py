@@ -1,16 +1,14 @@
 """Start a session's job and wait for its server, and find running sessions by name."""
 
-import dataclasses
-import difflib
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from raysm.client.costs.prices import price_of, price_of_user, volume_usd_per_hour
+from raysm.client.costs.prices import price_of, volume_usd_per_hour
 from raysm.client.job.description import Status
 from raysm.client.job.handle import Job, attach
 from raysm.client.job.records import kept_of, task_of
@@ -28,18 +26,6 @@ from raysm.request import Cluster, Limits, Security
 from raysm.request.job import NAME_PATTERN
 from raysm.request.session import SessionWorkload
 
-__all__ = [
-    "Found",
-    "SessionLimits",
-    "check_free",
-    "find",
-    "place_of",
-    "prepared",
-    "sessions",
-    "usd_per_hour",
-    "why_ended",
-]
-
 MAX_JOBS = 200
 """How many of the latest jobs are searched for sessions, which are at most a few days old."""
 
@@ -52,20 +38,12 @@ class Found:
     """A running session."""
 
     name: str
-    """The name of the session."""
     job: str
-    """The name of its job."""
     created: datetime
-    """When the job was created."""
 
 
 def sessions(service: Service, name: str | None = None) -> Iterator[Found]:
-    """Yield the running sessions, the latest first.
-
-    Args:
-        service: The service to ask.
-        name: The name of a session or of its job, so that fewer jobs are asked for their tags. None yields all.
-    """
+    """Yield the running sessions, the latest first; with a name, of a session or of its job, only that one."""
     # The service refuses to search for an invalid name.
     if name is not None and not NAME_PATTERN.fullmatch(name):
         return
@@ -85,26 +63,13 @@ def sessions(service: Service, name: str | None = None) -> Iterator[Found]:
 
 
 def find(service: Service, name: str) -> Job:
-    """Return the job of a running session by the name of the session or of the job.
-
-    Raises:
-        JobNotFound: No running session has this name; the message lists similar names.
-    """
     for session in sessions(service, name):
         return attach(session.job, service)
-    every = [session.name for session in sessions(service)]
-    # 0.6 is difflib's default; lower values suggest names that only share a few letters.
-    near = difflib.get_close_matches(name, every, n=3, cutoff=0.6)
-    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are: {', '.join(every) or 'none'}"
-    raise JobNotFound(f"there is no session {name!r} {service.target.describe()} that runs; {hint}")
+    names = ", ".join(session.name for session in sessions(service)) or "none"
+    raise JobNotFound(f"no session {name!r} is running {service.target.describe()}; running sessions: {names}")
 
 
 def check_free(service: Service, name: str) -> None:
-    """Check that no running session has this name.
-
-    Raises:
-        InvalidRequest: The name is taken.
-    """
     for session in sessions(service, name):
         raise InvalidRequest(
             f"there is a session {name!r} already, the job {session.job}: raysm.Session.attach({name!r}) goes on with "
@@ -117,27 +82,17 @@ Show = Callable[[Event], None]
 _log = logging.getLogger("raysm")
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SessionLimits:
-    """When a session ends by itself."""
+    """When a session ends by itself; ``Session`` describes the fields."""
 
     idle_timeout_s: float = 1800.0
-    """Maximum seconds without a call while a client is attached."""
     idle_timeout_detached_s: float = 300.0
-    """Maximum seconds without a call while no client is attached."""
     budget_usd: float | None = None
-    """Maximum cost; None is no limit."""
     price_per_hour: float | None = None
-    """Price of one instance in USD; None uses raysm's table of public prices."""
     max_runtime_s: int | None = None
-    """Maximum run time of the job in seconds; None is a day."""
 
     def __post_init__(self) -> None:
-        """Check the limits that ``SessionWorkload`` does not check.
-
-        Raises:
-            InvalidRequest: A price or a time is not a valid number.
-        """
         if self.price_per_hour is not None:
             check_number("Session: price_per_hour", self.price_per_hour, example="price_per_hour=1.41")
         if self.max_runtime_s is not None:
@@ -145,11 +100,7 @@ class SessionLimits:
 
 
 def prepared(name: str | None, limits: SessionLimits, service: Service, options: Mapping[str, Any]) -> Prepared:
-    """Prepare the job of a session for sending.
-
-    Raises:
-        InvalidRequest: The request is invalid.
-    """
+    """Prepare the job of a session for sending."""
     # A copy, because the handle keeps the user's options.
     chosen = dict(options)
     # The session needs its hourly price to watch its budget, and the price depends on the cluster.
@@ -165,45 +116,34 @@ def prepared(name: str | None, limits: SessionLimits, service: Service, options:
             raise InvalidRequest("Session: max_runtime_s stands in limits already; give one of the two")
         chosen["limits"] = Limits(max_runtime_s=limits.max_runtime_s)
     # Tunnels need remote debugging, and calls need a tunnel unless the instances share this machine's network.
-    chosen["security"] = dataclasses.replace(chosen.get("security") or Security(), remote_debug=True)
+    chosen["security"] = replace(chosen.get("security") or Security(), remote_debug=True)
     return prepare(workload, on=service, name=name or "session", **{**chosen, "cluster": cluster})
 
 
 def usd_per_hour(cluster: Cluster, service: Service, price_per_hour: float | None) -> float | None:
     """Return the maximum hourly cost of all instances; None if a price is unknown or nothing is billed."""
-    choices = [_usd_per_hour(choice, cluster, service, price_per_hour) for choice in cluster.choices]
-    prices = [usd for usd in choices if usd is not None]
+    is_billed = service.target.is_billed
+    totals = []
+    for choice in cluster.choices:
+        total = 0.0
+        for instance_type, count in choice.items():
+            usd = price_per_hour
+            if usd is None and is_billed and (listed := price_of(instance_type, service.region)) is not None:
+                usd = listed.usd_per_hour
+            if usd is None:
+                return None
+            # ML storage is billed in addition: https://aws.amazon.com/sagemaker/ai/pricing/
+            volume = volume_usd_per_hour(instance_type, cluster.volume_gb, service.region) if is_billed else None
+            total += count * (usd + (volume or 0.0))
+        totals.append(total)
     # The most expensive choice, because the service decides later which instance type it takes.
-    return max(prices) if len(prices) == len(choices) else None
-
-
-def _usd_per_hour(
-    instances: Mapping[str, int], cluster: Cluster, service: Service, price_per_hour: float | None
-) -> float | None:
-    total = 0.0
-    for instance_type, count in instances.items():
-        if price_per_hour is not None:
-            price = price_of_user(price_per_hour)
-        elif service.target.is_billed and (listed := price_of(instance_type, service.region)) is not None:
-            price = listed
-        else:
-            return None
-        # ML storage is billed in addition: https://aws.amazon.com/sagemaker/ai/pricing/
-        volume = volume_usd_per_hour(instance_type, cluster.volume_gb, service.region) or 0.0
-        total += count * (price.usd_per_hour + (volume if service.target.is_billed else 0.0))
-    return total
+    return max(totals)
 
 
 def place_of(job: Job, show: Show | None = None, *, quiet_s: float = AFTER_S) -> tuple[str, int]:
     """Wait until a session accepts calls; return the name of its head, and its server's port on the head's loopback.
 
-    Args:
-        job: The session's job.
-        show: Called with the job's events meanwhile; None logs them.
-        quiet_s: Seconds before anything is logged.
-
-    Raises:
-        JobFailed: The job ended before.
+    ``show`` gets the job's events meanwhile; None logs them after ``quiet_s``.
     """
     show = show or _to_logger(quiet_s)
     # Logged and not printed, so that the user can silence it.

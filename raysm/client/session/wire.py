@@ -1,4 +1,7 @@
-"""The connection with a session's server: one WebSocket for calls and output, HTTP for large outcomes."""
+"""The connection with a session's server.
+
+One WebSocket carries calls and output, HTTP everything else; each large value has a connection of its own.
+"""
 
 import asyncio
 import contextlib
@@ -33,28 +36,17 @@ from raysm.request.codec import to_json
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["Exchange", "NoSuchCall", "Wire", "require_aiohttp"]
-
 
 class Exchange:
     """Questions and answers on one WebSocket; belongs to one event loop."""
 
     def __init__(self, socket: "aiohttp.ClientWebSocketResponse") -> None:
-        """Create the exchange.
-
-        Args:
-            socket: An open WebSocket.
-        """
         self._socket = socket
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[tuple[dict[str, Any], bytes]]] = {}
 
     async def ask(self, head: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
-        """Send a question and wait for its answer, as long as the connection is open.
-
-        Raises:
-            ConnectionError: The connection broke; the question may or may not have arrived.
-        """
+        """Send a question and wait for its answer, as long as the connection is open."""
         # The call's id is not unique here: its sender and a follower may both ask for the same call.
         number = next(self._numbers)
         answer: asyncio.Future[tuple[dict[str, Any], bytes]] = asyncio.get_running_loop().create_future()
@@ -94,6 +86,8 @@ IDLE_STATUS_POLL_S = 10.0
 
 # A short first pause, because a replaced tunnel accepts WebSockets again within milliseconds.
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.05, 2.0
+SOCKET_S = 0.5
+"""How long a call waits for the WebSocket before the service is asked whether the job runs."""
 LARGE_BYTES = 1 << 19
 # READ_S is longer than the WAIT_S of calls, for which the server may hold an answer back.
 CONNECT_S, READ_S = 15.0, 60.0
@@ -108,11 +102,6 @@ class NoSuchCall(Exception):
 
 
 def require_aiohttp() -> Any:
-    """Import and return aiohttp.
-
-    Raises:
-        MissingDependency: aiohttp is not installed.
-    """
     try:
         import aiohttp
     except ImportError as error:
@@ -136,16 +125,6 @@ class Wire:
         why_ended: Callable[[], str | None],
         on_message: Callable[[Mapping[str, Any]], None],
     ) -> None:
-        """Create the wire; ``open`` connects.
-
-        Args:
-            address: Returns the address that leads to the server at the moment, ``127.0.0.1:PORT``.
-            token: The job's token.
-            server_port: The server's port on the head's loopback.
-            client: A unique id for this client.
-            why_ended: Asks the service why the session has ended; returns None while it runs.
-            on_message: Called in the loop with output and notices that the server sends.
-        """
         self._aiohttp = require_aiohttp()
         self.client = client
         self._address, self._why_ended, self._on_message = address, why_ended, on_message
@@ -157,6 +136,7 @@ class Wire:
         self._listening: asyncio.Task[None] | None = None
         self._status_check: asyncio.Future[str | None] | None = None
         self._exchange: Exchange | None = None
+        self._connected = asyncio.Event()
         self._threads = ThreadPoolExecutor(4, "session-values")
 
     async def open(self) -> None:
@@ -180,17 +160,13 @@ class Wire:
     # Requests
 
     async def json(self, method: str, path: str, **how: Any) -> Any:
-        """Make a request and return the JSON of its answer."""
         return json.loads(await self.request(method, path, **how))
 
     async def request(self, method: str, path: str, **how: Any) -> bytes:
         """Make a request, retry it until it is answered, and return the answer's body.
 
-        Args:
-            method: ``GET`` …
-            path: ``/calls``.
-            how: aiohttp's ``json``, ``data`` and ``params``; or ``body``, a function that opens the file to send. It is
-                called once for each attempt.
+        ``how`` are aiohttp's ``json``, ``data`` and ``params``; or ``body``, a function that opens the file to send. It
+        is called once for each attempt.
 
         Raises:
             NoSuchCall: The server does not know the call.
@@ -205,20 +181,9 @@ class Wire:
     async def call(
         self, id: str, wait_s: float, request: CallRequest | None, body: Sequence[Piece] = ()
     ) -> tuple[Any, Content]:
-        """Send a call, or ask for one that was sent before, and wait up to ``wait_s`` for its end.
+        """Send a call, or with None ask for one that was sent before, and wait up to ``wait_s`` for its end.
 
-        Args:
-            id: The call's id.
-            wait_s: How long the server may hold its answer back.
-            request: The request; None asks for a call that was sent before.
-            body: The pickle or the source, in pieces.
-
-        Returns:
-            The call's status as JSON, and its outcome, which is empty while the call runs.
-
-        Raises:
-            NoSuchCall: The server does not know the call.
-            RaysmError: See ``request``.
+        Returns the status as JSON and the outcome, which is empty while the call runs. Raises like ``request``.
         """
         # A large body gets a connection of its own, so that it does not delay heartbeats and output.
         is_large = size_of(body) > SMALL_BYTES
@@ -228,29 +193,19 @@ class Wire:
     async def _call(self, head: Mapping[str, Any], body: Sequence[Piece]) -> tuple[Any, Content]:
         if head["large"]:
             await self._by_own_connection({"put": head["call"], "bytes": size_of(body)}, body)
-        small = b"" if head["large"] else b"".join(body)
-        # HTTP while the WebSocket is broken: it fails at once if the server is away, too.
-        exchange = self._exchange
-        reply, outcome = await (self._call_by_http(head, small) if exchange is None else exchange.ask(head, small))
-        _check_status(reply.get("status", 200), str(reply.get("error")))
+        if self._exchange is None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._connected.wait(), SOCKET_S)
+        if self._exchange is None:
+            raise ConnectionError("the connection to the session is broken")
+        reply, outcome = await self._exchange.ask(head, b"" if head["large"] else b"".join(body))
+        _check_status(reply["status"], str(reply.get("error")))
         if reply["elsewhere"]:
             return reply["call"], await self._by_own_connection({"get": head["call"]})
         return reply["call"], outcome
 
-    async def _call_by_http(self, head: Mapping[str, Any], body: bytes) -> tuple[Any, bytes]:
-        how: dict[str, Any] = {"params": {"wait": head["wait"], "large": int(head["large"])}}
-        if head["request"] is None:
-            return unframe(await self._read("GET", f"/calls/{head['call']}", how))
-        return unframe(
-            await self._read("POST", f"/calls/{head['call']}", {**how, "data": frame(head["request"], body)})
-        )
-
     async def _by_own_connection(self, head: Mapping[str, Any], body: Sequence[Piece] = ()) -> Content:
-        """Send or fetch one large value; return the fetched value.
-
-        Raises:
-            OSError: The connection broke; try again.
-        """
+        """Send or fetch one large value; return the fetched value. After an OSError, try again."""
         host, _, port = self._address().rpartition(":")
         async with asyncio.timeout(CONNECT_S):
             connection = await self._open_connection(host, int(port))
@@ -350,6 +305,7 @@ class Wire:
 
     async def _live(self, socket: "aiohttp.ClientWebSocketResponse", exchange: Exchange) -> None:
         self._exchange = exchange
+        self._connected.set()
         beating = asyncio.create_task(self._beat(socket))
         kinds = self._aiohttp.WSMsgType
         try:
@@ -361,6 +317,7 @@ class Wire:
         finally:
             # Before exchange.end(), so that retries do not use this exchange.
             self._exchange = None
+            self._connected.clear()
             exchange.end()
             beating.cancel()
 
@@ -400,11 +357,7 @@ async def _check(answer: "aiohttp.ClientResponse") -> None:
 
 
 def check_body(size_bytes: int) -> None:
-    """Refuse a request that is too large for the session, before it is sent.
-
-    Raises:
-        InvalidRequest: The request is larger than ``MAX_BODY_BYTES``.
-    """
+    """Refuse a request that is too large for the session, before it is sent."""
     if size_bytes > MAX_BODY_BYTES:
         raise InvalidRequest(
             f"the call and its arguments are {size_bytes / 2**30:.1f} GiB, and a session takes at most "

@@ -8,7 +8,7 @@ import contextlib
 import http.client
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 
 ANSWERS = "dashboard"
-"""The state of a job that has a dashboard."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,9 +36,7 @@ class Place:
     """The location of a dashboard."""
 
     host: str
-    """The instance, ``algo-1``."""
     port: int
-    """The port, on its loopback too."""
     address: str
     """Its address in the instance's network, ``10.0.0.7:8265``."""
 
@@ -51,12 +48,6 @@ def place_told(event: Event) -> Place | None:
             parts = urlsplit(url)
             return None if parts.port is None else Place(host=host, port=parts.port, address=parts.netloc)
     return None
-
-
-def last_place(events: Iterable[Event]) -> Place | None:
-    """Return the last location in the events: a follow-up job has another one."""
-    places = [place for place in map(place_told, events) if place is not None]
-    return places[-1] if places else None
 
 
 Say: TypeAlias = Callable[[str], object]
@@ -71,14 +62,6 @@ SOON_S = 2.0
 """After so long without an answer, the user is told that the dashboard is being started."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reached:
-    """A dashboard that can be reached from here."""
-
-    address: str
-    """``HOST:PORT``, as this machine reaches it."""
-
-
 def tell(text: str) -> None:
     """Write a line to stderr: stdout is for the answer, ``ray list nodes --format json``."""
     sys.stderr.write(f"raysm: {text}\n")
@@ -91,57 +74,32 @@ def waiting_for(job: Job) -> str:
 
 
 def place_of(job: Job, *, say: Say = tell) -> Place:
-    """Return the location of a job's dashboard; wait for a job that is starting.
-
-    Args:
-        job: A job that runs, or will.
-        say: Called with messages about the wait.
-
-    Raises:
-        InvalidRequest: The job has ended.
-        ServiceError: The service refuses, or has been away for minutes.
-    """
-    stream = JobStream(job.chain)
+    """Return the location of a job's dashboard; wait for a job that is starting."""
+    stream, place = JobStream(job.chain), None
     # The log of a job that has ended may have gigabytes.
     if not job.done():
-        # The last one: a driver that was started again has another port.
-        events = (parse(line.text) for line in stream.new_lines())
-        place = last_place(event for event in events if event is not None) or _await_place(job, stream, say)
-        if place is not None:
-            return place
-    raise InvalidRequest(f"{job.name} has ended ({job.status}), and its cluster with it")
+        for line in stream.new_lines():
+            # The last one: a driver that was started again has another port.
+            place = _place_in(line.text) or place
+        if place is None:
+            say(waiting_for(job))
+            place = next(filter(None, (_place_in(line.text) for line in stream.follow())), None)
+    if place is None:
+        raise InvalidRequest(f"{job.name} has ended ({job.status}), and its cluster with it")
+    return place
 
 
-def _await_place(job: Job, stream: JobStream, say: Say) -> Place | None:
-    """Return the next location that the job reports; None if it ends without one."""
-    say(waiting_for(job))
-    for line in stream.follow():
-        event = parse(line.text)
-        place = None if event is None else place_told(event)
-        if place is not None:
-            return place
-    return None
+def _place_in(line: str) -> Place | None:
+    event = parse(line)
+    return None if event is None else place_told(event)
 
 
 @contextlib.contextmanager
-def way_to(job: Job, place: Place, *, limit_s: float = LIMIT_S, say: Say = tell) -> Iterator[Reached]:
-    """Yield the dashboard's address on this machine, once the dashboard answers: the first request starts it.
-
-    Args:
-        job: The running job.
-        place: The location of its dashboard.
-        limit_s: Seconds that the dashboard may take to start.
-        say: Called with messages about the wait.
-
-    Raises:
-        ForeignListener: The instances share this machine, and another user's process has the dashboard's port.
-        InvalidRequest: The job cannot be entered.
-        NotDone: The dashboard has not started in time.
-        ServiceError: The service refuses.
-    """
+def way_to(job: Job, place: Place, *, limit_s: float = LIMIT_S, say: Say = tell) -> Iterator["Tunnel"]:
+    """Yield a tunnel to the dashboard, once the dashboard answers: the first request starts it."""
     with _tunnel(job, place) as tunnel:
         _await_answer(job, tunnel.address, limit_s, say)
-        yield Reached(tunnel.address)
+        yield tunnel
 
 
 def _tunnel(job: Job, place: Place) -> "Tunnel":
@@ -202,17 +160,7 @@ def get_job_submission_client_cluster_info(
 ) -> Any:
     """Return Ray's ``ClusterInfo`` of a running job; Ray calls it for ``raysm://NAME``.
 
-    Args:
-        address: The job's name, which follows ``raysm://``.
-        create_cluster_if_needed: Ignored.
-        cookies: Passed on.
-        metadata: Passed on.
-        headers: Passed on, with the job's token.
-
-    Raises:
-        JobNotFound: There is no such job; the message has similar names.
-        InvalidRequest: It has ended.
-        NotDone: Its dashboard did not start within a minute of the first request.
+    The headers get the job's token.
     """
     from ray.dashboard.modules.dashboard_sdk import ClusterInfo
 

@@ -34,17 +34,15 @@ class DirectAccess(InstanceAccess):
         self._service = service
 
     def check(self) -> None:
-        """Nothing more is needed."""
+        pass
 
     def open_tunnel(self, job: str, host: str, port: int, local_port: int) -> Tunnel:
-        """Listen, once the server has the instance."""
         path = f"{self._instance(job, host)}/ports/{port}"
         # Asked once before anybody connects: a job that has ended is an error now.
         self.ask(f"{self._instance(job, host)}/check").close()
         return Tunnel(lambda: self.ask(path), local_port=local_port)
 
     def run(self, job: str, host: str, command: Sequence[str], terminal: Terminal) -> int:
-        """Run the command in a pseudo-terminal of this process."""
         words = list(command) or ["sh", "-c", SHELL]
         connections: list[socket.socket] = []
 
@@ -73,11 +71,7 @@ class DirectAccess(InstanceAccess):
         return f"/raysm/jobs/{self._service.region}/{job}/instances/{host}"
 
     def ask(self, path: str, body: Any = None) -> socket.socket:
-        """Return the connection, once the server has handed it over.
-
-        Raises:
-            ServiceError: The server refuses, or cannot be reached.
-        """
+        """Return the connection, once the server has handed it over."""
         parts = urlsplit(self._service.client("sagemaker").meta.endpoint_url)
         content = json.dumps(body).encode() if body is not None else b""
         head = (
@@ -114,12 +108,9 @@ def _read_head(connection: socket.socket) -> bytes:
 
 
 def _refusal(connection: socket.socket, head: bytes) -> ServiceError:
-    fields = {
-        name.strip().lower(): value.strip() for name, _, value in (line.partition(b":") for line in head.split(b"\r\n"))
-    }
-    content = b""
-    while len(content) < int(fields.get(b"content-length", b"0")) and (data := connection.recv(1 << 16)):
-        content += data
+    length = re.search(rb"(?i)content-length: *(\d+)", head)
+    with connection.makefile("rb") as file:
+        content = file.read(int(length[1])) if length else b""
     try:
         answer = json.loads(content)
     except ValueError:
@@ -135,12 +126,6 @@ SWITCHABLE = (SecondaryStatus.DOWNLOADING, SecondaryStatus.TRAINING)
 
 
 def switch_remote_debugging(chain: Chain, *, enabled: bool) -> None:
-    """Switch the remote debugging of a running job.
-
-    Raises:
-        InvalidRequest: Its API has no remote debugging, the job is isolated, or it is not running.
-        ServiceError: The service refused.
-    """
     name, description = chain.name, chain.describe()
     if chain.api.update is None:
         raise InvalidRequest(f"{name} is a {chain.api.title} job, which has no remote debugging; a Training job has")
@@ -173,26 +158,13 @@ def session_commands(job: str) -> tuple[str, str]:
 
 
 ACCESS: Mapping[str, Callable[[Service], InstanceAccess]] = {"aws": PluginAccess, "local": DirectAccess}
-"""Access by kind of target."""
 
 HOST = re.compile(r"algo-([1-9]\d{0,3})")
 HEAD = "algo-1"
 
 
 def open_tunnel(chain: Chain, port: int, *, on: str | None = None, local_port: int = 0) -> Tunnel:
-    """Return a tunnel to ``port`` on the loopback of an instance.
-
-    Args:
-        chain: The job.
-        port: The instance's.
-        on: The instance, ``algo-2``; None is the head.
-        local_port: This machine's; 0 chooses a free one.
-
-    Raises:
-        InvalidRequest: There is no such port or instance, or the job cannot be entered.
-        ServiceError: The service refuses the session.
-        MissingDependency: On AWS, the session-manager-plugin is not installed.
-    """
+    """Return a tunnel to ``port`` on the loopback of an instance."""
     for name, number, least in (("port", port, 1), ("local_port", local_port, 0)):
         if not isinstance(number, int) or not least <= number <= 65535:
             raise InvalidRequest(f"{name} must be a number from {least} to 65535, got {number!r}")
@@ -203,20 +175,7 @@ def open_tunnel(chain: Chain, port: int, *, on: str | None = None, local_port: i
 def run_command(
     chain: Chain, command: Sequence[str] = (), *, on: str | None = None, terminal: Terminal | None = None
 ) -> int:
-    """Run a command in an instance before the user's terminal; return its exit code.
-
-    Args:
-        chain: The job.
-        command: Its words; empty is a shell.
-        on: The instance, ``algo-2``; None is the head.
-        terminal: The user's; None is this process's. If it is no terminal, the command reads nothing, and its errors
-            come with its output.
-
-    Raises:
-        InvalidRequest: There is no such instance, or the job cannot be entered.
-        ServiceError: The service refuses the session, or it ended before the command did.
-        MissingDependency: On AWS, the session-manager-plugin is not installed.
-    """
+    """Run a command in an instance before the user's terminal; return its exit code."""
     access, job, host = _admit(chain, on)
     return access.run(job, host, command, terminal or Terminal())
 

@@ -55,18 +55,12 @@ class PluginAccess(InstanceAccess):
     def __init__(
         self, service: Service, *, which: Callable[[str], str | None] = shutil.which, agent_s: float = AGENT_S
     ) -> None:
-        """Ask ``service`` for sessions; ``which`` finds the plugin, ``agent_s`` is how long to wait for an agent."""
         self._service = service
         self._which = which
         self._agent_s = agent_s
         self._path = ""
 
     def check(self) -> None:
-        """Find the plugin.
-
-        Raises:
-            MissingDependency: It is not installed, or too old.
-        """
         path = self._which(NAME)
         if path is None:
             raise MissingDependency(
@@ -85,7 +79,6 @@ class PluginAccess(InstanceAccess):
         self._path = path
 
     def open_tunnel(self, job: str, host: str, port: int, local_port: int) -> Tunnel:
-        """Start the plugin, and a listener that stays when the plugin has to be started again."""
         forwarding = _Forwarding(lambda: self._forward(job, host, port))
         # Listen first: a local port that is taken costs no session.
         tunnel = Tunnel(forwarding.connect, local_port=local_port, on_close=forwarding.close)

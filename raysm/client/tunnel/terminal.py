@@ -25,12 +25,6 @@ class MarkedCommand:
     """
 
     def __init__(self, command: Sequence[str], *, has_terminal: bool) -> None:
-        """Choose the marks.
-
-        Args:
-            command: Its words; empty is a shell.
-            has_terminal: True where it reads the user's keys. Otherwise it reads nothing.
-        """
         self.code: int | None = None
         self.preamble = b""
         # Random: the output may contain the mark of another command, as a log of one does.
@@ -81,7 +75,6 @@ class MarkedCommand:
 
 
 SHELL = "if command -v bash >/dev/null 2>&1; then bash; else sh; fi"
-"""The command that runs if none is given."""
 
 CHUNK_BYTES = 1 << 16
 QUIET_S = 0.5
@@ -101,11 +94,6 @@ class Terminal:
         self.is_one = os.isatty(stdin) and os.isatty(stdout)
 
     def write(self, data: bytes) -> None:
-        """Write all of ``data``.
-
-        Raises:
-            BrokenPipeError: The reader of the pipe has gone.
-        """
         while data:
             try:
                 data = data[os.write(self.stdout, data) :]
@@ -129,15 +117,11 @@ class Terminal:
             termios.tcsetattr(self.stdin, termios.TCSADRAIN, before)
 
     def join(self, start: Callable[[int], int], show: Callable[[bytes], bytes] = bytes) -> int:
-        """Run something in a new pseudo-terminal, with the user's keys as its input; return its exit code.
+        """Run something in a new pseudo-terminal, with the user's keys as its input, and filter its output by ``show``.
 
-        Args:
-            start: Is given the pseudo-terminal's other end, starts what runs there, and returns a descriptor that
-                becomes readable when that has ended.
-            show: Filters the output.
-
-        Returns:
-            141 if the reader of the output has gone, as for a command whose pipe broke; else 0.
+        ``start`` is given the pseudo-terminal's other end, starts what runs there, and returns a descriptor that is
+        readable when that has ended. The result is 141 if the reader of the output has gone, as for a command whose
+        pipe broke; else 0.
         """
         master, slave = pty.openpty()
         with contextlib.ExitStack() as ending:

@@ -38,7 +38,7 @@ from raysm.local.server.log_files import LogWriter, MetricScanner
 from raysm.local.server.market import INSUFFICIENT, draw_interruption_s
 from raysm.local.server.objects import bring, exit_message, upload, upload_order
 from raysm.local.server.records import JobRecord
-from raysm.local.server.services import Services
+from raysm.local.server.services import Services, Ticket
 from raysm.local.server.validation import ApiError
 
 TICK_S = 0.1
@@ -66,6 +66,7 @@ class JobRun(JobLife):
         """Set when there is a reason to end, or the instances have ended."""
         self._training_s = 0.0
         self._job: LocalJob | None = None
+        self._ticket: Ticket | None = None
         self._thread = threading.Thread(target=self._run, name=f"job {record.name}", daemon=True)
 
     @property
@@ -117,7 +118,7 @@ class JobRun(JobLife):
 
     def _run(self) -> None:
         """Run the job from start to end, in a thread."""
-        ticket = self._services.cores.ask(self._definition.instances, self._created.name)
+        ticket = self._ticket = self._services.cores.ask(self._definition.instances, self._created.name)
         try:
             if not self._services.cores.wait(ticket, 0.0):
                 self.wait_for_capacity(self._services.cores.reason(ticket))
@@ -141,12 +142,20 @@ class JobRun(JobLife):
             self._fail(f"InternalServerError: {type(error).__name__}: {error}")
             raise
         finally:
-            self._services.cores.give_back(ticket)
-            self._services.stock.give_back(self._created)
+            self._give_back()
             # An attempt that failed has not removed its folder.
             shutil.rmtree(self._folder / "work", ignore_errors=True)
 
+    def _give_back(self) -> None:
+        """Release cores and capacity, once: afterwards a job of the same name may have them."""
+        ticket, self._ticket = self._ticket, None
+        if ticket is not None:
+            self._services.cores.give_back(ticket)
+            self._services.stock.give_back(self._created)
+
     def _finish(self, status: str, secondary: str, message: str, reason: str | None = None, **changes: Any) -> None:
+        # Before the last status, so that a job that is sent when this one has ended finds the cores. No instance runs.
+        self._give_back()
         self.finish(status, secondary, message, reason, metrics=self._scanner.last(), **changes)
 
     def _finish_early(self, **changes: Any) -> None:

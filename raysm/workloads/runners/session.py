@@ -5,6 +5,7 @@ The server has a thread of its own. The main thread runs the cells, because a si
 
 import asyncio
 import contextlib
+import functools
 import os
 import shutil
 import sys
@@ -25,15 +26,12 @@ from raysm.workloads.session.calls import Executor
 from raysm.workloads.session.cells import Cells
 from raysm.workloads.session.host import Description, SessionHost
 from raysm.workloads.session.jupyters import Jupyters
-from raysm.workloads.session.lifetime import Elsewhere, Lifetime, RayJobs, Rules
-from raysm.workloads.session.output import Output, routed
+from raysm.workloads.session.lifetime import Lifetime, Rules, look_at_ray_jobs
+from raysm.workloads.session.output import Output, Printing, routed
 from raysm.workloads.session.processes import CallProcesses
-from raysm.workloads.session.relay import Printing
-from raysm.workloads.session.remote_calls import ByInstance, InstanceCells, RemoteCalls
+from raysm.workloads.session.remote_calls import InstanceCells, RemoteCalls
 from raysm.workloads.session.server import SessionServer
 from raysm.workloads.session.shell import show_figures_inline
-
-__all__ = ["SessionRunner"]
 
 SERVER_THREAD = "session-server"
 RAYS_PRINTER = "ray_print_logs"
@@ -44,16 +42,16 @@ class SessionRunner(Runner[SessionWorkload]):
     """Serves a session."""
 
     def prepare(self) -> None:
-        """Read which packages are installed, as the first client asks; what is imported is imported by now."""
+        """Look up the installed versions while the cluster forms: the first client asks for them."""
         Versions.here()
 
     def run(self, address: str) -> None:
-        """Serve until it ends."""
+        """Serve until the session ends."""
         began_s = time.monotonic()
         ray.init(address=address)
         folder = self.environment.paths.scratch / "session"
         folder.mkdir(parents=True, exist_ok=True)
-        # Short, for the socket, and closed: outcomes are the user's.
+        # A short path, for sockets, and private, because outcomes belong to the user.
         private = Path(tempfile.mkdtemp(prefix="rs"))
         leave_on_sigterm(lambda: shutil.rmtree(private, ignore_errors=True))
         os.chdir(folder)
@@ -64,9 +62,9 @@ class SessionRunner(Runner[SessionWorkload]):
         serving = _Serving(self, cells, folder, private, blobs)
         try:
             with routed(lambda: serving.output()):
-                serving.start()
+                serving.thread.start()
                 cells.live()
-                serving.join()
+                serving.thread.join()
         finally:
             shutil.rmtree(private, ignore_errors=True)
         if serving.error is not None:
@@ -82,21 +80,15 @@ class _Serving:
         self.error: BaseException | None = None
         self._runner, self._cells, self._folder, self._private, self._blobs = runner, cells, folder, private, blobs
         self._host: SessionHost | None = None
-        self._thread = threading.Thread(target=self._serve, name=SERVER_THREAD, daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def join(self) -> None:
-        self._thread.join()
+        self.thread = threading.Thread(target=self._serve, name=SERVER_THREAD, daemon=True)
 
     def output(self) -> Output | None:
-        """Return whose the output of the calling thread is; None is the job's log."""
+        """Return the output to which the calling thread prints; None is the job's log."""
         name = threading.current_thread().name
         if name == SERVER_THREAD:
             return None
         if name == RAYS_PRINTER:
-            # What a task wrote is not marked with whose it is; where only one call runs there is no doubt.
+            # Ray does not say which call's task wrote a line; it is clear only while one call runs.
             running = [] if self._host is None else self._host.calls.running()
             return running[0].output if len(running) == 1 else None
         return self._cells.output
@@ -118,19 +110,26 @@ class _Serving:
         hosts = tuple(host.name for host in environment.ranked(payload.request.cluster))
         description = Description(job=environment.job_name, hosts=hosts, folder=self._folder)
         jupyters = Jupyters(self._folder, self._private)
-        jobs = RayJobs(environment.ports(payload.request.ports).dashboard, payload.token())
-        elsewhere = Elsewhere(jobs, jupyters)
+        ray_jobs = functools.partial(
+            look_at_ray_jobs, environment.ports(payload.request.ports).dashboard, payload.token()
+        )
         remote = RemoteCalls(head, self._folder)
-        cells = ByInstance(head, self._cells, InstanceCells(head, printing))
         executors: dict[str, Executor] = {CALL: processes, BATCH: remote, SHELL: remote, SCATTER: remote}
-        executors |= dict.fromkeys((CELL, PUSH, PULL), cells)
+        executors |= dict.fromkeys((CELL, PUSH, PULL), InstanceCells(head, self._cells, printing))
         self._host = host = SessionHost(
-            description, self._cells, executors, remote, self._lifetime(), elsewhere, emit_event, self._blobs
+            description,
+            self._cells,
+            executors,
+            remote,
+            self._lifetime(),
+            (ray_jobs, jupyters.look),
+            emit_event,
+            self._blobs,
         )
         server = SessionServer(host, payload.token(), jupyters)
         port = await server.start()
         emit_event(State(name=SERVING, host=head, address=f"http://127.0.0.1:{port}", detail="takes calls"))
-        # Behind that line: to ask Ray for a process takes this thread 0.3 s, in which the client finds its way here.
+        # After that line: asking Ray for a process blocks this thread for 0.3 s, while the client connects.
         processes.prepare()
         try:
             await host.live(server.wake_all)

@@ -17,7 +17,6 @@ from raysm.contract.parcels import BULK, SMALL_BYTES, receive_into, receive_line
 from raysm.errors import InvalidRequest
 
 WAIT_S = 60.0
-"""How long the other end of a connection may stay silent."""
 MEMORY_SHARE = 0.2
 """Share of the machine's memory for values; further values become files."""
 MAX_UPLOADS = 64
@@ -33,11 +32,6 @@ class Blob:
     """
 
     def __init__(self, folder: Path | None) -> None:
-        """Create an empty blob.
-
-        Args:
-            folder: Folder for a file; None creates it in memory.
-        """
         self.size = 0
         self._file = ""
         if folder is None and hasattr(os, "memfd_create"):
@@ -49,11 +43,9 @@ class Blob:
             self.path = self._file
 
     def write(self, pieces: Sequence[Any]) -> None:
-        """Write the whole content."""
         self.size = write(self._descriptor, pieces)
 
     def receive(self, connection: socket.socket, size: int) -> None:
-        """Receive the content from a connection."""
         os.ftruncate(self._descriptor, size)
         with mmap.mmap(self._descriptor, size) as content, memoryview(content) as view:
             receive_into(connection, view)
@@ -110,11 +102,6 @@ class Blobs:
     """Creates the blobs of a session, and keeps uploads until their calls arrive."""
 
     def __init__(self, folder: Path) -> None:
-        """Begin without blobs.
-
-        Args:
-            folder: Private folder for blobs that do not fit into memory.
-        """
         self._folder = folder
         self._made: weakref.WeakSet[Blob] = weakref.WeakSet()
         self._uploads: dict[str, Blob] = {}
@@ -124,7 +111,6 @@ class Blobs:
         self._threads = ThreadPoolExecutor(16, "session-values")
 
     def new(self) -> Blob:
-        """Create an empty blob."""
         with self._lock:
             is_file = sum(blob.size for blob in self._made) >= self._max_bytes
             if is_file:
@@ -142,11 +128,7 @@ class Blobs:
         return blob
 
     def take(self, id: str) -> Blob:
-        """Return the upload for a call, and forget it.
-
-        Raises:
-            InvalidRequest: There is no upload.
-        """
+        """Return the upload for a call, and forget it."""
         with self._lock:
             blob = self._uploads.pop(id, None)
         if blob is None:
@@ -154,16 +136,10 @@ class Blobs:
         return blob
 
     async def serve(self, connection: socket.socket, outcome: Callable[[str], Blob]) -> None:
-        """Send or receive one large value, as the client asks.
-
-        Args:
-            connection: Connection of a client that has proved that it knows the token.
-            outcome: Returns the outcome of a call by its id; called in another thread.
-        """
+        """Send or receive one large value, as an admitted client asks; ``outcome`` is called in another thread."""
         await asyncio.get_running_loop().run_in_executor(self._threads, self._exchange, connection, outcome)
 
     def close(self) -> None:
-        """Stop serving."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _exchange(self, connection: socket.socket, outcome: Callable[[str], Blob]) -> None:

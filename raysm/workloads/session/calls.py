@@ -14,13 +14,27 @@ from raysm.contract.parcels import SMALL_BYTES
 from raysm.contract.session import DONE, RUNNING, WAITING, CallRequest, CallStatus, Outcome, Versions
 from raysm.errors import InvalidConfig, InvalidRequest, RaysmError, SessionEnded
 from raysm.workloads.session.blobs import Blob, Blobs
-from raysm.workloads.session.outcomes import failed, interrupted, refused
+from raysm.workloads.session.outcomes import death_of, failed, interrupted, refused
 from raysm.workloads.session.output import Output
-
-__all__ = ["Call", "Calls", "Executor", "Insisting", "NO_SUCH_CALL", "answer", "seconds_of", "status_of"]
 
 KEPT_CALLS = 2000
 """How many delivered calls are kept. The oldest are forgotten first, because a map has thousands."""
+
+SIGNAL_S = 0.5
+
+MAX_WAIT_S = 25.0
+"""Maximum time to hold an answer back (long poll): shorter than the timeouts of proxies."""
+
+NO_SUCH_CALL = 404
+"""Status for an unknown call, upon which a client sends the call again."""
+
+
+class CallEnded(Exception):
+    """An executor raises it for a call that ended without an outcome of its own."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__()
+        self.outcome = outcome
 
 
 class Call:
@@ -50,7 +64,6 @@ class Call:
         self.outcome: bytes | Blob = b""
 
     def begin(self) -> None:
-        """Mark the call as running."""
         if self._began_s is None:
             self._began_s = time.monotonic()
 
@@ -60,12 +73,6 @@ class Call:
         return self.body.content() if isinstance(self.body, Blob) else self.body
 
     def end(self, outcome: bytes | Blob, has_failed: bool) -> None:
-        """Mark the call as done.
-
-        Args:
-            outcome: The encoded outcome.
-            has_failed: The outcome is a failure.
-        """
         self._took_s = self._elapsed_s()
         # Emptying the body releases the arguments of the call, which may be large.
         self._failed, self.body, self.outcome = has_failed, b"", outcome
@@ -73,7 +80,6 @@ class Call:
 
     @property
     def status(self) -> CallStatus:
-        """The current status."""
         is_done = self.done.is_set()
         return CallStatus(
             id=self.id,
@@ -89,12 +95,18 @@ class Call:
     def _elapsed_s(self) -> float:
         return 0.0 if self._began_s is None else time.monotonic() - self._began_s
 
+    def died(self, error: Exception, host: str) -> CallEnded:
+        """Return the end of a call whose process is gone, as Ray's error describes it."""
+        if self.is_cancelled:
+            return CallEnded(interrupted(host))
+        return CallEnded(failed("WorkerDied", death_of(self.request.name, error), host))
+
 
 class Executor(Protocol):
     """Executes the calls of some kinds."""
 
     async def run(self, call: Call) -> "tuple[bytes | Blob, bool]":
-        """Execute a call; return its encoded outcome, and whether that is a failure."""
+        """Execute a call; return its encoded outcome, and whether that is a failure. Raises CallEnded, RaysmError."""
 
     def interrupt(self, call: Call) -> None:
         """Interrupt a running call without waiting for its end."""
@@ -104,13 +116,7 @@ class Calls:
     """All calls of the session."""
 
     def __init__(self, executors: Mapping[str, Executor], blobs: Blobs, active: Callable[[float], None]) -> None:
-        """Begin without calls.
-
-        Args:
-            executors: The executors by kind of call.
-            blobs: Stores large outcomes.
-            active: Called with the monotonic time when a call arrives or ends.
-        """
+        # active() is called with the monotonic time when a call arrives or ends.
         self._executors, self._blobs, self._active = executors, blobs, active
         self._calls: dict[str, Call] = {}
         # Only ids. A client that asks too late gets an error, and does not send the call again.
@@ -121,7 +127,6 @@ class Calls:
 
     @property
     def busy(self) -> int:
-        """Number of waiting and running calls."""
         return len(self._tasks)
 
     def every(self) -> list[Call]:
@@ -132,16 +137,8 @@ class Calls:
         """Return the waiting and running calls."""
         return [call for call in self._calls.values() if not call.done.is_set()]
 
-    def of(self, client: str) -> list[Call]:
-        """Return the calls of one client."""
-        return [call for call in self._calls.values() if call.request.client == client]
-
     def get(self, id: str) -> Call | None:
-        """Return the call with this id, or None if it was never sent.
-
-        Raises:
-            InvalidRequest: The outcome was delivered, and is not kept any more.
-        """
+        """Return the call with this id, or None if it was never sent; raises InvalidRequest if it is not kept."""
         if id in self._forgotten:
             raise InvalidRequest(f"the outcome of the call {id} was delivered, and is not kept any more")
         return self._calls.get(id)
@@ -154,10 +151,6 @@ class Calls:
             request: The request.
             body: The pickle or the source; None if it came over a connection of its own.
             wake: Called in any thread when the call has printed something.
-
-        Raises:
-            InvalidRequest: The request is invalid.
-            SessionEnded: The session is closing.
         """
         earlier = self.get(id)
         # The client repeated its request because the answer was lost.
@@ -188,30 +181,17 @@ class Calls:
             )
 
     async def _carry_out(self, call: Call) -> None:
-        executor = self._executors[call.request.kind]
-        outcome: bytes | Blob
         try:
             if call.is_cancelled:
-                outcome, has_failed = interrupted().encode(), True
-            else:
-                outcome, has_failed = await executor.run(call)
+                raise CallEnded(interrupted())
+            outcome, has_failed = await self._executors[call.request.kind].run(call)
+            if isinstance(outcome, bytes) and len(outcome) > SMALL_BYTES:  # from another instance
+                outcome = await asyncio.to_thread(self._blobs.keep, [outcome])
             # A function that caught the interrupt and returned keeps its value.
             if call.ended_by and has_failed and _is_cancelled(outcome):
-                outcome = refused(_too_early(call)).encode()
-        except asyncio.CancelledError:  # close() has abandoned the call
-            outcome, has_failed = refused(_too_early(call)).encode(), True
-        except RaysmError as error:  # the client raises the same error
-            outcome, has_failed = refused(error).encode(), True
-        except Exception as error:  # without an outcome the client would wait forever
-            outcome, has_failed = failed(type(error).__name__, str(error)).encode(), True
-        if isinstance(outcome, bytes) and len(outcome) > SMALL_BYTES:  # from another instance
-            try:
-                outcome = await asyncio.to_thread(self._blobs.keep, [outcome])
-            except OSError as error:  # the disk is full
-                message = f"its outcome of {len(outcome):,} bytes cannot be kept on the head: {error}"
-                outcome, has_failed = failed(type(error).__name__, message).encode(), True
-            except asyncio.CancelledError:  # the session ends
-                outcome, has_failed = refused(_too_early(call)).encode(), True
+                raise _too_early(call)
+        except (Exception, asyncio.CancelledError) as error:  # without an outcome the client would wait forever
+            outcome, has_failed = _failure(call, error).encode(), True
         call.end(outcome, has_failed)
         self._active(time.monotonic())
 
@@ -228,7 +208,6 @@ class Calls:
             self._forgotten.add(oldest.id)
 
     def interrupt(self, call: Call) -> None:
-        """Interrupt a call, unless it is done."""
         if call.done.is_set():
             return
         # Set first: executors do not start a cancelled call.
@@ -236,12 +215,7 @@ class Calls:
         self._executors[call.request.kind].interrupt(call)
 
     async def close(self, why: str, grace_s: float) -> None:
-        """Accept no more calls, and interrupt the running ones, so that each gets an outcome.
-
-        Args:
-            why: The reason, for messages.
-            grace_s: How long calls may take to end before they are abandoned.
-        """
+        """Accept no more calls, interrupt the running ones, and abandon those that take longer than ``grace_s``."""
         self.closing = self.closing or why
         for call in self.running():
             call.ended_by = self.closing
@@ -253,6 +227,18 @@ class Calls:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
+def _failure(call: Call, error: BaseException) -> Outcome:
+    match error:
+        case CallEnded(outcome=outcome) if not (call.ended_by and outcome.error and outcome.error.cancelled):
+            return outcome
+        case CallEnded() | asyncio.CancelledError():  # close() has interrupted or abandoned the call
+            return refused(_too_early(call))
+        case RaysmError():  # the client raises the same error
+            return refused(error)
+        case _:
+            return failed(type(error).__name__, str(error))
+
+
 def _is_cancelled(outcome: bytes | Blob) -> bool:
     error = None if isinstance(outcome, Blob) else Outcome.decode(outcome).error
     return error is not None and error.cancelled
@@ -260,10 +246,6 @@ def _is_cancelled(outcome: bytes | Blob) -> bool:
 
 def _too_early(call: Call) -> SessionEnded:
     return SessionEnded(f"the session ended before {call.request.name} did: {call.ended_by}")
-
-
-SIGNAL_S = 0.5
-"""Pause between two signals to a call."""
 
 
 class Insisting:
@@ -287,36 +269,11 @@ class Insisting:
                 await asyncio.wait_for(call.done.wait(), SIGNAL_S)
 
 
-MAX_WAIT_S = 25.0
-"""Maximum time to hold an answer back (long poll): shorter than the timeouts of proxies."""
-
-NO_SUCH_CALL = 404
-"""Status for an unknown call, upon which a client sends the call again."""
-
-
 def seconds_of(wait: object) -> float:
-    """Parse the seconds for which a client waits for an outcome.
-
-    Raises:
-        InvalidRequest: The value is not a number.
-    """
     try:
         return float(str(wait))
     except ValueError as error:
         raise InvalidRequest(f"wait is a number of seconds, got {wait!r}") from error
-
-
-async def answer(call: Call, wait_s: float) -> tuple[CallStatus, bytes | None]:
-    """Wait up to ``wait_s`` for a call's end; return its status and its outcome.
-
-    Returns:
-        The status, and the outcome: empty while the call runs, None if it is large and needs a connection of its own.
-    """
-    # Checked first, because wait_for costs a timer and a task switch even if the call is done.
-    if not call.done.is_set():
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(call.done.wait(), min(wait_s, MAX_WAIT_S))
-    return call.status, None if isinstance(call.outcome, Blob) else call.outcome
 
 
 def status_of(error: Exception) -> int:

@@ -5,6 +5,7 @@ wait for Ray. The namespace of another instance lives in a Ray actor there.
 """
 
 import asyncio
+import json
 import queue
 import signal
 import threading
@@ -12,14 +13,12 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from raysm.contract.session import Outcome
+from raysm.contract.session import DISPLAY, Outcome
 from raysm.workloads.session.blobs import Blob
 from raysm.workloads.session.calls import Call
 from raysm.workloads.session.outcomes import interrupted, outcome_of_error
 from raysm.workloads.session.output import Output
 from raysm.workloads.session.shell import Namespace
-
-__all__ = ["Cells"]
 
 SIGNAL_S = 0.1
 """Pause between signals to the main thread, which are repeated until its cell is interrupted."""
@@ -29,12 +28,6 @@ class Cells:
     """The head's namespace, and the queue of its cells."""
 
     def __init__(self, host: str, keep: Callable[[list[Any]], bytes | Blob] = b"".join) -> None:
-        """Begin with an empty namespace.
-
-        Args:
-            host: Name of this instance.
-            keep: Joins the pieces of an outcome.
-        """
         self._host, self._keep = host, keep
         self._namespace = Namespace(self._show)
         self._queue: queue.SimpleQueue[tuple[Call, Callable[[bytes | Blob, bool], None]] | None] = queue.SimpleQueue()
@@ -45,13 +38,11 @@ class Cells:
 
     @property
     def namespace(self) -> dict[str, Any]:
-        """The globals of the cells."""
         return self._namespace.names
 
     # In the server's loop
 
     async def run(self, call: Call) -> tuple[bytes | Blob, bool]:
-        """Queue a cell and wait for its end; see ``Executor``."""
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[tuple[bytes | Blob, bool]] = loop.create_future()
 
@@ -63,7 +54,7 @@ class Cells:
         return await ended
 
     def interrupt(self, call: Call) -> None:
-        """Interrupt a cell if it is running. A waiting cell checks ``is_cancelled`` when its turn comes."""
+        # A waiting cell checks ``is_cancelled`` when its turn comes.
         if self._current is call:
             # Before the signal, because its handler checks this.
             self._interrupting = call
@@ -98,14 +89,13 @@ class Cells:
 
     @property
     def output(self) -> Output | None:
-        """The output of the running cell, or None."""
         current = self._current
         return None if current is None else current.output
 
     def _show(self, bundle: Mapping[str, Any]) -> None:
         # Displays of threads are dropped after the end of their cell.
         if (output := self.output) is not None:
-            output.show(bundle)
+            output.write(DISPLAY, json.dumps(bundle))
 
     def _on_signal(self, number: int, frame: types.FrameType | None) -> None:
         # A signal for a cell that has just ended must not interrupt the next cell.

@@ -1,22 +1,23 @@
-"""The clients of a session, each with one WebSocket for its questions, their answers, output and notices.
+"""The clients of a session, each with one WebSocket for its calls, their outcomes, output and notices.
 
-A client stays attached by heartbeats. It may repeat any question over another connection or by HTTP, because calls are
-identified by their ids. Nothing is unpickled here.
+A client stays attached by heartbeats. It may repeat any question over another connection, because calls are identified
+by their ids. Nothing is unpickled here.
 """
 
 import asyncio
 import contextlib
 import json
+import time
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from aiohttp import WSMsgType, web
 
 from raysm.contract.session import CallRequest, frame, unframe
 from raysm.request.codec import from_json, to_json
-from raysm.workloads.session.calls import NO_SUCH_CALL, Call, answer, seconds_of, status_of
+from raysm.workloads.session.blobs import Blob
+from raysm.workloads.session.calls import MAX_WAIT_S, NO_SUCH_CALL, Call, seconds_of, status_of
 from raysm.workloads.session.host import SessionHost
-
-__all__ = ["Clients"]
 
 MAX_MESSAGE_BYTES = 1 << 20
 """Maximum size of a client's message. Larger values have connections of their own, and do not delay heartbeats."""
@@ -26,11 +27,6 @@ class Clients:
     """The connected clients."""
 
     def __init__(self, host: SessionHost) -> None:
-        """Begin without clients.
-
-        Args:
-            host: The session.
-        """
         self._host = host
         self._connections: set[_Connection] = set()
 
@@ -56,7 +52,6 @@ class Clients:
             connection.mark(call)
 
     def wake_all(self) -> None:
-        """Send new notices to all clients."""
         for connection in self._connections:
             connection.news.set()
 
@@ -64,7 +59,9 @@ class Clients:
 class _Connection:
     """One WebSocket."""
 
-    def __init__(self, host: SessionHost, client: str, socket: web.WebSocketResponse, wake: Any) -> None:
+    def __init__(
+        self, host: SessionHost, client: str, socket: web.WebSocketResponse, wake: Callable[[Call], None]
+    ) -> None:
         self._host, self._client, self._socket, self._wake = host, client, socket, wake
         # Includes calls that the client sent over an earlier connection.
         self._printing = {call for call in host.calls.running() if call.request.client == client}
@@ -79,7 +76,7 @@ class _Connection:
             self.news.set()
 
     async def live(self) -> None:
-        self._host.heard(self._client)
+        self._host.lifetime.heard(self._client, time.monotonic())
         self._begin(self._send_news())
         try:
             async for message in self._socket:
@@ -92,7 +89,7 @@ class _Connection:
             for task in self._tasks:
                 task.cancel()
 
-    def _begin(self, work: Any) -> None:
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -100,10 +97,8 @@ class _Connection:
     def _on_message(self, message: dict[str, Any]) -> None:
         if "delivered" in message:
             self._host.calls.deliver(str(message["delivered"]))
-        if message.get("leaves"):
-            self._host.left(self._client)
-        else:
-            self._host.heard(self._client)
+        lifetime = self._host.lifetime
+        (lifetime.left if message.get("leaves") else lifetime.heard)(self._client, time.monotonic())
 
     async def _answer(self, content: bytes) -> None:
         """Answer one question: a new call, or one that was sent before."""
@@ -127,9 +122,14 @@ class _Connection:
         else:
             request = from_json(CallRequest, head["request"], "call")
             call = self._host.calls.ask(id, request, None if head.get("large") else body, self._wake)
-        # None: the client fetches a large outcome over a connection of its own.
-        status, outcome = await answer(call, wait_s)
-        return {"status": 200, "call": to_json(status), "elsewhere": outcome is None}, outcome or b""
+        # Checked first, because wait_for costs a timer and a task switch even if the call is done.
+        if not call.done.is_set():
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(call.done.wait(), min(wait_s, MAX_WAIT_S))
+        # The client fetches a large outcome over a connection of its own.
+        is_large = isinstance(call.outcome, Blob)
+        reply = {"status": 200, "call": to_json(call.status), "elsewhere": is_large}
+        return reply, b"" if isinstance(call.outcome, Blob) else call.outcome
 
     async def _send_news(self) -> None:
         """Send new output of the client's calls, and new notices."""

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import aiohttp
 
@@ -16,32 +16,14 @@ from raysm.contract.store import replacing
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.workloads.session.calls import MAX_WAIT_S
 
-__all__ = ["Transfers", "receive", "send", "size_of"]
-
 CHUNK_BYTES = 1 << 20
 
 STORE_SILENCE_S = 60.0
 """How long the store may stay silent. aiohttp's default is a limit of five minutes for the whole transfer."""
 
 
-class Content(Protocol):
-    """The body of a request or an answer, read in pieces."""
-
-    async def read(self, n: int = -1) -> bytes:
-        """Return at most ``n`` bytes, and ``b""`` at the end."""
-
-
-async def receive(path: Path, content: Content, address: str | None) -> int:
-    """Write a file; return its size.
-
-    Args:
-        path: The file.
-        content: Its content, if there is no address.
-        address: Presigned URL of its content in the job's store.
-
-    Raises:
-        RaysmError: The store refuses the request.
-    """
+async def receive(path: Path, content: aiohttp.StreamReader, address: str | None) -> int:
+    """Write a file from ``content``, or from a presigned URL in the job's store; return its size."""
     # Checked first, because the transfer of a large file takes minutes.
     if path.is_dir():
         raise InvalidRequest(f"{path} is a folder of the session; name a file in it")
@@ -53,7 +35,7 @@ async def receive(path: Path, content: Content, address: str | None) -> int:
         return await _written(path, answer.content)
 
 
-async def _written(path: Path, content: Content) -> int:
+async def _written(path: Path, content: aiohttp.StreamReader) -> int:
     size = 0
     # If the client disconnects in the middle, the old file stays unchanged.
     with replacing(path) as beside, beside.open("wb") as file:
@@ -63,11 +45,6 @@ async def _written(path: Path, content: Content) -> int:
 
 
 def size_of(path: Path) -> int:
-    """Return the size of a file.
-
-    Raises:
-        InvalidRequest: There is no such file.
-    """
     if not path.is_file():
         what = "is a folder; name a file in it" if path.is_dir() else "is not there"
         raise InvalidRequest(f"the session's file {path} {what}")
@@ -75,12 +52,7 @@ def size_of(path: Path) -> int:
 
 
 async def send(path: Path, address: str) -> int:
-    """Upload a file to a presigned URL; return its size.
-
-    Raises:
-        InvalidRequest: There is no such file.
-        RaysmError: The store refuses the request.
-    """
+    """Upload a file to a presigned URL; return its size."""
     size = size_of(path)
     with path.open("rb") as file:
         # S3 requires the Content-Length header.
@@ -111,16 +83,7 @@ class Transfers:
         self._under_way: dict[str, asyncio.Task[int]] = {}
 
     async def wait(self, address: str, begin: Callable[[], Coroutine[Any, Any, int]], wait_s: float) -> int | None:
-        """Start a transfer, unless it is running, and wait up to ``wait_s`` for its end.
-
-        Args:
-            address: The presigned URL.
-            begin: Transfers the file, and returns its size.
-            wait_s: Maximum time to wait; after it the client asks again.
-
-        Returns:
-            The size of the file, or None while the transfer is running.
-        """
+        """Start a transfer, unless it is running; return the size of the file, or None if it runs after ``wait_s``."""
         task = self._under_way.get(address)
         if task is None:
             task = self._under_way[address] = asyncio.create_task(begin())
@@ -133,7 +96,6 @@ class Transfers:
         return task.result()
 
     async def close(self) -> None:
-        """Cancel the running transfers."""
         tasks = list(self._under_way.values())
         for task in tasks:
             task.cancel()

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,13 +14,10 @@ from raysm.workloads.report import EmitEvent
 from raysm.workloads.session.blobs import Blobs
 from raysm.workloads.session.calls import Calls, Executor
 from raysm.workloads.session.cells import Cells
-from raysm.workloads.session.lifetime import End, Lifetime, Looks, duration
+from raysm.workloads.session.lifetime import End, Lifetime, Seen, duration
 from raysm.workloads.session.remote_calls import RemoteCalls
 
-__all__ = ["Description", "SessionHost"]
-
-LOOK_S = 1.0
-"""How often to check whether the session has to end."""
+CHECK_S = 1.0
 
 JOBS_S = 5.0
 """How often to ask Ray for its jobs while one runs."""
@@ -31,14 +28,11 @@ INTERRUPTED_S = 2.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Description:
-    """The job, the instances and the folder of a session."""
+    """The name of a session's job, its instances (the head first), and the folder of calls and cells."""
 
     job: str
-    """Name of the session's job."""
     hosts: tuple[str, ...]
-    """Names of the instances, the head first."""
     folder: Path
-    """Working folder of calls and cells."""
 
 
 class SessionHost:
@@ -49,6 +43,7 @@ class SessionHost:
         cells: The head's namespace and its cells.
         remote: Batches, commands and scattered values.
         blobs: Large values.
+        lifetime: Decides when the session ends by itself.
         notices: Notices for all clients, the oldest first.
         loop: The server's event loop.
     """
@@ -60,7 +55,7 @@ class SessionHost:
         executors: Mapping[str, Executor],
         remote: RemoteCalls,
         lifetime: Lifetime,
-        jobs: Looks,
+        looks: Sequence[Callable[[], Awaitable[Seen]]],
         emit: EmitEvent,
         blobs: Blobs,
     ) -> None:
@@ -72,13 +67,12 @@ class SessionHost:
             executors: The executors by kind of call.
             remote: Batches, commands and scattered values.
             lifetime: Decides when the session ends by itself.
-            jobs: Reports work other than calls: Ray jobs and Jupyter kernels.
+            looks: Report work other than calls: Ray jobs and Jupyter kernels.
             emit: Writes an event into the job's log.
             blobs: Large values.
         """
-        self._description, self._lifetime, self._jobs, self._emit = description, lifetime, jobs, emit
-        self.cells, self.remote = cells, remote
-        self.blobs = blobs
+        self._description, self._looks, self._emit = description, looks, emit
+        self.cells, self.remote, self.blobs, self.lifetime = cells, remote, blobs, lifetime
         self.calls = Calls(executors, blobs, lifetime.active)
         self.loop = asyncio.get_running_loop()
         self.notices: list[str] = []
@@ -88,10 +82,7 @@ class SessionHost:
         self._running_jobs, self._looked_at_jobs_s = 0, 0.0
         self._on_notice: Callable[[], None] = lambda: None
 
-    # Requests of clients
-
     def state(self) -> SessionState:
-        """Return the current state."""
         now_s = time.monotonic()
         end = self._end(now_s)
         cpus, gpus = self.remote.totals()
@@ -102,39 +93,19 @@ class SessionHost:
             cpus=cpus,
             gpus=gpus,
             busy=self.calls.busy + self._running_jobs,
-            clients=self._lifetime.clients(now_s),
-            uptime_s=self._lifetime.uptime_s(now_s),
+            clients=self.lifetime.clients(now_s),
+            uptime_s=self.lifetime.uptime_s(now_s),
             ends_in_s=None if end is None else max(0.0, end.at_s - now_s),
             ends_why="" if end is None else end.why,
             closing=self.calls.closing,
-            usd=self._lifetime.usd(now_s),
-            usd_per_hour=self._lifetime.rules.usd_per_hour,
-            budget_usd=self._lifetime.rules.budget_usd,
+            usd=self.lifetime.usd(now_s),
+            usd_per_hour=self.lifetime.rules.usd_per_hour,
+            budget_usd=self.lifetime.rules.budget_usd,
             folder=str(self._description.folder),
         )
 
-    def heard(self, client: str) -> None:
-        """Record a heartbeat of a client."""
-        self._lifetime.heard(client, time.monotonic())
-
-    def left(self, client: str) -> None:
-        """Record that a client has detached."""
-        self._lifetime.left(client, time.monotonic())
-
-    def active(self) -> None:
-        """Record activity other than calls, such as a file transfer."""
-        self._lifetime.active(time.monotonic())
-
-    def keep(self, seconds: float) -> None:
-        """Prevent an idle end for ``seconds``."""
-        self._lifetime.keep(time.monotonic() + seconds)
-
     def path(self, text: str) -> Path:
-        """Resolve a client's path, relative to the folder of the calls.
-
-        Raises:
-            InvalidRequest: The path is empty.
-        """
+        """Resolve a client's path, relative to the folder of the calls."""
         if not text:
             raise InvalidRequest("the path of the session's file is empty")
         return self._description.folder / text
@@ -145,28 +116,25 @@ class SessionHost:
         self.calls.closing = self.calls.closing or why
         self._closed.set()
 
-    # Its life
-
     async def live(self, on_notice: Callable[[], None]) -> str:
         """Wait for the end of the session, and end all calls; return the reason of the end.
 
-        Args:
-            on_notice: Called after each new notice.
+        ``on_notice`` is called after each new notice.
         """
         self._on_notice = on_notice
         while not self._closed.is_set():
-            await self._look()
+            await self._check_end()
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._closed.wait(), LOOK_S)
+                await asyncio.wait_for(self._closed.wait(), CHECK_S)
         why = self.calls.closing
         self._notify(CLOSING, f"the session ends: {why}", why)
         await self.calls.close(why, INTERRUPTED_S)
         return why
 
-    async def _look(self) -> None:
+    async def _check_end(self) -> None:
         now_s = time.monotonic()
         if self.calls.busy:
-            self._lifetime.active(now_s)
+            self.lifetime.active(now_s)
         # The idle time begins at the end of the last job, so poll while one runs.
         if self._running_jobs and now_s - self._looked_at_jobs_s >= JOBS_S:
             await self._look_at_jobs(now_s)
@@ -180,21 +148,22 @@ class SessionHost:
             return
         if now_s >= end.at_s:
             self.close(end.why)
-        # LOOK_S is a tolerance, because the end of an idle session may move by the time between two checks.
-        elif self._warned_end is None or end.at_s > self._warned_end.at_s + LOOK_S:
+        # CHECK_S is a tolerance, because the end of an idle session may move by the time between two checks.
+        elif self._warned_end is None or end.at_s > self._warned_end.at_s + CHECK_S:
             self._warned_end = end
             left = duration(end.at_s - now_s)
             self._notify(WARNING, f"the session ends in {left} ({end.why}); keep(minutes=…) puts that off", end.why)
 
     def _end(self, now_s: float) -> End | None:
-        return self._lifetime.end(now_s, is_busy=bool(self.calls.busy or self._running_jobs))
+        return self.lifetime.end(now_s, is_busy=bool(self.calls.busy or self._running_jobs))
 
     async def _look_at_jobs(self, now_s: float) -> None:
         self._looked_at_jobs_s = now_s
-        work = await self._jobs.look()
-        self._running_jobs = work.running
-        if work.idle_s is not None:
-            self._lifetime.active(now_s - work.idle_s)
+        seen = await asyncio.gather(*(look() for look in self._looks))
+        self._running_jobs = sum(each.running for each in seen)
+        for each in seen:
+            if each.idle_s is not None:
+                self.lifetime.active(now_s - each.idle_s)
 
     def _notify(self, state: str, text: str, why: str) -> None:
         self.notices.append(text)

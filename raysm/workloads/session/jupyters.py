@@ -27,8 +27,6 @@ from raysm.contract.web_relay import open_relay, relay
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.workloads.session.lifetime import Seen
 
-__all__ = ["Jupyters", "kernels_seen", "settings"]
-
 BASE = re.compile(r"/([\w.~-]+/)+")
 """A base path without characters that have a meaning in URLs."""
 
@@ -58,28 +56,13 @@ class Jupyters:
     """The Jupyter servers of one session; belongs to the event loop of the session's server."""
 
     def __init__(self, folder: Path, private: Path, command: Sequence[str] = COMMAND) -> None:
-        """Begin without servers.
-
-        Args:
-            folder: Working folder of calls and cells, and of notebooks.
-            private: A private folder for sockets and logs.
-            command: Starts a server with the settings in ``JUPYTER_CONFIG_DIR``.
-        """
         self._folder, self._private, self._command = folder, private, tuple(command)
         self._running: dict[str, _Jupyter] = {}
         self._starts: dict[str, asyncio.Task[str]] = {}
         self._numbers = itertools.count(1)
 
     async def start(self, base: str) -> str:
-        """Start a server, and return its name once it answers. A repeated request returns the same server.
-
-        Args:
-            base: The base path of its pages, ``/…/``.
-
-        Raises:
-            InvalidRequest: The path is invalid, or JupyterLab is not installed here.
-            RaysmError: The server does not start; the message has the end of its log.
-        """
+        """Start a server, and return its name once it answers. A repeated request returns the same server."""
         if not BASE.fullmatch(base):
             raise InvalidRequest(f"the base path of a Jupyter server begins and ends with /, got {base!r}")
         if self._command[1] == "-m" and importlib.util.find_spec(self._command[2]) is None:
@@ -137,7 +120,6 @@ class Jupyters:
             await asyncio.sleep(PROBE_S)
 
     async def pass_on(self, name: str, request: web.Request, key: str) -> web.StreamResponse:
-        """Forward a browser's request to the server ``name``."""
         jupyter = self._running.get(name)
         if jupyter is None:
             return web.Response(status=404, text="there is no such Jupyter server")
@@ -200,12 +182,7 @@ def settings(base: str, socket: Path, folder: Path) -> dict[str, Any]:
 
 
 def kernels_seen(kernels: Iterable[Mapping[str, Any]], now_s: float) -> Seen:
-    """Summarize Jupyter's list of kernels.
-
-    Args:
-        kernels: The answer of ``/api/kernels``.
-        now_s: Seconds since the epoch, by the clock that wrote it.
-    """
+    """Summarize Jupyter's list of kernels."""
     rows = list(kernels)
     busy = sum(row.get("execution_state") == "busy" for row in rows)
     if busy:

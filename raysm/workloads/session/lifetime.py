@@ -4,17 +4,14 @@ Jobs of the session's Ray and kernels of its Jupyter servers keep it busy, as ca
 head's monotonic clock, so that no client's clock matters.
 """
 
-import asyncio
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import aiohttp
 
 from raysm.contract.connections import checked_connector, open_to_own
-
-__all__ = ["ATTACHED_S", "Elsewhere", "End", "Lifetime", "Looks", "RayJobs", "Rules", "Seen", "duration", "seen_in"]
 
 ATTACHED_S = 30.0
 """A client stays attached for this time after each heartbeat. An open connection is not enough, because that of a
@@ -26,41 +23,27 @@ WARNING_S = 300.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rules:
-    """The limits that the user requested."""
+    """The limits that the user requested: idle times with and without a client, and the cost of all instances."""
 
     idle_s: float
-    """Maximum idle time while a client is attached."""
     idle_detached_s: float
-    """Maximum idle time while no client is attached."""
     usd_per_hour: float | None = None
-    """Hourly cost of all instances together."""
     budget_usd: float | None = None
-    """Maximum cost of the whole session."""
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The end of the session if nothing happens before."""
+    """The end of the session if nothing happens before, and when to warn the clients; by the head's monotonic clock."""
 
     at_s: float
-    """Time of the end, by the head's monotonic clock."""
     why: str
-    """The reason, for messages."""
     warn_at_s: float
-    """When to warn the clients."""
 
 
 class Lifetime:
     """Computes when the session ends, from its activity, its clients and its cost."""
 
     def __init__(self, rules: Rules, now_s: float, uptime_s: float = 0.0) -> None:
-        """Start to measure.
-
-        Args:
-            rules: The limits.
-            now_s: The current time.
-            uptime_s: How long the head has been running already, which counts as cost.
-        """
         self.rules = rules
         # The instances are billed while the cluster forms, before the driver starts.
         self._began_s = now_s - uptime_s
@@ -75,17 +58,15 @@ class Lifetime:
     def heard(self, client: str, now_s: float) -> None:
         """Record a heartbeat of a client."""
         # The first client after a time without any restarts the idle time.
-        if not self.is_attached(now_s):
+        if not self.clients(now_s):
             self.active(now_s)
         self._heard_s[client] = now_s
 
     def left(self, client: str, now_s: float) -> None:
-        """Record that a client has detached."""
         if self._heard_s.pop(client, None) is not None:
             self.active(now_s)
 
     def keep(self, until_s: float) -> None:
-        """Prevent an idle end until ``until_s``."""
         self._kept_until_s = max(self._kept_until_s, until_s)
 
     def clients(self, now_s: float) -> int:
@@ -93,26 +74,15 @@ class Lifetime:
         # Silent clients stay in the table, because the detached idle time starts at the last heartbeat.
         return sum(now_s - heard_s <= ATTACHED_S for heard_s in self._heard_s.values())
 
-    def is_attached(self, now_s: float) -> bool:
-        """Return whether any client is attached."""
-        return self.clients(now_s) > 0
-
     def uptime_s(self, now_s: float) -> float:
-        """Return how long the head has been running."""
         return now_s - self._began_s
 
     def usd(self, now_s: float) -> float | None:
-        """Return the cost so far, or None if no price is known."""
         price = self.rules.usd_per_hour
         return None if price is None else price * self.uptime_s(now_s) / 3600
 
     def end(self, now_s: float, *, is_busy: bool) -> End | None:
-        """Return the earliest end, or None if the session is busy and has no budget.
-
-        Args:
-            now_s: The current time.
-            is_busy: Something is running, so that only the budget can end the session.
-        """
+        """Return the earliest end, or None if the session is busy and has no budget."""
         ends = [] if is_busy else [self._idle_end(now_s)]
         spent = self._budget_end()
         if spent is not None:
@@ -120,7 +90,7 @@ class Lifetime:
         return min(ends, key=lambda end: end.at_s, default=None)
 
     def _idle_end(self, now_s: float) -> End:
-        if self.is_attached(now_s):
+        if self.clients(now_s):
             begin_s, time_s, who = self._active_s, self.rules.idle_s, "a client attached"
         else:
             # The idle time starts at the last heartbeat, not ATTACHED_S later.
@@ -163,39 +133,22 @@ class Seen:
     """Seconds since the last one ended; 0 while one runs, None if there was none."""
 
 
-class RayJobs:
-    """Polls the Jobs API of the head's Ray."""
-
-    def __init__(self, port: int, token: bytes) -> None:
-        """Create the client.
-
-        Args:
-            port: Port of Ray's dashboard.
-            token: The job's token.
-        """
-        self._address, self._token = f"http://127.0.0.1:{port}/api/jobs/", token.decode().strip()
-
-    async def look(self) -> Seen:
-        """Return the activity of submitted jobs; none if the dashboard does not answer."""
-        timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
-        headers = {"Authorization": f"Bearer {self._token}"}
-        try:
-            connector = checked_connector(open_to_own)
-            async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
-                async with session.get(self._address, headers=headers) as answer:
-                    return seen_in(await answer.json() if answer.status == 200 else (), time.time())
-        # The dashboard may be starting or disabled, or another user's process may have its port.
-        except (aiohttp.ClientError, TimeoutError, ValueError):
-            return Seen(0, None)
+async def look_at_ray_jobs(port: int, token: bytes) -> Seen:
+    """Return the activity of jobs submitted to the head's Ray; none if its dashboard, at ``port``, does not answer."""
+    headers = {"Authorization": f"Bearer {token.decode().strip()}"}
+    timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
+    try:
+        connector = checked_connector(open_to_own)
+        async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
+            async with session.get(f"http://127.0.0.1:{port}/api/jobs/", headers=headers) as answer:
+                return seen_in(await answer.json() if answer.status == 200 else (), time.time())
+    # The dashboard may be starting or disabled, or another user's process may have its port.
+    except (aiohttp.ClientError, TimeoutError, ValueError):
+        return Seen(0, None)
 
 
 def seen_in(jobs: Iterable[Mapping[str, Any]], now_s: float) -> Seen:
-    """Summarize the rows of the Jobs API.
-
-    Args:
-        jobs: All jobs. Only submitted ones count.
-        now_s: Seconds since the epoch, by the clock that wrote the rows.
-    """
+    """Summarize the rows of the Jobs API; ``now_s`` is by the clock that wrote them, in seconds since the epoch."""
     # The other type is DRIVER, such as the session's own driver.
     submitted = [job for job in jobs if job.get("type") == "SUBMISSION"]
     running = sum(job.get("status") in ACTIVE for job in submitted)
@@ -205,23 +158,3 @@ def seen_in(jobs: Iterable[Mapping[str, Any]], now_s: float) -> Seen:
     ends = [job["end_time"] / 1000 for job in submitted if job.get("end_time")]
     # Not below 0, because the clock may have been set meanwhile.
     return Seen(0, max(0.0, now_s - max(ends)) if ends else None)
-
-
-class Looks(Protocol):
-    """A source of activity other than calls."""
-
-    async def look(self) -> Seen:
-        """Return the current activity."""
-
-
-class Elsewhere:
-    """Combines several sources of activity other than calls."""
-
-    def __init__(self, *looks: Looks) -> None:
-        self._looks = looks
-
-    async def look(self) -> Seen:
-        """Return the total number of running jobs and kernels, and the time since the latest end."""
-        seen = await asyncio.gather(*(each.look() for each in self._looks))
-        idle = [each.idle_s for each in seen if each.idle_s is not None]
-        return Seen(sum(each.running for each in seen), min(idle, default=None))

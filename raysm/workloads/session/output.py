@@ -1,22 +1,28 @@
-"""The output of calls, and the streams that route printed text to it."""
+"""The output of calls, the streams that receive printed text, and its way from other processes to the server.
 
+Other processes send output line by line to a Unix socket of the server.
+"""
+
+import asyncio
 import builtins
 import contextlib
 import getpass
 import io
 import json
+import signal
+import socket
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn, TextIO
 
 from raysm.contract import events
 from raysm.contract.session import DISPLAY
 from raysm.errors import InvalidRequest
-
-__all__ = ["KEPT_CHARACTERS", "Output", "Piece", "RoutedStream", "StandIn", "events_apart", "refusing_input", "routed"]
 
 KEPT_CHARACTERS = 4 << 20
 """How many of the last characters of each call's output are kept."""
@@ -39,27 +45,16 @@ class Piece:
 
 
 class Output:
-    """The output of one call, of which the last part is kept."""
+    """The output of one call, of which the last part is kept. Any thread may write."""
 
     def __init__(self, wake: Callable[[], None] = lambda: None, most: int = KEPT_CHARACTERS) -> None:
-        """Begin empty.
-
-        Args:
-            wake: Called in the writer's thread when there is new output.
-            most: How many characters are kept.
-        """
+        # wake() is called in the writer's thread.
         self._wake, self._most = wake, most
         self._lock = threading.Lock()
         self._pieces: deque[Piece] = deque()
-        self._end = 0
-
-    @property
-    def end(self) -> int:
-        """Number of characters printed so far."""
-        return self._end
+        self.end = 0
 
     def write(self, stream: str, text: str) -> None:
-        """Add ``text``."""
         if not text:
             return
         with self._lock:
@@ -68,17 +63,13 @@ class Output:
             if last is not None and last.stream == stream != DISPLAY and len(last.text) < 4096:
                 self._pieces[-1] = Piece(last.start, stream, last.text + text)
             else:
-                self._pieces.append(Piece(self._end, stream, text))
-            self._end += len(text)
+                self._pieces.append(Piece(self.end, stream, text))
+            self.end += len(text)
             # Drop only whole pieces that are not part of the last characters.
-            while self._end - self._pieces[0].end >= self._most:
+            while self.end - self._pieces[0].end >= self._most:
                 self._pieces.popleft()
         # Without the lock, because the reader may read at once.
         self._wake()
-
-    def show(self, bundle: Mapping[str, Any]) -> None:
-        """Add a display."""
-        self.write(DISPLAY, json.dumps(bundle))
 
     def since(self, position: int) -> list[Piece]:
         """Return the output from ``position`` on, or from the first character that is still kept."""
@@ -90,12 +81,8 @@ class Output:
         return later
 
 
-Route = Callable[[], Output | None]
-"""Returns the output to which the calling thread prints; None is the job's log."""
-
-
-class StandIn(io.TextIOBase):
-    """Replaces stdout or stderr of the process; a subclass implements ``write``."""
+class _Stream(io.TextIOBase):
+    """Replaces stdout or stderr of the process."""
 
     encoding = "utf-8"  # tqdm and IPython fall back to ASCII without
 
@@ -103,19 +90,18 @@ class StandIn(io.TextIOBase):
         self._name, self._original = name, original
 
     def fileno(self) -> int:
-        """Return the descriptor of the process's own stream, which children inherit."""
+        # Children inherit the process's own stream.
         return self._original.fileno()
 
-    def isatty(self) -> bool:
-        """Return False, because there is no terminal."""
-        return False
-
     def writable(self) -> bool:
-        """Return True."""
         return True
 
 
-class RoutedStream(StandIn):
+Route = Callable[[], Output | None]
+"""Returns the output to which the calling thread prints; None is the job's log."""
+
+
+class RoutedStream(_Stream):
     """Routes each text to the output of the call that prints it."""
 
     def __init__(self, name: str, original: TextIO, route: Route) -> None:
@@ -123,7 +109,6 @@ class RoutedStream(StandIn):
         self._route = route
 
     def write(self, text: str) -> int:
-        """Write ``text`` to the output that ``route`` returns."""
         output = self._route()
         if output is None:
             return self._original.write(text)
@@ -135,7 +120,6 @@ class RoutedStream(StandIn):
         return len(text)
 
     def flush(self) -> None:
-        """Flush the process's own stream."""
         # At the end of the interpreter the original may be closed first.
         if not self._original.closed:
             self._original.flush()
@@ -152,15 +136,18 @@ def events_apart(text: str) -> tuple[str, list[str]]:
 
 
 @contextlib.contextmanager
-def routed(route: Route) -> Iterator[None]:
-    """Replace stdout and stderr of the process by RoutedStreams while the body runs."""
+def _replaced(out: Any, err: Any) -> Iterator[None]:
     before = sys.stdout, sys.stderr
-    sys.stdout = RoutedStream("stdout", before[0], route)
-    sys.stderr = RoutedStream("stderr", before[1], route)
+    sys.stdout, sys.stderr = out, err
     try:
         yield
     finally:
         sys.stdout, sys.stderr = before
+
+
+def routed(route: Route) -> contextlib.AbstractContextManager[None]:
+    """Replace stdout and stderr of the process by RoutedStreams while the body runs."""
+    return _replaced(RoutedStream("stdout", sys.stdout, route), RoutedStream("stderr", sys.stderr, route))
 
 
 @contextlib.contextmanager
@@ -180,3 +167,188 @@ def refusing_input() -> Iterator[None]:
         yield
     finally:
         builtins.input, getpass.getpass = before
+
+
+# In a process of calls
+
+HELD_CHARACTERS = 8192
+
+SENDING = threading.Lock()
+"""Serializes messages, because user code may print from several threads, even after the end of its call."""
+
+Send = Callable[[Mapping[str, str]], None]
+
+
+class SocketLine:
+    """A permanent connection with the session's server on the same instance."""
+
+    def __init__(self, path: str) -> None:
+        self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._connection.connect(path)
+        self._begin = b""
+
+    def send(self, message: Mapping[str, str]) -> None:
+        content = self._begin + json.dumps(message).encode() + b"\n"
+        # If an interrupt cuts this message short, the next one begins with a newline.
+        self._begin = b"\n"
+        with contextlib.suppress(OSError):  # the session is gone
+            self._connection.sendall(content)
+        self._begin = b""
+
+
+@contextlib.contextmanager
+def call_in(folder: str, id: str, send: Send) -> Iterator["Printed"]:
+    """Run the body as the call ``id`` in the main thread: in a folder, with relayed output, interruptible by SIGINT."""
+    printed = Printed(id, send)
+    # Interruptible last, so that a signal does not interrupt raysm's own code.
+    with contextlib.chdir(folder), _relayed(printed), refusing_input(), _interruptible():
+        yield printed
+
+
+class Printed:
+    """Sends the output of one call, and counts the messages."""
+
+    def __init__(self, call: str, send: Send) -> None:
+        self.messages = 0
+        self._call, self._send = call, send
+
+    def send(self, **message: str) -> None:
+        with SENDING:
+            # Counted afterwards, so that the server does not wait for an interrupted message.
+            self._send({"call": self._call, **message})
+            self.messages += 1
+
+    def show(self, bundle: Mapping[str, Any]) -> None:
+        """Send a display, after the text that was printed before it."""
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        self.send(display=json.dumps(bundle))
+
+
+@contextlib.contextmanager
+def _relayed(printed: Printed) -> Iterator[None]:
+    streams = _Relay("stdout", printed, sys.stdout), _Relay("stderr", printed, sys.stderr)
+    try:
+        with _replaced(*streams):
+            yield
+    finally:
+        for stream in streams:
+            stream.flush()
+
+
+class _Relay(_Stream):
+    """Sends text by the line, because print() writes the newline separately and each message has a cost."""
+
+    def __init__(self, name: str, printed: Printed, original: TextIO) -> None:
+        super().__init__(name, original)
+        self._printed, self._held = printed, ""
+
+    def write(self, text: str) -> int:
+        self._held += text
+        # Also at a carriage return, by which progress bars redraw their line.
+        if "\n" in text or "\r" in text or len(self._held) > HELD_CHARACTERS:
+            self.flush()
+        return len(text)
+
+    def flush(self) -> None:
+        text, self._held = self._held, ""
+        # raysm.report() prints events of the job, which the server writes into the job's log.
+        rest, events = events_apart(text)
+        for event in events:
+            self._printed.send(event=event)
+        if rest:
+            self._printed.send(stream=self._name, text=rest)
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let SIGINT raise KeyboardInterrupt while the body runs, and ignore it afterwards."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    # For each call, because an earlier one may have replaced the handler.
+    signal.signal(signal.SIGINT, interrupt)
+    # Ray starts its workers with this signal blocked, so that Ctrl-C at a driver's terminal does not reach them.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        # A late signal between two calls must not end the process. Children do not inherit this, unlike SIG_IGN.
+        signal.signal(signal.SIGINT, lambda number, frame: None)
+
+
+# In the server
+
+DRAIN_S = 30.0
+"""How long to wait for the last output of a call, which may come from a busy instance."""
+
+
+@dataclass(slots=True)
+class _Received:
+    output: Output
+    messages: int = 0
+    more: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Printing:
+    """Receives the output of calls at a Unix socket, in a private folder."""
+
+    def __init__(self, socket: Path, *, drain_s: float = DRAIN_S) -> None:
+        self.socket = str(socket)
+        self._drain_s = drain_s
+        self._calls: dict[str, _Received] = {}
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        # asyncio's default limit of 64 KiB would lose longer messages.
+        self._server = await asyncio.start_unix_server(self._listen, self.socket, limit=64 << 20)
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    @contextlib.contextmanager
+    def into(self, id: str, output: Output) -> Iterator[None]:
+        """Receive the output of the call ``id`` while the body runs."""
+        self._calls[id] = _Received(output)
+        try:
+            yield
+        finally:
+            del self._calls[id]
+
+    async def drain(self, id: str, messages: int) -> None:
+        """Wait until ``messages`` messages of a call have arrived, or none arrives for the time limit."""
+        received = self._calls[id]
+        with contextlib.suppress(asyncio.TimeoutError):
+            while received.messages < messages:
+                received.more.clear()
+                await asyncio.wait_for(received.more.wait(), self._drain_s)
+
+    async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            # Processes stay connected until the session ends. If this task is cancelled then, asyncio.streams of
+            # Python 3.11 asks for its exception, which logs an error.
+            with contextlib.suppress(asyncio.CancelledError):
+                async for line in reader:
+                    # ValueError: an interrupt has cut the message short.
+                    with contextlib.suppress(ValueError):
+                        self._receive(json.loads(line))
+        finally:
+            writer.close()
+
+    def _receive(self, message: Mapping[str, str]) -> None:
+        if "event" in message:
+            # The output of the server's thread is the job's log.
+            sys.stdout.write(message["event"] + "\n")
+            sys.stdout.flush()
+        received = self._calls.get(message["call"])
+        # None: a thread of the user printed after the end of its call.
+        if received is None:
+            return
+        if "display" in message:
+            received.output.write(DISPLAY, message["display"])
+        elif "text" in message:
+            received.output.write(message["stream"], message["text"])
+        received.messages += 1
+        received.more.set()

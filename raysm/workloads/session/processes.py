@@ -23,12 +23,10 @@ from ray.exceptions import RayError
 from raysm.contract.names import LABEL_HOST
 from raysm.workloads.session import work
 from raysm.workloads.session.blobs import Blob, Blobs
-from raysm.workloads.session.calls import Call, Insisting
-from raysm.workloads.session.outcomes import death_of, failed, interrupted
-from raysm.workloads.session.relay import Place, Printing
+from raysm.workloads.session.calls import Call, CallEnded, Insisting
+from raysm.workloads.session.outcomes import interrupted
+from raysm.workloads.session.output import Printing
 from raysm.workloads.session.work import CallLine
-
-__all__ = ["CallProcesses", "Crew"]
 
 P = TypeVar("P")
 
@@ -57,15 +55,6 @@ class Crew(Generic[P]):
         patience_s: float = PATIENCE_S,
         idle_s: float = IDLE_S,
     ) -> None:
-        """Begin without processes.
-
-        Args:
-            width: Number of processes that take turns, in addition to held ones.
-            start: Starts a process.
-            end: Ends a free process.
-            patience_s: A call that takes longer holds its process.
-            idle_s: How long a surplus process may be free before it ends.
-        """
         self._width, self._start, self._end = width, start, end
         self._patience_s, self._idle_s = patience_s, idle_s
         self._waiting: dict[str, asyncio.Future[P | None]] = {}
@@ -77,7 +66,6 @@ class Crew(Generic[P]):
 
     @property
     def size(self) -> int:
-        """Number of processes, busy or free."""
         return len(self._busy) + len(self._free)
 
     def prepare(self) -> None:
@@ -86,11 +74,7 @@ class Crew(Generic[P]):
         self._start_one()
 
     async def enter(self, id: str) -> P | None:
-        """Wait for a process for the call ``id``; return None if ``turn_away`` removed the call from the queue.
-
-        Raises:
-            Exception: No process could be started.
-        """
+        """Wait for a process for the call ``id``; return None if ``turn_away`` removed the call from the queue."""
         turn: asyncio.Future[P | None] = asyncio.get_running_loop().create_future()
         self._waiting[id] = turn
         self._give()
@@ -122,7 +106,6 @@ class Crew(Generic[P]):
             turn.set_result(None)
 
     def close(self) -> None:
-        """Cancel all timers and starts."""
         for timer in [self._looking, *self._free.values()]:
             if timer is not None:
                 timer.cancel()
@@ -191,7 +174,6 @@ class Crew(Generic[P]):
 
 
 FORCE_S = 5.0
-"""How long an interrupted call gets SIGINT before its process is killed."""
 
 LINGER_S = 0.5
 """How long to wait for the last data of a process that has ended."""
@@ -222,14 +204,6 @@ class CallProcesses:
     """Runs calls on the head; see ``Executor``."""
 
     def __init__(self, head: str, folder: Path, printing: Printing, blobs: Blobs) -> None:
-        """Begin without processes.
-
-        Args:
-            head: Name of this instance.
-            folder: Working folder of the calls.
-            printing: Receives the output of the calls.
-            blobs: Stores large values.
-        """
         self._head, self._folder, self._printing, self._blobs = head, folder, printing, blobs
         self._running: dict[str, _Process] = {}
         self._lines: set[CallLine] = set()
@@ -240,11 +214,9 @@ class CallProcesses:
         self._insisting = Insisting()
 
     def prepare(self) -> None:
-        """Start a process in advance for the first call."""
         self._crew.prepare()
 
     def close(self) -> None:
-        """Stop starting and ending processes, and close the connections."""
         self._crew.close()
         for descriptor in list(self._watched):
             self._forget(descriptor)
@@ -252,18 +224,15 @@ class CallProcesses:
             line.close()
 
     async def run(self, call: Call) -> tuple[bytes | Blob, bool]:
-        """Run a call; see ``Executor``."""
-        with self._printing.of(call):
+        with self._printing.into(call.id, call.output):
             try:
                 process = await self._crew.enter(call.id)
                 if process is None:
-                    return interrupted(self._head).encode(), True
+                    raise CallEnded(interrupted(self._head))
                 outcome, has_failed, messages = await self._run_in(call, process)
             except (RayError, ConnectionError) as error:
-                if call.is_cancelled:
-                    return interrupted(self._head).encode(), True
-                return failed("WorkerDied", death_of(call.request.name, error), self._head).encode(), True
-            await self._printing.drain(call, messages)
+                raise call.died(error, self._head) from error
+            await self._printing.drain(call.id, messages)
         return outcome, has_failed
 
     async def _run_in(self, call: Call, process: _Process) -> tuple[bytes | Blob, bool, int]:
@@ -310,8 +279,9 @@ class CallProcesses:
     async def _start(self) -> _Process:
         # In the folder of the output's socket. A short name, because a socket's path has at most 107 bytes.
         path = str(Path(self._printing.socket).with_name(f"c{next(self._numbers)}"))
-        place = Place(socket=self._printing.socket, folder=str(self._folder))
-        actor = ACTOR.options(label_selector={LABEL_HOST: self._head}).remote(place, path)
+        actor = ACTOR.options(label_selector={LABEL_HOST: self._head}).remote(
+            self._printing.socket, str(self._folder), path
+        )
         pid = await actor.pid.remote()
         serving = actor.serve.options(name="calls").remote()
         line = await CallLine.to(path, self._blobs)
@@ -319,11 +289,7 @@ class CallProcesses:
         return _Process(actor, pid, line, serving, self._end_of(pid, line))
 
     def _end_of(self, pid: int, line: CallLine) -> "asyncio.Future[None]":
-        """Return a future that is done when a process has ended; the line is aborted shortly after.
-
-        A surviving child of the process, such as a worker of a pool, keeps the sockets open. Then neither the line nor
-        Ray notices the end of the process, and without this future the call would wait for the child.
-        """
+        """Return a future that is done when a process has ended; the line is aborted shortly after."""
         loop = asyncio.get_running_loop()
         gone: asyncio.Future[None] = loop.create_future()
 

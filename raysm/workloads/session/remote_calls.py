@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import dataclasses
 import pickle
 import signal
 import time
@@ -22,12 +21,10 @@ from raysm.request.codec import to_json
 from raysm.workloads.nodes import tasks_at_once
 from raysm.workloads.session import work
 from raysm.workloads.session.blobs import Blob
-from raysm.workloads.session.calls import Call, Executor, Insisting
+from raysm.workloads.session.calls import Call, CallEnded, Executor, Insisting
 from raysm.workloads.session.outcomes import death_of, failed, interrupted
-from raysm.workloads.session.relay import Printing
+from raysm.workloads.session.output import Printing
 from raysm.workloads.workers import cancel
-
-__all__ = ["ByInstance", "InstanceCells", "RemoteCalls", "check_host"]
 
 # Without a CPU, because a namespace stays and would take one from every map.
 PROCESS: Any = ray.remote(num_cpus=0, max_restarts=0, max_task_retries=0)(work.NamespaceProcess)
@@ -38,41 +35,10 @@ STRIKE_S = 60.0
 
 
 def check_host(host: str) -> None:
-    """Check that an instance exists.
-
-    Raises:
-        InvalidRequest: It does not exist; the message lists the instances.
-    """
     # Asked each time, because instances may be lost.
     hosts = sorted(node["Labels"].get(LABEL_HOST, "") for node in ray.nodes() if node["Alive"])
     if host not in hosts:
         raise InvalidRequest(f"there is no instance {host!r}: the session has {', '.join(hosts)}")
-
-
-class ByInstance:
-    """Dispatches cells to the executor of the head or of the other instances; see ``Executor``."""
-
-    def __init__(self, head: str, here: Executor, elsewhere: Executor) -> None:
-        """Create the dispatcher.
-
-        Args:
-            head: Name of this instance.
-            here: Executes the cells of the head.
-            elsewhere: Executes the cells of other instances.
-        """
-        self._head, self._here, self._elsewhere = head, here, elsewhere
-
-    async def run(self, call: Call) -> tuple[bytes | Blob, bool]:
-        """Run a cell; see ``Executor``."""
-        return await self._of(call).run(call)
-
-    def interrupt(self, call: Call) -> None:
-        """Interrupt a cell; see ``Executor``."""
-        self._of(call).interrupt(call)
-
-    def _of(self, call: Call) -> Executor:
-        # Without a name the cell runs on the head.
-        return self._here if call.request.host in ("", self._head) else self._elsewhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +48,10 @@ class _Process:
 
 
 class InstanceCells:
-    """Runs cells in the namespaces of other instances, one at a time on each instance; see ``Executor``."""
+    """Runs cells in the namespaces of all instances, one at a time on each instance; those of the head by ``here``."""
 
-    def __init__(self, head: str, printing: Printing, strike: Any = STRIKE) -> None:
-        """Begin without processes, which most sessions never need.
-
-        Args:
-            head: Name of this instance.
-            printing: Receives the output of the cells.
-            strike: The Ray task that sends a signal to a process of its instance.
-        """
-        self._head, self._printing, self._strike_task = head, printing, strike
+    def __init__(self, head: str, here: Executor, printing: Printing, strike: Any = STRIKE) -> None:
+        self._head, self._here, self._printing, self._strike_task = head, here, printing, strike
         self._forwarder: Any = None
         self._processes: dict[str, _Process] = {}
         self._turns: dict[str, asyncio.Lock] = {}
@@ -100,20 +59,28 @@ class InstanceCells:
         self._strikes: dict[str, list[Any]] = {}
         self._insisting = Insisting()
 
-    async def run(self, call: Call) -> tuple[bytes, bool]:
-        """Run a cell; see ``Executor``."""
+    def _is_here(self, call: Call) -> bool:
+        # Without a name the cell runs on the head.
+        return call.request.host in ("", self._head)
+
+    async def run(self, call: Call) -> tuple[bytes | Blob, bool]:
+        if self._is_here(call):
+            return await self._here.run(call)
         host = call.request.host
         check_host(host)
-        with self._printing.of(call):
+        with self._printing.into(call.id, call.output):
             try:
                 # asyncio's locks are fair, so cells run in their order of arrival, as on the head.
                 async with self._turns.setdefault(host, asyncio.Lock()):
                     if call.is_cancelled:
-                        return interrupted(host).encode(), True
+                        raise CallEnded(interrupted(host))
                     outcome, has_failed, messages = await self._run_in(call, await self._process(host))
             except RayError as error:
-                return self._died(call, error)
-            await self._printing.drain(call, messages)
+                # The next cell begins with an empty namespace, in another process.
+                self._processes.pop(host, None)
+                why = f"{death_of(call.request.name, error)}; the namespace of {host} is lost with it"
+                raise CallEnded(failed("WorkerDied", why, host)) from error
+            await self._printing.drain(call.id, messages)
         return outcome, has_failed
 
     async def _run_in(self, call: Call, process: _Process) -> tuple[bytes, bool, int]:
@@ -140,16 +107,12 @@ class InstanceCells:
             self._processes[host] = _Process(actor, await actor.pid.remote())
         return self._processes[host]
 
-    def _died(self, call: Call, error: RayError) -> tuple[bytes, bool]:
-        host = call.request.host
-        # The next cell begins with an empty namespace, in another process.
-        self._processes.pop(host, None)
-        reason = f"{death_of(call.request.name, error)}; the namespace of {host} is lost with it"
-        return failed("WorkerDied", reason, host).encode(), True
-
     def interrupt(self, call: Call) -> None:
-        """Interrupt a running cell with a signal. A waiting cell checks ``is_cancelled`` when its turn comes."""
-        self._insisting.begin(call, lambda: self._strike(call))
+        if self._is_here(call):
+            self._here.interrupt(call)
+        else:
+            # A waiting cell checks ``is_cancelled`` when its turn comes.
+            self._insisting.begin(call, lambda: self._strike(call))
 
     def _strike(self, call: Call) -> None:
         process = self._running.get(call.id)
@@ -168,12 +131,6 @@ class RemoteCalls:
     """Runs batches and commands as Ray tasks, and keeps scattered values; see ``Executor``."""
 
     def __init__(self, head: str, folder: Path) -> None:
-        """Create the executor.
-
-        Args:
-            head: Name of this instance, where commands run by default.
-            folder: Working folder of commands on the head.
-        """
         self._head, self._folder = head, folder
         self._references: dict[str, Any] = {}
         self._scattered: list[Any] = []
@@ -193,17 +150,12 @@ class RemoteCalls:
 
     @staticmethod
     def totals() -> tuple[float, float]:
-        """Return the CPUs and GPUs of all instances together."""
         resources = ray.cluster_resources()
         return float(resources.get("CPU", 0)), float(resources.get("GPU", 0))
 
     @staticmethod
     def slots(num_cpus: float, num_gpus: float) -> int:
-        """Return how many tasks of this size run at once.
-
-        Raises:
-            InvalidRequest: No instance has room for one task.
-        """
+        """Return how many tasks of this size run at once."""
         # By total resources, not by free ones, because other calls will end.
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         at_once = tasks_at_once(nodes, num_cpus, num_gpus)
@@ -218,26 +170,22 @@ class RemoteCalls:
     # Executor
 
     async def run(self, call: Call) -> tuple[bytes, bool]:
-        """Run a batch or a command, or store a value; see ``Executor``."""
         try:
             outcome: tuple[bytes, bool] = await self._kinds[call.request.kind](call)
             return outcome
         # These two are subclasses of RayError.
-        except TaskCancelledError:
-            return interrupted(self._head).encode(), True
+        except TaskCancelledError as error:
+            raise CallEnded(interrupted(self._head)) from error
         except RayTaskError as error:
             # raysm's own code failed, for example because the arguments could not be unpickled.
-            return failed(type(error.cause).__name__, str(error.cause)).encode(), True
+            raise CallEnded(failed(type(error.cause).__name__, str(error.cause))) from error
         except RayError as error:
-            if call.is_cancelled:
-                return interrupted(self._head).encode(), True
-            return failed("WorkerDied", death_of(call.request.name, error), self._head).encode(), True
+            raise call.died(error, self._head) from error
         finally:
             # Lets Ray free the value in the object store.
             self._references.pop(call.id, None)
 
     def interrupt(self, call: Call) -> None:
-        """Interrupt a call by cancelling its task."""
         # Repeated, because a batch may be submitting its items one by one.
         self._insisting.begin(call, lambda: self._strike(call.id))
 
@@ -288,9 +236,8 @@ class RemoteCalls:
                 raise
             except RayError as error:
                 if call.is_cancelled or attempt == DEATHS:
-                    died = failed("WorkerDied", f"{death_of(call.request.name, error)}; {attempt} processes died of it")
-                    assert died.error is not None
-                    return Outcome(error=dataclasses.replace(died.error, item=number)).encode()
+                    why = f"{death_of(call.request.name, error)}; {attempt} processes died of it"
+                    return failed("WorkerDied", why, item=number).encode()
         raise AssertionError("the last attempt returns")
 
     def _submit(self, call: Call, items: bytes, first: int) -> Any:

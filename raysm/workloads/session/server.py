@@ -1,6 +1,6 @@
 """The HTTP server of a session on the head's loopback, for clients that have proved that they know the job's token.
 
-It answers with frames and JSON as defined in contract.session, and unpickles nothing.
+Calls and output go over the WebSocket of ``clients``, everything else by HTTP. Nothing is unpickled here.
 """
 
 import asyncio
@@ -16,117 +16,18 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
-from raysm.contract.connections import HANDSHAKE_S, prove_server
-from raysm.contract.parcels import BULK
-from raysm.contract.session import MAX_BODY_BYTES, CallRequest, frame, unframe
+from raysm.contract.session import MAX_BODY_BYTES
 from raysm.errors import InvalidRequest, RaysmError
-from raysm.request.codec import from_json, to_json
+from raysm.request.codec import to_json
 from raysm.workloads.session.blobs import Blob
-from raysm.workloads.session.calls import Call, answer, seconds_of, status_of
+from raysm.workloads.session.calls import Call, seconds_of, status_of
 from raysm.workloads.session.clients import Clients
+from raysm.workloads.session.door import Door
 from raysm.workloads.session.files import Transfers, receive, send, size_of
 from raysm.workloads.session.host import SessionHost
 from raysm.workloads.session.jupyters import Jupyters
 
-__all__ = ["Door", "SessionServer"]
-
-LOOPBACK = "127.0.0.1"
-QUEUE = 1024
-MAX_HANDSHAKES = 256
-"""Maximum number of connections in their handshake. One more ends the oldest, so that nothing locks clients out."""
 COMPLETION_S = 1.0
-"""Completions that take longer are dropped."""
-PAUSE_S = 0.1
-"""Pause after a failure to accept a connection, for example because descriptors ran out."""
-
-
-class Door:
-    """Listens on the loopback and admits clients; belongs to the running event loop."""
-
-    def __init__(
-        self,
-        protocol: Callable[[], asyncio.Protocol],
-        token: bytes,
-        large: Callable[[socket.socket], Coroutine[Any, Any, None]],
-    ) -> None:
-        """Begin to listen at a port that the system chooses.
-
-        Args:
-            protocol: Creates the protocol that serves an admitted connection.
-            token: The job's token.
-            large: Serves and closes an admitted connection that carries one large value.
-        """
-        self._protocol, self._token, self._large = protocol, token, large
-        self._listener = socket.create_server((LOOPBACK, 0), backlog=QUEUE)
-        self._listener.setblocking(False)
-        self.port = int(self._listener.getsockname()[1])
-        # An ordered set, the oldest first.
-        self._handshakes: dict[asyncio.Task[bool], None] = {}
-        # asyncio holds tasks weakly.
-        self._exchanges: set[asyncio.Task[None]] = set()
-        self._accepting = asyncio.create_task(self._accept())
-
-    async def close(self) -> None:
-        """Stop listening, and end the connections that are not admitted yet."""
-        tasks = [self._accepting, *self._handshakes]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._listener.close()
-
-    async def _accept(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                connection, _ = await loop.sock_accept(self._listener)
-            except OSError:
-                await asyncio.sleep(PAUSE_S)
-                continue
-            if len(self._handshakes) >= MAX_HANDSHAKES:
-                oldest = next(iter(self._handshakes))
-                oldest.cancel()
-                del self._handshakes[oldest]
-            task = asyncio.create_task(self._admit(connection))
-            self._handshakes[task] = None
-            task.add_done_callback(functools.partial(self._settle, connection=connection))
-
-    async def _admit(self, connection: socket.socket) -> bool:
-        """Check a connection's token and start to serve it; return False if it failed."""
-        connection.setblocking(False)
-        try:
-            async with asyncio.timeout(HANDSHAKE_S):
-                await prove_server(connection, self._token, self.port)
-                is_large = await _first_byte(connection) == BULK
-            if is_large:
-                task = asyncio.create_task(self._large(connection))
-                self._exchanges.add(task)
-                task.add_done_callback(self._exchanges.discard)
-            else:
-                await asyncio.get_running_loop().connect_accepted_socket(self._protocol, connection)
-        except OSError:  # also NotProved and TimeoutError
-            return False
-        return True
-
-    def _settle(self, task: "asyncio.Task[bool]", connection: socket.socket) -> None:
-        self._handshakes.pop(task, None)
-        # Closed here, because a task that is cancelled before its first step does not run at all.
-        if task.cancelled() or not task.result():
-            connection.close()
-
-
-async def _first_byte(connection: socket.socket) -> bytes:
-    """Wait for the first byte and return it without consuming it."""
-    loop = asyncio.get_running_loop()
-    with contextlib.suppress(BlockingIOError):
-        return connection.recv(1, socket.MSG_PEEK)
-    is_there = asyncio.Event()
-    loop.add_reader(connection, is_there.set)
-    try:
-        await is_there.wait()
-    finally:
-        loop.remove_reader(connection)
-    return connection.recv(1, socket.MSG_PEEK)
-
 
 T = TypeVar("T")
 
@@ -137,30 +38,22 @@ class SessionServer:
     """Serves one session."""
 
     def __init__(self, host: SessionHost, token: bytes, jupyters: Jupyters) -> None:
-        """Create the server; ``start`` listens.
-
-        Args:
-            host: The session.
-            token: The job's token.
-            jupyters: The session's Jupyter servers.
-        """
         self._host, self._token, self._jupyters = host, token.strip(), jupyters
         self._clients = Clients(host)
         self._transfers = Transfers()
         self._runner: web.AppRunner | None = None
         self._door: Door | None = None
+        self.wake_all = self._clients.wake_all
 
     async def start(self) -> int:
-        """Listen on the loopback; return the port."""
         # No access log, because it would contain the names of the user's files.
-        self._runner = web.AppRunner(self.application(), access_log=None, shutdown_timeout=1.0)
+        self._runner = web.AppRunner(self._application(), access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
         assert self._runner.server is not None, "it is set up"
         self._door = Door(self._runner.server, self._token, self._serve_large)
         return self._door.port
 
     async def close(self) -> None:
-        """Send the last notices, and stop serving."""
         self._clients.wake_all()
         await self._jupyters.close()
         await self._transfers.close()
@@ -179,16 +72,14 @@ class SessionServer:
 
         await self._host.blobs.serve(connection, outcome)
 
-    def application(self) -> web.Application:
-        """Return the routes."""
+    def _application(self) -> web.Application:
         app = web.Application(middlewares=[self._refuse], client_max_size=MAX_BODY_BYTES)
         app.add_routes(
             [
                 web.get("/session", self._state),
-                web.post("/calls/{id}", self._ask),
-                # A POST starts the call; a GET only asks for it.
-                web.get("/calls/{id}", self._call),
+                web.get("/events", self._clients.serve),
                 web.get("/calls", self._calls),
+                web.get("/calls/{id}", self._status),
                 web.get("/calls/{id}/output", self._output),
                 web.post("/calls/{id}/interrupt", self._interrupt),
                 web.put("/functions/{digest}", self._function),
@@ -196,7 +87,6 @@ class SessionServer:
                 web.post("/complete", self._complete),
                 web.post("/keep", self._keep),
                 web.post("/close", self._close),
-                web.get("/events", self._clients.serve),
                 web.put("/files", self._receive),
                 web.get("/files", self._send),
                 web.get("/files/size", self._size),
@@ -223,7 +113,7 @@ class SessionServer:
         # This refuses NaN, too.
         if not 0 < seconds < float("inf"):
             raise InvalidRequest(f"keep takes a time above 0, got {seconds:g} s")
-        self._host.keep(seconds)
+        self._host.lifetime.keep(time.monotonic() + seconds)
         return await self._state(request)
 
     async def _close(self, request: web.Request) -> web.Response:
@@ -244,27 +134,11 @@ class SessionServer:
 
     # Calls
 
-    async def _ask(self, request: web.Request) -> web.Response:
-        # Parsed first, so that a refused request starts nothing.
-        wait_s = seconds_of(request.query.get("wait", 0))
-        head, body = unframe(await request.read())
-        call_request = from_json(CallRequest, head, "call")
-        is_large = request.query.get("large") == "1"
-        call = self._host.calls.ask(
-            request.match_info["id"], call_request, None if is_large else body, self._clients.wake
-        )
-        return await self._answer(call, request, wait_s)
-
-    async def _call(self, request: web.Request) -> web.Response:
-        return await self._answer(self._known(request), request, seconds_of(request.query.get("wait", 0)))
-
-    async def _answer(self, call: Call, request: web.Request, wait_s: float) -> web.Response:
-        status, outcome = await answer(call, wait_s)
-        head = {"call": to_json(status), "elsewhere": outcome is None}
-        return web.Response(body=frame(head, outcome or b""), content_type="application/octet-stream")
-
     async def _calls(self, request: web.Request) -> web.Response:
         return web.json_response([to_json(call.status) for call in self._host.calls.every()])
+
+    async def _status(self, request: web.Request) -> web.Response:
+        return web.json_response(to_json(self._known(request).status))
 
     async def _output(self, request: web.Request) -> web.Response:
         call = self._known(request)
@@ -273,9 +147,8 @@ class SessionServer:
         return web.json_response({"pieces": rows, "end": call.output.end})
 
     async def _interrupt(self, request: web.Request) -> web.Response:
-        call = self._known(request)
-        self._host.calls.interrupt(call)
-        return web.json_response(to_json(call.status))
+        self._host.calls.interrupt(self._known(request))
+        return await self._status(request)
 
     async def _function(self, request: web.Request) -> web.Response:
         self._host.remote.keep_function(request.match_info["digest"], await request.read())
@@ -290,7 +163,7 @@ class SessionServer:
     # Jupyter
 
     async def _start_jupyter(self, request: web.Request) -> web.Response:
-        self._host.active()
+        self._host.lifetime.active(time.monotonic())
         return web.json_response({"name": await self._jupyters.start(str((await request.json())["base"]))})
 
     async def _pass_on(self, request: web.Request) -> web.StreamResponse:
@@ -298,10 +171,6 @@ class SessionServer:
         # The raw path, because quoting a decoded path again may change the name of a notebook.
         key = request.rel_url.raw_path_qs.removeprefix(f"/jupyter/{name}/")
         return await self._jupyters.pass_on(name, request, key)
-
-    def wake_all(self) -> None:
-        """Send new notices to all clients."""
-        self._clients.wake_all()
 
     # Files
 
@@ -311,12 +180,12 @@ class SessionServer:
             size: int | None = await receive(path, request.content, None)
         else:
             size = await self._transfer(request, address, lambda: receive(path, request.content, address))
-        self._host.active()
+        self._host.lifetime.active(time.monotonic())
         return web.json_response({"path": str(path), "bytes": size})
 
     async def _send(self, request: web.Request) -> web.StreamResponse:
         path, address = self._host.path(request.query.get("path", "")), request.query.get("to")
-        self._host.active()
+        self._host.lifetime.active(time.monotonic())
         if address is None:
             size_of(path)
             # aiohttp uses sendfile, so no byte passes through Python.
@@ -333,11 +202,7 @@ class SessionServer:
 
 
 async def _beside_the_loop(work: Callable[[], T], timeout_s: float) -> T:
-    """Run user code in a daemon thread, so that it blocks neither the event loop nor the end of the session.
-
-    Raises:
-        TimeoutError: The code takes longer than ``timeout_s``.
-    """
+    """Run user code in a daemon thread, so that it blocks neither the event loop nor the end of the session."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 

@@ -35,8 +35,6 @@ from raysm.errors import InvalidRequest
 from raysm.workloads.session.outcomes import parcel_of
 from raysm.workloads.session.output import refusing_input
 
-__all__ = ["Display", "Namespace", "show_figures_inline"]
-
 Display = Callable[[Mapping[str, Any]], None]
 """Sends one display to the client: ``data``, ``metadata``, ``transient``, ``update``; or ``clear``."""
 
@@ -148,7 +146,6 @@ class _Shell(InteractiveShell):  # type: ignore[misc]
         self.loop_runner = self._run_in_loop
 
     def send_display(self, bundle: Mapping[str, Any]) -> None:
-        """Send a display to the client."""
         size = sum(len(value) for value in bundle.get("data", {}).values() if isinstance(value, str))
         if size > MAX_DISPLAY_BYTES:
             text = f"<a display of {size >> 20} MB, which is too large to send>"
@@ -211,12 +208,6 @@ class Namespace:
     """Names and their values, and the cells that run among them."""
 
     def __init__(self, display: Display = lambda bundle: None, folder: Path | None = None) -> None:
-        """Begin with an empty namespace.
-
-        Args:
-            display: Sends what cells show, from the thread that shows it.
-            folder: For IPython's files; None is the system's for temporary ones.
-        """
         self._module = types.ModuleType("__main__")
         own = tempfile.mkdtemp(prefix="raysm-ipython-", dir=folder)
         self._remove = weakref.finalize(self, shutil.rmtree, own, ignore_errors=True)
@@ -241,7 +232,6 @@ class Namespace:
 
     @property
     def names(self) -> dict[str, Any]:
-        """The globals of the cells."""
         names: dict[str, Any] = self._shell.user_ns
         return names
 
@@ -269,15 +259,6 @@ class Namespace:
         self._remove()
 
     def do(self, request: CallRequest, body: Any) -> Outcome:
-        """Run a cell, a push or a pull.
-
-        Args:
-            request: The request.
-            body: The source; the pickled values; or the names, as JSON.
-
-        Raises:
-            BaseException: Whatever the cell raises, with the frames of the user's code.
-        """
         return self._kinds[request.kind](request, body)
 
     def _cell(self, request: CallRequest, body: Any) -> Outcome:

@@ -22,22 +22,9 @@ from raysm.contract.session import CallRequest, Outcome
 from raysm.request.codec import from_json
 from raysm.workloads.session.blobs import Blob, Blobs, opened, write_to
 from raysm.workloads.session.outcomes import outcome_of, outcome_of_error
-from raysm.workloads.session.relay import Place, Printed, SocketLine, Standing
-
-__all__ = [
-    "ActorLine",
-    "CallLine",
-    "CallProcess",
-    "Forwarder",
-    "NamespaceProcess",
-    "Serving",
-    "batch",
-    "shell",
-    "strike",
-]
+from raysm.workloads.session.output import Printed, SocketLine, call_in
 
 READ_BYTES = 1 << 20
-"""Limit of the buffer for a process's answers."""
 
 Work = Callable[[str, bytes | memoryview, str, str], tuple[list[Piece], bool, int]]
 """``CallProcess.call``."""
@@ -53,24 +40,10 @@ class CallLine:
 
     @classmethod
     async def to(cls, path: str, blobs: Blobs) -> "CallLine":
-        """Connect with the process that listens at ``path``.
-
-        Raises:
-            OSError: No process listens there.
-        """
         return cls(*await asyncio.open_unix_connection(path, limit=READ_BYTES), blobs)
 
     async def call(self, id: str, body: bytes | Blob, name: str, host: str) -> tuple[bytes | Blob, bool, int]:
-        """Run a call in the process.
-
-        Args:
-            id: The call's id.
-            body: The pickled function with its arguments.
-            name: The call's name, for messages.
-            host: Name of this instance.
-
-        Returns:
-            The encoded outcome; whether it is a failure; the number of output messages that were sent before it.
+        """Run a call in the process; return the encoded outcome and the rest like ``CallProcess.call``.
 
         Raises:
             ConnectionError: The process is gone; it may or may not have started the call.
@@ -90,7 +63,6 @@ class CallLine:
         return outcome, answer["failed"], answer["messages"]
 
     def close(self) -> None:
-        """Close the connection, which ends the serving of the process."""
         self._writer.close()
 
     def abort(self) -> None:
@@ -102,11 +74,6 @@ class Serving:
     """The call process's end of the connection."""
 
     def __init__(self, path: str) -> None:
-        """Listen at a Unix socket.
-
-        Args:
-            path: Path of the socket, in a private folder.
-        """
         self._path = path
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(path)
@@ -139,7 +106,6 @@ def _line(head: Mapping[str, object]) -> bytes:
 
 
 KEPT_OUTPUT = 1 << 20
-"""How many of the last bytes of a command's output are kept."""
 
 MAX_PENDING = 256
 """How many messages another instance may send before it waits for the head: more than a burst of lines, and only about
@@ -147,54 +113,39 @@ MAX_PENDING = 256
 
 
 class CallProcess:
-    """A Ray actor that runs calls one after the other."""
+    """A Ray actor that runs calls one after the other.
 
-    def __init__(self, place: Place, path: str) -> None:
-        """Connect with the session.
+    It sends output to the session's socket ``output``, and receives calls at the socket ``path``.
+    """
 
-        Args:
-            place: The socket for output, and the working folder.
-            path: Path of the socket at which this process receives calls.
-        """
-        self._standing = Standing(place.folder, SocketLine(place.socket).send)
+    def __init__(self, output: str, folder: str, path: str) -> None:
+        self._folder, self._send = folder, SocketLine(output).send
         self._serving = Serving(path)
 
     def pid(self) -> int:
-        """Return the process id, for signals."""
         return os.getpid()
 
     def serve(self) -> None:
-        """Run the calls that arrive at the socket, until the session closes the connection."""
         self._serving.serve(self.call)
 
     def call(self, id: str, pickled: bytes | memoryview, name: str, host: str) -> tuple[list[Piece], bool, int]:
-        """Call a pickled function.
-
-        Returns:
-            The outcome in pieces; whether it is a failure; the number of output messages that were sent before it.
-        """
+        """Call a pickled function; return its outcome, whether that is a failure, and the number of messages sent."""
 
         def work() -> Any:
             # Loaded here, so that a failure to load is the call's failure.
             function, args, kwargs = load(pickled)
             return function(*args, **kwargs)
 
-        with self._standing.call(id) as printed:
+        with call_in(self._folder, id, self._send) as printed:
             outcome = outcome_of(work, name=name, host=host)
         # Messages travel over another socket; the server waits until this many have arrived.
         return outcome.pieces(), outcome.error is not None, printed.messages
 
 
 class NamespaceProcess:
-    """A Ray actor with the namespace of an instance that is not the head."""
+    """A Ray actor with the namespace of an instance that is not the head; its output goes through ``forwarder``."""
 
     def __init__(self, host: str, forwarder: Any) -> None:
-        """Begin with an empty namespace.
-
-        Args:
-            host: Name of this instance.
-            forwarder: The actor on the head that forwards the output of cells.
-        """
         # Imported here, because call processes do not need IPython, whose import takes 0.1 s.
         from raysm.workloads.session.shell import Namespace, show_figures_inline
 
@@ -203,17 +154,16 @@ class NamespaceProcess:
         # In the job's folder, which is removed at the end. Ray kills this process, so it cannot clean up.
         self._host, self._namespace = host, Namespace(self._show, scratch if scratch.is_dir() else None)
         self._printed: Printed | None = None
-        # Ray's working folder, because the folder of the calls exists only on the head.
-        self._standing = Standing(".", ActorLine(forwarder).send)
+        self._forwarder, self._sent = forwarder, 0
 
     def pid(self) -> int:
-        """Return the process id, for signals."""
         return os.getpid()
 
     def do(self, id: str, request: Any, body: bytes) -> tuple[bytes, bool, int]:
         """Run a cell, a push or a pull; return the encoded outcome and the rest like ``CallProcess.call``."""
         call: CallRequest = from_json(CallRequest, request, "call")
-        with self._standing.call(id) as printed, self._namespace.as_main():
+        # In Ray's working folder, because the folder of the calls exists only on the head.
+        with call_in(".", id, self._send) as printed, self._namespace.as_main():
             self._printed = printed
             try:
                 outcome = self._namespace.do(call, body)
@@ -225,31 +175,7 @@ class NamespaceProcess:
         if self._printed is not None:
             self._printed.show(bundle)
 
-
-class Forwarder:
-    """A Ray actor on the head that forwards the output of other instances' cells to the server."""
-
-    def __init__(self, socket: str) -> None:
-        self._line = SocketLine(socket)
-
-    def send(self, message: Mapping[str, str]) -> None:
-        """Forward a message."""
-        self._line.send(message)
-
-
-class ActorLine:
-    """Sends messages from another instance to the session's server, through the forwarder on the head."""
-
-    def __init__(self, forwarder: Any) -> None:
-        """Create the line.
-
-        Args:
-            forwarder: The ``Forwarder`` actor.
-        """
-        self._forwarder, self._sent = forwarder, 0
-
-    def send(self, message: Mapping[str, str]) -> None:
-        """Send a message; wait for the head after every MAX_PENDING messages."""
+    def _send(self, message: Mapping[str, str]) -> None:
         reference = self._forwarder.send.remote(dict(message))
         self._sent += 1
         # A cell that prints faster than the head receives would fill the memory of this process.
@@ -260,8 +186,17 @@ class ActorLine:
             ray.get(reference)
 
 
+class Forwarder:
+    """A Ray actor on the head that forwards the output of other instances' cells to the server."""
+
+    def __init__(self, socket: str) -> None:
+        self._line = SocketLine(socket)
+
+    def send(self, message: Mapping[str, str]) -> None:
+        self._line.send(message)
+
+
 def strike(pid: int, number: int) -> None:
-    """Send a signal to a process of this instance, unless it is gone."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
 
@@ -269,7 +204,9 @@ def strike(pid: int, number: int) -> None:
 def batch(
     function: bytes, items: bytes, first: int, retries: int, return_exceptions: bool, unpack: bool
 ) -> tuple[bytes, bool]:
-    """Call a pickled function with each of the items.
+    """Call a pickled function with each of the items; return the outcome, and False.
+
+    The value of the outcome is the run time in seconds and the list of encoded outcomes.
 
     Args:
         function: The pickled ``(function, args, kwargs)``; the item comes before the arguments.
@@ -278,9 +215,6 @@ def batch(
         retries: How often to retry an item whose function raised.
         return_exceptions: Continue after an item that failed.
         unpack: Each item is a tuple of arguments.
-
-    Returns:
-        An encoded outcome whose value is the run time in seconds and the list of encoded outcomes; and False.
     """
     began_s = time.perf_counter()
     fn, args, kwargs = pickle.loads(function)

@@ -4,16 +4,18 @@ import io
 import json
 import pickle
 import sys
-import threading
 import time
 
 import cloudpickle
 import pytest
 
+import raysm
 from raysm.client.session.calls import Call, cell_result, error_of, show_display, value_of
 from raysm.contract.session import CALL, DISPLAY, CallRequest, Outcome, RemoteError, Versions
 from raysm.errors import CallCancelled, CallFailed, InvalidRequest, NotDone
-from tests.support.sessions import served, until, wired
+from tests.support.sessions import connected_session, served, until, wired
+
+pytestmark = pytest.mark.usefixtures("by_value")
 
 
 @pytest.fixture(scope="module")
@@ -56,10 +58,15 @@ def test_its_value_is_its_result(line):
 
 
 def test_what_it_raises_is_raised_or_returned(line):
-    call = begun(line, int, "no number")
-    with pytest.raises(ValueError, match="invalid literal"):
+    def fails():
+        raise TimeoutError("its own")
+
+    call = begun(line, fails)
+    with pytest.raises(TimeoutError, match="its own"):
         call.result(timeout=60)
-    assert isinstance(call.exception(), ValueError)
+    assert isinstance(call.exception(), TimeoutError)
+    with pytest.raises(CallFailed, match="SystemExit: 3"):
+        begun(line, sys.exit, 3).result(timeout=60)
 
 
 def test_who_does_not_wait_long_enough_is_told_that_it_goes_on(line):
@@ -70,14 +77,6 @@ def test_who_does_not_wait_long_enough_is_told_that_it_goes_on(line):
     assert call.result(timeout=60) is None
 
 
-def test_a_function_that_raises_a_timeout_is_not_one_of_the_waiting(line):
-    def fails():
-        raise TimeoutError("its own")
-
-    with pytest.raises(TimeoutError, match="its own"):
-        begun(line, fails).result(timeout=60)
-
-
 def test_what_it_prints_is_shown_before_its_end(line):
     out = io.StringIO()
     call = begun(line, print, "hello")
@@ -85,6 +84,9 @@ def test_what_it_prints_is_shown_before_its_end(line):
     assert call.done() or call.result(timeout=60) is None
     assert out.getvalue() == "hello\n"
     assert call.logs() == "hello\n"
+    # Again nothing is shown, nor waited for.
+    call.show(out=out)
+    assert out.getvalue() == "hello\n"
 
 
 def test_output_that_the_other_connection_lost_is_fetched(server):
@@ -95,14 +97,6 @@ def test_output_that_the_other_connection_lost_is_fetched(server):
         out = io.StringIO()
         call.show(out=out)
         assert out.getvalue() == "hello\n"
-
-
-def test_what_was_shown_is_not_shown_again_nor_waited_for(line):
-    call = begun(line, print, "hello")
-    call.show(out=io.StringIO())
-    again = io.StringIO()
-    call.show(out=again)
-    assert again.getvalue() == ""
 
 
 def test_a_piece_that_comes_twice_is_shown_once(line):
@@ -123,9 +117,6 @@ def test_it_is_cancelled_once(line):
         call.result(timeout=60)
     assert call.cancelled()
     assert not call.cancel()
-
-
-def test_a_call_that_the_session_does_not_know_cannot_be_cancelled(line):
     assert not Call("unheard", "f", line).cancel()
 
 
@@ -136,23 +127,8 @@ def test_a_call_that_the_session_lists_as_ended_is_shown_as_done_before_its_outc
     assert repr(listed).endswith(": done>")
     assert not listed.cancel()
     line.wire.calls["listed"] = listed
-    line.loop.start(listed.follow())
+    line.loop.start(listed.send(None))
     assert listed.result(timeout=60) == 3
-
-
-def test_whoever_follows_gets_what_somebody_else_has_sent(line):
-    begun(line, abs, -4, id="sent").result(timeout=60)
-    call = Call("sent", "f", line)
-    line.loop.start(call.follow())
-    assert call.result(timeout=60) == 4
-
-
-def test_who_wants_to_be_called_is_called_also_when_it_is_over(line):
-    called = threading.Event()
-    call = begun(line, abs, -1)
-    call.result(timeout=60)
-    call.add_done_callback(lambda ended: called.set() if ended is call else None)
-    assert called.wait(60)
 
 
 def test_a_refusal_is_the_calls_own_error(line):
@@ -163,19 +139,11 @@ def test_a_refusal_is_the_calls_own_error(line):
     assert not call.cancelled()
 
 
-def test_a_function_that_leaves_is_a_failure_here(line):
-    def leaves():
-        raise SystemExit(3)
-
-    with pytest.raises(CallFailed, match="SystemExit: 3"):
-        begun(line, leaves).result(timeout=60)
-
-
 ERROR = RemoteError(type="KeyError", message="'lr'", traceback="Traceback …\nKeyError: 'lr'\n", host="algo-1")
 
 
 def made(error=ERROR, pickled=b""):
-    return error_of(error, pickled, "train", "digits")
+    return error_of(Outcome(error=error, pickled=pickled), "train", "digits")
 
 
 def test_a_value_is_unpickled_and_nothing_is_none():
@@ -239,11 +207,64 @@ def test_what_raysm_refused_is_the_same_error_here_without_frames():
     assert not hasattr(error, "__notes__")
 
 
-def test_a_death_is_told_in_one_line():
+def test_a_death_is_one_line_and_an_interruption_cancels():
     assert str(made(RemoteError(type="WorkerDied", message="it died"))) == "WorkerDied: it died"
-
-
-def test_what_was_interrupted_is_cancelled():
     error = made(RemoteError(type="KeyboardInterrupt", message="", cancelled=True))
     assert isinstance(error, CallCancelled)
     assert str(error) == "train was interrupted"
+
+
+# Many calls at once
+
+
+@pytest.fixture(scope="module")
+def session(server, tmp_path_factory):
+    with connected_session(tmp_path_factory.mktemp("job"), server) as one:
+        yield one
+
+
+def test_calls_are_yielded_as_they_end(session, tmp_path):
+    def wait(gate):
+        while not gate.exists():
+            time.sleep(0.01)
+        return "late"
+
+    late, early = session.submit(wait, tmp_path / "gate"), session.submit(abs, -1)
+    ended = raysm.as_completed([late, early, late])
+    assert next(ended) is early
+    with pytest.raises(NotDone, match=r"1 of 2 calls have not ended within 0\.1 s"):
+        list(raysm.as_completed([late, early], timeout=0.1))
+    (tmp_path / "gate").touch()
+    assert [call.result() for call in ended] == ["late"]
+
+
+def test_all_values_come_in_the_form_of_the_calls(session):
+    calls = [session.submit(abs, -number) for number in range(5)]
+    assert session.gather(calls) == raysm.gather(iter(calls)) == [*range(5)]
+    assert session.gather({"a": calls[1], "b": calls[2]}) == {"a": 1, "b": 2}
+    calls.append(session.submit(divmod, 1, 0))
+    with pytest.raises(ZeroDivisionError):
+        session.gather(calls)
+    assert isinstance(session.gather(calls, return_exceptions=True)[-1], ZeroDivisionError)
+
+
+def test_a_callback_is_called_at_the_end_and_at_once_after_it(session):
+    call, heard = session.submit(time.sleep, 0.1), []
+    call.add_done_callback(heard.append)
+    until(lambda: heard == [call])
+    call.add_done_callback(heard.append)
+    assert heard == [call, call]
+
+
+def test_progress_is_a_bar_on_one_line(session):
+    out = io.StringIO()
+    raysm.progress([session.submit(time.sleep, 0.1), session.submit(divmod, 1, 0)], out)
+    *_, last = out.getvalue().split("\r")
+    assert "2/2, 1 failed" in last
+    assert out.getvalue().count("\n") == 1
+
+
+@pytest.mark.parametrize("function", [raysm.gather, raysm.progress, lambda calls: next(raysm.as_completed(calls))])
+def test_an_element_that_is_no_call_is_refused(function):
+    with pytest.raises(InvalidRequest, match="got 3"):
+        function([3])

@@ -6,10 +6,11 @@ import time
 import pytest
 
 import raysm
-from raysm.client.session.current import inside
+from raysm.client.session.connected import detached, rows
+from raysm.client.session.current import current_session, inside
 from raysm.client.session.handle import Session
 from raysm.errors import CallCancelled, InvalidRequest, JobFailed, ServiceError, SessionEnded
-from tests.support.sessions import StubJob, served, until
+from tests.support.sessions import StubJob, served, state, until
 
 
 @pytest.fixture(scope="module")
@@ -38,9 +39,27 @@ def test_arguments_that_do_not_fit_are_refused_before_anything_is_sent(session, 
     assert len(server.remote.executed) == before
 
 
-def test_a_map_is_an_iterator_over_any_number_of_items(session):
-    assert list(session.map(abs, range(-300, 0))) == list(range(300, 0, -1))
+def test_a_map_is_an_iterator_over_any_number_of_items_and_sends_its_function_once(session, server):
+    before = len(server.remote.functions)
+    assert list(session.map(abs, range(-3000, 0))) == list(range(3000, 0, -1))
+    assert len(server.remote.functions) == before + 1
     assert sorted(session.map(abs, [-3, -1, -2], ordered=False)) == [1, 2, 3]
+    # Of several iterables the shortest ends it.
+    assert list(session.map(pow, [2, 3, 4], [5, 6])) == [2**5, 3**6]
+
+
+def test_another_python_may_send_source_but_no_pickles(session):
+    session._open.pickles, own = "2.7", session._open.pickles
+    for call in (
+        lambda: session.submit(print),
+        lambda: next(session.map(abs, [1])),
+        lambda: session.push(a=1),
+        lambda: session.pull("a"),
+    ):
+        with pytest.raises(InvalidRequest, match=r"cannot travel pickled: this is Python 2\.7"):
+            call()
+    assert session.cell("1").exception() is not None  # it was sent, and this server interrupts all cells
+    session._open.pickles = own
 
 
 def test_calls_of_the_session_are_found_the_latest_first_without_the_batches_of_a_map(session):
@@ -80,28 +99,56 @@ def test_what_is_decorated_is_called_in_the_session_inside_of_its_block(session)
         assert remote.submit("abc").result(timeout=60) == 3
 
 
+def test_blocks_of_two_threads_may_end_in_any_order():
+    first, second = inside("one"), inside("two")
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert current_session() == "two"
+    second.__exit__(None, None, None)
+    assert current_session() is None
+
+
 def test_one_that_is_not_open_says_what_to_do():
     session = raysm.Session(name="digits")
     with pytest.raises(SessionEnded, match=r"the session digits is not open: start\(\).*attach"):
         session.run(shouted, "x")
     assert repr(session) == "<session digits: not open>"
+    session._name = "<b>"
+    assert session._repr_html_() == "<p>&lt;session &lt;b&gt;: not open&gt;</p>"
     session.close()
     session.detach()
+    with pytest.raises(SessionEnded, match="^the session is not open"):
+        raysm.Session().run(print)
 
 
-def test_an_option_with_a_typo_is_refused_as_it_is_described():
-    with pytest.raises(InvalidRequest, match="clutser"):
-        raysm.Session(clutser=raysm.Cluster())
+@pytest.mark.parametrize(
+    ("fields", "label", "value"),
+    [
+        ({}, "instances", "2: 8 CPUs"),
+        ({}, "cost", None),
+        ({"usd": 0.5, "usd_per_hour": 2.0, "budget_usd": 20.0}, "cost", "0.50 USD of 20.00 USD, 2.00 USD an hour"),
+        ({"busy": 1, "ends_in_s": None}, "end", "none while it is busy"),
+        ({"gpus": 4.0}, "instances", "2: 8 CPUs, 4 GPUs"),
+        ({"closing": "it was closed"}, "state", "closing: it was closed"),
+        ({"ends_in_s": 40.0}, "end", "in 40 s: idle for 30 min with a client attached"),
+    ],
+)
+def test_the_facts_of_a_session(fields, label, value):
+    assert dict(rows(state(**fields))).get(label) == value
+    assert "ends after 5 min without a call; raysm session keep digits 60m" in detached("digits", 300.0)[1]
 
 
-def test_the_end_of_its_block_closes_it(tmp_path):
+@pytest.mark.parametrize(("is_billed", "waits"), [(False, [60.0]), (True, [])])
+def test_the_end_of_its_block_closes_it_and_waits_for_the_job_unless_on_aws(tmp_path, is_billed, waits):
     with served(tmp_path) as server:
-        session = raysm.Session(name="digits")
-        session._connect(StubJob(tmp_path, server.port), lambda event: None)
+        session, job = raysm.Session(name="digits"), StubJob(tmp_path, server.port)
+        job.service.target.is_billed = is_billed
+        session._connect(job, lambda event: None)
         with session:
             assert session.run(shouted, "a") == 1
         server.thread.join(60)
-        assert server.why == "it was closed"
+        assert (server.why, job.waits) == ("it was closed", waits)
 
 
 def test_who_closes_it_is_not_told_that_it_ends_and_everybody_else_is(tmp_path, caplog):
@@ -121,7 +168,7 @@ def test_a_call_that_runs_when_it_is_closed_ends_and_says_so(tmp_path):
     with served(tmp_path) as server:
         session = raysm.Session(name="digits")
         session._connect(StubJob(tmp_path, server.port), lambda event: None)
-        running = session.submit(time.sleep, 2)
+        running = session.submit(time.sleep, 1)
         until(lambda: running.status.state == "running")
         session.close()
         with pytest.raises(SessionEnded, match="the session ended before sleep did: it was closed"):
@@ -184,6 +231,8 @@ def test_a_name_that_can_be_none_is_refused_before_anybody_is_asked():
 def test_what_cannot_be_pickled_is_named_by_what_it_is(session):
     with pytest.raises(InvalidRequest, match=r"^what is pushed cannot be pickled: model\['w'\] is a lock"):
         session.push(model={"w": threading.Lock()})
+    with pytest.raises(InvalidRequest, match=r"args\[0\]\['lock'\] is a lock"):
+        session.submit(print, {"fine": 1, "lock": threading.Lock()})
     with pytest.raises(InvalidRequest, match=r"^item 1\['w'\], a lock, cannot be pickled"):
         list(session.map(abs, [1, {"w": threading.Lock()}]))
 
@@ -205,6 +254,13 @@ def test_what_cannot_be_pickled_is_named_by_what_it_is(session):
         (lambda session: session.shell("ls", on=""), "shell: on must be a text, got ''"),
         (lambda session: session.keep("1h"), "keep: minutes must be a number of at least 0, got '1h'"),
         (lambda session: session.calls(limit=0), "calls: limit must be a whole number of at least 1, got 0"),
+        (lambda session: session.calls(limit=True), "calls: limit must be a whole number of at least 1, got True"),
+        (lambda session: session.keep(float("nan")), "keep: minutes must be a number of at least 0, got nan"),
+        (
+            lambda session: session.map(abs, [1], num_gpus=-0.5),
+            "map: num_gpus must be a number of at least 0, got -0.5",
+        ),
+        (lambda session: session.map(pow, [1], 5), "map: items must be what a for loop takes, got 5"),
         (lambda session: session.map(abs, 3), r"map: items must be what a for loop takes, got 3; \[3\] is one item"),
         (lambda session: session.map(abs, [1], retries="2"), "map: retries must be a whole number .*got '2'"),
         (lambda session: session.map("abs", [1]), "the first argument must be a function, got 'abs'"),

@@ -1,14 +1,15 @@
 """A function over many items: batches, their order, their failures, and how many are under way."""
 
 import pickle
+import threading
 
 import cloudpickle
 import pytest
 
 from raysm.client.session.calls import Line
-from raysm.client.session.mapping import MAX_GROWTH, MAX_ITEMS, BatchSize, MapOptions, Mapped
+from raysm.client.session.mapping import MAX_GROWTH, MAX_ITEMS, BatchSize, Mapped
 from raysm.contract.session import Outcome, RemoteError
-from raysm.errors import InvalidRequest, SessionEnded
+from raysm.errors import SessionEnded
 
 
 class Batch:
@@ -59,16 +60,15 @@ class Session:
         return Outcome(pickled=pickle.dumps(2 * item)).encode()
 
     def map(self, items, window=3, **options):
-        mapped = Mapped(
+        return Mapped(
             items,
-            MapOptions(**options),
-            window,
             self.submit,
+            lambda item, what: cloudpickle.dumps(item),
+            window=window,
             name="score",
             line=Line(loop=None, wire=None, session="digits"),
-            pickled=lambda item, what: cloudpickle.dumps(item),
-        )
-        return mapped.results()
+            **options,
+        ).results()
 
 
 def test_results_come_in_the_order_of_the_items_whatever_the_batches():
@@ -76,9 +76,6 @@ def test_results_come_in_the_order_of_the_items_whatever_the_batches():
     assert list(session.map(range(5000))) == [2 * item for item in range(5000)]
     assert [item for batch in session.batches for item in batch.items] == list(range(5000))
     assert len(session.batches) < 100
-
-
-def test_of_nothing_comes_nothing():
     assert list(Session().map([])) == []
 
 
@@ -91,8 +88,6 @@ def test_no_more_batches_are_under_way_than_there_is_room_and_items_are_taken_on
             yield item
 
     results = session.map(items(), window=3)
-    import threading
-
     ended = threading.Timer(0.1, lambda: session.batches[0].end())
     ended.start()
     assert next(results) == 0
@@ -102,25 +97,13 @@ def test_no_more_batches_are_under_way_than_there_is_room_and_items_are_taken_on
     assert [batch.is_cancelled for batch in session.batches] == [False, True, True]
 
 
-def test_without_an_order_results_come_as_they_are_finished():
-    import threading
-
+@pytest.mark.parametrize(("ordered", "ends", "results"), [(False, (2, 0, 1), [6, 2, 4]), (True, (2, 1, 0), [2, 4, 6])])
+def test_results_come_as_they_are_finished_or_in_order(ordered, ends, results):
     session = Session(ends_at_once=False)
-    results = session.map([1, 2, 3], ordered=False)
-    timer = threading.Timer(0.1, lambda: [session.batches[number].end() for number in (2, 0, 1)])
+    mapped = session.map([1, 2, 3], ordered=ordered)
+    timer = threading.Timer(0.1, lambda: [session.batches[number].end() for number in ends])
     timer.start()
-    assert list(results) == [6, 2, 4]
-    timer.join()
-
-
-def test_in_order_a_batch_that_is_finished_early_waits_for_those_before_it():
-    import threading
-
-    session = Session(ends_at_once=False)
-    results = session.map([1, 2, 3])
-    timer = threading.Timer(0.1, lambda: [session.batches[number].end() for number in (2, 1, 0)])
-    timer.start()
-    assert list(results) == [2, 4, 6]
+    assert list(mapped) == results
     timer.join()
 
 
@@ -171,35 +154,15 @@ def test_a_batch_that_could_not_be_worked_on_is_a_failure_of_the_map():
 
 def test_batches_grow_until_they_take_a_fraction_of_a_second():
     size = BatchSize()
-    size.learn(1, 0.001)
-    assert size.items == MAX_GROWTH
-    size.learn(8, 0.008)
-    assert size.items == 64
-    size.learn(64, 0.064)
-    assert size.items == 200
-
-
-def test_an_item_that_takes_long_is_alone_in_its_batch():
+    for items, took_s, expected in ((1, 0.001, MAX_GROWTH), (8, 0.008, 64), (64, 0.064, 200)):
+        size.learn(items, took_s)
+        assert size.items == expected
     size = BatchSize()
     size.learn(1, 60.0)
     assert size.items == 1
-
-
-def test_one_slow_batch_halves_the_size_at_most_and_nothing_exceeds_the_limit():
-    size = BatchSize()
+    # One slow batch at most halves the size.
     for _ in range(10):
         size.learn(size.items, 1e-9)
     assert size.items == MAX_ITEMS
     size.learn(size.items, 100.0)
     assert size.items == MAX_ITEMS // 2
-
-
-@pytest.mark.parametrize("options", [{"retries": -1}, {"num_gpus": -0.5}, {"num_cpus": float("nan")}])
-def test_a_number_that_cannot_be_is_refused(options):
-    with pytest.raises(InvalidRequest, match="must be a (whole )?number of at least 0"):
-        MapOptions(**options)
-
-
-def test_what_is_asked_of_a_batch_has_the_options():
-    request = MapOptions(retries=2, num_gpus=0.5).request("score", "3.11", "digest", 40)
-    assert (request.kind, request.first, request.retries, request.num_gpus) == ("batch", 40, 2, 0.5)

@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import cloudpickle
 import pytest
-import ray
 
-from raysm.client.session.opened import Opened, way_to_server
+from raysm.client.session import opened as module
+from raysm.client.session.opened import Opened, as_state, way_to_server
 from raysm.contract.connections import GREETING
 from raysm.contract.session import CALL, CallRequest, Versions
-from raysm.errors import CallFailed, InvalidRequest, SessionEnded
+from raysm.errors import InvalidRequest, SessionEnded
 from tests.support.sessions import TOKEN, StubJob, served, until
 
 
@@ -73,48 +73,14 @@ def test_another_python_is_refused_with_what_still_works(opened):
         opened.check_python("train")
 
 
-@contextlib.contextmanager
-def from_another_ray(server, tmp_path):
-    here = Opened(
-        StubJob(tmp_path, server.port), "digits", ("algo-1", server.port), replace(Versions.here(), ray="2.55.1")
-    )
-    try:
-        here.begin()
-        yield here
-    finally:
-        here.close()
-
-
-def test_from_another_ray_plain_functions_work_and_nobody_is_warned(server, tmp_path, caplog):
-    with from_another_ray(server, tmp_path) as opened:
-        opened.check_ray(print, ("a",), {"b": [1]})
-        opened.pickled_item({"c": 2}, "item 3")
-        assert asked(opened, abs, -2).result(timeout=60) == 2
-    assert caplog.records == []
-
-
-def test_from_another_ray_an_object_of_rays_is_refused_by_its_path_with_both_versions(server, tmp_path):
-    work = ray.remote(num_cpus=0)(late)
-    told = rf"holds an object of Ray 2\.55\.1, and the session .* runs Ray {ray.__version__}.*ray=={ray.__version__}"
-    with from_another_ray(server, tmp_path) as opened:
-        with pytest.raises(InvalidRequest, match=rf"^args\[0\] {told}"):
-            opened.check_ray(print, ({"f": work},), {})
-        with pytest.raises(InvalidRequest, match=rf"^item 3 {told}"):
-            opened.pickled_item([work], "item 3")
-
-
-def test_to_another_ray_an_object_of_rays_is_no_value_and_an_exception_of_rays_is_told_by_its_text(server, tmp_path):
-    with from_another_ray(server, tmp_path) as opened:
-        with pytest.raises(CallFailed, match=rf"of Ray {ray.__version__}, and here is Ray 2\.55\.1.*return plain data"):
-            asked(
-                opened, eval, "__import__('ray').util.scheduling_strategies.PlacementGroupSchedulingStrategy(None)"
-            ).result(60)
-        with pytest.raises(CallFailed, match="GetTimeoutError: late"):
-            asked(opened, late).result(60)
-
-
-def late():
-    raise ray.exceptions.GetTimeoutError("late")
+def test_another_version_of_a_package_is_a_warning(server, tmp_path, monkeypatch, caplog):
+    here = Versions.here()
+    monkeypatch.setattr(Versions, "here", lambda: replace(here, ray="2.55.1"))
+    opened = Opened(StubJob(tmp_path, server.port), "digits", ("algo-1", server.port))
+    monkeypatch.setattr(module, "as_state", lambda row: replace(as_state(row), versions=here))
+    opened.begin()
+    opened.close()
+    assert caplog.messages == [f"the session digits has ray {here.ray}, and here is 2.55.1"]
 
 
 def test_a_session_that_is_ending_is_not_entered(server, tmp_path):

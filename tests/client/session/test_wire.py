@@ -7,12 +7,11 @@ import time
 import cloudpickle
 import pytest
 
-from raysm.client.session.wire import NoSuchCall, check_body, require_aiohttp
+from raysm.client.session.wire import NoSuchCall, check_body
 from raysm.contract.parcels import SMALL_BYTES, load
-from raysm.contract.session import CALL, SHELL, CallRequest, Outcome, Versions, frame
+from raysm.contract.session import CALL, SHELL, CallRequest, Outcome, Versions
 from raysm.errors import InvalidRequest, SessionEnded
-from raysm.request.codec import to_json
-from raysm.workloads.session.server import Door
+from raysm.workloads.session.door import Door
 from tests.support.sessions import TOKEN, served, until, wired
 
 pytestmark = pytest.mark.usefixtures("by_value")
@@ -49,7 +48,7 @@ def test_what_the_server_says_by_itself_is_heard(server):
     with wired(server.port, client="hearing", hear=heard.append) as line:
         until(lambda: server.host.state().clients == 1)
         request = CallRequest(kind=SHELL, name="true", client="hearing")
-        line.loop.run(line.wire.request("POST", "/calls/heard", data=frame(to_json(request), b"true")))
+        line.loop.run(line.wire.call("heard", 20, request, [b"true"]))
         server.host.calls.get("heard").output.write("stdout", "said")
         until(lambda: heard)
     assert heard == [{"call": "heard", "start": 0, "stream": "stdout", "text": "said"}]
@@ -72,19 +71,21 @@ async def cut(server):
         connection._socket._req.transport.abort()
 
 
-@pytest.mark.parametrize("is_connected", [True, False], ids=["socket", "http"])
-def test_a_call_is_answered_whether_the_clients_connection_is_there_or_not(server, is_connected):
+def test_calls_are_answered_over_one_connection_each_once(server):
     with wired(server.port) as line:
-        until(lambda: server.host.state().clients == 1)
-        if not is_connected:
-            line.wire._exchange = None
-        call = line.wire.call(f"answered-{is_connected}", 20, *asked(abs, -3))
-        assert value(line.loop.run(call, 60)) == 3
-        assert value(line.loop.run(line.wire.call(f"answered-{is_connected}", 20, None), 60)) == 3
+        calls = [line.loop.start(line.wire.call(f"many-{n}", 20, *asked(abs, -n))) for n in range(1000)]
+        assert [value(call.result(60)) for call in calls] == [*range(1000)]
+        assert value(line.loop.run(line.wire.call("many-3", 20, None), 60)) == 3
+        assert server.remote.executed.count("many-3") == 1
         with pytest.raises(NoSuchCall):
             line.loop.run(line.wire.call("unheard", 20, None), 60)
         with pytest.raises(InvalidRequest, match="no call of the kind 'dance'"):
             line.loop.run(line.wire.call("refused", 20, CallRequest(kind="dance", name="f")), 60)
+        # Nothing is kept of a call that was given up.
+        given_up = line.loop.start(line.wire.call("given up", 20, *asked(time.sleep, 1)))
+        until(lambda: line.wire._exchange._answers)
+        given_up.cancel()
+        until(lambda: not line.wire._exchange._answers)
 
 
 def test_what_is_large_goes_the_other_way_in_both_directions(server):
@@ -116,14 +117,6 @@ def test_a_connection_that_is_cut_in_a_call_loses_nothing_and_repeats_nothing(se
         assert value(answer.result(60)) == "the result"
     assert (tmp_path / "ran").read_text() == "x"
     assert server.remote.executed.count("cut") == 1
-
-
-def test_a_thousand_calls_are_waited_for_over_one_connection(server):
-    with wired(server.port) as line:
-        until(lambda: line.wire._exchange)
-        calls = [line.loop.start(line.wire.call(f"many-{n}", 20, *asked(abs, -n))) for n in range(1000)]
-        assert [value(call.result(60)) for call in calls] == [*range(1000)]
-        assert len(line.wire._session.connector._conns) <= 1
 
 
 class Broken:
@@ -202,10 +195,6 @@ def test_a_large_body_is_sent_whole(server):
     with wired(server.port) as line:
         answer = line.loop.run(line.wire.json("PUT", "/files", params={"path": "large"}, data=b"x" * 2_000_000))
         assert answer["bytes"] == 2_000_000
-
-
-def test_the_package_that_it_needs_is_there():
-    assert require_aiohttp().ClientSession
 
 
 def test_arguments_that_a_session_would_not_take_are_refused_before_they_are_sent():

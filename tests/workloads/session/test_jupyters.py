@@ -25,29 +25,21 @@ async def some(tmp_path, command=fake_jupyter.COMMAND):
         await jupyters.close()
 
 
-def test_one_answers_at_a_socket_that_nobody_else_can_enter_and_is_gone_with_the_session(tmp_path):
+def test_a_server_is_private_busy_while_its_kernels_are_and_gone_with_the_session(tmp_path):
     async def go():
         async with some(tmp_path) as jupyters:
-            name = await jupyters.start(BASE)
-            place = tmp_path / f"j{name}"
-            modes = [stat.S_IMODE(path.stat().st_mode) for path in (place,)]
-            process = jupyters._running[name].process
-            return modes, process, await jupyters.look()
+            # A repeated request starts no second one.
+            name, same = await asyncio.gather(jupyters.start(BASE), jupyters.start(BASE))
+            assert name == same == await jupyters.start(BASE)
+            folder, before = tmp_path / f"j{name}", await jupyters.look()
+            (folder / "kernels").write_text(json.dumps([{"execution_state": "busy"}]))
+            return stat.S_IMODE(folder.stat().st_mode), jupyters._running[name].process, before, await jupyters.look()
 
-    modes, process, seen = asyncio.run(go())
-    assert modes == [0o700]
+    mode, process, before, after = asyncio.run(go())
+    assert mode == 0o700
     assert process.returncode is not None
-    assert (seen.running, seen.idle_s) == (0, None)
-
-
-def test_a_request_that_is_repeated_starts_no_second_one_and_another_path_does(tmp_path):
-    async def go():
-        async with some(tmp_path) as jupyters:
-            first, same = await asyncio.gather(jupyters.start(BASE), jupyters.start(BASE))
-            return first, same, await jupyters.start(BASE), await jupyters.start("/other/")
-
-    first, same, again, other = asyncio.run(go())
-    assert first == same == again != other
+    # An open page is no work.
+    assert (before.running, before.idle_s, after.running) == (0, None, 1)
 
 
 def test_one_that_does_not_come_up_is_told_with_the_end_of_its_log_and_tried_anew(tmp_path):
@@ -70,16 +62,6 @@ def test_a_path_that_is_none_is_refused(tmp_path, base):
 def test_a_head_without_jupyterlab_is_named_with_the_remedy(tmp_path):
     with pytest.raises(InvalidRequest, match=r"has no JupyterLab: .*requirements=\['jupyterlab'\]"):
         asyncio.run(Jupyters(tmp_path, tmp_path, (sys.executable, "-m", "no_such_jupyterlab")).start(BASE))
-
-
-def test_kernels_that_compute_are_work_and_an_open_page_is_none(tmp_path):
-    async def go():
-        async with some(tmp_path) as jupyters:
-            name = await jupyters.start(BASE)
-            (tmp_path / f"j{name}" / "kernels").write_text(json.dumps([{"execution_state": "busy"}]))
-            return await jupyters.look()
-
-    assert asyncio.run(go()).running == 1
 
 
 def test_the_last_kernel_that_was_busy_tells_since_when_none_is():

@@ -1,16 +1,32 @@
-"""What calls print, and the streams of the process."""
+"""The output of calls: what is kept, the streams of the process, and output of calls in other processes."""
 
+import asyncio
 import io
+import json
+import os
+import shutil
+import signal
+import socket
 import sys
+import tempfile
 import threading
+from pathlib import Path
 
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raysm.contract.events import Metric, line
-from raysm.workloads.session.output import Output, RoutedStream, events_apart, routed
+from raysm.workloads.session.output import Output, Printing, RoutedStream, SocketLine, call_in, events_apart, routed
+
+METRIC = line(Metric(name="loss", value=0.5))
 
 
+def text_of(output):
+    return [(piece.stream, piece.text) for piece in output.since(0)]
+
+
+@settings(max_examples=30)
 @given(st.lists(st.tuples(st.sampled_from(["stdout", "stderr"]), st.text(max_size=5))), st.integers(0, 60))
 def test_what_follows_a_position_is_the_rest_of_all_that_was_printed(written, position):
     output = Output()
@@ -21,33 +37,20 @@ def test_what_follows_a_position_is_the_rest_of_all_that_was_printed(written, po
     assert output.end == len(whole)
 
 
-def test_streams_stay_apart_and_in_their_order():
-    output = Output()
+def test_the_streams_stay_apart_and_the_end_of_much_output_is_kept():
+    output, woken = Output(), []
     for stream, text in (("stdout", "a"), ("stdout", "b"), ("stderr", "c"), ("stdout", "d")):
         output.write(stream, text)
-    assert [(piece.stream, piece.text) for piece in output.since(0)] == [
-        ("stdout", "ab"),
-        ("stderr", "c"),
-        ("stdout", "d"),
-    ]
-
-
-def test_of_very_much_the_end_is_kept_with_its_positions():
-    output = Output(most=100)
+    assert text_of(output) == [("stdout", "ab"), ("stderr", "c"), ("stdout", "d")]
+    output = Output(lambda: woken.append(1), most=100)
+    output.write("stdout", "")
+    assert woken == []
     for number in range(1000):
         output.write("stdout" if number % 2 else "stderr", f"{number:03}")
     kept = output.since(0)
     assert sum(len(piece.text) for piece in kept) <= 103
     assert kept[0].start == 3000 - sum(len(piece.text) for piece in kept)
-    assert kept[-1].text == "999"
-
-
-def test_who_waits_is_woken_by_each_text_and_not_by_nothing():
-    woken = []
-    output = Output(lambda: woken.append(1))
-    output.write("stdout", "x")
-    output.write("stdout", "")
-    assert woken == [1]
+    assert (kept[-1].text, len(woken)) == ("999", 1000)
 
 
 def test_threads_that_write_at_once_lose_nothing():
@@ -60,33 +63,14 @@ def test_threads_that_write_at_once_lose_nothing():
     assert output.end == 8000 == len("".join(piece.text for piece in output.since(0)))
 
 
-METRIC = line(Metric(name="loss", value=0.5))
-
-
-def text_of(output):
-    return [(piece.stream, piece.text) for piece in output.since(0)]
-
-
-def test_each_text_goes_where_the_route_says_when_it_is_printed():
+def test_each_text_goes_where_the_route_says_and_events_of_the_job_go_to_its_log():
     log, output, route = io.StringIO(), Output(), []
     stream = RoutedStream("stderr", log, lambda: route[0] if route else None)
     stream.write("to the log\n")
     route.append(output)
-    assert stream.write("to the call\n") == 12
-    route.clear()
-    stream.write("to the log\n")
-    assert text_of(output) == [("stderr", "to the call\n")]
-    assert log.getvalue() == "to the log\n" * 2
-
-
-def test_the_jobs_events_go_to_its_log_whoever_prints_them():
-    log, output = io.StringIO(), Output()
-    RoutedStream("stdout", log, lambda: output).write(f"before\n{METRIC}\nafter\n")
-    assert log.getvalue() == f"{METRIC}\n"
-    assert text_of(output) == [("stdout", "before\nafter\n")]
-
-
-def test_what_only_looks_like_an_event_stays_where_it_was():
+    stream.write(f"before\n{METRIC}\nafter\n")
+    assert text_of(output) == [("stderr", "before\nafter\n")]
+    assert log.getvalue() == f"to the log\n{METRIC}\n"
     assert events_apart('{"raysm": 1, nonsense\n') == ('{"raysm": 1, nonsense\n', [])
 
 
@@ -96,7 +80,158 @@ def test_both_streams_are_replaced_and_put_back():
         print("out")
         print("err", file=sys.stderr)
         assert not sys.stdout.isatty()
-        assert sys.stdout.writable()
         sys.stdout.flush()
     assert (sys.stdout, sys.stderr) == before
     assert text_of(output) == [("stdout", "out\n"), ("stderr", "err\n")]
+
+
+class Heard:
+    """A process of calls, and the other end of its connection."""
+
+    def __init__(self, folder, private):
+        self.folder = folder
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(private / "s"))
+            listener.listen()
+            self.line = SocketLine(str(private / "s"))
+            self.connection, _ = listener.accept()
+        self.connection.settimeout(60)
+        self.file = self.connection.makefile()
+
+    def call(self, id):
+        return call_in(str(self.folder), id, self.line.send)
+
+    def messages(self, count):
+        return [json.loads(self.file.readline()) for _ in range(count)]
+
+    def close(self):
+        self.file.close()
+        self.connection.close()
+        self.line._connection.close()
+
+
+@pytest.fixture
+def heard(tmp_path):
+    before = signal.getsignal(signal.SIGINT)
+    # Short: a socket's path has at most 107 bytes.
+    with tempfile.TemporaryDirectory(prefix="rr") as private:
+        process = Heard(tmp_path, Path(private))
+        yield process
+        process.close()
+    signal.signal(signal.SIGINT, before)
+
+
+def test_what_a_call_prints_is_sent_by_lines_and_counted(heard):
+    before = sys.stdout, os.getcwd()
+    with heard.call("silent") as silent:
+        pass
+    with heard.call("c") as printed:
+        print("one", end="")
+        print(" line")
+        print("wrong", file=sys.stderr)
+        print(METRIC)
+        print("no newline", end="")
+        assert os.getcwd() == os.path.realpath(heard.folder)
+    assert (sys.stdout, os.getcwd()) == before
+    assert (silent.messages, printed.messages) == (0, 4)
+    assert heard.messages(4) == [
+        {"call": "c", "stream": "stdout", "text": "one line\n"},
+        {"call": "c", "stream": "stderr", "text": "wrong\n"},
+        {"call": "c", "event": METRIC},
+        {"call": "c", "stream": "stdout", "text": "no newline"},
+    ]
+
+
+def test_a_signal_interrupts_a_call_and_nothing_after_it(heard):
+    def interrupted():
+        with heard.call("c"):
+            os.kill(os.getpid(), signal.SIGINT)
+            threading.Event().wait(60)
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    # It would end this program.
+    os.kill(os.getpid(), signal.SIGINT)
+    # And the next call is interruptible again, whatever the one before has made of it.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+
+
+def test_after_half_a_message_the_next_one_begins_a_line_of_its_own(heard):
+    class Struck:
+        """Sends the beginning, and is interrupted."""
+
+        def sendall(self, content):
+            connection.send(content[:9])
+            raise KeyboardInterrupt
+
+    connection, heard.line._connection = heard.line._connection, Struck()
+    with pytest.raises(KeyboardInterrupt), heard.call("a"):
+        print("never heard")
+    heard.line._connection = connection
+    with heard.call("b"):
+        print("heard")
+    assert heard.file.readline() == '{"call": \n'
+    assert heard.messages(1) == [{"call": "b", "stream": "stdout", "text": "heard\n"}]
+
+
+def test_a_session_that_is_gone_costs_a_call_only_its_output(heard):
+    heard.connection.shutdown(socket.SHUT_RDWR)
+    with heard.call("c"):
+        print("x" * 100_000)
+        print("y" * 100_000)
+
+
+def listening(script, **options):
+    """Run the coroutine function ``script(printing, send)``; ``send`` sends messages to the socket."""
+
+    async def go():
+        # Short: a socket's path has at most 107 bytes.
+        private = Path(tempfile.mkdtemp(prefix="rp"))
+        printing = Printing(private / "s", **options)
+        await printing.start()
+        _, writer = await asyncio.open_unix_connection(printing.socket)
+
+        def send(*messages):
+            for message in messages:
+                writer.write(message if isinstance(message, bytes) else json.dumps(message).encode() + b"\n")
+
+        try:
+            return await asyncio.wait_for(script(printing, send), 60)
+        finally:
+            writer.close()
+            printing.close()
+            shutil.rmtree(private)
+
+    return asyncio.run(go())
+
+
+def test_each_call_has_its_output_before_its_end_and_a_metric_is_the_jobs(capsys):
+    async def script(printing, send):
+        first, second = Output(), Output()
+        with printing.into("a", first), printing.into("b", second):
+            send(
+                {"call": "a", "stream": "stdout", "text": "one\n"},
+                {"call": "b", "stream": "stderr", "text": "two\n"},
+                {"call": "a", "event": METRIC},
+                # Half a message, and a thread that prints after the end of its call.
+                b'{"call": \n',
+                {"call": "gone", "stream": "stdout", "text": "late"},
+                {"call": "a", "stream": "stderr", "text": "x" * 100_000},
+            )
+            await printing.drain("a", 3)
+            await printing.drain("b", 1)
+        return text_of(first), text_of(second)
+
+    assert listening(script) == ([("stdout", "one\n"), ("stderr", "x" * 100_000)], [("stderr", "two\n")])
+    assert capsys.readouterr().out == METRIC + "\n"
+
+
+def test_output_that_never_comes_is_waited_for_only_for_a_while():
+    async def script(printing, send):
+        with printing.into("a", Output()):
+            await printing.drain("a", 1)
+
+    listening(script, drain_s=0.1)

@@ -12,96 +12,100 @@ from pathlib import Path
 import cloudpickle
 import pytest
 
+from raysm.contract.loop_thread import LoopThread
 from raysm.contract.session import CALL, CallRequest, Outcome
 from raysm.workloads.session.blobs import Blobs
-from raysm.workloads.session.calls import Call
+from raysm.workloads.session.calls import Call, CallEnded
+from raysm.workloads.session.output import Printing
 from raysm.workloads.session.processes import CallProcesses
-from raysm.workloads.session.relay import Printing
 from tests.support.interrupting import interrupted
-
-pytestmark = pytest.mark.usefixtures("ray_here")
 
 WAIT_S = 300.0
 
 
-def with_calls(folder, script):
-    """Run the coroutine function ``script(calls)`` with a CallProcesses that listens."""
+class Running:
+    """CallProcesses in an event loop of its own, which the tests of this module share."""
 
-    async def go():
+    def __init__(self, folder):
         # Short: a socket's path has at most 107 bytes.
-        private = Path(tempfile.mkdtemp(prefix="rc"))
-        printing = Printing(private / "s")
-        await printing.start()
-        calls = CallProcesses("algo-1", folder, printing, Blobs(private))
-        calls.prepare()
-        try:
-            return await asyncio.wait_for(script(calls), WAIT_S)
-        finally:
-            calls.close()
-            printing.close()
-            shutil.rmtree(private)
+        self.folder, self.private = folder, Path(tempfile.mkdtemp(prefix="rc"))
+        self.loop = LoopThread("test")
+        self.run(self.start())
 
-    return asyncio.run(go())
+    def run(self, work):
+        return self.loop.run(work, WAIT_S)
+
+    async def start(self):
+        self.printing = Printing(self.private / "s")
+        await self.printing.start()
+        self.calls = CallProcesses("algo-1", self.folder, self.printing, Blobs(self.private))
+        self.calls.prepare()
+
+    async def stop(self):
+        self.calls.close()
+        self.printing.close()
+
+    def close(self):
+        self.run(self.stop())
+        self.loop.close()
+        shutil.rmtree(self.private)
+
+
+@pytest.fixture(scope="module")
+def running(ray_here, tmp_path_factory):
+    one = Running(tmp_path_factory.mktemp("calls"))
+    yield one
+    one.close()
 
 
 def call_of(function, *args, id="c"):
     return Call(id, CallRequest(kind=CALL, name="f"), cloudpickle.dumps((function, args, {})), lambda: None)
 
 
-def value(outcome):
-    return pickle.loads(Outcome.decode(outcome[0]).pickled)
+async def value(running, function, *args, id="c"):
+    outcome, has_failed = await running.calls.run(call_of(function, *args, id=id))
+    assert not has_failed
+    return pickle.loads(Outcome.decode(outcome).pickled)
 
 
-def test_a_call_prints_before_its_outcome_and_runs_in_its_folder(tmp_path):
+async def end(running, function, *args):
+    with pytest.raises(CallEnded) as ended:
+        await running.calls.run(call_of(function, *args))
+    return ended.value.outcome
+
+
+def test_calls_one_after_the_other_have_one_process_their_folder_and_their_output(running):
     def work():
         print("in", os.getcwd())
-        return 3
+        return os.getpid()
 
-    async def script(calls):
+    async def script():
         call = call_of(work)
-        return call, await calls.run(call)
+        outcome, _ = await running.calls.run(call)
+        first = pickle.loads(Outcome.decode(outcome).pickled)
+        return call, {first, *[await value(running, os.getpid, id=str(number)) for number in range(5)]}
 
-    call, outcome = with_calls(tmp_path, script)
-    assert (value(outcome), outcome[1]) == (3, False)
-    assert [piece.text for piece in call.output.since(0)] == [f"in {tmp_path}\n"]
-    assert call.status.state == "running"  # it is the registry that ends it
-
-
-def test_calls_one_after_the_other_have_one_process(tmp_path):
-    async def script(calls):
-        return {value(await calls.run(call_of(os.getpid, id=str(number)))) for number in range(5)}
-
-    assert len(with_calls(tmp_path, script)) == 1
+    call, pids = running.run(script())
+    assert len(pids) == 1
+    assert [piece.text for piece in call.output.since(0)] == [f"in {running.folder}\n"]
+    assert call.status.state == "running"  # Calls ends it
 
 
-def test_calls_that_wait_for_one_another_all_run(tmp_path):
+def test_calls_that_wait_for_one_another_all_run(running, tmp_path):
     def meet(number, count):
         (tmp_path / f"met-{number}").touch()
         while len(list(tmp_path.glob("met-*"))) < count:
             time.sleep(0.01)
         return os.getpid()
 
-    async def script(calls):
+    async def script():
         # More than take turns.
-        asked = [call_of(meet, number, 4, id=str(number)) for number in range(4)]
-        return {value(outcome) for outcome in await asyncio.gather(*map(calls.run, asked))}
+        return {*await asyncio.gather(*(value(running, meet, number, 3, id=str(number)) for number in range(3)))}
 
-    assert len(with_calls(tmp_path, script)) == 4
-
-
-def test_a_process_that_dies_is_named_and_the_next_call_has_another_one(tmp_path):
-    async def script(calls):
-        died, _ = await calls.run(call_of(os._exit, 3))
-        return Outcome.decode(died), value(await calls.run(call_of(abs, -1, id="d")))
-
-    died, well = with_calls(tmp_path, script)
-    assert died.error.type == "WorkerDied"
-    assert died.error.message.startswith("the process of f died: Worker")
-    assert len(died.error.message) < 200
-    assert well == 1
+    assert len(running.run(script())) == 3
 
 
-def test_a_process_that_dies_and_leaves_a_child_is_not_waited_for_until_that_ends(tmp_path):
+def test_a_process_that_dies_is_named_although_a_child_lives_and_the_next_call_has_another_one(running, tmp_path):
     release = tmp_path / "release"
 
     def die():
@@ -113,61 +117,71 @@ def test_a_process_that_dies_and_leaves_a_child_is_not_waited_for_until_that_end
             os._exit(0)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    async def script(calls):
+    async def script():
+        died = await end(running, os._exit, 3)
         try:
-            return Outcome.decode((await asyncio.wait_for(calls.run(call_of(die)), WAIT_S / 3))[0])
+            with_child = await asyncio.wait_for(end(running, die), WAIT_S / 3)
         finally:
             release.touch()
+        return died, with_child, await value(running, abs, -1)
 
-    assert with_calls(tmp_path, script).error.type == "WorkerDied"
+    died, with_child, well = running.run(script())
+    assert died.error.type == with_child.error.type == "WorkerDied"
+    assert died.error.message.startswith("the process of f died: Worker")
+    assert len(died.error.message) < 200
+    assert well == 1
 
 
-def test_what_cannot_be_unpickled_there_is_a_failure(tmp_path):
-    async def script(calls):
+def test_what_cannot_be_unpickled_there_is_a_failure(running):
+    async def script():
         call = call_of(abs, 1)
         call.body = b"nonsense"
-        return Outcome.decode((await calls.run(call))[0])
+        return Outcome.decode((await running.calls.run(call))[0])
 
-    assert with_calls(tmp_path, script).error.type == "_pickle.UnpicklingError"
+    assert running.run(script()).error.type == "_pickle.UnpicklingError"
 
 
-def test_a_sleep_is_interrupted_and_its_process_does_the_next_call(tmp_path):
-    async def script(calls):
-        before = value(await calls.run(call_of(os.getpid)))
+def test_a_sleep_is_interrupted_and_its_process_does_the_next_call(running):
+    async def script():
+        before = await value(running, os.getpid)
         sleeping = call_of(time.sleep, 600, id="s")
-        ended = await interrupted(calls, sleeping, lambda: sleeping.status.state == "running")
-        return ended, before, value(await calls.run(call_of(os.getpid, id="n")))
+        ended = await interrupted(running.calls, sleeping, lambda: sleeping.status.state == "running")
+        return ended, before, await value(running, os.getpid, id="n")
 
-    ended, before, after = with_calls(tmp_path, script)
+    ended, before, after = running.run(script())
     assert ended.error.cancelled
     assert before == after
 
 
-def test_a_call_that_hears_no_signal_is_ended_with_its_process(tmp_path):
+def test_a_call_that_hears_no_signal_is_ended_with_its_process(running, tmp_path, monkeypatch):
+    monkeypatch.setattr("raysm.workloads.session.processes.FORCE_S", 0.5)
+
     def deaf():
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         (tmp_path / "deaf").touch()
         time.sleep(600)
 
-    async def script(calls):
-        return await interrupted(calls, call_of(deaf), (tmp_path / "deaf").exists)
+    async def script():
+        return await interrupted(running.calls, call_of(deaf), (tmp_path / "deaf").exists)
 
-    assert with_calls(tmp_path, script).error.cancelled
+    assert running.run(script()).error.cancelled
 
 
-def test_a_call_that_waits_for_its_turn_is_interrupted_without_a_process(tmp_path):
-    async def script(calls):
-        calls._crew._width = 0  # nobody's turn comes
+def test_a_call_that_waits_for_its_turn_is_interrupted_without_a_process(running):
+    async def script():
+        calls = CallProcesses("algo-1", running.folder, running.printing, Blobs(running.private))
+        calls._crew._width = 0  # no call gets its turn
         call = call_of(abs, -1)
-        running = asyncio.create_task(calls.run(call))
+        ending = asyncio.create_task(calls.run(call))
         await asyncio.sleep(0)
-        calls._crew.close()
         call.is_cancelled = True
         calls.interrupt(call)
-        outcome, _ = await running
-        call.end(outcome, True)
-        return Outcome.decode(outcome), call.status.took_s
+        with pytest.raises(CallEnded) as ended:
+            await ending
+        call.end(b"", True)
+        calls.close()
+        return ended.value.outcome, call.status.took_s
 
-    outcome, took_s = with_calls(tmp_path, script)
+    outcome, took_s = running.run(script())
     assert outcome.error.cancelled
     assert took_s == 0.0

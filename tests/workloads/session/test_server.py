@@ -1,4 +1,4 @@
-"""The server of a session."""
+"""The server of a session, as any client sees it: calls over a WebSocket, and everything else by HTTP."""
 
 import asyncio
 import contextlib
@@ -8,14 +8,18 @@ import json
 import logging
 import pickle
 import socket
+import time
 
+import aiohttp
 import cloudpickle
 import pytest
 
 from raysm.contract.connections import GREETING
-from raysm.contract.session import CALL, DONE, SHELL, CallRequest, Outcome, Versions, frame, unframe
+from raysm.contract.session import CALL, DONE, CallRequest, Outcome, Versions, frame, unframe
 from raysm.request.codec import to_json
-from raysm.workloads.session.server import MAX_HANDSHAKES, completions
+from raysm.workloads.session.clients import MAX_MESSAGE_BYTES
+from raysm.workloads.session.door import MAX_HANDSHAKES
+from raysm.workloads.session.server import completions
 from tests.support.sessions import TOKEN, proved, served, until
 from tests.support.strangers import asked_by_another_user, needs_two_users
 
@@ -24,6 +28,53 @@ from tests.support.strangers import asked_by_another_user, needs_two_users
 def server(tmp_path_factory):
     with served(tmp_path_factory.mktemp("session")) as running:
         yield running
+
+
+def connected(server, script, client="a"):
+    """Run the coroutine function ``script(socket)`` with a WebSocket to the server."""
+
+    async def go():
+        async with proved(server) as session:
+            url = f"http://127.0.0.1:{server.port}/events"
+            async with session.ws_connect(url, params={"client": client}, max_msg_size=0) as socket:
+                return await asyncio.wait_for(script(socket), 60)
+
+    return asyncio.run(go())
+
+
+def question(number, id, function=abs, args=(-3,), *, client="", wait=20):
+    request = CallRequest(kind=CALL, name="f", client=client, python=Versions.here().pickles)
+    body = cloudpickle.dumps((function, args, {}))
+    return frame({"ask": number, "call": id, "wait": wait, "request": to_json(request)}, body)
+
+
+async def answers(socket, count):
+    """Return the next answers, by their number; what calls print is passed over."""
+    told = {}
+    while len(told) < count:
+        message = await socket.receive(timeout=60)
+        if message.type is aiohttp.WSMsgType.BINARY:
+            head, outcome = unframe(message.data)
+            told[head["ask"]] = head, outcome
+    return told
+
+
+def ask(server, *questions, client="a"):
+    """Send questions, and return their answers by number."""
+
+    async def script(socket):
+        for each in questions:
+            await socket.send_bytes(each)
+        return await answers(socket, len(questions))
+
+    return connected(server, script, client)
+
+
+def value(answer):
+    head, outcome = answer
+    assert head["status"] == 200, head
+    assert head["call"]["state"] == DONE
+    return pickle.loads(Outcome.decode(outcome).pickled)
 
 
 def asked(server, method, path, **how):
@@ -42,121 +93,111 @@ def told(server, *args, **how):
     return status, json.loads(body)
 
 
-def ask(server, id, function=abs, args=(-3,), wait=30, **fields):
-    request = CallRequest(kind=CALL, name="f", python=Versions.here().pickles, **fields)
-    body = frame(to_json(request), cloudpickle.dumps((function, args, {})))
-    status, answer = asked(server, "POST", f"/calls/{id}", data=body, params={"wait": wait})
-    assert status == 200, answer
-    head, outcome = unframe(answer)
-    return head["call"], outcome
-
-
-def test_it_listens_on_the_loopback_alone(server):
-    with socket.socket() as other:
-        other.bind(("127.0.0.2", server.port))  # free: nobody listens on all addresses
-
-
-def test_a_call_is_answered_with_its_outcome(server):
-    status, outcome = ask(server, "answered")
-    assert status["state"] == DONE
-    assert pickle.loads(Outcome.decode(outcome).pickled) == 3
-
-
 def test_a_call_that_is_sent_twice_is_executed_once(server):
-    assert ask(server, "twice") == ask(server, "twice")
+    answers = ask(server, question(1, "twice"), question(2, "twice"))
+    assert value(answers[1]) == value(answers[2]) == 3
     assert server.remote.executed.count("twice") == 1
+    # By another connection, too.
+    assert value(ask(server, frame({"ask": 7, "call": "twice", "wait": 20}), client="b")[7]) == 3
 
 
-def test_who_does_not_wait_is_told_how_it_is_and_asks_again(server, tmp_path):
+def test_many_questions_are_under_way_at_once_and_a_long_one_delays_no_other(server):
+    async def script(socket):
+        await socket.send_bytes(question(1, "long", time.sleep, (0.5,)))
+        await socket.send_bytes(question(2, "short"))
+        return await answers(socket, 1), await answers(socket, 1)
+
+    first, second = connected(server, script)
+    assert (value(first[2]), [*second]) == (3, [1])
+
+
+def test_an_answer_comes_after_the_wait_without_an_outcome(server, tmp_path):
     gate = tmp_path / "gate"
 
     def wait():
-        import time
-
         while not gate.exists():
             time.sleep(0.01)
 
-    status, outcome = ask(server, "slow", wait, (), wait=0)
-    assert (status["state"] != DONE, outcome) == (True, b"")
+    (head, outcome) = ask(server, question(1, "slow", wait, (), wait=0))[1]
+    assert (head["call"]["state"] != DONE, outcome) == (True, b"")
     gate.touch()
-    status, answer = asked(server, "GET", "/calls/slow", params={"wait": 30})
-    assert unframe(answer)[0]["call"]["state"] == DONE
-
-
-def test_a_call_that_never_arrived_is_not_found(server):
-    assert asked(server, "GET", "/calls/unheard")[0] == 404
+    assert value(ask(server, frame({"ask": 1, "call": "slow", "wait": 30}))[1]) is None
 
 
 @pytest.mark.parametrize(
-    ("body", "words"),
+    ("head", "status", "words"),
     [
-        (b"nonsense", "not a frame of a session"),
-        (frame({"kind": "dance", "name": "f"}), "no call of the kind 'dance'"),
-        (frame({"kind": CALL}), "the key 'name' is missing"),
-        (frame({"kind": CALL, "name": "f", "python": "2.7"}), "pickled by Python 2.7"),
+        ({"call": "unheard"}, 404, "None"),
+        ({"call": "x", "request": {"kind": "dance", "name": "f"}}, 400, "no call of the kind 'dance'"),
+        ({"call": "x", "request": {"kind": CALL}}, 400, "the key 'name' is missing"),
+        ({"call": "x", "request": {"kind": CALL, "name": "f", "python": "2.7"}}, 400, "pickled by Python 2.7"),
+        (
+            {"call": "x", "wait": "soon", "request": {"kind": CALL, "name": "f"}},
+            400,
+            "wait is a number of seconds, got 'soon'",
+        ),
+        ({}, 500, "call"),
     ],
+    ids=["unheard", "kind", "name", "python", "wait", "nothing"],
 )
-def test_what_cannot_be_asked_for_is_refused_in_words(server, body, words):
-    status, answer = told(server, "POST", "/calls/refused", data=body)
-    assert status == 400
-    assert words in answer["error"]
+def test_an_invalid_question_is_refused_and_executes_nothing(server, head, status, words):
+    reply, outcome = ask(server, frame({"ask": 1, **head}))[1]
+    assert (reply["status"], outcome) == (status, b"")
+    assert words in str(reply.get("error"))
+    assert server.host.calls.get("x") is None
 
 
-def test_a_question_whose_wait_is_no_number_is_refused_before_its_call_is_executed(server, tmp_path):
-    begun = tmp_path / "begun"
-    request = CallRequest(kind=CALL, name="f", python=Versions.here().pickles)
-    body = frame(to_json(request), cloudpickle.dumps((begun.touch, (), {})))
-    status, answer = told(server, "POST", "/calls/unbegun", data=body, params={"wait": "soon"})
-    assert (status, answer["error"]) == (400, "wait is a number of seconds, got 'soon'")
-    assert asked(server, "GET", "/calls/unbegun")[0] == 404
-    assert not begun.exists()
+def test_a_large_outcome_has_a_connection_of_its_own_and_a_large_message_is_refused(server):
+    reply, outcome = ask(server, question(1, "large", bytes, (1 << 20,)))[1]
+    assert (reply["elsewhere"], outcome, reply["call"]["state"]) == (True, b"", DONE)
+
+    async def script(socket):
+        await socket.send_bytes(bytes(MAX_MESSAGE_BYTES + 1))
+        return (await socket.receive(timeout=60)).type, socket.close_code
+
+    assert connected(server, script)[1] == aiohttp.WSCloseCode.MESSAGE_TOO_BIG
 
 
-def test_a_call_is_interrupted(server):
-    import time
+def test_a_client_that_left_with_a_question_open_disturbs_no_other(server):
+    async def leaves(socket):
+        await socket.send_bytes(question(1, "left", time.sleep, (0.2,)))
+        await asyncio.to_thread(until, lambda: server.host.calls.get("left"))
 
-    ask(server, "long", time.sleep, (1.0,), wait=0)
-    status, _ = told(server, "POST", "/calls/long/interrupt")
-    assert status == 200
-    _, answer = asked(server, "GET", "/calls/long", params={"wait": 30})
-    assert Outcome.decode(unframe(answer)[1]).error.cancelled
-
-
-def test_what_a_call_printed_is_had_from_any_position(server):
-    ask(server, "printing", print, ("hello",))
-    _, answer = told(server, "GET", "/calls/printing/output", params={"from": 2})
-    assert ("".join(piece["text"] for piece in answer["pieces"]), answer["end"]) == ("llo\n", 6)
+    connected(server, leaves)
+    until(lambda: server.host.calls.get("left").done.is_set())
+    assert value(ask(server, question(1, "behind"))[1]) == 3
 
 
-def test_its_own_client_hears_what_a_call_prints_and_no_other_does(server):
-    async def go():
-        async with proved(server) as session:
-            url = f"http://127.0.0.1:{server.port}/events"
-            async with (
-                session.ws_connect(url, params={"client": "a"}) as mine,
-                session.ws_connect(url, params={"client": "b"}) as other,
-            ):
-                await asyncio.to_thread(ask, server, "for-a", print, ("for a",), client="a")
-                await asyncio.to_thread(ask, server, "for-b", print, ("for b",), client="b")
-                return await mine.receive_json(timeout=60), await other.receive_json(timeout=60)
-
-    mine, other = asyncio.run(go())
-    assert (mine["call"], mine["text"][:5]) == ("for-a", "for a")
-    assert (other["call"], other["text"][:5]) == ("for-b", "for b")
+def test_a_call_is_interrupted_and_an_unknown_one_is_not_found(server):
+    ask(server, question(1, "asleep", time.sleep, (1.0,), wait=0))
+    assert told(server, "POST", "/calls/asleep/interrupt")[0] == 200
+    _, outcome = ask(server, frame({"ask": 1, "call": "asleep", "wait": 30}))[1]
+    assert Outcome.decode(outcome).error.cancelled
+    assert told(server, "GET", "/calls/asleep")[1]["state"] == DONE
+    assert asked(server, "GET", "/calls/unheard")[0] == 404
 
 
-def test_a_heartbeat_is_what_attaches_and_goodbye_detaches_at_once(server):
-    async def go():
-        async with proved(server) as session:
-            url = f"http://127.0.0.1:{server.port}/events"
-            async with session.ws_connect(url, params={"client": "beating"}) as mine:
-                await mine.send_str("{}")
-                there = await asyncio.to_thread(until, lambda: server.host.state().clients)
-                await mine.send_str(json.dumps({"leaves": True}))
-                return there
+def test_output_is_had_from_any_position_and_comes_to_its_own_client(server):
+    async def script(socket):
+        await asyncio.to_thread(ask, server, question(1, "for-b", print, ("for b",), client="b"))
+        await socket.send_bytes(question(1, "for-a", print, ("for a",), client="a"))
+        return await socket.receive_json(timeout=60)
+
+    message = connected(server, script)
+    assert (message["call"], message["text"][:5]) == ("for-a", "for a")
+    _, answer = told(server, "GET", "/calls/for-b/output", params={"from": 2})
+    assert ("".join(piece["text"] for piece in answer["pieces"]), answer["end"]) == ("r b\n", 6)
+
+
+def test_a_heartbeat_attaches_and_goodbye_detaches_at_once(server):
+    async def script(socket):
+        await socket.send_str("{}")
+        there = await asyncio.to_thread(until, lambda: server.host.state().clients)
+        await socket.send_str(json.dumps({"leaves": True}))
+        return there
 
     before = server.host.state().clients
-    assert asyncio.run(go()) >= 1
+    assert connected(server, script, client="beating") >= 1
     until(lambda: server.host.state().clients <= before)
 
 
@@ -169,8 +210,7 @@ def test_the_session_is_described_and_kept(server):
 
 
 def test_calls_are_listed_in_the_order_in_which_they_came(server):
-    for id in ("first", "second"):
-        ask(server, id)
+    ask(server, question(1, "first"), question(2, "second"))
     names = [row["id"] for row in told(server, "GET", "/calls")[1]]
     assert names.index("first") < names.index("second")
 
@@ -178,9 +218,6 @@ def test_calls_are_listed_in_the_order_in_which_they_came(server):
 def test_slots_and_completions_are_told(server):
     assert told(server, "GET", "/slots", params={"num_cpus": 1})[1] == {"slots": 2}
     assert told(server, "POST", "/complete", json={"text": "alph"})[1] == {"matches": ["alpha", "alphabet"]}
-
-
-def test_completions_of_what_is_not_there_are_none():
     assert completions("nothing.at", {}) == []
     assert "model.append(" in completions("model.app", {"model": []})
 
@@ -196,17 +233,13 @@ def test_files_go_in_and_out(server):
     assert (status, "is not there" in answer["error"]) == (400, True)
 
 
-def test_a_session_that_is_closing_takes_no_call(tmp_path):
+def test_it_is_closed_with_a_reason_and_takes_no_call_meanwhile(tmp_path):
     with served(tmp_path) as server:
         server.host.calls.closing = "it was closed"
-        body = frame(to_json(CallRequest(kind=SHELL, name="f")), b"true")
-        status, answer = told(server, "POST", "/calls/late", data=body)
-        assert (status, answer["type"]) == (410, "SessionEnded")
-        assert "closing (it was closed)" in answer["error"]
-
-
-def test_who_closes_it_says_why(tmp_path):
-    with served(tmp_path) as server:
+        reply, _ = ask(server, question(1, "late"))[1]
+        assert reply["status"] == 410
+        assert "closing (it was closed)" in reply["error"]
+        server.host.calls.closing = ""
         told(server, "POST", "/close", json={"why": "all done"})
         until(server.is_over.is_set)
     assert server.why == "all done"

@@ -51,13 +51,15 @@ def echo(id, pickled, name, host):
     return [bytes(pickled), f" {id} {name} {host}".encode()], name == "bad", len(pickled)
 
 
-def test_calls_go_one_after_the_other_with_what_they_are(path):
+def test_calls_go_one_after_the_other_and_the_socket_is_gone(path):
     async def script(line):
-        return [await line.call("1", b"one", "good", "algo-1"), await line.call("2", b"", "bad", "é\n")]
+        answers = [await line.call("1", b"one", "good", "algo-1"), await line.call("2", b"", "bad", "é\n")]
+        return [*answers, Path(path).exists()]
 
     assert with_line(path, echo, script) == [
         (b"one 1 good algo-1", False, 3),
         (b" 2 bad \xc3\xa9\n", True, 0),
+        False,
     ]
 
 
@@ -70,14 +72,6 @@ def test_what_is_large_travels_whole(path):
     large, small, again = with_line(path, echo, script)
     assert bytes(large[0].content()) == bytes(again[0].content()) == LARGE + b" 1 f h"
     assert small == (b"small 1 f h", False, 5)
-
-
-def test_nobody_finds_the_socket_behind_its_session(path):
-    async def script(line):
-        await line.call("1", b"", "f", "h")
-        return Path(path).exists()
-
-    assert not with_line(path, echo, script)
 
 
 def test_a_process_that_goes_is_noticed_by_whoever_waits(path):
@@ -134,16 +128,12 @@ def inverse(x):
     return 1 / x
 
 
-def test_a_batch_has_an_outcome_for_each_item():
-    assert values(batch(inverse, [1, 2, 4])) == [1.0, 0.5, 0.25]
-
-
-def test_behind_an_item_that_failed_nothing_is_worked_on():
-    assert values(batch(inverse, [1, 0, 2], first=10)) == [1.0, 11]
-
-
-def test_unless_exceptions_are_results_like_others():
-    assert values(batch(inverse, [1, 0, 2], first=10, return_exceptions=True)) == [1.0, 11, 0.5]
+@pytest.mark.parametrize(
+    ("items", "return_exceptions", "expected"),
+    [([1, 2, 4], False, [1.0, 0.5, 0.25]), ([1, 0, 2], False, [1.0, 11]), ([1, 0, 2], True, [1.0, 11, 0.5])],
+)
+def test_a_batch_ends_at_a_failed_item_unless_exceptions_are_results(items, return_exceptions, expected):
+    assert values(batch(inverse, items, first=10, return_exceptions=return_exceptions)) == expected
 
 
 def test_an_item_is_tried_again_as_often_as_was_asked(tmp_path):
@@ -167,10 +157,10 @@ def test_an_item_that_cannot_be_read_there_fails_alone():
     assert outcome.error.type == "ValueError"
 
 
-def test_a_command_tells_its_exit_code_and_what_it_printed():
-    encoded, failed = work.shell("echo out; echo err >&2; exit 3", "")
+def test_a_command_runs_in_its_folder_without_input(tmp_path):
+    encoded, failed = work.shell("pwd; cat; echo err >&2; exit 3", str(tmp_path))
     assert not failed
-    assert pickle.loads(Outcome.decode(encoded).pickled) == {"exit_code": 3, "output": "out\nerr\n"}
+    assert pickle.loads(Outcome.decode(encoded).pickled) == {"exit_code": 3, "output": f"{tmp_path}\nerr\n"}
 
 
 def test_of_a_command_that_prints_much_the_end_is_kept_and_no_more_is_ever_held():
@@ -183,8 +173,3 @@ def test_of_a_command_that_prints_much_the_end_is_kept_and_no_more_is_ever_held(
     output = pickle.loads(Outcome.decode(encoded).pickled)["output"]
     assert (len(output), output[-5:]) == (work.KEPT_OUTPUT, "\0end\n")
     assert peak_bytes < 16 * work.KEPT_OUTPUT
-
-
-def test_a_command_runs_in_its_folder_and_has_no_input(tmp_path):
-    encoded, _ = work.shell("pwd; cat", str(tmp_path))
-    assert pickle.loads(Outcome.decode(encoded).pickled) == {"exit_code": 0, "output": f"{tmp_path}\n"}
