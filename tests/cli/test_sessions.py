@@ -12,9 +12,13 @@ from raysm.cli.arguments import parse
 from raysm.cli.config import read_settings
 from raysm.cli.sessions import Prompt, chosen, run
 from raysm.client.service import Service
+from raysm.client.session.starting import SessionLimits
+from raysm.contract.events import State
 from raysm.contract.names import TASK_TAG, WORKLOAD_TAG
+from raysm.contract.session import SERVING
 from raysm.errors import InvalidRequest
 from raysm.request import Local
+from tests.support.sessions import state
 
 
 class Listing(Service):
@@ -84,6 +88,29 @@ def test_sessions_are_listed_by_their_names(capsys):
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["name"], row["created"]) == ("digits", "2026-11-01T00:00:00+00:00")
     assert printed("list", service=Listing()) == "no sessions\n"
+
+
+class Started:
+    """A session that starts at once."""
+
+    def __init__(self, **options):
+        self.name, self.state, self.limits = "digits", state(), SessionLimits()
+        self.job = SimpleNamespace(name="digits-1", service=SimpleNamespace(target=Local()))
+
+    def start(self, show):
+        show(State(name="dashboard", host="algo-1", address="http://10.0.0.1:8265"))
+        show(State(name=SERVING, host="algo-1", address="http://127.0.0.1:4567", detail="takes calls"))
+
+    def detach(self):
+        self.is_detached = True
+
+
+def test_the_start_prints_commands_and_no_address_that_asks_for_a_token(monkeypatch):
+    monkeypatch.setattr("raysm.cli.sessions.Session", Started)
+    out = printed("start", "--name", "digits", service=None)
+    assert "http" not in out
+    assert "raysm dashboard digits-1" in out
+    assert "raysm session keep digits" in out
 
 
 def test_a_file_that_is_not_there_is_said_before_any_session_is_looked_for(tmp_path):

@@ -4,6 +4,7 @@ import asyncio
 import concurrent.futures
 import contextlib
 import json
+import pickle
 import queue
 import sys
 import threading
@@ -114,13 +115,13 @@ def show_display(bundle: Mapping[str, Any], out: TextIO) -> None:
         out.flush()
 
 
-def value_of(outcome: Outcome, name: str) -> Any:
+def value_of(outcome: Outcome, name: str, loads: Callable[..., Any] = pickle.loads) -> Any:
     """Load the value of a successful call, whose name is for messages."""
     # None travels as an empty pickle.
     if not len(outcome.pickled):
         return None
     try:
-        return load(outcome.pickled)
+        return load(outcome.pickled, loads)
     except Exception as error:  # unpickling runs the value's own code
         raise CallFailed(
             f"the value of {name} cannot be read here: {type(error).__name__}: {error}; return plain data, or install "
@@ -129,7 +130,7 @@ def value_of(outcome: Outcome, name: str) -> Any:
         ) from error
 
 
-def error_of(outcome: Outcome, name: str, session: str) -> BaseException:
+def error_of(outcome: Outcome, name: str, session: str, loads: Callable[..., Any] = pickle.loads) -> BaseException:
     """Return the exception of a failed call, with the remote traceback as a note.
 
     It is the original exception if that can be loaded here, and otherwise CallFailed.
@@ -141,7 +142,7 @@ def error_of(outcome: Outcome, name: str, session: str) -> BaseException:
     where = f"in the session {session}" + (f" on {error.host}" if error.host else "")
     note = f"{where}:\n{error.traceback.rstrip()}" if error.traceback else f"raised {where}"
     try:
-        raised = load(outcome.pickled) if len(outcome.pickled) else None
+        raised = load(outcome.pickled, loads) if len(outcome.pickled) else None
     except Exception:  # its class may be missing here, or need other arguments
         raised = None
     # A remote SystemExit or KeyboardInterrupt must not end this program.
@@ -180,6 +181,8 @@ class Line:
     loop: LoopThread
     wire: Wire
     session: str
+    loads: Callable[..., Any] = pickle.loads
+    """Loads a pickle from the session."""
 
 
 class Call(Generic[T]):
@@ -290,16 +293,16 @@ class Call(Generic[T]):
         """
         _, outcome = self._await(timeout)
         if outcome.error is not None:
-            raise error_of(outcome, self.name, self._line.session)
+            raise error_of(outcome, self.name, self._line.session, self._line.loads)
         if self._pieces is not None:
             return cell_result(list(self._pieces), outcome)  # type: ignore[return-value]
-        value: T = value_of(outcome, self.name)
+        value: T = value_of(outcome, self.name, self._line.loads)
         return value
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait for the end of the call and return its exception, or None if it succeeded."""
         _, outcome = self._await(timeout)
-        return None if outcome.error is None else error_of(outcome, self.name, self._line.session)
+        return None if outcome.error is None else error_of(outcome, self.name, self._line.session, self._line.loads)
 
     def _await(self, timeout: float | None) -> tuple[CallStatus, Outcome]:
         # Checks the timeout: threading would fail with an obscure TypeError.

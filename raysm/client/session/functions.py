@@ -10,7 +10,7 @@ from raysm.client.session.arguments import check_instance, check_number, check_t
 from raysm.client.session.calls import Call, CellResult, gather
 from raysm.client.session.connected import ConnectedSession
 from raysm.client.session.mapping import Mapped
-from raysm.client.source.function import Function, parcel_of_call, pickled_call, pickled_value
+from raysm.client.source.function import Function, parcel_of_call, pickled_call
 from raysm.contract.parcels import size_of
 from raysm.contract.scattered import Scattered
 from raysm.contract.session import BATCH, CALL, CELL, DONE, PULL, PUSH, SCATTER, CallRequest
@@ -35,12 +35,13 @@ class SessionFunctions(ConnectedSession):
             A future with ``result()``, ``cancel()`` and ``logs()``.
 
         Raises:
-            InvalidRequest: The function does not accept these arguments; a value cannot be pickled; or the session runs
-                another Python.
+            InvalidRequest: The function does not accept these arguments; a value cannot be pickled; the session runs
+                another Python; or it runs another Ray and an argument contains an object of Ray.
         """
         function = Function(fn, *args, **kwargs)
         opened = self._opened
         opened.check_python(f"the function {function.title()}")
+        opened.check_ray(f"a call of {function.title()}", function.fn, function.args, function.kwargs)
         request = CallRequest(kind=CALL, name=function.title(), python=opened.pickles)
         return opened.call(request, parcel_of_call(function.fn, function.args, function.kwargs))
 
@@ -96,6 +97,7 @@ class SessionFunctions(ConnectedSession):
             if not isinstance(each, Iterable):
                 raise InvalidRequest(f"map: items must be what a for loop takes, got {each!r}; [{each!r}] is one item")
         opened.check_python(f"the function {name}")
+        opened.check_ray(f"the function {name}", fn)
         # The function is sent once, under its digest. Batches send only their items.
         pickled = pickled_call(fn, (), {})
         digest = hashlib.sha256(pickled).hexdigest()
@@ -116,7 +118,7 @@ class SessionFunctions(ConnectedSession):
         return Mapped(
             zip(items, *more, strict=False) if more else items,
             lambda first, batch: opened.call(dataclasses.replace(request, first=first), [batch]),
-            pickled_value,
+            opened.pickled_item,
             # Twice as many batches as run at once, so that no process waits for the next request.
             window=2 * slots + 1,
             name=name,
@@ -137,6 +139,7 @@ class SessionFunctions(ConnectedSession):
         """
         opened = self._opened
         opened.check_python("what is scattered")
+        opened.check_ray("what is scattered", list, value)
         parcel = parcel_of_call(list, (value,), {}, what="what is scattered")
         request = CallRequest(kind=SCATTER, name="scatter", python=opened.pickles)
         return Scattered(opened.call(request, parcel).result(), size_of(parcel))
@@ -217,6 +220,7 @@ class SessionFunctions(ConnectedSession):
             raise InvalidRequest("push: there is no value to push; push(model=model), say")
         # Checked before pickling, because another Python misreads bytecode, not always with an error.
         self._opened.check_python("what is pushed")
+        self._opened.check_ray("what is pushed", dict, values)
         pickled = parcel_of_call(dict, (), values, what="what is pushed")
         name = f"push of {', '.join(values)}"
         request = CallRequest(kind=PUSH, name=name, python=self._opened.pickles, host=on or "")

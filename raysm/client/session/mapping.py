@@ -147,7 +147,7 @@ class Mapped:
 
     def _result(self, outcome: Outcome, item: Any) -> Any:
         if outcome.error is None:
-            return value_of(outcome, self._name)
+            return value_of(outcome, self._name, self._line.loads)
         error = self._error(outcome)
         shown = repr(item)
         # The repr of an item may be very long.
@@ -157,4 +157,4 @@ class Mapped:
         return error
 
     def _error(self, outcome: Outcome) -> BaseException:
-        return error_of(outcome, self._name, self._line.session)
+        return error_of(outcome, self._name, self._line.session, self._line.loads)

@@ -19,8 +19,10 @@ from typing import Any
 from raysm.client.job.handle import Job, token_of
 from raysm.client.session.calls import Call, Line
 from raysm.client.session.files import Files
+from raysm.client.session.rays_objects import holds_rays_object, reader
 from raysm.client.session.starting import why_ended
 from raysm.client.session.wire import Wire
+from raysm.client.source.function import pickled_value
 from raysm.contract.connections import connect_proved
 from raysm.contract.loop_thread import LoopThread
 from raysm.contract.names import PROJECT_TAG
@@ -103,13 +105,11 @@ class Opened:
         if state.closing:
             raise SessionEnded(f"the session {self.line.session} is closing: {state.closing}")
         here, self._there = Versions.here(), state.versions
-        # Only a warning: pickles of another cloudpickle or Ray usually work.
-        for package in ("cloudpickle", "ray"):
-            of_session, of_caller = getattr(self._there, package), getattr(here, package)
-            if of_caller and of_session != of_caller:
-                _log.warning(
-                    "the session %s has %s %s, and here is %s", self.line.session, package, of_session, of_caller
-                )
+        self.line = replace(self.line, loads=reader(here.ray, self._there.ray))
+        # Only a warning: pickles of another cloudpickle usually work.
+        of_session, of_caller = self._there.cloudpickle, here.cloudpickle
+        if of_caller and of_session != of_caller:
+            _log.warning("the session %s has cloudpickle %s, and here is %s", self.line.session, of_session, of_caller)
 
     def await_calls(self, timeout_s: float) -> None:
         """Wait up to ``timeout_s`` in total for the running calls of this handle to end."""
@@ -164,6 +164,21 @@ class Opened:
                 f"runs {self._there.python}, which may read it wrongly; use Python {self._there.pickles}, or send "
                 "source: exec(…)"
             )
+
+    def check_ray(self, what: str, fn: Callable[..., Any], *values: Any) -> None:
+        """Refuse to send an object of Ray to another version of Ray."""
+        assert self._there is not None, "begin() comes first"
+        of_caller, of_session = Versions.here().ray, self._there.ray
+        if of_caller not in ("", of_session) and holds_rays_object(fn, *values):
+            raise InvalidRequest(
+                f"{what} holds an object of Ray {of_caller}, and the session {self.line.session} runs Ray "
+                f"{of_session}, which may read it wrongly; make it inside of the function, or install ray=={of_session}"
+            )
+
+    def pickled_item(self, item: Any, what: str) -> bytes:
+        """Return an item of a map, pickled; ``what`` is its name in messages."""
+        self.check_ray(what, list, item)
+        return pickled_value(item, what)
 
     def call(self, request: CallRequest, body: Sequence[Piece]) -> "Call[Any]":
         # The client chooses the id, so that the session recognizes a repeated request.

@@ -20,7 +20,6 @@ from raysm.client.service import Service
 from raysm.client.tunnel.terminal import MarkedCommand, Terminal
 from raysm.client.tunnel.tunnel import LOOPBACK, InstanceAccess, Tunnel
 from raysm.contract.connections import connect_to_own
-from raysm.contract.job_api import TRAINING
 from raysm.errors import MissingDependency, ServiceError
 
 NAME = "session-manager-plugin"
@@ -129,7 +128,7 @@ class PluginAccess(InstanceAccess):
             # Shown in the account's session history.
             "Reason": "raysm",
         }
-        answer = self._start_session(request, job, host)
+        answer = self._start_session(request)
         response = {name: answer[name] for name in ("SessionId", "TokenValue", "StreamUrl")}
         endpoint = self._service.client("ssm").meta.endpoint_url
         arguments = [self._path, TOKEN_VARIABLE, self._service.region, "StartSession", self._service.connection.profile]
@@ -145,7 +144,7 @@ class PluginAccess(InstanceAccess):
                 self._service.call("ssm", "terminate_session", SessionId=answer["SessionId"])
             raise
 
-    def _start_session(self, request: Mapping[str, Any], job: str, host: str) -> Mapping[str, Any]:
+    def _start_session(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         deadline_s = time.monotonic() + self._agent_s
         while True:
             try:
@@ -155,28 +154,8 @@ class PluginAccess(InstanceAccess):
                 if error.code != "TargetNotConnected":
                     raise
                 if time.monotonic() > deadline_s:
-                    complaint = self._agent_complaint(job, host)
-                    raise ServiceError(f"{error}; {NOT_CONNECTED}{complaint}", code=error.code) from error
+                    raise ServiceError(f"{error}; {NOT_CONNECTED}", code=error.code) from error
             time.sleep(AGENT_PAUSE_S)
-
-    def _agent_complaint(self, job: str, host: str) -> str:
-        """Return the last line of the agent's log stream, which lies beside the instance's own."""
-        group = TRAINING.log_group
-        try:
-            page = self._service.call(
-                "logs", "describe_log_streams", logGroupName=group, logStreamNamePrefix=f"{job}/{host}-", limit=50
-            )
-            # A restarted agent has a stream for each start; the names end in its time.
-            streams = sorted(name for item in page["logStreams"] if (name := item["logStreamName"]).endswith("/ssm"))
-            if not streams:
-                return ""
-            events = self._service.call(
-                "logs", "get_log_events", logGroupName=group, logStreamName=streams[-1], limit=1, startFromHead=False
-            )["events"]
-        except ServiceError:
-            # This only adds to an error that is reported anyway.
-            return ""
-        return f"; its last line: {events[-1]['message'].strip()}" if events else ""
 
 
 class _Forwarding:

@@ -31,8 +31,8 @@ def test_calls_that_go_elsewhere_are_said_with_the_variable_to_unset(account):
     [
         ("eu-west-1", State.GOOD, ""),
         ("us-gov-west-1", State.GOOD, ""),
-        ("eu_west_1", State.BAD, "eu-west-1"),
-        ("eu-wets-1", State.UNKNOWN, "eu-west-1"),
+        ("eu_west_1", State.BAD, "aws configure set region"),
+        ("eu-wets-1", State.UNKNOWN, "check its name"),
     ],
 )
 def test_a_region_is_compared_with_those_that_boto3_knows(region, state, remedy):

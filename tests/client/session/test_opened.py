@@ -1,20 +1,23 @@
 """An open session, and the way to its server."""
 
 import contextlib
+import importlib
 import io
 import socket
+import sys
 import threading
 import time
 from dataclasses import replace
 
 import cloudpickle
 import pytest
+import ray
 
-from raysm.client.session import opened as module
-from raysm.client.session.opened import Opened, as_state, way_to_server
+from raysm.client.session.opened import Opened, way_to_server
+from raysm.client.session.rays_objects import reader
 from raysm.contract.connections import GREETING
 from raysm.contract.session import CALL, CallRequest, Versions
-from raysm.errors import InvalidRequest, SessionEnded
+from raysm.errors import CallFailed, InvalidRequest, SessionEnded
 from tests.support.sessions import TOKEN, StubJob, served, until
 
 
@@ -73,14 +76,42 @@ def test_another_python_is_refused_with_what_still_works(opened):
         opened.check_python("train")
 
 
-def test_another_version_of_a_package_is_a_warning(server, tmp_path, monkeypatch, caplog):
-    here = Versions.here()
-    monkeypatch.setattr(Versions, "here", lambda: replace(here, ray="2.55.1"))
-    opened = Opened(StubJob(tmp_path, server.port), "digits", ("algo-1", server.port))
-    monkeypatch.setattr(module, "as_state", lambda row: replace(as_state(row), versions=here))
-    opened.begin()
-    opened.close()
-    assert caplog.messages == [f"the session digits has ray {here.ray}, and here is 2.55.1"]
+def late():
+    raise ray.exceptions.GetTimeoutError("late")
+
+
+@pytest.fixture
+def own_module(tmp_path, monkeypatch):
+    """A module beside the user's program, which travels by value."""
+    (tmp_path / "own_work.py").write_text(
+        "import ray\n@ray.remote\ndef add(x): return x\ndef uses():\n    return add.remote(1)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield importlib.import_module("own_work")
+    del sys.modules["own_work"]
+
+
+def test_between_two_versions_of_ray_no_object_of_rays_travels(opened, own_module, caplog):
+    version, opened._there = ray.__version__, replace(opened._there, ray="2.55.1")
+    opened.line = replace(opened.line, loads=reader(version, "2.55.1"))
+    # Functions that merely use Ray may travel, and what cannot be pickled is refused later.
+    for value in ("a", late, print, threading.Lock()):
+        opened.check_ray("it", print, value, {"b": [1]})
+    assert opened.pickled_item({"c": 2}, "item 3")
+    told = rf"holds an object of Ray {version}, and the session digits runs Ray 2\.55\.1.*ray==2\.55\.1"
+    for fn, value in ((print, {"f": ray.remote(late)}), (print, [ray.get]), (own_module.uses, 1)):
+        with pytest.raises(InvalidRequest, match=rf"^it {told}"):
+            opened.check_ray("it", fn, value)
+    with pytest.raises(InvalidRequest, match=rf"^item 3 {told}"):
+        opened.pickled_item([ray.remote(late)], "item 3")
+    # Nor back: exceptions of Ray's come as text.
+    assert asked(opened, abs, -2).result(timeout=60) == 2
+    strategy = "__import__('ray').util.scheduling_strategies.PlacementGroupSchedulingStrategy(None)"
+    with pytest.raises(CallFailed, match=r"of Ray 2\.55\.1, and here is Ray .*return plain data"):
+        asked(opened, eval, strategy).result(60)
+    with pytest.raises(CallFailed, match="GetTimeoutError: late"):
+        asked(opened, late).result(60)
+    assert caplog.records == []
 
 
 def test_a_session_that_is_ending_is_not_entered(server, tmp_path):
