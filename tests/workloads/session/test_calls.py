@@ -142,7 +142,12 @@ def test_what_cannot_be_had_is_refused_before_it_is_a_call(tmp_path):
 
 def test_delivered_outcomes_are_forgotten_the_oldest_first_and_never_executed_again(tmp_path):
     async def script(calls, executor, active):
+        running = ask(calls, "running")
+        for id in ("running", "unheard"):
+            calls.deliver(id)
         executor.go.set()
+        await running.done.wait()
+        assert not running.is_delivered
         for number in range(module.KEPT_CALLS + 3):
             await ask(calls, str(number)).done.wait()
             if number != 1:
@@ -153,18 +158,6 @@ def test_delivered_outcomes_are_forgotten_the_oldest_first_and_never_executed_ag
         with pytest.raises(InvalidRequest, match="not kept any more"):
             ask(calls, "0")
         assert executor.begun.count("0") == 1
-
-    with_calls(tmp_path, script)
-
-
-def test_a_call_that_runs_is_not_delivered_and_one_that_nobody_sent_neither(tmp_path):
-    async def script(calls, executor, active):
-        call = ask(calls)
-        calls.deliver(call.id)
-        calls.deliver("unheard")
-        executor.go.set()
-        await call.done.wait()
-        assert not call.is_delivered
 
     with_calls(tmp_path, script)
 

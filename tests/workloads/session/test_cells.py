@@ -18,36 +18,6 @@ def cell(namespace, source, **fields):
     return namespace.do(CallRequest(kind=CELL, name="a cell", **fields), source.encode())
 
 
-def test_cells_see_what_earlier_ones_left_and_show_their_last_value():
-    namespace = Namespace()
-    assert dict(cell(namespace, "x = 20").shown) == {}
-    assert cell(namespace, "x + 1").shown["text/plain"] == "21"
-    assert namespace.names["_"] == 21
-
-
-def test_two_namespaces_know_nothing_of_each_other():
-    one, other = Namespace(), Namespace()
-    cell(one, "x = 1")
-    with pytest.raises(NameError):
-        cell(other, "x")
-
-
-def test_values_go_in_and_out_by_their_names():
-    namespace = Namespace()
-    namespace.do(CallRequest(kind=PUSH, name="push"), pickle.dumps((dict, (), {"a": 1, "b": [2]})))
-    pulled = namespace.do(CallRequest(kind=PULL, name="pull"), json.dumps(["b", "a"]).encode())
-    assert pickle.loads(b"".join(pulled.pickled)) == {"b": [2], "a": 1}
-
-
-@pytest.mark.parametrize(
-    ("host", "words"),
-    [("", "the session has no 'model'"), ("algo-2", "algo-2's namespace in the session has no 'model'")],
-)
-def test_a_name_that_is_not_there_is_named_with_its_instance(host, words):
-    with pytest.raises(NameError, match=words):
-        Namespace().do(CallRequest(kind=PULL, name="pull", host=host), b'["model"]')
-
-
 def test_it_stands_for_the_program_for_as_long_as_is_wanted():
     namespace, main, argv = Namespace(), sys.modules["__main__"], sys.argv[:]
     with namespace.as_main():
@@ -101,10 +71,6 @@ def test_cells_share_one_namespace_and_show_the_value_of_their_last_line():
     assert second.shown["text/plain"] == "21"
 
 
-def test_the_last_value_is_the_underscore():
-    assert outcomes("6 * 7", "_ + 1")[1].shown["text/plain"] == "43"
-
-
 def test_a_failure_has_its_own_lines_and_none_of_raysms():
     (outcome,) = outcomes("def f():\n    return 1 / 0\n\nf()")
     assert outcome.error.type == "ZeroDivisionError"
@@ -113,29 +79,11 @@ def test_a_failure_has_its_own_lines_and_none_of_raysms():
     assert isinstance(pickle.loads(outcome.pickled), ZeroDivisionError)
 
 
-def test_what_cannot_be_parsed_is_a_failure_of_that_cell_alone():
-    first, second = outcomes("x = (", "1")
-    assert first.error.type == "SyntaxError"
-    assert second.error is None
-
-
 def test_a_cell_that_leaves_takes_nobody_along():
     first, second, third = outcomes("raise SystemExit(3)", "raise SystemExit", "'still here'")
     assert (first.error.type, first.pickled) == ("SystemExit", b"")
     assert second.error is None
     assert third.shown["text/plain"] == "'still here'"
-
-
-def test_a_cell_may_await_in_its_outermost_lines():
-    assert outcomes("import asyncio\nawait asyncio.sleep(0, 7)")[0].shown["text/plain"] == "7"
-
-
-def test_a_file_has_its_name_and_its_arguments():
-    async def script(cells):
-        cell = call("import sys\nsys.argv", filename="train.py", args=("--lr", "0.1"))
-        return Outcome.decode((await cells.run(cell))[0])
-
-    assert run(script).shown["text/plain"] == "['train.py', '--lr', '0.1']"
 
 
 def test_values_are_pushed_and_pulled_by_their_names():
@@ -146,11 +94,13 @@ def test_values_are_pushed_and_pulled_by_their_names():
     assert pickle.loads(run(script).pickled) == {"b": [2], "a": 1}
 
 
-def test_a_name_that_is_not_there_is_named():
-    async def script(cells):
-        return Outcome.decode((await cells.run(call(json.dumps(["model"]), PULL)))[0])
-
-    assert "the session has no 'model'" in run(script).error.message
+@pytest.mark.parametrize(
+    ("host", "words"),
+    [("", "the session has no 'model'"), ("algo-2", "algo-2's namespace in the session has no 'model'")],
+)
+def test_a_missing_name_is_named_with_its_instance(host, words):
+    with pytest.raises(NameError, match=words):
+        Namespace().do(CallRequest(kind=PULL, name="pull", host=host), b'["model"]')
 
 
 def test_a_cell_in_a_sleep_is_interrupted_and_the_namespace_stays():
@@ -199,15 +149,6 @@ def test_to_interrupt_a_cell_that_waits_leaves_the_one_that_runs_alone():
     first, second = run(script)
     assert first.shown["text/plain"] == "'done'"
     assert second.error.cancelled
-
-
-def test_what_runs_is_what_prints():
-    async def script(cells):
-        cells.namespace["output"] = lambda: cells.output
-        cell = call("output() is not None")
-        return Outcome.decode((await cells.run(cell))[0]).shown["text/plain"], cells.output
-
-    assert run(script) == ("True", None)
 
 
 def test_of_several_that_are_interrupted_together_the_one_that_runs_is_not_missed():

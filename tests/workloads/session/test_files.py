@@ -34,9 +34,6 @@ def test_a_folder_is_no_file(tmp_path):
         asyncio.run(receive(tmp_path, Bytes(b"x"), None))
     with pytest.raises(InvalidRequest, match="is a folder; name a file in it"):
         size_of(tmp_path)
-
-
-def test_what_is_not_there_is_said_with_its_path(tmp_path):
     with pytest.raises(InvalidRequest, match=r"model\.pt is not there"):
         size_of(tmp_path / "model.pt")
 
@@ -50,7 +47,7 @@ async def with_store(script, status=200, get=None):
         return web.Response(status=status)
 
     async def whole(request):
-        return web.Response(body=stored["content"] or b"from the store", status=status)
+        return web.Response(body=stored["content"], status=status)
 
     app = web.Application(client_max_size=1 << 30)
     app.router.add_put("/object", put)
@@ -64,22 +61,15 @@ async def with_store(script, status=200, get=None):
         await runner.cleanup()
 
 
-def test_a_large_file_comes_from_the_address_that_the_client_has_signed(tmp_path):
-    async def script(address):
-        return await receive(tmp_path / "a.bin", Bytes(), address)
-
-    assert asyncio.run(with_store(script))[1] == 14
-    assert (tmp_path / "a.bin").read_bytes() == b"from the store"
-
-
-def test_a_large_file_goes_to_the_address_that_the_client_has_signed(tmp_path):
+def test_large_files_go_to_and_come_from_addresses_that_the_client_has_signed(tmp_path):
     (tmp_path / "a.bin").write_bytes(b"x" * 3_000_000)
 
     async def script(address):
-        return await send(tmp_path / "a.bin", address)
+        return await send(tmp_path / "a.bin", address), await receive(tmp_path / "b.bin", Bytes(), address)
 
-    stored, size = asyncio.run(with_store(script))
-    assert (stored["content"], size) == (b"x" * 3_000_000, 3_000_000)
+    stored, sizes = asyncio.run(with_store(script))
+    assert sizes == (3_000_000, 3_000_000)
+    assert stored["content"] == (tmp_path / "b.bin").read_bytes() == b"x" * 3_000_000
 
 
 def test_a_store_that_refuses_is_named_with_its_status(tmp_path):
@@ -111,55 +101,34 @@ def test_a_store_that_breaks_off_is_named_with_its_file(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_who_asks_again_for_a_transfer_waits_for_the_same_one():
+def test_a_transfer_is_shared_by_all_who_ask_and_ended_with_the_session():
     begun = []
 
-    async def ask():
+    async def script():
         transfers, may_end = Transfers(), asyncio.Event()
 
         async def begin():
             begun.append("a")
-            await may_end.wait()
+            try:
+                await may_end.wait()
+            except asyncio.CancelledError:
+                begun.append("cancelled")
+                raise
             return 7
-
-        answers = [await transfers.wait("signed", begin, 0) for _ in range(3)]
-        may_end.set()
-        return [*answers, await transfers.wait("signed", begin, 60)]
-
-    assert asyncio.run(ask()) == [None, None, None, 7]
-    assert begun == ["a"]
-
-
-def test_a_transfer_that_failed_is_said_to_who_asks_next_and_begins_anew_for_who_asks_then():
-    async def ask():
-        transfers = Transfers()
 
         async def refused():
             raise RaysmError("HTTP 403")
 
-        async def taken():
-            return 7
-
+        answers = [await transfers.wait("signed", begin, 0) for _ in range(3)]
+        may_end.set()
+        assert [*answers, await transfers.wait("signed", begin, 60)] == [None, None, None, 7]
+        # One that failed is reported to who asks next, and begins anew then.
         with pytest.raises(RaysmError, match="HTTP 403"):
             await transfers.wait("signed", refused, 60)
-        return await transfers.wait("signed", taken, 60)
-
-    assert asyncio.run(ask()) == 7
-
-
-def test_a_session_that_ends_breaks_off_what_is_under_way():
-    async def ask():
-        transfers, ends = Transfers(), []
-
-        async def begin():
-            try:
-                await asyncio.Event().wait()
-            finally:
-                ends.append("broken off")
-
+        may_end.clear()
         assert await transfers.wait("signed", begin, 0) is None
         await asyncio.sleep(0)
         await transfers.close()
-        return ends
 
-    assert asyncio.run(ask()) == ["broken off"]
+    asyncio.run(script())
+    assert begun == ["a", "a", "cancelled"]
