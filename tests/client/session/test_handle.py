@@ -228,12 +228,12 @@ def test_a_name_that_can_be_none_is_refused_before_anybody_is_asked():
         raysm.Session(name="not a name!").start()
 
 
-def test_what_cannot_be_pickled_is_named_by_what_it_is(session):
-    with pytest.raises(InvalidRequest, match=r"^what is pushed cannot be pickled: model\['w'\] is a lock"):
+def test_an_argument_that_cannot_be_pickled_is_named(session):
+    with pytest.raises(InvalidRequest, match="^what is pushed cannot be pickled: model: .*lock"):
         session.push(model={"w": threading.Lock()})
-    with pytest.raises(InvalidRequest, match=r"args\[0\]\['lock'\] is a lock"):
+    with pytest.raises(InvalidRequest, match=r"print .*cannot be pickled: args\[0\]: .*lock"):
         session.submit(print, {"fine": 1, "lock": threading.Lock()})
-    with pytest.raises(InvalidRequest, match=r"^item 1\['w'\], a lock, cannot be pickled"):
+    with pytest.raises(InvalidRequest, match="^item 1.* cannot be pickled: .*lock"):
         list(session.map(abs, [1, {"w": threading.Lock()}]))
 
 
