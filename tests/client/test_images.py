@@ -42,9 +42,6 @@ def request(workload=None, **cluster):
 def test_cpus_and_gpus_have_an_image_each():
     assert "-cpu-" in tag(Cluster("ml.c5.4xlarge"))
     assert "-cu" in tag(Cluster("ml.g5.xlarge"))
-
-
-def test_a_cluster_of_both_takes_the_one_for_gpus():
     groups = (InstanceGroup("head", "ml.m5.large", 1), InstanceGroup("gpus", "ml.g5.xlarge", 2))
     assert "-cu" in tag(Cluster(groups=groups))
 
@@ -83,9 +80,7 @@ def test_instances_on_which_none_runs_are_refused(instance_type, reason):
 def test_the_newest_that_can_read_the_pickle_is_taken():
     assert "py313" in tag(Cluster("ml.m5.large"), python="3.13")
     assert tag(Cluster("ml.m5.large"), python="3.12") == tag(Cluster("ml.m5.large"))
-
-
-def test_without_one_that_can_read_it_the_remedies_are_said():
+    assert "py313" in with_image(aws(image=None, python="3.13"), request(), lambda: "eu-west-1")[0].image
     with pytest.raises(InvalidRequest, match=r"Python 3\.12, 3\.13, not 3\.11.*AWS\(image=…, python='3\.11'\)"):
         tag(Cluster("ml.m5.large"), python="3.11")
 
@@ -96,10 +91,6 @@ def test_what_was_taken_is_said():
     assert target.python == "3.12"
     assert said.startswith(target.image)
     assert re.search(r"AWS's PyTorch \d\.\d+ for CPUs, Python 3\.12\), since no image is named", said)
-
-
-def test_the_python_that_is_named_chooses_among_aws_own():
-    assert "py313" in with_image(aws(image=None, python="3.13"), request(), lambda: "eu-west-1")[0].image
 
 
 @dataclass(frozen=True)
@@ -181,12 +172,6 @@ def test_the_python_of_aws_own_images_is_known(name, python):
     assert python_of(f"{HERE}/{name}") == python
 
 
-@pytest.mark.parametrize("name", ["ml.p2.xlarge", "ml.p3.2xlarge", "ml.p3dn.24xlarge", "ml.g3s.xlarge"])
-def test_gpus_before_turing_have_no_cuda_13(name):
-    assert processor_of(name) is Processor.GPU
-    assert not has_cuda_13(name)
-
-
 @pytest.mark.parametrize(
     ("name", "processor", "needs_arm"),
     [
@@ -194,6 +179,7 @@ def test_gpus_before_turing_have_no_cuda_13(name):
         ("ml.m7g.large", Processor.CPU, True),
         ("ml.c7gn.2xlarge", Processor.CPU, True),
         ("ml.g5.12xlarge", Processor.GPU, False),
+        ("ml.p3dn.24xlarge", Processor.GPU, False),
         ("ml.g5g.xlarge", Processor.GPU, True),
         ("ml.p6e-gb200.36xlarge", Processor.GPU, True),
         ("ml.trn1.2xlarge", Processor.NEURON, False),
@@ -202,3 +188,5 @@ def test_gpus_before_turing_have_no_cuda_13(name):
 )
 def test_what_computes_on_a_type_follows_from_its_name(name, processor, needs_arm):
     assert (processor_of(name), is_arm(name)) == (processor, needs_arm)
+    # GPUs before Turing have no CUDA 13.
+    assert has_cuda_13(name) is (processor is Processor.GPU and name != "ml.p3dn.24xlarge")

@@ -31,20 +31,17 @@ def test_a_file_goes_in_under_its_own_name_and_comes_out_whole(files, server, tm
     assert brought.read_bytes() == b"x" * 3_000_000
 
 
-def test_a_folder_goes_in_with_all_that_is_in_it(files, server, tmp_path):
-    (tmp_path / "data" / "deep").mkdir(parents=True)
-    (tmp_path / "data" / "deep" / "b.csv").write_text("1\n")
-    assert files.put(tmp_path / "data", "there") == "there"
-    assert (server.folder / "work" / "there" / "deep" / "b.csv").read_text() == "1\n"
-
-
-def test_what_is_not_there_is_said_at_either_end(files, tmp_path):
+def test_a_folder_goes_in_with_all_its_files_and_what_is_missing_is_named(files, server, tmp_path):
     with pytest.raises(InvalidRequest, match="'.*none' is not there"):
         files.put(tmp_path / "none", None)
     with pytest.raises(InvalidRequest, match="holds no file"):
         files.put(tmp_path, None)
     with pytest.raises(InvalidRequest, match=r"the session's file .*model\.pt is not there"):
         files.get("model.pt", tmp_path)
+    (tmp_path / "data" / "deep").mkdir(parents=True)
+    (tmp_path / "data" / "deep" / "b.csv").write_text("1\n")
+    assert files.put(tmp_path / "data", "there") == "there"
+    assert (server.folder / "work" / "there" / "deep" / "b.csv").read_text() == "1\n"
 
 
 class Bucket(StubService):

@@ -18,7 +18,7 @@ from raysm.client.session.rays_objects import reader
 from raysm.contract.connections import GREETING
 from raysm.contract.session import CALL, CallRequest, Versions
 from raysm.errors import CallFailed, InvalidRequest, SessionEnded
-from tests.support.sessions import TOKEN, StubJob, served, until
+from tests.support.sessions import TOKEN, StubJob, served
 
 
 @pytest.fixture
@@ -40,26 +40,11 @@ def asked(opened, function, *args):
     return opened.call(request, [cloudpickle.dumps((function, args, {}))])
 
 
-def test_the_way_is_a_tunnel_to_the_head_and_closed_with_it(server, tmp_path):
-    job = StubJob(tmp_path, server.port)
-    # At this port of this machine nothing listens.
-    here = Opened(job, "digits", ("algo-3", 1))
-    assert job.tunnels == [(1, "algo-3")]
-    here.close()
-    assert job.tunnels == []
-
-
 def test_a_call_is_executed_and_its_output_comes_to_it(opened):
     call = asked(opened, print, "hello")
     out = io.StringIO()
     call.show(out=out)
     assert (call.result(timeout=60), out.getvalue()) == (None, "hello\n")
-
-
-def test_a_call_of_which_nobody_holds_the_future_is_still_waited_for(opened):
-    ended = []
-    asked(opened, time.sleep, 0.2).add_done_callback(ended.append)
-    until(lambda: ended)
 
 
 def test_a_call_is_followed_by_its_id_and_known_ones_are_the_same(opened):
@@ -68,12 +53,6 @@ def test_a_call_is_followed_by_its_id_and_known_ones_are_the_same(opened):
     (status,) = opened.statuses()
     assert opened.follow(status) is call
     del call
-
-
-def test_another_python_is_refused_with_what_still_works(opened):
-    opened.pickles = "2.7"
-    with pytest.raises(InvalidRequest, match=r"train cannot travel pickled: this is Python 2\.7.*exec"):
-        opened.check_python("train")
 
 
 def late():
@@ -120,15 +99,6 @@ def test_a_session_that_is_ending_is_not_entered(server, tmp_path):
     with pytest.raises(SessionEnded, match="the session digits is closing: it was closed"):
         here.begin()
     here.close()
-
-
-def test_a_session_that_ends_in_a_call_is_named_with_its_reason(server, opened):
-    call = asked(opened, time.sleep, 0.5)
-    until(lambda: call.status.state == "running")
-    opened.job.reason = "SIGKILL"
-    opened.ask("POST", "/close", json={"why": "all done"})
-    with pytest.raises(SessionEnded, match=r"the session ended before f did: all done"):
-        call.result(timeout=60)
 
 
 def test_calls_that_are_under_way_are_waited_for_as_long_as_is_wanted(opened):
