@@ -88,8 +88,6 @@ def test_what_an_index_shows_leads_nowhere_that_is_not_there(metadata):
     # A link of the repository's own would lead nowhere there.
     assert not re.findall(r"\]\((?!https://)", text)
 
-
-def test_it_says_its_version_and_its_licence(metadata):
     assert metadata["Version"] == raysm.__version__
     assert metadata["License-Expression"] == "Apache-2.0"
     assert (

@@ -107,30 +107,13 @@ AT_AND_PAST = {
     "length of a hyperparameter's value": lambda past: {"hyperparameters": {"k": "v" * (2500 + past)}},
     "channels, raysm's own among them": lambda past: {"inputs": channels(19 + past)},
     "length of a URI": lambda past: {"inputs": {"x": Input("s3://b/" + "x" * (1017 + past))}},
-    "metric definitions": lambda past: {
-        "metrics": tuple(MetricDefinition(f"m{index}", "(x)") for index in range(40 + past))
-    },
-    "tags": lambda past: {"tags": many(50 + past)},
-    "security groups": lambda past: {"security": Security(subnets=("s",), security_groups=("g",) * (5 + past))},
-    "length of a training plan": lambda past: {
-        "cluster": Cluster("ml.m5.large", training_plan=PLAN_ARN + "p" * (2048 - len(PLAN_ARN) + past))
-    },
     "Processing: inputs, raysm's own among them": lambda past: {"kind": "processing", "inputs": channels(9 + past)},
     "Processing: instances": lambda past: {
         "kind": "processing",
         "cluster": Cluster("ml.m5.large", count=100 + past),
     },
-    "Processing: length of a variable's name": lambda past: {
-        "kind": "processing",
-        "environment": {"k" * (256 + past): "v"},
-    },
     "Processing: runtime": lambda past: {"kind": "processing", "limits": Limits(max_runtime_s=777_600 + past)},
-    "Processing: volume": lambda past: {
-        "kind": "processing",
-        "cluster": Cluster("ml.m5.large", volume_gb=16_384 + past),
-    },
     "length of the name": lambda past: {"name": "n" * (63 + past)},
-    "instance groups": lambda past: {"cluster": groups(5 + past)},
     "wait shorter than the runtime": lambda past: {
         "limits": Limits(spot=True, max_runtime_s=100, max_wait_s=100 - past)
     },

@@ -95,7 +95,7 @@ def without_name(request):
     return dataclasses.replace(request, name="any")
 
 
-def test_a_whole_request_is_sent_as_it_is_under_a_name_of_its_own(remote, script):
+def test_a_whole_request_is_sent_as_it_is_under_a_name_of_its_own_and_as_by_keywords(remote, script):
     request = asked(script)
     ready = prepare(request, on=remote.service)
     assert without_name(ready.request) == without_name(request)
@@ -103,13 +103,8 @@ def test_a_whole_request_is_sent_as_it_is_under_a_name_of_its_own(remote, script
     assert re.fullmatch(r"mine-\d{8}-\d{6}-[0-9a-f]{8}", ready.request.name)
     job = raysm.submit(request, on=remote.service)
     assert job.tags["team"] == "a"
-
-
-def test_a_request_and_the_same_by_keywords_are_the_same_job(remote, script):
-    request = asked(script)
     options = {name: getattr(request, name) for name in fields() - {"workload"}}
-    by_keywords = prepare(request.workload, on=remote.service, **options)
-    assert by_keywords.source_digest == prepare(request, on=remote.service).source_digest
+    assert prepare(request.workload, on=remote.service, **options).source_digest == ready.source_digest
 
 
 def test_none_of_an_option_is_its_default(remote, script):

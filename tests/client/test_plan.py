@@ -190,20 +190,13 @@ def test_checkpoints_lie_where_the_user_says_else_where_an_earlier_run_left_them
     assert uri() == "s3://b/raysm/default/job/state/job"
 
 
-@pytest.mark.parametrize(
-    ("limits", "condition"),
-    [
-        (Limits(max_runtime_s=100), {"MaxRuntimeInSeconds": 100}),
-        (Limits(max_runtime_s=100, spot=True), {"MaxRuntimeInSeconds": 100, "MaxWaitTimeInSeconds": 200}),
-        (
-            Limits(max_runtime_s=100, spot=True, max_wait_s=150),
-            {"MaxRuntimeInSeconds": 100, "MaxWaitTimeInSeconds": 150},
-        ),
-    ],
-    ids=["on demand", "on spot capacity", "with a limit for the waiting"],
-)
-def test_only_on_spot_capacity_the_waiting_has_a_limit(limits, condition):
-    assert training(limits=limits)["StoppingCondition"] == condition
+def test_only_on_spot_capacity_the_waiting_has_a_limit():
+    def condition(**fields):
+        return training(limits=Limits(max_runtime_s=100, **fields))["StoppingCondition"]
+
+    assert condition() == {"MaxRuntimeInSeconds": 100}
+    assert condition(spot=True) == {"MaxRuntimeInSeconds": 100, "MaxWaitTimeInSeconds": 200}
+    assert condition(spot=True, max_wait_s=150) == {"MaxRuntimeInSeconds": 100, "MaxWaitTimeInSeconds": 150}
 
 
 def test_a_job_can_be_looked_into_only_where_the_user_asks_for_it_and_the_call_says_no_elsewhere():

@@ -156,26 +156,18 @@ def metric_value(value: float) -> str:
 def sentence(event: events.State) -> str:
     """Return a state in words, an unknown one by its name; empty if users need not see it."""
     counted = f"{event.count} of {event.total} instances" if event.count is not None else ""
-    match event.name:
-        case "joined":
-            text = f"{event.host} joined: {counted}"
-        case "formed":
-            text = f"cluster formed: {counted}" if counted else "cluster formed"
-        case "dashboard":
-            # Its address asks for the job's token: `raysm dashboard` opens it.
-            return ""
-        case "lost":
-            text = f"{event.host} was lost"
-        case "rejoined":
-            text = f"{event.host} rejoined"
-        case "running":
-            text = "running the workload"
-        case "session":
-            text = "the session"
-        case "gathering":
-            text = "gathering the result on the head"
-        case "done":
-            text = "done"
-        case name:
-            text = f"{event.host} {name}".strip()
+    if event.name == "dashboard":
+        # Its address asks for the job's token: `raysm dashboard` opens it.
+        return ""
+    texts = {
+        "joined": f"{event.host} joined: {counted}",
+        "formed": f"cluster formed: {counted}" if counted else "cluster formed",
+        "lost": f"{event.host} was lost",
+        "rejoined": f"{event.host} rejoined",
+        "running": "running the workload",
+        "session": "the session",
+        "gathering": "gathering the result on the head",
+        "done": "done",
+    }
+    text = texts.get(event.name, f"{event.host} {event.name}".strip())
     return f"{text}: {event.detail}" if event.detail else text
