@@ -24,8 +24,6 @@ from raysm.request.programs import Script
 from raysm.request.space import Parameter, space_of
 from raysm.request.sweep import Earlier, FunctionSweep, Rule, ScriptSweep, Search, SweepWorkload, swept_script
 
-BARS = "▁▂▃▄▅▆▇█"
-
 MAX_SHOWN = 20
 
 
@@ -169,10 +167,8 @@ class SweepResult(Result):
 
     @property
     def view(self) -> str:
-        """The best value so far after each trial as a sparkline, and the best trials as a table."""
-        best = self.trials.best_so_far()
-        parts = [f"best {self.metric} so far  {sparkline(best)}"] if len(best) > 1 else []
-        return "\n".join([*parts, *([""] if parts else []), repr(self.trials)])
+        """The best trials as a table."""
+        return repr(self.trials)
 
     def plot(self, *, size: tuple[int, int] = (640, 460)) -> Any:
         """Return a picture of the trials, which a notebook shows: parallel coordinates, and the best value so far.
@@ -190,15 +186,6 @@ class SweepResult(Result):
 
     def _repr_html_(self) -> str:
         return f"<div><b>{html.escape(self.manifest.summary)}</b>{self.trials._repr_html_()}</div>"
-
-
-def sparkline(values: Sequence[float], width: int = 40) -> str:
-    """Return values as at most ``width`` bars; each shows the last value of its stretch."""
-    count = min(width, len(values))
-    chosen = [values[(number + 1) * len(values) // count - 1] for number in range(count)]
-    low, high = min(chosen), max(chosen)
-    scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
-    return "".join(BARS[round(scale * (value - low))] for value in chosen)
 
 
 def _row(trial: Trial) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 import functools
 import pickle
-import traceback
 
 import pytest
 
@@ -84,23 +83,6 @@ def test_the_direction_has_no_default():
 def test_what_cannot_be_is_refused_where_it_is_written(make, said):
     with pytest.raises(InvalidRequest, match=said):
         make()
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: sweep(space={"lrr": SPACE["lr"], "batch": SPACE["batch"]}),
-        lambda: sweep(space=SPACE | {"lr": "lguniform:1e-4:1e-1"}),
-        lambda: raysm.Function(train, 1, 2, epoch=3),
-        lambda: raysm.Batch(train, batch_size=1, arguments={"batc": 3}),
-        lambda: raysm.DataParallel(lambda: 1, config={"lr": 1}),
-    ],
-    ids=["space", "range", "function", "batch", "training"],
-)
-def test_a_slip_is_one_traceback_and_not_pythons_own_before_it(make):
-    with pytest.raises(InvalidRequest) as caught:
-        make()
-    assert "".join(traceback.format_exception(caught.value)).count("Traceback") == 1
 
 
 def earlier(folder, metric="loss", mode="min"):

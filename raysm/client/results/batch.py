@@ -130,7 +130,7 @@ class Batch(PickledCall):
         check_names("Batch", dict.fromkeys(BatchOptions.__annotations__), options)
         if not callable(predictor):
             raise InvalidRequest(f"Batch: the first argument is a class or a function, got {predictor!r}")
-        self.predictor, self.arguments = predictor, dict(arguments or {})
+        self.predictor, self.arguments, self.batch_size = predictor, dict(arguments or {}), batch_size
         super().__init__(predictor, (), self.arguments)
         # A function's first parameter is the batch.
         batch = () if inspect.isclass(predictor) else (None,)
@@ -145,16 +145,12 @@ class Batch(PickledCall):
             **fields,
         )
 
-    def workload(self) -> BatchInference:
-        """Return the workload of the request."""
-        return self._workload
-
     def title(self) -> str:
         """Return the default name of the job."""
         return getattr(self.predictor, "__name__", "batch").lower()
 
     def __repr__(self) -> str:
-        return f"Batch({name_of(self.predictor)}, batch_size={self._workload.batch_size})"
+        return f"Batch({name_of(self.predictor)}, batch_size={self.batch_size})"
 
 
 def _check_call(predictor: Callable[..., Any], batch: tuple[Any, ...], arguments: Mapping[str, Any]) -> None:

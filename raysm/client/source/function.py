@@ -8,7 +8,7 @@ import io
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 from raysm.client.source.package import late_source, own_modules, unpicklable_part
 from raysm.client.units import PYTHON_VERSION
@@ -26,11 +26,15 @@ _NO_FILE = "<dynamic-code>"
 class PickledCall:
     """Base of workloads that are a pickled call: ``function(*args, **kwargs)``."""
 
+    _workload: Workload
+    default_title: ClassVar[str] = "function"
+
     def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         self._call = function, args, dict(kwargs)
 
     def workload(self) -> Workload:
-        raise NotImplementedError
+        """Return the workload of the request."""
+        return self._workload
 
     def pickled(self) -> bytes:
         """Return cloudpickle's bytes of the call.
@@ -45,7 +49,8 @@ class PickledCall:
         return late_source(self._call[0])
 
     def title(self) -> str:
-        return getattr(self._call[0], "__name__", "function")
+        """Return the default name of the job."""
+        return getattr(self._call[0], "__name__", self.default_title)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({name_of(self._call[0])})"
@@ -93,6 +98,8 @@ class DataParallel(PickledCall):
         config: Its argument.
     """
 
+    default_title: ClassVar[str] = "train"
+
     def __init__(
         self,
         train_loop: Callable[..., Any],
@@ -133,14 +140,6 @@ class DataParallel(PickledCall):
             workers_per_instance=workers_per_instance,
             max_restarts=max_restarts,
         )
-
-    def workload(self) -> TrainLoop:
-        """Return the workload of the request."""
-        return self._workload
-
-    def title(self) -> str:
-        """Return the default name of the job."""
-        return getattr(self.train_loop, "__name__", "train")
 
 
 def _loop_arguments(train_loop: Callable[..., Any], config: Mapping[str, Any] | None) -> tuple[Any, ...]:
