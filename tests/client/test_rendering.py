@@ -1,7 +1,17 @@
-"""A job's log for people."""
+"""A job's log for people, the list of its metrics, and what a caller waits for after some seconds of silence."""
 
+import queue
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from raysm.client.job.description import SecondaryStatus, Status
+from raysm.client.logs.metrics import Metrics
+from raysm.client.logs.pending import JobWait, Silence, reasons_told
 from raysm.client.logs.rendering import Rendering
 from raysm.contract.events import Metric, Progress, State, line
+from raysm.errors import ServiceError
 
 
 class Clock:
@@ -53,3 +63,134 @@ def test_a_reason_that_the_instance_has_remarked_in_its_log_is_not_said_again():
     assert rendering.render("algo-1", line(event)) == []
     other = State(name="failed", host="algo-1", detail="algo-2 was lost")
     assert rendering.render("algo-1", line(other)) == ["algo-1 failed: algo-2 was lost"]
+
+
+CURVE = Metrics(
+    [
+        Metric(name="loss", value=1.0, step=1, time_s=10.0),
+        Metric(name="val/loss", value=1.5, step=1, time_s=10.0),
+        Metric(name="cpu_percent", value=50.0, host="algo-2", time_s=15.0),
+        Metric(name="loss", value=0.5, step=2, time_s=20.0),
+    ]
+)
+
+
+def test_metrics_are_chosen_by_names_and_patterns():
+    assert [one.value for one in CURVE.named("loss")] == [1.0, 0.5]
+    assert CURVE.named("*loss", "cpu*") == CURVE.named() == CURVE
+    assert CURVE.named("*/loss").names == ["val/loss"]
+
+
+def test_of_a_step_that_was_done_again_the_last_value_counts():
+    again = Metrics([*CURVE, Metric(name="loss", value=0.75, step=1, time_s=30.0)])
+    assert again.named("loss").rows() == [(1, 30.0, {"loss": 0.75}), (2, 20.0, {"loss": 0.5})]
+
+
+def test_the_repr_says_what_there_is_and_how_it_ended():
+    assert repr(CURVE).splitlines() == [
+        "<4 values of 3 metrics>",
+        "  loss: 0.5 at step 2, 2 values",
+        "  val/loss: 1.5 at step 1, 1 value",
+        "  cpu_percent: 50, 1 value",
+    ]
+    assert repr(Metrics()) == "<no metrics>"
+    assert repr(Metrics([Metric(name="loss", value=1.0)])).splitlines()[0] == "<1 value of 1 metric>"
+    assert len(repr(Metrics(Metric(name=f"m{at}", value=0.0) for at in range(100))).splitlines()) < 20
+
+
+def test_a_frame_has_a_row_for_each_value():
+    frame = CURVE.to_frame()
+    assert list(frame.columns) == ["name", "value", "host", "step", "time"]
+    assert frame["value"].tolist() == [1.0, 1.5, 50.0, 0.5]
+    assert frame["step"].isna().tolist() == [False, False, True, False]
+    assert str(frame["time"][0]) == "1970-01-01 00:00:10+00:00"
+    assert len(Metrics().to_frame()) == 0
+
+
+def test_a_wide_frame_has_a_row_for_each_step():
+    frame = CURVE.of_job().to_frame(wide=True)
+    assert frame.index.tolist() == [1, 2]
+    assert frame["loss"].tolist() == [1.0, 0.5]
+    timed = CURVE.of_instances().to_frame(wide=True)
+    assert timed["cpu_percent@algo-2"].tolist() == [50.0]
+    assert timed.index.name == "time"
+    assert len(Metrics().to_frame(wide=True)) == 0
+
+
+DEADLINE_S = 300.0
+
+
+def how(secondary, message="", status=Status.IN_PROGRESS):
+    return SimpleNamespace(secondary=secondary, message=message, status=status)
+
+
+class Job:
+    """Answers each look with the next of what is given, then with the last of it."""
+
+    name = "digits-1"
+
+    def __init__(self, *answers):
+        self._answers = list(answers)
+        self.is_exhausted = threading.Event()
+
+    def describe(self):
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if len(self._answers) == 1:
+            self.is_exhausted.set()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def pending(message):
+    return how(SecondaryStatus.PENDING, message)
+
+
+def test_each_reason_is_told_once_and_a_look_that_fails_is_passed_over():
+    said = queue.Queue()
+    job = Job(ServiceError("away"), pending("a"), pending("a"), pending("b"))
+    with reasons_told(job, said.put, every_s=0.001):
+        assert said.get(timeout=DEADLINE_S) == "digits-1 is Pending: a"
+        assert said.get(timeout=DEADLINE_S) == "digits-1 is Pending: b"
+    assert said.empty()
+
+
+@pytest.mark.parametrize(
+    ("secondary", "lines", "told"),
+    [
+        (SecondaryStatus.STARTING, [], "waiting: the service starts the instances"),
+        (SecondaryStatus.DOWNLOADING, [], "waiting: the instances download the inputs"),
+        (SecondaryStatus.TRAINING, [], "waiting: the instances start Python and Ray"),
+        (
+            SecondaryStatus.TRAINING,
+            ["raysm: looking for packages that this image lacks: torch"],
+            "waiting: pip installs packages that the image lacks",
+        ),
+        (
+            SecondaryStatus.TRAINING,
+            [line(State(name="joined", count=1, total=2))],
+            "waiting: 1 of 2 instances have joined, and the others still start",
+        ),
+        (
+            SecondaryStatus.TRAINING,
+            [line(State(name="formed", count=2, total=2))],
+            "waiting: the workload has started (its imports may take a while), and has printed nothing yet",
+        ),
+        (SecondaryStatus.TRAINING, [line(State(name="formed")), "epoch 1"], ""),
+        (SecondaryStatus.UPLOADING, ["epoch 1"], "waiting: the service stores the results"),
+    ],
+)
+def test_what_is_waited_for_follows_from_the_status_and_the_log(secondary, lines, told):
+    waits = JobWait(Job(how(secondary)))
+    for text in lines:
+        waits.on_line(text)
+    assert waits.reason() == told
+
+
+def test_what_is_shown_begins_the_silence_anew():
+    said = queue.Queue()
+    with Silence(said.put, lambda: "waiting", after_s=3600) as silence:
+        silence.reset()
+    assert said.empty()
+    with Silence(said.put, lambda: "waiting", after_s=0.001):
+        assert said.get(timeout=DEADLINE_S) == "waiting"
