@@ -105,7 +105,7 @@ class Head:
         for task in self._tasks:
             task.cancel()
         self._watcher.stop()
-        self._network.call(self._control.tell_all, wire.tell_end(status.exit_code, status.headline))
+        self._network.call(self._control.tell_all, wire.encode(life.JobEnded(status.headline)))
         if self._ray:
             self._ray.kill()
         # Both at once, because workers end their Ray meanwhile, and all instances must end within two seconds.
@@ -130,7 +130,7 @@ class Head:
     def _on_report(self, report: Report) -> None:
         match report:
             case MessageReceived(host, message):
-                match wire.read_from_worker(host, message):
+                match wire.decode(message, wire.TO_HEAD, host):
                     case wire.OutputsClaimed(keys=keys, size_bytes=size_bytes):
                         # Workers ask this after the end is decided, when the queue is not read any more.
                         self._answer_claim(host, keys, size_bytes)
@@ -159,7 +159,7 @@ class Head:
         if self._described is not None:
             undescribed = [key for key in keys if key not in taken and key not in self._described]
             wait_s += size_bytes / DIGEST_BYTES_PER_S
-        self._control.tell(host, wire.tell_taken(taken, undescribed))
+        self._control.tell(host, wire.encode(life.OutputsTaken(tuple(taken), tuple(undescribed))))
         self._farewell_until_s = max(self._farewell_until_s, time.monotonic() + wait_s)
 
     async def _probe_gcs(self) -> None:
@@ -183,7 +183,7 @@ class Head:
                 remark(text)
             case life.InviteToRay(hosts):
                 for host in hosts:
-                    self._network.call(self._control.tell, host, wire.invite_to_ray(self._instance.ports.gcs))
+                    self._network.call(self._control.tell, host, wire.encode(life.Invited(self._instance.ports.gcs)))
             case life.StartDriver():
                 self._driver = self._start_driver(None)
             case life.BeginWork(address):

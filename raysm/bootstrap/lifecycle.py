@@ -160,9 +160,9 @@ class JobEnded(Happening):
 class OutputsTaken(Happening):
     """The head's answer to this instance's question about its outputs."""
 
-    keys: frozenset[str]
+    keys: tuple[str, ...]
     """The outputs that another instance has too, as keys of ``outputs.read_outputs``."""
-    undescribed: frozenset[str] = frozenset()
+    undescribed: tuple[str, ...] = ()
     """Other outputs of this instance, which the manifest does not list yet."""
 
 

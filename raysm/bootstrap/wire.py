@@ -15,15 +15,17 @@ exist only during the job. SageMaker can encrypt traffic between containers.
 """
 
 import asyncio
+import contextlib
 import hmac
 import json
 import secrets
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 from raysm.bootstrap import lifecycle as life
-from raysm.errors import ClusterError
+from raysm.errors import ClusterError, InvalidRequest
+from raysm.request.codec import from_json, to_json
 
 VERSION = 1
 MAX_GREETING = 1024
@@ -179,51 +181,15 @@ MAX_TEXT = 500
 Message = Mapping[str, Any]
 
 
-def invite_to_ray(port: int) -> Message:
-    return {"kind": "ray", "port": port}
-
-
-def tell_end(exit_code: int, reason: str) -> Message:
-    return {"kind": "done", "exit_code": exit_code, "reason": reason[:MAX_TEXT]}
-
-
-def tell_taken(keys: Iterable[str], undescribed: Iterable[str] = ()) -> Message:
-    """``keys`` are the outputs that another instance has too, ``undescribed`` others that the manifest lacks."""
-    return {"kind": "taken", "keys": list(keys), "undescribed": list(undescribed)}
-
-
-def read_from_head(message: Message) -> life.Happening | None:
-    match message:
-        # The pattern checks the type of the port, because a wrong one would fail the worker with a traceback.
-        case {"kind": "ray", "port": int(port)}:
-            return life.Invited(port)
-        case {"kind": "done"}:
-            return life.JobEnded(str(message.get("reason", "")))
-        case {"kind": "taken", "keys": [*keys], "undescribed": [*undescribed]}:
-            return life.OutputsTaken(frozenset(map(str, keys)), frozenset(map(str, undescribed)))
-    return None
-
-
-def tell_ray_loss(reason: str) -> Message:
-    return {"kind": "ray_lost", "reason": reason[:MAX_TEXT]}
-
-
-def tell_failure(reason: str) -> Message:
-    return {"kind": "failed", "reason": reason[:MAX_TEXT]}
-
-
 @dataclass(frozen=True, slots=True)
 class OutputsClaimed:
     """A question of a worker that ends: which of its outputs does another instance have too? It is not an event."""
 
     host: str
     keys: tuple[str, ...]
+    """Keys of ``outputs.read_outputs``."""
     size_bytes: int
     """Size of all outputs of this worker, whose digests it may have to compute."""
-
-
-def claim_outputs(keys: Iterable[str], size_bytes: int) -> Message:
-    return {"kind": "outputs", "keys": list(keys), "bytes": size_bytes}
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,21 +201,22 @@ class FileLeft:
     sha256: str
 
 
-def tell_file(file: FileLeft) -> Message:
-    return {"kind": "file", "name": file.name, "bytes": file.size_bytes, "sha256": file.sha256}
+TO_WORKER = (life.Invited, life.JobEnded, life.OutputsTaken)
+TO_HEAD = (life.RayLost, life.Lost, OutputsClaimed, FileLeft)
 
 
-def read_from_worker(host: str, message: Message) -> life.Happening | OutputsClaimed | FileLeft | None:
-    match message:
-        case {"kind": "outputs", "keys": [*keys], "bytes": int(size_bytes)}:
-            return OutputsClaimed(host, tuple(map(str, keys)), size_bytes)
-        case {"kind": "file", "name": str(name), "bytes": int(size_bytes), "sha256": str(sha256)}:
-            return FileLeft(name, size_bytes, sha256)
-    # str() accepts any value, because a malformed reason must not fail the head.
-    reason = str(message.get("reason", ""))
-    match message.get("kind"):
-        case "ray_lost":
-            return life.RayLost(host, reason)
-        case "failed":
-            return life.Lost(host, reason)
+def encode(value: Any) -> Message:
+    """Return a value as a message, without its host, which the receiver knows."""
+    message = {"kind": type(value).__name__, **to_json(value)}
+    message.pop("host", None)
+    return message | ({"reason": message["reason"][:MAX_TEXT]} if "reason" in message else {})
+
+
+def decode(message: Message, kinds: tuple[Any, ...], host: str = "") -> Any:
+    """Return the value in a message of the peer ``host``; None if it is none of ``kinds``, or malformed."""
+    for kind in kinds:
+        if kind.__name__ == message.get("kind"):
+            known = {**message, "host": host}
+            with contextlib.suppress(InvalidRequest):
+                return from_json(kind, {each.name: known[each.name] for each in fields(kind) if each.name in known})
     return None

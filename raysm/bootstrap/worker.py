@@ -76,7 +76,7 @@ class Worker:
         if is_alone:
             self._cancel_tasks()
         if self._control and status.reason and not is_alone:
-            self._network.call(self._control.tell, wire.tell_failure(status.reason))
+            self._network.call(self._control.tell, wire.encode(life.Lost("", status.reason)))
         if self._ray:
             self._ray.kill()
         await self._children.end_all(0.0)
@@ -105,11 +105,11 @@ class Worker:
         undescribed: list[str] = []
         # One question at a time, because the head drops a worker that has too many bytes in its queue.
         for keys in in_pieces(files):
-            line.tell(wire.claim_outputs(keys, size_bytes))
+            line.tell(wire.encode(wire.OutputsClaimed("", tuple(keys), size_bytes)))
             answer = await self._await_answer()
             if answer is None:
                 break
-            of_others |= answer.keys
+            of_others.update(answer.keys)
             undescribed += [key for key in keys if key in answer.undescribed and files[key].is_relative_to(paths.model)]
         try:
             for text in give_way(paths, self._instance.name, files, of_others):
@@ -121,7 +121,7 @@ class Worker:
             with contextlib.suppress(OSError):
                 digest = await asyncio.to_thread(sha256_of, path)
                 file = wire.FileLeft(path.relative_to(paths.model).as_posix(), path.stat().st_size, digest)
-                self._network.call(line.tell, wire.tell_file(file))
+                self._network.call(line.tell, wire.encode(file))
 
     async def _await_answer(self) -> life.OutputsTaken | None:
         """Return None if the head is lost or does not answer in time."""
@@ -156,8 +156,8 @@ class Worker:
                 self._ray.join(address)
             case life.TellHead(reason, for_good):
                 assert self._control is not None
-                tell = wire.tell_failure if for_good else wire.tell_ray_loss
-                self._network.call(self._control.tell, tell(reason))
+                event = life.Lost("", reason) if for_good else life.RayLost("", reason)
+                self._network.call(self._control.tell, wire.encode(event))
             case _:
                 raise AssertionError(f"{decision} is for heads")
 
@@ -190,7 +190,7 @@ class Worker:
     def _on_report(self, report: control.Report) -> None:
         match report:
             case MessageReceived(_, message):
-                if event := wire.read_from_head(message):
+                if event := wire.decode(message, wire.TO_WORKER):
                     self._inbox.put(event)
             case _:
                 self._inbox.put(report)

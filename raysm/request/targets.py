@@ -127,16 +127,10 @@ class AWS:
             raise InvalidRequest(f"AWS: python is the version of the image's Python, '3.12', got {self.python!r}")
 
     def job_role(self) -> str:
-        """Return the role for the API."""
         return self.role
 
     def job_image(self) -> str:
-        """Return the image for the API.
-
-        Raises:
-            InvalidRequest: ``image`` is None. The client chooses AWS's own image before it makes a plan, because only
-                the client knows the region.
-        """
+        """Return the image for the API; AWS's own image is chosen by the client, before it makes a plan."""
         if self.image is None:
             raise InvalidRequest(
                 "AWS(image=…) is missing: only raysm.submit and raysm run choose AWS's own image of the region; give "
@@ -145,15 +139,11 @@ class AWS:
         return self.image
 
     def instance_kind_told(self) -> str | None:
-        """Return None, because AWS has no kinds of instances."""
+        """Return the kind of instance for a tag of the job; None if there are no kinds, or the image names it."""
         return None
 
     def instance_type(self, chosen: str) -> str:
-        """Return the instance type for the API.
-
-        Raises:
-            InvalidRequest: The type is ``local``.
-        """
+        """Return the instance type for the API."""
         if chosen == LOCAL_TYPE:
             raise InvalidRequest(
                 "Cluster(instance_type='local') is this machine; name one of SageMaker's for AWS, as in "
@@ -162,26 +152,20 @@ class AWS:
         return chosen
 
     def in_region(self, region: str) -> "AWS":
-        """Return the same account's target in a region."""
+        """Return the same target in one region."""
         return replace(self, region=region)
 
     def reaching(self, regions: tuple[str, ...]) -> "AWS":
-        """Return a target that reaches all of ``regions``: this one, which reaches every region."""
+        """Return a target that reaches all of ``regions``."""
         return self
 
     def within(self, region: str) -> "AWS":
-        """Return the target for a program that runs in the account, in ``region``.
-
-        The program uses its own role, because the profile exists only on the user's machine.
-        """
+        """Return the target for a program that runs in the account or on the server, in ``region``."""
+        # The program uses its own role, because the profile exists only on the user's machine.
         return replace(self, region=region, profile=None)
 
     def default_cluster(self) -> Cluster:
-        """Refuse: instances that cost money must be chosen.
-
-        Raises:
-            InvalidRequest: Always.
-        """
+        # Instances that cost money must be chosen.
         raise InvalidRequest("AWS needs a cluster: cluster=Cluster('ml.m5.xlarge', count=2), or instance groups")
 
     def describe(self) -> str:
@@ -243,15 +227,9 @@ class Local:
         instance_kind(self.instance_kind)  # raises InvalidRequest if the kind is unknown
 
     def job_role(self) -> str:
-        """Return the role for the API."""
         return LOCAL_ROLE
 
     def job_image(self) -> str:
-        """Return the image for the API.
-
-        Raises:
-            InvalidRequest: The kind of instance needs an image, and ``image`` is None.
-        """
         kind = instance_kind(self.instance_kind)
         if not kind.needs_image:
             return kind.image
@@ -260,20 +238,13 @@ class Local:
         return self.image
 
     def instance_kind_told(self) -> str | None:
-        """Return the kind of instance for a tag of the job; None if the image names the kind already."""
         return self.instance_kind if instance_kind(self.instance_kind).needs_image else None
 
     def instance_type(self, chosen: str) -> str:
-        """Return the instance type for the API."""
         # A tag of the job says whether the user chose this type.
         return LOCAL_INSTANCE_TYPE if chosen == LOCAL_TYPE else chosen
 
     def in_region(self, region: str) -> "Local":
-        """Return the same server's target in one of its regions.
-
-        Raises:
-            InvalidRequest: The server does not emulate that region.
-        """
         if region not in self.regions:
             raise InvalidRequest(
                 f"Local(regions={self.regions!r}) has no region {region!r}; name it among them, or send the job to one "
@@ -282,30 +253,22 @@ class Local:
         return replace(self, regions=(region,))
 
     def reaching(self, regions: tuple[str, ...]) -> "Local":
-        """Return a target that reaches all of ``regions``."""
         return replace(self, regions=regions)
 
     def within(self, region: str) -> "Local":
-        """Return the target for a program that this server runs in ``region``.
-
-        The program finds the home in ``$RAYSM_HOME``, which the server sets.
-        """
+        # The program finds the home in $RAYSM_HOME, which the server sets.
         return replace(self, regions=tuple(dict.fromkeys((region, *self.regions))), home=None)
 
     def default_cluster(self) -> Cluster:
-        """Return the cluster of a job that names none."""
         return Cluster(count=self.instances)
 
     def describe(self) -> str:
-        """Return the location for messages: ``on this machine``."""
         return f"on this machine (home {self.home})" if self.home else "on this machine"
 
     def way_to_dashboard(self, job: str) -> str:
-        """Return a sentence about how to open Ray's dashboard."""
         return f"raysm dashboard {job} shows it"
 
     def console_link(self, arn: str, page: str, job: str) -> str:
-        """Return an empty text, because there is no console."""
         return ""
 
 

@@ -5,55 +5,52 @@ import json
 
 import pytest
 
-from raysm.bootstrap import lifecycle, wire
+from raysm.bootstrap import lifecycle as life
+from raysm.bootstrap import wire
 from raysm.bootstrap.outputs import PIECE, in_pieces, read_outputs
 from raysm.bootstrap.wire import MAX_GREETING, MAX_LINE, ProtocolError, TokenRefused, greet_head, greet_worker
 from raysm.contract.paths import Paths
 
 
 @pytest.mark.parametrize(
-    ("message", "event"),
-    [
-        (wire.invite_to_ray(6379), lifecycle.Invited(6379)),
-        (wire.tell_end(0, ""), lifecycle.JobEnded("")),
-        (wire.tell_end(3, "ValueError: no"), lifecycle.JobEnded("ValueError: no")),
-        (wire.tell_taken(["a", "b"], ["c"]), lifecycle.OutputsTaken(frozenset({"a", "b"}), frozenset({"c"}))),
-    ],
+    "event", [life.Invited(6379), life.JobEnded("ValueError: no"), life.OutputsTaken(("a", "b"), ("c",))]
 )
-def test_a_worker_reads_what_the_head_writes(message, event):
-    assert wire.read_from_head(json.loads(json.dumps(message))) == event
+def test_a_worker_reads_what_the_head_writes(event):
+    assert wire.decode(json.loads(json.dumps(wire.encode(event))), wire.TO_WORKER) == event
 
 
 @pytest.mark.parametrize(
-    ("message", "event"),
+    "event",
     [
-        (wire.tell_ray_loss("restart 1 of 3"), lifecycle.RayLost("algo-2", "restart 1 of 3")),
-        (wire.tell_failure("Ray on algo-2 ended"), lifecycle.Lost("algo-2", "Ray on algo-2 ended")),
-        (wire.claim_outputs(["a", "b"], 7), wire.OutputsClaimed("algo-2", ("a", "b"), 7)),
-        (wire.tell_file(wire.FileLeft("a/b.pt", 7, "0f")), wire.FileLeft("a/b.pt", 7, "0f")),
+        life.RayLost("algo-2", "restart 1 of 3"),
+        life.Lost("algo-2", "Ray on algo-2 ended"),
+        wire.OutputsClaimed("algo-2", ("a", "b"), 7),
+        wire.FileLeft("a/b.pt", 7, "0f"),
     ],
 )
-def test_the_head_reads_what_a_worker_writes_and_knows_whose_it_is(message, event):
-    assert wire.read_from_worker("algo-2", json.loads(json.dumps(message))) == event
+def test_the_head_reads_what_a_worker_writes_and_knows_whose_it_is(event):
+    message = json.loads(json.dumps(wire.encode(event)))
+    assert wire.decode(message | {"host": "algo-3"}, wire.TO_HEAD, "algo-2") == event
 
 
 @pytest.mark.parametrize(
     "message",
     [
         {"kind": "hello again"},
-        {"kind": "ray", "port": "6379"},
-        {"kind": "taken", "keys": "a"},
-        {"kind": "file", "name": "a"},
+        {"kind": "Invited"},
+        {"kind": "Invited", "port": "6379"},
+        {"kind": "OutputsTaken", "keys": "a"},
+        {"kind": "Lost", "reason": 7},
+        {"kind": "FileLeft", "name": "a"},
     ],
 )
 def test_what_is_not_known_or_has_another_form_is_passed_over(message):
-    assert wire.read_from_head(message) is None
-    assert wire.read_from_worker("algo-2", message) is None
+    assert wire.decode(message, wire.TO_WORKER) is None
+    assert wire.decode(message, wire.TO_HEAD, "algo-2") is None
 
 
-@pytest.mark.parametrize("tell", [wire.tell_ray_loss, wire.tell_failure, lambda text: wire.tell_end(1, text)])
-def test_a_reason_of_any_length_and_script_fits_one_line(tell):
-    assert len(json.dumps(tell("\N{GRINNING FACE}" * 5000))) < MAX_LINE - 100
+def test_a_reason_of_any_length_and_script_fits_one_line():
+    assert len(json.dumps(wire.encode(life.JobEnded("\N{GRINNING FACE}" * 5000)))) < MAX_LINE - 100
 
 
 def test_the_keys_that_are_asked_about_at_a_time_fit_one_line_and_so_does_the_answer(tmp_path):
@@ -65,8 +62,8 @@ def test_the_keys_that_are_asked_about_at_a_time_fit_one_line_and_so_does_the_an
     assert [len(keys) for keys in pieces] == [PIECE, 1]
     half = PIECE // 2
     for message in (
-        wire.claim_outputs(pieces[0], 2**62),
-        wire.tell_taken(pieces[0][:half], pieces[0][half:]),
+        wire.encode(wire.OutputsClaimed("", tuple(pieces[0]), 2**62)),
+        wire.encode(life.OutputsTaken(tuple(pieces[0][:half]), tuple(pieces[0][half:]))),
     ):
         assert len(json.dumps(message)) < MAX_LINE - 100
 

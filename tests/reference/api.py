@@ -73,6 +73,9 @@ HANDLES = (
 )
 """Classes that a user is given and never makes."""
 
+VALUES = ("AWS", "Local")
+"""Classes that users only make: their methods are for the client."""
+
 PARTS = ("ConnectedSession", "SessionFunctions", "SessionNamespace")
 """Bases that are no more than a part of their one class: their members are that one's."""
 
@@ -165,7 +168,9 @@ def _members(cls):
             continue
         if isinstance(value, property):
             properties[name] = value.fget
-        elif isinstance(value, staticmethod | classmethod) or inspect.isfunction(value):
+        elif cls.__name__ not in VALUES and (
+            isinstance(value, staticmethod | classmethod) or inspect.isfunction(value)
+        ):
             methods[name] = getattr(cls, name)
     return properties, methods
 
