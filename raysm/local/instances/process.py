@@ -49,8 +49,8 @@ NODE_PORTS = (
 )
 PORT_RANGE = (20000, 32000)
 """Below the ports of outgoing connections, one of which could take a port before the instance listens on it."""
-PREFIX = "raysm-"
-"""Prefix of the names of scratch folders."""
+PREFIX = "raysm-job-"
+"""Prefix of the names of temporary folders; earlier versions of raysm remove those named ``raysm-PID-…``."""
 
 
 class ProcessSite(Site):
