@@ -139,13 +139,15 @@ class RemoteState:
         if read is None:
             return False
         head, self._copy = _parts(read.content)
-        if head["id"]:
-            self._outwait(read, head["owner"], sleep)
-        self._version, self._serial = read.version, head["serial"]
-        # Before anything else, so that the earlier holder cannot write any more.
-        self._write()
-        self._store.database.between("after take")
-        self._restore()
+        # A copy of another raysm is refused before the lease is taken.
+        with contextlib.closing(_opened(self._copy, self._folder.place)) as copy:
+            if head["id"]:
+                self._outwait(read, head["owner"], sleep)
+            self._version, self._serial = read.version, head["serial"]
+            # Before anything else, so that the earlier holder cannot write any more.
+            self._write()
+            self._store.database.between("after take")
+            self._restore(copy)
         return True
 
     def _outwait(self, read: Versioned, owner: str, sleep: Callable[[float], Any]) -> None:
@@ -163,17 +165,16 @@ class RemoteState:
             if again is None or again.version != read.version:
                 raise refusal
 
-    def _restore(self) -> None:
+    def _restore(self, copy: sqlite3.Connection) -> None:
         database = self._store.database
         row = database.lease()
-        with contextlib.closing(_opened(self._copy, self._folder.place)) as copy:
-            copy.execute("DELETE FROM lease")
-            # The fence is higher than in this file, so that a process that slept does not take the lease for its own.
-            copy.execute("INSERT INTO lease VALUES (1, 'nobody', ?, 0)", ((row["fence"] if row else 0) + 1,))
-            # The earlier holder may have called Create for these, and the call may still be on its way.
-            copy.execute("UPDATE attempt SET is_doubtful = 1 WHERE state IN ('intended', 'maybe')")
-            copy.commit()
-            copy.backup(database.connection)
+        copy.execute("DELETE FROM lease")
+        # The fence is higher than in this file, so that a process that slept does not take the lease for its own.
+        copy.execute("INSERT INTO lease VALUES (1, 'nobody', ?, 0)", ((row["fence"] if row else 0) + 1,))
+        # The earlier holder may have called Create for these, and the call may still be on its way.
+        copy.execute("UPDATE attempt SET is_doubtful = 1 WHERE state IN ('intended', 'maybe')")
+        copy.commit()
+        copy.backup(database.connection)
         database.between("after restore")
 
     def remove(self) -> None:

@@ -319,6 +319,10 @@ def test_a_copy_of_another_raysm_is_refused(world):
     RemoteState(folder, world.home).hand_over()
     with pytest.raises(InvalidRequest, match="its tables are of version 99"):
         read_copy(folder)
+    before = folder.objects["state"]
+    with pytest.raises(InvalidRequest, match="its tables are of version 99"):
+        RemoteState(folder, world.attempt().store).take(pytest.fail)
+    assert folder.objects["state"] == before
 
 
 def test_the_secret_that_was_first_is_everybodys(tmp_path):
