@@ -12,12 +12,11 @@ from raysm.grid.controller import Controller
 from raysm.grid.endings import ENDINGS, Verdict
 from raysm.grid.limiter import RATES, Rate
 from raysm.grid.place import Offer, Place, Quota
-from raysm.grid.placement import Forecast
+from raysm.grid.placement import Cheapest, Forecast
 from raysm.grid.placing import Placing
 from raysm.grid.store import Store
 from raysm.grid.task import AttemptState, Rules, Task
 from tests.support.budgets import USER, budget_used
-from tests.support.first_admitted import FirstAdmitted
 from tests.support.grid_world import Behaviour
 from tests.support.grids import FAST, TYPE, Bench
 
@@ -176,7 +175,7 @@ def test_what_runs_out_of_time_goes_on_in_the_region_of_its_checkpoints(tmp_path
     with store.database.transaction("end"):
         conclude(store, attempt, Verdict(ending=ENDINGS["TIME"], reason="MaxRuntimeExceeded"), None, bench.clock.now)
     offers = [Offer(place=Place(region=name, instance_type="ml.m5.large")) for name in ("eu-west-1", "us-east-1")]
-    bench.controller = Controller(store, bench.regions, FirstAdmitted(offers), bench.limiter, owner="another")
+    bench.controller = Controller(store, bench.regions, Cheapest(offers=offers), bench.limiter, owner="another")
     store.database.fence = 0
     bench.clock.now += 31
     bench.step()

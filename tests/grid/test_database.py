@@ -25,7 +25,8 @@ def sums_of_open(connection):
 
 def test_what_is_in_use_is_what_the_open_attempts_sum_up_to_at_every_moment(tmp_path):
     regions = {"r-1": Behaviour(fails={"share:0.3": "AlgorithmError: no"}), "r-2": Behaviour(usd_per_hour=None)}
-    bench = Bench(tmp_path, rows=30, regions=regions, rules=Rules(brake=0, parallel=7))
+    tasks = [Task(key=f"row-{number}", position=number, region=f"r-{1 + number % 2}") for number in range(30)]
+    bench = Bench(tmp_path, tasks=tasks, regions=regions, rules=Rules(brake=0, parallel=7))
     connection, seen = bench.store.database.connection, 0
     while bench.step():
         kept = connection.execute("SELECT * FROM in_use WHERE attempts > 0").fetchall()

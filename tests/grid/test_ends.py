@@ -9,7 +9,6 @@ from raysm.grid.endings import ENDINGS
 from raysm.grid.place import Offer, Place
 from raysm.grid.placement import Cheapest
 from raysm.grid.task import Rules, Task
-from tests.support.first_admitted import FirstAdmitted
 from tests.support.grid_world import Behaviour
 from tests.support.grids import TYPE, Bench
 
@@ -97,7 +96,7 @@ def test_a_laptop_that_slept_for_days_gives_nothing_up_for_it(tmp_path):
 
 def test_under_a_budget_a_place_without_a_price_takes_nothing_and_the_others_are_waited_for(tmp_path):
     regions = {"unlisted": Behaviour(usd_per_hour=None), "full": Behaviour(capacity=0)}
-    placement = FirstAdmitted(priced(regions).offers)
+    placement = priced(regions)
     rules = Rules(brake=0, give_up_s=HOUR_S, budget_usd=1e6)
     bench = Bench(tmp_path, regions=regions, tasks=rows_in(None, 4), placement=placement, rules=rules)
     bench.run(most_s=2 * DAY_S)

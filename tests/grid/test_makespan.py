@@ -6,8 +6,8 @@ import random
 import pytest
 
 from raysm.grid.place import Offer, Place
+from raysm.grid.placement import Cheapest
 from raysm.grid.task import Rules, Task
-from tests.support.first_admitted import FirstAdmitted
 from tests.support.grid_world import Behaviour
 from tests.support.grids import TYPE, Bench
 
@@ -70,7 +70,7 @@ def test_a_grid_that_has_to_learn_what_there_is_takes_little_longer(tmp_path, se
     tasks = [Task(key=f"row-{number}", position=number, max_runtime_s=36_000) for number in range(rows)]
     # No row is given up: how long all of them together take is the question.
     rules = Rules(brake=0, parallel=1000, give_up_s=30 * 86_400)
-    placement = FirstAdmitted([
+    placement = Cheapest(offers=[
         Offer(place=Place(region=name, instance_type=TYPE, spot=region.interrupted_s is not None), usd_per_hour=1.0)
         for name, region in regions.items()
     ])  # fmt: skip

@@ -1,14 +1,14 @@
-"""The seam between controller and placement: what bars a place, and the placement that takes the first one."""
+"""What bars a place, and when a slow one is passed over."""
 
 import pytest
 
 from raysm.grid.place import Market, Offer, Outlook, Place, Quota
+from raysm.grid.placement import Cheapest
 from raysm.grid.task import Task
-from tests.support.first_admitted import FirstAdmitted
 
 EAST = Place(region="us-east-1", instance_type="ml.m5.large")
 WEST = Place(region="eu-west-1", instance_type="ml.m5.large")
-BOTH = FirstAdmitted([Offer(place=EAST), Offer(place=WEST)])
+BOTH = Cheapest(offers=[Offer(place=EAST), Offer(place=WEST)])
 
 
 def test_what_others_use_of_a_quota_is_not_ours():

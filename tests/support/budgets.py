@@ -3,8 +3,8 @@
 import random
 
 from raysm.grid.place import Offer, Place
+from raysm.grid.placement import Cheapest
 from raysm.grid.task import Rules, Task
-from tests.support.first_admitted import FirstAdmitted
 from tests.support.grid_world import CAPACITY_ERROR, Behaviour, overlaps
 from tests.support.grids import TYPE, Bench
 
@@ -36,7 +36,7 @@ def budget_used(folder, seed):
         region.interrupted_s = spot.choice([None, 50.0]) if place.spot else None
         offers.append(Offer(place=place, usd_per_hour=region.usd_per_hour))
     rules = Rules(brake=0, budget_usd=budget)
-    bench = Bench(folder, tasks=tasks, regions=regions, rules=rules, placement=FirstAdmitted(offers))
+    bench = Bench(folder, tasks=tasks, regions=regions, rules=rules, placement=Cheapest(offers=offers))
     bench.run()
     bench.judge(ended=False)
     assert overlaps(bench.regions.values()) == []

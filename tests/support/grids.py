@@ -3,10 +3,10 @@
 from raysm.grid.controller import Controller
 from raysm.grid.limiter import Limiter, Rate
 from raysm.grid.place import Offer, Place
+from raysm.grid.placement import Cheapest
 from raysm.grid.sending import left_regions
 from raysm.grid.store import Store
 from raysm.grid.task import Rules, Task, TaskState
-from tests.support.first_admitted import FirstAdmitted
 from tests.support.grid_world import Behaviour, Clock, FakeRegion, overlaps
 
 FAST = {operation: Rate(per_s=50, burst=50) for operation in ("create", "list", "describe", "stop", "metrics")}
@@ -41,8 +41,8 @@ class Bench:
         self.limiter = Limiter(":memory:", rates or FAST)
         self.kill = kill or (lambda point: None)
         self.points = []
-        self.placement = placement or FirstAdmitted(
-            [
+        self.placement = placement or Cheapest(
+            offers=[
                 Offer(place=Place(region=name, instance_type=TYPE), usd_per_hour=region.behaviour.usd_per_hour)
                 for name, region in self.regions.items()
             ]
@@ -77,7 +77,7 @@ class Bench:
     def leave(self, *regions):
         """Start another process, of the same grid without these regions."""
         self.left = regions
-        self.placement = FirstAdmitted([each for each in self.placement.offers if each.place.region not in regions])
+        self.placement = Cheapest(offers=[each for each in self.placement.offers if each.place.region not in regions])
         self.clock.now += 31
         self.open()
 
