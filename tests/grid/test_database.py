@@ -11,7 +11,7 @@ import pytest
 from raysm.errors import InvalidRequest
 from raysm.grid import records
 from raysm.grid.database import Database, LeaseLost, StoreFailed, Turns, naming_file
-from raysm.grid.task import Rules
+from raysm.grid.task import Rules, Task
 from tests.support.grid_world import Behaviour
 from tests.support.grids import Bench
 
