@@ -193,8 +193,6 @@ def done(cases, folder, names):
     request = script_request(folder, SCRIPT, args=(json.dumps(cases),), cluster=Cluster(count=3), inputs=inputs)
     # As a job of the similarity is told.
     environment = Similarity.ray_variables | {
-        # Not at the lowest priority, behind all other tests.
-        "RAY_worker_niceness": "0",
         # What nobody needs any more is freed at once, not once a second.
         "RAY_free_objects_period_milliseconds": "0",
         # A raylet that ended is missed after five looks: a second, and not fifteen of a cluster that waits.

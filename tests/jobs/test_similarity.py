@@ -24,8 +24,7 @@ def similarity(folder, matrix, cluster, kind, **fields):
         name="similarity", workload=Similarity(**fields), cluster=cluster, inputs={"matrix": Input(str(matrix))}
     )
     with leaving_nothing(folder):
-        # Not at the lowest priority, behind all other tests.
-        outcome, log, model = completed(request, folder, kind, environment={"RAY_worker_niceness": "0"})
+        outcome, log, model = completed(request, folder, kind)
     assert outcome.status == "Completed", f"{outcome.failure_reason}\n{log.text()}"
     return log, model
 

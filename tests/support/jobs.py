@@ -112,6 +112,8 @@ def started(request: JobRequest, root: Path, kind: str = "namespace", function: 
     log = Log()
     root.mkdir(parents=True, exist_ok=True)
     fields = {name: options.pop(name) for name in SPEC_FIELDS & options.keys()}
+    # Ray would run its workers at the lowest priority, behind all other tests.
+    fields["environment"] = {"RAY_worker_niceness": "0"} | dict(fields.get("environment", {}))
     spec = dataclasses.replace(spec_of(request, root, function), **fields)
     with LocalJob(spec, root=root, kind=kind, on_line=log, **options) as job:
         job.start()

@@ -7,14 +7,13 @@ from pathlib import Path
 TESTS = Path(__file__).parents[1]
 
 LONGEST = (
-    "jobs/test_sharded_similarity.py",
     "test_examples.py",
     "jobs/test_hostile.py",
     "jobs/test_sweep.py",
     "test_tutorial.py",
     "jobs/test_training.py",
     "workloads/training/test_parallel_modes.py",
-    "workloads/similarity/test_run.py",
+    "jobs/test_sharded_similarity.py",
 )
 """Files to begin with, so that no process still works on one of them when the others have nothing left."""
 

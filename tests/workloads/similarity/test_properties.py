@@ -14,7 +14,7 @@ from tests.support.adversarial import KINDS, TYPES
 from tests.support.comparing import all_comparisons
 from tests.support.problems import FORMATS, LISTS, SCALARS, drawn
 
-PROBLEMS, ALL = 75, 100
+PROBLEMS, ALL = 40, 60
 """Of more, CI tries as many as a minute has room for."""
 
 
@@ -50,9 +50,9 @@ def test_the_problems_are_of_every_kind():
     assert {layout for layout, sparse in layouts if sparse} >= {"shards", "queries of another type"}
     assert {part.format for part in parts} == {*FORMATS, *SCALARS, *LISTS}
     assert {part.rows.dtype.name for part in parts} == set(TYPES)
-    assert len({one.kind for one in problems} & set(KINDS)) >= 30
+    assert len({one.kind for one in problems} & set(KINDS)) >= 24
     assert {one.at_once for one in problems} == {1, 2, 3, 4}
     assert {one.ranges for one in problems} == {1, 2, 3, 4}
     sides = Counter((one.queries[0].rows.dtype, one.parts[0].rows.dtype) for one in problems if one.queries)
-    assert sum(count for (left, right), count in sides.items() if left != right) > 20
+    assert sum(count for (left, right), count in sides.items() if left != right) > 10
     assert sum((~part.rows.astype(np.float64).any(axis=1)).any() for part in parts) > 30

@@ -47,7 +47,7 @@ def expected(kind, k, count=ROWS):
     return best_of(PlainEngine(), frame_of(kind), rows_of(kind)[:count], k, [0, count])
 
 
-@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("name", [name for name in MADE if "mixed" not in name])
 @pytest.mark.parametrize("kind", ["random", "ties", "zero rows", "against all others", "tight clusters"])
 def test_rows_of_which_nothing_is_known_find_their_best_in_large_tiles(name, kind):
     engine = engine_of(name, COLUMNS)

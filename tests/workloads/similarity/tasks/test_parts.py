@@ -17,7 +17,7 @@ def through_bytes(part):
 
 
 @given(st.dictionaries(st.text(max_size=5), ANY_ARRAY, max_size=4))
-@settings(deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_a_part_comes_back_as_it_was(values):
     part = Part(arrays=values, peaks={"algo-1": 5, "algo-2": 7}, seconds=0.25, engines=("int8 AMX",))
     back = through_bytes(part)
