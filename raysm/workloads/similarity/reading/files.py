@@ -162,38 +162,28 @@ def check_inputs(workload: Similarity, inputs: Mapping[str, Path | None]) -> Non
     shape = Shape(None, None, None) if matrix is None else peek(matrix, selection)
     of_queries = Selection.of(workload, QUERIES)
     width = None if queries is None else peek(queries, of_queries, shape.features).columns
-    rows, columns = shape.rows, shape.columns
-    # Look for the channel's name: the path of queries that lie elsewhere is None.
-    _check_neighbors(workload.top_k, rows, matrix, with_queries=QUERIES in inputs)
-    if None not in (columns, width) and columns != width:
-        raise InvalidInput(f"{queries} has {width} columns, {matrix} has {columns}; both need the same columns")
+    if workload.top_k is not None and shape.rows is not None:
+        # Without queries, a row is not its own neighbor. Look for the name: the path of queries elsewhere is None.
+        most = shape.rows if QUERIES in inputs else shape.rows - 1
+        if workload.top_k > most:
+            raise InvalidInput(
+                f"{workload.top_k:,} neighbors of each row: {matrix} has {shape.rows:,} rows; ask for at most {most:,}"
+            )
+    if None not in (shape.columns, width) and shape.columns != width:
+        raise InvalidInput(f"{queries} has {width} columns, {matrix} has {shape.columns}; both need the same columns")
     for path, chosen in ((matrix, selection), (queries, of_queries)):
-        if path is None:
-            continue
-        counted = _check_rows(path, chosen)
-        # The header of a CSV does not give the number of rows.
-        if path is matrix and rows is None:
-            _check_neighbors(workload.top_k, counted, matrix, with_queries=QUERIES in inputs)
+        if path is not None:
+            _check_rows(path, chosen)
 
 
-def _check_neighbors(k: int | None, rows: int | None, matrix: Path | None, *, with_queries: bool) -> None:
-    if k is None or rows is None:
-        return
-    # Without queries, a row is not its own neighbor.
-    most = rows if with_queries else rows - 1
-    if k > most:
-        raise InvalidInput(f"{k:,} neighbors of each row: {matrix} has {rows:,} rows; ask for at most {most:,}")
-
-
-def _check_rows(path: Path, selection: Selection) -> int | None:
-    """Check the first rows; return the number of all rows, or None if not all of them were read."""
+def _check_rows(path: Path, selection: Selection) -> None:
     files = matrix_files(path)
-    first = [(name, *_first_rows(file, selection)) for name, file in files[:FIRST_FILES]]
+    first = [(name, _first_rows(file, selection)) for name, file in files[:FIRST_FILES]]
     # One file may be empty if others have rows.
-    if len(files) <= FIRST_FILES and all(rows is not None and not len(rows) for _, rows, _ in first):
+    if len(files) <= FIRST_FILES and all(rows is not None and not len(rows) for _, rows in first):
         raise InvalidInput(f"{path.name} has no rows below its header; there is nothing to compute")
-    for name, rows, _ in first:
-        # Integers cannot be NaN; ``rows`` is None for an archive, which would have to be unpacked.
+    for name, rows in first:
+        # Integers cannot be NaN.
         if rows is None or rows.dtype.kind != "f":
             continue
         bad = ~np.isfinite(rows).all(axis=1)
@@ -202,24 +192,18 @@ def _check_rows(path: Path, selection: Selection) -> int | None:
             raise InvalidInput(
                 f"row {row} of {name} (counted from 0) holds NaN or infinity, the first such row; replace it"
             )
-    is_whole = len(files) <= FIRST_FILES and all(whole for *_, whole in first)
-    return sum(len(rows) for _, rows, _ in first if rows is not None) if is_whole else None
 
 
-def _first_rows(file: Path, selection: Selection) -> tuple[NDArray[Any] | None, bool]:
-    """Return the first rows[n, D] of a file (None for an archive), and whether these are all of its rows."""
+def _first_rows(file: Path, selection: Selection) -> NDArray[Any] | None:
+    """Return the first rows[n, D] of a file; None for an archive, which would have to be unpacked."""
     kind = suffix(file)
     if kind == ".npz":
-        return None, False
+        return None
     if kind == ".npy":
         array = map_array(file)
-        first = array[: max(1, FIRST_BYTES // (array.itemsize * array.shape[1]))]
-        return first, len(first) == len(array)
-    batches = read_table(file, selection)
-    batch = next(batches, None)
-    if batch is None:
-        return np.empty((0, 0)), True
-    return batch.rows, next(batches, None) is None
+        return array[: max(1, FIRST_BYTES // (array.itemsize * array.shape[1]))]
+    batch = next(read_table(file, selection), None)
+    return np.empty((0, 0)) if batch is None else batch.rows
 
 
 # ---- digests: for the manifest, and for the record of finished blocks ---------------------------------

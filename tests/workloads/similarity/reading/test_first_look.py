@@ -36,9 +36,6 @@ def test_more_neighbors_than_rows_are_refused_by_the_python_call_too(refusal, tm
     said = refusal(Similarity(top_k=5000), matrix=tmp_path / "m.npy")
     assert said == f"5,000 neighbors of each row: {tmp_path}/m.npy has 5,000 rows; ask for at most 4,999"
     assert refusal(Similarity(top_k=4999), matrix=(tmp_path / "m.npy").as_uri()) is None
-    # The rows of a small CSV are counted.
-    (tmp_path / "m.csv").write_text("a,b\n1,2\n3,4\n")
-    assert "has 2 rows; ask for at most 1" in refusal(Similarity(top_k=2), matrix=tmp_path / "m.csv")
     assert "has 5,000 rows" in refusal(
         Similarity(top_k=5000), matrix=Input(str(tmp_path / "m.npy"), distribution="ShardedByS3Key")
     )

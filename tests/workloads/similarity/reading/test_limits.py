@@ -19,12 +19,11 @@ CHECK = """
 import resource, sys
 from pathlib import Path
 from raysm.errors import InvalidInput
-from raysm.request import Similarity
-from raysm.workloads.similarity.reading.files import check_inputs
+from raysm.workloads.similarity.reading.tables import read_table
 
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
-    check_inputs(Similarity(top_k=1), {"matrix": Path(sys.argv[1])})
+    list(read_table(Path(sys.argv[1])))
 except InvalidInput as error:
     print(error)
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
@@ -32,7 +31,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 
 
 def checked(path):
-    """Return what the check before sending says of a file, and its peak memory in MB."""
+    """Return what reading a file says, and its peak memory in MB."""
     command = [sys.executable, "-c", CHECK, str(path)]
     *said, peak = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     return " ".join(said), int(peak) // (1024 if sys.platform == "darwin" else 1)
