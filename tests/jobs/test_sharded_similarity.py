@@ -143,14 +143,15 @@ CASES = [
     ("sparse", "sparse", {"top_k": 7}, ""),
     ("query pairs", "small", {"threshold": 0.4}, "only queries"),
     ("all queries", "small", {"full": True, "dtype": "float16"}, "queries"),
-    # More parts than instances: each has a process of its own.
-    ("owned ids", "table", {"top_k": 3, "id_column": "name", "parts": 4}, "only sharded"),
 ]
 
 LARGE = [
     ("big", "big", {"top_k": 5, "block_rows": CHUNK_ROWS}, ""),
     # Chunks of more than 100 KB: smaller ones Ray keeps with who asks for them, and no instance can lose them.
     ("wide", "wide", {"top_k": 5}, ""),
+    ("ids", "table", {"top_k": 3, "id_column": "name"}, ""),
+    # More parts than instances: each has a process of its own.
+    ("owned ids", "table", {"top_k": 3, "id_column": "name", "parts": 4}, "only sharded"),
     ("owned wide", "wide", {"top_k": 5, "parts": 3, "block_rows": 75}, "killed, only sharded"),
     ("killed wide", "wide", {"top_k": 5, "block_rows": 75}, "killed, only sharded"),
 ]
@@ -164,8 +165,7 @@ def job(tmp_path_factory):
     small[::97] = 0
     small[140:160] = small[20:40]
     files(folder / "small", ".npy", np.split(small, [20, 26, 120, 121, 240]))
-    # Two files for three instances: one has none.
-    files(folder / "table", ".parquet", np.split(small[:200, :6].astype(np.float64), [120]))
+    table(folder)
     # So few elements that rows are compared by those that they share.
     elements = rng.standard_normal((200, 900)) * (rng.random((200, 900)) < 0.01)
     files(folder / "sparse", ".npz", np.split(elements.astype(np.float32), [80, 160, 180]))
@@ -181,7 +181,14 @@ def large(tmp_path_factory):
     files(folder / "big", ".npy", np.split(big, [75, 150, 400, 475, 800, 875]))
     wide = rng.standard_normal((900, 512)).astype(np.float32)
     files(folder / "wide", ".npy", np.split(wide, [200, 450, 451, 700]))
-    return done(LARGE, folder, ("big", "wide"))
+    table(folder)
+    return done(LARGE, folder, ("big", "wide", "table"))
+
+
+def table(folder):
+    """Save rows with ids in two files for three instances: one has none."""
+    rows = np.random.default_rng(4).standard_normal((200, 6))
+    files(folder / "table", ".parquet", np.split(rows, [120]))
 
 
 def done(cases, folder, names):
@@ -219,7 +226,6 @@ def test_the_result_of_shards_is_that_of_the_whole_matrix_byte_for_byte(job):
         whole, shards = Manifest.read(job / case / "whole"), Manifest.read(job / case / "shards")
         assert list(shards.inputs.values()) == list(whole.inputs.values())
     assert Manifest.read(job / "sparse" / "shards").engines == ("float32 sparse",)
-    assert_content_of_whole_matrix(job, "owned ids")
 
 
 def assert_content_of_whole_matrix(job, case):
@@ -238,6 +244,7 @@ def test_an_instance_whose_ray_node_dies_on_the_way_leaves_no_trace_in_the_resul
     assert digests(large / "killed wide" / "shards") == digests(large / "wide" / "whole")
     assert digests(large / "wide" / "shards") == digests(large / "wide" / "whole")
     assert_content_of_whole_matrix(large, "owned wide")
+    assert_content_of_whole_matrix(large, "owned ids")
     for case in ("killed wide", "owned wide"):
         done, total = json.loads((large / "probes.json").read_text())[f"{case} killed at"]
         assert done < total / 2
