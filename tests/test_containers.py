@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from raysm.cli.arguments import parse
+from raysm.client.account.images import images, registry_of
 from tests.support import docker
 
 FOLDER = Path(__file__).parents[1] / "containers"
@@ -31,8 +32,13 @@ def test_the_base_is_an_argument(dockerfile):
 
 
 def test_versions_are_those_of_the_project_alone(dockerfile):
-    assert '"/tmp/raysm[interactive,local,train]"' in dockerfile
+    assert '"/tmp/raysm[batch,interactive,sweep,train]"' in dockerfile
     assert not re.search(r"\b(ray|torch|numpy)\b\S*[=<>]=", dockerfile)
+
+
+def test_the_gpu_image_builds_on_the_newest_of_aws_s_images():
+    newest = next(image for image in images() if image.processor == "gpu")
+    assert f"ARG BASE_IMAGE={newest.uri(registry_of('us-east-1'))}\n" in (FOLDER / "Dockerfile.gpu").read_text()
 
 
 def test_the_user_is_an_argument_and_root_where_sagemaker_needs_it(dockerfile):

@@ -37,6 +37,9 @@ TOOLKIT_INDEX = "CA_REPOSITORY_ARN"
 PIP = (sys.executable, "-P", "-m", "pip", "--no-input", "--disable-pip-version-check")
 RETRIES = ("--timeout", "10", "--retries", "3")
 """pip's defaults, 15 s and 5 retries, take a minute and a half for each package if the server does not answer."""
+TESTED = Path(__file__).with_name("tested_packages.json")
+"""Versions that were tested together, so that the same raysm installs the same packages next month; written by
+``python3 -m tests.constraints``."""
 MAX_ERROR = 600
 
 
@@ -191,10 +194,6 @@ def _resolve(
     payload: Payload, packages: MissingPackages, folder: Path, environ: Mapping[str, str]
 ) -> tuple[_Source, Sequence[str]]:
     """Find the exact packages: among the wheels sent along and in the image, else in the index."""
-    constraints = _write_constraints(packages, folder)
-    # The user's requirements as a file, because its lines may be options or comments.
-    file = ["-r", str(payload.requirements)] if payload.requirements else []
-    arguments = [*file, *packages.needs, "-c", str(constraints)]
     wheels = ("--find-links", str(payload.wheels)) if payload.wheels else ()
     isolated = payload.request.security.isolation
     wheels_error = ""
@@ -204,7 +203,7 @@ def _resolve(
     if isolated or not has_address and (payload.wheels is not None or not packages.needs):
         offline = _Source(Pip(folder, environ), (*wheels, "--no-index"))
         try:
-            return offline, offline.pip.resolve([*offline.options, *arguments])
+            return offline, _resolve_tested(offline.pip, offline.options, payload, packages, folder)
         except PipFailed as error:
             if isolated:
                 raise InvalidRequest(f"{error}; {WITHOUT_NETWORK}") from error
@@ -213,19 +212,42 @@ def _resolve(
         source = _Source(_pip_with_index(payload, folder, environ), wheels)
     except InvalidRequest as error:
         raise InvalidRequest(f"{error}{wheels_error}") from error
-    return source, source.pip.resolve([*wheels, *arguments])
+    return source, _resolve_tested(source.pip, wheels, payload, packages, folder)
 
 
-def _write_constraints(packages: MissingPackages, folder: Path) -> Path:
-    """Constrain pip to a Ray that raysm works with, and to the image's own torch."""
-    lines = [f"ray{RAY_RANGE}"]
+def _resolve_tested(
+    pip: Pip, options: Sequence[str], payload: Payload, packages: MissingPackages, folder: Path
+) -> Sequence[str]:
+    """Return the exact packages: in the versions that were tested with this raysm, else in other ones."""
+    # The user's requirements as a file, because its lines may be options or comments.
+    file = ["-r", str(payload.requirements)] if payload.requirements else []
+    chosen = {name_of(line) for line in packages.requirements}
+    limits = [f"ray{RAY_RANGE}"]
     torch = installed_version("torch")
     # The image's torch fits its CUDA and NCCL, and another one is gigabytes. A user who names torch wants another.
-    if torch is not None and "torch" not in map(name_of, packages.requirements):
-        lines.append(f"torch=={torch}")
+    if torch is not None and "torch" not in chosen:
+        limits.append(f"torch=={torch}")
+    tested = json.loads(TESTED.read_text(encoding="utf-8"))
+    sent = {name_of(path.name.partition("-")[0]) for path in payload.wheels.glob("*.whl")} if payload.wheels else set()
+    # The image's own versions stay, but for a Ray that raysm cannot use.
+    is_missing = {name: installed_version(name) is None for name in tested["versions"]} | {
+        "ray": NEEDS["ray"] in packages.needs
+    }
+    versions = [
+        f"{name}=={version}"
+        for name, version in tested["versions"].items()
+        if is_missing[name] and name not in chosen | sent
+    ]
     path = folder / "constraints.txt"
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    return path
+    arguments = [*options, *file, *packages.needs, "-c", str(path)]
+    path.write_text("".join(f"{line}\n" for line in [*limits, *versions]), encoding="utf-8")
+    try:
+        return pip.resolve(arguments)
+    except PipFailed:
+        path.write_text("".join(f"{line}\n" for line in limits), encoding="utf-8")
+        exact = pip.resolve(arguments)
+        remark(f"the versions that were tested with this raysm on {tested['date']} do not fit; others are installed")
+        return exact
 
 
 def _pip_with_index(payload: Payload, folder: Path, environ: Mapping[str, str]) -> Pip:

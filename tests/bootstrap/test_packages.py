@@ -1,5 +1,6 @@
 """What an image lacks, and how it is brought: by wheels that travelled, else by an index."""
 
+import json
 import os
 import re
 import stat
@@ -8,6 +9,7 @@ import sys
 
 import pytest
 
+from raysm.bootstrap import packages
 from raysm.bootstrap.packages import (
     MissingPackages,
     Pip,
@@ -215,3 +217,32 @@ def test_an_image_s_pip_that_is_not_there_or_too_old_is_said(tmp_path, module, w
     (tmp_path / "pip.py").write_text(module)
     with pytest.raises(PipFailed, match=words.replace("/", ".")):
         pip(tmp_path, PYTHONPATH=str(tmp_path)).resolve(["anything"])
+
+
+TESTED = {"date": "2026-11-26", "versions": {"ray": "2.60.0", "pinned": "1.0"}}
+
+
+@pytest.fixture
+def tested(tmp_path, monkeypatch):
+    """Let ``pinned`` 1.0 be the tested version, and return the address of an index that has 2.0 too."""
+    monkeypatch.setattr(packages, "TESTED", tmp_path / "tested.json")
+    (tmp_path / "tested.json").write_text(json.dumps(TESTED))
+    wheels = [
+        make_wheel(tmp_path / "index", "user", requires=["pinned"]),
+        make_wheel(tmp_path / "index", "newer", requires=["pinned>=2"]),
+        *(make_wheel(tmp_path / "index", "pinned", version) for version in ("1.0", "2.0")),
+    ]
+    with package_index(*wheels) as url:
+        yield url
+
+
+@pytest.mark.parametrize(
+    ("requirements", "version", "is_told"),
+    [(("user",), "1.0", False), (("user", "pinned"), "2.0", False), (("user", "newer"), "2.0", True)],
+)
+def test_packages_have_their_tested_versions_unless_the_user_needs_others(
+    tmp_path, tested, capfd, requirements, version, is_told
+):
+    site = installed(tmp_path, pack(tmp_path, requirements=requirements, pip_index=tested))
+    assert (site / f"pinned-{version}.dist-info").is_dir()
+    assert ("tested with this raysm on 2026-11-26 do not fit" in capfd.readouterr().err) == is_told
