@@ -25,7 +25,7 @@ def main():
         found = [item["metadata"] for item in json.loads(report.read_text())["install"]]
     versions = {re.sub(r"[-_.]+", "-", item["name"]).lower(): item["version"] for item in found}
     content = {"date": datetime.date.today().isoformat(), "versions": dict(sorted(versions.items()))}
-    TESTED.write_text(json.dumps(content, indent=1) + "\n")
+    Path(str(TESTED)).write_text(json.dumps(content, indent=1) + "\n")
     print(f"{len(versions)} packages in {TESTED}")
 
 

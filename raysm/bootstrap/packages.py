@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -37,7 +38,8 @@ TOOLKIT_INDEX = "CA_REPOSITORY_ARN"
 PIP = (sys.executable, "-P", "-m", "pip", "--no-input", "--disable-pip-version-check")
 RETRIES = ("--timeout", "10", "--retries", "3")
 """pip's defaults, 15 s and 5 retries, take a minute and a half for each package if the server does not answer."""
-TESTED = Path(__file__).with_name("tested_packages.json")
+# Read from raysm.zip: the instance unpacks it only later.
+TESTED = files("raysm.bootstrap") / "tested_packages.json"
 """Versions that were tested together, so that the same raysm installs the same packages next month; written by
 ``python3 -m tests.constraints``."""
 MAX_ERROR = 600
