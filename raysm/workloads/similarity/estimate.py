@@ -19,6 +19,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -51,18 +52,6 @@ NETWORK_BYTES_S = 1.25e9
 DISK_BYTES_S = 250e6
 """Disk of one instance: gp2, all that SageMaker offers beside instances' own disks, takes no more
 (https://docs.aws.amazon.com/ebs/latest/userguide/general-purpose.html)."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
-    """One measurement."""
-
-    path: str
-    scratch: str
-    workload: Similarity
-    rows: int
-    """Rows of a block; the matrix has at least twice as many."""
-    min_s: float = MIN_S
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,7 +101,7 @@ def estimate(
         matrix = open_matrix(path, Path(scratch), Selection.of(workload))
         # At most half of the matrix, because a tile off the diagonal needs two blocks.
         rows = max(1, min(MAX_ROWS, matrix.rows // 2))
-        question = Question(path=str(path), scratch=scratch, workload=workload, rows=rows, min_s=min_s)
+        question = [str(path), scratch, to_json(workload), rows, min_s]
         count = processes or min(slots, os.cpu_count() or 1)
         with ThreadPoolExecutor(count) as pool:
             measured = list(pool.map(_measure_in_process, [question] * count))
@@ -162,11 +151,12 @@ def predict(
     )
 
 
-def measure(question: Question) -> Rates:
-    """Measure two blocks from the beginning of the matrix, on one core."""
-    place = Place(Path(question.path), Path(question.scratch), "here")
-    source = Source(channel="matrix", selection=Selection.of(question.workload), place=place)
-    matrix, mode = source.open(), mode_of(question.workload)
+def measure(path: str, scratch: str, asked: Any, rows: int, min_s: float) -> Rates:
+    """Measure two blocks of ``rows`` from the beginning of the matrix, on one core."""
+    workload: Similarity = from_json(Similarity, asked, "workload")
+    place = Place(Path(path), Path(scratch), "here")
+    source = Source(channel="matrix", selection=Selection.of(workload), place=place)
+    matrix, mode = source.open(), mode_of(workload)
     shape = RowShape(
         source=source,
         rows=matrix.rows,
@@ -176,17 +166,17 @@ def measure(question: Question) -> Rates:
         sparse=compares_elements(matrix),
     )
     # The two blocks stand for the whole matrix: the other rows are not read.
-    block = RowBlock(0, 2 * question.rows)
-    prepare_s = _seconds(lambda: prepare_block(shape, block), question.min_s)
+    block = RowBlock(0, 2 * rows)
+    prepare_s = _seconds(lambda: prepare_block(shape, block), min_s)
     part = prepared_part(prepare_block, shape, block)
     context = Context(matrix=prepared(replace(shape, rows=block.rows), [(block, part)]))
     cache = engine_cache_of(context)
-    above, beside = RowBlock(0, question.rows), RowBlock(question.rows, block.rows)
+    above, beside = RowBlock(0, rows), RowBlock(rows, block.rows)
     task = TileTask(TileBlock(above, beside), self_join=not mode.in_strips)
     # Tasks know lower bounds of their rows for most of a run; here, those that each block finds within itself.
     task = replace(task, hint=mode.probed_hint(context, above, beside))
-    tile_s = _seconds(lambda: mode.compare(context, task), question.min_s)
-    return Rates(engine=cache.engine.name, rows=block.rows / prepare_s, pairs=question.rows**2 / tile_s)
+    tile_s = _seconds(lambda: mode.compare(context, task), min_s)
+    return Rates(engine=cache.engine.name, rows=block.rows / prepare_s, pairs=rows**2 / tile_s)
 
 
 def _seconds(function: Callable[[], object], min_s: float) -> float:
@@ -200,20 +190,20 @@ def _seconds(function: Callable[[], object], min_s: float) -> float:
     return statistics.median(seconds)
 
 
-def _measure_in_process(question: Question) -> Rates:
+def _measure_in_process(question: list[Any]) -> Rates:
     # -P: a random.py in the current folder would shadow the standard module.
     command = [sys.executable, "-P", "-m", "raysm.workloads.similarity.estimate"]
     # One thread, as in a task of one core. A process of its own, because BLAS reads the variable when it is loaded.
     variables = environment.child_environment({"OMP_NUM_THREADS": "1"})
-    text = json.dumps(to_json(question))
+    text = json.dumps(question)
     done = subprocess.run(command, input=text, capture_output=True, text=True, env=variables, check=False)
     if done.returncode != 0:
         # The last line of a traceback is the error itself.
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise RaysmError(f"a few tiles of {Path(question.path).name} could not be measured: {last}")
+        raise RaysmError(f"a few tiles of {Path(question[0]).name} could not be measured: {last}")
     rates: Rates = from_json(Rates, json.loads(done.stdout), "rates")
     return rates
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(to_json(measure(from_json(Question, json.loads(sys.stdin.read()), "question")))) + "\n")
+    sys.stdout.write(json.dumps(to_json(measure(*json.loads(sys.stdin.read())))) + "\n")

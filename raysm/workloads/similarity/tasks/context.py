@@ -113,12 +113,6 @@ class RowShape:
         # The place is part of the cache key: in tests, one process may act as several instances in turn.
         return _resident(self.source, place, here.start, self.dtype, empty=not here.rows)
 
-    def prepared(self, norms: NDArray[np.float64], exponents: NDArray[np.int16], **facts: Any) -> "Operand":
-        """Return the same rows with the facts that preparing them has found."""
-        # Not ``dataclasses.asdict``, which would turn the source and the placement into dicts as well.
-        shape = {name: getattr(self, name) for name in RowShape.__slots__}
-        return Operand(**shape, norms=norms, exponents=exponents, **facts)
-
 
 # Cached here and not in ``RowShape``: each task may bring its own copy of that, but a process should map the rows once.
 # Four: the matrix and the queries of this context, and those of the last one while a process switches contexts.

@@ -141,10 +141,13 @@ def prepared(shape: RowShape, parts: Iterable[tuple[RowBlock, Part]], *, name: s
         for one in sums[start]:
             centre += one
     centre /= len(range(0, rows, max(1, rows // CENTRE_ROWS)))
-    return shape.prepared(
-        norms,
+    # Not ``dataclasses.asdict``, which would turn the source into a dict as well.
+    own = {field: getattr(shape, field) for field in RowShape.__slots__}
+    return Operand(
+        **own,
+        norms=norms,
         # Hardly any matrix needs exponents; an empty array saves multiplying and sending them.
-        exponents if exponents.any() else np.empty(0, dtype=np.int16),
+        exponents=exponents if exponents.any() else np.empty(0, dtype=np.int16),
         centre=centre,
         clusters=find_clusters(np.concatenate([some[start] for start in sorted(some)]), centre),
     )
