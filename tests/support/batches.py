@@ -1,11 +1,14 @@
 """Batch inference on the one small Ray of the tests: packed as a client would, and run as the driver does."""
 
 import shutil
+from unittest import mock
 
 from raysm.client.source.package import package_of
 from raysm.contract import payload
 from raysm.contract.paths import Paths
 from raysm.request import Input, JobRequest
+from raysm.workloads.batch import predict
+from raysm.workloads.batch import run as batch_run
 from raysm.workloads.batch.run import run_batch
 from tests.support.payloads import pack_payload
 
@@ -20,8 +23,19 @@ def pack(batch, base, channel="data", distribution="FullyReplicated"):
     return payload.load(paths.payload).request.workload
 
 
-def run(batch, base, result, *, records=None, channel="data", distribution="FullyReplicated"):
-    """Run a ``raysm.Batch`` over the files below ``base``'s channel; return what came of it, and the events."""
+def in_this_process(function, blocks, **options):
+    """Stand in for ``map_blocks`` where no process has to start."""
+    predict._made.clear()
+    for block in blocks:
+        yield block, function(block)
+
+
+def run(batch, base, result, *, records=None, channel="data", distribution="FullyReplicated", here=False):
+    """Run a ``raysm.Batch`` over the files below ``base``'s channel, ``here`` or in processes of Ray.
+
+    Return what came of it, and the events.
+    """
     workload, events = pack(batch, base, channel, distribution), []
     pickled = Paths(base).payload / payload.FUNCTION
-    return run_batch(workload, channel, pickled, events.append, result=result, records=records), events
+    with mock.patch.object(batch_run, "map_blocks", in_this_process if here else batch_run.map_blocks):
+        return run_batch(workload, channel, pickled, events.append, result=result, records=records), events

@@ -124,7 +124,7 @@ def test_a_batch_reads_every_result_and_no_file_that_only_describes_it(base, res
 
 def test_a_batch_of_predictions_names_its_records_as_the_first_one_did(base, tmp_path):
     left_by(batch, Paths(base).channel("data"))
-    outcome, _ = run(raysm.Batch(first_column, batch_size=4, keep=["label"]), base, tmp_path / "model")
+    outcome, _ = run(raysm.Batch(first_column, batch_size=4, keep=["label"]), base, tmp_path / "model", here=True)
     found = pa.concat_tables([pq.read_table(tmp_path / "model" / file.name) for file in outcome.files])
     assert found.select(["file", "row", "label"]).equals(PREDICTIONS.select(["file", "row", "label"]))
 
@@ -144,15 +144,6 @@ def test_what_describes_a_result_is_no_data_and_a_users_file_of_that_name_is(tmp
     (tmp_path / "value" / VALUE).write_bytes(b"pickled")
     assert [name for name, _ in input_files(tmp_path / "value")] == [VALUE]
     assert [name for name, _ in data_files(mine / "manifest.json")] == ["manifest.json"]
-
-
-def test_results_that_lie_beside_each_other_are_one_input(tmp_path):
-    for name in ("oregon", "frankfurt"):
-        left_by(batch, tmp_path / name)
-    assert {name.rpartition("/")[0] for name, _ in data_files(tmp_path)} == {
-        "frankfurt/predictions",
-        "oregon/predictions",
-    }
 
 
 SIMILARITIES = {

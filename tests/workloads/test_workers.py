@@ -3,6 +3,7 @@
 import os
 import time
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 
@@ -29,18 +30,24 @@ def pid_of(block):
     return os.getpid()
 
 
+@dataclass(frozen=True)
+class Bound(PlacedBlock):
+    number: int
+    host: str | None = None
+
+
 def crash_once(folder, block):
-    mark = folder / str(block.start)
-    if block.start == 3 and not mark.exists():
+    mark = folder / str(block.number)
+    if block.number == 3 and not mark.exists():
         mark.touch()
         os._exit(1)
-    return block.start
+    return block.number
 
 
-def test_a_process_that_a_block_ends_is_replaced(ray_here, tmp_path):
-    from functools import partial
-
-    found = map_blocks(partial(crash_once, tmp_path), row_blocks(8, 1), lasting=True)
+def test_a_process_that_a_block_ends_is_replaced_also_for_blocks_that_are_bound_to_its_instance(ray_here, tmp_path):
+    (host,) = {node.host for node in cluster_nodes()}
+    blocks = [Bound(number, host if number % 2 else None) for number in range(8)]
+    found = map_blocks(partial(crash_once, tmp_path), blocks, lasting=True)
     assert sorted(value for _, value in found) == list(range(8))
 
 
@@ -58,18 +65,6 @@ def test_no_block_waits_for_a_process_that_finds_no_place(ray_here):
         ray_here.kill(occupant)
     assert sorted(block.start for block, _ in found) == list(range(12))
     assert len({pid for _, pid in found}) == 1
-
-
-@dataclass(frozen=True)
-class Bound(PlacedBlock):
-    number: int
-    host: str | None = None
-
-
-def test_a_block_goes_to_a_process_of_the_instance_that_it_is_bound_to(ray_here):
-    (host,) = {node.host for node in cluster_nodes()}
-    blocks = [Bound(number, host if number % 2 else None) for number in range(6)]
-    assert len(list(map_blocks(pid_of, blocks, lasting=True))) == 6
 
 
 def test_no_process_of_another_instance_takes_a_block(ray_here):

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from raysm.errors import InvalidInput, InvalidRequest
+from raysm.errors import InvalidInput
 from raysm.request.batch import BatchInference
 from raysm.workloads.batch.formats import check_inputs, format_of
 
@@ -50,11 +50,6 @@ def test_what_cannot_be_read_is_refused(tmp_path):
     with pytest.raises(InvalidInput, match="not all of one known format"):
         check_inputs(asked(), {"data": tmp_path})
     check_inputs(asked(read="files"), {"data": tmp_path})
-
-
-def test_two_inputs_need_a_name(tmp_path):
-    with pytest.raises(InvalidRequest, match="has 2 inputs"):
-        check_inputs(asked(), {"a": tmp_path, "b": None})
 
 
 def test_a_client_without_ray_and_numpy_looks_too(tmp_path):

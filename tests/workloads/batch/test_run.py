@@ -78,7 +78,7 @@ def test_a_run_that_failed_goes_on_with_what_it_had_finished(words, tmp_path):
     marks = tmp_path / "marks"
     marks.mkdir()
     batch = raysm.Batch(
-        fails_at, batch_size=2, piece_rows=2, arguments={"marks": str(marks), "word": "word 9"}, read="text"
+        fails_at, batch_size=2, piece_rows=2, arguments={"marks": str(marks), "word": "word 9"}, read="text", cpus=2
     )
     with pytest.raises(BlockFailed, match=r"part 4: a.txt, rows 8 to 9(?s:.)*ValueError: no word 9 here"):
         run(batch, words, tmp_path / "model", records=tmp_path / "records")
@@ -133,7 +133,7 @@ def test_files_of_which_each_instance_has_a_share_have_one_type_too(base, tmp_pa
     for number in range(3):
         (folder / f"{number}.csv").write_text(f"zip,when,n\n{'90210' if number else '00123'},soon,{number / 2:g}\n")
     batch = raysm.Batch(lengths_of_text, batch_size=2, keep=["zip"])
-    outcome, events = run(batch, base, tmp_path / "model", distribution="ShardedByS3Key")
+    outcome, events = run(batch, base, tmp_path / "model", distribution="ShardedByS3Key", here=True)
     table = pa.concat_tables([pq.read_table(tmp_path / "model" / file.name) for file in outcome.files])
     assert table["n"].to_pylist() == [0, 1, 2]
     assert table["zip"].to_pylist() == ["00123", "90210", "90210"]
@@ -163,7 +163,7 @@ def test_predictions_have_one_type_though_none_of_a_batch_or_of_a_file_has_a_val
     missing, present = '{"note": null}\n', '{"note": "two words"}\n'
     for name, lines in (("a", missing * 4), ("b", missing * 2 + present), ("c", present + missing * 2)):
         (folder / f"{name}.jsonl").write_text(lines)
-    outcome, _ = run(raysm.Batch(as_they_are, batch_size=2), base, tmp_path / "model")
+    outcome, _ = run(raysm.Batch(as_they_are, batch_size=2), base, tmp_path / "model", here=True)
     tables = [pq.read_table(tmp_path / "model" / file.name) for file in outcome.files]
     assert {str(table.schema) for table in tables} == {str(tables[0].schema)}
     table = pa.concat_tables(tables)

@@ -1,19 +1,6 @@
 """What a trial says of itself, by a call or by a line."""
 
-import math
-
-import raysm
-from raysm.workloads import report
-from raysm.workloads.report import Report, listening, parse, report_line, report_of
-
-
-def test_who_listens_takes_the_reports_of_the_process_and_nothing_is_printed(capsys):
-    taken = []
-    with listening(taken.append):
-        raysm.report(loss=0.5, accuracy=math.nan, step=3)
-    assert taken == [Report(metrics={"loss": 0.5}, not_finite=("accuracy",), step=3)]
-    assert capsys.readouterr().out == ""
-    assert report.listener() is None
+from raysm.workloads.report import parse, report_line, report_of
 
 
 def test_a_scripts_report_is_a_line_and_its_checkpoint_a_copy(tmp_path):

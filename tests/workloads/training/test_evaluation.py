@@ -1,7 +1,5 @@
 """Computing on data that nothing is learned from."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from torch import nn
@@ -9,28 +7,8 @@ from torch.nn import functional
 from torch.utils.data import TensorDataset
 
 from raysm import training
-from raysm.workloads.training.evaluation import evaluate, means
+from raysm.workloads.training.evaluation import evaluate
 from raysm.workloads.training.loop import session as sessions
-
-
-class Engine:
-    """Whose outputs are its inputs."""
-
-    def measure(self, batch, metrics):
-        return torch.tensor([*(metric(batch, None) * len(batch) for metric in metrics), len(batch)]).double()
-
-
-def test_a_slice_of_which_no_row_counts_is_left_out():
-    session = SimpleNamespace(share=None, cpu_group=None)
-
-    def slices():
-        for rows, share in (([1.0, 2.0, 3.0], 1.0), ([90.0], 0.0), ([6.0], 0.5)):
-            session.share = share
-            yield torch.tensor(rows)
-
-    metrics = {"mean": lambda output, target: output.mean(), "largest": lambda output, target: output.max()}
-    assert means(session, Engine(), slices(), metrics) == {"mean": 12 / 4, "largest": (3 * 3 + 6) / 4}
-
 
 ROWS = torch.arange(14.0).reshape(7, 2)
 DATA = TensorDataset(ROWS, ROWS.sum(1, keepdim=True))

@@ -24,54 +24,6 @@ from raysm.workloads.nodes import Node, cluster_nodes, only_on
 from raysm.workloads.training.launch.output import Relay
 from raysm.workloads.training.launch.placement import Group, Place
 
-__all__: list[str] = []
-
-
-def download_model(node: Node, head: Environment, say: Callable[[str], None]) -> None:
-    if node.host == head.current_host:
-        outputs = folders.save_outputs(head)
-    else:
-        # Without retries, because another instance has another folder, and no rank 0.
-        read = ray.remote(num_cpus=0, max_retries=0)(_sent)
-        stream = read.options(
-            num_returns="streaming",
-            scheduling_strategy=only_on(node.node_id),
-            # Else the whole model would pile up in the head's object store.
-            **spare_options(BACKPRESSURE, {"_generator_backpressure_num_objects": folders.UNDER_WAY}),
-        ).remote()
-        try:
-            outputs = ray.get(next(stream))
-            folders.write_pieces((ray.get(piece) for piece in stream), head.paths.model)
-        # The task itself raised, an error of raysm or of the disk: no instance was lost.
-        except RayTaskError:
-            raise
-        except RayError as error:
-            raise InstanceLost(f"{node.host} lost, and rank 0's model with it") from error
-    if outputs:
-        say(f"the result also has the files that rank 0 left in its working folder: {', '.join(outputs)}")
-
-
-def _sent() -> Iterator[list[str] | tuple[str, bytes]]:
-    instance = environment.read()
-    yield folders.save_outputs(instance)
-    yield from folders.read_pieces(instance.paths.model)
-
-
-def write_manifest(request: JobRequest, model: Path, hosts: tuple[str, ...], training_s: float) -> Manifest | None:
-    # A script that does not use raysm.training leaves none.
-    measured = Measured.read(model) if (model / TRAINING).is_file() else Measured(summary="", measures={})
-    return runner.write_manifest(
-        request,
-        model,
-        instances=hosts,
-        phases_s={"training": training_s},
-        # The package that can read a model again; other packages are the user's.
-        packages=("torch",),
-        measures=measured.measures,
-        summary=measured.summary,
-    )
-
-
 Attempt = Callable[[tuple[Place, ...], int], None]
 """(places, number of earlier attempts) -> None once all workers have ended well."""
 
@@ -274,3 +226,48 @@ def launch_training(
         finally:
             relay.close()
             ray.shutdown()
+
+
+def download_model(node: Node, head: Environment, say: Callable[[str], None]) -> None:
+    if node.host == head.current_host:
+        outputs = folders.save_outputs(head)
+    else:
+        # Without retries, because another instance has another folder, and no rank 0.
+        read = ray.remote(num_cpus=0, max_retries=0)(_sent)
+        stream = read.options(
+            num_returns="streaming",
+            scheduling_strategy=only_on(node.node_id),
+            # Else the whole model would pile up in the head's object store.
+            **spare_options(BACKPRESSURE, {"_generator_backpressure_num_objects": folders.UNDER_WAY}),
+        ).remote()
+        try:
+            outputs = ray.get(next(stream))
+            folders.write_pieces((ray.get(piece) for piece in stream), head.paths.model)
+        # The task itself raised, an error of raysm or of the disk: no instance was lost.
+        except RayTaskError:
+            raise
+        except RayError as error:
+            raise InstanceLost(f"{node.host} lost, and rank 0's model with it") from error
+    if outputs:
+        say(f"the result also has the files that rank 0 left in its working folder: {', '.join(outputs)}")
+
+
+def _sent() -> Iterator[list[str] | tuple[str, bytes]]:
+    instance = environment.read()
+    yield folders.save_outputs(instance)
+    yield from folders.read_pieces(instance.paths.model)
+
+
+def write_manifest(request: JobRequest, model: Path, hosts: tuple[str, ...], training_s: float) -> Manifest | None:
+    # A script that does not use raysm.training leaves none.
+    measured = Measured.read(model) if (model / TRAINING).is_file() else Measured(summary="", measures={})
+    return runner.write_manifest(
+        request,
+        model,
+        instances=hosts,
+        phases_s={"training": training_s},
+        # The package that can read a model again; other packages are the user's.
+        packages=("torch",),
+        measures=measured.measures,
+        summary=measured.summary,
+    )

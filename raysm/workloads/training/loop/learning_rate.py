@@ -108,7 +108,10 @@ class Rate(Observer):
 
     def _say(self) -> None:
         session, ranks = self._session, self._session.data_ranks
+        order, before = session.position.order, session.position.batch_before
         rates = ", ".join(f"{rate:g}" for rate in dict.fromkeys(float(g["lr"]) for g in self._optimizer.param_groups))
+        batch = None if order is None else order.batch_size
+        grown = ""
         if self._scaled:
             # The first one stands for all: groups may differ in rate, but hardly in their base batch.
             scaled = next(iter(self._scaled.values()))
@@ -120,32 +123,22 @@ class Rate(Observer):
                 f"global batch {batch}, rate {float(scaled) * growth:g} = {float(scaled):g} × {batch} /"
                 f" {scaled.base_batch}, {warm_up}"
             )
-            self._compare(batch)
-        elif session.position.order is None:
+        elif batch is None:
             session.say(f"rate {rates}, not scaled, no warm-up; the batches are the script's own")
-            if ranks > 1:
-                self._warn(f"{ranks} times that of one worker")
+            grown = f"{ranks} times that of one worker" if ranks > 1 else ""
         else:
-            batch = session.position.order.batch_size
             over = f"{ranks} data rank{'' if ranks == 1 else 's'}"
             session.say(f"global batch {batch} over {over}, rate {rates}, not scaled, no warm-up")
-            before = session.position.batch_before
             if before is not None and batch > before:
-                self._warn(f"{batch / before:g} times that of the checkpoint, {before}")
-            else:
-                self._compare(batch)
-
-    def _compare(self, batch: int) -> None:
-        before = self._session.position.batch_before
-        # The rate was found for that batch; continuing with another one is allowed, but seldom meant.
-        if before is not None and batch != before:
-            self._session.say(f"warning: the global batch is {batch}, that of the checkpoint was {before}")
-
-    def _warn(self, how_much: str) -> None:
-        self._session.say(
-            f"warning: the global batch is {how_much}, and the learning rate was not scaled;"
-            " lr=training.scale(lr, base_batch=…) does that"
-        )
+                grown = f"{batch / before:g} times that of the checkpoint, {before}"
+        if grown:
+            session.say(
+                f"warning: the global batch is {grown}, and the learning rate was not scaled;"
+                " lr=training.scale(lr, base_batch=…) does that"
+            )
+        # The rate was found for the checkpoint's batch; continuing with another one is allowed, but seldom meant.
+        elif batch is not None and before not in (None, batch):
+            session.say(f"warning: the global batch is {batch}, that of the checkpoint was {before}")
 
     def _plan(self, rate: ScaledRate) -> tuple[float, int]:
         order = self._session.position.order

@@ -20,8 +20,6 @@ from raysm.errors import InvalidRequest
 from raysm.workloads.training.degrees import Layout
 from raysm.workloads.training.parallel.blocks import Blocks, block_names
 
-__all__: list[str] = []
-
 
 def balance_stages(costs: Sequence[float], stages: int) -> list[int]:
     """Cut blocks into consecutive stages; return the index of each stage's first block.
