@@ -162,7 +162,9 @@ def test_trials_fail_alone_each_with_its_reason_and_the_model_of_the_best_is_kep
 
 
 def test_a_metric_that_no_trial_reports_ends_the_sweep_at_its_first_end(base, tmp_path):
-    sweep = raysm.Sweep(only_accuracy, space={"x": raysm.uniform(0, 1)}, metric="loss", mode="min", trials=500, concurrency=1)
+    sweep = raysm.Sweep(
+        only_accuracy, space={"x": raysm.uniform(0, 1)}, metric="loss", mode="min", trials=500, concurrency=1
+    )
     told = []
     with pytest.raises(InvalidRequest, match="no trial reported the metric 'loss': the first .* reported 'accuracy'"):
         run(sweep, base, tmp_path, told)
