@@ -135,7 +135,6 @@ def record_answer(store: Store, region: str, now: float, *, opens: bool = False)
 
 
 def market_in_use(store: Store) -> Counter[Place]:
-    """Return the instances of this grid's open attempts, by place."""
     rows = store.database.connection.execute(
         "SELECT region, instance_type, spot, sum(instances) FROM in_use GROUP BY 1, 2, 3 HAVING sum(instances) > 0"
     )

@@ -25,7 +25,6 @@ FIRST = 10
 
 
 def refuse(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
-    """End an attempt that the service did not take."""
     ended = store.move(
         attempt,
         now,

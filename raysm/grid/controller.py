@@ -50,7 +50,6 @@ class Controller:
         left: Mapping[str, Region] = MappingProxyType({}),
         guard: Guard | None = None,
     ) -> None:
-        """Create the controller; nothing is called yet."""
         self.store = store
         self._owner = owner or this_process()
         self._placement = placement

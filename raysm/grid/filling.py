@@ -147,7 +147,6 @@ class Template:
 
     @functools.cached_property
     def names(self) -> frozenset[str]:
-        """The columns that it uses."""
         return names_in(self._parts)
 
     @property
@@ -181,7 +180,6 @@ class Template:
                     )
 
     def job(self, task: Task, place: Place, count: int, account: Callable[[], str] = lambda: "") -> Filled:
-        """Return the job of a row in a place."""
         where = f"row {task.position + 1} ({task.key})"
         values: dict[str, Value] = {
             **task.parameters,
@@ -335,7 +333,6 @@ def secret_path(store: Path) -> Path:
 
 
 def secret_of(store: Path) -> str:
-    """Return the secret of a grid; it is created on first use."""
     path = secret_path(store)
     if not path.exists():
         # Not in the store, which the user may show to others. If two runs start at once, both use the first one's

@@ -135,7 +135,6 @@ PRICED = ("us-", "ca-", "eu-")
 
 
 def usd_per_gb(source: str, target: str) -> float | None:
-    """Return the price of a GB from one region to another; None if unknown."""
     if source == target:
         return 0.0
     if {source, target} == NEAR:
@@ -277,7 +276,6 @@ class Cheapest:
         self.estimates.learn(task, attempt)
 
     def worth(self, task: Task, offer: Offer, delay_s: float = 0.0) -> Worth:
-        """Return the worth of a place for a row that can be sent there after ``delay_s``."""
         return self.rate(task, offer).worth(self.seconds(task, offer), delay_s)
 
     def rate(self, task: Task, offer: Offer) -> CostRate:

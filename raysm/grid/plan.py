@@ -43,7 +43,6 @@ class Assigned:
 
     @property
     def count(self) -> int:
-        """Instances of its job; 0 without a place."""
         return 0 if self.offer is None else self.task.count or self.offer.count
 
     @property
@@ -222,7 +221,6 @@ def plan_grid(
     own_region: str | None = None,
     notes: Sequence[str] = (),
 ) -> GridPlan:
-    """Return the plan of a grid."""
     regions, types = places_of(request, tasks, own_region)
     offers = offers_of(regions, types, table, count=request.count, markets=request.markets)
     placement = placement_of(request.rules, offers)

@@ -90,7 +90,6 @@ class Region:
         return description
 
     def page(self, contains: str, token: str | None) -> Page:
-        """Return a page of the jobs whose names contain a text."""
         answer = self._service.call(
             "sagemaker",
             "list_training_jobs",

@@ -72,7 +72,6 @@ class GridRow:
 
 
 def rows_of(store: Store, state: str | None = None) -> Iterator[GridRow]:
-    """Yield all rows, or those of a state, in the order of their source."""
     for row in store.row_views(state or ""):
         columns = {name: row[name] for name in GridRow.__slots__ if name not in ("state", "spot", "parameters")}
         yield GridRow(

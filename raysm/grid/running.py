@@ -214,7 +214,6 @@ def _store_request(
     clock: Clock,
     planned_usd: tuple[float, float] | None,
 ) -> int:
-    """Store the request and its rows; return how many rows are new."""
     template = identity_of(request)
     grid = store.make(
         request.name, rules=request.rules, now=now, template=template, source=json.dumps(request.source.description)

@@ -39,7 +39,6 @@ def folder(root: Path | None = None) -> Path:
 
 
 def path_of(name: str, root: Path | None = None) -> Path:
-    """Return the file of a grid."""
     if not NAME.fullmatch(name):
         raise InvalidRequest(
             f"a grid's name has letters, digits, spaces and . _ -, begins with a letter or digit, and has at most 100 "
@@ -85,7 +84,6 @@ class Store:
     # -- the grid
 
     def make(self, name: str, *, rules: Rules, now: float, template: str = "{}", source: str = "{}") -> GridRecord:
-        """Create the grid if there is none yet; return it."""
         with self.database.transaction("grid", durable=True, fenced=False):
             if self._execute("SELECT 1 FROM grid").fetchone() is None:
                 # A later grid of the same name must not mistake this grid's jobs for its own.
@@ -95,7 +93,6 @@ class Store:
         return self.grid()
 
     def grid(self) -> GridRecord:
-        """Return the grid."""
         row = self._execute("SELECT * FROM grid").fetchone()
         if row is None:
             raise InvalidRequest(f"{self.database.path} has no grid yet; raysm grid run creates one")
@@ -130,7 +127,6 @@ class Store:
     # -- rows
 
     def add(self, tasks: Iterable[Task]) -> int:
-        """Add the rows whose keys are new; return how many."""
         retries = self.grid().rules.retries
         with self.database.transaction("tasks", fenced=False):
             before = self._value("SELECT count(*) FROM task")
@@ -177,7 +173,6 @@ class Store:
         return task_record(row)
 
     def tasks(self, state: str | None = None) -> Iterator[TaskRecord]:
-        """Yield all rows, or the rows in a state, in the order of their source."""
         # Two queries: with "? IN (state, '')" SQLite would read all rows to find those of one state.
         chosen, values = ("", ()) if state is None else (" WHERE state = ?", (state,))
         yield from map(task_record, self._execute(f"SELECT * FROM task{chosen} ORDER BY position, key", values))
@@ -351,7 +346,6 @@ class Store:
         return [(row[0], row[1]) for row in rows]
 
     def open_count(self, region: str | None = None) -> int:
-        """Return how many attempts are open, in one region or in all."""
         query = "SELECT coalesce(sum(attempts), 0) FROM in_use WHERE ?1 IS NULL OR region = ?1"
         return int(self._value(query, region))
 

@@ -188,20 +188,7 @@ NOT_ALL_DONE = 3
 
 
 def take_up(uri: str, service: Service, folder: Path, services: Services = Service) -> Running:
-    """Continue a grid that was handed over, and take its lease.
-
-    Args:
-        uri: URI of the ZIP.
-        service: The service that reads the ZIP.
-        folder: An empty folder for the grid's file and the user's files.
-        services: Returns the service of the grid's target.
-
-    Raises:
-        InvalidPayload: The ZIP was changed.
-        InvalidRequest: It does not exist, its format is that of another raysm, or the grid was taken back.
-        LeaseLost: Another attempt runs the grid.
-        ServiceError: S3 does not answer.
-    """
+    """Continue a grid that was handed over, and take its lease."""
     bundle = Storage(service).read(uri)
     if bundle is None:
         raise InvalidRequest(f"there is no object {uri}; raysm grid run --via batch hands a grid over")
@@ -220,7 +207,6 @@ def take_up(uri: str, service: Service, folder: Path, services: Services = Servi
 
 
 def exit_code(running: Running) -> int:
-    """Return the exit code of a controller whose grid is over or paused."""
     if running.store.grid().state == "paused":
         return NOT_ALL_DONE
     return 0 if set(running.store.states()) <= {TaskState.DONE, TaskState.STOPPED} else NOT_ALL_DONE

@@ -176,7 +176,6 @@ FAMILIES: Mapping[str, str] = {"input": "inputs", "manifest": "manifests", "env"
 
 
 def tasks_of(table: Table) -> list[Task]:
-    """Return the rows of a table as tasks, in its order."""
     reader = _Reader(table.columns)
     keys: dict[str, int] = {}
     tasks = []

@@ -334,15 +334,7 @@ def _open_sqlalchemy(address: str, writes: bool) -> Iterator[Opened]:
 
 
 def database_of(on: Any, secrets: Callable[[str], str] | None = None) -> Database:
-    """Return the database that ``on`` names.
-
-    Args:
-        on: An open connection, a path, an address, ``env:NAME``, or the ARN of a secret.
-        secrets: Returns the text of a secret by its ARN; None asks Secrets Manager with the caller's credentials.
-
-    Raises:
-        InvalidRequest: It names no database.
-    """
+    """Return the database that ``on`` names."""
     address = _resolved(on, secrets or _secret)
     if isinstance(address, str) and address.startswith("sqlite:///"):
         # As SQLAlchemy reads it: three slashes and a relative path, or four and an absolute one.
@@ -372,7 +364,6 @@ def _sqlite(path: Path) -> Database:
 
 
 def variable_of(on: Any) -> str | None:
-    """Return the name of the variable that holds the address, or None."""
     return on.removeprefix(VARIABLE) if isinstance(on, str) and on.startswith(VARIABLE) else None
 
 
