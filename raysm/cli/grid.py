@@ -158,14 +158,7 @@ def _run(arguments: Arguments, console: Console) -> int:
     if controller is not None:
         return _run_by_batch(grid, controller, arguments, console)
     shown = _messages(arguments, console)
-    running = open_running(
-        grid.request,
-        grid.tasks,
-        grid.facts,
-        functools.lru_cache(Service),
-        goes_on=arguments.go_on,
-        planned_usd=grid.plan.usd,
-    )
+    running = open_running(grid, functools.lru_cache(Service), goes_on=arguments.go_on)
     try:
         for note in grid.plan.notes:
             _say(f"note: {note}", shown)

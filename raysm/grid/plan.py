@@ -410,13 +410,19 @@ class Known:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Planned:
-    """A grid that is ready to begin."""
+class ReadyGrid:
+    """A grid that can begin."""
 
     request: GridRequest
     """The request, with a target that reaches all of the grid's regions."""
     tasks: list[Task]
     facts: Known
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Planned(ReadyGrid):
+    """A grid that can begin, with its plan."""
+
     plan: GridPlan
 
 

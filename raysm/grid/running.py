@@ -26,7 +26,7 @@ from raysm.grid.grid_request import GridRequest, join
 from raysm.grid.limiter import Limiter
 from raysm.grid.local_grids import GridTarget, keep_target, read_target
 from raysm.grid.placement import offers_of, placement_of
-from raysm.grid.plan import Known, places_of
+from raysm.grid.plan import Planned, ReadyGrid, places_of
 from raysm.grid.region import Prepare, Region
 from raysm.grid.row import make_table, write_back
 from raysm.grid.rows.databases import Database, database_of
@@ -121,14 +121,11 @@ class Running:
 
 
 def open_running(
-    request: GridRequest,
-    tasks: list[Task],
-    facts: Known,
+    grid: ReadyGrid,
     services: Services,
     *,
     now: float | None = None,
     goes_on: bool = False,
-    planned_usd: tuple[float, float] | None = None,
     root: Path | None = None,
     away: str | None = None,
 ) -> Running:
@@ -137,13 +134,10 @@ def open_running(
     A grid that a Batch job ran last is taken back first.
 
     Args:
-        request: The grid.
-        tasks: Its rows.
-        facts: Prices and quotas.
+        grid: The grid.
         services: Returns the service of a target.
         now: Seconds since the epoch; None takes the service's time.
         goes_on: True continues a grid that its first failures have paused.
-        planned_usd: The planned costs of all rows, lowest and highest; None if unknown.
         root: The home that holds the grid's file; None takes raysm's home.
         away: In a Batch job, the folder in S3 with the grid's state; None on the user's machine.
 
@@ -152,6 +146,7 @@ def open_running(
         LeaseLost: A Batch job runs it, or another attempt of this one.
         StoreFailed: The disk is full, or the file is damaged.
     """
+    request, facts = grid.request, grid.facts
     path, target = path_of(request.name, root), request.template.target
     # One service per target, since each service creates its own clients.
     services = functools.lru_cache(_unrepeated(services))
@@ -171,13 +166,13 @@ def open_running(
             share_secret(secret_path(path), folder)
         elif kept is not None and kept.away is not None:
             recall(store, path, Folder(services(kept.target), kept.away))
-        added = _store_request(request, tasks, facts, store, now, clock, planned_usd)
+        added = _store_request(grid, store, now, clock)
         if goes_on:
             store.go_on(now)
         limiter = Limiter(path.parent / LIMITS, account=account_of(target), moment=clock.now)
         prepare = preparing(request.template, store.grid(), secret_of(path), services)
         open_region = functools.partial(_open_region, target, services, prepare)
-        regions, types = places_of(request, tasks, facts.own_region)
+        regions, types = places_of(request, grid.tasks, facts.own_region)
         offers = offers_of(regions, types, facts.prices, count=request.count, markets=request.markets)
         controller = Controller(
             store,
@@ -205,30 +200,24 @@ def _open_region(target: Target, services: Services, prepare: Prepare, name: str
     return Region(services(target.reaching((name,)).in_region(name)), prepare)
 
 
-def _store_request(
-    request: GridRequest,
-    tasks: list[Task],
-    facts: Known,
-    store: Store,
-    now: float,
-    clock: Clock,
-    planned_usd: tuple[float, float] | None,
-) -> int:
-    template = identity_of(request)
-    grid = store.make(
+def _store_request(grid: ReadyGrid, store: Store, now: float, clock: Clock) -> int:
+    """Store the request and its rows; return how many rows are new."""
+    request, template = grid.request, identity_of(grid.request)
+    kept = store.make(
         request.name, rules=request.rules, now=now, template=template, source=json.dumps(request.source.description)
     )
-    if grid.template != template:
+    if kept.template != template:
         raise InvalidRequest(
             f"a grid {request.name!r} exists with another script, arguments or options; give this one another "
             f"--name, or remove {store.database.path}"
         )
     store.change_rules(request.rules)
     store.change_clock(clock)
-    store.note_plan(planned_usd)
-    added = join(store, tasks)
+    if isinstance(grid, Planned):
+        store.note_plan(grid.plan.usd)
+    added = join(store, grid.tasks)
     with store.database.transaction("quotas", fenced=False):
-        for place, quota in facts.quotas.items():
+        for place, quota in grid.facts.quotas.items():
             set_quota(store, place, quota, now)
     return added
 

@@ -15,7 +15,7 @@ from raysm.grid.controller import SHORTEST_S
 from raysm.grid.database import this_process
 from raysm.grid.filling import Template
 from raysm.grid.grid_request import GridRequest
-from raysm.grid.plan import Known
+from raysm.grid.plan import Known, ReadyGrid
 from raysm.grid.rows.databases import Query
 from raysm.grid.rows.source import source_of
 from raysm.grid.running import open_running, stop_grid
@@ -104,7 +104,8 @@ class Bench:
 
     def open(self, request, quotas=None, **more):
         known = Known(prices=TABLE, quotas=quotas or {})
-        return open_running(request, request.tasks(), known, lambda target: self.fake.service, now=self.now, **more)
+        grid = ReadyGrid(request=request, tasks=request.tasks(), facts=known)
+        return open_running(grid, lambda target: self.fake.service, now=self.now, **more)
 
     def run(self, running, status="Completed"):
         """Run to the end; every job ends a minute after it was sent."""

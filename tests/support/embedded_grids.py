@@ -62,7 +62,7 @@ class EmbeddedGrid:
     def open(self, request, **more):
         """Begin the grid, or take it up, as the command line does it."""
         grid = planned(request, self.service)
-        return open_running(grid.request, grid.tasks, grid.facts, self.service, **more)
+        return open_running(grid, self.service, **more)
 
     def run(self, request, **more):
         """Run a grid to its end; return it, still open."""

@@ -237,7 +237,7 @@ def send(
             f"the grid {request.name!r} already has a controller, {last}; follow it with raysm grid watch "
             f"{request.name}, or end it with raysm grid stop {request.name}"
         )
-    running = open_running(request, grid.tasks, grid.facts, services, goes_on=goes_on, planned_usd=grid.plan.usd)
+    running = open_running(grid, services, goes_on=goes_on)
     with contextlib.closing(running):
         database = running.store.database
         if running.store.is_over():

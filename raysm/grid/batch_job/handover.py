@@ -26,7 +26,7 @@ from raysm.errors import InvalidPayload, InvalidRequest
 from raysm.grid.batch_job.state import Folder, read_copy
 from raysm.grid.filling import Services, Template
 from raysm.grid.grid_request import GridRequest
-from raysm.grid.plan import Known, Planned, places_of
+from raysm.grid.plan import Known, Planned, ReadyGrid, places_of
 from raysm.grid.rows.source import source_again, source_of
 from raysm.grid.running import Running, identity_of, open_running
 from raysm.grid.task import Rules, TaskState
@@ -64,7 +64,6 @@ class Handover:
     own_region: str | None
     prices: tuple[RegionPrices, ...]
     """Prices of the grid's regions and types, since the image has only those that raysm comes with."""
-    planned_usd: tuple[float, float] | None
     format: int = FORMAT
 
     def __post_init__(self) -> None:
@@ -126,7 +125,6 @@ def handover_of(grid: Planned, workload: Workload) -> Handover:
         source=request.source.description,
         own_region=region,
         prices=prices,
-        planned_usd=grid.plan.usd,
     )
 
 
@@ -203,7 +201,8 @@ def take_up(uri: str, service: Service, folder: Path, services: Services = Servi
     # The store has the quotas.
     facts = Known(prices=PriceTable.of(handover.prices), quotas={}, own_region=handover.own_region)
     request = handover.request(folder, rules)
-    return open_running(request, tasks, facts, services, planned_usd=handover.planned_usd, root=folder, away=place)
+    grid = ReadyGrid(request=request, tasks=tasks, facts=facts)
+    return open_running(grid, services, root=folder, away=place)
 
 
 def exit_code(running: Running) -> int:

@@ -146,14 +146,7 @@ class Grid(GridHandle):
         """
         services = functools.lru_cache(self._reached.at)
         grid = planned(self.request, services)
-        running = open_running(
-            grid.request,
-            grid.tasks,
-            grid.facts,
-            services,
-            goes_on=go_on,
-            planned_usd=grid.plan.usd,
-        )
+        running = open_running(grid, services, goes_on=go_on)
         drawn_s = 0.0
 
         def sleep(seconds: float) -> None:

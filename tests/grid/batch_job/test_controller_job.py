@@ -210,13 +210,13 @@ def test_what_a_batch_job_does_not_reach_is_refused(laptop):
 
 def test_no_controller_of_this_machine_runs_beside_the_batch_job(laptop):
     grid = laptop.planned()
-    here = open_running(grid.request, grid.tasks, grid.facts, laptop.services)
+    here = open_running(grid, laptop.services)
     here.step(here.clock.now())
     with pytest.raises(LeaseLost, match="try again when it has ended"):
         laptop.send()
     assert laptop.batch.submitted == []
     here.close()
-    here = open_running(grid.request, grid.tasks, grid.facts, laptop.services)
+    here = open_running(grid, laptop.services)
     laptop.send()
     with pytest.raises(LeaseLost, match="is run by a job of AWS Batch"):
         here.step(here.clock.now())
