@@ -3,7 +3,6 @@
 One row shows how each of it is done, beside its own module; here it has to hold for all of them at once.
 """
 
-from collections import Counter
 from datetime import date
 
 import pytest
@@ -137,38 +136,6 @@ def test_what_a_plan_says_is_within_a_tenth_of_the_books_where_the_times_are_kno
     assert bench.states() == {"done": 100}
     assert 0.9 * low <= books <= 1.1 * high
     assert high <= 1.1 * low
-
-
-STOPS_PER_S = 2.0
-
-
-@pytest.mark.long
-def test_of_a_thousand_jobs_all_are_asked_to_stop_at_the_rate_of_the_bucket_and_none_is_begun(tmp_path):
-    regions = {name: Behaviour(start_s=60, run_s=1200, spread=0.5) for name in USD}
-    rates = FAST | {"stop": Rate(per_s=STOPS_PER_S, burst=2)}
-    tasks = [Task(key=f"row-{number}", position=number, max_runtime_s=7200) for number in range(1200)]
-    bench = Bench(tmp_path, tasks=tasks, regions=regions, rates=rates, rules=Rules(brake=0, parallel=1000))
-    while bench.states().get("done", 0) < 100:
-        assert bench.step()
-    assert bench.store.open_count() > 950
-    done = {record.task.key for record in bench.store.tasks() if record.state == "done"}
-    created = {name: region.calls["create"] for name, region in bench.regions.items()}
-    bench.store.change_grid("stopping", bench.clock.now, fenced=False)
-    began_s = bench.clock.now
-    bench.run()
-    bench.judge()
-    lives = [(life, region) for region in bench.regions.values() for life in region.lives.values()]
-    asked_s = [life.asked_s - began_s for life, _ in lives if life.asked_s is not None]
-    assert len(asked_s) > 800
-    # A step may be a quarter of a second after a token has come.
-    assert max(asked_s) <= max(region.calls["stop"] for region in bench.regions.values()) / STOPS_PER_S * 1.1
-    assert {name: region.calls["create"] for name, region in bench.regions.items()} == created
-    assert bench.store.again(["stopped"], bench.clock.now) == bench.states()["waiting"]
-    bench.run()
-    bench.judge()
-    assert bench.states() == {"done": 1200}
-    tries = Counter(life.task for region in bench.regions.values() for life in region.lives.values())
-    assert {tries[key] for key in done} == {1}
 
 
 @pytest.mark.long

@@ -15,10 +15,6 @@ def attempt(**changes):
     return Attempt(**values | changes)
 
 
-def test_an_attempt_costs_what_is_billed_of_all_its_instances():
-    assert attempt(usd_per_hour=3.0, billable_s=1800).usd == 3.0
-
-
 def test_of_a_choice_it_has_the_type_and_the_price_that_the_service_took():
     chosen = attempt(usd_per_hour=9.0, choice='{"ml.m5.large": 1.0, "ml.p5.48xlarge": 9.0}')
     assert chosen.types == ("ml.m5.large", "ml.p5.48xlarge")
@@ -42,12 +38,6 @@ def test_of_a_choice_it_has_the_type_and_the_price_that_the_service_took():
 def test_a_value_that_cannot_be_is_refused_with_its_name(name, value):
     with pytest.raises(InvalidRequest, match=rf"Rules\({name}=…\).*{value}"):
         Rules(**{name: value})
-
-
-@pytest.mark.parametrize(("field", "value"), [("count", 0), ("max_runtime_s", -1)])
-def test_a_number_that_cannot_be_is_refused_with_row_key_and_value(field, value):
-    with pytest.raises(InvalidRequest, match=rf"row 3 \(drive\): {field} must be at least 1, got {value}"):
-        Task(key="drive", position=3, **{field: value})
 
 
 @pytest.mark.parametrize(

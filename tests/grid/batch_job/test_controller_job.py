@@ -123,7 +123,6 @@ def test_the_variable_that_names_a_database_has_to_be_the_definitions_too(laptop
         ({"job_definition": "a b"}, "job_definition must be a name.*, got 'a b'"),
         ({"job_role": "me", "image": "raysm"}, "job_role must be the ARN of a role, .*, got 'me'"),
         ({"job_role": ROLE}, "job_role is for a job definition that raysm registers, which also needs an image"),
-        ({"execution_role": ROLE}, "execution_role is for a job definition"),
         (
             {"job_definition": "own:3", "image": "raysm"},
             "'own:3' is an existing revision: give a name without a revision",
@@ -133,16 +132,6 @@ def test_the_variable_that_names_a_database_has_to_be_the_definitions_too(laptop
             "assign_public_ip is for a controller on Fargate, which needs an execution_role",
         ),
         ({"attempts": 11}, "attempts must be 1 to 10, got 11"),
-    ],
-    ids=[
-        "queue",
-        "definition",
-        "role",
-        "role alone",
-        "execution role alone",
-        "revision and image",
-        "address",
-        "attempts",
     ],
 )
 def test_what_cannot_be_is_refused_with_its_value(fields, message):
