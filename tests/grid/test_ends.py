@@ -164,3 +164,10 @@ def test_no_row_waits_where_nothing_will_ever_change(tmp_path, seed):
     bench.judge(ended=grid.state == "closed")
     if rules.budget_usd is not None:
         assert sum(region.usd() for region in bench.regions.values()) <= rules.budget_usd + 1e-9
+
+
+def test_a_place_without_a_price_is_taken_once_the_others_have_refused_for_an_hour(tmp_path):
+    regions = {"full": Behaviour(capacity=0), "unlisted": Behaviour(usd_per_hour=None)}
+    bench = Bench(tmp_path, regions=regions, tasks=rows_in(None, 4), placement=priced(regions))
+    assert HOUR_S < bench.run() < 4 * HOUR_S
+    assert bench.states() == {"done": 4}

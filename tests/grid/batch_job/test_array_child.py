@@ -83,3 +83,8 @@ def tasks(count):
 def test_an_index_without_rows_says_how_large_the_array_is(index):
     with pytest.raises(InvalidRequest, match=r"an array of 3 \(indices 0 to 2\)"):
         list(slice_of(tasks(5), index, 2))
+
+
+@pytest.mark.parametrize(("index", "keys"), [(0, ["0", "1"]), (1, ["2", "3"]), (2, ["4"])])
+def test_each_child_has_its_slice_and_the_last_one_what_is_left(index, keys):
+    assert [task.key for task in slice_of(tasks(5), index, 2)] == keys

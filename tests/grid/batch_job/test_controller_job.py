@@ -243,3 +243,16 @@ def test_from_python_it_is_one_call_and_the_handle_goes_on(laptop):
     assert grid.stop().stopped == ()
     assert (grid.status().state, grid.status().states) == ("closed", {"stopped": 2})
     assert grid.retry() == 2
+
+
+def test_a_controller_of_fargate_has_a_public_address_where_it_is_asked_for_and_else_none(laptop):
+    roles = {"image": IMAGE, "job_role": ROLE, "execution_role": ROLE}
+    job = ControllerJob(job_queue="controllers", job_definition="own", assign_public_ip=True, **roles)
+    addressed = definition_of(job, laptop.service)
+    assert addressed.container["networkConfiguration"] == {"assignPublicIp": "ENABLED"}
+    addressed.made(laptop.service)
+    # Who asks for none is not given the definition that has one.
+    job = ControllerJob(job_queue="controllers", job_definition="own", **roles)
+    bare = definition_of(job, laptop.service)
+    assert bare.container["networkConfiguration"] == {"assignPublicIp": "DISABLED"}
+    assert bare.registration is not None

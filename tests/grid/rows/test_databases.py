@@ -1,6 +1,7 @@
 """Databases: SQLite, DuckDB, SQLAlchemy and open connections; what is bound, undone, refused, and never shown."""
 
 import importlib.util
+import os
 import sqlite3
 import sys
 import types
@@ -406,3 +407,16 @@ def test_a_database_that_cannot_be_opened_is_away(tmp_path):
 def test_a_statement_that_writes_after_all_is_refused_by_the_file(path):
     with pytest.raises(InvalidRequest, match="refuses the query: attempt to write a readonly database"):
         select(database_of(path), "WITH x AS (SELECT 1) INSERT INTO t SELECT * FROM x")
+
+
+@pytest.fixture
+def variable():
+    os.environ["RAYSM_TEST_DATABASE"] = "sqlite:///by-variable.db"
+    yield "env:RAYSM_TEST_DATABASE"
+    del os.environ["RAYSM_TEST_DATABASE"]
+
+
+def test_an_address_may_stand_in_a_variable(variable):
+    assert database_of(variable).name == "sqlite:///by-variable.db"
+    with pytest.raises(InvalidRequest, match="there is no variable NONE_OF_MINE; export"):
+        database_of("env:NONE_OF_MINE")

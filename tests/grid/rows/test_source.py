@@ -177,3 +177,10 @@ def test_a_name_that_two_columns_have_is_refused_in_a_table_of_any_library():
 def test_what_are_no_rows_is_refused_by_its_place(rows, message):
     with pytest.raises(InvalidRequest, match=message):
         source_of(rows).read(9)
+
+
+def test_a_file_that_is_not_there_or_torn_is_refused_by_its_name(tmp_path):
+    with pytest.raises(InvalidRequest, match=r"none\.csv cannot be read: No such file"):
+        source_of(tmp_path / "none.csv").read(9)
+    with pytest.raises(InvalidRequest, match=r"torn\.csv\.gz cannot be read"):
+        read_csv(tmp_path, gzip.compress(b"key,lr\na,1\n")[:-9], "torn.csv.gz")
