@@ -137,7 +137,15 @@ def test_whoever_submits_does_not_wait_for_what_only_a_slip_or_a_notebook_needs(
     assert pulled_in("import raysm; raysm.submit") & {"difflib", "html", "platform"} == set()
 
 
-@pytest.mark.parametrize("name", ["testing.FakeSageMaker", "sdk.Ray", "training.report", "client.submit.prepare"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "testing.FakeSageMaker",
+        pytest.param("sdk.Ray", marks=pytest.mark.long),
+        "training.report",
+        "client.submit.prepare",
+    ],
+)
 def test_what_is_named_through_raysm_needs_no_further_import(name):
     code = f"import raysm; assert callable(raysm.{name})"
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)

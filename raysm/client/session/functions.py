@@ -213,7 +213,7 @@ class SessionFunctions(ConnectedSession):
             values: The values by name.
 
         Raises:
-            InvalidRequest: There is no value, or one cannot be pickled; the message contains its path.
+            InvalidRequest: There is no value, or one cannot be pickled; the message names it.
         """
         check_instance("push", on)
         if not values:
