@@ -33,7 +33,6 @@ class Commands:
     """The ``ray`` command; the arguments are ``start --block ...``, on a worker after WAIT."""
     driver: tuple[str, ...] = (*MODULE, "raysm.workloads.driver")
     tracked_driver: tuple[str, ...] = (*MODULE, "raysm.workloads.tracked")
-    """The driver of a job whose head also copies the metrics to MLflow."""
 
 
 # ctypes and /proc in place of psutil, because this runs before any package is installed.
@@ -102,7 +101,6 @@ class Children:
         stdout: Stream = None,
         stderr: Stream = None,
     ) -> Child:
-        """Start a command that does not outlive this process."""
         popen = subprocess.Popen(
             die_with_parent.wrap(command),
             env=dict(env),

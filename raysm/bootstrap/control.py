@@ -194,7 +194,6 @@ class HeadControl:
             self.tell(host, message)
 
     async def close(self) -> None:
-        """Stop listening and drop every connection."""
         if self._pulse:
             self._pulse.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -311,7 +310,6 @@ class WorkerControl:
                 await pulse
 
     async def leave(self) -> None:
-        """Say goodbye and close."""
         self._peer.line.send({"kind": "bye"})
         # A frozen head reads nothing, and must not delay a worker that has two seconds to end.
         with contextlib.suppress(OSError, asyncio.TimeoutError):

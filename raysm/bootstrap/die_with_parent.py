@@ -22,7 +22,6 @@ def wrap(command: Sequence[str]) -> list[str]:
 
 
 def main(arguments: list[str]) -> None:
-    """Set the signal, and replace this process by the command."""
     parent, command = int(arguments[0]), arguments[1:]
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

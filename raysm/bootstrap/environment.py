@@ -54,9 +54,7 @@ class Environment:
     """Size of Ray's object store; None is derived from ``/dev/shm``."""
     ray_temp_dir: Path
     failure_record: Path | None
-    """The file of the driver's Failure; None outside of the driver."""
     began_s: float | None = None
-    """Start of this instance's first program, since the epoch."""
 
     @property
     def current(self) -> Host:

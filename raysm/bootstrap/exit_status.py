@@ -131,7 +131,6 @@ def blames_cluster(failure: Failure) -> bool:
 
 
 def publish_failure(record: Path, outputs: Path) -> None:
-    """Copy the record, and a pickled exception beside it, to the job's outputs."""
     for source, name in ((record, FAILURE), (exception_beside(record), EXCEPTION)):
         with contextlib.suppress(OSError):  # on a full disk, the failure file and the exit code remain
             put(outputs / name, source.read_bytes())

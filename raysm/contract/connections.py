@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 TABLES = Path("/proc/thread-self/net")
 LISTENS = "0A"
 ADDRESSES = {socket.AF_INET: ("0.0.0.0", "tcp"), socket.AF_INET6: ("::", "tcp6")}
-"""The wildcard address and the table of a family."""
 
 
 def is_of_this_machine(address: str) -> bool:
@@ -47,7 +46,7 @@ def is_of_this_machine(address: str) -> bool:
 
 
 def check_listener(address: str, port: int) -> frozenset[int]:
-    """Return the inodes of the sockets that listen at an address of this machine; empty if it does not list them.
+    """Return the inodes of this user's sockets that listen there; empty also if the kernel does not list them.
 
     ForeignListener: another user's process listens there.
     """
@@ -109,7 +108,6 @@ async def open_to_own(address: str, port: int) -> socket.socket:
 
 @functools.cache
 def _owners_are_listed() -> bool:
-    """Return whether this system lists the owners of listening sockets; tried with a socket of this process."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         try:
             own = os.geteuid(), os.fstat(probe.fileno()).st_ino
@@ -165,8 +163,7 @@ TURNS = 3
 async def accept_no_more(listeners: Iterable[Any]) -> None:
     """Accept no more connections, and wait until the server has a transport for each accepted one.
 
-    If a server is closed earlier, asyncio (until Python 3.12) leaves such connections open, and warns on stderr when
-    they are garbage collected.
+    asyncio (until Python 3.12) leaves the others open, and warns on stderr when they are garbage collected.
     """
     loop = asyncio.get_running_loop()
     for listener in listeners:
@@ -176,11 +173,9 @@ async def accept_no_more(listeners: Iterable[Any]) -> None:
 
 
 OpenConnection: TypeAlias = Callable[[str, int], Awaitable[socket.socket]]
-"""Returns a non-blocking connection to a host and a port, or raises OSError."""
 
 
 def checked_connector(open_connection: OpenConnection) -> "aiohttp.BaseConnector":
-    """Return an aiohttp connector without a limit that opens each connection with ``open_connection``."""
     import aiohttp
 
     class Connector(aiohttp.BaseConnector):

@@ -132,7 +132,6 @@ def parse(text: str) -> Event | None:
 
 
 TRIALS = "trials.json"
-"""Name of the file of a sweep's ``Trials`` in the result's folder."""
 TABLE = "trials.parquet"
 """Name of the same as a table, with a column for each parameter and metric."""
 BEST = "best"
@@ -146,10 +145,8 @@ class Trials:
     metric: str
     mode: Literal["min", "max"]
     trials: tuple[Trial, ...]
-    """Ordered by their numbers."""
     best: int | None
     notes: tuple[str, ...] = ()
-    """Messages about the run: requests that the cluster could not fulfil, trials that the time was too short for."""
 
     def write(self, folder: Path) -> Path:
         path = folder / TRIALS
@@ -162,7 +159,7 @@ class Trials:
 
 
 def own_trials(folder: Path) -> Trials | None:
-    """Return the trials that a sweep left in a folder; None if there are none, or a user's own file of that name."""
+    """Return the trials that a sweep left in a folder; None also for a user's own file of that name."""
     try:
         return Trials.read(folder)
     except (OSError, ValueError):
@@ -170,10 +167,7 @@ def own_trials(folder: Path) -> Trials | None:
 
 
 def best_of(trials: Sequence[Trial], mode: str) -> Trial | None:
-    """Return the trial with the best last value, the first of equal ones; None if none has a value.
-
-    Trials that were ended early count too.
-    """
+    """Return the trial with the best last value, the first of equal ones; trials that were ended early count too."""
     having = [trial for trial in trials if trial.value is not None and trial.status in ("done", "stopped")]
     sign = 1 if mode == "min" else -1
     return min(having, key=lambda trial: (sign * (trial.value or 0.0), trial.number), default=None)

@@ -20,7 +20,6 @@ from raysm.contract.store import put, read_json
 from raysm.errors import InvalidConfig, InvalidRequest
 
 VARIABLE = "RAYSM_HOME"
-"""The environment variable that names the home."""
 RECORD = "server.json"
 
 
@@ -85,7 +84,6 @@ class ServerRecord:
     version: str
     """Version of raysm; a client of another version may not understand the server."""
     speed: float = 1.0
-    """Speed of its clock, by its scenario."""
 
     @property
     def clock(self) -> Clock:
@@ -98,10 +96,7 @@ class ServerRecord:
 
     @classmethod
     def read(cls, folder: Path) -> "ServerRecord | None":
-        """Return the record in the home ``folder``; None if there is no readable one.
-
-        A killed server leaves its record behind; the lock shows whether the server runs.
-        """
+        """Return the record in a home, if it is readable; a killed server leaves it behind, but not its lock."""
         try:
             fields = read_json(folder / RECORD)
             return cls(

@@ -21,11 +21,9 @@ GPUS: Mapping[str, Mapping[str, int]] = {
     "g6": G,
     "g6e": G,
 }
-"""By family and size."""
 
 
 def gpu_count(instance_type: str) -> int:
-    """Return the GPUs of one instance; 0 also for unknown types."""
     form = TYPE.fullmatch(instance_type)
     return 0 if form is None else GPUS.get(form[1], {}).get(form[2], 0)
 
@@ -46,7 +44,6 @@ GB: Mapping[str, Mapping[str, int]] = {
 
 
 def has_local_storage(instance_type: str) -> bool:
-    """Return whether instances of this type have disks of their own in place of a volume."""
     form = TYPE.fullmatch(instance_type)
     if form is None:
         return False
@@ -55,6 +52,5 @@ def has_local_storage(instance_type: str) -> bool:
 
 
 def local_storage_gb(instance_type: str) -> int | None:
-    """Return the size of all disks of an instance, in GB; None if it has none or the size is unknown."""
     form = TYPE.fullmatch(instance_type)
     return None if form is None else GB.get(form[1], {}).get(form[2])

@@ -22,7 +22,6 @@ class Layout:
     channels: str
     model: str
     output_data: str
-    """Folder of other outputs that are kept."""
     failure: str
 
 
@@ -48,7 +47,6 @@ class JobApi:
     can_update: bool = False
     has_groups: bool = False
     has_checkpoints: bool = False
-    """True if state survives a job, so that a follow-up or a later run can continue from it."""
     filters_status_late: bool = False
     """True if List with a page size takes the page first and then filters by status, as the API's model says of
     ListTrainingJobs (https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_ListTrainingJobs.html)."""
@@ -94,7 +92,6 @@ class JobApi:
     summaries_key: str = field(init=False)
     arn_part: str = field(init=False)
     log_group: str = field(init=False)
-    """Log group of the jobs, and namespace of their metrics."""
 
     def arn(self, *, region: str, account: str, name: str) -> str:
         return f"arn:aws:sagemaker:{region}:{account}:{self.arn_part}/{name}"
@@ -143,7 +140,6 @@ APIS = (TRAINING, PROCESSING)
 
 
 def api_of(kind: str) -> JobApi:
-    """Return the API of a kind, ``training``."""
     for api in APIS:
         if api.kind == kind:
             return api
@@ -151,7 +147,6 @@ def api_of(kind: str) -> JobApi:
 
 
 Resources: TypeAlias = Mapping[str, Any]
-"""ResourceConfig of a request or of Describe."""
 
 
 def preferred(resources: Resources) -> tuple[tuple[str, int], ...]:
@@ -188,7 +183,6 @@ class InputManifest:
 
     @classmethod
     def of(cls, content: bytes, uri: str) -> "InputManifest":
-        """Parse the manifest at ``uri``; raise InvalidInput if it is not one."""
         try:
             head, *names = json.loads(content)
             prefix = head["prefix"]

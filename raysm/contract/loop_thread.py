@@ -56,7 +56,6 @@ class LoopThread:
         self._loop.call_soon_threadsafe(guarded)
 
     def close(self) -> None:
-        """Cancel all tasks of the loop and end the thread; a second call does nothing."""
         # The thread cannot wait for itself.
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             with contextlib.suppress(RuntimeError):  # closed meanwhile

@@ -34,7 +34,6 @@ def cgroup_value(root: Path, controller: str, name: str) -> str | None:
 
 
 def memory_limit(root: Path = ROOT) -> int | None:
-    """Return the bytes of memory that the group may use; None if there is no limit."""
     limits = [cgroup_value(root, "memory", name) for name in ("memory.max", "memory.limit_in_bytes")]
     return min((int(text) for text in limits if text and text.isdigit() and 0 < int(text) < UNLIMITED), default=None)
 
@@ -63,7 +62,6 @@ NICE = "10"
 
 
 def let_others_first(autogroup: Path = AUTOGROUP) -> None:
-    """Lower the priority of this process's session; does nothing on a system without autogroups."""
     with contextlib.suppress(OSError):  # without root, the kernel accepts only ten changes a second
         autogroup.write_text(NICE)
 

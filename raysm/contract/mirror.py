@@ -20,7 +20,6 @@ Value: TypeAlias = tuple[str, float, int, int]
 """A metric's name, value, time in milliseconds since the epoch, and step; MLflow stores equal values once."""
 JOB_TAG = "raysm.job"
 ILLEGAL = re.compile(r"[^A-Za-z0-9_\-. :/]")
-"""Characters that MLflow refuses in names of parameters and metrics."""
 # https://mlflow.org/docs/latest/api_reference/rest-api.html#log-batch
 MAX_NAME = 250
 MAX_VALUE = 500
@@ -29,9 +28,7 @@ MAX_PARAMS = 100
 PAUSE_S = 5.0
 """Seconds between two calls, because a training may take a step every few milliseconds."""
 LATER_S = 30.0
-"""Seconds before a server that failed is tried again."""
 LAST_S = 1.0
-"""Seconds between two tries after the job has ended."""
 REQUEST_S = 10
 RETRIES = 1
 """Limits of one request to a server; with MLflow's own defaults one request could block the thread for minutes."""

@@ -17,7 +17,6 @@ import raysm
 from raysm.contract.store import put
 
 LIBRARY = "raysm.zip"
-"""The zip file with raysm's modules, which an instance unpacks."""
 TRAVELS = ("*.py", "*.[ch]", "*.so", "*.json", "py.typed")
 """Patterns of the files in the zip; instances do not need the demo's data or the files that images are built from."""
 EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -27,7 +26,6 @@ BYTECODE = "__pycache__"
 
 @functools.lru_cache(maxsize=1)
 def library() -> bytes:
-    """Return a zip of raysm's modules, data tables and C code."""
     # A user who wants no bytecode beside the sources does not want this file there either.
     return kept_library(Path(raysm.__file__).parent, keep=not sys.dont_write_bytecode)
 
@@ -114,7 +112,6 @@ def release_of(version: str) -> tuple[int, ...]:
 
 
 def ray_will_do(version: str) -> bool:
-    """Return whether raysm works with this version of Ray."""
     least, below = (release_of(bound.lstrip("<>=")) for bound in RAY_RANGE.split(","))
     return least <= release_of(version) < below
 
@@ -125,12 +122,10 @@ class DefaultIndex:
 
     url: str
     hosts: tuple[str, ...]
-    """The hosts of the index and of its files."""
 
 
 @functools.cache
 def default_index() -> DefaultIndex | None:
-    """Return pip's default index; None if pip is not installed."""
     try:
         # pip has no public name for it; a test fails if pip removes this one.
         from pip._internal.models.index import PyPI
@@ -144,5 +139,4 @@ BEFORE_HOST = re.compile(r"(://)[^/\s]*@")
 
 
 def without_credentials(text: str) -> str:
-    """Replace the credentials in all URLs of a text by stars."""
     return BEFORE_HOST.sub(r"\1***@", text)

@@ -57,7 +57,6 @@ JOB = "job.json"
 OWN = (REQUEST, TOKEN, FUNCTION)
 """Files that differ from job to job."""
 PLACEHOLDER = ".raysm"
-"""Keeps ``source`` from being empty."""
 
 
 # Without slots: cached_property keeps its value in __dict__.
@@ -70,7 +69,6 @@ class Contents:
 
     @functools.cached_property
     def digests(self) -> bytes:
-        """The content of DIGESTS; reads every file."""
         # Cached, because the API call contains this digest; a file that changes later must not change it.
         return json.dumps({name: sha256_of_content(self.files[name]) for name in sorted(self.files)}, indent=1).encode()
 
@@ -79,7 +77,6 @@ class Contents:
         return Seal(start=sha256_of_content(self.files[START]), digests=sha256_of_content(self.digests))
 
     def write(self, folder: Path) -> None:
-        """Write the payload into ``folder``, which must not exist yet."""
         # The folder is private, because the source and the pickled arguments have no restricted mode of their own.
         folder.mkdir(parents=True, mode=0o700)
         for name, content in self.files.items():
@@ -103,13 +100,11 @@ class Contents:
         return hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()
 
     def write_shared(self, folder: Path) -> None:
-        """Write the shared part into ``folder``, which must not exist yet."""
         self.write(folder)
         for name in (*OWN, DIGESTS):
             (folder / name).unlink(missing_ok=True)
 
     def own_part(self) -> Mapping[str, bytes]:
-        """Return the files of the job's own part by name."""
         files = {name: self.files[name] for name in OWN if name in self.files}
         contents = {name: content for name, content in files.items() if isinstance(content, bytes)}
         assert contents.keys() == files.keys(), "made here, never files of the user's"
@@ -235,7 +230,6 @@ def check_wheels(wheels: Sequence[Path]) -> None:
 
 
 def load(folder: Path) -> Payload:
-    """Verify the payload in ``folder`` and read its request."""
     digests = verify(folder, TOKEN, REQUEST)
     request = read_request(folder)
     if request.workload.pickled_by is not None:
@@ -249,7 +243,7 @@ def load(folder: Path) -> Payload:
 
 
 def read_request(folder: Path) -> JobRequest:
-    """Read the request without verifying the payload, for processes that start after the instance has verified it."""
+    """Read the request without verifying the payload, which the instance has verified already."""
     try:
         with _importable(folder / SOURCE):
             return from_json(JobRequest, read_json(folder / REQUEST))

@@ -28,7 +28,6 @@ MODEL_FILE = "model.safetensors"
 TRAINING = "training.json"
 """Name of a training's ``Measured``, beside the model."""
 SERVICE_REASON = 1024
-"""Maximum length of FailureReason, which contains the failure file's text."""
 # SageMaker writes AlgorithmError: before it and the exit code after it, and cuts the whole.
 MAX_REASON = 950
 """Characters of the failure file that fit into FailureReason."""
@@ -38,7 +37,6 @@ READERS = {
     ".npy": 'import numpy; array = numpy.load("{}", mmap_mode="r")',
     ".safetensors": "safetensors.torch.load_file('{}')",
 }
-"""Code that reads a file, by its suffix."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,7 +52,6 @@ class Failure:
 
     @property
     def headline(self) -> str:
-        """Class and text of the exception; the class alone if it has no text."""
         return f"{self.error_type}: {self.message}".strip().removesuffix(":")
 
     def reason(self) -> str:
@@ -196,7 +193,6 @@ def own_manifest(folder: Path) -> Manifest | None:
 
 
 def described_file(name: str, size_bytes: int, sha256: str) -> ResultFile:
-    """Return the manifest's entry for a file of which only name, size and digest are known."""
     how_to_read = READERS.get(PurePath(name).suffix, "").format(name)
     return ResultFile(name=name, shape=(), bytes=size_bytes, sha256=sha256, how_to_read=how_to_read)
 

@@ -78,7 +78,6 @@ class Violation:
     value: Any
     rule: Rule
     type_name: str
-    """The model's type: ``structure``, ``list``, ``map``, ``string``, ``integer`` …"""
     least: float | None = None
     most: float | None = None
     values: tuple[str, ...] = ()
@@ -98,14 +97,12 @@ def loader() -> Any:
 
 @functools.cache
 def service_model() -> Any:
-    """Return botocore's ``ServiceModel`` of SageMaker, without a client, which would need a region."""
     from botocore.model import ServiceModel
 
     return ServiceModel(loader().load_service_model("sagemaker", "service-2"), "sagemaker")
 
 
 def knows_preferences() -> bool:
-    """Return whether this botocore lets a job choose among instance types: older ones refuse the parameter."""
     return "InstancePreferences" in service_model().shape_for("ResourceConfig").members
 
 

@@ -28,7 +28,6 @@ class Breach:
 
     message: str
     source: str
-    """URL of the page that documents the rule."""
     remedy: str
     """A remedy in raysm's options; empty if the message says it."""
     is_quota: bool
@@ -40,7 +39,6 @@ RULES: Mapping[JobApi, list[tuple[Check, Callable[[str], Breach]]]] = {api: [] f
 
 
 def breaches(api: JobApi, parameters: Parameters) -> Iterator[Breach]:
-    """Yield the rules that a Create request breaks."""
     for check, breach in RULES[api]:
         yield from map(breach, check(parameters))
 

@@ -22,7 +22,6 @@ from raysm.request.workload import ScriptWorkload
 
 SUFFIXES = (*importlib.machinery.EXTENSION_SUFFIXES, *importlib.machinery.SOURCE_SUFFIXES)
 CODE_SUFFIXES = (".py", ".pyi", ".so", ".pyd")
-"""Suffixes of files that count as code, whatever their size."""
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 """Nodes whose bodies do not run when the module is imported."""
 CALLS = ("import_module", "__import__")
@@ -59,12 +58,10 @@ def imported_modules(files: Iterable[Path]) -> set[str]:
 
 
 def late_modules(files: Iterable[Path]) -> set[str]:
-    """Return the top-level names that Python files import inside functions."""
     return set().union(*(names.late for names in map(_names_in, files)))
 
 
 def imports_its_package_late(file: Path) -> bool:
-    """Return whether a file has a relative import inside a function."""
     return _names_in(file).is_late_by_dots
 
 
@@ -124,12 +121,10 @@ def _is_installed(name: str, folder: Path) -> bool:
 MAX_BYTES = 50_000_000
 """Maximum size for a script without a source folder; more is unlikely to be code."""
 MANY_FILES = 1_000
-"""Maximum number of files without a warning; projects have fewer files of code."""
 MAX_DATA_BYTES = 1_000_000
 """Maximum size of a data file in a package: enough for word lists and configurations, but not for weights."""
 MAX_NAMED = 3
 OWN = "raysm"
-"""raysm's own package, which is in every payload anyway."""
 MISSING = re.compile(r"No module named '([\w.]+)'")
 
 
@@ -171,7 +166,6 @@ class Source:
 
     @property
     def warning(self) -> str | None:
-        """A warning before large sources are sent; None if they look like code."""
         sizes = {name: path.stat().st_size for name, path in self.files.items()}
         if len(sizes) <= MANY_FILES and sum(sizes.values()) <= MAX_BYTES:
             return f"{self.folder} sends {self.summary}" if self.outside else None
@@ -196,7 +190,6 @@ class Source:
 
 
 def source_of(workload: ScriptWorkload) -> Source:
-    """Find the files that travel with a script."""
     _check_there(workload)
     if workload.source_dir is not None:
         folder = Path(workload.source_dir)

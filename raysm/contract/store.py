@@ -125,7 +125,6 @@ def removed_if_torn(path: Path) -> Iterator[None]:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove the unfinished files that killed processes left below ``folder``."""
     for at, _, names in os.walk(folder):
         for name in names:
             if UNFINISHED.fullmatch(name):
@@ -169,7 +168,6 @@ def read_json(path: Path) -> Any:
 
 
 def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file's content, hex, read in pieces."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(CHUNK_BYTES):

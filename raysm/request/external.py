@@ -18,7 +18,6 @@ class CodeArtifact:
     """A repository of AWS CodeArtifact."""
 
     arn: str
-    """``arn:aws:codeartifact:REGION:ACCOUNT:repository/DOMAIN/NAME``."""
     region: str
     account: str
     domain: str
@@ -89,7 +88,6 @@ MANAGED = TrackingPlace(
     packages=("mlflow", "sagemaker_mlflow"),
     is_of_service=True,
 )
-"""SageMaker's own MLflow."""
 
 PLACES = (SQLITE, SERVER, MANAGED)
 USER = re.compile(r"[\w+.-]+://[^/?#]*@")
@@ -97,7 +95,6 @@ USER = re.compile(r"[\w+.-]+://[^/?#]*@")
 
 
 def place_of(tracking: str) -> TrackingPlace:
-    """Return the kind of place that a URI names."""
     for place in PLACES:
         if place.form.fullmatch(tracking):
             return place

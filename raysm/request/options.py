@@ -26,7 +26,6 @@ class Decides:
     """Keys of CreateTrainingJob that the option sets, ``ResourceConfig.VolumeSizeInGB``; empty if only the payload
     contains it."""
     taken_over: bool
-    """True if a follow-up job copies these keys."""
     processing_lacks: str | None
     """The feature that CreateProcessingJob lacks, so that a Processing job refuses the option; None if it has it."""
 
@@ -96,7 +95,6 @@ def keys_taken_over(*kinds: type) -> frozenset[str]:
 
 # Any, because the module of JobRequest imports this one.
 def refuse_what_processing_lacks(request: Any) -> None:
-    """Refuse a Processing job that asks for what CreateProcessingJob does not have."""
     for option in options_of(request):
         lacks = option.decides.processing_lacks
         if lacks is not None and option.is_asked_for:
@@ -106,7 +104,6 @@ def refuse_what_processing_lacks(request: Any) -> None:
 
 
 def _declared(kind: type) -> Iterator[Decides]:
-    """Yield the declarations of the fields of a class and of the dataclasses in it."""
     hints = typing.get_type_hints(kind)
     for field in dataclasses.fields(kind):
         if KEY in field.metadata:
@@ -122,7 +119,6 @@ def _default(field: "dataclasses.Field[Any]") -> Any:
 
 
 def check_names(function: str, names: Collection[str], options: Mapping[str, Any]) -> None:
-    """Refuse options that a function, named for the message, does not take."""
     for name in options:
         if name not in names:
             import difflib  # only after a typing error, because the import takes longer than the check

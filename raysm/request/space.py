@@ -11,7 +11,6 @@ from raysm.errors import InvalidRequest
 from raysm.request.codec import from_json
 
 Value: TypeAlias = str | int | float | bool | None
-"""Types of a parameter: those of JSON without lists and objects."""
 VARIED_BY = (0.8, 1.25)
 """Factors by which population based training varies a number: https://arxiv.org/abs/1711.09846, appendix."""
 
@@ -54,7 +53,6 @@ class Range:
             raise InvalidRequest(f"{self}: a logarithm needs a lower bound above 0, got {self.low!r}")
 
     def suggest(self, name: str, trial: Any) -> Any:
-        """Draw a value from a trial of Optuna."""
         if self.is_integer:
             return trial.suggest_int(name, int(self.low), int(self.high), step=1, log=self.log)
         # Optuna has no steps on a logarithmic scale, so the value is rounded here.
@@ -62,7 +60,6 @@ class Range:
         return self._rounded(value) if self.log else value
 
     def varied(self, value: Any, rng: random.Random) -> float:
-        """Return a value near ``value``, for population based training."""
         if self.is_integer:
             # The product with a small integer may round to the same integer, which then changes by 1.
             near = round(value * rng.choice(VARIED_BY))
@@ -90,11 +87,9 @@ class Range:
         return kind, {**bounds, "ScalingType": "Logarithmic" if self.log else "Linear"}
 
     def listed(self) -> tuple[str, dict[str, Any]]:
-        """Return the values as a categorical range of the service."""
         return Choice(self.grid()).tuned()
 
     def read(self, text: str) -> Value:
-        """Parse a value as a tuning job of the service writes it."""
         return int(text) if self.is_integer else float(text)
 
     def contains(self, value: object) -> bool:
@@ -153,7 +148,6 @@ class Choice:
         return self.values
 
     def tuned(self) -> tuple[str, dict[str, Any]]:
-        """Return the values as a categorical range of the service, whose values are texts."""
         texts = [_text(value) for value in self.values]
         if len(set(texts)) != len(texts):
             raise InvalidRequest(f"{self}: for the service all values are texts, and two of these would be the same")

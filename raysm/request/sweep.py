@@ -98,7 +98,6 @@ class Pbt(_Rule):
 
 
 Rule: TypeAlias = Asha | Median | Pbt
-"""All rules; add the class of a new rule here."""
 KINDS: Mapping[str, type[Any]] = {kind.kind: kind for kind in get_args(Rule)}
 
 
@@ -124,7 +123,6 @@ def _check_count(kind: str, name: str, value: object, least: int) -> None:
 Search: TypeAlias = Literal["optuna", "random", "grid"]
 """``optuna`` learns from earlier trials (TPE), ``random`` does not, ``grid`` tries each combination once."""
 MAX_TRIALS = 100_000
-"""A larger number of trials is taken for a mistake."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,7 +131,6 @@ class Earlier:
 
     params: Mapping[str, Any]
     value: float
-    """The metric at its end."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -182,7 +179,6 @@ class SweepWorkload(Workload):
     seed: int | None = None
     """Seed of the search and of each trial's random numbers; None is a new one each time."""
     warm_start: tuple[Earlier, ...] = ()
-    """Trials that the search starts with."""
 
     def __post_init__(self) -> None:
         # Texts such as "asha" become values here.
@@ -224,7 +220,6 @@ class SweepWorkload(Workload):
 
     @property
     def planned_trials(self) -> int:
-        """Number of trials that will run; a grid has no more than its combinations."""
         return min(self.trials, self.combinations) if self.chosen_search == "grid" else self.trials
 
     @property
@@ -327,7 +322,6 @@ class FunctionSweep(Pickled, SweepWorkload):
     takes_config: bool = False
     """True if the function takes all parameters as one mapping instead of arguments."""
     draws: bool = False
-    """True if a function, pickled with it, draws the parameters."""
 
     @property
     def draws_itself(self) -> bool:
@@ -339,11 +333,8 @@ class ScriptSweep(ScriptWorkload, SweepWorkload):
     """Trials of a script: each runs it as a program, with its parameters as ``--NAME=VALUE`` before its arguments."""
 
     script: str
-    """The script's path; relative to ``source_dir`` if that is given."""
     args: tuple[str, ...] = ()
-    """The script's other arguments."""
     source_dir: str | None = None
-    """A folder that travels whole, as for ``Script``."""
 
     def __post_init__(self) -> None:
         SweepWorkload.__post_init__(self)  # super() would look for the class that slots=True has replaced

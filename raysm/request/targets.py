@@ -31,7 +31,6 @@ class InstanceKind:
 
     @property
     def image(self) -> str:
-        """The image in the API call for a kind that needs none; it only names the kind."""
         return f"raysm/{self.name}:latest"
 
 

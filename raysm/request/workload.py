@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 
 Parameters: TypeAlias = Mapping[str, str | int | float | bool | None]
-"""Values by name."""
 # Only the name counts, because a secret cannot be recognized by its value.
 SECRET = re.compile(r"passw|secret|token|credential|api_?key|private", re.IGNORECASE)
 """Names of texts that are hidden; numbers with such a name (``max_tokens``) are shown."""
@@ -41,10 +40,7 @@ def of_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def of_fields(value: Any, **texts: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass that differ from their defaults as parameters.
-
-    ``texts`` are for fields whose value ``plain`` would show only as its type.
-    """
+    """Return the fields of a dataclass that differ from their defaults as parameters; ``texts`` replace values."""
     # Defaults would fill the table with columns that the user did not choose.
     fields = {
         item.name: getattr(value, item.name)
@@ -77,7 +73,6 @@ def of_command_line(args: Iterable[str]) -> dict[str, Any]:
 
 
 def typed(value: Any) -> Any:
-    """Parse a text that is a number or a truth value; return every other value unchanged."""
     if not hasattr(value, "strip"):
         return value
     # "yes", "no", "on" and "off" stay texts, because users may mean them as words.
@@ -138,7 +133,6 @@ KINDS: Mapping[str, str] = {
 
 NAMES: Mapping[str, str] = {path: name for name, path in KINDS.items()}
 IMPORT_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
-"""``module:Class``."""
 
 
 class Wrapper(NamedTuple):
@@ -234,10 +228,7 @@ class Workload:
 
     @property
     def pickled_by(self) -> str | None:
-        """Version of the Python that pickled the user's code, ``3.11``; None if nothing is pickled.
-
-        Another version may not be able to read the pickle.
-        """
+        """Version of the Python that pickled the user's code, ``3.11``, which others may not read; None if none did."""
         return None
 
     @property
@@ -267,24 +258,12 @@ class Workload:
         """
 
     def workers_ahead(self, gpus: int) -> int | None:
-        """Return the number of Ray's workers that an instance starts before the first task; None is one for each CPU.
-
-        Args:
-            gpus: The GPUs of the instance.
-        """
+        """Return how many of Ray's workers an instance starts before the first task; None is one for each CPU."""
         return None
 
     @classmethod
     def named(cls, kind: object, where: str = "kind") -> "type[Workload]":
-        """Return the class of a kind.
-
-        Args:
-            kind: The kind in a request: one of ``KINDS``, or ``module:Class``.
-            where: The path that messages begin with.
-
-        Raises:
-            InvalidRequest: There is no such kind, or it cannot be imported here.
-        """
+        """Return the class of a kind: one of ``KINDS``, or ``module:Class``; ``where`` begins messages."""
         # JSON from another machine may contain a number or a list here.
         name = str(kind)
         if name in KINDS or IMPORT_PATH.fullmatch(name):
@@ -328,10 +307,7 @@ class ScriptWorkload(Workload):
 
 
 def built_in_kind(kind: str) -> type[Workload] | None:
-    """Return the class of one of raysm's own kinds; None for others.
-
-    Use it for names from untrusted sources, such as a job's tags: it imports no other module.
-    """
+    """Return the class of one of raysm's own kinds; it imports nothing else, as for names from untrusted sources."""
     return Workload.named(kind) if kind in KINDS else None
 
 
@@ -355,7 +331,6 @@ def _wrap(wrapper: Wrapper, value: object) -> str:
 
 
 def check_kind(kind: type[Workload]) -> None:
-    """Check that instances can import and run a kind, before anything is sent."""
     if not IMPORT_PATH.fullmatch(kind.kind) and kind.kind not in KINDS:
         raise InvalidRequest(
             f"the kind of workload {kind.kind!r} is defined inside a function or class, where no instance can import "
