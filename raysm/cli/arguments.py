@@ -87,7 +87,6 @@ def _split(argv: list[str]) -> tuple[list[str], list[str]]:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of the whole command line."""
     parser = Parser(
         prog="raysm",
         description="Run one workload on one Ray cluster, formed of the instances of a SageMaker job or "

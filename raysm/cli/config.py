@@ -43,7 +43,6 @@ __all__ = ["NO_ROLE", "effective", "flag_layer", "project_file", "read_settings"
 
 
 def flag_layer(arguments: argparse.Namespace, on: str) -> Layer:
-    """Return the options that are set by flags, as a layer."""
     # --image belongs to the chosen target, and a flag may choose that.
     on = arguments.on or on
     values: dict[Key, Any] = {}
@@ -78,7 +77,6 @@ def _choices(flag: Flag, value: Any, on: str) -> Iterator[tuple[Key, Any]]:
 
 
 def _target_of(flag: Flag, on: str) -> str:
-    """Return the target whose option a flag chooses."""
     targets = [name for name, kind in TARGETS.items() if flag.key[1] in hints_of(kind)]
     if on not in targets:
         raise InvalidRequest(f"{flag.name} belongs to --on {targets[0]}")
@@ -95,7 +93,6 @@ NOUNS = {
 
 
 def _parse_named(texts: list[str], flag: Flag) -> dict[str, str]:
-    """Return the values of a repeated NAME=VALUE flag by their names."""
     values: dict[str, str] = {}
     noun = NOUNS[flag.path]
     for text in texts:
@@ -145,7 +142,6 @@ NO_ROLE = "arn:aws:iam::000000000000:role/none"
 
 
 def read_settings(arguments: Arguments, *files: Layer) -> Settings:
-    """Return the merged options of a command."""
     layers = [*_file_layers(arguments), *files]
     # Merged once without flags: a flag that several targets have, such as --image, sets that of the files' target.
     flags = flag_layer(arguments, Settings(layers).on.kind)
@@ -158,7 +154,6 @@ def service_to_read(arguments: Arguments) -> Service:
 
 
 def project_file(arguments: Arguments) -> Path | None:
-    """Return the project file that applies, if there is one."""
     named: Path | None = arguments.project_file
     return named if named is not None else find_project_file(Path.cwd(), Path.home())
 
@@ -218,7 +213,6 @@ def run(arguments: Arguments, console: Console) -> None:
 
 
 def _line(key: str, value: Any) -> str:
-    """Return the line of a project file that sets an option."""
     # TOML has no null, so an option without a value is a comment.
     return f"# {key} has no value" if value is None else f"{key} = {toml(value)}"
 

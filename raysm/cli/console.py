@@ -57,9 +57,7 @@ def discard_unread_output() -> None:
 class Answer(Protocol):
     """The answer of a command."""
 
-    def as_dict(self) -> Mapping[str, Any]:
-        """Return JSON values."""
-        ...
+    def as_dict(self) -> Mapping[str, Any]: ...
 
 
 A = TypeVar("A", bound=Answer)
@@ -89,7 +87,6 @@ class Interrupts:
         self._is_held = self._is_due = False
 
     def take(self, signum: int, frame: FrameType | None) -> None:
-        """Handle a signal."""
         # The second signal is not held, because the write may be stuck in a pipe that is not read.
         if self._is_held and not self._is_due:
             self._is_due = True

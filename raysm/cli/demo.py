@@ -65,7 +65,6 @@ def run(arguments: Arguments, console: Console) -> None:
 
 
 def _labels() -> list[int]:
-    """Return the digit of each picture."""
     # newline="" as the csv module requires.
     with gzip.open(DATA / "digits-labels.csv.gz", "rt", newline="") as file:
         rows = csv.reader(file)

@@ -155,7 +155,6 @@ class Display:
         return all(any(shown.endswith(line.rstrip()) for shown in self._shown) for line in lines)
 
     def say(self, text: str) -> None:
-        """Print a line that is not from the log."""
         self._print(text)
 
     def _print(self, text: str) -> None:

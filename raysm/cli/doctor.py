@@ -117,7 +117,6 @@ def run(arguments: Arguments, console: Console, connect: Callable[[Target], Serv
 
 
 def _run_job(service: Service, options: dict[str, Any], console: Console, *, agreed: bool) -> None:
-    """Send the probe as a job, follow it, and print its result, times and costs."""
     times = Times(started_s=time.time())
     limits = replace(options.get("limits") or Limits(), max_runtime_s=RUN_MAX_S)
     options = {**options, "limits": limits, "name": "doctor"}
@@ -141,7 +140,6 @@ def _run_job(service: Service, options: dict[str, Any], console: Console, *, agr
 
 
 def status(findings: list[Finding]) -> int:
-    """Return the exit code of findings."""
     states = {finding.state for finding in findings if finding.needed}
     return BAD if State.BAD in states else UNKNOWN if State.UNKNOWN in states else GOOD
 

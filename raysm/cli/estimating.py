@@ -109,7 +109,6 @@ def _rows(expected: "Estimate", shape: Cluster, instance_type: str) -> list[tupl
 
 
 def _matrix(settings: Settings) -> Path:
-    """Return the path of the matrix, which must be on this machine."""
     inputs = settings.table("inputs")
     if QUERIES in inputs:
         raise InvalidRequest("--estimate measures one matrix against itself; drop --queries")

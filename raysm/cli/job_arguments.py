@@ -65,7 +65,6 @@ SCRIPTS: Mapping[str, tuple[str, tuple[Flag, ...], str]] = {
 
 
 def add_sending(commands: Any) -> None:
-    """Add ``raysm similarity``, ``run``, ``train``, ``sweep``, ``tune`` and ``submit``."""
     _add_similarity(commands)
     for name, (text, flags, usage) in SCRIPTS.items():
         command = add_command(
@@ -169,7 +168,6 @@ def _add_request(command: argparse.ArgumentParser) -> None:
 
 
 def add_config(commands: Any) -> None:
-    """Add ``raysm config``."""
     text = "show the options that apply in this folder, and where each was set"
     command = add_command(commands, "config", text, run="raysm.cli.config:run")
     add_flags(command, COMMON)
@@ -178,7 +176,6 @@ def add_config(commands: Any) -> None:
 
 
 def add_jobs(commands: Any) -> None:
-    """Add ``raysm jobs``, ``ui``, ``rm``, and the commands about one job."""
     jobs = add_command(commands, "jobs", "list the latest jobs", run=JOBS)
     add(jobs, "--contains TEXT", "only jobs with this text in their names")
     add(jobs, "--limit N", "maximum number of jobs (default 20)", type=int, default=20)
@@ -256,7 +253,6 @@ def _add_changing_one_job(commands: Any) -> None:
 
 
 def add_entering(commands: Any) -> None:
-    """Add ``raysm tunnel`` and ``raysm shell``."""
     text = "forward a port of this machine to a port of an instance while the job runs"
     tunnel = add_command(commands, "tunnel", text, run=ENTERING)
     add(tunnel, "JOB", JOB)
@@ -277,7 +273,6 @@ def add_entering(commands: Any) -> None:
 
 
 def add_sessions(commands: Any) -> None:
-    """Add ``raysm session`` and ``raysm exec``."""
     text = "use a cluster that stays up and answers calls within milliseconds"
     session = add_command(commands, "session", text, run=SESSIONS)
     verbs = session.add_subparsers(dest="verb", required=True, metavar="start|list|attach|keep|close")

@@ -31,7 +31,6 @@ MAX_CELL = 24
 
 
 def print_jobs(arguments: Arguments, service: Service, console: Console) -> None:
-    """Print the chosen jobs."""
     if arguments.limit < 1:
         raise InvalidRequest(f"--limit must be at least 1, got {arguments.limit}")
     choices = ("params", "metrics", "sort", "project", "task", "status", "since", "grid")

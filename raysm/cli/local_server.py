@@ -36,7 +36,6 @@ END_S = 60.0
 
 
 def run(arguments: Arguments, console: Console) -> None:
-    """Run ``raysm local VERB``."""
     folder = home()
     if arguments.verb == "up":
         if arguments.scenario is not None:
@@ -59,7 +58,6 @@ def run(arguments: Arguments, console: Console) -> None:
 
 
 def _set_scenario(folder: Path, path: Path) -> None:
-    """Make ``path`` the scenario of a home's next server."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -164,7 +162,6 @@ def _clean(arguments: Arguments) -> dict[str, Any]:
 
 
 def _client_variables(url: str, folder: Path) -> dict[str, str]:
-    """Return the variables with which boto3, the SageMaker SDK and the AWS CLI use this server."""
     return {
         "AWS_ENDPOINT_URL": url,
         "SAGEMAKER_USER_CONFIG_OVERRIDE": str(sdk_config_file(folder)),

@@ -12,7 +12,6 @@ __all__ = ["add_demo", "add_doctor", "add_local", "add_prices", "add_quotas", "n
 
 
 def add_prices(commands: Any) -> None:
-    """Add ``raysm prices``."""
     text = "list hourly prices of instances by region, with their dates"
     command = add_command(commands, "prices", text, run="raysm.cli.market:run_prices")
     add(command, "TYPE", "instance type; its cheapest region comes first", nargs="?")
@@ -22,7 +21,6 @@ def add_prices(commands: Any) -> None:
 
 
 def add_quotas(commands: Any) -> None:
-    """Add ``raysm quotas``."""
     text = "list how many instances the account may run by region and type, with their hourly prices"
     command = add_command(commands, "quotas", text, run="raysm.cli.market:run_quotas")
     add(command, "TYPE", "instance types (default: all with a quota above 0)", nargs="*")
@@ -31,7 +29,6 @@ def add_quotas(commands: Any) -> None:
 
 
 def names(text: str) -> list[str]:
-    """Parse a comma-separated list of names."""
     parts = [part.strip() for part in text.split(",")]
     if not all(parts):
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of names; write us-east-1,eu-west-1")
@@ -39,7 +36,6 @@ def names(text: str) -> list[str]:
 
 
 def add_demo(commands: Any) -> None:
-    """Add ``raysm demo``."""
     text = "run a small job on this machine, with data from the package"
     command = add_command(commands, "demo", text, run="raysm.cli.demo:run", sends_job=True)
     # Two instances are the smallest cluster.
@@ -48,7 +44,6 @@ def add_demo(commands: Any) -> None:
 
 
 def add_local(commands: Any) -> None:
-    """Add ``raysm local``."""
     text = "start, stop and clean the embedded SageMaker of this machine"
     local = add_command(commands, "local", text, run="raysm.cli.local_server:run")
     verbs = local.add_subparsers(dest="verb", required=True, metavar="up|down|status|clean|interrupt")
@@ -91,7 +86,6 @@ def _age(text: str) -> timedelta:
 
 
 def add_doctor(commands: Any) -> None:
-    """Add ``raysm doctor``."""
     text = "check that jobs can run, and print how to fix what is missing"
     command = add_command(commands, "doctor", text, run="raysm.cli.doctor:run")
     add_flags(command, COMMON)

@@ -109,7 +109,6 @@ class Fitting:
     price: Price | None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON values."""
         return {
             "region": self.place.region,
             "instance_type": self.place.instance_type,
@@ -121,7 +120,6 @@ class Fitting:
 
 
 def run_quotas(arguments: Arguments, console: Console) -> None:
-    """Print the quotas of some regions."""
     services = services_in(read_settings(arguments).target(role=NO_ROLE), arguments.regions)
     quotas: dict[Place, Quota] = {}
     for service in services:

@@ -97,7 +97,6 @@ class Flag:
 
     @property
     def key(self) -> Key:
-        """The path as a tuple."""
         return tuple(self.path.split("."))
 
     @property
@@ -350,7 +349,6 @@ def _hint(flag: Flag, command: str) -> Any:
 
 
 def _argparse_options(hint: Any, flag: Flag) -> dict[str, Any]:
-    """Return how argparse takes a value of a type."""
     if isinstance(hint, types.UnionType):  # a number or None
         hint = typing.get_args(hint)[0]
     if flag.metavar == TIME:
@@ -366,7 +364,6 @@ def _argparse_options(hint: Any, flag: Flag) -> dict[str, Any]:
 
 
 def add_change(command: argparse.ArgumentParser) -> None:
-    """Add ``--set``."""
     text = "set any option of a job, for example security.isolation=true; repeatable"
     add(titled(command, FILES_GROUP), f"{CHANGE} OPTION=VALUE", text, action="append")
 

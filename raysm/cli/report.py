@@ -40,7 +40,6 @@ def brought(job: Job, output: Path | None, console: Console) -> Any:
 
 
 def described(job: Job) -> dict[str, Any]:
-    """Return a job's description and cost as JSON values."""
     description, bill = job.describe(), job.cost()
     return {
         "name": description.name,
@@ -126,7 +125,6 @@ def _shares(times: Times | None, phases_s: Mapping[str, float]) -> str:
 
 
 def _shown(path: Path) -> str:
-    """Return the shorter one of the absolute and the relative path."""
     return min(str(path), os.path.relpath(path), key=len)
 
 
@@ -201,7 +199,6 @@ def _instances(metrics: Metrics) -> list[str]:
 
 
 def _aligned(table: list[list[str]]) -> list[str]:
-    """Return the rows as aligned text."""
     # Not with rich's Table, which truncates wide rows; programs may read the output.
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in table]

@@ -54,7 +54,6 @@ MAX_PER_CORE = 4
 
 
 def cluster(settings: Settings) -> Cluster:
-    """Return the requested cluster."""
     is_typed = any(("cluster", name) in settings for name in ("instance_type", "groups"))
     if settings.on.names_own_types and not is_typed:
         raise InvalidRequest(f"--on {settings.on.kind} needs --instance-type, ml.c5.4xlarge for example")
@@ -118,13 +117,11 @@ def as_request(ready: Prepared, settings: Settings) -> dict[str, Any]:
 
 
 def _requirements(named: Sequence[str], wheels: Sequence[str]) -> list[str]:
-    """Return all requirements for pip: named packages, lines of requirement files, and uploaded wheels."""
     listed = [line for name in named for line in (_lines(Path(name)) if name.endswith(".txt") else [name])]
     return list(dict.fromkeys([*listed, *map(_requirement, wheels)]))
 
 
 def _lines(file: Path) -> list[str]:
-    """Return the requirements in a requirements.txt."""
     try:
         # As in pip: a # inside a word, such as the fragment of a URL, does not begin a comment.
         lines = [re.sub(r"(^|\s)#.*", "", line).strip() for line in file.read_text(encoding="utf-8-sig").splitlines()]
@@ -152,7 +149,6 @@ def _requirement(wheel: str) -> str:
 
 
 def check_timeout(timeout_s: float | None) -> None:
-    """Check that a timeout is not negative."""
     if timeout_s is not None and timeout_s < 0:
         raise InvalidRequest(f"--timeout must be at least 0 seconds, got {timeout_s:g}")
 

@@ -34,7 +34,6 @@ NOT_OF_A_SESSION = ("if_done", "resume")
 
 
 def run(arguments: Arguments, console: Console, service: Service | None = None) -> int:
-    """Do what the command says; return its exit code."""
     if arguments.command == "exec":
         return _exec(arguments, service or service_to_read(arguments))
     verbs: dict[str, Callable[[Arguments, Console, Service | None], None]] = {
@@ -69,7 +68,6 @@ def _start(arguments: Arguments, console: Console, service: Service | None) -> N
 
 
 def chosen(arguments: Arguments, settings: Settings) -> dict[str, Any]:
-    """Return the options of a new session."""
     # Called only for its check: its message names the flag.
     cluster(settings)
     options = {name: value for name, value in options_of(settings).items() if name not in NOT_OF_A_SESSION}

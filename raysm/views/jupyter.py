@@ -26,7 +26,6 @@ class RemoteJupyter(Page):
 
     @property
     def link(self) -> str:
-        """The same as ``url``, because JupyterLab knows the path in the browser."""
         return f"{super().link}lab"
 
     def _frame(self, url: str) -> str:

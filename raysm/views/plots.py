@@ -59,7 +59,6 @@ class Plot:
 
     @property
     def svg(self) -> str:
-        """The chart as SVG."""
         text = io.StringIO()
         self._picture().save(text, format="svg")
         return text.getvalue()
@@ -210,7 +209,6 @@ def _time_chart(chart: Chart, data: str, start_s: float, *, log: bool) -> Any:
 
 
 def _styled(chart: Any) -> Any:
-    """Return the chart with colors that are readable on dark and light pages."""
     axis = {"labelColor": NEUTRAL, "titleColor": NEUTRAL, "domainColor": NEUTRAL, "tickColor": NEUTRAL}
     return (
         chart.configure(background="#0000", font="system-ui, sans-serif")

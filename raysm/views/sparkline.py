@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from raysm.client.logs.rendering import metric_value
 
-__all__ = ["plain", "sparkline"]
+__all__ = ["plain", "sparkline", "thin"]
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
@@ -18,6 +18,16 @@ MAX_POINTS = 400
 def plain(text: str) -> str:
     """Return ``text`` without control characters, except line breaks and tabs: HTML and XML forbid them."""
     return CONTROL.sub("", text)
+
+
+def thin(points: list[tuple[float, float]], max_points: int) -> None:
+    """Thin a curve evenly along x if it has too many points; the first and the last one stay."""
+    if len(points) > max_points:
+        (first_x, _), last = points[0], points[-1]
+        # Not every second point: old ones would be halved again and again, and soon be gone.
+        width = 2 * (last[0] - first_x) / max_points or 1.0
+        kept = {int((x - first_x) / width): (x, y) for x, y in reversed(points[:-1])}
+        points[:] = [*sorted(kept.values()), last]
 
 
 def sparkline(

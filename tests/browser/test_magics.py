@@ -4,7 +4,6 @@ import pytest
 
 from tests.support.browsers import looking
 from tests.support.session_process import ROOT, serving
-from tests.support.sessions import TOKEN
 
 expect = pytest.importorskip("playwright.sync_api").expect
 pytest.importorskip("nbformat")
@@ -18,56 +17,6 @@ from tests.support.stub_job import near
 digits = near({folder!r}, {port})
 %load_ext raysm
 %raysm connect digits"""
-
-STREAMED = """%%raysm
-import pathlib, time
-kept = 5
-print("first", flush=True)
-while not pathlib.Path({go!r}).exists():
-    time.sleep(0.05)
-print("second")"""
-
-RAISES = "%%raysm\ndef divide(a):\n    return a / 0\n\ndivide(1)"
-
-SLEEPS = '%%raysm\nimport time\nprint("sleeping", flush=True)\ntime.sleep(3600)'
-
-
-@pytest.fixture
-def notebook(browser, lab, tmp_path, picture):
-    """The notebook, open, whose session is connected to in its first cell."""
-    with serving(tmp_path) as port, looking(browser) as (context, seen):
-        opened = OPEN.format(root=str(ROOT), folder=str(tmp_path), port=port)
-        streamed = STREAMED.format(go=str(tmp_path / "go"))
-        path = lab.write("magics", [opened, streamed, RAISES, SLEEPS, "%%raysm\nkept * 2", "%raysm close"])
-        notebook = lab.open(context.new_page(), path).begin()
-        notebook.run()
-        expect(notebook.output(0).get_by_text("digits").first).to_be_visible()
-        picture(notebook.page, "session-in-jupyterlab")
-        yield notebook
-        notebook.run()
-        expect(notebook.output(5)).to_contain_text("the session digits is closed")
-        seen.errors.clear()
-
-
-def test_output_comes_in_its_order_a_traceback_has_the_cells_line_and_the_stop_button_ends_the_cell_alone(
-    notebook, tmp_path
-):
-    notebook.run()
-    expect(notebook.output(1)).to_contain_text("first")
-    # The cell goes on only now, after its first line was seen in the browser.
-    (tmp_path / "go").touch()
-    expect(notebook.output(1)).to_contain_text("first\nsecond")
-    notebook.run()
-    expect(notebook.output(2)).to_contain_text("line 3, in divide")
-    expect(notebook.output(2)).to_contain_text("ZeroDivisionError: division by zero")
-    notebook.run()
-    expect(notebook.output(3)).to_contain_text("sleeping")
-    notebook.interrupt()
-    expect(notebook.output(3)).to_contain_text("KeyboardInterrupt")
-    notebook.run()
-    # The namespace of the session is as it was.
-    expect(notebook.output(4)).to_contain_text("10")
-    assert TOKEN not in notebook.save('"10"')
 
 
 RICH = """%%raysm

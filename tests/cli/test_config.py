@@ -13,9 +13,8 @@ from raysm.cli import config
 from raysm.cli.arguments import parse
 from raysm.cli.config import effective, flag_layer, project_file, read_settings
 from raysm.cli.sending import as_request, prepared
-from raysm.client.settings import Layer, Settings
 from raysm.errors import InvalidRequest
-from raysm.request import Cluster, Local, Security
+from raysm.request import Cluster, Local
 
 pytestmark = pytest.mark.smoke
 
@@ -83,23 +82,6 @@ def test_what_a_flag_cannot_say_is_refused_by_its_name(argv, message):
 )
 def test_every_option_can_be_set_by_its_path(text, key, value):
     assert chosen("run", "a.py", "--set", text) == {key: value}
-
-
-def test_a_job_in_a_vpc_with_keys_and_tags_can_be_sent_by_flags_alone():
-    vpc = "--subnet subnet-1 --subnet subnet-2 --security-group sg-1"
-    keys = "--volume-kms-key 1234abcd --output-kms-key alias/mine --encrypt-traffic"
-    rest = "--volume-gb 500 --keep-alive 600 --tag team=search --env MODE=fast --output-uri s3://b/out"
-    values = chosen("run", "a.py", *f"{vpc} {keys} {rest}".split())
-    options = Settings([Layer(values=values, origin=str)]).options()
-    assert options["security"] == Security(
-        subnets=("subnet-1", "subnet-2"),
-        security_groups=("sg-1",),
-        volume_kms_key="1234abcd",
-        output_kms_key="alias/mine",
-        encrypt_traffic=True,
-    )
-    assert (options["cluster"].volume_gb, options["cluster"].keep_alive_s) == (500, 600)
-    assert (options["tags"], options["output_uri"]) == ({"team": "search"}, "s3://b/out")
 
 
 AWS = """\

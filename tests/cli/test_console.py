@@ -80,14 +80,6 @@ def test_ctrl_c_stops_the_job_though_the_reader_of_its_output_has_ended_too(unre
     assert "stopping digits-1" in capfd.readouterr().err
 
 
-def test_a_second_ctrl_c_does_not_wait_for_a_line_that_cannot_be_written():
-    interrupts = Interrupts()
-    with contextlib.suppress(KeyboardInterrupt), interrupts.held():
-        interrupts.take(signal.SIGINT, None)
-        with pytest.raises(KeyboardInterrupt):
-            interrupts.take(signal.SIGINT, None)
-
-
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGINT"])
 def test_each_signal_is_an_interrupt_within_the_block_alone(name):
     number = getattr(signal, name)
@@ -109,3 +101,11 @@ def test_a_command_that_nohup_began_outlives_its_terminal():
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_a_second_ctrl_c_does_not_wait_for_a_line_that_cannot_be_written():
+    interrupts = Interrupts()
+    with contextlib.suppress(KeyboardInterrupt), interrupts.held():
+        interrupts.take(signal.SIGINT, None)
+        with pytest.raises(KeyboardInterrupt):
+            interrupts.take(signal.SIGINT, None)

@@ -143,7 +143,7 @@ def test_as_json_each_job_has_all_that_is_known_of_it(remote, three, capsys):
     ("flags", "message"),
     [
         (["--limit", "0"], "--limit must be at least 1, got 0"),
-        (["--sort", "los"], "did you mean 'loss'"),
+        (["--sort", "los"], "there are loss, .*batch, lr|there are batch, loss, lr"),
         (["--metrics", "auc"], "no job has the parameter or metric 'auc'"),
         (["--since", "yesterday"], "since is a time"),
         (["--status", "Done"], "status is one of"),

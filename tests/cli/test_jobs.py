@@ -1,14 +1,13 @@
 """Tests of ``raysm.cli.jobs``."""
 
 import io
-import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from rich.console import Console
 
 from raysm.cli.arguments import parse
-from raysm.cli.jobs import await_end, described, find_to_read, run
+from raysm.cli.jobs import await_end, find_to_read, run
 from raysm.client.job.records import task_of
 from raysm.client.submit import submit
 from raysm.contract import events
@@ -37,12 +36,6 @@ def test_where_all_of_a_name_have_ended_the_last_one_is_read_and_that_is_said(re
     assert find_to_read("digits", remote.service) == jobs[1]
     said = capsys.readouterr()
     assert (said.out, said.err) == ("", f"raysm: digits is {jobs[1].name}, the last job of that name; it has ended\n")
-
-
-def test_one_that_runs_goes_before_one_that_was_sent_later_and_has_ended(remote, jobs, capsys):
-    remote.sagemaker.end(jobs[1].name, "Completed")
-    assert find_to_read("digits", remote.service) == jobs[0]
-    assert capsys.readouterr().err == ""
 
 
 class Written(io.StringIO):
@@ -86,16 +79,6 @@ def test_ctrl_c_ends_the_waiting_and_leaves_the_job_alone(remote, job):
         await_end(job, Console(file=out, width=80), timeout_s=60.0)
     assert out.getvalue().splitlines()[-1] == f"{job.name} keeps running"
     assert remote.sagemaker.stopped == []
-
-
-def test_how_a_job_ended_is_said_with_its_reason_and_its_times(remote, job):
-    remote.sagemaker.end(job.name, "Failed", FailureReason="AlgorithmError: no room")
-    values = described(job)
-    assert values["status"] == "Failed"
-    # Without the word that SageMaker puts before whatever an algorithm says.
-    assert values["failure_reason"] == "no room"
-    assert values["ended"] is not None
-    assert json.loads(json.dumps(values)) == values
 
 
 def printed(remote, *argv):

@@ -19,6 +19,7 @@ from raysm.cli import demo
 from raysm.cli.main import main
 from raysm.client.job.handle import attach
 from raysm.client.targets import endpoint
+from tests.support.homes import in_home
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -126,12 +127,12 @@ def test_a_script_that_fails_ends_the_command_with_1_and_the_reason(tmp_path, co
     assert sorted(path.name for path in tmp_path.iterdir()) == ["s.py"]
 
 
-def test_dry_run_prints_the_exact_call_and_starts_nothing(tmp_path):
+def test_dry_run_prints_the_exact_call_and_starts_nothing(tmp_path, command):
     five_rows(tmp_path)
-    home = {"RAYSM_HOME": str(tmp_path / "untouched")}
-    done = raysm("similarity", "m.npy", "--top-k", 3, "--instances", 4, "--dry-run", cwd=tmp_path, env=home)
-    assert done.returncode == 0, done.stderr
-    plan = json.loads(done.stdout)
+    with in_home(tmp_path / "untouched"):
+        code, out, said = command("similarity", "m.npy", "--top-k", 3, "--instances", 4, "--dry-run")
+    assert code == 0, said
+    plan = json.loads(out)
     assert plan["api"] == "CreateTrainingJob"
     call = plan["request"]
     assert call["ResourceConfig"]["InstanceCount"] == 4

@@ -136,14 +136,6 @@ def test_metrics_are_chosen_by_their_names(remote, trained):
     assert said == f"no metric is named lss or acc; {trained.name} has loss, val/loss\n"
 
 
-def test_metrics_as_json_are_all_unless_fewer_are_asked_for(remote, trained, capsys):
-    names = []
-    for flags in ([], ["--telemetry"], ["--name", "loss"]):
-        printed(remote, "metrics", "--json", *flags, trained.name)
-        names.append({metric["name"] for metric in json.loads(capsys.readouterr().out)})
-    assert names == [{"loss", "val/loss", "cpu_percent"}, {"cpu_percent"}, {"loss"}]
-
-
 def test_of_a_script_without_metrics_it_is_said_how_one_is_reported(remote, job):
     said = printed(remote, "metrics", job.name)
     assert said.startswith("no metrics yet: ")

@@ -49,12 +49,6 @@ def test_a_requirements_file_of_another_system_is_read_or_refused(folder):
         requirements("--requirement", "requirements.txt")
 
 
-def test_a_wheel_that_travels_is_asked_for_once(folder):
-    wheel = "own-1-py3-none-any.whl"
-    assert requirements("--wheel", wheel, "--requirement", "tqdm") == ("tqdm", "own==1")
-    assert requirements("--wheel", wheel, "--requirement", "own==1") == ("own==1",)
-
-
 def test_more_instances_than_this_machine_carries_are_warned_of():
     def warned(count, cores):
         return crowding(prepared(read_settings(parse(["run", "a.py", "--instances", str(count)]))), cores)

@@ -20,7 +20,7 @@ def talk(folder, *steps):
     """Have the steps done one after the other in a kernel that works in ``folder``; return an answer each.
 
     An answer of code has ``status``, ``ename``, ``traceback``, ``stdout``, ``stderr``, ``results`` (the data of what is
-    shown) and ``interrupted_s``; one of a completion has ``matches``.
+    shown), ``updates`` (of outputs that are shown again) and ``interrupted_s``; one of a completion has ``matches``.
     """
     asked, answered = folder / "steps.json", folder / "answers.json"
     asked.write_text(json.dumps([step if isinstance(step, dict) else {"code": step} for step in steps]))
@@ -60,11 +60,14 @@ def _answer(kernel, client, step):
         reply = client.complete(step["complete"], reply=True, timeout=TIMEOUT_S)["content"]
         return {"matches": reply["matches"]}
     asked = client.execute(step["code"], allow_stdin=False)
-    answer = {"stdout": "", "stderr": "", "results": [], "interrupted_s": None}
+    answer = {"stdout": "", "stderr": "", "results": [], "updates": [], "interrupted_s": None}
     interrupted_s = None
     is_waiting = "when" in step
     while True:
         message = client.get_iopub_msg(timeout=TIMEOUT_S)
+        # Threads of earlier cells update their outputs too.
+        if message["msg_type"] == "update_display_data":
+            answer["updates"].append(message["content"]["data"])
         if message["parent_header"].get("msg_id") != asked:
             continue
         content = message["content"]

@@ -20,7 +20,7 @@ from raysm.contract.events import Metric, Progress, State, parse
 from raysm.contract.names import natural
 from raysm.contract.session import SessionState
 from raysm.request import Target
-from raysm.views.sparkline import plain, sparkline
+from raysm.views.sparkline import plain, sparkline, thin
 
 __all__ = ["MAX_BYTES", "JobCard", "session_card"]
 
@@ -32,7 +32,7 @@ MAX_CHARACTERS = 180
 """Maximum number of log lines, and of characters per line."""
 
 MAX_POINTS = 240
-"""Maximum number of points of a curve; if exceeded, every second point is dropped."""
+"""Maximum number of points of a curve."""
 
 MAX_CHARTS = 2
 # A card higher than the screen would jump.
@@ -58,7 +58,8 @@ class JobCard:
         self._joined: tuple[int, int] | None = None
         self._stage = ""
         self._phases: dict[str, tuple[Phase, Progress]] = {}
-        self._curves: dict[str, _Curve] = {}
+        self._curves: dict[str, list[tuple[float, float]]] = {}
+        self._first_s: dict[str, float] = {}
         self._usage: dict[str, dict[str, float]] = {}
         self._lines: deque[str] = deque(maxlen=MAX_LINES)
 
@@ -75,7 +76,10 @@ class JobCard:
                 phase, _ = self._phases.get(progress.phase) or (Phase(progress), progress)
                 self._phases[progress.phase] = (phase, progress)
             case Metric(host="") as metric:
-                self._curves.setdefault(metric.name, _Curve()).add(metric)
+                points = self._curves.setdefault(metric.name, [])
+                first_s = self._first_s.setdefault(metric.name, metric.time_s)
+                points.append((metric.time_s - first_s if metric.step is None else float(metric.step), metric.value))
+                thin(points, MAX_POINTS)
             case Metric() as metric if metric.name.endswith("_percent"):
                 self._usage.setdefault(metric.host, {})[metric.name.removesuffix("_percent")] = metric.value
 
@@ -109,7 +113,6 @@ class JobCard:
         return whole if len(whole.encode()) <= MAX_BYTES else _framed([*head, *foot])
 
     def text(self, job: Description, usd: float | None, now_s: float) -> str:
-        """Return the card as a few lines of text."""
         facts = [f"{label}: {text}" for label, text in self._facts(job, usd)]
         sentences = [sentence for _, sentence in self._sentences()]
         return "\n".join([job_repr.text(job, self._target, now_s), *facts, *sentences])
@@ -133,42 +136,20 @@ class JobCard:
         else:
             cost = dollars(usd) if job.status.is_terminal else f"about {dollars(usd)} so far"
         facts.append(("cost", cost))
-        return facts + [(name, metric_value(curve.points[-1][1])) for name, curve in self._chosen()[:6]]
+        return facts + [(name, metric_value(points[-1][1])) for name, points in self._chosen()[:6]]
 
-    def _chosen(self) -> list[tuple[str, "_Curve"]]:
+    def _chosen(self) -> list[tuple[str, list[tuple[float, float]]]]:
         """Return the metrics; metrics with a known goal, losses and curves come first."""
 
-        def rank(item: tuple[str, _Curve]) -> tuple[bool, bool, bool]:
-            return goal_of(item[0]) is None, "loss" not in item[0], len(item[1].points) < 2
+        def rank(item: tuple[str, list[tuple[float, float]]]) -> tuple[bool, bool, bool]:
+            return goal_of(item[0]) is None, "loss" not in item[0], len(item[1]) < 2
 
         return sorted(self._curves.items(), key=rank)
 
     def _charts(self) -> str:
-        drawn = [(name, curve.points) for name, curve in self._chosen()[:MAX_CHARTS] if len(curve.points) > 1]
+        drawn = [(name, points) for name, points in self._chosen()[:MAX_CHARTS] if len(points) > 1]
         charts = "".join(sparkline(points, name[:MAX_NAME]) for name, points in drawn)
         return f'<div style="display:flex;flex-wrap:wrap;gap:8px">{charts}</div>' if charts else ""
-
-
-class _Curve:
-    """The points of one metric, thinned as they arrive; x is the step, or else the seconds since the first value."""
-
-    def __init__(self) -> None:
-        self.points: list[tuple[float, float]] = []
-        self._first_s: float | None = None
-        self._every = 1
-        self._count = 0
-
-    def add(self, metric: Metric) -> None:
-        self._first_s = metric.time_s if self._first_s is None else self._first_s
-        x = float(metric.step) if metric.step is not None else metric.time_s - self._first_s
-        # The latest point is always kept; the next one replaces it unless its index is a multiple of ``_every``.
-        if self._count % self._every and self.points:
-            self.points.pop()
-        self.points.append((x, metric.value))
-        self._count += 1
-        if len(self.points) > MAX_POINTS:
-            self.points = self.points[::2]
-            self._every *= 2
 
 
 def session_card(name: str, state: SessionState, dashboard: str = "") -> str:
@@ -225,7 +206,6 @@ def _bar(phase: tuple[float, str]) -> str:
 
 
 def _usage(usage: Mapping[str, Mapping[str, float]]) -> str:
-    """Return a table of the latest utilization of each instance in percent."""
     if not usage:
         return ""
     names = list(dict.fromkeys(name for shares in usage.values() for name in shares))[:MAX_SHARES]

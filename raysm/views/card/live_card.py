@@ -70,7 +70,6 @@ class JupyterOutput(Output):
 
     @classmethod
     def is_here(cls) -> bool:
-        """Whether this is IPython's kernel or shell."""
         return _ipython() is not None
 
     @property
@@ -81,7 +80,6 @@ class JupyterOutput(Output):
         return shell.execution_count if is_main and getattr(shell, "kernel", None) is not None else None
 
     def show(self, html: str, text: str) -> None:
-        """See ``Output``."""
         from IPython import display
 
         content = {"text/html": html, "text/plain": text}
@@ -103,7 +101,6 @@ class MarimoOutput(Output):
 
     @classmethod
     def is_here(cls) -> bool:
-        """Whether this is marimo's kernel."""
         # In a marimo notebook, marimo is already imported.
         marimo = sys.modules.get("marimo")
         return marimo is not None and marimo.running_in_notebook()
@@ -115,13 +112,11 @@ class MarimoOutput(Output):
 
     @property
     def is_gone(self) -> bool:
-        """Whether the cell was run again or deleted."""
         import marimo
 
         return bool(marimo.current_thread().should_exit)
 
     def show(self, html: str, text: str) -> None:
-        """See ``Output``."""
         import marimo
 
         # As Html, because Markdown could change the card's text.
@@ -155,7 +150,6 @@ class LiveCard(ABC):
         self._stopping = threading.Event()
 
     def _begin(self) -> None:
-        """Start redrawing in a thread. The caller draws the first card before, to raise its errors itself."""
         self._thread = self._output.thread(self._run, f"raysm card of {self._title}")
         self._thread.start()
 

@@ -24,6 +24,7 @@ from raysm.contract.names import LABEL_HOST, natural
 from raysm.contract.store import put
 from raysm.views.dashboard.server import Answer
 from raysm.views.plots import Chart, check_plotting, time_charts
+from raysm.views.sparkline import thin
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -147,7 +148,7 @@ SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class Timeline:
-    """The values of each metric over time; older values of a long job are thinned.
+    """The values of each metric over time; those of a long job are thinned.
 
     Attributes:
         start_s: The start of the time axis, in seconds since the epoch: the first value, or earlier if set.
@@ -164,12 +165,10 @@ class Timeline:
         points = self._points.setdefault(metric.name, {}).setdefault(metric.host, [])
         self.start_s = min(self.start_s, metric.time_s)
         bisect.insort(points, (metric.time_s, metric.value))
-        if len(points) > MAX_POINTS:
-            points[: MAX_POINTS // 2] = points[: MAX_POINTS // 2 : 2]
+        thin(points, MAX_POINTS)
 
     @property
     def names(self) -> list[str]:
-        """All metrics, in the order of their first values."""
         return list(self._points)
 
     def series(self, name: str, since_s: float = 0.0) -> dict[str, Points]:
@@ -294,7 +293,6 @@ def _number(text: str, default: int) -> int:
 
 
 def _spec(charts: Sequence[Chart], start_s: float, width: int, columns: int, *, is_solo: bool) -> str:
-    """Return the charts as Vega-Lite's JSON."""
     # Altair validates every point, which is slow, so the points are inserted afterwards.
     shapes = tuple((chart.title, chart.unit, chart.from_zero, tuple(chart.curves)) for chart in charts)
     spec = dict(json.loads(_empty_spec(shapes, start_s, width, 240 if is_solo else 160, columns)))
@@ -314,7 +312,6 @@ def _empty_spec(shapes: tuple[Any, ...], start_s: float, width: int, height: int
 
 
 def _library(cache: Path) -> str:
-    """Return Vega, Vega-Lite and Vega-Embed as one script."""
     check_plotting()
     import vl_convert
 

@@ -36,6 +36,8 @@ LOOK_S = 3.0
 """Seconds between two reads of the job's log."""
 WITHOUT_PAGE_S = 0.3
 """Seconds to wait before the waiting page is shown: a running dashboard answers sooner."""
+HOLD_S = 20.0
+"""Seconds that a waiting page's reload may wait, less than the timeout of proxies."""
 
 
 MAX_TRIES = 3
@@ -157,7 +159,10 @@ async def dashboard_site(
     """
     charts = charts_site(name, watch.timeline, cache)
 
+    is_waiting = False
+
     async def answer(request: "web.Request", path: str) -> "web.StreamResponse | None":
+        nonlocal is_waiting
         from aiohttp import web
 
         response = await charts(request, path)
@@ -168,8 +173,10 @@ async def dashboard_site(
             return _page(text, status=410) if not path else web.Response(status=410, text=text)
         if not path and request.method in ("GET", "HEAD"):
             try:
-                await asyncio.wait_for(upstream.connect(), WITHOUT_PAGE_S)
+                # While its reload is not answered, the browser shows the waiting page.
+                await asyncio.wait_for(upstream.connect(), HOLD_S if is_waiting else WITHOUT_PAGE_S)
             except TimeoutError:
+                is_waiting = True
                 text = f"The dashboard of {name} is starting: Ray starts it at the first request."
                 return _page(text, script=RELOAD)
             except (OSError, RaysmError) as error:
@@ -231,7 +238,7 @@ class Upstream:
 
     async def connect(self) -> str:
         """Return the address of the head's dashboard once it answers; raises OSError or RaysmError."""
-        if self._opening is None or (self._opening.done() and (_failed(self._opening))):
+        if self._opening is None or (self._opening.done() and _failed(self._opening)):
             self._opening = asyncio.create_task(asyncio.to_thread(self._open_way))
         # Several requests wait for one attempt, so the cancellation of one must not cancel it.
         return await asyncio.shield(self._opening)

@@ -45,6 +45,8 @@ __all__ = [
 ]
 
 
+_log = logging.getLogger("raysm")
+
 LOOPBACK = "127.0.0.1"
 START_S = 30.0
 END_S = 10.0
@@ -137,7 +139,6 @@ class LocalServer:
 
     @property
     def url(self) -> str:
-        """The address with the secret path."""
         return f"http://{LOOPBACK}:{self.port}/{self.prefix}/"
 
     def close(self) -> None:
@@ -174,28 +175,12 @@ class LocalServer:
         application.router.add_route("*", "/{path:.*}", handle)
         application.on_response_prepare.append(add_headers)
         # No access log, because it would contain the secret path.
-        runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0, logger=_logger())
+        runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0, logger=_log)
         await runner.setup()
         listener = socket.create_server((LOOPBACK, 0))
         self._open.push_async_callback(_close, runner, listener)
         await web.SockSite(runner, listener).start()
         self.port = listener.getsockname()[1]
-
-
-def _logger() -> logging.Logger:
-    """Return a logger that prints errors of requests on one line, because aiohttp's tracebacks do not help users."""
-    logger = logging.getLogger("raysm.dashboard")
-    if not logger.filters:
-        logger.addFilter(_shorten)
-    return logger
-
-
-def _shorten(record: logging.LogRecord) -> bool:
-    if record.exc_info:
-        error = record.exc_info[1]
-        record.msg, record.args = f"{record.getMessage()}: {type(error).__name__}: {error}", ()
-        record.exc_info = record.exc_text = None
-    return True
 
 
 async def _close(runner: "web.AppRunner", listener: socket.socket) -> None:
@@ -265,7 +250,6 @@ class Page:
 
     @property
     def url(self) -> str:
-        """The address for a browser of this machine."""
         return self._server.url
 
     @property
@@ -275,7 +259,6 @@ class Page:
 
     @property
     def port(self) -> int:
-        """The local port."""
         return self._server.port
 
     @property
@@ -308,7 +291,6 @@ class Page:
 
 
 def with_query(request: "web.Request", path: str) -> str:
-    """Return ``path``, encoded, with the query of a request."""
     query = request.rel_url.raw_query_string
     return f"{path}?{query}" if query else path
 

@@ -1,6 +1,5 @@
 """``raysm.jobs``: the jobs that ran as a table, its columns, and the text of their values."""
 
-import difflib
 import html
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -23,7 +22,6 @@ __all__ = [
     "Jobs",
     "check_columns",
     "differing",
-    "format_seconds",
     "jobs",
     "metric_columns",
     "order",
@@ -54,7 +52,6 @@ def differing(jobs: Iterable[Experiment]) -> list[str]:
 
 
 def metric_columns(jobs: Iterable[Experiment]) -> list[str]:
-    """Return the names of all metrics, the most frequent first."""
     counts: dict[str, int] = {}
     for row in jobs:
         for name in row.metrics:
@@ -63,26 +60,22 @@ def metric_columns(jobs: Iterable[Experiment]) -> list[str]:
 
 
 def check_columns(jobs: Sequence[Experiment], columns: Iterable[str]) -> None:
-    """Check that each column exists: a misspelt one would look as if no job had a value.
-
-    Raises:
-        InvalidRequest: No job has one of them.
-    """
+    """Check that each column exists: a misspelt one would look as if no job had a value."""
     every = {*FACTS, *parameter_columns(jobs), *metric_columns(jobs)}
     for column in columns:
         name, colon, which = column.rpartition(":")
         if column in every or (colon and name in every and which in WHICH):
             continue
-        if colon and name in every:
-            raise InvalidRequest(f"no column {column!r}: a metric can be followed by {', '.join(WHICH)}")
         if f"{SPACE}{column}" in every:
             raise InvalidRequest(
                 f"{column!r} is a parameter of a sweep's trials, and these jobs only have its range, {SPACE}{column}; "
                 "add the trials: with_trials(), or raysm jobs --trials"
             )
-        near = difflib.get_close_matches(column, every, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(every - {*FACTS})) or 'none'}"
-        raise InvalidRequest(f"no job has the parameter or metric {column!r}; {hint}")
+        names = ", ".join(sorted(every - {*FACTS})) or "none"
+        raise InvalidRequest(
+            f"no job has the parameter or metric {column!r}; there are {names}, and a metric can be followed by "
+            f":{', :'.join(WHICH)}"
+        )
 
 
 def order(jobs: Iterable[Experiment], column: str) -> list[Experiment]:
@@ -112,7 +105,7 @@ def shown(job: Experiment, column: str) -> str:
         case "cost_usd", _:
             return _cost(job)
         case "duration_s", _:
-            return format_seconds(job.duration_s)
+            return "" if job.duration_s is None else duration(job.duration_s)
         case (("created_s" | "started_s" | "ended_s"), float()):
             at = {"created_s": job.created, "started_s": job.started, "ended_s": job.ended}[column]
             return "" if at is None else f"{at:%Y-%m-%d %H:%M:%S}"
@@ -133,11 +126,6 @@ def _cost(job: Experiment) -> str:
     return dollars(job.cost_usd) if job.status.is_terminal else f"about {dollars(job.cost_usd)} so far"
 
 
-def format_seconds(seconds: float | None) -> str:
-    """Return a duration as text; empty if it is not known."""
-    return "" if seconds is None else duration(seconds)
-
-
 MAX_COLUMNS = 6
 """The maximum number of parameters, and of metrics, in a notebook's table; ``to_frame`` has all."""
 
@@ -149,7 +137,6 @@ class Jobs(list[Experiment]):
     """A list of ``Experiment``, the latest first, which notebooks show as a table with parameters, metrics and cost."""
 
     def __init__(self, rows: Iterable[Experiment], service: Service) -> None:
-        """Hold ``rows``, jobs of ``service``."""
         super().__init__(rows)
         self._service = service
 
@@ -199,7 +186,7 @@ class Jobs(list[Experiment]):
         lines = [f"<{len(self)} jobs>" if self else "<no jobs>"]
         for row in self[:MAX_ROWS]:
             # Short, because a repr also appears in tracebacks.
-            facts = (row.name, str(row.status), format_seconds(row.duration_s), _words(row))
+            facts = (row.name, str(row.status), shown(row, "duration_s"), _words(row))
             lines.append("  " + "  ".join(fact for fact in facts if fact))
         return "\n".join(lines + _more_line(self))
 

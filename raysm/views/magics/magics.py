@@ -50,7 +50,6 @@ class _Parser(MagicArgumentParser):  # type: ignore[misc]
         raise UsageError(f"{message}; {' '.join(self.format_usage().split())}")
 
     def read(self, line: str) -> Namespace:
-        """Parse a line, split as a shell does."""
         try:
             options: Namespace = self.parse_args(shlex.split(line))
         except ValueError as error:
@@ -112,7 +111,6 @@ def _started(**options: Any) -> Session:
 
 
 def _print_event(event: Any) -> None:
-    """Print the progress of a session that starts."""
     match event:
         # The event contains an address that only the client needs.
         case events.State(name=name) if name == SERVING:
@@ -276,7 +274,6 @@ class RemoteMode:
         return [f"{MAGIC} --whole\n", *lines]
 
     def covers(self, cell: str) -> bool:
-        """Whether ``cell`` runs in the session."""
         return cell.lstrip().startswith(MAGIC) or (self.is_on and not cell.lstrip().startswith(HERE))
 
 
@@ -302,8 +299,6 @@ class Completer:
         return "", []
 
     def matcher(self) -> Callable[[Any], Any]:
-        """Return a matcher of IPython's API version 2."""
-
         @context_matcher()  # type: ignore[untyped-decorator]
         def raysm_matcher(context: Any) -> Any:
             name, matches = self.matches(context.full_text, context.text_until_cursor)
@@ -318,7 +313,6 @@ class Completer:
         return matcher
 
     def close(self) -> None:
-        """Stop completing."""
         self._asking.shutdown(wait=False, cancel_futures=True)
 
 

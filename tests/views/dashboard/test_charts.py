@@ -116,9 +116,10 @@ def test_the_overview_has_its_two_charts(panel, title):
     assert titles(told) == [title]
 
 
-def test_the_chart_library_is_bundled_once(tmp_path):
-    script = answer("raysm/charts/vega.js", cache=tmp_path).text
-    assert "vegaEmbed" in script
+def test_the_chart_library_is_bundled_once(tmp_path, monkeypatch):
+    # The browser's tests draw with it; to bundle it takes seconds.
+    monkeypatch.setattr("vl_convert.javascript_bundle", lambda: "vegaEmbed")
+    assert answer("raysm/charts/vega.js", cache=tmp_path).text == "vegaEmbed"
     (file,) = tmp_path.iterdir()
     file.write_text("kept")
     assert answer("raysm/charts/vega.js", cache=tmp_path).text == "kept"
@@ -162,12 +163,12 @@ def test_a_late_value_takes_its_place_and_a_range_leaves_earlier_ones_out():
     assert late.series("loss", 4.0) == late.series("other") == {}
 
 
-def test_memory_is_bounded_and_the_latest_values_stay_close_together():
+def test_memory_is_bounded_and_all_of_a_long_job_is_shown_evenly():
     long = timeline(*[("loss", "", second, 0.0) for second in range(10 * MAX_POINTS)])
-    points = long.series("loss")[""]
-    assert len(points) <= MAX_POINTS
-    assert points[0][0] == 0
-    assert [time_s for time_s, _ in points[-100:]] == list(range(10 * MAX_POINTS - 100, 10 * MAX_POINTS))
+    times = [time_s for time_s, _ in long.series("loss")[""]]
+    assert len(times) <= MAX_POINTS
+    assert (times[0], times[-1]) == (0, 10 * MAX_POINTS - 1)
+    assert max(after - before for before, after in zip(times, times[1:], strict=False)) <= 100
 
 
 def listed(*nodes):

@@ -111,13 +111,6 @@ def test_the_log_brings_metrics_once_the_address_and_the_end(remote, job):
 # What a browser gets
 
 
-def test_the_heads_page_is_shown_and_needs_no_token(get):
-    status, headers, body = get("")
-    assert (status, b'<div id="root">' in body) == (200, True)
-    assert headers["Link"].startswith("<api/grafana_health>; rel=preload")
-    assert "Link" not in get("api/version")[1]
-
-
 @pytest.mark.parametrize("lets_in", [True, False])
 def test_a_page_is_shown_while_the_dashboard_starts_and_says_if_it_cannot_be_reached(head, tmp_path, ask, lets_in):
     may_go = threading.Event()
@@ -134,11 +127,12 @@ def test_a_page_is_shown_while_the_dashboard_starts_and_says_if_it_cannot_be_rea
             status, _, body = ask(server.port, f"/{server.prefix}/")
             assert (status, b"is starting" in body, b"location.reload" in body) == (200, True, True)
             assert head.requests == []
+            threading.Timer(1.0, may_go.set).start()
+            # The reload waits for the end of the same attempt, however long that takes.
+            status, _, body = ask(server.port, f"/{server.prefix}/")
         finally:
             may_go.set()
-        until(lambda: b"is starting" not in ask(server.port, f"/{server.prefix}/")[2])
-        status, _, body = ask(server.port, f"/{server.prefix}/")
-        assert status == 200 if lets_in else 502
+        assert status == (200 if lets_in else 502)
         assert (b'<div id="root">' if lets_in else b"the job lets nobody in") in body
 
 
@@ -248,12 +242,6 @@ def test_credentials_of_the_browser_do_not_reach_the_head(get, head):
     sent = next(asked for asked in head.requests if asked.path == "/api/jobs/")
     assert (sent.headers["Cookie"], sent.headers["X-Ray-Authorization"]) == (None, None)
     assert sent.headers.get_all("Authorization") == [f"Bearer {TOKEN}"]
-
-
-@pytest.mark.parametrize("headers", [{"Cookie": COOKIE}, {"Authorization": f"Bearer {TOKEN}"}])
-def test_a_replayed_cookie_or_token_opens_nothing_without_the_path(server, head, ask, headers):
-    assert ask(server.port, "/api/jobs/", **headers)[0] == 404
-    assert "api/jobs/" not in head.paths()
 
 
 @needs_two_users

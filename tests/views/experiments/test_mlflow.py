@@ -7,7 +7,7 @@ import pytest
 
 from raysm.client.submit import submit
 from raysm.contract.events import Metric, Trial, line
-from raysm.errors import MissingDependency, RaysmError
+from raysm.errors import RaysmError
 from raysm.request import Cluster, Script
 from raysm.testing import Answer, FakeSageMaker
 from raysm.views.experiments import mlflow
@@ -172,9 +172,3 @@ def test_a_server_that_does_not_start_says_why(tmp_path):
     (tmp_path / "mlflow.db").write_text("this is no database" * 100)
     with pytest.raises(RaysmError, match="MLflow's server has not started"), open_mlflow(MlflowStore(tmp_path)):
         pass
-
-
-def test_without_mlflow_it_is_said_how_to_install_it(monkeypatch):
-    monkeypatch.setattr(mlflow.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(MissingDependency, match=r"pip install 'raysm\[mlflow\]'"):
-        mlflow.check_mlflow()

@@ -1,13 +1,13 @@
-"""The magics in a real kernel, with a session's own server: one talk, of which each test looks at a part."""
+"""Magics and live cards in a real kernel, with a session's own server: one talk, of which each test sees a part."""
 
 import re
 
 import pytest
 
-from raysm.views.magics import magics
 from tests.support.kernel_talk import talk
 from tests.support.session_process import serving
 from tests.support.sessions import TOKEN
+from tests.support.watched_jobs import BEGIN
 
 for package in ("ipykernel", "jupyter_client"):
     pytest.importorskip(package)
@@ -72,7 +72,56 @@ def steps(folder, port):
         "status": "%raysm status",
         "close": "%raysm close",
         "closed": "%%raysm\n1",
+        "begin": f"import os\nos.chdir({str(folder)!r})\n{BEGIN}",
+        "watch": "watching = job.watch()\nwatching",
+        "watched": LATER,
+        "wait": WAIT,
+        "again": "second.wait(); second.result()",
     }
+
+
+LATER = """
+assert not watching.wait(0)
+hostile = "</pre></div><script>alert(1)</script>\\x1b[31m"
+fake.lines[job.name] = (hostile, *(line(Metric(name="loss", value=1 / (step + 1), step=step)) for step in range(5)))
+fake.is_over = True
+assert watching.wait(60)
+"""
+
+WAIT = """
+import threading
+fake.is_over = False
+second = raysm.submit(raysm.Script("train.py"), on=fake, name="second", cluster=raysm.Cluster(count=2))
+try:
+    second.wait(0.2)
+except TimeoutError:
+    pass
+threading.Timer(1.0, lambda: setattr(fake, "is_over", True)).start()
+second.result()
+"""
+
+
+def cards(answer, kind="results"):
+    return [data["text/html"] for data in answer[kind] if "text/html" in data]
+
+
+def test_a_card_is_drawn_again_in_its_own_cell_while_later_cells_run(answers):
+    (first,) = cards(answers["watch"])
+    assert "InProgress" in first
+    last = cards(answers["watched"], "updates")[-1]
+    assert all(part in last for part in ("Completed", "0.2", "<svg", "raysm.attach", "&lt;script&gt;"))
+    assert "<script" not in last
+    assert "\x1b" not in last
+    # What a reader without HTML has, GitHub's or a terminal's, is up to date too.
+    assert "Completed" in answers["watched"]["updates"][-1]["text/plain"]
+
+
+def test_a_cell_that_waits_for_a_job_shows_one_card(answers):
+    assert answers["wait"]["status"] == "ok", answers["wait"]
+    (first,) = cards(answers["wait"])
+    assert "InProgress" in first
+    assert "Completed" in cards(answers["wait"], "updates")[-1]
+    assert cards(answers["again"]) == cards(answers["again"], "updates") == []
 
 
 @pytest.fixture(scope="module")
@@ -85,11 +134,6 @@ def answers(tmp_path_factory, home):
 
 def plain(lines):
     return re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(lines))
-
-
-def test_the_extension_is_loaded_by_its_package(answers):
-    assert callable(magics.load_ipython_extension)
-    assert (answers["load"]["status"], answers["load"]["stderr"]) == ("ok", "")
 
 
 def test_a_session_is_connected_to_and_shown_as_a_card(answers):
@@ -127,10 +171,6 @@ def test_an_interrupt_ends_the_cell_alone_and_leaves_the_namespace(answers):
     # A second on a machine of its own; here others work on it.
     assert stopped["interrupted_s"] < 60
     assert answers["kept"]["results"][0]["text/plain"] == "10"
-
-
-def test_the_last_value_is_shown_as_it_would_show_itself(answers):
-    assert answers["shown"]["results"][0]["text/html"] == "<b>page</b>"
 
 
 def test_variables_travel_both_ways(answers):
@@ -176,10 +216,6 @@ def test_names_of_the_session_are_completed(answers):
 
 def test_the_token_is_nowhere_in_what_a_notebook_keeps(answers):
     assert TOKEN not in str(answers)
-
-
-def test_it_is_closed(answers):
-    assert answers["close"]["stdout"] == "the session digits is closed\n"
 
 
 def test_what_a_cell_displays_arrives_in_every_form(answers):

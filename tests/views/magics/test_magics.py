@@ -94,13 +94,6 @@ def test_what_a_line_says_of_instances_leaves_the_profiles_others(shell, tmp_pat
     ]
 
 
-def test_a_session_that_is_begun_anew_takes_the_place_of_one_of_its_name_that_has_ended(magics, digits):
-    magics.raysm("-s digits", "1\n")
-    begun = magics.raysm("start digits")
-    magics.raysm("-s digits", "2\n")
-    assert (len(digits.cells), len(begun.cells)) == (1, 1)
-
-
 def test_a_variable_is_a_session_too(magics, shell):
     shell.user_ns["mine"] = other = FakeSession("other")
     magics.raysm("-s mine", "1\n")
@@ -143,14 +136,6 @@ def test_closing_it_switches_off_and_disconnects(magics, digits, capsys):
     assert "the session digits is closed" in capsys.readouterr().out
     with pytest.raises(UsageError, match="no session is connected"):
         magics.raysm("status")
-
-
-def test_cells_are_remote_until_off(magics):
-    magics.raysm("connect digits")
-    magics.raysm("on")
-    assert magics.mode(["x\n"])[0] == "%%raysm --whole\n"
-    magics.raysm("off")
-    assert magics.mode(["x\n"]) == ["x\n"]
 
 
 @pytest.mark.parametrize(
