@@ -52,14 +52,6 @@ def test_columns_are_chosen_by_repeated_flags_and_by_commas(request_of, tmp_path
     assert request_of(*command, "--set", "workload.id_column=").workload.id_column == ""
 
 
-def test_queries_of_another_width_are_refused(request_of, tmp_path):
-    np.save(tmp_path / "q.npy", np.ones((2, 5)))
-    with pytest.raises(InvalidRequest, match=r"q.npy has 5 columns, .*m.npy has 3; both need the same"):
-        request_of("similarity", "m.npy", "--top-k", "3", "--queries", str(tmp_path / "q.npy"))
-    with pytest.raises(InvalidRequest, match="has 3 rows; ask for at most as many"):
-        request_of("similarity", "m.npy", "--top-k", "4", "--queries", "m.npy")
-
-
 def test_a_scripts_arguments_pass_verbatim_also_those_that_look_like_ours(request_of):
     asked = request_of("run", "a.py", "--instances", "3", "--", "--any", "--args", "--", "--instances", "9")
     assert asked.workload.args == ("--any", "--args", "--", "--instances", "9")
@@ -81,9 +73,7 @@ def test_a_training_is_asked_for_as_the_readme_says(request_of):
     ("argv", "message"),
     [
         ([], "raysm --help lists every command"),
-        (["dance"], "invalid choice: 'dance'"),
         (["similarity", "m.npy"], "one of the arguments --top-k --threshold --full is required"),
-        (["similarity", "m.npy", "--top-k", "3", "--full"], "not allowed with argument"),
         (["similarity", "m.npy", "--top-k", "many"], "--top-k: invalid int value: 'many'"),
         (["similarity", "m.npy", "--topk", "10"], "raysm similarity: unrecognized arguments: --topk 10\n"),
         (["run", "a.py", "--lr", "10"], "go behind --: raysm run … -- --lr 10"),
@@ -92,7 +82,6 @@ def test_a_training_is_asked_for_as_the_readme_says(request_of):
         (["similarity", "m.npy", "--full", "--", "x"], "takes nothing behind --, got x"),
         (["local"], "up|down|status|clean|interrupt"),
         (["local", "clean", "--older-than", "soon"], "'soon' is not an age; write 7d, 12h or 30m"),
-        (["local", "clean", "--older-than", "9999999d"], "'9999999d' is too long ago"),
         (["local", "clean", "--older-than", f"{'9' * 30}h"], "is too long ago"),
     ],
 )
@@ -105,39 +94,20 @@ def test_wrong_arguments_end_with_2_and_say_what_is_wrong(argv, message, capsys)
     assert len(said.splitlines()) <= 2 or not argv
 
 
-def test_variables_and_wheels_are_asked_for_by_all_commands_that_send(request_of, tmp_path):
-    (tmp_path / "w-1-py3-none-any.whl").write_bytes(b"wheel")
-    options = ["--env", "A=1", "--env", "B=x=y", "--env", "EMPTY=", "--wheel", str(tmp_path / "w-1-py3-none-any.whl")]
-    for argv in (["run", "a.py"], ["train", "a.py"], ["similarity", "m.npy", "--full"]):
-        asked = asked_for([str(tmp_path / text) if "." in text else text for text in argv] + options)
-        assert asked.request.environment == {"A": "1", "B": "x=y", "EMPTY": ""}
-        assert "wheels/w-1-py3-none-any.whl" in asked.contents.files
-        assert asked.request.requirements == ("w==1",)
-
-
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
         (["run", "a.py", "--env", "A"], "--env takes NAME=VALUE, got 'A'"),
-        (["run", "a.py", "--env", "=1"], "--env takes NAME=VALUE, got '=1'"),
         (["run", "a.py", "--env", "A=1", "--env", "A=2"], "the variable 'A' is given twice: --env A=1 and A=2"),
-        (["run", "a.py", "--env", "not a name=1"], "must match"),
-        (["run", "a.py", "--wheel", "no-1-py3-none-any.whl"], "wheel 'no-1-py3-none-any.whl' is not there"),
         (["run", "a.py", "--wheel", "no.tar.gz"], "--wheel takes a file NAME-VERSION-.*, got 'no.tar.gz'"),
         (["run", "a.py", "--instances", "0"], "count must be at least 1, got 0"),
-        (["train", "b.py"], "the script 'b.py' is not there"),
         (["train", "a.py", "--workers-per-instance", "0"], "workers_per_instance must be a whole number of at least 1"),
         (["train", "a.py", "--spawns", "--workers-per-instance", "2"], "one worker for each instance"),
         (
             ["run", "a.py", "--input", "data/my sales.csv"],
             "--input takes NAME=URI, got 'data/my sales.csv'; for example --input my-sales=data/my sales.csv",
         ),
-        (["run", "a.py", "--input", "a=x", "--input", "a=y"], "channel 'a' is given twice"),
         (["similarity", "m.npy", "--top-k", "0"], "top_k must be at least 1, got 0"),
-        (["similarity", "m.npy", "--top-k", "3"], "has 3 rows, so at most 2 others"),
-        (["similarity", "m.npy", "--threshold", "nan"], "-1 to 1"),
-        (["similarity", "m.npy", "--top-k", "1", "--dtype", "float16"], "dtype belongs to full"),
-        (["run", "a.py", "--max-wait", "5"], "max_wait_s belongs to spot"),
         (["run", "a.py", "--on", "aws"], "--on aws needs --role"),
         (["run", "a.py", "--on", "aws", "--role", ROLE], "--on aws needs --instance-type"),
         (["run", "a.py", "--on", "aws", "--role", "jobs"], "role must be the ARN of a role"),

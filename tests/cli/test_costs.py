@@ -53,10 +53,3 @@ def test_as_json_it_is_part_of_the_status_and_of_the_result(virginia, tmp_path, 
     assert (status["billable_s"], status["training_s"], status["cost"]["instance_s"]) == (90, 300, 180)
     printed(virginia, "result", job.name, "--json")
     assert json.loads(capsys.readouterr().out)["cost"] == status["cost"]
-
-
-def test_where_no_price_is_at_hand_it_is_unknown_and_the_seconds_are_told(remote, job):
-    remote.sagemaker.end(job.name, "Completed", BillableTimeInSeconds=100)
-    assert printed(remote, "status", job.name)[-1] == (
-        "  money   unknown: 2 x ml.m5.large, each billed for 100 s at an unknown price"
-    )

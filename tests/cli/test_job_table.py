@@ -51,19 +51,6 @@ def test_alone_it_lists_and_asks_nothing_of_single_jobs(remote, three, capsys):
     assert "the latest 2 of more jobs: raysm jobs --limit 4" in err
 
 
-def test_alone_it_tells_when_a_job_ended_and_not_for_how_long_it_also_waited(remote, three):
-    sent = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
-    for name, days in zip(three, (0, 2), strict=False):
-        remote.sagemaker.jobs[name]["answer"] |= {
-            "CreationTime": sent,
-            "TrainingEndTime": sent + datetime.timedelta(days=days, minutes=1),
-        }
-    head, *body = rows(printed(remote))
-    assert head == ["name", "sent", "ended", "status"]
-    ended = {row[0]: row[3:-1] for row in body}
-    assert (ended[three[0]], ended[three[1]]) == (["03:05:05"], ["01-04", "03:05:05"])
-
-
 def test_a_long_status_is_told_whole_in_120_columns(remote, tmp_path):
     (tmp_path / "train.py").touch()
     job = submit(Script(str(tmp_path / "train.py")), cluster=Cluster("ml.m5.large"), on=remote.service)

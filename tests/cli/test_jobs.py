@@ -120,18 +120,6 @@ def test_a_timeout_ends_the_waiting_and_not_the_job(remote, job):
     assert remote.sagemaker.stopped == []
 
 
-# token
-
-
-def test_the_token_of_a_job_is_that_of_its_payload_as_long_as_there_is_one(remote, job, capsys):
-    printed(remote, "token", job.name)
-    assert len(capsys.readouterr().out.strip()) == 64
-    remote.sagemaker.end(job.name, "Completed")
-    printed(remote, "result", job.name)
-    with pytest.raises(JobNotFound, match="the payload of .* was deleted, and its token with it"):
-        printed(remote, "token", job.name)
-
-
 # logs
 
 
@@ -158,3 +146,12 @@ def test_who_opens_a_job_is_told_the_commands_and_who_shuts_it_none(remote, job)
     assert job.describe().answer["RemoteDebugConfig"] == {"EnableRemoteDebug": True}
     assert "remote debugging is off" in printed(remote, "debug", "--off", job.name)
     assert job.describe().answer["RemoteDebugConfig"] == {"EnableRemoteDebug": False}
+
+
+def test_the_token_of_a_job_is_that_of_its_payload_as_long_as_there_is_one(remote, job, capsys):
+    printed(remote, "token", job.name)
+    assert len(capsys.readouterr().out.strip()) == 64
+    remote.sagemaker.end(job.name, "Completed")
+    printed(remote, "result", job.name)
+    with pytest.raises(JobNotFound, match="the payload of .* was deleted, and its token with it"):
+        printed(remote, "token", job.name)

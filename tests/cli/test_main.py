@@ -163,7 +163,7 @@ def foreign_output(folder):
     [
         (nothing, ["similarity", "m.npy", "--top-k", "3"], "m.npy"),
         (empty, ["similarity", "m.npy", "--top-k", "3"], "m.npy"),
-        (five_rows, ["similarity", "m.npy", "--top-k", "5"], "has 5 rows, so at most 4 others"),
+        (five_rows, ["similarity", "m.npy", "--top-k", "5"], "has 5 rows; ask for at most 4"),
         (five_rows, ["similarity", "m.npy", "--top-k", "3", "--instances", "0"], "count must be at least 1"),
         (foreign_output, ["similarity", "m.npy", "--top-k", "3", "--output", "out"], "are not a result of raysm"),
         (five_rows, ["similarity", "m.npy", "--top-k", "3", "--output", "m.npy"], "is a file"),

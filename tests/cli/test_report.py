@@ -134,14 +134,3 @@ def test_metrics_are_chosen_by_their_names(remote, trained):
     assert printed(remote, "metrics", "--name", "val/*", trained.name).split() == ["step", "val/loss", "1", "1.5"]
     said = printed(remote, "metrics", "--name", "lss", "--name", "acc", trained.name)
     assert said == f"no metric is named lss or acc; {trained.name} has loss, val/loss\n"
-
-
-def test_of_a_script_without_metrics_it_is_said_how_one_is_reported(remote, job):
-    said = printed(remote, "metrics", job.name)
-    assert said.startswith("no metrics yet: ")
-    assert "raysm.report(loss=0.5)" in said
-    tell(remote, job, events.Metric(name="peak_memory_bytes", value=1.0, host="algo-1"))
-    remote.sagemaker.end(job.name, "Completed")
-    assert printed(remote, "metrics", job.name).startswith(
-        f"no metrics but those of the instances (raysm metrics --telemetry {job.name}): "
-    )

@@ -1,17 +1,15 @@
 """Plots: the curves that they have, and the files that they are saved as."""
 
-import sys
-
 import pytest
 
 from raysm.client.submit import submit
 from raysm.client.sweep import SweepResult
 from raysm.contract.events import Metric, Trial, Trials, line
 from raysm.contract.result import Manifest
-from raysm.errors import InvalidRequest, MissingDependency
+from raysm.errors import InvalidRequest
 from raysm.request import Script
 from raysm.testing import Answer, FakeSageMaker
-from raysm.views.plots import Chart, check_plotting
+from raysm.views.plots import Chart
 
 
 @pytest.fixture
@@ -89,12 +87,6 @@ def test_a_notebook_shows_it_and_it_is_saved_by_its_suffix(train, tmp_path):
     # Nothing of the page comes from the network.
     page = plot.save(tmp_path / "loss.html").read_text()
     assert 'src="http' not in page
-
-
-def test_without_altair_the_install_line_is_printed(monkeypatch):
-    monkeypatch.setitem(sys.modules, "altair", None)
-    with pytest.raises(MissingDependency, match=r"altair, .*pip install 'raysm\[notebook\]'"):
-        check_plotting()
 
 
 MANIFEST = Manifest(job="job", workload={}, inputs={}, files=(), versions={}, instances=(), phases_s={})

@@ -125,14 +125,6 @@ def test_the_chart_library_is_bundled_once(tmp_path, monkeypatch):
     assert answer("raysm/charts/vega.js", cache=tmp_path).text == "kept"
 
 
-@pytest.mark.parametrize(
-    ("path", "method"),
-    [("api/jobs/", "GET"), ("", "GET"), ("raysm/charts/x", "GET"), ("raysm/charts/d/rayDefaultDashboard/", "POST")],
-)
-def test_other_requests_are_left_to_the_head(path, method):
-    assert answer(path, method=method) is None
-
-
 def test_the_workloads_own_metrics_come_first_under_their_names():
     loss, cpu = board(timeline(("cpu_percent", "algo-1", 1, 5.0), ("loss", "", 1, 3.0)), 0.0)
     assert (loss.title, loss.unit, loss.from_zero, curves(loss)) == ("loss", "", False, {"loss": [3.0]})
@@ -147,13 +139,6 @@ def test_instances_are_ordered_by_number_and_many_are_summed_up():
     (chart,) = board(timeline(*many), 0.0)
     mean = (count - 1) / 2
     assert curves(chart) == {"highest": [count - 1] * 2, "mean": [mean] * 2, "lowest": [0, 0]}
-
-
-def test_a_value_that_each_instance_reports_once_at_its_end_is_no_curve():
-    once = [("sent_bytes", f"algo-{number}", number, 5.0) for number in (1, 2)]
-    peaks = [("peak_memory_bytes", "algo-1", time_s, 5e9) for time_s in (1, 2)]
-    own = [("queue", "algo-1", time_s, 1.0) for time_s in (1, 2)]
-    assert [chart.title for chart in board(timeline(*once, *peaks, *own), 0.0)] == ["queue"]
 
 
 def test_a_late_value_takes_its_place_and_a_range_leaves_earlier_ones_out():

@@ -15,7 +15,7 @@ import pytest
 from raysm.client.job.handle import token_of
 from raysm.contract.events import Metric, State, line
 from raysm.errors import InvalidRequest, NotDone, ServiceError
-from raysm.views.dashboard.dashboard import Watch, open_dashboard
+from raysm.views.dashboard.dashboard import open_dashboard
 from tests.support.another_user import thief
 from tests.support.client_jobs import NOW_MS
 from tests.support.dashboard_head import TOKEN, Answer, Watched, serving_head, showing, told, way_to
@@ -95,17 +95,6 @@ def test_an_ended_job_has_no_dashboard(remote, job):
 
     with pytest.raises(InvalidRequest, match=rf"has ended \(Failed\), .*raysm logs {job.name}"):
         open_dashboard(job, say=end)
-
-
-def test_the_log_brings_metrics_once_the_address_and_the_end(remote, job):
-    watch = Watch(job)
-    assert (watch.read(), watch.place, watch.is_over) == ([], None, False)
-    announce(remote, job)
-    remote.write_log(job.name, "algo-1", [(NOW_MS + 1, line(Metric(name="loss", value=1.0, time_s=1.0)))])
-    assert [metric.name for metric in watch.read()] == ["loss"]
-    assert (watch.place.host, watch.place.port) == ("algo-1", 8265)
-    remote.sagemaker.end(job.name, "Completed")
-    assert (watch.read(), watch.is_over) == ([], True)
 
 
 # What a browser gets

@@ -1,8 +1,6 @@
 """``raysm.jobs``: the jobs that ran, as a table."""
 
 import math
-import subprocess
-import sys
 
 import pytest
 
@@ -10,7 +8,7 @@ from raysm.client.experiments.experiment import Summary
 from raysm.client.job.description import Status
 from raysm.client.submit import submit
 from raysm.contract.events import Metric, Trial, line
-from raysm.errors import InvalidRequest, MissingDependency
+from raysm.errors import InvalidRequest
 from raysm.request import Script
 from raysm.testing import Answer, FakeSageMaker
 from raysm.views.experiments.table import (
@@ -62,17 +60,6 @@ def test_a_frame_has_a_row_for_each_job_and_an_unknown_cost_is_not_0(fake, train
     assert math.isnan(Jobs([row(), FULL], fake).to_frame().loc[0, "cost_usd"])
     assert str(frame["created"].dtype).endswith("UTC]")
     assert list(Jobs([], fake).to_frame().columns) == ["name"]
-
-
-def test_without_pandas_a_frame_says_what_is_missing(tmp_path):
-    (tmp_path / "pandas.py").write_text("raise ImportError('no pandas', name='pandas')")
-    code = (
-        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
-        "from raysm.views.experiments.table import Jobs\n"
-        "Jobs([], None).to_frame()"
-    )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert f"{MissingDependency.__name__}: to_frame needs pandas: python3 -m pip install pandas" in ended.stderr
 
 
 def test_trials_are_rows_behind_their_sweep_and_in_a_frame(fake, tmp_path):

@@ -1,12 +1,10 @@
 """One cell in a session, on one instance or on several, and how the notebook shows its end."""
 
-import io
-
 import pytest
 
 from raysm.contract.session import RemoteError
 from raysm.errors import CallFailed, InvalidRequest, SessionEnded
-from raysm.views.magics.cells import Labelled, PerInstance, await_cell, run_cell
+from raysm.views.magics.cells import PerInstance, await_cell, run_cell
 from raysm.views.magics.magics import CELL
 from tests.support.fake_sessions import FakeCall, FakeSession
 
@@ -17,13 +15,6 @@ TRACEBACK = (
 
 def run(session, line="", source="x = 1\n", variables=None):
     return run_cell(session, CELL.read(line), source, {} if variables is None else variables, 7)
-
-
-def test_lines_are_counted_as_the_notebook_shows_them():
-    session = FakeSession()
-    run(session)
-    run(session, "--whole")
-    assert [cell[:2] for cell in session.cells] == [("\nx = 1\n", "Cell In[7]"), ("x = 1\n", "Cell In[7]")]
 
 
 def test_variables_are_sent_before_and_brought_afterwards():
@@ -54,15 +45,6 @@ def test_a_future_is_the_variables_or_the_cells_value():
     assert variables["later"] is session.call
     assert run(session, "-o later --async", variables=variables) is None
     assert run(session, "--async") is session.call
-
-
-def test_the_future_of_a_cell_that_fails_is_there():
-    variables = {}
-    told = RemoteError(type="ValueError", message="no", traceback="Traceback\nValueError: no")
-    with pytest.raises(ValueError, match="no") as raised:
-        run(FakeSession(call=FakeCall(error=ValueError("no"), told=told)), "-o later", variables=variables)
-    assert raised.value._render_traceback_() == ["Traceback", "ValueError: no"]
-    assert "later" in variables
 
 
 @pytest.mark.parametrize(
@@ -128,16 +110,6 @@ def test_an_interrupt_is_for_all_of_them():
         await_cell(FakeSession(), calls)
     assert calls["algo-2"].is_cancelled
     assert len(raised.value._render_traceback_()) == 1
-
-
-def test_a_line_that_comes_in_pieces_has_one_label():
-    stream = io.StringIO()
-    labelled = Labelled("algo-2", stream)
-    for text in ("a", "b\nc", "", "\n"):
-        labelled.write(text)
-    labelled.end()
-    labelled.flush()
-    assert stream.getvalue() == "[algo-2] ab\n[algo-2] c\n"
 
 
 def told(kind="ZeroDivisionError", traceback=TRACEBACK):

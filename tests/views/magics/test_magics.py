@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from IPython.core.error import UsageError
 
 import raysm
-from raysm.client.session.current import inside
 from raysm.errors import JobNotFound, SessionEnded
 from raysm.request import Cluster
 from raysm.views.magics.magics import (
@@ -79,34 +78,12 @@ def test_a_session_is_started_as_the_line_says(shell):
     ]
 
 
-def test_what_a_line_says_of_instances_leaves_the_profiles_others(shell, tmp_path):
-    (tmp_path / "raysm.toml").write_text(
-        '[profile.gpu.cluster]\ninstance_type = "ml.g5.xlarge"\nvolume_gb = 200\nkeep_alive_s = 600\n'
-    )
-    opens = FakeOpens()
-    magics = magics_of(shell, opens)
-    with contextlib.chdir(tmp_path):
-        magics.raysm("start --profile gpu --instances 4")
-        magics.raysm("start --profile gpu --type ml.g5.2xlarge")
-    assert [options["cluster"] for options in opens.started] == [
-        Cluster("ml.g5.xlarge", count=4, volume_gb=200, keep_alive_s=600),
-        Cluster("ml.g5.2xlarge", volume_gb=200, keep_alive_s=600),
-    ]
-
-
 def test_a_variable_is_a_session_too(magics, shell):
     shell.user_ns["mine"] = other = FakeSession("other")
     magics.raysm("-s mine", "1\n")
     assert len(other.cells) == 1
     assert magics.raysm("connect mine") is other
     assert magics.raysm("status") is other
-
-
-def test_inside_of_a_block_its_session_is_meant(magics):
-    entered = FakeSession("entered")
-    with inside(entered):
-        magics.raysm("", "1\n")
-    assert len(entered.cells) == 1
 
 
 def test_its_end_is_put_off(magics, digits):
@@ -281,3 +258,18 @@ def test_ipython_loads_it_once_completes_by_it_and_takes_it_out_whole(mode):
     assert [completion.text for completion in answer["completions"]] == ["model"]
     assert (answer["suppress"], answer["matched_fragment"]) == (True, "mod")
     completer.close()
+
+
+def test_what_a_line_says_of_instances_leaves_the_profiles_others(shell, tmp_path):
+    (tmp_path / "raysm.toml").write_text(
+        '[profile.gpu.cluster]\ninstance_type = "ml.g5.xlarge"\nvolume_gb = 200\nkeep_alive_s = 600\n'
+    )
+    opens = FakeOpens()
+    magics = magics_of(shell, opens)
+    with contextlib.chdir(tmp_path):
+        magics.raysm("start --profile gpu --instances 4")
+        magics.raysm("start --profile gpu --type ml.g5.2xlarge")
+    assert [options["cluster"] for options in opens.started] == [
+        Cluster("ml.g5.xlarge", count=4, volume_gb=200, keep_alive_s=600),
+        Cluster("ml.g5.2xlarge", volume_gb=200, keep_alive_s=600),
+    ]
