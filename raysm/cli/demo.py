@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
-from raysm.cli.display import Display, Times
-from raysm.cli.report import brought, print_result
-from raysm.cli.sending import check_output, follow
+from raysm.cli.display import Times
+from raysm.cli.report import print_result
+from raysm.cli.sending import check_output, follow_and_fetch
 from raysm.client.submit import submit
 from raysm.request import Cluster, Similarity
 
@@ -45,12 +45,7 @@ def run(arguments: Arguments, console: Console) -> None:
         name="demo",
     )
     times.sent_s = time.time()
-    with Display(console) as display:
-        display.way_in = job.service.target.way_to_dashboard(job.name)
-        follow(job, display, (f"job {job.name}",))
-    result = brought(job, arguments.output, console)
-    times.formed_s, times.done_s = display.formed_s, display.done_s
-    times.ended_s, times.described = time.time(), job.describe()
+    result = follow_and_fetch(job, console, times, output=arguments.output)
     _print(console, f"\n{job!r}\n")
     neighbors = result.table().to_pylist()
     for row in neighbors[:ROWS]:

@@ -15,9 +15,9 @@ from rich.text import Text
 
 from raysm.cli.arguments import Arguments
 from raysm.cli.config import NO_ROLE, read_settings
-from raysm.cli.display import Display, Times
-from raysm.cli.report import brought, print_result
-from raysm.cli.sending import follow, prepared, send
+from raysm.cli.display import Times
+from raysm.cli.report import print_result
+from raysm.cli.sending import follow_and_fetch, prepared, send
 from raysm.client.account.permissions import ROLE, USER, policy
 from raysm.client.costs.bill import most_expensive
 from raysm.client.doctor import probe
@@ -131,11 +131,7 @@ def _run_job(service: Service, options: dict[str, Any], console: Console, *, agr
             raise InvalidRequest("no job was sent")
     job = send(ready, console)
     times.sent_s = time.time()
-    with Display(console) as display:
-        follow(job, display, (f"job {job.name}",))
-    result = brought(job, None, console)
-    times.formed_s, times.done_s, times.is_billed = display.formed_s, display.done_s, is_billed
-    times.ended_s, times.described = time.time(), job.describe()
+    result = follow_and_fetch(job, console, times)
     print_result(console, result, workload=Script.kind, times=times, bill=job.cost())
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import rich.console
+from rich.text import Text
 
 from raysm.cli.arguments import Arguments
 from raysm.cli.config import read_settings
@@ -43,6 +44,7 @@ __all__ = [
     "end_showing",
     "facts",
     "follow",
+    "follow_and_fetch",
     "options_of",
     "prepared",
     "run",
@@ -201,6 +203,27 @@ def follow(job: Job, display: Display, first: Sequence[str] = ()) -> None:
             raise
 
 
+def follow_and_fetch(
+    job: Job, console: rich.console.Console, times: Times, first: Sequence[str] = (), output: Path | None = None
+) -> Any:
+    """Follow a job until it has ended, fetch its result and note the times; ``first`` is printed before its lines."""
+    with Display(console) as display:
+        display.way_in = job.service.target.way_to_dashboard(job.name)
+        follow(job, display, (f"job {job.name}", *first))
+    times.formed_s, times.done_s, times.is_billed = display.formed_s, display.done_s, job.service.target.is_billed
+    try:
+        with Silence(_print_to_stderr, lambda: "waiting: bringing the result"):
+            result = brought(job, output, console)
+    except JobFailed as error:
+        traceback = error.remote_traceback.splitlines()
+        if not traceback or not display.has_shown(traceback):
+            raise
+        # The display has already shown the traceback.
+        raise RaysmError(error.headline) from error
+    times.ended_s, times.described = time.time(), job.describe()
+    return result
+
+
 def end_showing(job: Job, console: rich.console.Console) -> None:
     """Stop a job of this machine and wait for its end; if the job runs on AWS, print that it keeps running."""
     if job.service.target.is_billed:
@@ -246,23 +269,11 @@ def run(arguments: Arguments, console: rich.console.Console) -> int | None:
             print(line, file=sys.stderr)
         print(json.dumps(described(job), indent=1) if arguments.json else job.name)
         return None
-    with Display(shown) as display:
-        if done is not None and done.done():
-            display.say(f"already done by {job.name}; nothing was started")
-        else:
-            display.way_in = job.service.target.way_to_dashboard(job.name)
-            follow(job, display, (f"job {job.name}", *lines))
-    times.formed_s, times.done_s, times.is_billed = display.formed_s, display.done_s, job.service.target.is_billed
-    try:
-        with Silence(_print_to_stderr, lambda: "waiting: bringing the result"):
-            result = brought(job, arguments.output, shown)
-    except JobFailed as error:
-        traceback = error.remote_traceback.splitlines()
-        if arguments.json or not traceback or not display.has_shown(traceback):
-            raise
-        # The display has already shown the traceback.
-        raise RaysmError(error.headline) from error
-    times.ended_s, times.described = time.time(), job.describe()
+    if done is not None and done.done():
+        shown.print(Text(f"already done by {job.name}; nothing was started"), soft_wrap=True, highlight=False)
+        result = brought(job, arguments.output, shown)
+    else:
+        result = follow_and_fetch(job, shown, times, lines, arguments.output)
     print_result(
         console,
         result,
