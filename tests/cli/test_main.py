@@ -97,7 +97,7 @@ def test_a_script_with_its_modules_and_inputs_is_left_to_itself_and_found_again_
     asked = ("run", "s.py", "--instances", "2", "--input", "train=data")
     code, out, said = command(*asked, "--detach", "--", "--to", "you")
     assert code == 0, out + said
-    assert "sent s.py and reading.py, 295 bytes" in said
+    assert "sent s.py, reading.py, 295 bytes" in said
     name = out.strip()
     assert command("logs", "-f", name)[1].count("algo-1 | Good day --to you") == 1
     assert name in command("jobs")[1]
