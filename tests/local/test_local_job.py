@@ -257,17 +257,6 @@ def test_opt_ml_in_a_command_and_in_variables_is_the_instances_own(kind, root):
 
 
 @pytest.mark.parametrize("kind", BOTH)
-def test_the_heads_failure_file_is_the_reason(kind, root):
-    command = running("fail('ValueError: of ' + host); sys.exit(4)")
-    with LocalJob(spec_for(command, 2), root=root, kind=kind) as job:
-        job.start()
-        outcome = job.wait(SOON_S)
-    assert outcome.status == "Failed"
-    assert outcome.failure_reason == "ValueError: of algo-1"
-    assert set(outcome.exit_codes.values()) == {4}
-
-
-@pytest.mark.parametrize("kind", BOTH)
 def test_a_stopped_job_hears_sigterm_on_all_instances_and_is_stopped(kind, root):
     lines = Lines()
     with LocalJob(spec_for(running("until_sigterm(3)"), 2), root=root, kind=kind, on_line=lines) as job:

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.leftovers import assert_nothing_left, left_behind
 
 OWNER = """
@@ -31,6 +33,7 @@ with started(script_request(root, code, cluster=Cluster(count=2)), root, "proces
 """
 
 
+@pytest.mark.long
 def test_when_the_owner_of_a_job_is_killed_no_process_of_its_ray_cluster_remains(tmp_path):
     root = tmp_path / "job"
     root.mkdir()

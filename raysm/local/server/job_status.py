@@ -73,31 +73,8 @@ def check_interruption(record: JobRecord, *, spot: bool, is_ending: bool = False
         )
 
 
-class Changes:
-    """A count of changes that threads can wait for."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._changed = threading.Condition()
-
-    def add(self) -> None:
-        with self._changed:
-            self._count += 1
-            self._changed.notify_all()
-
-    def wait(self, seen: int, timeout_s: float) -> int:
-        """Wait until the count differs from ``seen``, or for ``timeout_s``; return the count."""
-        with self._changed:
-            # "Differs", not "exceeds": the caller's count may be that of a server that was killed.
-            self._changed.wait_for(lambda: self._count != seen, timeout_s)
-            return self._count
-
-
 class JobLife(abc.ABC):
-    """Runs one job whose record was added, and keeps its status; nothing happens before ``start``.
-
-    ``changes`` counts those of its status and its log.
-    """
+    """Runs one job whose record was added, and keeps its status; nothing happens before ``start``."""
 
     def __init__(self, services: Services, record: JobRecord) -> None:
         self._services = services
@@ -109,7 +86,8 @@ class JobLife(abc.ABC):
         # The job's own random generator, so that a seed gives the same run whatever other jobs draw.
         self._chance = services.scenario.chance(record.name)
         self.final = threading.Event()
-        self.changes = Changes()
+        self._changes = 0
+        self._changed = threading.Condition()
 
     @property
     def record(self) -> JobRecord:
@@ -126,7 +104,7 @@ class JobLife(abc.ABC):
                 self.update(**changes)
             else:
                 self._records.advance(self.record, secondary, message, **changes)
-        self.changes.add()
+        self.count_change()
 
     def enter_training(self) -> None:
         # The start of the first attempt is kept.
@@ -164,15 +142,24 @@ class JobLife(abc.ABC):
         )
         # After the record, because a thread that waits for the end reads it next.
         self.final.set()
-        self.changes.add()
+        self.count_change()
 
     def await_end(self, timeout_s: float) -> bool:
         """Wait up to ``timeout_s`` until the record is final; return whether it is."""
         return self.final.wait(timeout_s)
 
+    def count_change(self) -> None:
+        """Count a change of the status or of the log."""
+        with self._changed:
+            self._changes += 1
+            self._changed.notify_all()
+
     def await_change(self, seen: int, timeout_s: float) -> int:
         """Wait up to ``timeout_s`` until the count of changes differs from ``seen``; return the count."""
-        return self.changes.wait(seen, timeout_s)
+        with self._changed:
+            # "Differs", not "exceeds": the caller's count may be that of a server that was killed.
+            self._changed.wait_for(lambda: self._changes != seen, timeout_s)
+            return self._changes
 
     @property
     @abc.abstractmethod

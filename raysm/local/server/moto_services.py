@@ -181,24 +181,6 @@ def add_bucket(name: str, bucket: Any) -> None:
     _s3_backends().bucket_accounts[name] = (PARTITION, ACCOUNT)
 
 
-@contextlib.contextmanager
-def only_with(bucket: Any, prefixes: tuple[str, ...]) -> Iterator[None]:
-    """Reduce a bucket, in the block, to the objects whose keys start with one of the prefixes."""
-    from moto.s3.utils import _VersionedKeyStore
-
-    keys = bucket.keys
-    # Another store, because removing from this one would dispose of the content.
-    bucket.keys = _VersionedKeyStore()
-    for name in keys:
-        if name.startswith(prefixes):
-            # All versions: setting one key would lose the others.
-            bucket.keys.setlist(name, keys.getlist(name))
-    try:
-        yield
-    finally:
-        bucket.keys = keys
-
-
 def read_stored(bucket: str, key: str, size: int, chunk: int) -> Iterator[bytes]:
     """Yield the content of an object in parts, from moto's spool: its answers to GET hold the object in memory."""
     stored = _s3_backends()[ACCOUNT][PARTITION].get_object(bucket, key)

@@ -62,7 +62,7 @@ class JobRun(JobLife):
         self._folder = services.records.folder(record.api, record.name, record.region)
         self._scanner = MetricScanner(services.moto, record, self._definition.metrics)
         self._end_reason: EndReason | None = None
-        self._changed = threading.Event()
+        self._woken = threading.Event()
         """Set when there is a reason to end, or the instances have ended."""
         self._training_s = 0.0
         self._job: LocalJob | None = None
@@ -106,7 +106,7 @@ class JobRun(JobLife):
 
     def _ask_to_end(self, reason: EndReason) -> None:
         self._end_reason = reason
-        self._changed.set()
+        self._woken.set()
 
     def _end_early(self, reason: EndReason) -> None:
         with self._records.held():
@@ -187,7 +187,7 @@ class JobRun(JobLife):
     def _wait_for_start(self) -> None:
         begin_s = time.monotonic() + self._capacity.start_delay_s
         while (left_s := begin_s - time.monotonic()) > 0:
-            self._changed.wait(min(TICK_S, left_s))
+            self._woken.wait(min(TICK_S, left_s))
             self._check_limits(waiting=True)
 
     def _run_attempts(self) -> None:
@@ -220,7 +220,7 @@ class JobRun(JobLife):
         spec = self._specify(bring(self._services.objects, self._definition.sources, root / "channels"))
         self._check_limits(waiting=True)
         # A stream's name has the second at which its container started.
-        writer = LogWriter(self._folder / "streams", time.time(), self.changes.add)
+        writer = LogWriter(self._folder / "streams", time.time(), self.count_change)
 
         interrupted_by_line = False
 
@@ -241,7 +241,7 @@ class JobRun(JobLife):
                 kind=self._instance_kind,
                 image=image,
                 on_line=on_line,
-                on_end=self._changed.set,
+                on_end=self._woken.set,
                 patience=Patience(stop_grace_s=self._services.stop_grace_s),
                 scenario=self._services.scenario,
             ) as job,
@@ -280,8 +280,8 @@ class JobRun(JobLife):
         if (interrupted_s := draw_interruption_s(self._capacity, self._chance, spot=self._definition.spot)) < math.inf:
             self._services.timers.after(interrupted_s, self._interrupt_if_running)
         while True:
-            self._changed.wait(min(self._pause_s(time.monotonic() - began), max(0.0, error_at_s - time.monotonic())))
-            self._changed.clear()
+            self._woken.wait(min(self._pause_s(time.monotonic() - began), max(0.0, error_at_s - time.monotonic())))
+            self._woken.clear()
             # Check first whether the instances have ended: then no reason to end them counts.
             with contextlib.suppress(TimeoutError):
                 outcome = job.wait(0)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from raysm.contract.names import LOCAL_BUCKET, MAX_RESTARTS_TAG, RESTART_TAG
 from raysm.contract.store import replacing
-from raysm.local.server.moto_services import VERSION, add_bucket, buckets, only_with
+from raysm.local.server.moto_services import VERSION, add_bucket, buckets
 from raysm.local.server.records import JobRecord
 
 UNREADABLE = "unreadable"
@@ -50,7 +50,7 @@ def _is_own(bucket: str) -> bool:
 
 
 def save(home: Path, records: Iterable[JobRecord]) -> None:
-    """Write every bucket of the server of ``home``; S3 must not be used meanwhile."""
+    """Write every bucket of the server of ``home``, which ends: objects that are not kept are removed."""
     prefixes = _prefixes_to_keep(records)
     present = buckets()
     folder = _folder(home)
@@ -60,10 +60,11 @@ def save(home: Path, records: Iterable[JobRecord]) -> None:
                 # The bucket was deleted.
                 path.unlink()
     for name, bucket in present.items():
-        part = only_with(bucket, prefixes) if _is_own(name) else contextlib.nullcontext()
-        with part, replacing(folder / name, mode=0o600, within=folder.parent) as beside:
-            with beside.open("wb") as file:
-                pickle.dump(bucket, file, protocol=5)
+        if _is_own(name):
+            for key in [key for key in bucket.keys if not key.startswith(prefixes)]:
+                bucket.keys.pop(key)
+        with replacing(folder / name, mode=0o600, within=folder.parent) as beside, beside.open("wb") as file:
+            pickle.dump(bucket, file, protocol=5)
 
 
 def restore(home: Path) -> None:

@@ -69,26 +69,19 @@ def check_rules(api: JobApi, request: Mapping[str, Any]) -> None:
 
 def _message(violation: Violation) -> str:
     path, shown = _named(violation.path), str(violation.value)[:LONGEST_SHOWN]
-    match violation.rule:
-        case Rule.MISSING:
-            return f"Value null at '{path}' failed to satisfy constraint: Member must not be null"
-        case Rule.TYPE:
-            return f"Value '{shown}' at '{path}' must be {NOUNS.get(violation.type_name, 'a number')}"
-        case _:
-            return f"Value '{shown}' at '{path}' failed to satisfy constraint: Member must {_constraint(violation)}"
-
-
-def _constraint(violation: Violation) -> str:
+    if violation.rule is Rule.MISSING:
+        return f"Value null at '{path}' failed to satisfy constraint: Member must not be null"
+    if violation.rule is Rule.TYPE:
+        return f"Value '{shown}' at '{path}' must be {NOUNS.get(violation.type_name, 'a number')}"
     what = "length" if hasattr(violation.value, "__len__") else "value"
-    match violation.rule:
-        case Rule.LEAST:
-            return f"have {what} greater than or equal to {violation.least}"
-        case Rule.MOST:
-            return f"have {what} less than or equal to {violation.most}"
-        case Rule.VALUES:
-            return f"satisfy enum value set: [{', '.join(violation.values)}]"
-        case _:
-            return f"satisfy regular expression pattern: {violation.pattern}"
+    constraints = {
+        Rule.LEAST: f"have {what} greater than or equal to {violation.least}",
+        Rule.MOST: f"have {what} less than or equal to {violation.most}",
+        Rule.VALUES: f"satisfy enum value set: [{', '.join(violation.values)}]",
+    }
+    pattern = f"satisfy regular expression pattern: {violation.pattern}"
+    constraint = constraints.get(violation.rule, pattern)
+    return f"Value '{shown}' at '{path}' failed to satisfy constraint: Member must {constraint}"
 
 
 def _named(path: tuple[Step, ...]) -> str:

@@ -49,11 +49,6 @@ def test_an_instance_has_the_pid_and_the_exit_that_its_keeper_reports(keeper):
     assert cleaned == [1]
 
 
-def test_an_operation_that_fails_names_the_instance_and_the_reason(keeper):
-    with pytest.raises(RaysmError, match="^algo-1: no such program$"):
-        keeper.call("fail")
-
-
 def test_a_keeper_that_dies_is_lost_and_its_instance_counts_as_killed(keeper):
     with pytest.raises(RaysmError, match="its keeper ended during 'die'"):
         keeper.call("die")

@@ -71,15 +71,6 @@ def test_a_signal_to_the_keeper_is_its_parents_business(kept):
     assert kept.answer()["event"] == "error"
 
 
-def test_a_command_of_the_network_that_fails_is_told_with_its_words(kept):
-    kept.ask(op="ip", commands=[["/bin/sh", "-c", "echo no such device >&2; exit 2"]])
-    answer = kept.answer()
-    assert answer["event"] == "error"
-    assert answer["message"].endswith("no such device")
-    kept.ask(op="ip", commands=[["/bin/sh", "-c", "exit 0"]])
-    assert kept.answer() == {"event": "done"}
-
-
 def test_at_its_end_it_runs_what_cleans_up_and_more_only_without_parent(kept):
     def touch(name):
         return [["touch", str(kept.folder / name)]]

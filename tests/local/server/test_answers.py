@@ -29,13 +29,6 @@ def test_nothing_is_answered_that_the_api_has_not_and_nothing_is_null(api):
     assert (described[api.name_key], described[api.arn_key]) == ("a-job", one.arn)
 
 
-def test_a_training_job_tells_its_secondary_status_and_a_processing_job_its_message():
-    training = describe(record(TRAINING, secondary="Downloading", exit_message="no"))
-    processing = describe(record(PROCESSING, secondary="Downloading", exit_message="yes"))
-    assert (training["SecondaryStatus"], "ExitMessage" in training) == ("Downloading", False)
-    assert (processing["ExitMessage"], "SecondaryStatus" in processing) == ("yes", False)
-
-
 def test_only_a_job_that_has_ended_is_billed_and_at_least_a_second():
     assert "BillableTimeInSeconds" not in describe(record(TRAINING, training_s=9.0))
     assert describe(record(TRAINING, status="Completed", training_s=0.2))["BillableTimeInSeconds"] == 1

@@ -5,13 +5,8 @@ from pathlib import PurePosixPath
 import pytest
 
 from raysm.contract.names import INSTANCE_KIND_TAG
-from raysm.local.server.definitions import command_of, kind_of, local_part
+from raysm.local.server.definitions import kind_of, local_part
 from raysm.local.server.validation import ApiError
-
-
-def test_what_is_left_to_the_image_is_refused_with_its_name():
-    with pytest.raises(ApiError, match="entry point of the image 'mine:latest': give ContainerEntrypoint"):
-        command_of("mine:latest", [], None)
 
 
 def test_a_tag_comes_before_the_servers_own_kind():

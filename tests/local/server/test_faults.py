@@ -41,25 +41,11 @@ def test_a_call_is_known_by_its_signature_and_its_target_or_its_form():
     assert requested({}).action == ":"
 
 
-def test_nothing_is_refused_by_default_and_no_answer_is_lost():
-    faults = Faults(Scenario(api=Api()), Random(0))
-    for _ in range(100):
-        faults.refuse(call())
-        assert not faults.loses_answer("us-east-1")
-
-
 def test_an_action_that_is_denied_is_refused_each_time_and_no_other():
     error = refusal(call(), denied=("sagemaker:ListTags",))
     assert (error.code, error.status) == ("AccessDeniedException", 403)
     assert "is not authorized to perform: sagemaker:ListTags" in error.message
     Faults(Scenario(api=Api(denied=("sagemaker:ListTags",))), Random(0)).refuse(call(operation="AddTags"))
-
-
-def test_an_account_may_refuse_jobs_that_can_be_looked_into():
-    switches = {"denied": ("sagemaker:EnableRemoteDebug",)}
-    error = refusal(call(operation="CreateTrainingJob", RemoteDebugConfig={"EnableRemoteDebug": True}), **switches)
-    assert "CreateTrainingJob" in error.message
-    Faults(Scenario(api=Api(**switches)), Random(0)).refuse(call(operation="CreateTrainingJob", RemoteDebugConfig=None))
 
 
 def test_shares_of_requests_are_throttled_or_find_the_service_unavailable():

@@ -5,7 +5,6 @@ import pytest
 from raysm.local.server.moto_services import (
     MotoServices,
     buckets,
-    log_filter,
     read_stored,
     simulate_policy,
 )
@@ -42,12 +41,6 @@ def test_an_object_is_read_in_parts(s3):
     s3.create_bucket(Bucket="a-bucket")
     s3.put_object(Bucket="a-bucket", Key="k", Body=b"0123456789")
     assert list(read_stored("a-bucket", "k", 10, 4)) == [b"0123", b"4567", b"89"]
-
-
-def test_lines_are_filtered_as_cloudwatch_does():
-    matches = log_filter("ERROR")
-    assert matches("an ERROR here")
-    assert not matches("all is well")
 
 
 @pytest.fixture

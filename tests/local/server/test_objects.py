@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from raysm.errors import InvalidInput, InvalidRequest
+from raysm.errors import InvalidInput
 from raysm.local.server.definitions import Output, Source
 from raysm.local.server.moto_services import MotoServices
 from raysm.local.server.objects import Objects, bring, collect, upload_order
@@ -92,11 +92,6 @@ def test_what_is_in_s3_is_downloaded_and_a_file_stays_where_it_is(moto, tmp_path
     places = bring(Objects(moto), sources, tmp_path / "channels")
     assert places == {"../up": (tmp_path / "channels" / "0", True), "mine": (tmp_path / "own", False)}
     assert (tmp_path / "channels" / "0" / "b").read_bytes() == b"x"
-
-
-def test_what_is_not_there_is_told_by_its_channel(moto, tmp_path):
-    with pytest.raises(InvalidRequest, match="Data download failed: channel 'train': No S3 objects found"):
-        bring(Objects(moto), [Source(name="train", uri="s3://inputs/nothing")], tmp_path)
 
 
 @pytest.fixture

@@ -94,13 +94,6 @@ def test_all_that_is_wrong_is_counted_and_the_first_of_it_shown():
     assert "at 'tags.1.member.key'" in raised.value.message
 
 
-def test_a_value_that_is_missing_is_named_with_its_path():
-    request = training_parameters()
-    del request["RoleArn"]
-    with pytest.raises(ApiError, match="Value null at 'roleArn' failed to satisfy constraint: Member must not be null"):
-        check("CreateTrainingJob", request)
-
-
 @pytest.mark.parametrize(
     ("value", "words"), [(7, "must be a structure"), ("x" * 1000, "must be a structure"), ([], "must be a structure")]
 )
