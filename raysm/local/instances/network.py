@@ -113,7 +113,7 @@ def in_thread(function: Callable[[], T]) -> T:
 
 
 class Network:
-    """The switch, and this machine's link to it; a context manager.
+    """The switch, and this machine's link to it.
 
     ``prefix`` has the first three numbers of every address, ``10.231.7``.
     """
@@ -214,12 +214,6 @@ class Network:
             subprocess.run([self._ip, "link", "delete", self._link], capture_output=True, check=False)
             self._link = None
         self._switch.end()
-
-    def __enter__(self) -> "Network":
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
 
 def connect_inside(keeper: Keeper, port: int) -> socket.socket:

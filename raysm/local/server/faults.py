@@ -24,6 +24,12 @@ SCOPE = re.compile(r"Credential=[^/]*/\d+/([a-z0-9-]+)/([a-z0-9-]+)/aws4_request
 """The region and the service in a signature."""
 
 MAX_REQUEST = 16 << 20
+DENIED = (
+    f"User: arn:aws:sts::{ACCOUNT}:assumed-role/raysm-local/session is not authorized to perform: {{0}} because "
+    "no identity-based policy allows the {0} action"
+)
+FAILURE = ("InternalFailure", "The request processing has failed because of an unknown error.")
+S3_FAILURE = ("InternalError", "We encountered an internal error. Please try again.")
 REMOTE_DEBUG = "sagemaker:EnableRemoteDebug"
 
 REST_IN_JSON = ("batch",)
@@ -112,13 +118,19 @@ class Faults:
         """Raise ApiError for an action that the policy denies, and for throttled and failing requests."""
         switches = self._scenario.of(call.region).api
         if call.action in switches.denied or _has_denied_condition(switches, call):
-            raise ApiError("AccessDeniedException" if call.in_json else "AccessDenied", _denial(call), 403)
+            code = "AccessDeniedException" if call.in_json else "AccessDenied"
+            raise ApiError(code, DENIED.format(call.action), 403)
+        is_s3 = call.service == "s3"
         # One draw for both, so that their shares add up.
         drawn = self._chance.random()
         if drawn < switches.throttled or not self._is_within_rate(call, switches.rates.get(call.operation)):
-            raise _throttled(call)
+            # botocore retries these codes.
+            if is_s3:
+                raise ApiError("SlowDown", "Please reduce your request rate.", 503)
+            raise ApiError("ThrottlingException" if call.in_json else "Throttling", "Rate exceeded", 400)
         if drawn < switches.throttled + switches.unavailable:
-            raise _unavailable(call)
+            code, message = S3_FAILURE if is_s3 else FAILURE
+            raise ApiError(code, message, 500)
 
     def loses_answer(self, region: str) -> bool:
         """Return whether to drop the answer of a request that was carried out."""
@@ -143,26 +155,6 @@ def _has_denied_condition(switches: Api, call: Call) -> bool:
     if REMOTE_DEBUG not in switches.denied or not call.target:
         return False
     return bool((call.parameters.get("RemoteDebugConfig") or {}).get("EnableRemoteDebug"))
-
-
-def _denial(call: Call) -> str:
-    return (
-        f"User: arn:aws:sts::{ACCOUNT}:assumed-role/raysm-local/session is not authorized to perform: {call.action} "
-        f"because no identity-based policy allows the {call.action} action"
-    )
-
-
-def _throttled(call: Call) -> ApiError:
-    # botocore retries these codes.
-    if call.service == "s3":
-        return ApiError("SlowDown", "Please reduce your request rate.", 503)
-    return ApiError("ThrottlingException" if call.in_json else "Throttling", "Rate exceeded", 400)
-
-
-def _unavailable(call: Call) -> ApiError:
-    if call.service == "s3":
-        return ApiError("InternalError", "We encountered an internal error. Please try again.", 500)
-    return ApiError("InternalFailure", "The request processing has failed because of an unknown error.", 500)
 
 
 def xml_error(error: ApiError, service: str) -> bytes:

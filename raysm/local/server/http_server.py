@@ -8,9 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from moto.moto_server.werkzeug_app import MotoRequestHandler
 from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
-
-from raysm.local.server.moto_services import request_handler
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
@@ -73,7 +72,7 @@ def _user_in(table: Path, port: int, server_port: int) -> int | None:
     return None
 
 
-class _Handler(request_handler()):  # type: ignore[misc]
+class _Handler(MotoRequestHandler):  # type: ignore[misc]
     protocol_version = "HTTP/1.1"
     timeout = HEADERS_S
 

@@ -7,9 +7,8 @@ import base64
 import heapq
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from raysm.contract.job_api import APIS
 from raysm.local.job_spec import REGION
@@ -29,8 +28,7 @@ EVENT_BYTES = 26
 """CloudWatch adds this to the size of each message."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Stream:
+class _Stream(NamedTuple):
     name: str
     path: Path
     created_s: float

@@ -162,12 +162,6 @@ def make_application() -> "WSGIApplication":
     return application
 
 
-def request_handler() -> Any:
-    from moto.moto_server.werkzeug_app import MotoRequestHandler
-
-    return MotoRequestHandler
-
-
 def buckets() -> dict[str, Any]:
     """Return the buckets of S3 by name, as moto holds them: they can be pickled."""
     by_name: dict[str, Any] = _s3_backends()[ACCOUNT][PARTITION].buckets

@@ -7,10 +7,9 @@ import contextlib
 import shutil
 import tarfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from botocore.exceptions import ClientError
 
@@ -36,8 +35,7 @@ def join(prefix: str, *parts: str) -> str:
     return "/".join([prefix.rstrip("/"), *parts])
 
 
-@dataclass(frozen=True, slots=True)
-class _Object:
+class _Object(NamedTuple):
     bucket: str
     key: str
     size: int

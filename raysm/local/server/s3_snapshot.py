@@ -80,22 +80,9 @@ def restore(home: Path) -> None:
             with path.open("rb") as file:
                 bucket = pickle.load(file)  # a file of this home
         except Exception as error:  # unpickling runs the code of moto's classes
-            aside = _put_aside(path)
-            LOG.warning(
-                "the bucket %s could not be read (%s: %s); its file is %s now",
-                path.name,
-                type(error).__name__,
-                error,
-                aside,
-            )
+            unreadable = folder.with_name(UNREADABLE)
+            unreadable.mkdir(exist_ok=True)
+            aside = path.rename(unreadable / f"{path.name}-{time.time_ns()}")
+            LOG.warning("the bucket %s could not be read (%r); its file is %s now", path.name, error, aside)
             continue
         add_bucket(path.name, bucket)
-
-
-def _put_aside(path: Path) -> Path:
-    """Move a file to the folder of unreadable ones; return its new path."""
-    folder = path.parent.with_name(UNREADABLE)
-    folder.mkdir(exist_ok=True)
-    aside = folder / f"{path.name}-{time.time_ns()}"
-    path.rename(aside)
-    return aside

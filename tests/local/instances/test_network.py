@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from contextlib import closing
 
 import pytest
 
@@ -43,7 +44,7 @@ pytestmark = pytest.mark.namespace
 
 @pytest.fixture
 def network(tmp_path):
-    with Network() as network:
+    with closing(Network()) as network:
         yield network
     assert_nothing_left(tmp_path)
 
@@ -59,18 +60,18 @@ def keepers(network):
 
 
 def test_networks_at_the_same_time_have_different_addresses(network):
-    with Network() as other:
+    with closing(Network()) as other:
         assert other.prefix != network.prefix
         assert other.address(0) == f"{other.prefix}.11"
 
 
 def test_a_prefix_that_a_route_covers_is_passed_over(network):
     covered = network.prefix
-    with Network() as other:
+    with closing(Network()) as other:
         claimed = other.prefix
     subprocess.run(["ip", "route", "add", "blackhole", f"{claimed}.128/25"], check=True)
     try:
-        with Network() as third:
+        with closing(Network()) as third:
             assert third.prefix not in (covered, claimed)
     finally:
         subprocess.run(["ip", "route", "delete", "blackhole", f"{claimed}.128/25"], check=True)
