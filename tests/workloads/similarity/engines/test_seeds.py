@@ -29,8 +29,7 @@ def rows_of(kind):
     if kind == "ties":
         rows = np.round(rows)
         rows[::3] = rows[0]
-    if kind == "zero rows":
-        rows[::2] = 0
+        rows[1::5] = 0
     if kind == "against all others":
         rows = np.abs(rows)
         rows[::40] *= -1
@@ -48,7 +47,7 @@ def expected(kind, k, count=ROWS):
 
 
 @pytest.mark.parametrize("name", [name for name in MADE if "mixed" not in name])
-@pytest.mark.parametrize("kind", ["random", "ties", "zero rows", "against all others", "tight clusters"])
+@pytest.mark.parametrize("kind", ["ties", "against all others", "tight clusters"])
 def test_rows_of_which_nothing_is_known_find_their_best_in_large_tiles(name, kind):
     engine = engine_of(name, COLUMNS)
     # From one to what all lanes have peaks for on some machine, and more than on any.
@@ -59,10 +58,10 @@ def test_rows_of_which_nothing_is_known_find_their_best_in_large_tiles(name, kin
 
 @pytest.mark.parametrize("name", MADE)
 def test_rows_of_which_something_is_known_stand_among_others(name):
-    keys = expected("random", 6)
+    engine, keys = engine_of(name, COLUMNS), expected("random", 6)
     bounds = np.full(ROWS, -np.inf, np.float32)
     bounds[::7] = decode(keys[::7, -1])[0]
-    found = best_of(engine_of(name, COLUMNS), frame_of("random"), rows_of("random"), 6, LARGE, bounds)
+    found = best_of(engine, frame_of("random"), rows_of("random"), 6, LARGE, bounds)
     assert np.array_equal(found, keys)
 
 
