@@ -9,11 +9,12 @@ from raysm.grid.task import Rules, Task, TaskState
 from raysm.views.grid.handle import attach_grid, experiments_of
 from tests.support.campaigns import ended
 from tests.support.homes import in_home
+from tests.support.memory_folder import memory_folder
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory):
-    with in_home(tmp_path_factory.mktemp("home")):
+def bench():
+    with memory_folder() as home, in_home(home):
         folder = path_of("g").parent
         folder.mkdir(parents=True)
         bench = ended(folder)
