@@ -16,9 +16,10 @@ from raysm.client.session.wire import Wire
 from raysm.contract.connections import checked_connector, connect_proved
 from raysm.contract.loop_thread import LoopThread
 from raysm.contract.parcels import load
-from raysm.contract.session import BATCH, CALL, CELL, PULL, PUSH, SHELL, SessionState, Versions
+from raysm.contract.session import BATCH, CALL, CELL, PULL, PUSH, SHELL, TRANSFER, SessionState, Versions
 from raysm.workloads.session import work
 from raysm.workloads.session.blobs import Blobs
+from raysm.workloads.session.files import Transfers
 from raysm.workloads.session.host import Description, SessionHost
 from raysm.workloads.session.jupyters import COMMAND, Jupyters
 from raysm.workloads.session.lifetime import Lifetime, Rules, Seen
@@ -183,7 +184,7 @@ class Served:
         description = Description(job="digits-1", hosts=("algo-1", "algo-2"), folder=self.folder / "work")
         blobs = self.remote.blobs = Blobs(self.folder / "values")
         lifetime = Lifetime(self.rules, time.monotonic(), self.uptime_s)
-        executors = executors_of(self.cells, self.remote)
+        executors = executors_of(self.cells, self.remote) | {TRANSFER: Transfers(self.folder / "work")}
         emit = self.events.append
         looks = (self.jobs.look,)
         self.host = SessionHost(description, self.cells, executors, self.remote, lifetime, looks, emit, blobs)

@@ -5,15 +5,17 @@ second, so larger files go through the job's bucket. The client presigns the URL
 needs no permissions.
 """
 
+import json
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from raysm.client.service import Service
-from raysm.client.session.calls import WAIT_S, Line
+from raysm.client.session.calls import Call, Line
 from raysm.client.storage.s3 import Storage, Stored, split
+from raysm.contract.session import TRANSFER, CallRequest
 from raysm.contract.store import files_below, replacing
 from raysm.errors import InvalidRequest
 
@@ -28,8 +30,9 @@ CHUNK_BYTES = 1 << 20
 class Files:
     """Sends and fetches the files of one session."""
 
-    def __init__(self, line: Line, service: Service, prefix: str, *, wait_s: float = WAIT_S) -> None:
-        self._line, self._service, self._prefix, self._wait_s = line, service, prefix, wait_s
+    def __init__(self, line: Line, service: Service, prefix: str, call: Callable[..., Call[Any]]) -> None:
+        # call() sends a call, as Opened.call does.
+        self._line, self._service, self._prefix, self._call = line, service, prefix, call
 
     def put(self, local: Path, remote: str | None) -> str:
         """Send a file or a folder; return its path on the head."""
@@ -49,12 +52,12 @@ class Files:
     def get(self, remote: str, local: Path) -> Path:
         target = local / Path(remote).name if local.is_dir() else local
         # The size decides the route. The request fails if the file does not exist, before anything is written here.
-        size = int(self._run("HEAD", remote)["bytes"])
+        size = self._line.loop.run(self._line.wire.json("GET", "/files/size", params={"path": remote}))["bytes"]
         if size <= DIRECT_BYTES or self._service.target.takes_files:
             self._line.loop.run(self._receive(remote, target))
         else:
             with self._object() as uri:
-                self._transfer("GET", remote, to=self._signed("put_object", uri))
+                self._transfer(remote, to=self._signed("put_object", uri))
                 stored = Stored(name=target.name, uri=uri, size=size, version="", modified_s=0.0)
                 Storage(self._service).bring(stored, target.parent)
         return target
@@ -64,22 +67,12 @@ class Files:
             return str(self._line.loop.run(self._send(local, remote))["path"])
         with self._object() as uri:
             Storage(self._service).upload(local, uri)
-            return str(self._transfer("PUT", remote, **{"from": self._signed("get_object", uri)})["path"])
+            return str(self._transfer(remote, **{"from": self._signed("get_object", uri)})["path"])
 
-    def _transfer(self, method: str, remote: str, **address: str) -> Any:
+    def _transfer(self, remote: str, **address: str) -> Any:
         """Let the head copy a file from or to the bucket, and wait for the end of the copy."""
-        while True:
-            answer = self._run(method, remote, wait=f"{self._wait_s:g}", **address)
-            # None: the copy still runs. The head recognizes it by its address if asked again.
-            if answer["bytes"] is not None:
-                return answer
-
-    def _run(self, method: str, remote: str, **params: str) -> Any:
-        # The name is a parameter: in the path of a URL, .. and // would be normalized.
-        how = {"path": remote, **params}
-        if method == "HEAD":
-            return self._line.loop.run(self._line.wire.json("GET", "/files/size", params=how))
-        return self._line.loop.run(self._line.wire.json(method, "/files", params=how))
+        request = CallRequest(kind=TRANSFER, name=f"the transfer of {remote}")
+        return self._call(request, [json.dumps({"path": remote, **address}).encode()]).result()
 
     async def _send(self, local: Path, remote: str) -> Any:
         return await self._line.wire.json("PUT", "/files", params={"path": remote}, body=lambda: local.open("rb"))

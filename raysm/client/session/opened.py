@@ -94,7 +94,8 @@ class Opened:
         wire = Wire(address, token, place[1], client, lambda: why_ended(job, name), self._on_message)
         self.line = Line(self._loop, wire, name)
         project = job.tags.get(PROJECT_TAG, "default")
-        self.files = Files(self.line, job.service, f"{job.service.places.root}/sessions/{project}/{job.name}")
+        prefix = f"{job.service.places.root}/sessions/{project}/{job.name}"
+        self.files = Files(self.line, job.service, prefix, self.call)
         self.pickles = Versions.here().pickles
         self._there: Versions | None = None
 

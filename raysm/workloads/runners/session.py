@@ -18,12 +18,13 @@ import ray
 
 from raysm.bootstrap.log import emit_event
 from raysm.contract.events import State
-from raysm.contract.session import BATCH, CALL, CELL, PULL, PUSH, SCATTER, SERVING, SHELL, Versions
+from raysm.contract.session import BATCH, CALL, CELL, PULL, PUSH, SCATTER, SERVING, SHELL, TRANSFER, Versions
 from raysm.request.session import SessionWorkload
 from raysm.workloads.runner import Runner, leave, leave_on_sigterm
 from raysm.workloads.session.blobs import Blobs
 from raysm.workloads.session.calls import Executor
 from raysm.workloads.session.cells import Cells
+from raysm.workloads.session.files import Transfers
 from raysm.workloads.session.host import Description, SessionHost
 from raysm.workloads.session.jupyters import Jupyters
 from raysm.workloads.session.lifetime import Lifetime, Rules, look_at_ray_jobs
@@ -114,7 +115,8 @@ class _Serving:
             look_at_ray_jobs, environment.ports(payload.request.ports).dashboard, payload.token()
         )
         remote = RemoteCalls(head, self._folder)
-        executors: dict[str, Executor] = {CALL: processes, BATCH: remote, SHELL: remote, SCATTER: remote}
+        executors: dict[str, Executor] = {CALL: processes, TRANSFER: Transfers(self._folder)}
+        executors |= dict.fromkeys((BATCH, SHELL, SCATTER), remote)
         executors |= dict.fromkeys((CELL, PUSH, PULL), InstanceCells(head, self._cells, printing))
         self._host = host = SessionHost(
             description,

@@ -5,16 +5,19 @@ whole or not at all.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+import json
+import pickle
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 
+from raysm.contract.session import Outcome
 from raysm.contract.store import replacing
 from raysm.errors import InvalidRequest, RaysmError
-from raysm.workloads.session.calls import MAX_WAIT_S
+from raysm.workloads.session.calls import Call, CallEnded
+from raysm.workloads.session.outcomes import interrupted
 
 CHUNK_BYTES = 1 << 20
 
@@ -22,14 +25,14 @@ STORE_SILENCE_S = 60.0
 """How long the store may stay silent. aiohttp's default is a limit of five minutes for the whole transfer."""
 
 
-async def receive(path: Path, content: aiohttp.StreamReader, address: str | None) -> int:
+async def receive(path: Path, content: aiohttp.StreamReader | None, address: str | None) -> int:
     """Write a file from ``content``, or from a presigned URL in the job's store; return its size."""
     # Checked first, because the transfer of a large file takes minutes.
     if path.is_dir():
         raise InvalidRequest(f"{path} is a folder of the session; name a file in it")
-    if address is None:
+    if content is not None:
         return await _written(path, content)
-    async with _store(path) as store, store.get(address) as answer:
+    async with _store(path) as store, store.get(str(address)) as answer:
         if answer.status != 200:
             raise RaysmError(f"the job's store does not give {path.name}: HTTP {answer.status}")
         return await _written(path, answer.content)
@@ -74,29 +77,26 @@ async def _store(path: Path) -> AsyncIterator[aiohttp.ClientSession]:
 
 
 class Transfers:
-    """Running transfers between the head and the job's store, identified by their presigned URLs.
+    """Copies files between the head and the job's store; see ``Executor``."""
 
-    A transfer may take longer than an answer can be held back. A client that asks again waits for the same transfer.
-    """
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._running: dict[str, asyncio.Task[int]] = {}
 
-    def __init__(self) -> None:
-        self._under_way: dict[str, asyncio.Task[int]] = {}
-
-    async def wait(self, address: str, begin: Callable[[], Coroutine[Any, Any, int]], wait_s: float) -> int | None:
-        """Start a transfer, unless it is running; return the size of the file, or None if it runs after ``wait_s``."""
-        task = self._under_way.get(address)
-        if task is None:
-            task = self._under_way[address] = asyncio.create_task(begin())
-        await asyncio.wait([task], timeout=min(wait_s, MAX_WAIT_S))
-        if not task.done():
-            return None
-        # Another waiter may have removed the task, and a third one may have started a new transfer.
-        if self._under_way.get(address) is task:
-            del self._under_way[address]
-        return task.result()
-
-    async def close(self) -> None:
-        tasks = list(self._under_way.values())
-        for task in tasks:
+    async def run(self, call: Call) -> tuple[bytes, bool]:
+        call.begin()
+        what = json.loads(bytes(call.content))
+        path = self._folder / what["path"]
+        work = receive(path, None, what["from"]) if "from" in what else send(path, what["to"])
+        task = self._running[call.id] = asyncio.create_task(work)
+        try:
+            return Outcome(pickled=pickle.dumps({"path": str(path), "bytes": await task})).encode(), False
+        except asyncio.CancelledError:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+            raise CallEnded(interrupted()) from None
+        finally:
+            del self._running[call.id]
+
+    def interrupt(self, call: Call) -> None:
+        if call.id in self._running:
+            self._running[call.id].cancel()

@@ -11,7 +11,7 @@ import rlcompleter
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from aiohttp import web
@@ -20,10 +20,10 @@ from raysm.contract.session import MAX_BODY_BYTES
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.request.codec import to_json
 from raysm.workloads.session.blobs import Blob
-from raysm.workloads.session.calls import Call, seconds_of, status_of
+from raysm.workloads.session.calls import Call, status_of
 from raysm.workloads.session.clients import Clients
 from raysm.workloads.session.door import Door
-from raysm.workloads.session.files import Transfers, receive, send, size_of
+from raysm.workloads.session.files import receive, size_of
 from raysm.workloads.session.host import SessionHost
 from raysm.workloads.session.jupyters import Jupyters
 
@@ -40,7 +40,6 @@ class SessionServer:
     def __init__(self, host: SessionHost, token: bytes, jupyters: Jupyters) -> None:
         self._host, self._token, self._jupyters = host, token.strip(), jupyters
         self._clients = Clients(host)
-        self._transfers = Transfers()
         self._runner: web.AppRunner | None = None
         self._door: Door | None = None
         self.wake_all = self._clients.wake_all
@@ -56,7 +55,6 @@ class SessionServer:
     async def close(self) -> None:
         self._clients.wake_all()
         await self._jupyters.close()
-        await self._transfers.close()
         if self._door is not None:
             await self._door.close()
         if self._runner is not None:
@@ -175,27 +173,17 @@ class SessionServer:
     # Files
 
     async def _receive(self, request: web.Request) -> web.Response:
-        path, address = self._host.path(request.query.get("path", "")), request.query.get("from")
-        if address is None:
-            size: int | None = await receive(path, request.content, None)
-        else:
-            size = await self._transfer(request, address, lambda: receive(path, request.content, address))
+        path = self._host.path(request.query.get("path", ""))
+        size = await receive(path, request.content, None)
         self._host.lifetime.active(time.monotonic())
         return web.json_response({"path": str(path), "bytes": size})
 
     async def _send(self, request: web.Request) -> web.StreamResponse:
-        path, address = self._host.path(request.query.get("path", "")), request.query.get("to")
+        path = self._host.path(request.query.get("path", ""))
         self._host.lifetime.active(time.monotonic())
-        if address is None:
-            size_of(path)
-            # aiohttp uses sendfile, so no byte passes through Python.
-            return web.FileResponse(path)
-        return web.json_response({"bytes": await self._transfer(request, address, lambda: send(path, address))})
-
-    async def _transfer(
-        self, request: web.Request, address: str, begin: Callable[[], Coroutine[Any, Any, int]]
-    ) -> int | None:
-        return await self._transfers.wait(address, begin, seconds_of(request.query.get("wait", 0)))
+        size_of(path)
+        # aiohttp uses sendfile, so no byte passes through Python.
+        return web.FileResponse(path)
 
     async def _size(self, request: web.Request) -> web.Response:
         return web.json_response({"bytes": size_of(self._host.path(request.query.get("path", "")))})

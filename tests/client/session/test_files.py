@@ -5,9 +5,9 @@ import threading
 
 import pytest
 
-from raysm.client.session.files import DIRECT_BYTES, Files
+from raysm.client.session.files import DIRECT_BYTES
 from raysm.errors import InvalidRequest, RaysmError
-from tests.support.sessions import StubService, served, wired
+from tests.support.sessions import StubService, served
 
 
 @pytest.fixture(scope="module")
@@ -17,9 +17,8 @@ def server(tmp_path_factory):
 
 
 @pytest.fixture
-def files(server, tmp_path):
-    with wired(server.port) as line:
-        yield Files(line, StubService(tmp_path), "s3://bucket/sessions/digits")
+def files(session):
+    return session._open.files
 
 
 def test_a_file_goes_in_under_its_own_name_and_comes_out_whole(files, server, tmp_path):
@@ -34,8 +33,9 @@ def test_a_file_goes_in_under_its_own_name_and_comes_out_whole(files, server, tm
 def test_a_folder_goes_in_with_all_its_files_and_what_is_missing_is_named(files, server, tmp_path):
     with pytest.raises(InvalidRequest, match="'.*none' is not there"):
         files.put(tmp_path / "none", None)
+    (tmp_path / "empty").mkdir()
     with pytest.raises(InvalidRequest, match="holds no file"):
-        files.put(tmp_path, None)
+        files.put(tmp_path / "empty", None)
     with pytest.raises(InvalidRequest, match=r"the session's file .*model\.pt is not there"):
         files.get("model.pt", tmp_path)
     (tmp_path / "data" / "deep").mkdir(parents=True)
@@ -47,16 +47,16 @@ def test_a_folder_goes_in_with_all_its_files_and_what_is_missing_is_named(files,
 class Bucket(StubService):
     """A service whose files go through a bucket: it remembers what was asked of it."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, port):
         super().__init__(folder, takes_files=False)
-        self.signed, self.objects = [], {}
+        self.signed, self.objects, self.port = [], {}, port
 
     def client(self, name):
         return self
 
     def generate_presigned_url(self, operation, Params, ExpiresIn):  # noqa: N803
         self.signed.append((operation, Params["Bucket"], ExpiresIn))
-        return f"http://127.0.0.1:1/{Params['Key']}"
+        return f"http://127.0.0.1:{self.port}/{Params['Key']}"
 
     def call(self, client, operation, **parameters):
         if operation == "list_objects_v2":
@@ -67,98 +67,57 @@ class Bucket(StubService):
     def pages(self, client, operation, **parameters):
         return iter([self.call(client, operation, **parameters)])
 
+    def download_file(self, bucket, key, path):
+        with open(path, "wb") as file:
+            file.write(b"brought")
+
     def upload_file(self, path, bucket, key, **_):
         self.objects["upload"] = key
 
 
-def test_elsewhere_a_large_file_takes_the_way_of_the_bucket_by_signed_addresses(server, tmp_path):
-    bucket = Bucket(tmp_path)
+class Store(http.server.BaseHTTPRequestHandler):
+    """A store that keeps one object."""
+
+    content, asked = b"", []
+
+    def answer(self, content):
+        self.asked.append(self.command)
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def do_GET(self):
+        self.answer(Store.content)
+
+    def do_PUT(self):
+        Store.content = self.rfile.read(int(self.headers["Content-Length"]))
+        self.answer(b"")
+
+    def log_message(self, *_):
+        pass
+
+
+def test_elsewhere_a_large_file_takes_the_way_of_the_bucket_by_signed_addresses(files, server, tmp_path):
+    store = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Store)
+    threading.Thread(target=store.serve_forever, daemon=True).start()
+    files._service = bucket = Bucket(tmp_path, store.server_address[1])
     (tmp_path / "small.bin").write_bytes(b"x")
     (tmp_path / "large.bin").write_bytes(b"x" * (DIRECT_BYTES + 1))
-    with wired(server.port) as line:
-        files = Files(line, bucket, "s3://bucket/sessions/digits")
+    try:
         files.put(tmp_path / "small.bin", None)
         assert bucket.signed == []
-        # Nobody listens at that address: that the head goes there is what can be seen.
-        with pytest.raises(RaysmError, match="127.0.0.1:1"):
-            files.put(tmp_path / "large.bin", None)
-        (server.folder / "work" / "out.bin").write_bytes(b"x" * (DIRECT_BYTES + 1))
-        with pytest.raises(RaysmError, match="127.0.0.1:1"):
-            files.get("out.bin", tmp_path)
-    assert bucket.signed == [("get_object", "bucket", 3600), ("put_object", "bucket", 3600)]
-    assert bucket.objects["put_object"]["Key"].startswith("sessions/digits/")
-
-
-@pytest.fixture
-def slow_store():
-    """A store that has taken or given nothing yet, and does both once ``may_end`` is set; ``asked`` counts."""
-
-    class Store(http.server.BaseHTTPRequestHandler):
-        asked, may_end = [], threading.Event()
-
-        def do_GET(self):
-            self.asked.append("GET")
-            assert self.may_end.wait(60)
-            self.send_response(200)
-            self.send_header("Content-Length", "5")
-            self.end_headers()
-            self.wfile.write(b"whole")
-
-        def do_PUT(self):
-            self.asked.append("PUT")
-            self.rfile.read(int(self.headers["Content-Length"]))
-            assert self.may_end.wait(60)
-            self.send_response(200)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, *_):
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Store)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    Store.port = server.server_address[1]
-    yield Store
-    Store.may_end.set()
-    server.shutdown()
-    server.server_close()
-
-
-class SlowBucket(Bucket):
-    """A bucket in a store that takes its time."""
-
-    def __init__(self, folder, store):
-        super().__init__(folder)
-        self.store = store
-
-    def generate_presigned_url(self, operation, Params, ExpiresIn):  # noqa: N803
-        return f"http://127.0.0.1:{self.store.port}/{Params['Key']}"
-
-    def download_file(self, bucket, key, path):
-        with open(path, "wb") as file:
-            file.write(b"whole")
-
-
-@pytest.mark.parametrize("way", ["put", "get"])
-def test_a_transfer_with_the_bucket_takes_as_long_as_it_takes_and_is_begun_once(server, tmp_path, slow_store, way):
-    (tmp_path / "large.bin").write_bytes(b"x" * (DIRECT_BYTES + 1))
-    (server.folder / "work" / "out.bin").write_bytes(b"x" * (DIRECT_BYTES + 1))
-    asked = []
-    with wired(server.port) as line:
-        ask = line.wire.json
-
-        async def counted(method, path, **how):
-            asked.append(path)
-            # Now it has been held back, and asked for again.
-            if asked.count("/files") == 3:
-                slow_store.may_end.set()
-            return await ask(method, path, **how)
-
-        line.wire.json = counted
-        files = Files(line, SlowBucket(tmp_path, slow_store), "s3://bucket/sessions/digits", wait_s=0)
-        if way == "put":
-            files.put(tmp_path / "large.bin", "brought.bin")
-            assert (server.folder / "work" / "brought.bin").read_bytes() == b"whole"
-        else:
-            assert files.get("out.bin", tmp_path / "here.bin").read_bytes() == b"whole"
-    assert slow_store.asked == ["GET" if way == "put" else "PUT"]
+        Store.content = b"whole"
+        assert files.put(tmp_path / "large.bin", None) == str(server.folder / "work" / "large.bin")
+        assert (server.folder / "work" / "large.bin").read_bytes() == b"whole"
+        (server.folder / "work" / "out.bin").write_bytes(b"y" * (DIRECT_BYTES + 1))
+        files.get("out.bin", tmp_path)
+        assert Store.content == b"y" * (DIRECT_BYTES + 1)
+    finally:
+        store.shutdown()
+        store.server_close()
+    with pytest.raises(RaysmError, match=r"the job's store broke off at large\.bin"):
+        files.put(tmp_path / "large.bin", None)
+    assert Store.asked == ["GET", "PUT"]
+    assert bucket.signed[:2] == [("get_object", "bucket", 3600), ("put_object", "bucket", 3600)]
+    assert bucket.objects["put_object"]["Key"].startswith(f"{tmp_path.name}/sessions/")

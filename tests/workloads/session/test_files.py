@@ -1,12 +1,17 @@
 """Files of a session, between the head and whoever asks, or a store."""
 
 import asyncio
+import json
+import pickle
 
 import pytest
 from aiohttp import web
 
+from raysm.contract.session import TRANSFER, CallRequest, Outcome
 from raysm.errors import InvalidRequest, RaysmError
+from raysm.workloads.session.calls import Call
 from raysm.workloads.session.files import Transfers, receive, send, size_of
+from tests.support.interrupting import interrupted
 
 
 class Bytes:
@@ -52,7 +57,7 @@ async def with_store(script, status=200, get=None):
     app = web.Application(client_max_size=1 << 30)
     app.router.add_put("/object", put)
     app.router.add_get("/object", get or whole)
-    runner = web.AppRunner(app)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
@@ -65,7 +70,7 @@ def test_large_files_go_to_and_come_from_addresses_that_the_client_has_signed(tm
     (tmp_path / "a.bin").write_bytes(b"x" * 3_000_000)
 
     async def script(address):
-        return await send(tmp_path / "a.bin", address), await receive(tmp_path / "b.bin", Bytes(), address)
+        return await send(tmp_path / "a.bin", address), await receive(tmp_path / "b.bin", None, address)
 
     stored, sizes = asyncio.run(with_store(script))
     assert sizes == (3_000_000, 3_000_000)
@@ -79,7 +84,7 @@ def test_a_store_that_refuses_is_named_with_its_status(tmp_path):
         with pytest.raises(RaysmError, match=r"does not take a\.bin: HTTP 403"):
             await send(tmp_path / "a.bin", address)
         with pytest.raises(RaysmError, match=r"does not give b\.bin: HTTP 403"):
-            await receive(tmp_path / "b.bin", Bytes(), address)
+            await receive(tmp_path / "b.bin", None, address)
 
     asyncio.run(with_store(refused, status=403))
     assert not (tmp_path / "b.bin").exists()
@@ -95,40 +100,35 @@ def test_a_store_that_breaks_off_is_named_with_its_file(tmp_path):
 
     async def script(address):
         with pytest.raises(RaysmError, match=r"the job's store broke off at b\.bin"):
-            await receive(tmp_path / "b.bin", Bytes(), address)
+            await receive(tmp_path / "b.bin", None, address)
 
     asyncio.run(with_store(script, get=broken))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_transfer_is_shared_by_all_who_ask_and_ended_with_the_session():
-    begun = []
+def transfer(**what):
+    return Call("t", CallRequest(kind=TRANSFER, name="t"), json.dumps(what).encode(), lambda: None)
 
-    async def script():
-        transfers, may_end = Transfers(), asyncio.Event()
 
-        async def begin():
-            begun.append("a")
-            try:
-                await may_end.wait()
-            except asyncio.CancelledError:
-                begun.append("cancelled")
-                raise
-            return 7
+def test_a_transfer_is_a_call_that_copies_a_file_and_is_interrupted(tmp_path):
+    (tmp_path / "a.bin").write_bytes(b"abc")
 
-        async def refused():
-            raise RaysmError("HTTP 403")
+    async def script(address):
+        transfers = Transfers(tmp_path)
+        outcome, has_failed = await transfers.run(transfer(path="a.bin", to=address))
+        await transfers.run(transfer(path="b.bin", **{"from": address}))
+        return pickle.loads(Outcome.decode(outcome).pickled), has_failed
 
-        answers = [await transfers.wait("signed", begin, 0) for _ in range(3)]
-        may_end.set()
-        assert [*answers, await transfers.wait("signed", begin, 60)] == [None, None, None, 7]
-        # One that failed is reported to who asks next, and begins anew then.
-        with pytest.raises(RaysmError, match="HTTP 403"):
-            await transfers.wait("signed", refused, 60)
-        may_end.clear()
-        assert await transfers.wait("signed", begin, 0) is None
-        await asyncio.sleep(0)
-        await transfers.close()
+    stored, (value, has_failed) = asyncio.run(with_store(script))
+    assert (value, has_failed) == ({"path": str(tmp_path / "a.bin"), "bytes": 3}, False)
+    assert stored["content"] == (tmp_path / "b.bin").read_bytes() == b"abc"
 
-    asyncio.run(script())
-    assert begun == ["a", "a", "cancelled"]
+    async def never(request):
+        await asyncio.Event().wait()
+
+    async def ends(address):
+        transfers = Transfers(tmp_path)
+        return await interrupted(transfers, transfer(path="c.bin", **{"from": address}), lambda: transfers._running)
+
+    assert asyncio.run(with_store(ends, get=never))[1].error.cancelled
+    assert not (tmp_path / "c.bin").exists()
