@@ -33,12 +33,11 @@ CLOSING = "closing"
 HEARTBEAT_S = 5.0
 """Seconds between the heartbeats of a client."""
 
-MAX_BODY_BYTES = 2 << 30
-"""Maximum size of one request, which the session holds in memory; transferred files have no limit."""
-
 # Kinds of calls
 CALL = "call"
 """Call a pickled function with its arguments in a process of its own on the head."""
+FUNCTION = "function"
+"""Keep a pickled function for batches, under its digest."""
 BATCH = "batch"
 """Call a pickled function with each of several items, in a process of its own on any instance."""
 SHELL = "shell"
@@ -111,7 +110,7 @@ class CallRequest:
     num_cpus: float = 0.0
     num_gpus: float = 0.0
     function: str = ""
-    """For a batch: the digest under which the client sent its function."""
+    """The digest of a function, or of that of a batch."""
     first: int = 0
     """For a batch: the index of its first item in the whole map."""
     unpack: bool = False

@@ -16,7 +16,19 @@ from raysm.client.session.wire import Wire
 from raysm.contract.connections import checked_connector, connect_proved
 from raysm.contract.loop_thread import LoopThread
 from raysm.contract.parcels import load
-from raysm.contract.session import BATCH, CALL, CELL, PULL, PUSH, SHELL, TRANSFER, SessionState, Versions
+from raysm.contract.session import (
+    BATCH,
+    CALL,
+    CELL,
+    FUNCTION,
+    PULL,
+    PUSH,
+    SHELL,
+    TRANSFER,
+    Outcome,
+    SessionState,
+    Versions,
+)
 from raysm.workloads.session import work
 from raysm.workloads.session.blobs import Blobs
 from raysm.workloads.session.files import Transfers
@@ -79,10 +91,7 @@ class ThreadedCalls:
 
     def __init__(self):
         self.functions, self.executed, self.interrupts, self.blobs = {}, [], {}, None
-        self.kinds = {CALL: self.call, BATCH: self.batch, SHELL: self.shell}
-
-    def keep_function(self, digest, pickled):
-        self.functions[digest] = pickled
+        self.kinds = {CALL: self.call, FUNCTION: self.function, BATCH: self.batch, SHELL: self.shell}
 
     def slots(self, num_cpus, num_gpus):
         return 2
@@ -109,6 +118,10 @@ class ThreadedCalls:
         with contextlib.redirect_stdout(Printed(call.output, sys.stdout)):
             outcome = outcome_of(lambda: function(*args, **kwargs), name=call.request.name, host="algo-1")
         return self.blobs.keep(outcome.pieces()), outcome.error is not None
+
+    def function(self, call):
+        self.functions[call.request.function] = bytes(call.content)
+        return Outcome().encode(), False
 
     def batch(self, call):
         request = call.request
@@ -162,7 +175,7 @@ class Jobs:
 
 def executors_of(cells, remote):
     """Return what does the calls of a session without Ray, by their kind."""
-    return dict.fromkeys((CALL, BATCH, SHELL), remote) | dict.fromkeys((CELL, PUSH, PULL), cells)
+    return dict.fromkeys((CALL, FUNCTION, BATCH, SHELL), remote) | dict.fromkeys((CELL, PUSH, PULL), cells)
 
 
 class Served:

@@ -13,7 +13,7 @@ from raysm.client.session.mapping import Mapped
 from raysm.client.source.function import Function, parcel_of_call, pickled_call
 from raysm.contract.parcels import size_of
 from raysm.contract.scattered import Scattered
-from raysm.contract.session import BATCH, CALL, CELL, DONE, PULL, PUSH, SCATTER, CallRequest
+from raysm.contract.session import BATCH, CALL, CELL, DONE, FUNCTION, PULL, PUSH, SCATTER, CallRequest
 from raysm.errors import InvalidRequest
 
 P = ParamSpec("P")
@@ -103,12 +103,11 @@ class SessionFunctions(ConnectedSession):
         digest = hashlib.sha256(pickled).hexdigest()
         # Raises if no process fits, before the function is sent.
         slots = opened.ask("GET", "/slots", params={"num_cpus": num_cpus, "num_gpus": num_gpus})["slots"]
-        opened.ask("PUT", f"/functions/{digest}", data=pickled)
-        request = CallRequest(
+        function = CallRequest(kind=FUNCTION, name=name, python=opened.pickles, function=digest)
+        opened.call(function, [pickled]).result()
+        request = dataclasses.replace(
+            function,
             kind=BATCH,
-            name=name,
-            python=opened.pickles,
-            function=digest,
             unpack=bool(more),
             retries=retries,
             return_exceptions=return_exceptions,

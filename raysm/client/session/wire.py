@@ -6,7 +6,6 @@ One WebSocket carries calls and output, HTTP everything else; each large value h
 import asyncio
 import contextlib
 import functools
-import io
 import itertools
 import json
 import math
@@ -29,7 +28,7 @@ from raysm.contract.parcels import (
     send_line,
     size_of,
 )
-from raysm.contract.session import HEARTBEAT_S, MAX_BODY_BYTES, CallRequest, frame, unframe
+from raysm.contract.session import HEARTBEAT_S, CallRequest, frame, unframe
 from raysm.errors import InvalidRequest, MissingDependency, RaysmError, ServiceError, SessionEnded
 from raysm.request.codec import to_json
 
@@ -88,7 +87,6 @@ IDLE_STATUS_POLL_S = 10.0
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.05, 2.0
 SOCKET_S = 0.5
 """How long a call waits for the WebSocket before the service is asked whether the job runs."""
-LARGE_BYTES = 1 << 19
 # READ_S is longer than the WAIT_S of calls, for which the server may hold an answer back.
 CONNECT_S, READ_S = 15.0, 60.0
 
@@ -165,8 +163,8 @@ class Wire:
     async def request(self, method: str, path: str, **how: Any) -> bytes:
         """Make a request, retry it until it is answered, and return the answer's body.
 
-        ``how`` are aiohttp's ``json``, ``data`` and ``params``; or ``body``, a function that opens the file to send. It
-        is called once for each attempt.
+        ``how`` are aiohttp's ``json`` and ``params``; or ``body``, a function that opens the file to send. It is called
+        once for each attempt.
 
         Raises:
             NoSuchCall: The server does not know the call.
@@ -174,8 +172,6 @@ class Wire:
             SessionEnded: The session has ended, or is ending.
             RaysmError: The server failed, or does not answer.
         """
-        if isinstance(how.get("data"), bytes):
-            check_body(len(how["data"]))
         return await self._retrying(lambda: self._read(method, path, how))
 
     async def call(
@@ -231,9 +227,6 @@ class Wire:
         body = how.pop("body", None)
         if body is not None:
             how["data"] = body()
-        elif len(how.get("data") or b"") > LARGE_BYTES:
-            # aiohttp warns about more than a megabyte of bytes, which would block the loop.
-            how["data"] = io.BytesIO(how["data"])
         return await self._session.request(method, f"http://{self._address()}{path}", **how)
 
     async def _read(self, method: str, path: str, how: Mapping[str, Any]) -> bytes:
@@ -354,15 +347,6 @@ async def _check(answer: "aiohttp.ClientResponse") -> None:
     except (ValueError, KeyError, TypeError):
         text = f"the session answers with HTTP {answer.status}"
     _check_status(answer.status, text)
-
-
-def check_body(size_bytes: int) -> None:
-    """Refuse a request that is too large for the session, before it is sent."""
-    if size_bytes > MAX_BODY_BYTES:
-        raise InvalidRequest(
-            f"the call and its arguments are {size_bytes / 2**30:.1f} GiB, and a session takes at most "
-            f"{MAX_BODY_BYTES >> 30} GiB at once; send the data as a file, session.put(PATH), or push it in parts"
-        )
 
 
 def _check_status(status: int, text: str) -> None:

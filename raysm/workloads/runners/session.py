@@ -18,7 +18,7 @@ import ray
 
 from raysm.bootstrap.log import emit_event
 from raysm.contract.events import State
-from raysm.contract.session import BATCH, CALL, CELL, PULL, PUSH, SCATTER, SERVING, SHELL, TRANSFER, Versions
+from raysm.contract.session import BATCH, CALL, CELL, FUNCTION, PULL, PUSH, SCATTER, SERVING, SHELL, TRANSFER, Versions
 from raysm.request.session import SessionWorkload
 from raysm.workloads.runner import Runner, leave, leave_on_sigterm
 from raysm.workloads.session.blobs import Blobs
@@ -116,7 +116,7 @@ class _Serving:
         )
         remote = RemoteCalls(head, self._folder)
         executors: dict[str, Executor] = {CALL: processes, TRANSFER: Transfers(self._folder)}
-        executors |= dict.fromkeys((BATCH, SHELL, SCATTER), remote)
+        executors |= dict.fromkeys((FUNCTION, BATCH, SHELL, SCATTER), remote)
         executors |= dict.fromkeys((CELL, PUSH, PULL), InstanceCells(head, self._cells, printing))
         self._host = host = SessionHost(
             description,

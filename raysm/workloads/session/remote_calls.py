@@ -15,7 +15,7 @@ from ray import cloudpickle
 from ray.exceptions import RayError, RayTaskError, TaskCancelledError
 
 from raysm.contract.names import LABEL_HOST
-from raysm.contract.session import BATCH, SCATTER, SHELL, Outcome
+from raysm.contract.session import BATCH, FUNCTION, SCATTER, SHELL, Outcome
 from raysm.errors import InvalidRequest
 from raysm.request.codec import to_json
 from raysm.workloads.nodes import tasks_at_once
@@ -138,15 +138,11 @@ class RemoteCalls:
         self._functions: dict[str, Any] = {}
         self._insisting = Insisting()
         self._kinds: Mapping[str, Callable[[Call], Any]] = {
+            FUNCTION: self._function,
             BATCH: self._batch,
             SHELL: self._shell,
             SCATTER: self._scatter,
         }
-
-    def keep_function(self, digest: str, pickled: bytes) -> None:
-        """Store the function of a map in Ray's object store, until the session ends."""
-        if digest not in self._functions:
-            self._functions[digest] = ray.put(pickled)
 
     @staticmethod
     def totals() -> tuple[float, float]:
@@ -210,6 +206,13 @@ class RemoteCalls:
         reference = await asyncio.to_thread(ray.put, pickle.PickleBuffer(call.content))
         self._scattered.append(reference)
         return Outcome(pickled=pickle.dumps(cloudpickle.dumps(reference))).encode(), False
+
+    async def _function(self, call: Call) -> tuple[bytes, bool]:
+        call.begin()
+        digest = call.request.function
+        if digest not in self._functions:
+            self._functions[digest] = await asyncio.to_thread(ray.put, bytes(call.content))
+        return Outcome().encode(), False
 
     async def _batch(self, call: Call) -> tuple[bytes, bool]:
         call.begin()

@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
-from raysm.contract.session import MAX_BODY_BYTES
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.request.codec import to_json
 from raysm.workloads.session.blobs import Blob
@@ -71,7 +70,7 @@ class SessionServer:
         await self._host.blobs.serve(connection, outcome)
 
     def _application(self) -> web.Application:
-        app = web.Application(middlewares=[self._refuse], client_max_size=MAX_BODY_BYTES)
+        app = web.Application(middlewares=[self._refuse])
         app.add_routes(
             [
                 web.get("/session", self._state),
@@ -80,7 +79,6 @@ class SessionServer:
                 web.get("/calls/{id}", self._status),
                 web.get("/calls/{id}/output", self._output),
                 web.post("/calls/{id}/interrupt", self._interrupt),
-                web.put("/functions/{digest}", self._function),
                 web.get("/slots", self._slots),
                 web.post("/complete", self._complete),
                 web.post("/keep", self._keep),
@@ -147,10 +145,6 @@ class SessionServer:
     async def _interrupt(self, request: web.Request) -> web.Response:
         self._host.calls.interrupt(self._known(request))
         return await self._status(request)
-
-    async def _function(self, request: web.Request) -> web.Response:
-        self._host.remote.keep_function(request.match_info["digest"], await request.read())
-        return web.json_response({})
 
     def _known(self, request: web.Request) -> Call:
         call = self._host.calls.get(request.match_info["id"])

@@ -14,7 +14,7 @@ import pytest
 import ray
 
 from raysm.contract.loop_thread import LoopThread
-from raysm.contract.session import BATCH, CELL, PULL, SHELL, CallRequest, Outcome
+from raysm.contract.session import BATCH, CELL, FUNCTION, PULL, SHELL, CallRequest, Outcome
 from raysm.errors import InvalidRequest
 from raysm.workloads.session.calls import Call, CallEnded
 from raysm.workloads.session.output import Printing
@@ -182,7 +182,8 @@ def test_of_a_batch_whose_process_dies_each_item_is_tried_by_itself(tmp_path):
     async def script(calls):
         with pytest.raises(InvalidRequest, match="'digest' of the batch was not sent"):
             await calls.run(batch_of([1]))
-        calls.keep_function("digest", cloudpickle.dumps((work, (), {})))
+        function = CallRequest(kind=FUNCTION, name="f", function="digest")
+        await calls.run(Call("f", function, cloudpickle.dumps((work, (), {})), lambda: None))
         return await calls.run(batch_of(["well", "dies once", "kills"], first=10, return_exceptions=True))
 
     well, once, killed = values(with_calls(tmp_path, script)[0])
