@@ -32,7 +32,7 @@ from raysm.contract.session import (
 from raysm.workloads.session import work
 from raysm.workloads.session.blobs import Blobs
 from raysm.workloads.session.files import Transfers
-from raysm.workloads.session.host import Description, SessionHost
+from raysm.workloads.session.host import SessionHost
 from raysm.workloads.session.jupyters import COMMAND, Jupyters
 from raysm.workloads.session.lifetime import Lifetime, Rules, Seen
 from raysm.workloads.session.outcomes import interrupted, outcome_of
@@ -194,13 +194,13 @@ class Served:
 
     async def live(self):
         (self.folder / "work").mkdir(parents=True, exist_ok=True)
-        description = Description(job="digits-1", hosts=("algo-1", "algo-2"), folder=self.folder / "work")
+        job = "digits-1", ("algo-1", "algo-2"), self.folder / "work"
         blobs = self.remote.blobs = Blobs(self.folder / "values")
         lifetime = Lifetime(self.rules, time.monotonic(), self.uptime_s)
         executors = executors_of(self.cells, self.remote) | {TRANSFER: Transfers(self.folder / "work")}
         emit = self.events.append
         looks = (self.jobs.look,)
-        self.host = SessionHost(description, self.cells, executors, self.remote, lifetime, looks, emit, blobs)
+        self.host = SessionHost(*job, self.cells, executors, self.remote, lifetime, looks, emit, blobs)
         jupyters = Jupyters(self.folder / "work", self.folder / "private", self.jupyter)
         self.server = SessionServer(self.host, TOKEN.encode(), jupyters)
         self.port = await self.server.start()

@@ -40,7 +40,7 @@ class Exchange:
     """Questions and answers on one WebSocket; belongs to one event loop."""
 
     def __init__(self, socket: "aiohttp.ClientWebSocketResponse") -> None:
-        self._socket = socket
+        self.socket = socket
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[tuple[dict[str, Any], bytes]]] = {}
 
@@ -51,7 +51,7 @@ class Exchange:
         answer: asyncio.Future[tuple[dict[str, Any], bytes]] = asyncio.get_running_loop().create_future()
         self._answers[number] = answer
         try:
-            await self._socket.send_bytes(frame({"ask": number, **head}, body))
+            await self.socket.send_bytes(frame({"ask": number, **head}, body))
             return await answer
         finally:
             # Also after a cancellation, so that abandoned questions do not pile up.
@@ -130,7 +130,6 @@ class Wire:
         self._ended: str | None = None
         """The reason for the session's end, once the service has reported it."""
         self._session: aiohttp.ClientSession | None = None
-        self._socket: aiohttp.ClientWebSocketResponse | None = None
         self._listening: asyncio.Task[None] | None = None
         self._status_check: asyncio.Future[str | None] | None = None
         self._exchange: Exchange | None = None
@@ -271,10 +270,9 @@ class Wire:
     async def send_message(self, message: Mapping[str, Any]) -> None:
         """Send a message, unless the WebSocket is broken."""
         # Messages may get lost: an outcome whose delivery is not confirmed is only kept longer.
-        socket = self._socket
-        if socket is not None and not socket.closed:
+        if self._exchange is not None:
             with contextlib.suppress(ConnectionError):
-                await socket.send_str(json.dumps(message))
+                await self._exchange.socket.send_str(json.dumps(message))
 
     async def _listen(self) -> None:
         assert self._session is not None
@@ -286,7 +284,7 @@ class Wire:
                     url, params={"client": self.client}, max_msg_size=0, heartbeat=PING_S
                 ) as socket:
                     # The next failure starts with a short pause again.
-                    self._socket, pause_s = socket, FIRST_PAUSE_S
+                    pause_s = FIRST_PAUSE_S
                     await self._live(socket, Exchange(socket))
             if time.monotonic() - checked_s > IDLE_STATUS_POLL_S:
                 checked_s = time.monotonic()

@@ -25,7 +25,7 @@ from raysm.workloads.session.blobs import Blobs
 from raysm.workloads.session.calls import Executor
 from raysm.workloads.session.cells import Cells
 from raysm.workloads.session.files import Transfers
-from raysm.workloads.session.host import Description, SessionHost
+from raysm.workloads.session.host import SessionHost
 from raysm.workloads.session.jupyters import Jupyters
 from raysm.workloads.session.lifetime import Lifetime, Rules, look_at_ray_jobs
 from raysm.workloads.session.output import Output, Printing, routed
@@ -109,7 +109,6 @@ class _Serving:
         await printing.start()
         processes = CallProcesses(head, self._folder, printing, self._blobs)
         hosts = tuple(host.name for host in environment.ranked(payload.request.cluster))
-        description = Description(job=environment.job_name, hosts=hosts, folder=self._folder)
         jupyters = Jupyters(self._folder, self._private)
         ray_jobs = functools.partial(
             look_at_ray_jobs, environment.ports(payload.request.ports).dashboard, payload.token()
@@ -119,7 +118,9 @@ class _Serving:
         executors |= dict.fromkeys((FUNCTION, BATCH, SHELL, SCATTER), remote)
         executors |= dict.fromkeys((CELL, PUSH, PULL), InstanceCells(head, self._cells, printing))
         self._host = host = SessionHost(
-            description,
+            environment.job_name,
+            hosts,
+            self._folder,
             self._cells,
             executors,
             remote,

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from raysm.contract.events import State
@@ -26,15 +25,6 @@ INTERRUPTED_S = 2.0
 """How long interrupted calls may take at the end, so that ``with Session`` closes within 5 s."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Description:
-    """The name of a session's job, its instances (the head first), and the folder of calls and cells."""
-
-    job: str
-    hosts: tuple[str, ...]
-    folder: Path
-
-
 class SessionHost:
     """One session.
 
@@ -50,7 +40,9 @@ class SessionHost:
 
     def __init__(
         self,
-        description: Description,
+        job: str,
+        hosts: tuple[str, ...],
+        folder: Path,
         cells: Cells,
         executors: Mapping[str, Executor],
         remote: RemoteCalls,
@@ -62,7 +54,9 @@ class SessionHost:
         """Create the session in the server's event loop.
 
         Args:
-            description: The job, the instances and the folder.
+            job: Name of the session's job.
+            hosts: Names of the instances, the head first.
+            folder: Working folder of calls and cells.
             cells: The head's namespace and its cells.
             executors: The executors by kind of call.
             remote: Batches, commands and scattered values.
@@ -71,7 +65,7 @@ class SessionHost:
             emit: Writes an event into the job's log.
             blobs: Large values.
         """
-        self._description, self._looks, self._emit = description, looks, emit
+        self._job, self._hosts, self._folder, self._looks, self._emit = job, hosts, folder, looks, emit
         self.cells, self.remote, self.blobs, self.lifetime = cells, remote, blobs, lifetime
         self.calls = Calls(executors, blobs, lifetime.active)
         self.loop = asyncio.get_running_loop()
@@ -87,9 +81,9 @@ class SessionHost:
         end = self._end(now_s)
         cpus, gpus = self.remote.totals()
         return SessionState(
-            job=self._description.job,
+            job=self._job,
             versions=Versions.here(),
-            hosts=self._description.hosts,
+            hosts=self._hosts,
             cpus=cpus,
             gpus=gpus,
             busy=self.calls.busy + self._running_jobs,
@@ -101,14 +95,14 @@ class SessionHost:
             usd=self.lifetime.usd(now_s),
             usd_per_hour=self.lifetime.rules.usd_per_hour,
             budget_usd=self.lifetime.rules.budget_usd,
-            folder=str(self._description.folder),
+            folder=str(self._folder),
         )
 
     def path(self, text: str) -> Path:
         """Resolve a client's path, relative to the folder of the calls."""
         if not text:
             raise InvalidRequest("the path of the session's file is empty")
-        return self._description.folder / text
+        return self._folder / text
 
     def close(self, why: str) -> None:
         """Begin the end: accept no more calls, and let ``live`` interrupt the running ones."""
@@ -167,5 +161,5 @@ class SessionHost:
 
     def _notify(self, state: str, text: str, why: str) -> None:
         self.notices.append(text)
-        self._emit(State(name=state, host=self._description.hosts[0], detail=text if state == WARNING else why))
+        self._emit(State(name=state, host=self._hosts[0], detail=text if state == WARNING else why))
         self._on_notice()

@@ -11,7 +11,7 @@ from raysm.errors import InvalidRequest
 from raysm.request.codec import to_json
 from raysm.workloads.session import host as module
 from raysm.workloads.session.blobs import Blobs
-from raysm.workloads.session.host import Description, SessionHost
+from raysm.workloads.session.host import SessionHost
 from raysm.workloads.session.lifetime import Lifetime, Rules, Seen
 from tests.support.sessions import NoCells, ThreadedCalls, executors_of, served, until
 
@@ -72,12 +72,10 @@ def test_a_budget_that_is_spent_ends_it(tmp_path):
 
 def test_it_lives_without_a_server_and_its_first_reason_is_the_reason(tmp_path):
     async def live():
-        description = Description(job="digits-1", hosts=("algo-1",), folder=tmp_path)
+        job = "digits-1", ("algo-1",), tmp_path
         lifetime = Lifetime(Rules(idle_s=1800, idle_detached_s=300), time.monotonic(), 0.0)
         executors = executors_of(NoCells(), ThreadedCalls())
-        host = SessionHost(
-            description, NoCells(), executors, ThreadedCalls(), lifetime, (), events.append, Blobs(tmp_path)
-        )
+        host = SessionHost(*job, NoCells(), executors, ThreadedCalls(), lifetime, (), events.append, Blobs(tmp_path))
         host.close("it was closed")
         host.close("too late")
         return await host.live(lambda: notices.append(list(host.notices)))
