@@ -9,7 +9,7 @@ import pytest
 
 from raysm.client.submit import submit
 from raysm.client.tunnel import dashboard as module
-from raysm.client.tunnel.dashboard import Place, place_of, tell, waiting_for, way_to
+from raysm.client.tunnel.dashboard import Place, place_of, waiting_for, way_to
 from raysm.contract.events import State, line
 from raysm.errors import ForeignListener, InvalidRequest, NotDone
 from raysm.request import Script
@@ -70,14 +70,6 @@ class Tunnelled:
         return self._looks == 0
 
 
-def test_a_training_job_is_reached_through_a_tunnel_to_that_instance(job):
-    with serving_head() as head:
-        tunnelled = Tunnelled(job, head.address)
-        with way_to(tunnelled, PLACE) as way:
-            assert way.address == head.address
-    assert tunnelled.tunnels == [(8265, "algo-1")]
-
-
 class StartingHead(Head):
     """A head whose dashboard comes up while its first caller waits."""
 
@@ -90,8 +82,11 @@ class StartingHead(Head):
 def test_a_dashboard_that_is_being_started_is_waited_for_and_that_is_said_once(job, monkeypatch):
     monkeypatch.setattr(module, "SOON_S", 0.3)
     said = []
-    with contextlib.closing(StartingHead()) as head, way_to(Tunnelled(job, head.address), PLACE, say=said.append):
-        assert len(head.requests) == 2
+    with contextlib.closing(StartingHead()) as head:
+        tunnelled = Tunnelled(job, head.address)
+        with way_to(tunnelled, PLACE, say=said.append) as way:
+            assert (len(head.requests), way.address) == (2, head.address)
+        assert tunnelled.tunnels == [(8265, "algo-1")]
     assert said == [f"waiting for the dashboard of {job.name} to answer: it starts at the first request"]
 
 
@@ -143,8 +138,3 @@ def test_a_job_that_has_ended_is_refused_though_its_log_has_a_place(remote, job)
     remote.sagemaker.end(job.name, "Completed")
     with pytest.raises(InvalidRequest, match=rf"{job.name} has ended \(Completed\)"):
         place_of(job, say=lambda _: pytest.fail("it waits for nothing"))
-
-
-def test_who_waits_is_told_on_stderr(capsys):
-    tell("it takes a moment")
-    assert capsys.readouterr() == ("", "raysm: it takes a moment\n")

@@ -41,7 +41,7 @@ def brought(region="eu-west-1", as_of="2026-11-01", version="20261101000000", **
     return RegionPrices(region=region, as_of=as_of, version=version, usd={"ml.g5.xlarge": 2.0}, **more)
 
 
-def test_a_list_that_was_refreshed_counts_from_then_on_and_says_its_version(tmp_path):
+def test_a_list_that_was_refreshed_counts_from_then_on_and_says_its_version(tmp_path, caplog):
     assert known_prices(tmp_path).price("ml.g5.xlarge", "eu-west-1") is None
     save_prices(brought(volume_gb_month=0.2), tmp_path)
     price = known_prices(tmp_path).price("ml.g5.xlarge", "eu-west-1")
@@ -49,11 +49,8 @@ def test_a_list_that_was_refreshed_counts_from_then_on_and_says_its_version(tmp_
     assert known_prices(tmp_path).volume_gb_month("eu-west-1") == 0.2
     # What another region's list says stays.
     assert known_prices(tmp_path).price("ml.g5.xlarge", "us-east-1").version == "raysm-2026-09"
-
-
-def test_a_list_that_cannot_be_read_is_said_and_the_others_stay(tmp_path, caplog):
-    path = save_prices(brought(), tmp_path)
-    path.write_text("{")
+    # A damaged list is reported, and the others stay.
+    save_prices(brought(), tmp_path).write_text("{")
     assert known_prices(tmp_path).price("ml.g5.xlarge", "us-east-1") is not None
     assert "raysm prices --refresh writes them anew" in caplog.text
 

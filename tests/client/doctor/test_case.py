@@ -38,14 +38,9 @@ def test_a_service_that_cannot_be_reached_leaves_what_was_seen_before():
     findings = carried_out(failing(ServiceError("get_role: timed out", is_transient=True), good("first")))
     assert [finding.state for finding in findings] == [State.GOOD, State.UNKNOWN]
     assert "timed out" in findings[1].text
-
-
-def test_what_a_request_cannot_be_is_bad_with_its_remedy():
     (finding,) = carried_out(failing(InvalidRequest("the image is missing", remedy="give one")))
     assert (finding.state, finding.text, finding.remedy) == (State.BAD, "the image is missing", "give one")
-
-
-def test_a_page_in_an_error_is_one_line_and_cut_off():
+    # A page in an error is one line, and cut off.
     (finding,) = carried_out(failing(ServiceError("x: <html>\n<p>\n" + "word " * 200, code="500")))
     assert "\n" not in finding.text
     assert len(finding.text) < 350

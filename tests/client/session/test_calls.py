@@ -131,14 +131,6 @@ def test_a_call_that_the_session_lists_as_ended_is_shown_as_done_before_its_outc
     assert listed.result(timeout=60) == 3
 
 
-def test_a_refusal_is_the_calls_own_error(line):
-    call = Call("refused", "f", line)
-    line.loop.start(call.send(CallRequest(kind="dance", name="f"), b""))
-    with pytest.raises(ValueError, match="no call of the kind 'dance'"):
-        call.result(timeout=60)
-    assert not call.cancelled()
-
-
 ERROR = RemoteError(type="KeyError", message="'lr'", traceback="Traceback …\nKeyError: 'lr'\n", host="algo-1")
 
 
