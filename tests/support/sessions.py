@@ -21,6 +21,7 @@ from raysm.contract.session import (
     CALL,
     CELL,
     FUNCTION,
+    JUPYTER,
     PULL,
     PUSH,
     SHELL,
@@ -197,11 +198,14 @@ class Served:
         job = "digits-1", ("algo-1", "algo-2"), self.folder / "work"
         blobs = self.remote.blobs = Blobs(self.folder / "values")
         lifetime = Lifetime(self.rules, time.monotonic(), self.uptime_s)
-        executors = executors_of(self.cells, self.remote) | {TRANSFER: Transfers(self.folder / "work")}
+        jupyters = Jupyters(self.folder / "work", self.folder / "private", self.jupyter)
+        executors = executors_of(self.cells, self.remote) | {
+            TRANSFER: Transfers(self.folder / "work"),
+            JUPYTER: jupyters,
+        }
         emit = self.events.append
         looks = (self.jobs.look,)
         self.host = SessionHost(*job, self.cells, executors, self.remote, lifetime, looks, emit, blobs)
-        jupyters = Jupyters(self.folder / "work", self.folder / "private", self.jupyter)
         self.server = SessionServer(self.host, TOKEN.encode(), jupyters)
         self.port = await self.server.start()
         self.is_up.set()

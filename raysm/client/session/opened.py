@@ -27,7 +27,7 @@ from raysm.contract.connections import connect_proved
 from raysm.contract.loop_thread import LoopThread
 from raysm.contract.names import PROJECT_TAG
 from raysm.contract.parcels import Piece
-from raysm.contract.session import CELL, DONE, CallRequest, CallStatus, SessionState, Versions
+from raysm.contract.session import CELL, DONE, JUPYTER, CallRequest, CallStatus, SessionState, Versions
 from raysm.errors import InvalidRequest, SessionEnded
 from raysm.request.codec import from_json
 
@@ -154,7 +154,8 @@ class Opened:
 
     def start_jupyter(self, base: str) -> str:
         """Start a Jupyter server on the head with the base path ``base``; return its name."""
-        return str(self.ask("POST", "/jupyter", json={"base": base})["name"])
+        request = CallRequest(kind=JUPYTER, name="the start of JupyterLab")
+        return str(self.call(request, [base.encode()]).result())
 
     def check_python(self, what: str) -> None:
         """Refuse to send a pickle to another version of Python."""

@@ -18,7 +18,20 @@ import ray
 
 from raysm.bootstrap.log import emit_event
 from raysm.contract.events import State
-from raysm.contract.session import BATCH, CALL, CELL, FUNCTION, PULL, PUSH, SCATTER, SERVING, SHELL, TRANSFER, Versions
+from raysm.contract.session import (
+    BATCH,
+    CALL,
+    CELL,
+    FUNCTION,
+    JUPYTER,
+    PULL,
+    PUSH,
+    SCATTER,
+    SERVING,
+    SHELL,
+    TRANSFER,
+    Versions,
+)
 from raysm.request.session import SessionWorkload
 from raysm.workloads.runner import Runner, leave, leave_on_sigterm
 from raysm.workloads.session.blobs import Blobs
@@ -109,12 +122,12 @@ class _Serving:
         await printing.start()
         processes = CallProcesses(head, self._folder, printing, self._blobs)
         hosts = tuple(host.name for host in environment.ranked(payload.request.cluster))
-        jupyters = Jupyters(self._folder, self._private)
         ray_jobs = functools.partial(
             look_at_ray_jobs, environment.ports(payload.request.ports).dashboard, payload.token()
         )
         remote = RemoteCalls(head, self._folder)
-        executors: dict[str, Executor] = {CALL: processes, TRANSFER: Transfers(self._folder)}
+        jupyters = Jupyters(self._folder, self._private)
+        executors: dict[str, Executor] = {CALL: processes, JUPYTER: jupyters, TRANSFER: Transfers(self._folder)}
         executors |= dict.fromkeys((FUNCTION, BATCH, SHELL, SCATTER), remote)
         executors |= dict.fromkeys((CELL, PUSH, PULL), InstanceCells(head, self._cells, printing))
         self._host = host = SessionHost(

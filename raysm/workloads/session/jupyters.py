@@ -10,6 +10,7 @@ import datetime
 import importlib.util
 import itertools
 import json
+import pickle
 import re
 import signal
 import sys
@@ -23,8 +24,10 @@ import aiohttp
 from aiohttp import web
 
 from raysm.bootstrap.environment import inherited
+from raysm.contract.session import Outcome
 from raysm.contract.web_relay import open_relay, relay
 from raysm.errors import InvalidRequest, RaysmError
+from raysm.workloads.session.calls import Call
 from raysm.workloads.session.lifetime import Seen
 
 BASE = re.compile(r"/([\w.~-]+/)+")
@@ -53,16 +56,23 @@ class _Jupyter:
 
 
 class Jupyters:
-    """The Jupyter servers of one session; belongs to the event loop of the session's server."""
+    """The Jupyter servers of one session; see ``Executor``. Belongs to the event loop of the session's server."""
 
     def __init__(self, folder: Path, private: Path, command: Sequence[str] = COMMAND) -> None:
         self._folder, self._private, self._command = folder, private, tuple(command)
         self._running: dict[str, _Jupyter] = {}
-        self._starts: dict[str, asyncio.Task[str]] = {}
         self._numbers = itertools.count(1)
 
+    async def run(self, call: Call) -> tuple[bytes, bool]:
+        call.begin()
+        name = await self.start(bytes(call.content).decode())
+        return Outcome(pickled=pickle.dumps(name)).encode(), False
+
+    def interrupt(self, call: Call) -> None:
+        pass  # it ends soon, or is cancelled with the session
+
     async def start(self, base: str) -> str:
-        """Start a server, and return its name once it answers. A repeated request returns the same server."""
+        """Start a server, and return its name once it answers."""
         if not BASE.fullmatch(base):
             raise InvalidRequest(f"the base path of a Jupyter server begins and ends with /, got {base!r}")
         if self._command[1] == "-m" and importlib.util.find_spec(self._command[2]) is None:
@@ -70,13 +80,6 @@ class Jupyters:
                 "the session's head has no JupyterLab: start the session with requirements=['jupyterlab'], or with an "
                 "image that has it"
             )
-        # The client repeats the request if its connection broke.
-        start = self._starts.get(base)
-        if start is None or start.done() and (start.cancelled() or start.exception() is not None):
-            start = self._starts[base] = asyncio.create_task(self._start(base))
-        return await asyncio.shield(start)
-
-    async def _start(self, base: str) -> str:
         name = str(next(self._numbers))
         place = self._private / f"j{name}"
         place.mkdir(mode=0o700, parents=True)
@@ -140,10 +143,6 @@ class Jupyters:
 
     async def close(self) -> None:
         """End all servers and their kernels; harmless when repeated."""
-        for start in self._starts.values():
-            start.cancel()
-        # A cancelled start ends its server.
-        await asyncio.gather(*self._starts.values(), return_exceptions=True)
         running, self._running = list(self._running.values()), {}
         await asyncio.gather(*(self._end(jupyter) for jupyter in running))
 

@@ -86,7 +86,6 @@ class SessionServer:
                 web.put("/files", self._receive),
                 web.get("/files", self._send),
                 web.get("/files/size", self._size),
-                web.post("/jupyter", self._start_jupyter),
                 web.route("*", "/jupyter/{name}/{path:.*}", self._pass_on),
             ]
         )
@@ -153,10 +152,6 @@ class SessionServer:
         return call
 
     # Jupyter
-
-    async def _start_jupyter(self, request: web.Request) -> web.Response:
-        self._host.lifetime.active(time.monotonic())
-        return web.json_response({"name": await self._jupyters.start(str((await request.json())["base"]))})
 
     async def _pass_on(self, request: web.Request) -> web.StreamResponse:
         name = request.match_info["name"]
