@@ -1,14 +1,12 @@
 """``raysm.Session`` on a server of this process."""
 
 import threading
-import time
 
 import pytest
 
 import raysm
 from raysm.client.session.connected import detached, rows
 from raysm.client.session.current import current_session, inside
-from raysm.client.session.handle import Session
 from raysm.errors import CallCancelled, InvalidRequest, JobFailed, ServiceError, SessionEnded
 from tests.support.sessions import StubJob, served, state, until
 
@@ -164,18 +162,6 @@ def test_who_closes_it_is_not_told_that_it_ends_and_everybody_else_is(tmp_path, 
     assert caplog.messages == ["other: the session ends: it was closed"]
 
 
-def test_a_call_that_runs_when_it_is_closed_ends_and_says_so(tmp_path):
-    with served(tmp_path) as server:
-        session = raysm.Session(name="digits")
-        session._connect(StubJob(tmp_path, server.port), lambda event: None)
-        running = session.submit(time.sleep, 1)
-        until(lambda: running.status.state == "running")
-        session.close()
-        with pytest.raises(SessionEnded, match="the session ended before sleep did: it was closed"):
-            running.result(timeout=60)
-        assert not running.cancelled()
-
-
 def test_one_that_cannot_be_told_to_end_has_its_job_stopped(tmp_path, caplog):
     def refuse(why):
         raise OSError("No space left on device")
@@ -205,13 +191,6 @@ def test_the_job_of_one_that_cannot_be_begun_is_stopped_and_where_it_cannot_be_t
         raysm.Session(name="digits")._begin(job, lambda event: None)
     assert "could not be stopped and may keep costing money: the endpoint cannot be reached" in caplog.text
     assert f"raysm stop {job.name}" in caplog.text
-
-
-def test_the_public_name_is_this_class_and_its_limits_are_those_that_it_was_told():
-    assert raysm.Session is Session
-    session = Session(idle_timeout_s=60, budget_usd=2.5)
-    limits = session.limits
-    assert (limits.idle_timeout_s, limits.idle_timeout_detached_s, limits.budget_usd) == (60, 300.0, 2.5)
 
 
 def test_an_option_with_a_typing_error_is_refused_with_the_one_that_is_meant():
