@@ -13,9 +13,8 @@ from raysm.client.job.handle import attach
 from raysm.client.service import Service
 from raysm.client.tunnel.opening import DirectAccess, run_command
 from raysm.client.tunnel.terminal import Terminal
-from raysm.errors import InvalidRequest, ServiceError
+from raysm.errors import InvalidRequest
 from raysm.request import Local
-from tests.local.server.test_scenarios import playing
 from tests.support.echo import ECHO, exchange
 from tests.support.sagemaker_server import port_of, wait_until
 
@@ -147,14 +146,3 @@ def test_a_command_ends_with_the_connection_of_its_client(server, service, echo,
         return beat.stat().st_size == before
 
     wait_until(is_still)
-
-
-def test_a_role_without_the_permissions_lets_nobody_in(tmp_path):
-    with playing(tmp_path / "home", "[ssm]\npermitted = false\n") as server:
-        server.train("alone", ECHO, **LET_IN)
-        service = Service(Local(home=str(server.home)), clients=server.client)
-        port = port_of(server, "alone")
-        with pytest.raises(ServiceError, match="algo-1 of alone is not connected"):
-            attach("alone", service).tunnel(port)
-        server.sm.stop_training_job(TrainingJobName="alone")
-        server.ended("alone")

@@ -136,7 +136,7 @@ OPERATIONS = [
     ("service-quotas", "list_services", {}, "ListServices of the service servicequotas"),
     ("bedrock", "list_imported_models", {}, "GET /imported-models of the service bedrock"),
     ("sagemaker", "describe_experiment", {"ExperimentName": "none"}, "DescribeExperiment .* with these parameters"),
-    ("ec2", "describe_fpga_images", {}, "DescribeFpgaImages of the service ec2"),
+    ("iam", "get_service_last_accessed_details", {"JobId": "a" * 36}, "GetServiceLastAccessedDetails"),
 ]
 
 

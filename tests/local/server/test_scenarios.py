@@ -5,11 +5,17 @@ import contextlib
 import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError
 
+from raysm.client.job.handle import attach
+from raysm.client.service import Service
+from raysm.errors import ServiceError
+from raysm.request import Local
+from tests.support.echo import ECHO
 from tests.support.leftovers import assert_nothing_left
 from tests.support.sagemaker_server import (
     BUCKET,
     TRAINING_LOGS,
     Server,
+    port_of,
     spot,
     statuses,
     training_request,
@@ -37,6 +43,8 @@ def playing(home, scenario, kind="process"):
 
 SCENARIO = """
 seed = 5
+[ssm]
+permitted = false
 [market]
 spot_saving = 0.5
 [regions.us-west-1.capacity]
@@ -177,3 +185,12 @@ def code_of(ask):
     except ClientError as error:
         return error.response["Error"]["Code"]
     return ""
+
+
+def test_a_role_without_the_permissions_lets_nobody_in(server):
+    server.train("alone", ECHO, RemoteDebugConfig={"EnableRemoteDebug": True})
+    port = port_of(server, "alone")
+    with pytest.raises(ServiceError, match="algo-1 of alone is not connected"):
+        attach("alone", Service(Local(home=str(server.home)), clients=server.client)).tunnel(port)
+    server.sm.stop_training_job(TrainingJobName="alone")
+    server.ended("alone")
