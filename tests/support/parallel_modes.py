@@ -41,7 +41,7 @@ MAX_NORM = 0.5
 CLIPPED = ["hybrid shard", "interleaved", "data x pipeline", "shard x tensor", "memory"]
 """Modes that train clipped, beside those of ``ACCUMULATED``: gradients lie over the ranks each in another way."""
 
-ACCUMULATED = ["shard", "tensor", "data x tensor"]
+ACCUMULATED = ["ddp", "shard", "tensor", "data x tensor"]
 """Modes that train with their slices in pieces, and clipped: the norm is that of all pieces."""
 
 EVALUATED = ["ddp", "hybrid shard", "interleaved", "data x tensor", "memory", "pipeline x tensor"]
@@ -226,7 +226,6 @@ def main(arguments):
     results = {name: train(parallel, **TRAINED[name]) for name, parallel in MODES.items()}
     results["bf16"] = train(Parallel(shard=2, pipeline=2, microbatches=4), precision="bf16")
     results["named"] = train(Parallel(pipeline=2, data=2, microbatches=4), blocks=["layers.3"])
-    results["ddp, accumulated"] = train(MODES["ddp"], max_norm=MAX_NORM, accumulate=3)
     results["norms, evaluated"] = [evaluated_norms(Parallel(shard=4)), evaluated_norms(Parallel())]
     results["normed"] = normed(Parallel(shard=4))
     results["normed, memory"] = normed(Parallel(shard=4, optimize="memory"))

@@ -64,39 +64,36 @@ class Message:
 
 
 class TrialActor:
-    def __init__(self) -> None:
-        self._run: _Exchange | None = None
+    """A Ray actor that runs trials, one after the other, and exchanges messages with the sweep."""
 
     def ready(self) -> None: ...
 
     def begin(self, assignment: Assignment) -> Message:
-        # A new exchange each time: a thread that an earlier trial left behind must not receive this one's answers.
-        self._run = _Exchange()
-        threading.Thread(target=self._run.work, args=(assignment,), daemon=True, name="raysm-trial").start()
-        return self._run.messages.get()
+        # New queues each time: a thread that an earlier trial left behind must not receive this one's answers.
+        self._messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        arguments = assignment, self._messages, self._answers
+        threading.Thread(target=_work, args=arguments, daemon=True, name="raysm-trial").start()
+        return self._messages.get()
 
     def answer(self, goes_on: bool) -> Message:
-        assert self._run is not None
-        self._run.answers.put(goes_on)
-        return self._run.messages.get()
+        """Answer the last report; return the next message."""
+        self._answers.put(goes_on)
+        return self._messages.get()
 
 
-class _Exchange:
-    def __init__(self) -> None:
-        self.messages: queue.SimpleQueue[Message] = queue.SimpleQueue()
-        self.answers: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        # A trial may report from several threads.
-        self._lock = threading.Lock()
+def _work(assignment: Assignment, messages: "queue.SimpleQueue[Message]", answers: "queue.SimpleQueue[bool]") -> None:
+    # A trial may report from several threads.
+    lock = threading.Lock()
 
-    def work(self, assignment: Assignment) -> None:
-        self.messages.put(run_trial(assignment, self._deliver))
-
-    def _deliver(self, message: Message) -> None:
-        with self._lock:
-            self.messages.put(message)
-            goes_on = self.answers.get()
+    def deliver(message: Message) -> None:
+        with lock:
+            messages.put(message)
+            goes_on = answers.get()
         if not goes_on:
             raise EndedEarly(0)
+
+    messages.put(run_trial(assignment, deliver))
 
 
 @dataclass(kw_only=True)

@@ -46,12 +46,6 @@ def test_a_manifest_in_the_folder_of_another_checkpoint_counts_nothing(tmp_path)
     assert read_manifests(tmp_path) == {}
 
 
-def test_a_newer_format_is_named(tmp_path):
-    manifest(7).write(tmp_path)
-    with pytest.raises(InvalidConfig, match="has format 2, this raysm reads 1"):
-        parse_manifest(read_json(tmp_path / MANIFEST) | {"format": 2}, "step-7")
-
-
 @pytest.mark.parametrize("name", ["../a", "", ".", "..", MANIFEST, "a\0b", "\ud800"])
 def test_a_manifest_names_files_of_its_own_folder_only(tmp_path, name):
     manifest(7, files={name: FileRecord(bytes=1, sha256="00")}).write(tmp_path)

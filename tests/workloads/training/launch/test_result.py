@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from raysm.contract.result import MANIFEST, MODEL_FILE, Manifest, Measured
+from raysm.contract.result import MODEL_FILE, Manifest, Measured
 from raysm.contract.store import sha256_of
 from raysm.request import Cluster, Input, JobRequest, TrainLoop
 from raysm.workloads.folders import PIECE_BYTES, read_pieces, write_pieces
@@ -76,8 +76,3 @@ def test_it_says_what_was_trained_and_where_the_time_went(request_, tmp_path):
     assert (model.name, model.sha256) == (MODEL_FILE, sha256_of(tmp_path / MODEL_FILE))
     assert model.how_to_read == "safetensors.torch.load_file('model.safetensors')"
     assert load_file(tmp_path / MODEL_FILE).keys() == {"weight", "bias"}
-
-
-def test_where_nothing_was_left_there_is_no_manifest(request_, tmp_path):
-    assert write_manifest(request_, tmp_path, ("algo-1",), training_s=1.0) is None
-    assert not (tmp_path / MANIFEST).exists()

@@ -10,11 +10,6 @@ from raysm.errors import InvalidInput
 from raysm.workloads.training.loop.batch import Reader, inputs_and_target, pieces, rows_of
 
 
-@pytest.mark.parametrize("kind", [tuple, list])
-def test_the_last_item_is_the_target(kind):
-    assert inputs_and_target(kind(["tokens", "mask", "label"])) == (("tokens", "mask"), "label")
-
-
 @pytest.mark.parametrize("batch", [torch.zeros(2), {"x": 1, "y": 2}, (torch.zeros(2),), []])
 def test_what_has_no_target_is_refused(batch):
     with pytest.raises(InvalidInput, match=f"got a {type(batch).__name__}; give a tuple"):

@@ -2,7 +2,7 @@ import random
 
 import pytest
 import torch
-from torch.utils.data import Dataset, Subset, TensorDataset, random_split
+from torch.utils.data import Dataset, Subset, TensorDataset
 
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.loop import session as sessions
@@ -126,21 +126,6 @@ def test_what_samples_draw_does_not_depend_on_slices_however_the_data_set_is_hel
     plain = read(Drawing(), 4)
     assert read(several(Drawing())[held], 4) == plain
     assert read(several(Drawing())[held], 3) == plain
-
-
-def test_parts_of_plain_tensors_are_cut_in_one_go(session):
-    class Unread(torch.Tensor):
-        """A tensor whose rows are never taken one by one."""
-
-        def __getitem__(self, index):
-            assert not isinstance(index, int)
-            return super().__getitem__(index)
-
-    whole = TensorDataset(torch.arange(30).as_subclass(Unread), torch.arange(30) * 2)
-    part, _ = random_split(whole, [12, 18], generator=torch.Generator().manual_seed(1))
-    inner = Subset(part, [3, 1, 7])
-    read = [tensor.tolist() for batch in batches(inner, batch_size=3, epochs=1, shuffle=False) for tensor in batch]
-    assert read == [[part.indices[row] * factor for row in (3, 1, 7)] for factor in (1, 2)]
 
 
 def test_reading_draws_nothing_from_the_generators_that_training_draws_from(session):

@@ -29,14 +29,6 @@ def test_one_process_is_the_only_worker_and_has_one_session():
         sessions.begin()
 
 
-@pytest.mark.parametrize("stops", [False, True])
-def test_ranks_agree_on_the_loss_and_on_a_stop(stops):
-    session = worker(stop_asked=stops)
-    agreed = session.agree(torch.tensor(0.5))
-    assert agreed() == 0.5
-    assert session.stop_agreed is stops
-
-
 def test_metrics_are_events_in_a_job_and_words_elsewhere(capsys):
     worker(in_job=True, position=Position(steps=7)).report(loss=0.25)
     event = parse(capsys.readouterr().out)

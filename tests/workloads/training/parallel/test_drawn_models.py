@@ -92,7 +92,6 @@ TIES = {
         (0, 3),
         "followed",
     ),
-    "replicas": (4, Parallel(data=2, pipeline=2, microbatches=2), (0, 3), "followed"),
     "shards": (4, Parallel(shard=2, pipeline=2, microbatches=2, optimize="memory"), (0, 3), "followed"),
     "cut tensors": (4, Parallel(pipeline=2, tensor=2, microbatches=2), (0, 3), "followed"),
     "shards of two stages of one worker": (

@@ -6,23 +6,8 @@ from torch import nn
 
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.parallel.optimizers import (
-    is_stepped,
     renew,
 )
-
-
-def stepped(optimizer, model):
-    model(torch.ones(1, 2)).sum().backward()
-    optimizer.step()
-
-
-@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.Adagrad])
-def test_a_state_from_the_beginning_is_no_step(kind):
-    model = nn.Linear(2, 1)
-    optimizer = kind(model.parameters(), **({"momentum": 0.9} if kind is torch.optim.SGD else {}))
-    assert not is_stepped(optimizer)
-    stepped(optimizer, model)
-    assert is_stepped(optimizer)
 
 
 def test_a_state_that_the_constructor_made_becomes_one_of_the_parameters_as_they_are_now():
