@@ -19,7 +19,8 @@ TOLERANCE = 1e-5
 REFUSALS = (
     "share the weights",
     "stages need at least as many blocks",
-    "no pair of linear layers was found",
+    "has no tensor plan",
+    "does not divide",
     "whose gradients DDP waits for",
 )
 """What may be said of a training that was drawn."""
