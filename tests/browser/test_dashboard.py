@@ -136,6 +136,8 @@ def test_two_live_clusters_at_once_are_each_shown_at_their_own_address(other, da
     for page, site, _ in shown:
         go(page, site, "cluster")
     for page, site, count in shown:
+        # A page that waits for its dashboard reloads itself.
+        expect(page.get_by_text(f"ALIVE x {count}").first).to_be_visible()
         # Ray's own cookie knows no ports: after a reload both would be the cluster that was looked at last.
         page.reload()
         expect(page.get_by_text(f"ALIVE x {count}").first).to_be_visible()
