@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
 import pytest
 
@@ -122,7 +121,6 @@ def test_what_a_job_installs_can_be_imported_and_leaves_the_users_environment_as
 
 
 @pytest.mark.long
-@pytest.mark.skipif(shutil.which("uv") is None, reason="uv is not installed")
 @pytest.mark.parametrize("kind", KINDS)
 def test_uv_an_editable_install_and_an_uninstall_are_the_jobs_too(run, tmp_path, kind):
     make_wheel(tmp_path / "wheels", "fresh", body="VALUE = 4\n")
@@ -133,11 +131,12 @@ def test_uv_an_editable_install_and_an_uninstall_are_the_jobs_too(run, tmp_path,
     (project / "pyproject.toml").write_text(
         '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
     )
+    options = f"-q --no-index --find-links {tmp_path / 'wheels'} fresh"
+    uv = shutil.which("uv")
     log = run(
         kind,
         f"""
-        export PATH="$PATH:{Path(shutil.which("uv") or "").parent}"
-        uv pip install -q --python "$(command -v python)" --offline --no-index --find-links {tmp_path / "wheels"} fresh
+        {f'{uv} pip install --python "$(command -v python)" --offline {options}' if uv else f"pip install {options}"}
         pip install -q --no-index --no-build-isolation -e {project}
         pip uninstall -y -q shipped || true
         python -c "import edited, fresh; print(edited.VALUE, fresh.VALUE)"
