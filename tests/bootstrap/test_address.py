@@ -66,11 +66,6 @@ def test_the_address_of_the_only_interface_is_found_without_asking_for_a_name():
     assert own_address(LO, ETH0, names=wrong) == ("10.0.0.5", [])
 
 
-def test_the_interface_that_the_service_tells_is_believed_before_the_name():
-    wrong = {"algo-1": "10.0.0.5"}
-    assert own_address(LO, ETH0, ETH1, told="eth1", names=wrong) == ("10.0.1.5", [])
-
-
 def test_of_several_interfaces_the_one_that_the_name_means_is_found():
     assert own_address(LO, ETH0, ETH1, names={"algo-1": "10.0.1.5"}) == ("10.0.1.5", ["algo-1"])
 

@@ -34,12 +34,6 @@ def test_the_resources_of_jobs_of_every_year_are_read(tmp_path, recorded):
     assert read.resource_config == written
 
 
-def test_the_channels_are_those_of_the_file_with_or_without_a_content_type(tmp_path):
-    read = instance(tmp_path, ANSWERS["resources"][0]["text"], ANSWERS["inputs"])
-    assert read.channels == ("train", "validation")
-    assert read.input_data_config == ANSWERS["inputs"]
-
-
 HOSTS = sorted(f"algo-{i}" for i in range(1, 13))
 GROUPS = [
     {"instance_group_name": "work", "instance_type": "ml.g5.xlarge", "hosts": [h for h in HOSTS if h != "algo-7"]},

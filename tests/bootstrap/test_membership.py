@@ -117,16 +117,6 @@ def test_a_job_runs_with_fewer_instances_only_if_min_instances_says_so():
 # A worker is lost
 
 
-def test_a_job_goes_on_without_lost_workers_if_the_request_says_so():
-    life = Life(3, on_instance_loss="continue").form()
-    life.tell(lifecycle.Lost("algo-3", "closed its connection"), lifecycle.Lost("algo-2", "said nothing for 30 s"))
-    assert not life.causes
-    assert life.remarks() == [
-        "algo-3 lost: closed its connection; going on with 2 instances, as the request says",
-        "algo-2 lost: said nothing for 30 s; going on with 1 instances, as the request says",
-    ]
-
-
 # A raylet dies but its bootstrap lives
 
 
@@ -192,14 +182,6 @@ def test_a_stop_gives_user_code_its_grace_and_ends_with_the_driver():
     assert not life.causes
     life.tell(lifecycle.DriverEnded(0))
     assert life.cause == lifecycle.Stopped(in_time=True)
-
-
-@pytest.mark.parametrize("end", [lifecycle.DriverEnded(5), lifecycle.Tick()])
-def test_user_code_that_fails_in_its_grace_or_outlives_it_was_not_stopped_in_time(end):
-    life = Life(2, grace_s=30).form()
-    life.tell(lifecycle.StopRequested())
-    life.tell(end, after_s=30)
-    assert life.cause == lifecycle.Stopped(in_time=False)
 
 
 # Every order of events

@@ -132,24 +132,3 @@ def test_why_a_node_ended_is_what_ray_said_last(printed, why):
         return said
 
     assert run_apart(scenario) == why
-
-
-@pytest.mark.parametrize("told", ["10.0.0.1:6379", None])
-def test_a_node_that_waits_is_told_once_whom_to_join_or_finds_that_nobody_says(told):
-    async def scenario():
-        children = Children()
-        code = "import sys; print([*sys.stdin]); sys.exit(1)"
-        node = RayNode(children, [sys.executable, "-S", "-c", code], os.environ, waits=True)
-        assert not node.ended.done()
-        for address in [told, "10.0.0.2:6379"] if told else []:
-            node.join(address)
-        if told is None:
-            node.close()
-        await asyncio.wait_for(node.ended, 90)
-        said = node.why() if told else None
-        node.join("one that has ended")
-        node.close()
-        children.close()
-        return said
-
-    assert run_apart(scenario) == (told and f"['{told}\\n']")

@@ -1,7 +1,5 @@
 """What an instance has, from trees of files that look like one."""
 
-from pathlib import Path
-
 import pytest
 
 from raysm.bootstrap import resources
@@ -55,11 +53,6 @@ def test_memory_is_that_of_the_container(tmp_path, contents, expected):
 )
 def test_cuda_visible_devices_decides_where_it_is_set(visible, expected):
     assert resources.count_gpus({"CUDA_VISIBLE_DEVICES": visible}, smi=lambda: "GPU 0: x\n" * 8) == expected
-
-
-def test_the_object_store_fits_into_shared_memory():
-    store = plan_object_store(10 * GIB, 8 * GIB, Path("/unused"))
-    assert (store.bytes, store.folder, store.warning) == (3 * GIB, None, None)
 
 
 def test_docker_s_64_mib_of_shared_memory_put_it_on_a_disk_and_that_is_said(tmp_path):

@@ -12,11 +12,6 @@ from raysm.errors import ClusterNotFormed
 from tests.support.bootstraps import Cluster, live, request
 
 
-def test_a_worker_that_is_told_to_stop_before_it_has_joined_ends_as_stopped(tmp_path):
-    status = live(Worker, Cluster(tmp_path, request(2)).prepare("algo-2"), Worker.stop)
-    assert status == ExitStatus(STOPPED, stopped=True)
-
-
 def test_a_worker_that_is_told_itself_as_the_head_does_not_call_there_and_says_why(tmp_path):
     # As by a wrong /etc/hosts: the head's name means loopback.
     cluster = Cluster(tmp_path, request(2, join_timeout_s=0.5), hosts=["localhost", "worker"])

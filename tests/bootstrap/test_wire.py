@@ -117,11 +117,6 @@ def test_a_greeting_that_lacks_something_is_no_workers(greeting):
     assert caught.type is ProtocolError
 
 
-def test_a_greeting_of_many_bytes_is_not_read_to_its_end():
-    with pytest.raises(ProtocolError, match="longer than any of this protocol"):
-        asyncio.run(to_head(b"x" * (3 * MAX_GREETING)))
-
-
 @pytest.mark.parametrize("hello", [{"raysm": 2, "nonce": "n"}, {"raysm": 1}, {"raysm": 1, "nonce": 3}, {}])
 def test_a_head_of_another_protocol_is_none(hello):
     with pytest.raises(ProtocolError, match="no raysm head"):

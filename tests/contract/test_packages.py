@@ -57,19 +57,6 @@ def test_modules_are_packed_once_and_anew_when_one_has_changed_is_gone_or_was_ad
 
 def test_what_an_image_may_lack_is_required_as_the_project_requires_it():
     text = (Path(raysm.__file__).parents[1] / "pyproject.toml").read_text()
-    known = {
-        "IPython",
-        "ray",
-        "cloudpickle",
-        "mlflow",
-        "numpy",
-        "optuna",
-        "pyarrow",
-        "safetensors",
-        "sagemaker_mlflow",
-        "torch",
-    }
-    assert NEEDS.keys() == known
     assert all(f'"{requirement}"' in text for requirement in NEEDS.values())
 
 

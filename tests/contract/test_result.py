@@ -1,15 +1,11 @@
 """Tests of ``raysm.contract.result``."""
 
-import json
-
 import pytest
 
 from raysm.contract.events import Trial, best_of
 from raysm.contract.result import (
     MAX_REASON,
     Failure,
-    Manifest,
-    ResultFile,
 )
 from raysm.errors import BlockFailed
 
@@ -44,25 +40,6 @@ def test_a_failed_block_says_which_and_how_often_and_why_in_the_first_line():
     first = "BlockFailed: block (0, 20) failed 3 times, the last time: ValueError: no ValueError: no such layer"
     assert reason.startswith(f"{first}\n…t")
     assert len(reason) == MAX_REASON
-
-
-def test_a_manifest_is_short_where_it_is_printed_and_whole_as_a_dictionary(tmp_path):
-    manifest = Manifest(
-        job="j",
-        workload={"kind": "similarity", "top_k": 10},
-        inputs={"matrix": {"sha256": "0" * 64}},
-        files=(ResultFile(name="n.parquet", shape=(1797, 10), bytes=4096, sha256="1" * 64, how_to_read="…"),),
-        versions={"ray": "2.60"},
-        instances=("algo-1", "algo-2"),
-        phases_s={"similarity": 1.25},
-    )
-    assert repr(manifest).splitlines() == [
-        "<manifest of j: similarity on algo-1, algo-2",
-        "  n.parquet: 1,797 x 10, 4,096 bytes",
-        "  similarity 1.2 s>",
-    ]
-    assert manifest.as_dict() == json.loads(manifest.write(tmp_path).read_text())
-    assert manifest.as_dict()["files"][0]["shape"] == [1797, 10]
 
 
 def trial(number, value, status="done"):

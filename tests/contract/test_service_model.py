@@ -2,7 +2,7 @@
 
 import pytest
 
-from raysm.contract.service_model import TYPES, Entry, Key, Rule, compiled, service_model, violations
+from raysm.contract.service_model import Entry, Key, Rule, compiled, violations
 from tests.support.api_requests import training_parameters
 
 
@@ -61,21 +61,3 @@ def test_a_file_is_taken_for_a_place_in_s3_only_where_the_target_takes_files(key
     place = {"OutputDataConfig": "S3OutputPath", "CheckpointConfig": "S3Uri"}[key]
     assert broken(takes_files=True, **{key: {place: "file:///data"}}) == []
     assert places_and_rules(broken(**{key: {place: "file:///data"}})) == [((key, place), Rule.PATTERN)]
-
-
-def test_every_type_of_the_requests_that_are_served_is_known():
-    kinds = set()
-
-    def walk(shape, seen):
-        if shape.name not in seen:
-            seen.add(shape.name)
-            kinds.add(shape.type_name)
-            inner = getattr(shape, "members", {}).values()
-            inner = [*inner, *(getattr(shape, name) for name in ("member", "key", "value") if hasattr(shape, name))]
-            for other in inner:
-                walk(other, seen)
-
-    operations = [name for name in service_model().operation_names if name.endswith(("TrainingJob", "ProcessingJob"))]
-    for operation in [*operations, "ListTrainingJobs", "ListProcessingJobs", "AddTags"]:
-        walk(service_model().operation_model(operation).input_shape, set())
-    assert kinds <= set(TYPES)

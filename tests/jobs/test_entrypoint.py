@@ -32,25 +32,22 @@ def run_function(function, root, *args, count, wheels, **fields):
 
 
 @pytest.mark.namespace
-def test_a_function_on_two_instances_returns_its_value_with_the_raysm_that_travelled_and_a_wheel(tmp_path):
+def test_a_function_returns_its_value_with_the_raysm_that_travelled_and_a_wheel(tmp_path):
     def where(number):
         import ray
         import travelled
 
         import raysm
 
-        # By address: all are called aws, as in SageMaker.
-        hosts = {node["NodeManagerAddress"] for node in ray.nodes()}
         doubled = ray.get(ray.remote(lambda x: 2 * x).remote(number))
-        return {"doubled": doubled, "hosts": len(hosts), "raysm": raysm.__file__, "wheel": travelled.VALUE}
+        return {"doubled": doubled, "raysm": raysm.__file__, "wheel": travelled.VALUE}
 
     with leaving_nothing(tmp_path):
         wheels = [make_wheel(tmp_path, "travelled")]
         isolated = {"requirements": ("travelled",), "security": Security(isolation=True)}
-        outcome, log, model = run_function(where, tmp_path, 21, count=2, wheels=wheels, **isolated)
+        outcome, log, model = run_function(where, tmp_path, 21, count=1, wheels=wheels, **isolated)
         assert outcome.status == "Completed", log.text()
         value = pickle.loads((model / VALUE).read_bytes())
     assert value["doubled"] == 42
     assert value["wheel"] == 42
-    assert value["hosts"] == 2
     assert value["raysm"].startswith("/tmp/raysm/")

@@ -5,26 +5,17 @@ Here stands what only Ray itself can show, each once. What the bootstrap decides
 ``bootstrap/test_real_ray``, and how soon each fault is known in ``test_faults``.
 """
 
-import os
-import signal
-
 import pytest
 
 from raysm.contract.events import State
 from raysm.request import Cluster
 from tests.support.jobs import ENDS_S, completed, script_request, started
-from tests.support.processes import await_watched, one
 
 pytestmark = pytest.mark.namespace
 
 SILENCE_S = 600.0
 """So long may an instance be silent: no loss is known by waiting, however slow the machine."""
 
-SLEEP = """
-import time
-print("user code runs", flush=True)
-time.sleep(300)
-"""
 
 ORPHAN = """
 import os, subprocess, time
@@ -81,17 +72,6 @@ def test_orphans_of_user_code_are_reaped_and_a_job_that_is_done_ends_everywhere_
     assert "no orphan is left" in log.text()
 
 
-def test_the_death_of_the_heads_pid_1_is_known_to_the_workers_before_its_silence_is(tmp_path):
-    request = script_request(tmp_path, SLEEP, cluster=Cluster(count=2, silence_s=SILENCE_S))
-    with started(request, tmp_path / "job") as (job, log):
-        log.wait_for_text("user code runs")
-        job.kill("algo-1")
-        outcome = job.wait(timeout_s=ENDS_S)
-        assert outcome.status == "Failed"
-        assert outcome.exit_codes == {"algo-1": 137, "algo-2": 1}
-        assert job.paths("algo-2").failure.read_text() == "the head algo-1 was lost: it closed its connection"
-
-
 @pytest.mark.long
 def test_the_loss_of_an_instance_is_survived_where_the_request_says_so_and_its_blocks_are_done_by_the_others(tmp_path):
     cluster = Cluster(count=3, on_instance_loss="continue", silence_s=SILENCE_S)
@@ -103,18 +83,6 @@ def test_the_loss_of_an_instance_is_survived_where_the_request_says_so_and_its_b
         assert outcome.exit_codes == {"algo-1": 0, "algo-2": 0, "algo-3": 137}
         assert [event.host for event in log.events(State) if event.name == "lost"] == ["algo-3"]
         assert "the sum is 1770" in log.text()
-
-
-def test_the_death_of_the_gcs_fails_the_job_with_a_reason_that_names_it(tmp_path):
-    request = script_request(tmp_path, SLEEP, cluster=Cluster(count=1))
-    with started(request, tmp_path / "job") as (job, log):
-        log.wait_for_text("user code runs")
-        await_watched(job.instances["algo-1"].pid)
-        os.kill(one(job.instances["algo-1"].pid, "gcs_server"), signal.SIGKILL)
-        outcome = job.wait(timeout_s=ENDS_S)
-        assert outcome.status == "Failed"
-        assert outcome.failure_reason.startswith("Ray on the head algo-1 ended: gcs_server [exit code=-9")
-        assert outcome.exit_codes == {"algo-1": 1}
 
 
 def test_on_sigterm_user_code_saves_its_work_while_ray_lives_on_every_instance(tmp_path):

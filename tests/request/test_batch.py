@@ -34,11 +34,6 @@ def test_what_cannot_be_is_refused_by_its_name(fields, message):
         batch(**fields)
 
 
-def test_the_only_input_is_read_unless_one_is_named():
-    assert batch().channel_of(["texts"]) == "texts"
-    assert batch(channel="texts").channel_of(["ids", "texts"]) == "texts"
-
-
 @pytest.mark.parametrize(
     ("channel", "inputs", "message"),
     [

@@ -8,7 +8,7 @@ import pytest
 
 from raysm.bootstrap.variables import user_variables
 from raysm.errors import InvalidRequest
-from raysm.request import Input, Limits, Script, Similarity
+from raysm.request import Input, Limits, Script
 from raysm.request.job import JobRequest, hyperparameter_arguments
 from tests.bootstrap.test_variables import told
 
@@ -48,13 +48,6 @@ def test_a_script_gets_its_hyperparameters_before_its_own_arguments_where_that_i
     )
     assert asked.script_args == ("--epochs", "3", "--epochs", "5")
     assert not asked.hides_hyperparameters
-
-
-def test_what_is_no_script_cannot_get_arguments():
-    with pytest.raises(InvalidRequest, match="is no script, and takes no arguments; drop it"):
-        JobRequest(
-            name="job", workload=Similarity(top_k=1), inputs={"matrix": Input("s3://b/m")}, hyperparameters_as_args=True
-        )
 
 
 @pytest.mark.parametrize("name", ["", "-a", "a-", "a_b", "x" * 64, "ä"])

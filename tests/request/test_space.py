@@ -39,16 +39,6 @@ class Drawn:
         return self._rng.choice(choices)
 
 
-class Asked:
-    """Remembers how it was asked."""
-
-    def suggest_float(self, name, low, high, *, step, log):
-        self.asked = (name, low, high, step, log)
-        return low
-
-    suggest_int = suggest_float
-
-
 @pytest.mark.parametrize("parameter", EVERY, ids=str)
 def test_a_range_travels_as_json(parameter):
     text = json.dumps(to_json(parameter))
@@ -86,21 +76,6 @@ def test_what_is_varied_stays_in_its_range(parameter: Parameter, seed):
         assert parameter.low <= value <= parameter.high
     if getattr(parameter, "is_integer", False):
         assert type(value) is int
-
-
-def test_a_step_is_kept_by_what_is_drawn_on_a_logarithms_scale():
-    drawn = {raysm.qloguniform(1, 100, 5).suggest("x", Drawn(seed)) for seed in range(50)}
-    assert all((value - 1) % 5 == 0 for value in drawn)
-
-
-def test_optuna_is_asked_with_the_bounds_the_step_and_the_scale():
-    asked = Asked()
-    raysm.loguniform(1e-4, 1e-1).suggest("lr", asked)
-    assert asked.asked == ("lr", 1e-4, 1e-1, None, True)
-    raysm.quniform(0, 1, 0.25).suggest("q", asked)
-    assert asked.asked == ("q", 0, 1, 0.25, False)
-    raysm.lograndint(1, 8).suggest("n", asked)
-    assert asked.asked == ("n", 1, 8, 1, True)
 
 
 def test_a_grid_has_every_value_once():

@@ -58,13 +58,6 @@ def test_texts_and_objects_of_files_and_flags_become_values():
     assert sweep.warm_start == (Earlier(params={"lr": 0.01}, value=2.0),)
 
 
-def test_the_search_follows_from_the_rule_where_nobody_chose_it():
-    assert script().chosen_search == "optuna"
-    assert script(stop="asha").chosen_search == "optuna"
-    assert script(stop="pbt").chosen_search == "random"
-    assert script(search="random").chosen_search == "random"
-
-
 def test_of_a_grid_no_more_is_tried_than_it_has():
     space = {"n": raysm.randint(1, 3), "kind": raysm.choice(["a", "b"])}
     assert script(space=space, search="grid").planned_trials == 6
