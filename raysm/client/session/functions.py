@@ -11,8 +11,7 @@ from raysm.client.session.calls import Call, CellResult, gather
 from raysm.client.session.connected import ConnectedSession
 from raysm.client.session.mapping import Mapped
 from raysm.client.source.function import Function, parcel_of_call, pickled_call
-from raysm.contract.parcels import size_of
-from raysm.contract.scattered import Scattered
+from raysm.contract.parcels import Scattered, size_of
 from raysm.contract.session import BATCH, CALL, CELL, DONE, FUNCTION, PULL, PUSH, SCATTER, CallRequest
 from raysm.errors import InvalidRequest
 
