@@ -4,6 +4,7 @@ The order of the matrix's rows is the natural order of all files' names over all
 folder. So an instance has several *runs* of consecutive rows; the rows between them are on other instances.
 """
 
+import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -164,7 +165,8 @@ def join(reports: Sequence[ShardReport], hosts: Sequence[str], source: Source) -
 
     Raises:
         InstanceLost: An instance has not reported: its rows would be missing.
-        InvalidInput: There are no files; a file is on two instances; or the files differ in columns or id types.
+        InvalidInput: There are no files; a file is on two instances; the names show that one is missing; or the files
+            differ in columns or id types.
     """
     channel = source.channel
     # Check this first: to the checks below, a missing instance would look like an error of the input.
@@ -188,6 +190,19 @@ def join(reports: Sequence[ShardReport], hosts: Sequence[str], source: Source) -
     names = sorted(files, key=natural)
     if not names:
         raise InvalidInput(f"the channel {channel!r} holds no files on any instance; put the rows of the matrix there")
+    # Only the names (``part-3-of-10``) can show that a file is missing, because each instance knows only its own files.
+    numbers: dict[tuple[str, str, int], set[int]] = defaultdict(set)
+    for name in names:
+        if match := re.search(r"(?<!\d)(\d+)-of-(\d+)(?!\d)", name):
+            numbers[name[: match.start()], name[match.end() :], int(match[2])].add(int(match[1]))
+    for (before, after, count), there in numbers.items():
+        # Some writers count from 0, others from 1.
+        first_number = 0 if 0 in there else 1
+        if absent := set(range(first_number, first_number + count)) - there:
+            raise InvalidInput(
+                f"no instance has file {min(absent)} of {before}*-of-{count}{after} ({len(absent)} of {count} are "
+                "missing); bring them, or rename the files if they are all there are"
+            )
     first = files[names[0]]
     for name in names:
         if files[name].columns != first.columns:

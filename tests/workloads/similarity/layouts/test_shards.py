@@ -39,11 +39,17 @@ def test_rows_are_in_the_natural_order_of_all_names_and_neighbours_on_one_instan
         ({"algo_1": [a_file("a", 1)], "algo_2": [a_file("b", 1, columns=5)]}, "b has 5 columns, a has 4"),
         ({"algo_1": [a_file("a", 1, ids=pa.int64())], "algo_2": [a_file("b", 1, ids=pa.string())]}, "the ids of b"),
         ({"algo_1": [a_file("a", 0)]}, "hold no rows"),
+        ({"algo_1": [a_file("p-00-of-03.npy", 1)], "algo_2": [a_file("p-02-of-03.npy", 1)]}, "has file 1 of p-"),
+        ({"algo_1": [a_file("p-1-of-3.npy", 1), a_file("p-2-of-3.npy", 1)]}, "has file 3 of p-"),
     ],
 )
 def test_what_makes_no_matrix_is_said_by_name(files, said):
     with pytest.raises(InvalidInput, match=said):
         joined(**files)
+
+
+def test_numbered_files_that_are_all_there_make_a_matrix():
+    assert joined(algo_1=[a_file("p-1-of-2.npy", 1)], algo_2=[a_file("p-2-of-2.npy", 1)]).rows == 2
 
 
 def test_an_instance_that_reports_nothing_is_missed():
