@@ -40,8 +40,6 @@ def relink(base: Path, inside: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file or folder of this machine and its place in an instance."""
-
     name: PurePosixPath
     """Relative to the base folder: ``input/data/matrix``, or ``input/data/matrix/part-1.npy``."""
     source: Path
@@ -142,7 +140,6 @@ def _existing(channel: str, path: Path) -> Path:
 
 
 def _objects(source: Path) -> list[tuple[str, Path]]:
-    """Return the files below ``source`` by key, sorted as S3 sorts them."""
     if source.is_file():
         return [(source.name, source)]
     keys = [(path.relative_to(source).as_posix(), path) for path in files_below(source)]

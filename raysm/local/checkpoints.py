@@ -20,8 +20,6 @@ Stamp: TypeAlias = tuple[int, int]
 
 
 class CheckpointStore(Protocol):
-    """A place that keeps checkpoints."""
-
     def fetch(self, folder: Path) -> None:
         """Copy everything into the existing ``folder``."""
 
@@ -33,8 +31,6 @@ class CheckpointStore(Protocol):
 
 
 class FolderStore:
-    """Keeps checkpoints in a folder of this machine, in place of an S3 prefix."""
-
     def __init__(self, folder: Path, within: Path | None = None) -> None:
         """Use ``folder``, which is made on first use; ``within`` is a folder above it that must exist."""
         self._folder, self._within = folder, within
@@ -63,8 +59,6 @@ class FolderStore:
 
 
 class CheckpointSync:
-    """Synchronizes a store with the instances' checkpoint folders."""
-
     def __init__(self, store: CheckpointStore, instances: Sequence[Path]) -> None:
         self._store = store
         self._seen: dict[Path, dict[str, Stamp]] = {path: {} for path in instances}
@@ -74,7 +68,6 @@ class CheckpointSync:
         self._error: Exception | None = None
 
     def restore(self) -> None:
-        """Copy the store to each instance, before they start."""
         first, *others = self._seen
         self._store.fetch(first)
         # Copy instead of downloading again.

@@ -21,8 +21,6 @@ REGION = LOCAL_REGION
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Patience:
-    """How long instances get to end, in seconds."""
-
     stop_grace_s: float = 120.0
     """From SIGTERM to SIGKILL when the job is stopped: SageMaker documents 120."""
     settle_s: float = 15.0
@@ -33,8 +31,6 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """An instance group with its hosts."""
-
     name: str
     """A plain job has one, ``homogeneousCluster``."""
     instance_type: str
@@ -53,8 +49,6 @@ def number_hosts(*groups: tuple[str, str, int]) -> tuple[Group, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Channel:
-    """A named input whose data lies on this machine."""
-
     name: str
     source: Path
     distribution: Distribution = "FullyReplicated"
@@ -72,8 +66,6 @@ class Channel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checkpoints:
-    """Checkpoints that survive the job."""
-
     store: CheckpointStore
     uri: str
     target: PurePosixPath = PurePosixPath("checkpoints")
@@ -82,8 +74,6 @@ class Checkpoints:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobSpec:
-    """One job; raises InvalidRequest for a Processing job with parts that only training has."""
-
     name: str
     groups: tuple[Group, ...]
     command: tuple[str, ...]

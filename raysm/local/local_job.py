@@ -40,8 +40,6 @@ WATCH_S = 2.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """How a job ended; times are seconds since the epoch."""
-
     status: Literal["Completed", "Failed", "Stopped"]
     failure_reason: str | None
     """The head's failure file, else a description of the instance that failed first."""
@@ -59,8 +57,6 @@ class Outcome:
 
 @dataclass(kw_only=True, slots=True)
 class Exits:
-    """The instances of a job that have ended so far; ``at_s`` is in seconds since the epoch."""
-
     spec: JobSpec
     codes: dict[str, int] = field(default_factory=dict)
     at_s: dict[str, float] = field(default_factory=dict)
@@ -70,14 +66,12 @@ class Exits:
         self.codes[host], self.at_s[host] = code, at_s
 
     def failed(self) -> list[str]:
-        """Return the hosts whose exits fail the job; the first to fail is the cause."""
         # A job may be allowed to lose instances other than the head.
         allowed = self.spec.losses_allowed
         hosts = (host for host, code in self.codes.items() if code != 0 and (host == self.spec.first or not allowed))
         return sorted(hosts, key=self.at_s.__getitem__)
 
     def outcome(self, paths: Callable[[str], Paths], *, stopped: bool, started_s: float, ended_s: float) -> Outcome:
-        """Return how the job ended; after a stop by the service, exits by SIGTERM are no failures."""
         failed = [] if stopped else self.failed()
         return Outcome(
             status="Stopped" if stopped else "Failed" if failed else "Completed",
@@ -158,7 +152,6 @@ class LocalJob:
         return Paths(self._root / host / "ml", self.spec.api)
 
     def log(self, host: str) -> Path:
-        """Return the file with all that ``host`` wrote."""
         return self._root / "logs" / f"{host}.log"
 
     @property
@@ -228,7 +221,6 @@ class LocalJob:
             instance.exited.add_done_callback(lambda exited: self._changed.set())
 
     def wait(self, timeout_s: float | None = None) -> Outcome:
-        """Wait for the end of the job and its logs; raise TimeoutError, or the error of ``on_line``."""
         if not self._ended.wait(timeout_s):
             raise TimeoutError(f"the job {self.spec.name} has not ended within {timeout_s} s")
         if self._error is not None:
@@ -237,16 +229,13 @@ class LocalJob:
         return self._outcome
 
     def stop(self) -> None:
-        """Ask the job to end: SIGTERM to all instances now, SIGKILL after the grace period."""
         self._stop.set()
         self._changed.set()
 
     def kill(self, host: str, number: int | None = None) -> None:
-        """Inject a fault: signal the main process of one instance, with SIGKILL if ``number`` is None."""
         self._instances[host].signal(signal.SIGKILL if number is None else number)
 
     def close(self) -> None:
-        """End everything that still runs, at once; may be repeated."""
         for instance in self._instances.values():
             # First: the watcher returns when all are gone.
             instance.end()
@@ -266,7 +255,6 @@ class LocalJob:
         self.close()
 
     def _watch(self) -> None:
-        """Follow the instances to their end; runs in a thread."""
         try:
             self._outcome = self._follow()
         except BaseException as error:

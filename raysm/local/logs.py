@@ -22,7 +22,6 @@ class LogPump:
     """
 
     def __init__(self, on_line: Callable[[str, str], None]) -> None:
-        """Prepare; ``on_line(host, line)`` gets one line at a time, without its newline."""
         self.error: BaseException | None = None
         self._on_line = on_line
         self._is_refused = False
@@ -34,7 +33,6 @@ class LogPump:
         self._is_closed = False
 
     def open(self, host: str, path: Path) -> int:
-        """Return a descriptor to write the log of ``host`` into; ``release`` closes it."""
         file = path.open("ab", buffering=0)
         reader, writer = os.pipe()
         self._writers.append(writer)

@@ -29,8 +29,6 @@ SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preparation:
-    """The instances of one job before they start."""
-
     spec: JobSpec
     root: Path
     site: Site
@@ -38,7 +36,6 @@ class Preparation:
     scenario: Scenario
 
     def linked(self) -> list[Channel]:
-        """Return the channels whose files are links to the user's own files."""
         linked = [entry.name for entries in self.entries.values() for entry in entries if not entry.owned]
         places = {channel.name: self.spec.place_of(channel) for channel in self.spec.channels}
         return [
@@ -96,7 +93,6 @@ def service_variables(spec: JobSpec) -> dict[str, str]:
 
 
 def write_files(spec: JobSpec, host: str, base: Path, inside: Path, interface: str = "eth0") -> Paths:
-    """Make the folders and configuration files of ``host`` below ``base``, which the instance sees as ``inside``."""
     paths = Paths(base, spec.api)
     for folder in (paths.config, paths.model, paths.output_data, paths.failure.parent, paths.payload.parent):
         make_folder(folder, within=base.parent)

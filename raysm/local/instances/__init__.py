@@ -37,7 +37,6 @@ def site_class(kind: str) -> type[Site]:
 
 
 def missing_for(kind: str) -> str | None:
-    """Return what this machine lacks for instances of ``kind``, and the remedy; None if nothing."""
     return site_class(kind).missing() if instance_kind(kind).runs_programs else None
 
 

@@ -40,8 +40,6 @@ class Link:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InstanceSpec:
-    """One instance to start."""
-
     host: str
     base: Path
     """An existing folder of this machine that is, or plays, the instance's ``/opt/ml``."""

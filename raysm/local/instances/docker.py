@@ -104,8 +104,6 @@ class _DockerInstance(KeptInstance):
 
 
 class DockerSite(Site):
-    """A site of kind ``docker``."""
-
     interface = "eth0"
     plays = frozenset({"container.user"})
 
@@ -173,7 +171,6 @@ class DockerSite(Site):
         return instance
 
     def _remove(self, name: str) -> None:
-        """Remove the container if a killed keeper left it."""
         with contextlib.suppress(RaysmError):
             _call(self._docker, "rm", "--force", "--volumes", name)
 
@@ -231,7 +228,6 @@ def _env_file(spec: InstanceSpec) -> str:
 
 
 def missing_for_docker(docker: Sequence[str] = DOCKER) -> str | None:
-    """Return what this machine lacks for instances of kind docker, and the remedy; None if nothing."""
     if shutil.which(docker[0]) is None:
         return "instances of kind 'docker' need the docker command; install Docker, or use 'namespace' or 'process'"
     try:
@@ -242,7 +238,6 @@ def missing_for_docker(docker: Sequence[str] = DOCKER) -> str | None:
 
 
 def _call(docker: Sequence[str], *arguments: str) -> str:
-    """Run the docker command and return its output; raise RaysmError with its message if it fails."""
     try:
         done = subprocess.run(
             [*docker, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ANSWER_S

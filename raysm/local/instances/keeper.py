@@ -170,7 +170,6 @@ class _Keeper:
 
 
 def _descendants() -> Iterator[int]:
-    """Yield every living process below this one."""
     parents = _parents()
     pids = {os.getpid()}
     while True:
@@ -300,7 +299,6 @@ def _become_init(*inherited: int) -> None:
 
 
 def _exit_code(status: int) -> int:
-    """Return the exit code as a shell does: 128 + signal for a process that was killed."""
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
 

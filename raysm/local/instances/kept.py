@@ -139,8 +139,6 @@ class Keeper:
 
 
 class KeptInstance(Instance):
-    """An instance behind a keeper."""
-
     def __init__(self, keeper: Keeper, host: str, address: str, clean: Callable[[], None] = lambda: None) -> None:
         """Take over ``keeper``; ``clean`` runs at the end, and removes what a killed keeper left."""
         self.host, self.address, self.keeper = host, address, keeper

@@ -143,7 +143,6 @@ def _mount(source: str, target: str, kind: str = "none", flags: int = 0, options
 
 
 def call(name: str, *arguments: Any) -> None:
-    """Call a function of the C library; raise OSError if it does not return 0."""
     # Python has no unshare or setns before 3.12, and mount and prctl not at all.
     libc = ctypes.CDLL(None, use_errno=True)
     if getattr(libc, name)(*arguments) != 0:

@@ -54,8 +54,6 @@ class _NamespaceInstance(KeptInstance):
 
 
 class NamespaceSite(Site):
-    """A site of kind ``namespace``."""
-
     interface = INTERFACE
     plays = frozenset(
         {"container.root_mb", "container.user", "network.names_resolve_after_s", "network.silent_internet"}

@@ -52,8 +52,6 @@ SILENT_ADDRESS = "192.0.2.1"
 
 
 class HostNames:
-    """The files ``/etc/hosts`` of the instances of one job."""
-
     def __init__(self, addresses: Mapping[str, str], scenario: Scenario) -> None:
         self._addresses = addresses
         self._switches = scenario.network
@@ -179,7 +177,6 @@ class Network:
                     yield f"{start}.{third}"
 
     def address(self, number: int) -> str:
-        """Return the address of the instance with this number, from 0."""
         return f"{self.prefix}.{FIRST_ADDRESS + number}"
 
     @property
@@ -187,7 +184,6 @@ class Network:
         return f"{self.prefix}.254"
 
     def attach(self, keeper: Keeper, number: int) -> None:
-        """Give the namespace of ``keeper`` its interface."""
         port = f"port{number}"
         self._in_switch(
             f"link add {port} type veth peer name {INTERFACE} netns {keeper.pid}", f"link set {port} master bridge up"
@@ -217,8 +213,6 @@ class Network:
 
 
 def connect_inside(keeper: Keeper, port: int) -> socket.socket:
-    """Connect to a port on the loopback of an instance; raise OSError if nothing listens there or it is gone."""
-
     def connect() -> socket.socket:
         _enter(keeper.pid)
         return to_loopback(port)

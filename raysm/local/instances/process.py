@@ -54,12 +54,9 @@ PREFIX = "raysm-job-"
 
 
 class ProcessSite(Site):
-    """A site of kind ``process``."""
-
     interface = "lo" if sys.platform.startswith("linux") else "lo0"
 
     def __init__(self) -> None:
-        """Open the site; raise InvalidRequest on a system that is not POSIX."""
         if os.name != "posix":
             raise InvalidRequest("local instances need Linux or macOS; on Windows, run raysm in WSL")
         self._keepers: list[Keeper] = []
@@ -175,7 +172,6 @@ def give(link: Link, within: Path, but: Path | None = None) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ``count`` distinct TCP ports on which nothing listens; raise RaysmError if there are none left."""
     chosen: list[int] = []
     candidates = random.SystemRandom().sample(range(*PORT_RANGE), 1000)
     while len(chosen) < count and candidates:

@@ -36,8 +36,6 @@ DEFAULT_SHM_BYTES = 64 * 2**20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machine:
-    """The resources to divide."""
-
     cpus: tuple[int, ...]
     """Numbers of the CPUs that this process may use."""
     memory_bytes: int
@@ -68,7 +66,6 @@ class Share:
         return self.memory_bytes // 2 if self.memory_bytes else DEFAULT_SHM_BYTES
 
     def variables(self, *, object_store: bool = True) -> dict[str, str]:
-        """Return the environment variables that describe this share to the bootstrap."""
         values = {
             names.CPUS: self.cpus,
             names.MEMORY_BYTES: self.memory_bytes,
@@ -112,7 +109,6 @@ def _gpus() -> tuple[str, ...]:
 
 
 def split(machine: Machine, count: int) -> list[Share]:
-    """Divide ``machine`` into ``count`` shares; the first ones get the remainder."""
     memory = int(machine.memory_bytes * MEMORY_PART) // count
     store = min(int(memory * OBJECT_STORE_PART), int(machine.shm_bytes * MEMORY_PART) // count)
     return [

@@ -18,7 +18,6 @@ Item = TypeVar("Item")
 
 
 def matches(record: JobRecord, request: Mapping[str, Any]) -> bool:
-    """Return whether a job passes the filters of a List request."""
     tests: dict[str, Callable[[Any], bool]] = {
         "CreationTimeAfter": lambda at: record.created_s >= at,
         "CreationTimeBefore": lambda at: record.created_s <= at,

@@ -82,7 +82,6 @@ class BatchJob:
 
     @property
     def size(self) -> int:
-        """Number of children, of an array and of each of its children."""
         return int((self.request.get("arrayProperties") or {}).get("size") or 0)
 
     @property
@@ -253,7 +252,6 @@ class BatchService:
         return round(self._clock.now() * 1000)
 
     def _definition(self, named: str, region: str) -> Resource:
-        """Return what a job takes from a definition; for a name without a revision, from the latest one."""
         name, _, revision = _name(named).partition(":")
         revisions = self._definitions.get((region, name)) or []
         found = [body for body in revisions if revision in ("", str(body["revision"]))]
@@ -398,7 +396,6 @@ class BatchService:
 
 
 def operation_of(method: str, path: str) -> str:
-    """Return the operation of a request, ``SubmitJob``; empty for a path that botocore does not know."""
     return _operations().get((method, path), "")
 
 
@@ -425,7 +422,6 @@ def _arn(region: str, part: str, name: str) -> str:
 
 
 def _name(named: str) -> str:
-    """Return the name of a resource that a request names by name or ARN."""
     return named.rpartition("/")[2]
 
 
@@ -456,7 +452,6 @@ def _variables(container: Mapping[str, Any]) -> dict[str, str]:
 
 
 def command_of(job: BatchJob) -> tuple[str, ...]:
-    """Return the command; raise ApiError if there is none, since the image's own is not known here."""
     container = container_of(job)
     if not container.get("command"):
         raise _client_error(
@@ -467,7 +462,6 @@ def command_of(job: BatchJob) -> tuple[str, ...]:
 
 
 def variables_of(job: BatchJob, attempt: int) -> dict[str, str]:
-    """Return the environment variables of an attempt: the job's own, and those that Batch sets."""
     first = min(job.queue["computeEnvironmentOrder"], key=lambda item: item["order"])
     variables = {
         "AWS_BATCH_JOB_ID": job.id,

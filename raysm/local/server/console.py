@@ -34,8 +34,6 @@ class HandedOver(ConnectionResetError):
 
 
 class Entering:
-    """Requests for ports and commands of instances."""
-
     def __init__(
         self, records: Records, instances: Callable[[str, str], Mapping[str, Instance]], *, is_permitted: bool
     ) -> None:
@@ -125,8 +123,6 @@ def _wake(waker: socket.socket) -> None:
 
 
 class Console:
-    """Answers the server's own paths."""
-
     def __init__(
         self, operations: Operations, cores: Cores, *, started_s: float, shut_down: Callable[[], None]
     ) -> None:

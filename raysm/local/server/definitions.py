@@ -27,8 +27,6 @@ SERVED: Mapping[JobApi, str] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source:
-    """A channel whose data the job needs."""
-
     name: str
     uri: str
     """``s3://…`` or ``file:///…``."""
@@ -37,8 +35,6 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Output:
-    """A folder of the instances that is uploaded at the end."""
-
     place: PurePosixPath
     """Relative to the base folder."""
     uri: str
@@ -71,7 +67,6 @@ class Definition:
     """Key that encrypts outputs in S3."""
 
     def exceeded(self, *, waited_s: float, ran_s: float, pending: bool) -> EndReason | None:
-        """Return the time limit that is exceeded, or None; a ``pending`` job waits for its turn."""
         if self.max_wait_s is not None and waited_s > self.max_wait_s:
             return "wait"
         if ran_s > self.max_runtime_s:
@@ -81,7 +76,6 @@ class Definition:
         return None
 
     def left_s(self, *, waited_s: float, ran_s: float) -> float:
-        """Return the seconds until a running job exceeds a limit."""
         left_s = self.max_runtime_s - ran_s
         return left_s if self.max_wait_s is None else min(left_s, self.max_wait_s - waited_s)
 
@@ -96,7 +90,6 @@ def served(api: JobApi) -> Any:
 
 
 def command_of(image: str, entrypoint: Sequence[str] | None, arguments: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the main process; raise ApiError if the request leaves it to the image, which is not read here."""
     if not entrypoint:
         raise validation(
             f"the embedded SageMaker does not know the entry point of the image {image!r}: give ContainerEntrypoint"
@@ -105,7 +98,6 @@ def command_of(image: str, entrypoint: Sequence[str] | None, arguments: Sequence
 
 
 def kind_of(image: str, tags: Mapping[str, str], default: str) -> str:
-    """Return the kind of a job's instances; raise ApiError if the tag names no kind."""
     name = tags.get(INSTANCE_KIND_TAG)
     if name is None:
         # An image's name may choose a kind too, for requests without raysm's tag.

@@ -70,7 +70,6 @@ class Call:
 
     @functools.cached_property
     def operation(self) -> str:
-        """``ListTags``; empty if the protocol does not name it, as for S3."""
         if self.target:
             return self.target.rpartition(".")[2]
         if self.service in REST_IN_JSON:
@@ -79,7 +78,6 @@ class Call:
 
     @functools.cached_property
     def body(self) -> bytes:
-        """The body, which moto can read again; raise ApiError if it is too large."""
         if (self.request.content_length or 0) > MAX_REQUEST:
             raise ApiError("RequestEntityTooLargeException", f"a request has at most {MAX_REQUEST} bytes", 400)
         body = self.request.get_data()
@@ -88,7 +86,6 @@ class Call:
 
     @functools.cached_property
     def parameters(self) -> Mapping[str, Any]:
-        """The parameters of a request in JSON; raise ApiError if it is not JSON."""
         try:
             parameters = json.loads(self.body or b"{}")
         except ValueError as error:
@@ -104,8 +101,6 @@ class Call:
 
 
 class Faults:
-    """Decides which requests fail; every method may be called from any thread."""
-
     def __init__(self, scenario: Scenario, chance: Random, clock: Clock | None = None) -> None:
         self._scenario = scenario
         self._chance = chance

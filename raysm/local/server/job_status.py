@@ -48,7 +48,6 @@ def failure_reason(api: JobApi, outcome: Outcome) -> str:
 
 
 def check_stop(record: JobRecord) -> None:
-    """Raise ApiError if the job has ended."""
     if record.final:
         raise ApiError(
             "ValidationException",
@@ -57,7 +56,6 @@ def check_stop(record: JobRecord) -> None:
 
 
 def check_interruption(record: JobRecord, *, spot: bool, is_ending: bool = False) -> None:
-    """Raise ApiError if the job does not run on spot capacity now."""
     if not spot:
         raise ApiError(
             "ValidationException",
@@ -97,7 +95,6 @@ class JobLife(abc.ABC):
         self._records.update(self._api, self._created.name, self._created.region, **changes)
 
     def enter(self, secondary: str, message: str, **changes: Any) -> None:
-        """Enter a secondary status; a job that is being stopped keeps the status Stopping until it uploads."""
         with self._records.held():
             # On AWS too, only Uploading follows Stopping.
             if self.record.status == "Stopping" and secondary != "Uploading":
@@ -130,7 +127,6 @@ class JobLife(abc.ABC):
         return f"{self._api.title} job waiting for capacity" + (f": {reason}" if reason else "")
 
     def finish(self, status: str, secondary: str, message: str, reason: str | None = None, **changes: Any) -> None:
-        """Enter the last status."""
         self._records.advance(
             self.record,
             secondary,
@@ -145,11 +141,9 @@ class JobLife(abc.ABC):
         self.count_change()
 
     def await_end(self, timeout_s: float) -> bool:
-        """Wait up to ``timeout_s`` until the record is final; return whether it is."""
         return self.final.wait(timeout_s)
 
     def count_change(self) -> None:
-        """Count a change of the status or of the log."""
         with self._changed:
             self._changes += 1
             self._changed.notify_all()

@@ -30,8 +30,6 @@ BATCH = 500
 
 
 class LogWriter:
-    """Writes the streams of one attempt of a job, ``algo-1-EPOCH``; may be called from any thread."""
-
     def __init__(self, folder: Path, started_s: float, on_event: Callable[[], None] = lambda: None) -> None:
         """Write below ``folder``; streams are named by the second ``started_s``; call ``on_event`` for each event."""
         self._folder, self._on_event = folder, on_event
@@ -80,7 +78,6 @@ def read(path: Path, offset: int = 0) -> Iterator[Event]:
 
 
 def backwards(path: Path, end: int | None = None) -> Iterator[Event]:
-    """Yield the events before the offset ``end`` (default: the end of the file), the last one first."""
     with path.open("rb") as file:
         begin = file.seek(0, os.SEEK_END) if end is None else end
         rest = b""  # the bytes from ``begin`` to the end of the last line that was not yielded
@@ -104,7 +101,6 @@ def backwards(path: Path, end: int | None = None) -> Iterator[Event]:
 
 
 def _event(offset: int, line: bytes) -> Event | None:
-    """Return the event of a line; None for a line that a full disk, or a killed server, left incomplete."""
     try:
         at_ms, message = json.loads(line)
         return offset, offset + len(line), int(at_ms), str(message)
@@ -145,7 +141,6 @@ class MetricScanner:
             return tuple(self._last.values())
 
     def send(self) -> None:
-        """Send to CloudWatch the values found since the last call."""
         with self._lock:
             # Sent without the lock, so that the job's lines do not wait for moto.
             unsent, self._unsent = self._unsent, []

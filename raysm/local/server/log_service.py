@@ -35,8 +35,6 @@ class _Stream(NamedTuple):
 
 
 class LogService:
-    """Answers DescribeLogStreams, GetLogEvents and FilterLogEvents."""
-
     def __init__(self, records: Records) -> None:
         self._records = records
         self._operations: dict[str, Callable[[Mapping[str, Any], str], dict[str, Any]]] = {
@@ -46,14 +44,12 @@ class LogService:
         }
 
     def answer(self, operation: str, request: Mapping[str, Any], region: str = REGION) -> dict[str, Any] | None:
-        """Return the answer of a region, or None for other groups and operations."""
         group = _group(request)
         if operation not in self._operations or group not in GROUPS:
             return None
         return self._operations[operation]({**request, "logGroupName": group}, region)
 
     def _streams(self, region: str, group: str, prefix: str = "") -> Iterator[_Stream]:
-        """Yield the streams whose names begin with ``prefix``, by name."""
         # A slash ends the job's name, so that only its folder is listed.
         job, slash, _ = prefix.partition("/")
         records = [record for record in self._records.all(GROUPS[group], region) if record.name.startswith(job)]

@@ -31,8 +31,6 @@ INSUFFICIENT = (
 
 
 class Stock:
-    """The instances of all regions; every method may be called from any thread."""
-
     def __init__(self, scenario: Scenario, records: Records) -> None:
         self._scenario = scenario
         self._records = records
@@ -55,7 +53,6 @@ class Stock:
         return found is not None
 
     def take(self, record: JobRecord, chance: Random) -> bool:
-        """Reserve all instances of a job, or none; return whether the region has them."""
         capacity = self._scenario.of(record.region).capacity
         if chance.random() < capacity.insufficient:
             return False
@@ -74,14 +71,12 @@ class Stock:
         return False
 
     def give_back(self, record: JobRecord) -> None:
-        """Release the instances of a job, if it has some."""
         with self._lock:
             held = self._held.pop((record.region, record.api, record.name), None)
             if held is not None:
                 self._taken[record.region].subtract(held)
 
     def spot_saving(self, request: Mapping[str, Any], region: str) -> float:
-        """Return the share of a job's time that is not billed."""
         return self._scenario.of(region).market.spot_saving if _is_spot(request) else 0.0
 
     def check_quota(self, api: JobApi, request: Mapping[str, Any], region: str) -> None:
@@ -125,13 +120,10 @@ def draw_interruption_s(capacity: Capacity, chance: Random, *, spot: bool) -> fl
 
 
 class MarketService:
-    """Answers GetProducts, ListServiceQuotas and ListAWSDefaultServiceQuotas for SageMaker, each in one page."""
-
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
 
     def answer(self, target: str, request: Mapping[str, Any], region: str) -> dict[str, Any] | None:
-        """Return the answer, or None if the request is about another service or operation."""
         if str(request.get("ServiceCode", "")).lower() not in ("sagemaker", "amazonsagemaker"):
             return None
         if target == f"{PRICES}GetProducts":
@@ -164,7 +156,6 @@ def asked_instances(api: JobApi, request: Mapping[str, Any]) -> Counter[str]:
 
 
 def quota_name(instance_type: str, api: JobApi, is_spot: bool) -> str:
-    """Return the name of a quota: ``ml.g5.xlarge for spot training job usage``."""
     return f"{instance_type} for {'spot ' if is_spot else ''}{api.kind} job usage"
 
 

@@ -40,8 +40,6 @@ TRUST = {
 
 
 class _Raw(io.BytesIO):
-    """A body in the form that botocore reads."""
-
     def stream(self, amt: int = CHUNK, decode_content: bool | None = None) -> Iterator[bytes]:
         while chunk := self.read(amt):
             yield chunk
@@ -150,7 +148,6 @@ def simulate_policy(form: bytes, moto: MotoServices) -> bytes | None:
 
 
 def make_application() -> "WSGIApplication":
-    """Return one WSGI application for all services; it raises NotImplementedError for what moto does not have."""
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 
     def make_app(service: str | None) -> Any:
@@ -163,13 +160,11 @@ def make_application() -> "WSGIApplication":
 
 
 def buckets() -> dict[str, Any]:
-    """Return the buckets of S3 by name, as moto holds them: they can be pickled."""
     by_name: dict[str, Any] = _s3_backends()[ACCOUNT][PARTITION].buckets
     return by_name
 
 
 def add_bucket(name: str, bucket: Any) -> None:
-    """Add a bucket that was pickled by this version of moto."""
     buckets()[name] = bucket
     # moto looks here for the owner of a name; without it another bucket of this name could replace this one.
     _s3_backends().bucket_accounts[name] = (PARTITION, ACCOUNT)

@@ -44,8 +44,6 @@ class _Object(NamedTuple):
 
 
 class Objects:
-    """Reads and writes objects."""
-
     def __init__(self, moto: MotoServices, results: Path | None = None) -> None:
         """Use moto's S3; ``results``, the home's existing folder of results, must not be made again."""
         self._moto, self._results = moto, results
@@ -68,7 +66,6 @@ class Objects:
         return self._results if self._results is not None and path.is_relative_to(self._results) else None
 
     def download(self, uri: str, folder: Path) -> None:
-        """Download all objects whose URI begins with ``uri``; raise InvalidInput if there are none."""
         objects = list(self._below(uri))
         if not objects:
             raise InvalidInput(f"No S3 objects found under S3 URL {uri!r}; check the bucket and the prefix")
@@ -101,7 +98,6 @@ class Objects:
             return bytes(self._s3.get_object(Bucket=bucket, Key=key)["Body"].read())
 
     def fetch(self, uri: str, folder: Path) -> None:
-        """Download everything below the folder ``uri``, which may be nothing."""
         # With the slash, so that checkpoints of run-10 are not those of run-1.
         self._download(list(self._below(uri.rstrip("/") + "/")), folder)
 
@@ -132,7 +128,6 @@ class Objects:
             yield _Object(bucket, key, size, name)
 
     def upload(self, path: Path, uri: str, kms_key: str | None = None, *, is_ours: bool = True) -> None:
-        """Put the file ``path`` at ``uri``; not ``is_ours``: it is behind a link, and may be the user's own."""
         if is_file(uri):
             target = self.local(uri)
             within = self._within(target)
@@ -156,8 +151,6 @@ class Objects:
 
 
 class S3Store:
-    """Checkpoints below a prefix of S3."""
-
     def __init__(self, objects: Objects, uri: str) -> None:
         self._objects = objects
         self._uri = uri
@@ -237,7 +230,6 @@ def upload_order(job: LocalJob, chance: Random) -> list[str]:
 
 
 def upload(objects: Objects, definition: Definition, bases: Sequence[Path], scratch: Path, *, failed: bool) -> None:
-    """Upload all outputs of a job from the base folders ``bases``, in this order; archives are made in ``scratch``."""
     for output in definition.outputs:
         # SageMaker does not upload the model of a job that failed.
         if failed and output.unless_failed:
@@ -251,7 +243,6 @@ def upload(objects: Objects, definition: Definition, bases: Sequence[Path], scra
 
 
 def exit_message(job: LocalJob) -> str | None:
-    """Return the exit message of the first instance that wrote one."""
     for host in job.instances:
         with contextlib.suppress(OSError):
             # A program may write any encoding.
@@ -262,7 +253,6 @@ def exit_message(job: LocalJob) -> str | None:
 
 
 def collect(objects: Objects, output: Output, bases: Sequence[Path], scratch: Path, kms_key: str | None) -> None:
-    """Upload one output of the instances."""
     files: dict[str, Path] = {}
     for folder in (base / output.place for base in bases):
         files |= {path.relative_to(folder).as_posix(): path for path in files_below(folder)}

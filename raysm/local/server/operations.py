@@ -35,8 +35,6 @@ MAX_TAGS = 50
 
 
 class Operations:
-    """All operations on jobs, and the jobs that run."""
-
     def __init__(self, services: Services, default_kind: str) -> None:
         self._services = services
         self._records = services.records
@@ -71,7 +69,6 @@ class Operations:
         return operations
 
     def has(self, operation: str, request: Mapping[str, Any]) -> bool:
-        """Return whether this class answers the request; moto handles the tags of other resources."""
         arn = request.get("ResourceArn")
         # The request is not checked yet, so this may be anything.
         is_ours = not isinstance(arn, str) or any(f"{api.arn_part}/" in arn for api in APIS)
@@ -116,12 +113,10 @@ class Operations:
         return unfinished[0] if unfinished else None
 
     def running(self) -> list[str]:
-        """Return the names of the jobs that the server still works on, even if their records are final."""
         with self._lock:
             return [name for (_, _, name), run in self._runs.items() if run.running]
 
     def unfinished(self) -> list[str]:
-        """Return the names of the jobs whose records are not final."""
         with self._lock:
             return [name for (_, _, name), run in self._runs.items() if not run.await_end(0)]
 

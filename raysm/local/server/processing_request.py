@@ -93,7 +93,6 @@ def define(record: JobRecord) -> Definition:
 
 
 def specify(record: JobRecord, objects: Objects, sources: Sources) -> JobSpec:
-    """Return the specification of the instances; a Processing job has no checkpoints in ``objects``."""
     request = record.request
     cluster = request["ProcessingResources"]["ClusterConfig"]
     return JobSpec(

@@ -35,8 +35,6 @@ Key: TypeAlias = tuple[str, JobApi, str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Transition:
-    """One secondary status and its time, in seconds since the epoch."""
-
     status: str
     """``Starting``, ``Downloading`` …"""
     start_s: float
@@ -46,8 +44,6 @@ class Transition:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobRecord:
-    """One job at one moment; times are seconds since the epoch."""
-
     kind: str
     """The API that runs it, ``training``."""
     name: str
@@ -103,8 +99,6 @@ def _from_json(data: Mapping[str, Any]) -> JobRecord:
 
 
 class Records:
-    """All records of one home; every method may be called from any thread. ``clock`` gives the time of a change."""
-
     def __init__(self, home: Path, clock: Clock | None = None) -> None:
         """Read the records; a file that cannot be read is skipped."""
         self.clock = clock or Clock()
@@ -127,7 +121,6 @@ class Records:
         return self._jobs / (api.kind if region == REGION else f"{api.kind}@{region}") / name
 
     def add(self, record: JobRecord) -> None:
-        """Add a job; raise ApiError (ResourceInUse) if its name is taken."""
         with self._lock:
             existing = self._records.get(record.key)
             if existing is not None:
@@ -157,7 +150,6 @@ class Records:
         put(folder / "record.json", json.dumps(asdict(record)), mode=0o600, within=folder)
 
     def retry(self) -> None:
-        """Write the records again that could not be written."""
         with self._lock:
             for key in list(self._unwritten):
                 try:
@@ -172,7 +164,6 @@ class Records:
                 self._unwritten.discard(key)
 
     def unwritten(self) -> list[str]:
-        """Return the titles of records that could not be written so far."""
         with self._lock:
             return [_title(key) for key in self._unwritten]
 
