@@ -54,11 +54,7 @@ FAMILIES: Mapping[str, Sequence[str]] = {
 
 
 def parse(argv: Sequence[str]) -> Arguments:
-    """Parse the command line; arguments behind the first ``--`` go to the user's script unchanged.
-
-    Raises:
-        SystemExit: Status 2 and a message on stderr if the arguments are wrong, 0 for ``--help``.
-    """
+    """Parse the command line; arguments behind the first ``--`` go to the user's script unchanged."""
     ours, theirs = _split(list(argv))
     parser = build_parser()
     if not argv:

@@ -111,7 +111,6 @@ def _parse_named(texts: list[str], flag: Flag) -> dict[str, str]:
 
 
 def _channel_of(path: str) -> str:
-    """Return a name for a channel, made from the path of its input."""
     return re.sub(r"[^A-Za-z0-9]+", "-", PurePath(path).stem).strip("-") or "data"
 
 
@@ -248,7 +247,6 @@ def effective(settings: Settings) -> Iterator[tuple[str, tuple[Any, str]]]:
 
 
 def _options(settings: Settings, key: Key, hint: Any) -> Iterator[tuple[str, tuple[Any, str]]]:
-    """Yield all options of a table, or the option itself."""
     if dataclasses.is_dataclass(hint) and hint is not Ports:
         for field in dataclasses.fields(hint):
             inner = (*key, field.name)

@@ -19,7 +19,6 @@ class Console(rich.console.Console):
     """Raises BrokenPipeError when its reader is gone; rich's own console exits the program at once."""
 
     def on_broken_pipe(self) -> None:
-        """Raise an error, so that the command can stop a running job first."""
         raise BrokenPipeError("the reader of the output has gone")
 
 
@@ -66,7 +65,6 @@ A = TypeVar("A", bound=Answer)
 def print_answer(
     answer: A, lines: Callable[[A], Iterable[str]], console: rich.console.Console, *, as_json: bool
 ) -> None:
-    """Print an answer as JSON, or as text by ``lines``."""
     if as_json:
         # Not by the console, which would wrap and color it for other programs.
         print(json.dumps(answer.as_dict(), indent=1))
@@ -81,8 +79,6 @@ NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
 
 
 class Interrupts:
-    """Raises KeyboardInterrupt on a signal, or at the end of the ``held`` block in which it came."""
-
     def __init__(self) -> None:
         self._is_held = self._is_due = False
 
@@ -95,7 +91,6 @@ class Interrupts:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Delay a signal until the end of the block."""
         self._is_held = True
         try:
             yield

@@ -34,9 +34,7 @@ class Times:
     """Times of the phases of a command, in seconds since the epoch; None if a phase was not seen."""
 
     started_s: float
-    """When the command began."""
     sent_s: float | None = None
-    """When the service had created the job."""
     formed_s: float | None = None
     """When the cluster was formed for the first time."""
     done_s: float | None = None
@@ -44,12 +42,10 @@ class Times:
     ended_s: float | None = None
     """When the result had been fetched."""
     described: Description | None = field(default=None, repr=False)
-    """The service's description of the ended job."""
     is_billed: bool = False
     """True if the job ran on AWS, where it waits for instances; on this machine it waits for cores."""
 
     def parts(self, phases_s: Mapping[str, float]) -> tuple[float, dict[str, float]]:
-        """Return the total time in seconds, and the seconds of each named part in order."""
         assert self.ended_s is not None, "the command has ended"
         whole_s = self.ended_s - self.started_s
         sent_s = self.started_s if self.sent_s is None else self.sent_s

@@ -66,7 +66,6 @@ def _say(text: str, console: Console) -> None:
 
 
 def _messages(arguments: Arguments, console: Console) -> Console:
-    """Return the console for messages; with --json, stdout is only for the answer."""
     return Console(stderr=True) if arguments.json else console
 
 
@@ -122,7 +121,6 @@ def _settings(arguments: Arguments, file: GridFile, path: Path) -> Settings:
 
 
 def named_source(arguments: Arguments) -> Source | None:
-    """Return the source of rows that the flags name, or None."""
     if arguments.param and not arguments.sql:
         raise InvalidRequest("--param goes with a query: --sql DATABASE QUERY")
     if arguments.columns and arguments.rows is None:
@@ -179,7 +177,6 @@ def _run(arguments: Arguments, console: Console) -> int:
 
 
 def follow(running: Running, console: Console) -> None:
-    """Run a grid, and print a line for each row that changes."""
     # For a new grid show all events, for a continued grid only new ones.
     is_new = 0 < running.added == sum(running.store.states().values())
     last = 0 if is_new else max((event.seq for event in running.store.events(limit=10**9)), default=0)
@@ -214,7 +211,6 @@ FLAGS = {
     "execution_role": "--execution-role",
     "assign_public_ip": "--assign-public-ip",
 }
-"""Flags of the Batch job, by argument."""
 
 
 def controller_of(arguments: Arguments, in_file: Mapping[str, Any]) -> ControllerJob | None:
@@ -232,7 +228,6 @@ def controller_of(arguments: Arguments, in_file: Mapping[str, Any]) -> Controlle
 
 
 def _run_by_batch(grid: Planned, controller: ControllerJob, arguments: Arguments, console: Console) -> int:
-    """Submit a Batch job that runs a grid, and show the grid until it is over; return the exit code."""
     shown = _messages(arguments, console)
     sent = send(grid, controller, goes_on=arguments.go_on)
     name, target = grid.plan.name, grid.request.template.target
@@ -248,7 +243,6 @@ def _run_by_batch(grid: Planned, controller: ControllerJob, arguments: Arguments
 
 
 def _watching(controller: SentController, service: Service) -> Callable[[float], None]:
-    """Return a sleep that also checks the Batch job."""
     asked_s = time.monotonic()
 
     def sleep(seconds: float) -> None:
@@ -262,7 +256,6 @@ def _watching(controller: SentController, service: Service) -> Callable[[float],
 
 
 def _take_up(arguments: Arguments, console: Console) -> int:
-    """In the Batch job: continue a grid that was handed over, until it is over; return the exit code."""
     service = Service(read_settings(arguments).target(role=NO_ROLE))
     # Batch and spot hosts end a job with SIGTERM, which by default ends Python without cleanup.
     previous = signal.signal(signal.SIGTERM, _terminate)

@@ -16,7 +16,6 @@ ASKING = {
     "run": "run a job for each row until all are done; the same command continues a grid",
     "row": "send the job of one row, by its index, in a child of an AWS Batch array; a retry sends nothing twice",
 }
-"""Verbs that take a file or script, with their help."""
 
 NAMING = {
     "status": "show a grid's states by region, costs, blocked places and time left",

@@ -117,7 +117,6 @@ def _print_table(arguments: Arguments, service: Service, console: Console) -> No
 
 
 def _named(chosen: str | None, names: Sequence[str]) -> list[str]:
-    """Return the columns that a comma-separated list of names and patterns chooses."""
     columns: list[str] = []
     for name in (chosen or "").split(","):
         matching = [each for each in names if fnmatch.fnmatchcase(each, name)] if "*" in name else [name]
@@ -126,7 +125,6 @@ def _named(chosen: str | None, names: Sequence[str]) -> list[str]:
 
 
 def _print_fitting(arguments: Arguments, rows: Jobs, columns: Sequence[str], console: Console) -> None:
-    """Print the named columns, and as many of the others as fit."""
     asked = {*(arguments.params or "").split(","), *(arguments.metrics or "").split(",")}
     asked |= {"name", "status", (arguments.sort or "").removeprefix("-")}
     order = list(dict.fromkeys(["name", "status", *columns, *FACTS]))

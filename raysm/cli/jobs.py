@@ -31,7 +31,6 @@ __all__ = ["await_end", "find_to_read", "run", "tell_ended"]
 
 
 def find_to_read(name: str, service: Service) -> Job:
-    """Find a job by its name, or by its short name: the running job, or else the latest ended one."""
     try:
         return attach(name, service)
     except JobNotFound:
@@ -49,7 +48,6 @@ def tell_ended(name: str) -> Callable[[Job], None]:
 
 
 def await_end(job: Job, console: Console, timeout_s: float | None) -> None:
-    """Wait until ``job`` has ended, and show its progress. Ctrl-C stops the waiting, not the job."""
     still = f"{job.name} is still {job.status}"
     looks = f"raysm logs -f {job.name} shows what it writes"
     if timeout_s == 0:

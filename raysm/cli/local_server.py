@@ -122,7 +122,6 @@ def _scenario(folder: Path) -> dict[str, Any]:
 
 
 def _sizes(folder: Path, as_json: bool) -> dict[str, Any]:
-    """Return the sizes of the home and of its jobs; for people only of the largest jobs."""
     used = usage(folder)
     if as_json:
         return {"home_bytes": used.bytes, "job_bytes": used.jobs}

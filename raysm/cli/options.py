@@ -63,13 +63,10 @@ TARGETS_OWN = "target"
 """Placeholder for the table of the chosen target: ``--image`` sets an option of AWS or of this machine."""
 
 INSTANCE = re.compile(r"algo-\d+")
-"""How SageMaker names the instances of a job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """One flag, and the option that it sets."""
-
     spec: str
     """The flag with the name of its value for ``--help``: ``--max-runtime TIME``."""
     path: str
@@ -87,7 +84,6 @@ class Flag:
 
     @property
     def name(self) -> str:
-        """As typed: ``--max-runtime``."""
         return words_of(self.spec)[0][0]
 
     @property
@@ -101,7 +97,6 @@ class Flag:
 
     @property
     def dest(self) -> str:
-        """The attribute that argparse gives the value."""
         return self.name.removeprefix("--").replace("-", "_")
 
 
@@ -198,7 +193,6 @@ COMMON = (
         Flag("--isolation", "security.isolation", "no network except between the instances"),
     ),
 )
-"""Flags of every command that sends a job."""
 
 TARGET = (
     *_grouped(
@@ -219,7 +213,6 @@ TARGET = (
         ),
     ),
 )
-"""Flags of every command that connects to a service."""
 
 SOURCE = (
     Flag(
@@ -234,7 +227,6 @@ SOURCE = (
         "input channel: a path, s3://…, or job:JOB/data; the script finds it at $SM_CHANNEL_NAME; repeatable",
     ),
 )
-"""Flags of the commands whose workload is a script."""
 
 IN_STATE = Flag(
     "--in-state",
@@ -321,11 +313,9 @@ WORKLOADS: Mapping[str, type[Script | TorchScript | Similarity | ScriptSweep]] =
     "tune": ScriptSweep,
     "similarity": Similarity,
 }
-"""The class of workload that each command runs."""
 
 
 def add_flags(parser: Any, flags: Iterable[Flag], command: str = "") -> None:
-    """Add flags to a parser, each to its group; the value of a flag that is not given is None."""
     flags = tuple(flags)
     for flag in flags:
         hint = flag.takes or _hint(flag, command)
@@ -369,7 +359,6 @@ def add_change(command: argparse.ArgumentParser) -> None:
 
 
 def add_target(command: argparse.ArgumentParser, flags: Iterable[Flag] = TARGET) -> None:
-    """Add the flags that choose the target, the account and the project file."""
     add_flags(command, flags)
     group = titled(command, FILES_GROUP)
     text = "options for all jobs of a project (default: the nearest raysm.toml, here or above)"
@@ -378,13 +367,11 @@ def add_target(command: argparse.ArgumentParser, flags: Iterable[Flag] = TARGET)
 
 
 def add_reading(command: argparse.ArgumentParser) -> None:
-    """Add the flags of a command that only reads: ``--json``, and where the job is."""
     add(command, "--json", "print JSON")
     add_target(command)
 
 
 def add_entered(command: argparse.ArgumentParser) -> None:
-    """Add the flags that choose the target of a job, and the instance to enter."""
     add(command, "--instance HOST", "name of the instance, for example algo-2 (default: the head)")
     # --on takes an instance too, as in Python; no target is named like an instance.
     text = "local (default) or aws, or the name of an instance"

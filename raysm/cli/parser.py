@@ -51,7 +51,6 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*args, **defaults | kwargs)
 
     def short_usage(self) -> str:
-        """Return the usage with the required arguments only."""
         if self.usage:
             return self.usage
         listed = [action for action in self._actions if not isinstance(action, argparse._SubParsersAction)]
@@ -64,14 +63,12 @@ class Parser(argparse.ArgumentParser):
         return " ".join([self.prog, *words, "[options]"])
 
     def format_help(self) -> str:
-        """Return the help: the command's own options first, those for AWS last."""
         if self._subparsers is None:
             self.usage = self.short_usage()
         self._action_groups.sort(key=lambda group: GROUPS.index(group.title) if group.title in GROUPS else -1)
         return super().format_help()
 
     def error(self, message: str) -> NoReturn:
-        """Exit with status 2; print the error on one line, and how to get help."""
         self.exit(2, f"{self.prog}: {message}\n{self.prog} --help shows the usage\n")
 
 
@@ -88,7 +85,6 @@ def _positional(action: argparse.Action) -> str:
 
 
 def titled(parser: argparse.ArgumentParser, title: str) -> Any:
-    """Return the parser's group with this title, and create it if needed."""
     groups = [group for group in parser._action_groups if group.title == title]
     return groups[0] if groups else parser.add_argument_group(title)
 
@@ -101,14 +97,7 @@ def words_of(spec: str) -> tuple[list[str], str | None]:
 
 
 def add(parser: Any, spec: str, text: str, **options: Any) -> None:
-    """Add an argument to a parser or a group.
-
-    Args:
-        parser: Gets the argument.
-        spec: ``"--tail N"`` takes a value, ``"-f --follow"`` is a switch, ``"JOB"`` is a positional argument.
-        text: For ``--help``.
-        options: Further keywords of ``add_argument``.
-    """
+    """Add an argument to a parser or a group."""
     names, value = words_of(spec)
     if value is None:
         parser.add_argument(*names, help=text, **{"action": "store_true"} | options)
@@ -126,18 +115,7 @@ def add_command(
     is_scripted: bool = False,
     sends_job: bool = False,
 ) -> argparse.ArgumentParser:
-    """Add a command to ``raysm``, or a verb to a command.
-
-    Args:
-        commands: The subparsers of ``raysm``, or of a command.
-        name: The command.
-        text: What it does, as a sentence without capital letter and full stop.
-        run: ``module:function`` that runs it, imported only then, so that ``raysm --help`` is fast. Empty for a verb,
-            which its command runs.
-        usage: The usage line; None is derived from the arguments.
-        is_scripted: Pass the arguments after ``--`` to the user's script or command.
-        sends_job: The command sends a job, which Ctrl-C stops.
-    """
+    """Add a command to ``raysm``, or a verb to a command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         name, help=text, description=text[0].upper() + text[1:] + ".", usage=usage
     )
@@ -150,7 +128,6 @@ def add_command(
 
 
 def seconds(text: str) -> float:
-    """Parse a time: ``90s``, ``30m``, ``2h``, ``1d``, or a number of seconds."""
     units = {"s": 1, "m": 60, "h": 3600, "d": 86400}
     unit = units.get(text[-1:])
     number = text if unit is None else text[:-1]

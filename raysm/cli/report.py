@@ -26,7 +26,6 @@ from raysm.request.workload import Workload, built_in_kind
 __all__ = ["described", "brought", "print_metrics", "print_result"]
 
 SHOWN = 3
-"""The maximum number of files of a script's result that are named; the others are counted."""
 
 
 def brought(job: Job, output: Path | None, console: Console) -> Any:
@@ -71,7 +70,6 @@ def print_result(
     times: Times | None = None,
     bill: Bill | None = None,
 ) -> None:
-    """Print a result: files of a workload, the folder of a job that raysm did not send, or a function's value."""
     if as_json:
         print(json.dumps(_json(result) | ({} if bill is None else {"cost": bill.as_dict()}), indent=1))
         return
@@ -150,10 +148,7 @@ TELEMETRY = (
 
 
 def print_metrics(arguments: Arguments, job: Job, console: Console) -> None:
-    """Print the metrics of a job, or with ``--telemetry`` those of its instances.
-
-    JSON has both by default.
-    """
+    """Print the metrics of a job, or with ``--telemetry`` those of its instances."""
     # All are read, because the message for an empty choice names the others.
     everything = job.metrics()
     if arguments.telemetry:

@@ -63,7 +63,6 @@ def cluster(settings: Settings) -> Cluster:
 
 
 def prepared(settings: Settings) -> Prepared:
-    """Build and check the requested job without sending it."""
     where = settings.target()
     workload = settings.workload()
     # Called only for its check: its message names the flag.
@@ -172,7 +171,6 @@ def check_output(output: Path) -> None:
 
 
 def send(ready: Prepared, console: rich.console.Console) -> Job:
-    """Send a prepared job. Ctrl-C while it is being sent leaves no job behind on this machine."""
     with interruptible():
         try:
             return ready.send()

@@ -71,7 +71,6 @@ def _check(settings: Settings) -> None:
 
 
 def _follow(tuning: Tuning, console: Console) -> None:
-    """Print each trial when it ends. On this machine Ctrl-C stops the tuning job; on AWS it only ends the display."""
     with interruptible():
         try:
             tuning.wait(ended=teller(tuning, console))
@@ -85,8 +84,6 @@ def _follow(tuning: Tuning, console: Console) -> None:
 
 
 def teller(tuning: Tuning, console: Console) -> Callable[[Trial], None]:
-    """Return a function that prints how a trial ended."""
-
     def tell(trial: Trial) -> None:
         params = ", ".join(f"{name}={value}" for name, value in trial.params.items())
         # A trial that failed before its first report has none.
@@ -103,7 +100,6 @@ def _say(text: str, console: Console) -> None:
 
 
 def run_about(arguments: Arguments, tuning: Tuning, console: Console) -> None:
-    """Run ``raysm status``, ``stop`` or ``result`` for a tuning job."""
     verbs = {"status": _status, "stop": _stop, "result": _result}
     verb = verbs.get(arguments.command)
     if verb is None:

@@ -86,7 +86,6 @@ def check_names(options: Mapping[str, Any]) -> None:
 
 
 def of_request(request: JobRequest, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a request as options, together with the options that are allowed beside a request."""
     for name, value in options.items():
         if value is not None and name not in BESIDE_A_REQUEST:
             raise InvalidRequest(
@@ -100,7 +99,6 @@ def of_request(request: JobRequest, options: Mapping[str, Any]) -> dict[str, Any
 
 
 def request_fields(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that are fields of a JobRequest and not None, copied so that the caller may change theirs."""
     names = {field.name for field in dataclasses.fields(JobRequest)}
     fields: dict[str, Any] = {}
     for name, value in options.items():

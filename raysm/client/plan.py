@@ -40,11 +40,9 @@ class Plan:
 
     @property
     def outputs(self) -> str:
-        """The prefix of ``model/`` and ``data/`` of the job."""
         return outputs(self.api, self.name, self.request)
 
     def json(self) -> str:
-        """Return the call as JSON text, for people and for comparisons."""
         return json.dumps({"api": self.api.create, "request": self.request}, indent=1, ensure_ascii=False)
 
 
@@ -93,7 +91,6 @@ def chosen_types(instances: tuple[tuple[str, int], ...], tags: Mapping[str, str]
 
 
 def outputs(api: JobApi, name: str, answer: Mapping[str, Any]) -> str:
-    """Return the prefix of ``model/`` and ``data/`` of a job, from its Create call or Describe's answer."""
     if api is PROCESSING:
         listed = answer.get("ProcessingOutputConfig", {}).get("Outputs", ())
         uris = [output["S3Output"]["S3Uri"].rstrip("/") for output in listed]
@@ -127,7 +124,6 @@ class _Parts:
         return self.seal.command(inside.payload, inside.failure)
 
     def channels(self) -> list[tuple[str, Input]]:
-        """Return the inputs by name, the payload first."""
         # The API requires groups for all channels or for none: if the user's have some, the payload names all groups.
         groups = tuple(group.name for group in self.request.cluster.groups)
         named = any(source.groups for source in self.request.inputs.values())
@@ -148,7 +144,6 @@ class _Parts:
         )
 
     def output_root(self) -> str:
-        """Return the prefix to which the service adds the job's name."""
         return (self.request.output_uri or self.places.outputs(self.request.project)).rstrip("/")
 
     def environment(self) -> dict[str, str]:

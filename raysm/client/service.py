@@ -83,11 +83,9 @@ class Service:
         self._followers = 0
 
     def at(self, target: Target) -> "Service":
-        """Return the service of another target, of another region for example, or this one if it is the same."""
         return self if target == self.target else Service(target)
 
     def unrepeated(self) -> "Service":
-        """Return this service without botocore's retries; injected clients are kept."""
         return self if self._injected is not None else Service(self.target, polling=self._polling, repeats=False)
 
     @property
@@ -97,12 +95,10 @@ class Service:
 
     @property
     def home(self) -> Path:
-        """Root folder of the embedded SageMaker; for AWS, the folder to which results are downloaded."""
         return self.connection.home
 
     @property
     def clock(self) -> Clock:
-        """The clock by which the service dates its answers."""
         return Clock() if self._injected is not None else self.connection.clock
 
     @functools.cached_property
@@ -115,7 +111,6 @@ class Service:
 
     @functools.cached_property
     def bucket(self) -> Bucket:
-        """The bucket of payloads and results; asks STS if the target has no bucket."""
         return self.connection.bucket(lambda: self.region, lambda: self.account)
 
     @functools.cached_property
@@ -179,7 +174,6 @@ class Service:
             parameters[token] = following
 
     def create(self, plan: Plan) -> str:
-        """Send ``plan`` as it is; return the job's ARN."""
         return str(self._call_api(plan.api.create, **plan.request)[plan.api.arn_key])
 
     def describe(self, api: JobApi, name: str) -> dict[str, Any]:
@@ -222,7 +216,6 @@ class Service:
 
 
 def connect(on: "Target | Service | None") -> Service:
-    """Return the service of a target; None is the embedded SageMaker of this machine."""
     if isinstance(on, Service):
         return on
     return Service(Local() if on is None else on)

@@ -39,10 +39,7 @@ UNIFORM = (("cluster", "instance_type"), ("cluster", "count"), ("cluster", "alte
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layer:
-    """The options of one source."""
-
     values: Mapping[Key, Any]
-    """JSON values, each checked; a list is one value."""
     origin: Callable[[Key], str]
     """Returns the source of a value for people, ``raysm.toml:7``."""
 
@@ -62,10 +59,7 @@ def hint_of(key: Key) -> Any:
 
 
 def check_values(data: Mapping[str, Any], hints: Mapping[str, Any], origin: Callable[[Key], str]) -> dict[Key, Any]:
-    """Return the values of nested tables by their keys; an unknown key or a value of another type is refused.
-
-    ``hints`` is the result of ``schema``; ``origin`` returns the source of a value.
-    """
+    """Return the values of nested tables by their keys; an unknown key or a value of another type is refused."""
     return dict(_leaves(data, hints, (), origin))
 
 
@@ -109,14 +103,12 @@ def _hints_in(hint: Any, name: str) -> Mapping[str, Any]:
 
 
 def _with_nearest(key: Key, names: Iterable[str]) -> str:
-    """Return a key for a message, followed by the most similar name, or by all names."""
     near = difflib.get_close_matches(key[-1], names, n=1)
     hint = f"; did you mean {'.'.join((*key[:-1], near[0]))}?" if near else f"; there are {', '.join(names)}"
     return f"{'.'.join(key)}{hint}"
 
 
 def nested(values: Mapping[Key, Any]) -> dict[str, Any]:
-    """Return the tables that flat values came from."""
     tables: dict[str, Any] = {}
     for key, value in values.items():
         table = tables
@@ -167,7 +159,6 @@ class Settings:
         return TARGETS[self.values.get(("on",), next(iter(TARGETS)))]
 
     def target(self, **defaults: Any) -> Target:
-        """Return the target; ``defaults`` are for options that were not chosen: reading a job needs no role."""
         kind = self.on
         fields = dataclasses.fields(kind)
         names = {field.name for field in fields}
@@ -212,7 +203,6 @@ class Settings:
             raise InvalidRequest(f"{error} (from {', '.join(origins)})") from None
 
     def _default_count(self) -> dict[str, int]:
-        """Return the target's default number of instances, if a cluster has other options but no number."""
         chosen = self.table(self.on.kind)
         is_uniform = not any(key in self.values for key in (GROUPS, ("cluster", "count")))
         return {"count": chosen["instances"]} if is_uniform and "instances" in chosen else {}
@@ -342,6 +332,5 @@ def _layer(path: Path, data: Mapping[str, Any], source: str, *, workload: bool) 
 
 
 def _shown(path: Path) -> str:
-    """Return a path relative to the working folder, if it is below it."""
     folder = Path.cwd()
     return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)

@@ -160,7 +160,6 @@ class Prepared:
         return self.service.places.records(self.request.project, self.task)
 
     def finished(self) -> Job | None:
-        """Return the task's latest job with the same digest that is Completed or still running; None if none exists."""
         # Computed even if there is no record yet, because the record of the job that is sent next needs it.
         digest = self.digest
         for record in records.recorded(self._records, self._storage):
@@ -244,7 +243,6 @@ class Prepared:
             raise
 
     def _exists(self) -> bool:
-        """Return True if the service has this very job: one of its name with its payload."""
         try:
             description = self.service.describe(self.plan.api, self.request.name)
         except ServiceError:
@@ -459,7 +457,6 @@ def _check_packages(request: JobRequest, wheels: Sequence[Path]) -> None:
 
 
 def job_tags(request: JobRequest, task: str) -> Mapping[str, str]:
-    """Return the tags by which another process recognizes the job; all who may describe the job can read them."""
     tags = {PROJECT_TAG: request.project, TASK_TAG: task, WORKLOAD_TAG: request.workload.kind}
     if request.workload.returns_value:
         tags[PYTHON_TAG] = request.workload.pickled_by or PYTHON_VERSION

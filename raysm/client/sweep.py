@@ -361,7 +361,6 @@ def _takes_config(train: Callable[..., Any], names: Sequence[str] | None) -> boo
 
 
 def _earlier(sweep: "Job | SweepResult | None", metric: str, ranges: Mapping[str, Parameter]) -> tuple[Earlier, ...]:
-    """Return the trials of an earlier sweep that have a value and lie within the ranges."""
     result: object = sweep.result() if isinstance(sweep, Job) else sweep
     if result is None:
         return ()

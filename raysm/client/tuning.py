@@ -31,7 +31,6 @@ MODES: Mapping[str, str] = {"Minimize": "min", "Maximize": "max"}
 
 
 def parsers_of(config: Mapping[str, Any]) -> Parsers:
-    """Return the parsers for the parameters of a HyperParameterTuningJobConfig."""
     kinds: Parsers = {
         "IntegerParameterRanges": int,
         "ContinuousParameterRanges": float,
@@ -53,7 +52,6 @@ def _category(text: str) -> Value:
 NAME = "HyperParameterTuningJobName"
 FINAL = ("Completed", "Failed", "Stopped")
 TRIALS: Mapping[str, str] = {"Completed": "done", "Stopped": "stopped", "Failed": "failed"}
-"""A trial's status by that of its training job; all other trials run."""
 
 
 class Tuning:
@@ -325,8 +323,6 @@ MAX_NAME = 32
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedTuning:
-    """A tuning job that is ready to be sent."""
-
     name: str
     sweep: SweepWorkload
     request: Mapping[str, Any]
@@ -344,7 +340,6 @@ class PreparedTuning:
 
 
 def prepare_tuning(job: Prepared, *, parallel: int = 1, parents: Sequence[str] = ()) -> PreparedTuning:
-    """Make a tuning job from a sweep that was prepared as one job; nothing is sent."""
     request, sweep = job.request, require_sweep(job.request.workload)
     if request.kind != "training":
         raise InvalidRequest(f"tune: trials are training jobs, got kind={request.kind!r}")

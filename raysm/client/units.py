@@ -28,7 +28,6 @@ def rate(per_s: float, unit: str) -> str:
 
 
 def deadline(timeout: float | None, remedy: str = "") -> float:
-    """Return the time of ``time.monotonic`` after ``timeout`` seconds; infinite for None."""
     try:
         return math.inf if timeout is None else time.monotonic() + timeout
     except TypeError:
@@ -36,7 +35,6 @@ def deadline(timeout: float | None, remedy: str = "") -> float:
 
 
 def check_python(expected: str, what: str) -> None:
-    """Refuse to unpickle what another minor version of Python pickled."""
     if expected != PYTHON_VERSION:
         raise InvalidRequest(
             f"{what} was pickled by Python {expected}, and this is Python {PYTHON_VERSION}, which may read it "

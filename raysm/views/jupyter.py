@@ -36,14 +36,7 @@ class RemoteJupyter(Page):
 def open_jupyter(
     name: str, *, address: Callable[[], str], open_connection: "OpenConnection", start: Callable[[str], str]
 ) -> RemoteJupyter:
-    """Start JupyterLab on the head of a session and serve it here; raises RaysmError if JupyterLab does not start.
-
-    Args:
-        name: The name of the session.
-        address: Returns the address of the session's server, as reached from here.
-        open_connection: Connects to the server, after both ends have proved that they know the token.
-        start: Starts a Jupyter server on the head, given its base path; returns its name.
-    """
+    """Start JupyterLab on the head of a session and serve it here; raises RaysmError if JupyterLab does not start."""
     started = ""
     server = LocalServer(
         partial(relaying, open_connection, lambda: f"http://{address()}/jupyter/{started}/" if started else None),

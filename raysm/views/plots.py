@@ -37,7 +37,6 @@ TIME_LABEL = (
 
 
 def check_plotting() -> None:
-    """Check that Altair and vl-convert are installed; raises MissingDependency."""
     try:
         import altair  # noqa: F401
         import vl_convert  # noqa: F401
@@ -96,8 +95,6 @@ class Plot:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chart:
-    """Curves over time, in one chart."""
-
     title: str
     curves: Mapping[str, Curve]
     """Curves by name; each point has a step (or None), a time in seconds since the epoch, and a value."""
@@ -124,7 +121,6 @@ class Chart:
 
 
 def plot_job(job: Job, *names: str, log: bool = False, size: tuple[int, int] = (640, 200)) -> Plot:
-    """Return the metrics of a job, one chart for each, on one time axis; see ``Job.plot``."""
     check_plotting()
     curves = curves_of(job.metrics())
     chosen = {name: curve for name, curve in curves.items() if not names or any(fnmatchcase(name, p) for p in names)}
@@ -220,7 +216,6 @@ def _styled(chart: Any) -> Any:
 
 
 def plot_sweep(result: SweepResult, *, size: tuple[int, int] = (640, 460)) -> Plot:
-    """Return the trials of a sweep as parallel coordinates, above the best value so far; see ``SweepResult.plot``."""
     check_plotting()
     import altair as alt
 

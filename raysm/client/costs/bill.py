@@ -17,8 +17,6 @@ from raysm.request import JobRequest
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Share:
-    """The instances of one type, of one job."""
-
     instance_type: str
     count: int
     billed_s: float | None
@@ -30,7 +28,6 @@ class Share:
 
     @property
     def usd(self) -> float | None:
-        """Costs of the instances, with the volumes if their price is known; None if unknown."""
         if self.billed_s is None or self.price is None:
             return None
         return self.count * self.usd_per_second * self.billed_s
@@ -49,8 +46,6 @@ class Share:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bill:
-    """A job and its follow-ups."""
-
     shares: tuple[Share, ...]
     spot_saving: float | None
     """Share of the training time that is not billed on spot capacity, 0 to 1; None for other jobs."""
@@ -71,7 +66,6 @@ class Bill:
         return _sum(None if share.billed_s is None else share.count * share.billed_s for share in self.shares)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON values; what is not known is null."""
         return {
             "usd": None if self.usd is None else round(self.usd, 6),
             "instance_s": self.instance_s,
@@ -142,7 +136,6 @@ def lines(bill: Bill) -> list[tuple[str, str]]:
 
 
 def dollars(usd: float) -> str:
-    """Return an amount with digits that say something, however small it is."""
     return f"{usd:,.2f} USD" if usd >= 0.1 or not usd else f"{usd:.2g} USD" if usd >= 0.001 else f"{usd:.6f} USD"
 
 
@@ -153,7 +146,6 @@ def _usd_per_hour(price: Price | None, volume_usd_per_hour: float | None) -> flo
 
 
 def _sum(parts: Iterable[float | None]) -> float | None:
-    """Return the sum; None where a part is not known, or there is none."""
     every = list(parts)
     amounts = [part for part in every if part is not None]
     return sum(amounts) if amounts and len(amounts) == len(every) else None
@@ -194,7 +186,6 @@ def _saving(jobs: list[Description]) -> float | None:
 
 
 def most_expensive(request: JobRequest, region: str, price: Callable[[str, str], Price | None] = price_of) -> str:
-    """Return, as text, the maximum costs of a job of which only the time limit is known."""
     cluster, limits = request.cluster, request.limits
     prices = {name: price(name, region) for name in cluster.types}
     volumes = {name: volume_usd_per_hour(name, cluster.volume_gb, region) for name in cluster.types}

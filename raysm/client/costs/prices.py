@@ -58,8 +58,6 @@ class Price:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RegionPrices:
-    """One list of one region."""
-
     region: str
     as_of: str
     version: str
@@ -97,13 +95,11 @@ class PriceTable:
         return self.prices.get((region, instance_type))
 
     def volume_gb_month(self, region: str) -> float | None:
-        """Return the price of a GB of volume for a month; None if unknown."""
         prices = [each.volume_gb_month for each in self.lists if each.region == region and each.volume_gb_month]
         return prices[-1] if prices else None
 
 
 def known_prices(folder: Path | None = None) -> PriceTable:
-    """Return the shipped prices with those that were fetched into a home; None is the user's home."""
     files = sorted(((folder or home()) / FOLDER).glob("*.json"))
     # By modification time too, so that a refresh in another process counts at once.
     return _table(tuple((str(file), file.stat().st_mtime_ns) for file in files))
@@ -135,7 +131,6 @@ def _read(data: Mapping[str, Any]) -> RegionPrices:
 
 
 def save_prices(prices: RegionPrices, folder: Path | None = None) -> Path:
-    """Write a list to the home, in place of an earlier one of its region; return its file."""
     path = (folder or home()) / FOLDER / f"{prices.region}.json"
     put(path, json.dumps(asdict(prices), indent=1, sort_keys=True) + "\n")
     return path
@@ -175,7 +170,6 @@ def fetch_prices(service: Service, region: str | None = None) -> RegionPrices:
 
 
 def prices_of_products(texts: Iterable[str], source: str) -> list[RegionPrices]:
-    """Return prices by region, from the items of ``PriceList`` in answers of GetProducts."""
     usd: dict[str, dict[str, float]] = {}
     published = version = ""
     for text in texts:

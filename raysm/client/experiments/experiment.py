@@ -29,8 +29,6 @@ RISES = re.compile(r"acc|\bauc\b|\bf1\b|precision|recall|score|\br2\b|\bmap\b|bl
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Summary:
-    """The values of one metric of one job."""
-
     last: float
     lowest: float
     highest: float
@@ -50,10 +48,7 @@ def goal_of(name: str) -> Goal | None:
 
 
 def curves_of(metrics: Iterable[Metric]) -> dict[str, Curve]:
-    """Return the whole curve of each metric of the job itself, not of its instances.
-
-    If a step was done again after a restart, its last value counts.
-    """
+    """Return the whole curve of each metric of the job itself, not of its instances."""
     curves: dict[str, dict[tuple[int | None, float], tuple[int | None, float, float]]] = {}
     for metric in metrics:
         if not metric.host:
@@ -222,7 +217,6 @@ TRIAL_STATUS = {"done": Status.COMPLETED, "stopped": Status.STOPPED, "failed": S
 
 
 def trial_rows(job: Experiment, trials: Iterable[Trial]) -> list[Experiment]:
-    """Return a row for each trial of a sweep, sorted by number, from the last event of each."""
     latest = {trial.number: trial for trial in trials}
     return [_trial_row(job, latest[number]) for number in sorted(latest)]
 

@@ -144,7 +144,6 @@ class Choice:
 
 
 def parse_since(since: str | datetime | timedelta | None, now: datetime) -> datetime | None:
-    """Parse a time: ``2026-11-01``, an age such as ``7d`` or ``12h``, a datetime or a timedelta."""
     match since:
         case None:
             return None
@@ -219,7 +218,6 @@ def _listed(service: Service, api: JobApi, choice: Choice) -> Iterator[dict[str,
 def _read(
     service: Service, api: JobApi, page: list[dict[str, Any]], cached: dict[str, Experiment], cache: Cache
 ) -> list[Experiment]:
-    """Return the rows of a page's jobs; read and keep the ones that are not in the cache."""
     # On this machine a name, and with it the ARN, can be used again after `raysm rm`.
     created = {item[api.arn_key]: item["CreationTime"].timestamp() for item in page}
     known = {arn: cached[arn] for arn in created if arn in cached}
@@ -244,8 +242,6 @@ def _lacks_cost(service: Service, row: Experiment) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
-    """One job as it was read."""
-
     row: Experiment
     curves: Mapping[str, Curve]
     trials: Sequence[Experiment]
@@ -254,10 +250,7 @@ class Reading:
 
 
 def read_job(service: Service, api: JobApi, name: str) -> Reading | None:
-    """Read one job; return None if it was removed meanwhile.
-
-    Tags, record or log are left out if the caller has no permission to read them.
-    """
+    """Read one job; return None if it was removed meanwhile."""
     try:
         description = read(api, service.describe(api, name))
     except JobNotFound:

@@ -42,7 +42,6 @@ def next_name(description: Description, tags: Mapping[str, str]) -> str | None:
 
 
 def is_follow_up(name: str) -> bool:
-    """Return True if ``name`` looks like a follow-up job's; only its tags say whether it is one."""
     return FOLLOW_UP.search(name) is not None
 
 
@@ -55,7 +54,6 @@ def names_until(name: str, tags: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def follow_up(description: Description, tags: Mapping[str, str]) -> Plan:
-    """Return the call that continues a job for which ``next_name`` returns a name."""
     name = next_name(description, tags)
     assert name is not None
     call: dict[str, Any] = {key: description.answer[key] for key in sorted(TAKEN_OVER) if key in description.answer}
@@ -147,21 +145,18 @@ class Chain:
         return dict(self._tags)
 
     def describe(self) -> Description:
-        """Return the last job's description; ask the service unless the job is known to have ended."""
         with self._lock:
             if self._last is None or not self._last.status.is_terminal:
                 self._last = read(self.api, self.service.describe(self.api, self.name))
             return self._last
 
     def known(self) -> Description:
-        """Return the service's latest description of the last job; ask the service only if there is none yet."""
         return self._last or self.describe()
 
     def last_known(self) -> Description | None:
         return self._last
 
     def descriptions(self) -> list[Description]:
-        """Return the descriptions of all jobs in order, without those of deleted jobs."""
         *before, last = self.names
         # If another thread has just switched to a follow-up, describe() describes that one: the next call returns both.
         return [*self._of_ended(before), *([self.describe()] if last == self.name else [])]
@@ -180,7 +175,6 @@ class Chain:
         return [ended for name in names if (ended := self._ended[name]) is not None]
 
     def is_stopped(self, description: Description) -> bool:
-        """Return True if a user stopped the job, rather than the service at one of its limits."""
         limits = (SecondaryStatus.MAX_RUNTIME_EXCEEDED, SecondaryStatus.MAX_WAIT_EXCEEDED)
         return description.status is Status.STOPPED and (self.is_cancelled or description.secondary not in limits)
 
@@ -228,7 +222,6 @@ class Chain:
         return self._is_replaced
 
     def _switch_to(self, following: str, ended: Description, send: bool) -> bool:
-        """Switch to the follow-up job; with ``send`` create it if it is missing. Return True if it exists."""
         try:
             description = read(self.api, self.service.describe(self.api, following))
         except JobNotFound:

@@ -27,8 +27,6 @@ class _Known(StrEnum):
 
 
 class Status(_Known):
-    """TrainingJobStatus and ProcessingJobStatus."""
-
     IN_PROGRESS = "InProgress"
     COMPLETED = "Completed"
     FAILED = "Failed"
@@ -44,8 +42,6 @@ class Status(_Known):
 
 
 class SecondaryStatus(_Known):
-    """SecondaryStatus of a Training job; a Processing job has none."""
-
     STARTING = "Starting"
     PENDING = "Pending"
     LAUNCHING = "LaunchingMLInstances"
@@ -115,7 +111,6 @@ def outputs_of(description: Description) -> str:
 
 
 def read(api: JobApi, answer: Mapping[str, Any]) -> Description:
-    """Read Describe's answer about a job of ``api``; what is missing stays empty."""
     status = Status(answer.get(api.status_key, "Unknown"))
     transitions = answer.get("SecondaryStatusTransitions", ())
     return Description(

@@ -28,8 +28,6 @@ COMPARED = 200
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Listed:
-    """One job of a list."""
-
     name: str
     api: JobApi
     status: Status
@@ -133,7 +131,6 @@ def find_running(name: str, service: Service, *, sole: bool = False, ended: Call
 
 
 def _jobs_of_task(name: str, service: Service) -> Iterator[tuple[JobApi, dict[str, Any]]]:
-    """Yield the jobs of a task, for each API the latest first."""
     # The service refuses a search for a name that no job can have.
     if not NAME_PATTERN.fullmatch(name):
         return

@@ -46,7 +46,6 @@ class InputsState:
     """The objects that a job is about to read."""
 
     digest: str
-    """Digest of them and of everything else that the result depends on."""
     sizes: Mapping[str, int]
 
 
@@ -71,7 +70,6 @@ def keep(record: Record, prefix: str, storage: Storage, kms_key: str | None = No
 
 
 def recorded(prefix: str, storage: Storage) -> Iterator[Record]:
-    """Yield the records of a task's jobs, the latest first, reading a few at a time."""
     # Sorted by the listing's times: sorting by submitted_s would read all records.
     items = sorted(storage.folder(prefix), key=lambda item: (item.modified_s, item.name), reverse=True)
     for begin in range(0, len(items), READ_AT_ONCE):
@@ -101,7 +99,6 @@ def _parse(content: bytes | None) -> Record | None:
 
 
 def job_name(task: str, digest: str, now_s: float) -> str:
-    """Return a unique name: the task, the time (UTC), a piece of the digest, and random characters."""
     piece = digest[:DIGEST_CHARACTERS] + secrets.token_hex(RANDOM_CHARACTERS // 2)
     return kept_of(task) + time.strftime("-%Y%m%d-%H%M%S-", time.gmtime(now_s)) + piece
 
@@ -144,7 +141,6 @@ def digest_of(
 
 
 def code_of(workload: Workload, source: Source | None) -> str:
-    """Return the SHA-256 of the user's files and a function's text; empty if the job has neither."""
     files = {} if source is None else {name: sha256_of(path) for name, path in source.files.items()}
     if not files and not workload.code_digest:
         return ""

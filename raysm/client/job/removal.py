@@ -25,8 +25,6 @@ from raysm.errors import InvalidRequest, JobNotFound
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Usage:
-    """Disk usage of the home of the embedded SageMaker."""
-
     bytes: int
     jobs: dict[str, int]
     """By job, the largest first."""
@@ -93,7 +91,6 @@ def check(job: Job, every: Iterable[Description]) -> None:
 
 
 def remove(job: Job, every: Iterable[Description]) -> None:
-    """Remove the record, logs, result, checkpoints and payload of a job of this machine; ``every`` lists all jobs."""
     check(job, every)
     service, places, storage = job.service, job.service.places, Storage(job.service)
     needed = {uri for other in every if other.name != job.name for uri in _uris(other)}
@@ -122,7 +119,6 @@ def remove(job: Job, every: Iterable[Description]) -> None:
 
 
 def _own_folder(job: Job) -> Path | None:
-    """Return the folder of the job's outputs if raysm chose it; a user's own folder stays."""
     if not _is_ours(job.service, job.outputs):
         return None
     folder = file_path(job.outputs).parent
@@ -135,7 +131,6 @@ def _is_ours(service: Service, uri: str) -> bool:
 
 
 def _uris(description: Description) -> Iterator[str]:
-    """Yield every URI that a job reads from."""
     answer = description.answer
     channels: list[Any] = [item["DataSource"].get("S3DataSource") for item in answer.get("InputDataConfig", ())]
     channels += [item.get("S3Input") for item in answer.get("ProcessingInputs", ())]

@@ -11,14 +11,12 @@ COLORS = {Status.COMPLETED: "#2e7d32", Status.FAILED: "#c62828", Status.STOPPED:
 
 
 def text(job: Description, target: Target, now_s: float | None = None) -> str:
-    """Return a job on one line, with the reason on the next one if it failed or waits."""
     line = f"<raysm job {job.name}: {' · '.join(words for words in _words(job, target, now_s) if words)}>"
     more = job.reason or (job.message if job.secondary is SecondaryStatus.PENDING else "")
     return f"{line}\n{more}" if more else line
 
 
 def html(job: Description, target: Target, now_s: float | None = None) -> str:
-    """Return a job as HTML with all texts escaped."""
     # Imported here: its table of entities takes 2 ms, and only a notebook needs it.
     import html as markup
 

@@ -32,7 +32,6 @@ class Silence:
     """Context manager that reports the reason of a wait after ``after_s`` seconds of silence, each reason once."""
 
     def __init__(self, say: Callable[[str], None], reason: Callable[[], str], *, after_s: float = AFTER_S) -> None:
-        """Call ``say`` with the line that ``reason`` returns, unless it is empty, from a thread."""
         self._say, self._reason, self._after_s = say, reason, after_s
         self._shown_s = time.monotonic()
         self._is_over = threading.Event()
@@ -83,7 +82,6 @@ class JobWait:
                 self._has_output = True
 
     def reason(self) -> str:
-        """Return what is being waited for, as a line; empty if the job has ended or its own output says it."""
         try:
             description = self._job.describe()
         except RaysmError:  # the caller, who follows the job, handles it
@@ -110,10 +108,7 @@ class JobWait:
 
 @contextlib.contextmanager
 def reasons_told(job: Job, say: Callable[[str], None], *, every_s: float = AFTER_S) -> Iterator[Callable[[str], None]]:
-    """Say what a job waits for whenever it has been silent for ``every_s`` seconds while the block runs.
-
-    Yields a function that takes each line of the job's log. ``say`` takes one line, from a thread.
-    """
+    """Say what a job waits for whenever it has been silent for ``every_s`` seconds while the block runs."""
     waits = JobWait(job)
     with Silence(say, waits.reason, after_s=every_s) as silence:
 

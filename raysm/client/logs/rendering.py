@@ -26,7 +26,6 @@ class Phase:
         self._shown_s = clock()
 
     def rate(self, event: events.Progress) -> str:
-        """Return the speed, ``500 rows/s``; empty if it is not known yet."""
         speed = self._speed(event)
         return rate(speed, event.unit) if speed > 0 else ""
 
@@ -56,7 +55,6 @@ class Rendering:
     """Turns the lines of one job's log into text, and remembers which progress and metrics were shown."""
 
     def __init__(self, *, metrics: bool = False, reasons: bool = True, clock: Clock = time.monotonic) -> None:
-        """Begin before the first line; without ``reasons``, the caller says once at the end why an instance failed."""
         self._shows_metrics, self._shows_reasons, self._clock = metrics, reasons, clock
         self._remarks: set[str] = set()
         self._phases: dict[str, Phase] = {}

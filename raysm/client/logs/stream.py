@@ -29,8 +29,6 @@ FOLLOW_S = 5.0
 
 @dataclass(frozen=True, order=True, slots=True)
 class LogLine:
-    """One line that an instance wrote."""
-
     time_s: float
     host: str
     text: str
@@ -55,7 +53,6 @@ class LogReader:
 
     @property
     def streams(self) -> int:
-        """Number of streams; each takes one call to read."""
         return 0 if self.is_over else len(self._hosts)
 
     def new_lines(self, *, whole: bool = True, late_s: float | None = None) -> Iterator[LogLine]:
@@ -141,11 +138,7 @@ class JobStream:
         self._logs: list[LogReader] = []
 
     def new_lines(self, *, whole: bool = True) -> Iterator[LogLine]:
-        """Look once, and yield the lines since the last look, job by job, ordered by time; take all of them.
-
-        ``whole`` is as for ``LogReader.new_lines``; a job that has ended is read whole. After an error, the next look
-        continues from there.
-        """
+        """Look once, and yield the lines since the last look, job by job, ordered by time; take all of them."""
         if self.is_over:
             return
         chain = self._chain
@@ -216,13 +209,11 @@ class EventLog:
 
 
 def last_lines(lines: Iterable[LogLine], count: int) -> Iterator[LogLine]:
-    """Yield the last ``count`` lines without events of progress and metrics."""
     readable = (line for line in lines if not isinstance(parse(line.text), Progress | Metric))
     return iter(deque(readable, maxlen=count))
 
 
 def interrupted(name: str) -> KeyboardInterrupt:
-    """Return the exception for Ctrl-C during a wait for a job, with the command that stops the job."""
     return KeyboardInterrupt(f"the job {name} goes on; raysm.attach({name!r}).stop() stops it")
 
 

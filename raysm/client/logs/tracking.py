@@ -49,7 +49,6 @@ class Tracker:
         self._thread.start()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until everything is written; return False if that takes longer than ``timeout`` seconds."""
         self._thread.join(timeout)
         return not self._thread.is_alive()
 

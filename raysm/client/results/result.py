@@ -160,7 +160,6 @@ class Result:
 
 
 def read_as(folder: Path, manifest: Manifest) -> Result:
-    """Return a result as the class that its kind of workload declares."""
     kind = built_in_kind(str(manifest.workload.get("kind")))
     reader: Any = Result if kind is None or not kind.reader else pkgutil.resolve_name(kind.reader)
     result: Result = reader(folder, manifest)
@@ -168,11 +167,7 @@ def read_as(folder: Path, manifest: Manifest) -> Result:
 
 
 def fetch_result(outputs: str, storage: Storage, *, job: str, to: Path | None, cache: Path) -> Result | Path | None:
-    """Fetch the result of a job to this machine, and return it.
-
-    With ``to`` None, a local result stays where it is, and one of AWS is downloaded to ``cache``, a folder of this job
-    alone. None if the job left nothing; the folder if it has no manifest of raysm's.
-    """
+    """Fetch the result of a job to this machine, and return it."""
     folder = _fetch(outputs, storage, job=job, to=to, cache=cache)
     manifest = None if folder is None else manifest_of(folder)
     return folder if folder is None or manifest is None else read_as(folder, manifest)

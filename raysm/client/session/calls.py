@@ -67,7 +67,6 @@ class CellResult:
 
 
 def cell_result(pieces: Iterable[tuple[str, str]], outcome: Outcome) -> CellResult:
-    """Build the result of a cell from its output, pairs of stream and text."""
     outputs: list[dict[str, Any]] = []
     is_to_clear = False
     for stream, text in pieces:
@@ -116,7 +115,6 @@ def show_display(bundle: Mapping[str, Any], out: TextIO) -> None:
 
 
 def value_of(outcome: Outcome, name: str, loads: Callable[..., Any] = pickle.loads) -> Any:
-    """Load the value of a successful call, whose name is for messages."""
     # None travels as an empty pickle.
     if not len(outcome.pickled):
         return None
@@ -176,8 +174,6 @@ INTERRUPTED_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The connection that all calls of a handle share, and its event loop."""
-
     loop: LoopThread
     wire: Wire
     session: str

@@ -33,7 +33,6 @@ def rows(state: SessionState) -> list[tuple[str, str]]:
 
 
 def detached(name: str, idle_s: float) -> tuple[str, str]:
-    """Return label and text for a session whose last client detaches now."""
     return (
         "detached",
         f"from now on: ends after {_minutes(idle_s)} without a call; raysm session keep {name} 60m puts that off",
@@ -41,7 +40,6 @@ def detached(name: str, idle_s: float) -> tuple[str, str]:
 
 
 def text(state: SessionState | None, name: str | None) -> str:
-    """Return the state of a session as one line."""
     if state is None:
         return f"<session {name or ''}: not open>".replace(" :", ":")
     facts = ", ".join(f"{label} {value}" for label, value in rows(state))
@@ -54,8 +52,6 @@ def _minutes(seconds: float) -> str:
 
 
 class ConnectedSession:
-    """A handle whose session may or may not be open."""
-
     _name: str | None
     _open: Opened | None
     _dashboard: Any

@@ -20,7 +20,6 @@ _entered: list[Submits] = []
 
 
 def current_session() -> Submits | None:
-    """Return the session of the innermost block, or None outside of any."""
     return _entered[-1] if _entered else None
 
 

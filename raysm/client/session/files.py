@@ -28,8 +28,6 @@ CHUNK_BYTES = 1 << 20
 
 
 class Files:
-    """Sends and fetches the files of one session."""
-
     def __init__(self, line: Line, service: Service, prefix: str, call: Callable[..., Call[Any]]) -> None:
         # call() sends a call, as Opened.call does.
         self._line, self._service, self._prefix, self._call = line, service, prefix, call
@@ -86,7 +84,6 @@ class Files:
 
     @contextmanager
     def _object(self) -> Iterator[str]:
-        """Yield a unique URI in the bucket, and remove its object at the end."""
         # One prefix for each transfer, because remove() removes everything below the prefix.
         prefix = f"{self._prefix}/{secrets.token_hex(8)}"
         try:

@@ -29,8 +29,6 @@ MAX_GROWTH = 8
 
 
 class BatchSize:
-    """The number of items of the next batch, from the run times of earlier batches."""
-
     def __init__(self) -> None:
         # The first batch measures one item.
         self.items = 1
@@ -49,8 +47,6 @@ class _Batch:
 
 
 class Mapped:
-    """One map: sends batches and yields results."""
-
     def __init__(
         self,
         items: Iterable[Any],
@@ -63,18 +59,6 @@ class Mapped:
         ordered: bool = True,
         return_exceptions: bool = False,
     ) -> None:
-        """Create the map; ``results`` starts it.
-
-        Args:
-            items: The items.
-            submit: Sends a batch: the index of its first item, and the pickled list of pickled items.
-            pickled: Pickles an item; the second argument is its name in messages.
-            window: Maximum number of batches that run or wait to be taken.
-            name: Name of the function.
-            line: The connection with the session.
-            ordered: Yield results in the order of the items.
-            return_exceptions: Yield exceptions as results.
-        """
         self._items = enumerate(items)
         self._submit, self._pickled, self._window = submit, pickled, window
         self._name, self._line = name, line
@@ -85,7 +69,6 @@ class Mapped:
         self._ended: queue.SimpleQueue[_Batch] = queue.SimpleQueue()
 
     def results(self) -> Iterator[Any]:
-        """Yield the results; closing the iterator interrupts the running batches."""
         try:
             while True:
                 while len(self._batches) < self._window and self._send():

@@ -74,8 +74,6 @@ def _is_here(port: int, token: str) -> bool:
 
 
 class Opened:
-    """The connection to one session; ``begin`` connects."""
-
     def __init__(self, job: Job, name: str, place: tuple[str, int]) -> None:
         self.job = job
         # To deliver output. Weak, so that calls are freed when their users drop them.
@@ -120,13 +118,11 @@ class Opened:
             call.wait(max(0.0, until_s - time.monotonic()))
 
     def end_session(self) -> None:
-        """End the session for all clients."""
         # Set first: the session's notice of the end may arrive before the answer, and need not be logged.
         self._is_ended_here = True
         self.ask("POST", "/close", json={"why": "it was closed"})
 
     def close(self) -> None:
-        """Disconnect; the session goes on."""
         with contextlib.suppress(Exception):
             self._loop.run(self.line.wire.close(), GOODBYE_S)
         self._exit.close()
@@ -149,11 +145,9 @@ class Opened:
         return as_state(self.ask("GET", "/session"))
 
     def statuses(self) -> list[CallStatus]:
-        """Return the status of all calls that the session knows, oldest first."""
         return [from_json(CallStatus, row, "call") for row in self.ask("GET", "/calls")]
 
     def start_jupyter(self, base: str) -> str:
-        """Start a Jupyter server on the head with the base path ``base``; return its name."""
         request = CallRequest(kind=JUPYTER, name="the start of JupyterLab")
         return str(self.call(request, [base.encode()]).result())
 
@@ -168,7 +162,6 @@ class Opened:
             )
 
     def check_ray(self, what: str, fn: Callable[..., Any], *values: Any) -> None:
-        """Refuse to send an object of Ray to another version of Ray."""
         assert self._there is not None, "begin() comes first"
         of_caller, of_session = Versions.here().ray, self._there.ray
         if of_caller not in ("", of_session) and holds_rays_object(fn, *values):

@@ -19,8 +19,6 @@ class RaysObject(Exception):
 
 
 def holds_rays_object(fn: Callable[..., Any], *values: Any) -> bool:
-    """Return whether a call of ``fn``, or one of its arguments, would send an object of Ray."""
-
     def refuse(item: Any) -> None:
         # Only instances: Ray's classes are pickled by name, and looked up in the session's Ray. A function of Ray's API
         # that was imported by name is pickled by value, and is recognized by the objects that Ray has attached to it.

@@ -35,8 +35,6 @@ ACTIVE = (Status.IN_PROGRESS,)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """A running session."""
-
     name: str
     job: str
     created: datetime
@@ -100,7 +98,6 @@ class SessionLimits:
 
 
 def prepared(name: str | None, limits: SessionLimits, service: Service, options: Mapping[str, Any]) -> Prepared:
-    """Prepare the job of a session for sending."""
     # A copy, because the handle keeps the user's options.
     chosen = dict(options)
     # The session needs its hourly price to watch its budget, and the price depends on the cluster.
@@ -176,7 +173,6 @@ def _to_logger(quiet_s: float) -> Show:
 
 
 def why_ended(job: Job, name: str) -> str | None:
-    """Return a message that says why a session has ended, or None while its job runs."""
     if not job.done():
         return None
     # The session logs the reason; the service only knows that the job ended.

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 
 class Exchange:
-    """Questions and answers on one WebSocket; belongs to one event loop."""
-
     def __init__(self, socket: "aiohttp.ClientWebSocketResponse") -> None:
         self.socket = socket
         self._numbers = itertools.count(1)
@@ -58,7 +56,6 @@ class Exchange:
             del self._answers[number]
 
     def on_answer(self, content: bytes) -> None:
-        """Deliver an answer to its question; ignore it if the question was abandoned."""
         head, body = unframe(content)
         answer = self._answers.get(head["ask"])
         if answer is not None and not answer.done():
@@ -137,14 +134,12 @@ class Wire:
         self._threads = ThreadPoolExecutor(4, "session-values")
 
     async def open(self) -> None:
-        """Connect in the background, and begin the heartbeats."""
         # No total timeout, because a file of gigabytes may take long.
         timeout = self._aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=READ_S)
         self._session = self._aiohttp.ClientSession(timeout=timeout, connector=checked_connector(self._open_connection))
         self._listening = asyncio.create_task(self._listen())
 
     async def close(self) -> None:
-        """Tell the server that this client leaves, and disconnect."""
         with contextlib.suppress(Exception):
             await self.send_message({"leaves": True})
         if self._listening is not None:
@@ -160,17 +155,7 @@ class Wire:
         return json.loads(await self.request(method, path, **how))
 
     async def request(self, method: str, path: str, **how: Any) -> bytes:
-        """Make a request, retry it until it is answered, and return the answer's body.
-
-        ``how`` are aiohttp's ``json`` and ``params``; or ``body``, a function that opens the file to send. It is called
-        once for each attempt.
-
-        Raises:
-            NoSuchCall: The server does not know the call.
-            InvalidRequest: The server refuses the request.
-            SessionEnded: The session has ended, or is ending.
-            RaysmError: The server failed, or does not answer.
-        """
+        """Make a request, retry it until it is answered, and return the answer's body."""
         return await self._retrying(lambda: self._read(method, path, how))
 
     async def call(
@@ -268,7 +253,6 @@ class Wire:
     # Messages without an answer
 
     async def send_message(self, message: Mapping[str, Any]) -> None:
-        """Send a message, unless the WebSocket is broken."""
         # Messages may get lost: an outcome whose delivery is not confirmed is only kept longer.
         if self._exchange is not None:
             with contextlib.suppress(ConnectionError):

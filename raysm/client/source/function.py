@@ -33,7 +33,6 @@ class PickledCall:
         self._call = function, args, dict(kwargs)
 
     def workload(self) -> Workload:
-        """Return the workload of the request."""
         return self._workload
 
     def pickled(self) -> bytes:
@@ -45,11 +44,9 @@ class PickledCall:
         return pickled_call(*self._call)
 
     def source(self) -> Source | None:
-        """Return the user's own modules that the function imports when it is called: they travel as files."""
         return late_source(self._call[0])
 
     def title(self) -> str:
-        """Return the default name of the job."""
         return getattr(self._call[0], "__name__", self.default_title)
 
     def __repr__(self) -> str:
@@ -175,10 +172,7 @@ def pickled_call(
     what: str | None = None,
     into: Pickled | None = None,
 ) -> bytes:
-    """Return cloudpickle's bytes of a call, which messages call ``what``; the user's own modules travel by value.
-
-    ``into`` takes the pickle instead, without copies of large values; the result is empty then.
-    """
+    """Return cloudpickle's bytes of a call, which messages call ``what``; the user's own modules travel by value."""
     with pickling(fn) as pickled:
         try:
             return pickled((fn, args, kwargs)) if into is None else pickled((fn, args, kwargs), into)
@@ -205,11 +199,7 @@ def parcel_of_call(
 def pickling(
     fn: Callable[..., Any], on_object: Callable[[Any], None] = lambda item: None
 ) -> Iterator[Callable[..., bytes]]:
-    """Yield a function that pickles a value, or pickles it into a ``Pickled``.
-
-    While the block runs, the user's own modules beside ``fn``'s are pickled by value. ``on_object`` is called with each
-    object that is not plain data, and may raise.
-    """
+    """Yield a function that pickles a value, or pickles it into a ``Pickled``."""
     try:
         import cloudpickle
     except ImportError as error:
@@ -228,7 +218,6 @@ def pickling(
 
 
 def pickled_value(value: object, what: str = "it") -> bytes:
-    """Return cloudpickle's bytes of a value, which messages call ``what``."""
     import cloudpickle
 
     try:
@@ -282,7 +271,6 @@ def arguments_of(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
 
 
 def code_digest(fn: Callable[..., Any]) -> str:
-    """Return the SHA-256 of a function's source text; empty if it has none, like a built-in."""
     try:
         return hashlib.sha256(inspect.getsource(inspect.unwrap(fn)).encode()).hexdigest()
     except (TypeError, OSError, ValueError):
@@ -290,6 +278,5 @@ def code_digest(fn: Callable[..., Any]) -> str:
 
 
 def name_of(fn: Callable[..., Any]) -> str:
-    """Return a function's name for people: ``module.function``."""
     module, name = getattr(fn, "__module__", None), getattr(fn, "__qualname__", type(fn).__name__)
     return f"{module}.{name}" if module and module != "__main__" else str(name)

@@ -25,15 +25,12 @@ class Package:
 
     workload: Workload
     title: str
-    """Default name of the job."""
     source: Source | None
     pickled: bytes | None
 
 
 @runtime_checkable
 class Wrapped(Protocol):
-    """A workload with code to pickle, files that travel, and a default name of its job."""
-
     def workload(self) -> Workload: ...
     def pickled(self) -> bytes | None: ...
     def source(self) -> Source | None: ...

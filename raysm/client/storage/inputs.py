@@ -20,7 +20,6 @@ from raysm.errors import InvalidInput, InvalidRequest, MissingDependency, option
 from raysm.request import Input, Target
 
 KEPT_S = 30 * 24 * 3600
-"""A file of data is kept for this long after a job was last given it."""
 
 CLASSES = (("numpy", "ndarray"), ("torch", "Tensor"), ("pandas", "DataFrame"), ("polars", "DataFrame"))
 """Packages and their classes that can be inputs; they are not imported here."""
@@ -181,8 +180,6 @@ def _remove_old(inputs: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Upload:
-    """Local data that has to be in S3 before the job is sent."""
-
     channel: str
     root: Path
     files: Mapping[str, str]
@@ -243,7 +240,6 @@ def _plan_upload(channel: str, root: Path, places: Places) -> Upload:
 
 
 def carry_out(upload: Upload, storage: Storage, kms_key: str | None = None) -> int:
-    """Bring the missing files of ``upload`` to their prefix; return how many those were."""
     sizes = {item.name: item.size for item in storage.below(upload.prefix)}
     # The prefix is named by the content, so comparing sizes is enough.
     missing = [name for name in upload.files if sizes.get(name) != upload.path(name).stat().st_size]

@@ -52,7 +52,6 @@ def _upload(pack: Callable[[Path], object], prefix: str, storage: Storage, kms_k
 
 
 def payload_uri(call: Mapping[str, Any]) -> str | None:
-    """Return the URI of the job's own part of its payload, from a Create call or an answer of Describe."""
     uris = {
         channel["ChannelName"]: channel["DataSource"].get("S3DataSource", {}).get("S3Uri")
         for channel in call.get("InputDataConfig", ())

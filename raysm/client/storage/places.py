@@ -20,8 +20,6 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Places:
-    """The prefixes of one target, without a slash at their ends."""
-
     bucket: str
     root: str
     data: str
@@ -47,7 +45,6 @@ class Places:
         return f"{self.data}/{project}/{task}/state/{job}"
 
     def records(self, project: str, task: str) -> str:
-        """Return the prefix of the records of a task's jobs, which outlive the embedded server."""
         return f"{self.data}/{project}/{task}/jobs"
 
     def inputs(self) -> str:
@@ -55,7 +52,6 @@ class Places:
 
 
 def shared_mark(shared: str) -> str:
-    """Return the object that says that a shared prefix is complete."""
     # Beside the prefix, since everything below it is copied to the instances.
     return f"{shared.rstrip('/')}.json"
 

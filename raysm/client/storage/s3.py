@@ -36,8 +36,6 @@ S = TypeVar("S")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stored:
-    """One object or file below a prefix."""
-
     name: str
     """Relative to the prefix, with ``/``; the last part of the prefix if that is the object itself."""
     uri: str
@@ -54,8 +52,6 @@ class Outdated(RaysmError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Versioned:
-    """An object with its ETag."""
-
     content: bytes
     version: str
     age_s: float
@@ -63,8 +59,6 @@ class Versioned:
 
 
 class Storage:
-    """Reads, writes and lists by URI, through a Service."""
-
     def __init__(self, service: Service) -> None:
         self._service = service
 
@@ -99,7 +93,6 @@ class Storage:
         return sorted(self.walk(uri), key=lambda stored: stored.name)
 
     def folder(self, uri: str) -> list[Stored]:
-        """Return all complete files below the folder ``uri``, by name."""
         return [item for item in self.below(uri.rstrip("/") + "/") if not item.name.endswith(PARTIAL)]
 
     def walk(self, uri: str) -> Iterator[Stored]:
@@ -162,7 +155,6 @@ class Storage:
         self._service.call("s3", "delete_object", Bucket=bucket, Key=key)
 
     def bucket_region(self, bucket: str) -> str | None:
-        """Return the region of a bucket; None if it does not exist."""
         try:
             answer = self._service.call("s3", "head_bucket", Bucket=bucket)
         except ServiceError as error:
@@ -221,7 +213,6 @@ def split(uri: str) -> tuple[str, str]:
 
 
 def file_path(uri: str) -> Path:
-    """Return the path of a ``file:///`` URI, or of a path."""
     # Path.as_uri quotes blanks and everything beyond ASCII.
     return Path(unquote(uri.removeprefix("file://"))) if uri.startswith("file://") else Path(uri).expanduser()
 
@@ -244,7 +235,6 @@ def _encryption(kms_key: str | None) -> dict[str, Any]:
 
 
 def _get_object(service: Service, uri: str) -> tuple[bytes, Mapping[str, Any]] | None:
-    """Return the content of an object and GetObject's answer; None if it does not exist."""
     bucket, key = split(uri)
     try:
         answer = service.call("s3", "get_object", Bucket=bucket, Key=key)

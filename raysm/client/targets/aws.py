@@ -27,8 +27,6 @@ _log = logging.getLogger("raysm")
 
 
 class AWSConnection(Connection):
-    """Amazon SageMaker in one account and region."""
-
     # CloudWatch delivers lines some seconds late. GetLogEvents is limited to 25 calls a second in most regions, for the
     # whole account: stream_s leaves room for ten followers of jobs of any size.
     # docs.aws.amazon.com/AmazonCloudWatch/latest/logs/cloudwatch_limits_cwl.html

@@ -32,8 +32,6 @@ Clients: TypeAlias = Callable[[str], Any]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Polling:
-    """How often a job is polled: less and less often, up to a limit."""
-
     first_s: float
     most_s: float
     growth: float = 1.5
@@ -58,8 +56,6 @@ class Polling:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bucket:
-    """The bucket for payloads, and for results that do not lie in a folder."""
-
     name: str
     is_named: bool = False
     """True if the user named it: raysm then does not create it."""

@@ -58,7 +58,6 @@ def ensure(home: Path, *, command: tuple[str, ...] = (sys.executable, "-m", "ray
 
 
 def answering(home: Path) -> ServerRecord | None:
-    """Return the record of the server of ``home`` if that very server answers."""
     record = ServerRecord.read(home)
     status = None if record is None else _status(record)
     if (
@@ -82,7 +81,6 @@ def _status(record: ServerRecord) -> "dict[str, Any] | None":
 
 
 def get_json(url: str, path: str, *, timeout_s: float) -> "dict[str, Any] | None":
-    """Return the object that a server answers; None if it does not answer with one."""
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=timeout_s)
     try:
         connection.request("GET", path)

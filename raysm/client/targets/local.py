@@ -29,8 +29,6 @@ LONG_POLL_S = 20
 
 
 class LocalConnection(Connection):
-    """The embedded SageMaker of one home."""
-
     def __init__(self, target: Local) -> None:
         self.polling = Polling(first_s=0.1, most_s=0.5)
         self._target = target

@@ -33,16 +33,12 @@ ANSWERS = "dashboard"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """The location of a dashboard."""
-
     host: str
     port: int
     address: str
-    """Its address in the instance's network, ``10.0.0.7:8265``."""
 
 
 def place_told(event: Event) -> Place | None:
-    """Return the location in an event; None if it has none."""
     match event:
         case State(name=name, address=str(url), host=host) if name == ANSWERS:
             parts = urlsplit(url)
@@ -69,12 +65,10 @@ def tell(text: str) -> None:
 
 
 def waiting_for(job: Job) -> str:
-    """Return the line about a job that has no dashboard yet."""
     return f"{job.name} has no dashboard yet ({job.secondary_status or job.status}); waiting for it"
 
 
 def place_of(job: Job, *, say: Say = tell) -> Place:
-    """Return the location of a job's dashboard; wait for a job that is starting."""
     stream, place = JobStream(job.chain), None
     # The log of a job that has ended may have gigabytes.
     if not job.done():
@@ -193,7 +187,6 @@ class ClientBuilder:
 
 
 def _shown_by_click(error: RaysmError) -> Exception:
-    """Return the error as Ray's commands show it on one line: as click's own, if a command runs."""
     click = sys.modules.get("click")
     if click is None or click.get_current_context(silent=True) is None:
         return error

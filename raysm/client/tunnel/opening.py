@@ -28,8 +28,6 @@ MAX_HEAD_BYTES = 1 << 14
 
 
 class DirectAccess(InstanceAccess):
-    """Instances of jobs of the embedded SageMaker."""
-
     def __init__(self, service: Service) -> None:
         self._service = service
 
@@ -71,7 +69,6 @@ class DirectAccess(InstanceAccess):
         return f"/raysm/jobs/{self._service.region}/{job}/instances/{host}"
 
     def ask(self, path: str, body: Any = None) -> socket.socket:
-        """Return the connection, once the server has handed it over."""
         parts = urlsplit(self._service.client("sagemaker").meta.endpoint_url)
         content = json.dumps(body).encode() if body is not None else b""
         head = (
@@ -150,7 +147,6 @@ def switch_remote_debugging(chain: Chain, *, enabled: bool) -> None:
 
 
 def session_commands(job: str) -> tuple[str, str]:
-    """Return two commands: a shell in the first instance of ``job``, and a tunnel to its dashboard."""
     port = Ports().dashboard
     shell = f"aws ssm start-session --target sagemaker-training-job:{job}_algo-1"
     parameters = f'{{"portNumber":["{port}"],"localPortNumber":["{port}"]}}'
@@ -164,7 +160,6 @@ HEAD = "algo-1"
 
 
 def open_tunnel(chain: Chain, port: int, *, on: str | None = None, local_port: int = 0) -> Tunnel:
-    """Return a tunnel to ``port`` on the loopback of an instance."""
     for name, number, least in (("port", port, 1), ("local_port", local_port, 0)):
         if not isinstance(number, int) or not least <= number <= 65535:
             raise InvalidRequest(f"{name} must be a number from {least} to 65535, got {number!r}")
@@ -175,7 +170,6 @@ def open_tunnel(chain: Chain, port: int, *, on: str | None = None, local_port: i
 def run_command(
     chain: Chain, command: Sequence[str] = (), *, on: str | None = None, terminal: Terminal | None = None
 ) -> int:
-    """Run a command in an instance before the user's terminal; return its exit code."""
     access, job, host = _admit(chain, on)
     return access.run(job, host, command, terminal or Terminal())
 

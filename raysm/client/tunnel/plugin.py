@@ -49,8 +49,6 @@ NOT_CONNECTED = (
 
 
 class PluginAccess(InstanceAccess):
-    """Instances of training jobs on AWS."""
-
     def __init__(
         self, service: Service, *, which: Callable[[str], str | None] = shutil.which, agent_s: float = AGENT_S
     ) -> None:
@@ -89,7 +87,6 @@ class PluginAccess(InstanceAccess):
         return tunnel
 
     def run(self, job: str, host: str, command: Sequence[str], terminal: Terminal) -> int:
-        """Run the command by AWS-StartInteractiveCommand."""
         marked = MarkedCommand(command, has_terminal=terminal.is_one)
         with self._session(job, host, "AWS-StartInteractiveCommand", {"command": [marked.line()]}) as start:
             with contextlib.ExitStack() as ending:
@@ -188,8 +185,6 @@ class _Forwarding:
 
 
 class _Plugin:
-    """A running plugin that forwards a free port of this machine, which it chooses."""
-
     def __init__(self, start: Callable[..., "subprocess.Popen[str]"]) -> None:
         # A process group of its own: Ctrl-C ends raysm, which ends the plugin.
         self._process = start(
@@ -245,7 +240,6 @@ class _Plugin:
 
 
 def _end(process: "subprocess.Popen[Any]") -> None:
-    """End the plugin; it terminates its session on SIGTERM."""
     process.terminate()
     try:
         process.wait(END_S)

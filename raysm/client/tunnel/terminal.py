@@ -37,7 +37,6 @@ class MarkedCommand:
         self._held = b""
 
     def line(self) -> str:
-        """Return the command line to run; it means the same with and without a shell that reads it."""
         run = shlex.join(self._command) if self._command else SHELL
         if not self._has_terminal:
             # The agent always provides a terminal. This one leaves output as it is, and Ctrl-C is a signal.

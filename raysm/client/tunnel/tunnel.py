@@ -33,16 +33,7 @@ class Tunnel:
     def __init__(
         self, connect: Callable[[], socket.socket], *, local_port: int = 0, on_close: Callable[[], None] = lambda: None
     ) -> None:
-        """Listen.
-
-        Args:
-            connect: Returns one more connection to the instance's port; raises OSError or RaysmError.
-            local_port: 0 chooses a free one.
-            on_close: Called once when the tunnel is closed.
-
-        Raises:
-            InvalidRequest: The local port cannot be listened on.
-        """
+        """Listen."""
         try:
             self._server = _Server((LOOPBACK, local_port), _Handler)
         except OSError as error:
@@ -58,7 +49,6 @@ class Tunnel:
         threading.Thread(target=self._server.serve_forever, args=(0.05,), name="tunnel", daemon=True).start()
 
     def close(self) -> None:
-        """End all connections and stop listening; does nothing the second time."""
         if self._is_closed:
             return
         self._is_closed = True

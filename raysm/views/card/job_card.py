@@ -51,8 +51,6 @@ TEXT = "white-space:pre-wrap;overflow-wrap:anywhere;margin:6px 0;font-size:85%"
 
 
 class JobCard:
-    """Collects the state of a job from its log, and draws it."""
-
     def __init__(self, target: Target) -> None:
         self._target = target
         self._joined: tuple[int, int] | None = None
@@ -64,7 +62,6 @@ class JobCard:
         self._lines: deque[str] = deque(maxlen=MAX_LINES)
 
     def add(self, host: str, text: str) -> None:
-        """Take one line of an instance's log."""
         match parse(text):
             case None:
                 self._lines.append(f"{host} | {_clean(text)}")
@@ -84,14 +81,7 @@ class JobCard:
                 self._usage.setdefault(metric.host, {})[metric.name.removesuffix("_percent")] = metric.value
 
     def html(self, job: Description, usd: float | None, now_s: float, trouble: str = "") -> str:
-        """Return the card, of at most ``MAX_BYTES``.
-
-        Args:
-            job: The job's description.
-            usd: The cost so far; None if it is unknown.
-            now_s: The time now, in seconds since the epoch, which the card shows.
-            trouble: The error of the last request to the service, or empty.
-        """
+        """Return the card, of at most ``MAX_BYTES``."""
         # The date, because a card may stay in a notebook for years.
         shown = f"as of {datetime.fromtimestamp(now_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
         if trouble:
@@ -153,7 +143,6 @@ class JobCard:
 
 
 def session_card(name: str, state: SessionState, dashboard: str = "") -> str:
-    """Return a session's card: state, instances, cost, end, a link to ``dashboard`` (or none), and examples of code."""
     facts = dict(rows(state))
     how, job = facts.pop("state"), facts.pop("job")
     color = "#c62828" if state.closing else "#2e7d32"
@@ -175,7 +164,6 @@ def session_card(name: str, state: SessionState, dashboard: str = "") -> str:
 
 
 def _clean(text: str) -> str:
-    """Return a line without escape sequences and control characters, shortened if it is long."""
     # A progress bar overwrites itself with carriage returns; only its last state is kept.
     return _short(plain(ESCAPES.sub("", text.rstrip().rpartition("\r")[2])), MAX_CHARACTERS)
 

@@ -158,17 +158,14 @@ class LiveCard(ABC):
         """Redraw until the end, or until ``_stopping`` is set."""
 
     def stop(self) -> None:
-        """Stop redrawing the card; the job or session keeps running."""
         self._stopping.set()
         self._thread.join()
 
     @property
     def is_live(self) -> bool:
-        """Whether it is still being redrawn."""
         return self._thread.is_alive() and not self._stopping.is_set()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the last card is drawn; return whether that was within ``timeout`` seconds."""
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
@@ -203,7 +200,6 @@ class JobWatch(LiveCard):
                 pauses = self._job.service.polling.pauses()
 
     def _look(self) -> bool:
-        """Read the log and redraw the card if it changed; return whether there were new lines."""
         came, trouble = False, ""
         try:
             for line in self._stream.new_lines(whole=False):

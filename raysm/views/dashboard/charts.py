@@ -55,7 +55,6 @@ SPEEDS = (
 
 
 def samples_of(answer: Mapping[str, Any], time_s: float) -> list[Metric]:
-    """Return the utilization of every live node, and the number of live nodes, from Ray's answer to ``NODES``."""
     nodes = [node for node in answer["data"]["summary"] if node.get("raylet", {}).get("state") == "ALIVE"]
     named = {_host(node): node for node in nodes}
     samples = [
@@ -67,7 +66,6 @@ def samples_of(answer: Mapping[str, Any], time_s: float) -> list[Metric]:
 
 
 def _host(node: Mapping[str, Any]) -> str:
-    """Return the instance's name from its label, because instances on one machine share a host name."""
     labels = node["raylet"].get("labels") or {}
     return str(labels.get(LABEL_HOST) or node.get("hostname") or node["raylet"].get("nodeId", "")[:8])
 
@@ -187,7 +185,6 @@ def board(timeline: Timeline, since_s: float) -> list[Chart]:
 
 
 def overview(timeline: Timeline, panel: str, since_s: float) -> list[Chart]:
-    """Return a chart of the Overview, by the number of its panel in Ray's Grafana board."""
     if panel == "24":
         return [_chart(timeline, NODE_COUNT, "Node count", "", since_s)]
     if panel == "41":

@@ -84,7 +84,6 @@ class Watch:
         return [event for event in events if isinstance(event, Metric)]
 
     def take(self, metrics: list[Metric]) -> None:
-        """Add metrics to the timeline; call it in the event loop that reads the timeline."""
         for metric in metrics:
             self.timeline.add(metric)
 
@@ -92,19 +91,7 @@ class Watch:
 def open_dashboard(
     job: Job, *, timeout: float | None = None, say: Say | None = None, tunnel: OpenTunnel | None = None
 ) -> Page:
-    """Serve Ray's dashboard of a job at an address of this machine.
-
-    Args:
-        job: A job that runs or will run.
-        timeout: Seconds to wait for a job that has no dashboard yet; None waits until it has one.
-        say: Called with a line if it must wait for the job; None prints to stderr.
-        tunnel: Opens a connection to the dashboard; None is ``way_to``.
-
-    Raises:
-        InvalidRequest: The job has ended.
-        NotDone: There is no dashboard within ``timeout``; it is also a TimeoutError.
-        MissingDependency: aiohttp is not installed.
-    """
+    """Serve Ray's dashboard of a job at an address of this machine."""
     check_aiohttp()
     say = say or tell
     watch = Watch(job)
@@ -147,16 +134,7 @@ def _wait_for_place(job: Job, watch: Watch, timeout: float | None, say: Say) -> 
 async def dashboard_site(
     name: str, watch: Watch, way: Way, token: str, cache: Path, *, look_s: float = LOOK_S
 ) -> AsyncIterator[Answer]:
-    """Yield a handler for the browser: charts, a page while the dashboard starts, and all else from the head.
-
-    Args:
-        name: The job's name.
-        watch: Reads the job's log, every ``look_s`` seconds.
-        way: Opens a connection to the head's dashboard.
-        token: The job's token.
-        cache: A folder for the chart library.
-        look_s: See ``watch``.
-    """
+    """Yield a handler for the browser: charts, a page while the dashboard starts, and all else from the head."""
     charts = charts_site(name, watch.timeline, cache)
 
     is_waiting = False
@@ -213,10 +191,7 @@ async def _sample(upstream: "Upstream", watch: Watch) -> None:
 
 
 class Upstream:
-    """A client of one cluster's dashboard; use it in one event loop, as an asynchronous context manager."""
-
     def __init__(self, way: Way, token: str) -> None:
-        """Prepare without connecting; ``token`` is sent only to the head."""
         self._way, self._token = way, token
         self._lock = threading.Lock()
         self._open = contextlib.ExitStack()
@@ -263,7 +238,6 @@ class Upstream:
             await asyncio.sleep(RETRY_S)
 
     async def read(self, key: str) -> Any:
-        """Get a path of the head and return the parsed JSON; raises OSError or ValueError."""
         import aiohttp
 
         address = await self.connect()

@@ -62,7 +62,6 @@ Answer: TypeAlias = Callable[["web.Request", str], Awaitable["web.StreamResponse
 
 
 def check_aiohttp() -> None:
-    """Check that aiohttp is installed; raises MissingDependency."""
     try:
         import aiohttp  # noqa: F401
     except ImportError as error:
@@ -95,26 +94,11 @@ def _is_own_name(host: str, port: int, headers: Mapping[str, str]) -> bool:
 
 
 class LocalServer:
-    """A running server, until it is closed.
-
-    Attributes:
-        prefix: The secret first part of its paths.
-        port: The port on loopback.
-    """
+    """A running server, until it is closed."""
 
     def __init__(
         self, site: Callable[[], AbstractAsyncContextManager[Answer]], *, policy: str = POLICY, link: str = ""
     ) -> None:
-        """Start it.
-
-        Args:
-            site: Returns a context manager, entered in the server's event loop, that yields the handler.
-            policy: The Content-Security-Policy of every answer.
-            link: The Link header of the start page.
-
-        Raises:
-            MissingDependency: aiohttp is not installed.
-        """
         check_aiohttp()
         self.prefix = secrets.token_urlsafe(PREFIX_BYTES)
         self.port = 0
@@ -142,7 +126,6 @@ class LocalServer:
         return f"http://{LOOPBACK}:{self.port}/{self.prefix}/"
 
     def close(self) -> None:
-        """Stop serving; may be repeated."""
         atexit.unregister(self.close)
         if self._loop.is_closed:
             return
@@ -202,8 +185,6 @@ STUDIO = "/jupyterlab/default/"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seen:
-    """How a notebook can show a page."""
-
     url: str
     """An absolute URL, or a path on the notebook's own server."""
     in_frame: bool
@@ -297,12 +278,7 @@ def with_query(request: "web.Request", path: str) -> str:
 
 @contextlib.asynccontextmanager
 async def relaying(way: "str | OpenConnection", base: Callable[[], str | None]) -> AsyncIterator[Answer]:
-    """Yield a handler that passes requests on.
-
-    Args:
-        way: As for ``open_relay``.
-        base: Returns the URL to which path and query are added; None answers with 404.
-    """
+    """Yield a handler that passes requests on."""
     async with open_relay(way) as client:
 
         async def answer(request: "web.Request", path: str) -> "web.StreamResponse | None":

@@ -69,7 +69,6 @@ SETTINGS = {
 
 
 def check_mlflow() -> None:
-    """Check that MLflow, with its pages, is installed; raises MissingDependency."""
     # mlflow-skinny has the module too, but neither pages nor SQLAlchemy.
     if any(importlib.util.find_spec(name) is None for name in ("mlflow", "sqlalchemy", "flask")):
         raise MissingDependency("raysm ui needs MLflow: python3 -m pip install 'raysm[mlflow]'")
@@ -88,7 +87,6 @@ class Record:
 
     @property
     def run_id(self) -> str:
-        """The run's ID, the same each time that the job is read."""
         return _run_id(self.row.name)
 
     @property
@@ -131,14 +129,9 @@ def _curves(service: Service, row: Experiment) -> Callable[[], Mapping[str, Curv
 
 
 class MlflowStore:
-    """MLflow's SQLite file, and the folder of its artifacts.
-
-    Attributes:
-        uri: MLflow's tracking URI for the file.
-    """
+    """MLflow's SQLite file, and the folder of its artifacts."""
 
     def __init__(self, folder: Path) -> None:
-        """Keep everything in ``folder``; the file is created when the first run is written."""
         self._folder, self._file = folder, folder / "mlflow.db"
         self.uri = f"sqlite:///{self._file}"
 
@@ -167,7 +160,6 @@ class MlflowStore:
         return {}
 
     def _experiments(self, names: Iterable[str]) -> dict[str, tuple[int, str]]:
-        """Return ID and artifact URI of each experiment; create those that are missing."""
         from mlflow import MlflowClient
 
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -275,7 +267,6 @@ def _tags(record: Record) -> dict[str, str]:
 
 
 def _note(record: Record) -> str:
-    """Return the run's description: the commands that show more of its job."""
     job = shlex.quote(record.job)
     commands = (
         (f"raysm logs {job}", "what it wrote"),
@@ -289,14 +280,7 @@ def _note(record: Record) -> str:
 
 @contextlib.contextmanager
 def open_mlflow(store: MlflowStore) -> Iterator[str]:
-    """Serve MLflow's pages at a secret address of this machine while the block runs; yield the address.
-
-    MLflow has no password, and its API can read files of the user who runs it. It therefore listens on a Unix socket
-    that only this user can open, and the address for the browser has a secret path.
-
-    Raises:
-        RaysmError: MLflow does not start.
-    """
+    """Serve MLflow's pages at a secret address of this machine while the block runs; yield the address."""
     with contextlib.ExitStack() as stack:
         # A short path: that of a Unix socket has at most 107 bytes.
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="raysm-")))

@@ -38,14 +38,12 @@ SPACE = "space."
 
 
 def parameter_columns(jobs: Iterable[Experiment]) -> list[str]:
-    """Return the names of all parameters, those that differ between jobs first."""
     rows = list(jobs)
     names = list(dict.fromkeys(name for row in rows for name in row.parameters))
     return sorted(names, key=lambda name: len({repr(row.parameters.get(name)) for row in rows}) <= 1)
 
 
 def differing(jobs: Iterable[Experiment]) -> list[str]:
-    """Return the names of the parameters in which jobs differ; for one job, all names."""
     rows = list(jobs)
     names = parameter_columns(rows)
     return [name for name in names if len(rows) == 1 or len({repr(row.parameters.get(name)) for row in rows}) > 1]
@@ -127,10 +125,8 @@ def _cost(job: Experiment) -> str:
 
 
 MAX_COLUMNS = 6
-"""The maximum number of parameters, and of metrics, in a notebook's table; ``to_frame`` has all."""
 
 MAX_ROWS = 50
-"""The maximum number of rows in a notebook's table."""
 
 
 class Jobs(list[Experiment]):

@@ -164,7 +164,6 @@ class Grid(GridHandle):
 
 
 def _unwrapped(workload: Workload | Wrapped | str | Path) -> tuple[Workload, Package | None, str]:
-    """Return a workload with its pickled package, and the default name of its grid."""
     if isinstance(workload, str | Path):
         workload = Script(str(workload))
     if isinstance(workload, Wrapped):

@@ -99,7 +99,6 @@ class GridHandle:
     """
 
     def __init__(self, name: str, service: Service | None = None) -> None:
-        """Keep the name, and the service of the grid's target if it is known; nothing is opened yet."""
         self.name = name
         self._service = service
         # One service per target, since each service creates its own clients.

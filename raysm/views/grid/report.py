@@ -33,7 +33,6 @@ th:first-child, td:first-child, td.text, th.text { text-align: left } th { font-
 
 
 def report_page(view: Snapshot, rows: Iterable[GridRow]) -> str:
-    """Return the page of a grid; ``rows`` begins with the most important, and the page says how many it leaves out."""
     title = f"grid {html.escape(view.name)}"
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'

@@ -182,7 +182,6 @@ def _gpus(view: Snapshot) -> list[str]:
 
 
 def interruptions_note(view: Snapshot) -> str:
-    """Return the number of spot interruptions and the most that repeated work has cost."""
     return f"{counted(view.interruptions, 'interruption')}, at most {dollars(view.money.again_usd)} of work done again"
 
 
@@ -232,7 +231,6 @@ def _region_cells(each: RegionView) -> tuple[str, ...]:
 
 
 def curves(view: Snapshot) -> str:
-    """Return the curves of done rows and of the rate as HTML, without curves of one point."""
     rate = f"{view.rate_unit}, all jobs together"
     return _curve(view, view.done, "rows that are done") + _curve(view, view.rates, rate)
 
@@ -248,8 +246,6 @@ def _curve(view: Snapshot, values: Sequence[tuple[float, float]], title: str) ->
 
 
 class ShownPlan(GridPlan):
-    """A plan that shows itself; see ``GridPlan``."""
-
     __slots__ = ()
 
     def __str__(self) -> str:
@@ -260,8 +256,6 @@ class ShownPlan(GridPlan):
 
 
 class ShownSnapshot(Snapshot):
-    """A grid at one moment that shows itself; see ``Snapshot``."""
-
     __slots__ = ()
 
     def __str__(self) -> str:

@@ -26,14 +26,7 @@ def look_until_over(
     sleep: Callable[[float], Any],
     pause_s: float = DRAWN_S,
 ) -> None:
-    """Show the status of a grid whenever it has changed, and return when the grid is over.
-
-    Args:
-        look: Returns the status.
-        show: Shows it.
-        sleep: Sleeps for some seconds between two updates; a true result ends the loop.
-        pause_s: Seconds between two updates.
-    """
+    """Show the status of a grid whenever it has changed, and return when the grid is over."""
     last: object = None
     while True:
         view = look()
@@ -81,10 +74,7 @@ NO_NOTEBOOK = (
 
 
 class GridWatch(LiveCard):
-    """A card that is updated until its grid is over, or ``stop`` is called."""
-
     def __init__(self, name: str, look: Callable[[], ShownSnapshot], output: Output) -> None:
-        """Show the first card at once, and the updates in a thread."""
         super().__init__(f"the grid {name}", output)
         self._look = look
         # In the caller's thread, so that the caller gets an error.

@@ -18,8 +18,6 @@ HEAD, ALL = "head", "all"
 
 
 class PerInstance(dict[str, Any]):
-    """Calls or values, by instance."""
-
     def __repr__(self) -> str:
         return "\n".join(f"{host}: {value!r}" for host, value in self.items())
 
@@ -57,19 +55,7 @@ class Labelled(io.TextIOBase):
 def run_cell(
     session: Session, options: Namespace, source: str, variables: MutableMapping[str, Any], number: int
 ) -> Any:
-    """Run ``source`` in the session and print its output here; Ctrl-C interrupts only this cell.
-
-    Args:
-        session: An open session.
-        options: The parsed line of the magic.
-        source: The cell below that line.
-        variables: The notebook's.
-        number: The notebook's number of the cell.
-
-    Returns:
-        The value of the cell's last line, or a ``PerInstance`` of values for several instances. With ``--async`` the
-        future instead.
-    """
+    """Run ``source`` in the session and print its output here; Ctrl-C interrupts only this cell."""
     hosts = _hosts(session, options.on)
     # Push to all instances before the cell starts on any, because it may wait for the others.
     for host in hosts:
@@ -88,7 +74,6 @@ def run_cell(
 
 
 def _hosts(session: Session, on: Sequence[str]) -> list[str | None]:
-    """Return the instances of a cell; None is the head, whose namespace is the session's own."""
     if tuple(on) in ((), (HEAD,)):
         return [None]
     hosts = session.state.hosts

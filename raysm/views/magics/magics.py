@@ -267,7 +267,6 @@ class RemoteMode:
         self.is_on = False
 
     def __call__(self, lines: list[str]) -> list[str]:
-        """Return the lines of a cell, with the magic's line if the cell runs in the session."""
         first = next((line.strip() for line in lines if line.strip()), "")
         if not self.is_on or not first or first.startswith(HERE):
             return lines
@@ -278,10 +277,7 @@ class RemoteMode:
 
 
 class Completer:
-    """Completes names of cells that run in the session, from its namespace."""
-
     def __init__(self, mode: RemoteMode, session: Callable[[str], Any]) -> None:
-        """Use the session that ``session`` returns for a cell, or none."""
         self._mode, self._session = mode, session
         # In a thread, so that a broken connection does not block the user's typing.
         self._asking = concurrent.futures.ThreadPoolExecutor(1, "raysm completion")

@@ -24,13 +24,6 @@ MAX_UPLOADS = 64
 
 
 class Blob:
-    """A large value in shared memory or in a file.
-
-    Attributes:
-        path: Path by which other processes open it.
-        size: Size in bytes.
-    """
-
     def __init__(self, folder: Path | None) -> None:
         self.size = 0
         self._file = ""
@@ -52,7 +45,6 @@ class Blob:
         self.size = size
 
     def send(self, connection: socket.socket) -> None:
-        """Send the content with sendfile, so that no byte passes through Python."""
         with open(self.path, "rb") as file:
             connection.sendfile(file)
 
@@ -61,7 +53,6 @@ class Blob:
         return opened(self.path, self.size)
 
     def close(self) -> None:
-        """Release the memory or the file; harmless when repeated."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -77,7 +68,6 @@ class Blob:
 
 
 def write(descriptor: int, pieces: Sequence[Any]) -> int:
-    """Write pieces to the start of a file; return their size."""
     os.lseek(descriptor, 0, os.SEEK_SET)
     for piece in pieces:
         view = memoryview(piece)
@@ -93,7 +83,6 @@ def write_to(path: str, pieces: Sequence[Any]) -> int:
 
 
 def opened(path: str, size: int) -> memoryview:
-    """Return the content of a blob of any process on this instance; writing to the view changes a copy."""
     with open(path, "rb") as file:
         return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY))
 

@@ -38,19 +38,7 @@ class CallEnded(Exception):
 
 
 class Call:
-    """One call.
-
-    Attributes:
-        id: The id that its client chose.
-        request: The request.
-        body: The pickle or the source; emptied when the call is done.
-        output: The output of the call.
-        done: Set when the call has its outcome.
-        outcome: The encoded outcome; empty until the call is done.
-        is_cancelled: A client or the end of the session has interrupted the call.
-        is_delivered: A client has received the outcome.
-        ended_by: The reason for the session's end, if that interrupted the call.
-    """
+    """One call."""
 
     def __init__(self, id: str, request: CallRequest, body: bytes | Blob, wake: Callable[[], None]) -> None:
         self.id, self.request, self.body = id, request, body
@@ -103,8 +91,6 @@ class Call:
 
 
 class Executor(Protocol):
-    """Executes the calls of some kinds."""
-
     async def run(self, call: Call) -> "tuple[bytes | Blob, bool]":
         """Execute a call; return its encoded outcome, and whether that is a failure. Raises CallEnded, RaysmError."""
 
@@ -113,8 +99,6 @@ class Executor(Protocol):
 
 
 class Calls:
-    """All calls of the session."""
-
     def __init__(self, executors: Mapping[str, Executor], blobs: Blobs, active: Callable[[float], None]) -> None:
         # active() is called with the monotonic time when a call arrives or ends.
         self._executors, self._blobs, self._active = executors, blobs, active
@@ -130,11 +114,9 @@ class Calls:
         return len(self._tasks)
 
     def every(self) -> list[Call]:
-        """Return all calls that are not forgotten, the oldest first."""
         return list(self._calls.values())
 
     def running(self) -> list[Call]:
-        """Return the waiting and running calls."""
         return [call for call in self._calls.values() if not call.done.is_set()]
 
     def get(self, id: str) -> Call | None:
@@ -144,14 +126,7 @@ class Calls:
         return self._calls.get(id)
 
     def ask(self, id: str, request: CallRequest, body: bytes | None, wake: Callable[[Call], None]) -> Call:
-        """Start a call, unless a call with this id exists, and return it.
-
-        Args:
-            id: The id that the client chose.
-            request: The request.
-            body: The pickle or the source; None if it came over a connection of its own.
-            wake: Called in any thread when the call has printed something.
-        """
+        """Start a call, unless a call with this id exists, and return it."""
         earlier = self.get(id)
         # The client repeated its request because the answer was lost.
         if earlier is not None:
@@ -277,7 +252,6 @@ def seconds_of(wait: object) -> float:
 
 
 def status_of(error: Exception) -> int:
-    """Return the HTTP status for an error."""
     match error:
         case SessionEnded():
             return 410

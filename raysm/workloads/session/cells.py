@@ -25,8 +25,6 @@ SIGNAL_S = 0.1
 
 
 class Cells:
-    """The head's namespace, and the queue of its cells."""
-
     def __init__(self, host: str, keep: Callable[[list[Any]], bytes | Blob] = b"".join) -> None:
         self._host, self._keep = host, keep
         self._namespace = Namespace(self._show)
@@ -84,7 +82,6 @@ class Cells:
             self._namespace.close()
 
     def end(self) -> None:
-        """Make ``live`` return after the queued cells."""
         self._queue.put(None)
 
     @property

@@ -24,8 +24,6 @@ MAX_MESSAGE_BYTES = 1 << 20
 
 
 class Clients:
-    """The connected clients."""
-
     def __init__(self, host: SessionHost) -> None:
         self._host = host
         self._connections: set[_Connection] = set()
@@ -57,8 +55,6 @@ class Clients:
 
 
 class _Connection:
-    """One WebSocket."""
-
     def __init__(
         self, host: SessionHost, client: str, socket: web.WebSocketResponse, wake: Callable[[Call], None]
     ) -> None:
@@ -101,7 +97,6 @@ class _Connection:
         (lifetime.left if message.get("leaves") else lifetime.heard)(self._client, time.monotonic())
 
     async def _answer(self, content: bytes) -> None:
-        """Answer one question: a new call, or one that was sent before."""
         head, body = unframe(content)
         number = {"ask": head.get("ask")}
         try:

@@ -27,13 +27,6 @@ class Door:
         token: bytes,
         large: Callable[[socket.socket], Coroutine[Any, Any, None]],
     ) -> None:
-        """Begin to listen.
-
-        Args:
-            protocol: Creates the protocol that serves an admitted connection.
-            token: The job's token.
-            large: Serves and closes an admitted connection that carries one large value.
-        """
         self._protocol, self._token, self._large = protocol, token, large
         self._listener = socket.create_server((LOOPBACK, 0), backlog=QUEUE)
         self._listener.setblocking(False)
@@ -45,7 +38,6 @@ class Door:
         self._accepting = asyncio.create_task(self._accept())
 
     async def close(self) -> None:
-        """Stop listening, and end the connections that are not admitted yet."""
         tasks = [self._accepting, *self._handshakes]
         for task in tasks:
             task.cancel()

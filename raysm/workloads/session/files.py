@@ -55,7 +55,6 @@ def size_of(path: Path) -> int:
 
 
 async def send(path: Path, address: str) -> int:
-    """Upload a file to a presigned URL; return its size."""
     size = size_of(path)
     with path.open("rb") as file:
         # S3 requires the Content-Length header.
@@ -77,8 +76,6 @@ async def _store(path: Path) -> AsyncIterator[aiohttp.ClientSession]:
 
 
 class Transfers:
-    """Copies files between the head and the job's store; see ``Executor``."""
-
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._running: dict[str, asyncio.Task[int]] = {}

@@ -26,17 +26,7 @@ INTERRUPTED_S = 2.0
 
 
 class SessionHost:
-    """One session.
-
-    Attributes:
-        calls: All calls.
-        cells: The head's namespace and its cells.
-        remote: Batches, commands and scattered values.
-        blobs: Large values.
-        lifetime: Decides when the session ends by itself.
-        notices: Notices for all clients, the oldest first.
-        loop: The server's event loop.
-    """
+    """One session."""
 
     def __init__(
         self,
@@ -51,20 +41,6 @@ class SessionHost:
         emit: EmitEvent,
         blobs: Blobs,
     ) -> None:
-        """Create the session in the server's event loop.
-
-        Args:
-            job: Name of the session's job.
-            hosts: Names of the instances, the head first.
-            folder: Working folder of calls and cells.
-            cells: The head's namespace and its cells.
-            executors: The executors by kind of call.
-            remote: Batches, commands and scattered values.
-            lifetime: Decides when the session ends by itself.
-            looks: Report work other than calls: Ray jobs and Jupyter kernels.
-            emit: Writes an event into the job's log.
-            blobs: Large values.
-        """
         self._job, self._hosts, self._folder, self._looks, self._emit = job, hosts, folder, looks, emit
         self.cells, self.remote, self.blobs, self.lifetime = cells, remote, blobs, lifetime
         self.calls = Calls(executors, blobs, lifetime.active)
@@ -99,7 +75,6 @@ class SessionHost:
         )
 
     def path(self, text: str) -> Path:
-        """Resolve a client's path, relative to the folder of the calls."""
         if not text:
             raise InvalidRequest("the path of the session's file is empty")
         return self._folder / text

@@ -45,8 +45,6 @@ TAIL_BYTES = 2000
 
 @dataclass(frozen=True, slots=True)
 class _Jupyter:
-    """One Jupyter server."""
-
     base: str
     process: asyncio.subprocess.Process
     client: aiohttp.ClientSession
@@ -72,7 +70,6 @@ class Jupyters:
         pass  # it ends soon, or is cancelled with the session
 
     async def start(self, base: str) -> str:
-        """Start a server, and return its name once it answers."""
         if not BASE.fullmatch(base):
             raise InvalidRequest(f"the base path of a Jupyter server begins and ends with /, got {base!r}")
         if self._command[1] == "-m" and importlib.util.find_spec(self._command[2]) is None:
@@ -142,7 +139,6 @@ class Jupyters:
         return kernels_seen(kernels, time.time())
 
     async def close(self) -> None:
-        """End all servers and their kernels; harmless when repeated."""
         running, self._running = list(self._running.values()), {}
         await asyncio.gather(*(self._end(jupyter) for jupyter in running))
 
@@ -181,7 +177,6 @@ def settings(base: str, socket: Path, folder: Path) -> dict[str, Any]:
 
 
 def kernels_seen(kernels: Iterable[Mapping[str, Any]], now_s: float) -> Seen:
-    """Summarize Jupyter's list of kernels."""
     rows = list(kernels)
     busy = sum(row.get("execution_state") == "busy" for row in rows)
     if busy:

@@ -52,11 +52,9 @@ class Lifetime:
         self._kept_until_s = now_s
 
     def active(self, at_s: float) -> None:
-        """Record work that lasted until ``at_s``."""
         self._active_s = max(self._active_s, at_s)
 
     def heard(self, client: str, now_s: float) -> None:
-        """Record a heartbeat of a client."""
         # The first client after a time without any restarts the idle time.
         if not self.clients(now_s):
             self.active(now_s)
@@ -70,7 +68,6 @@ class Lifetime:
         self._kept_until_s = max(self._kept_until_s, until_s)
 
     def clients(self, now_s: float) -> int:
-        """Return how many clients are attached."""
         # Silent clients stay in the table, because the detached idle time starts at the last heartbeat.
         return sum(now_s - heard_s <= ATTACHED_S for heard_s in self._heard_s.values())
 
@@ -82,7 +79,6 @@ class Lifetime:
         return None if price is None else price * self.uptime_s(now_s) / 3600
 
     def end(self, now_s: float, *, is_busy: bool) -> End | None:
-        """Return the earliest end, or None if the session is busy and has no budget."""
         ends = [] if is_busy else [self._idle_end(now_s)]
         spent = self._budget_end()
         if spent is not None:
@@ -111,7 +107,6 @@ class Lifetime:
 
 
 def duration(seconds: float) -> str:
-    """Format a duration: ``45 s``, ``5 min``, ``1.5 h``."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
@@ -125,8 +120,6 @@ TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The activity of Ray jobs or Jupyter kernels."""
-
     running: int
     """Number of running jobs or busy kernels."""
     idle_s: float | None

@@ -30,8 +30,6 @@ KEPT_CHARACTERS = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Text of one stream."""
-
     start: int
     """Position of its first character in the whole output of the call."""
     stream: str
@@ -40,7 +38,6 @@ class Piece:
 
     @property
     def end(self) -> int:
-        """Position after its last character."""
         return self.start + len(self.text)
 
 
@@ -72,7 +69,6 @@ class Output:
         self._wake()
 
     def since(self, position: int) -> list[Piece]:
-        """Return the output from ``position`` on, or from the first character that is still kept."""
         with self._lock:
             later = [piece for piece in self._pieces if piece.end > position]
         if later and later[0].start < position:
@@ -82,8 +78,6 @@ class Output:
 
 
 class _Stream(io.TextIOBase):
-    """Replaces stdout or stderr of the process."""
-
     encoding = "utf-8"  # tqdm and IPython fall back to ASCII without
 
     def __init__(self, name: str, original: TextIO) -> None:
@@ -180,8 +174,6 @@ Send = Callable[[Mapping[str, str]], None]
 
 
 class SocketLine:
-    """A permanent connection with the session's server on the same instance."""
-
     def __init__(self, path: str) -> None:
         self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._connection.connect(path)

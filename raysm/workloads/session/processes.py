@@ -69,7 +69,6 @@ class Crew(Generic[P]):
         return len(self._busy) + len(self._free)
 
     def prepare(self) -> None:
-        """Start a process in advance for the first call."""
         # Only one: on a small head, starting a second one would slow down the first call.
         self._start_one()
 
@@ -89,18 +88,15 @@ class Crew(Generic[P]):
             self._waiting.pop(id, None)
 
     def leave(self, process: P) -> None:
-        """Return a process to the pool after its call."""
         del self._busy[process]
         self._add(process)
 
     def lose(self, process: P) -> None:
-        """Remove a busy process that has died or is in an unknown state."""
         # A new process starts only if a call waits for one.
         del self._busy[process]
         self._give()
 
     def turn_away(self, id: str) -> None:
-        """Remove the call ``id`` from the queue, if it waits."""
         turn = self._waiting.pop(id, None)
         if turn is not None and not turn.done():
             turn.set_result(None)

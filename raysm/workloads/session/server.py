@@ -34,8 +34,6 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class SessionServer:
-    """Serves one session."""
-
     def __init__(self, host: SessionHost, token: bytes, jupyters: Jupyters) -> None:
         self._host, self._token, self._jupyters = host, token.strip(), jupyters
         self._clients = Clients(host)
@@ -198,7 +196,6 @@ async def _beside_the_loop(work: Callable[[], T], timeout_s: float) -> T:
 
 
 def completions(text: str, namespace: dict[str, Any]) -> list[str]:
-    """Return completions of ``text``, a name or ``name.attribute`` of the namespace."""
     # rlcompleter instead of jedi, which would read the source of imported modules in the server's process.
     completer = rlcompleter.Completer(namespace)
     matches: list[str] = []

@@ -86,8 +86,6 @@ class _Compiler(CachingCompiler):  # type: ignore[misc]
 
 
 class _Publisher(DisplayPublisher):  # type: ignore[misc]
-    """Sends what ``display()`` and figures show."""
-
     def publish(
         self,
         data: Mapping[str, Any],
@@ -205,8 +203,6 @@ class _Shell(InteractiveShell):  # type: ignore[misc]
 
 
 class Namespace:
-    """Names and their values, and the cells that run among them."""
-
     def __init__(self, display: Display = lambda bundle: None, folder: Path | None = None) -> None:
         self._module = types.ModuleType("__main__")
         own = tempfile.mkdtemp(prefix="raysm-ipython-", dir=folder)

@@ -43,11 +43,7 @@ class CallLine:
         return cls(*await asyncio.open_unix_connection(path, limit=READ_BYTES), blobs)
 
     async def call(self, id: str, body: bytes | Blob, name: str, host: str) -> tuple[bytes | Blob, bool, int]:
-        """Run a call in the process; return the encoded outcome and the rest like ``CallProcess.call``.
-
-        Raises:
-            ConnectionError: The process is gone; it may or may not have started the call.
-        """
+        """Run a call in the process; return the encoded outcome and the rest like ``CallProcess.call``."""
         path = body.path if isinstance(body, Blob) else ""
         head = {"id": id, "name": name, "host": host, "bytes": len(body), "path": path, "blob": self._blob.path}
         try:
@@ -71,8 +67,6 @@ class CallLine:
 
 
 class Serving:
-    """The call process's end of the connection."""
-
     def __init__(self, path: str) -> None:
         self._path = path
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -80,7 +74,6 @@ class Serving:
         self._listener.listen(1)
 
     def serve(self, work: Work) -> None:
-        """Run calls in this thread until the server closes the connection."""
         with self._listener:
             connection, _ = self._listener.accept()
         os.unlink(self._path)
