@@ -21,8 +21,6 @@ SIOCGIFADDR = 0x8915
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """A network interface that has an address."""
-
     name: str
     address: str
 

@@ -42,8 +42,6 @@ Stream = int | IO[Any] | None
 
 
 class Child:
-    """A child process in a session and process group of its own."""
-
     def __init__(self, popen: "subprocess.Popen[bytes]", ended: "asyncio.Future[int]") -> None:
         self._popen, self.ended = popen, ended
         self.pid = popen.pid
@@ -60,7 +58,6 @@ class Child:
                 os.kill(self.pid, number)
 
     def signal_group(self, number: int) -> None:
-        """Send a signal to the remaining processes of its process group, including itself."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
@@ -79,8 +76,6 @@ class Child:
 
 
 class Children:
-    """All child processes of this process; create it inside the event loop that reaps them."""
-
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._running: dict[int, tuple[subprocess.Popen[bytes], asyncio.Future[int]]] = {}
@@ -147,7 +142,6 @@ class Children:
         self._loop.remove_signal_handler(signal.SIGCHLD)
 
     def _reap(self) -> bool:
-        """Return whether children still run."""
         while True:
             try:
                 # The kernel may send one SIGCHLD for several children, so collect all of them.

@@ -31,8 +31,6 @@ from raysm.bootstrap.wire import (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Identity:
-    """Versions and digests that must be the same in every instance."""
-
     payload: str
     python: str
     """Version of Python, ``3.11.7``; Ray refuses even another patch level."""
@@ -67,8 +65,6 @@ Message = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class MessageReceived:
-    """The peer sent a message."""
-
     host: str
     message: Message
 

@@ -29,8 +29,6 @@ END_S = 5.0
 
 
 class DriverRun:
-    """One run of the driver, with its temporary folder."""
-
     def __init__(
         self, instance: Instance, children: Children, address: str | None, report: Callable[[DriverEnded], None]
     ) -> None:
@@ -80,7 +78,6 @@ class DriverRun:
         self._child.signal(SIGTERM)
 
     def kill(self) -> None:
-        """Send SIGKILL to the driver and to the rest of its process group."""
         self._child.signal_group(SIGKILL)
 
     def tail(self, timeout_s: float = 0.5) -> str:

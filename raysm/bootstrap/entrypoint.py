@@ -31,7 +31,6 @@ BOOTSTRAP = ("-P", "-m", "raysm.bootstrap")
 
 
 def main(folder: str) -> int:
-    """Start the bootstrap from the payload in ``folder``; return the exit code if that fails."""
     # Without an init process this is PID 1, which ignores SIGTERM without a handler. The exit also ends pip.
     signal.signal(signal.SIGTERM, exit_by_signal)
     # The time is taken before packages are installed, which may take minutes.

@@ -29,11 +29,8 @@ MAX_TEMP_DIR = 40
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Environment:
-    """The checked configuration of this instance."""
-
     paths: Paths
     job_name: str
-    """``job`` if it is not known."""
     current_host: str
     hosts: tuple[Host, ...]
     """All instances in natural order: ``algo-2`` before ``algo-10``."""
@@ -61,7 +58,6 @@ class Environment:
         return next(host for host in self.hosts if host.name == self.current_host)
 
     def head(self, cluster: Cluster) -> Host:
-        """Return the first host of all, or the first of the group that the cluster names."""
         if cluster.head is None:
             return self.hosts[0]
         for host in self.hosts:
@@ -99,7 +95,6 @@ def warm_pool_cache(environ: Mapping[str, str] = os.environ) -> Path | None:
 
 
 def read(environ: Mapping[str, str] = os.environ) -> Environment:
-    """Read and check this instance's files and variables; InvalidConfig names the file, the key and the value."""
     paths = base_paths(environ)
     resources = read_resource_config(read_json(paths.resource_config), paths.resource_config)
     if paths.description is not None:
@@ -155,7 +150,6 @@ def train_storage(environ: Mapping[str, str] = os.environ) -> str | None:
 
 
 def tell(variables: Mapping[str, str]) -> None:
-    """Set environment variables of this process, for libraries that have no other setting."""
     os.environ.update(variables)
 
 

@@ -16,15 +16,12 @@ from raysm.contract.store import put
 from raysm.errors import InstanceLost, InvalidConfig, InvalidRequest, RayFailed, RaysmError
 
 STOPPED = 128 + signal.SIGTERM
-"""Exit code of a job that was stopped before user code ended."""
 RAY_CHECK = re.compile(r"^\[[^\]\n]* C \d+ \d+\] (.+)$", re.MULTILINE)
 """The line of a failed check (RAY_CHECK) in Ray's log; stack frames follow it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExitStatus:
-    """The exit code of an instance, and the reason."""
-
     exit_code: int
     reason: str | None = None
     """At most MAX_REASON characters, the exception first; None if nothing failed."""
@@ -32,7 +29,6 @@ class ExitStatus:
 
     @property
     def headline(self) -> str:
-        """The first line of the reason; the log has the rest."""
         return (self.reason or "").split("\n")[0]
 
     def write(self, path: Path) -> None:

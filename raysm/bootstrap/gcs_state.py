@@ -44,8 +44,6 @@ def nodes_socket(ray_temp_dir: Path, gcs_port: int) -> Path:
 
 
 class NodeWatcher:
-    """The head's client of the nodes' socket."""
-
     def __init__(self, path: Path) -> None:
         self._path = path
         self._task: asyncio.Task[None] | None = None
@@ -149,7 +147,6 @@ Bundle = Mapping[str, float]
 """Resources by Ray's name, ``{"CPU": 64.0}``."""
 NAMED_AFTER_S = 60.0
 FIRST_S, LOOK_S = 5.0, 5.0
-"""Seconds until the first check, before which most short jobs end, and between checks."""
 OPTIONS = {"CPU": "num_cpus", "GPU": "num_gpus"}
 OF_A_GROUP = re.compile("_group_(?:[0-9]+_)?[0-9a-f]{16,}$")
 """The end of the name of a resource inside a placement group, which exists only after the group is placed."""

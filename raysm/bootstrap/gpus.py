@@ -45,7 +45,6 @@ def compat_variables(environ: Mapping[str, str], root: Path = Path("/")) -> dict
 
 
 def driver_version(kernel_module: Path = Path("/") / DRIVER) -> str | None:
-    """Return the version of NVIDIA's driver on this host; None if it cannot be read."""
     try:
         found = re.search(r"Kernel Module.*?\s(\d+\.[\d.]+)", kernel_module.read_text())
     except OSError:

@@ -38,12 +38,9 @@ DIGEST_BYTES_PER_S = 50e6
 """The speed at which the slowest worker computes digests, for the head's timeout."""
 LOOPBACK = "127.0.0.1"
 PROBE_S = 0.05
-"""Seconds between checks of the GCS and of the last worker's goodbye."""
 
 
 class Head:
-    """One head, for one job."""
-
     def __init__(self, instance: Instance, children: Children) -> None:
         self._instance, self._children = instance, children
         # The joining deadline counts from here, before Ray starts, as it does on workers.
@@ -75,11 +72,9 @@ class Head:
         self._tasks: list[asyncio.Task[None]] = []
 
     def stop(self) -> None:
-        """Request a stop; user code has its grace period."""
         self._inbox.put(life.StopRequested())
 
     def fail(self, error: Exception) -> None:
-        """End this instance, and so the job, with an error."""
         self._inbox.put(life.Failed(error))
 
     async def run(self) -> ExitStatus:

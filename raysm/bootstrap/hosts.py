@@ -53,7 +53,6 @@ class ConfigValue:
         return [ConfigValue(item, self.file, f"{self.path}[{i}]") for i, item in items]
 
     def text(self, default: str | None = None) -> str:
-        """Return a non-empty text of printable characters; ``default`` if it is missing."""
         if self.value is None and default is not None:
             return default
         text = self.expect(str, PRINTABLE)
@@ -75,12 +74,8 @@ def shown(value: Any, limit: int = 80) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One instance."""
-
     name: str
-    """``algo-1``, which the other instances can resolve."""
     group: str
-    """Its instance group; ``homogeneousCluster`` in a job without groups."""
     instance_type: str
     """``ml.m5.large``; empty if the service does not say (Processing)."""
 

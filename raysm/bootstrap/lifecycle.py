@@ -14,23 +14,16 @@ from raysm.contract.result import Failure
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A Ray node that is alive."""
-
     node_id: str
     """Ray's id, hex; a restarted raylet gets a new one."""
     address: str
-    """Its IP address, as Ray's other nodes use it."""
 
 
 class Happening:
-    """An event."""
-
     __slots__ = ()
 
 
 class Decision:
-    """What a policy decides."""
-
     __slots__ = ()
 
 
@@ -69,8 +62,6 @@ class Lost(Happening):
 
 @dataclass(frozen=True, slots=True)
 class Joined(Happening):
-    """A worker has joined the control channel."""
-
     host: str
 
 
@@ -104,17 +95,12 @@ class GcsAnswers(Happening):
 
 @dataclass(frozen=True, slots=True)
 class NodesChanged(Happening):
-    """The set of registered Ray nodes, by host, has changed."""
-
     nodes: Mapping[str, Node]
 
 
 @dataclass(frozen=True, slots=True)
 class DriverEnded(Happening):
-    """The driver has ended."""
-
     status: int
-    """Its exit code, or minus the signal that killed it."""
     failure: Failure | None = None
 
 
@@ -151,8 +137,6 @@ class GcsReachable(Happening):
 
 @dataclass(frozen=True, slots=True)
 class JobEnded(Happening):
-    """The head says that the job is over; the reason of a failure is one line."""
-
     reason: str
 
 
@@ -168,8 +152,6 @@ class OutputsTaken(Happening):
 
 @dataclass(frozen=True, slots=True)
 class Failed(Happening):
-    """A background task of this instance has failed."""
-
     error: Exception
 
 
@@ -189,8 +171,6 @@ class Announce(Decision):
 
 @dataclass(frozen=True, slots=True)
 class Remark(Decision):
-    """Write a message to the log."""
-
     text: str
 
 
@@ -201,8 +181,6 @@ class StartDriver(Decision):
 
 @dataclass(frozen=True, slots=True)
 class InviteToRay(Decision):
-    """Notify workers that the head's Ray answers."""
-
     hosts: frozenset[str]
 
 
@@ -271,8 +249,6 @@ class End(Decision):
 
 
 class Inbox:
-    """The queue of events; its clock is ``time.monotonic``."""
-
     def __init__(self) -> None:
         self._events: asyncio.Queue[Happening] = asyncio.Queue()
 

@@ -6,13 +6,11 @@ from raysm.contract.events import Event, line
 
 
 def emit_event(event: Event) -> None:
-    """Write an event as one line of the job's log."""
     # One write, so that a driver that shares this stdout cannot cut the line in two.
     sys.stdout.write(line(event) + "\n")
     sys.stdout.flush()
 
 
 def remark(text: str) -> None:
-    """Write a message to the log."""
     sys.stderr.write(f"raysm: {text}\n")
     sys.stderr.flush()

@@ -11,7 +11,6 @@ from raysm.errors import ClusterNotFormed, InstanceLost, RayFailed
 from raysm.request import Cluster
 
 MAX_RESTARTS = 3
-"""Maximum number of restarts of Ray; more deaths are no accident."""
 STOP_MARGIN_S = 10.0
 """Seconds after user code's grace period within which the head must end the job."""
 SERVICE_GRACE_S = 118.0
@@ -20,8 +19,6 @@ SERVICE_GRACE_S = 118.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorkerRules:
-    """The parts of the request that the policy uses."""
-
     name: str
     head: str
     cluster: Cluster
@@ -41,7 +38,6 @@ class Member:
     head_address: str = ""
     gcs_address: str = ""
     obstacle: str = ""
-    """The reason why this worker has not joined yet, for messages."""
     restarts: int = 0
     is_stopping: bool = False
     head_lost: bool = False

@@ -25,13 +25,10 @@ VERDICT_S = 1.5
 AGAIN_S = 0.05
 """Seconds between later checks whether a silent worker has sent a message or is lost."""
 MAX_NAMED = 20
-"""Maximum number of hosts that one message names."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rules:
-    """The parts of the request that the policy uses."""
-
     hosts: tuple[str, ...]
     """Every instance by rank: the head first."""
     cluster: Cluster
@@ -44,14 +41,11 @@ class Rules:
 
     @property
     def needed(self) -> int:
-        """The minimum number of instances, including the head, with which the job may start."""
         # Without a worker, a head that only coordinates would wait forever.
         return max(self.cluster.min_instances or len(self.hosts), 2 if self.cluster.coordinator_only else 1)
 
 
 class Phase(Enum):
-    """The phases of a job; see the module's diagram."""
-
     FORMING = auto()
     WORKING = auto()
     ATTRIBUTING = auto()
@@ -81,7 +75,6 @@ class Membership:
     formed: bool = False
     gcs_answers: bool = False
     driver_end: life.DriverEnded | None = None
-    """The end of the driver, while its cause is not known yet."""
 
     @classmethod
     def begin(cls, rules: Rules, now_s: float) -> Step:

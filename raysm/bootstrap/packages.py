@@ -47,12 +47,9 @@ MAX_ERROR = 600
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MissingPackages:
-    """Packages to install before this instance can start."""
-
     requirements: tuple[str, ...]
     needs: tuple[str, ...] = ()
     remarks: Mapping[str, str] = field(default_factory=dict)
-    """Remarks about ``needs``: ``this image has Ray 2.56.0``."""
 
     def __bool__(self) -> bool:
         return bool(self.requirements or self.needs)
@@ -80,7 +77,6 @@ def find_missing_packages(payload: Payload) -> MissingPackages:
 
 
 def installed_version(name: str) -> str | None:
-    """Return the version of an installed package without importing it."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -116,8 +112,6 @@ class PipFailed(InvalidRequest):
 
 
 class Pip:
-    """The image's pip, run as a child process."""
-
     def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
         self._folder, self._environ = folder, environ
         # pip downloads files to resolve versions, so without a cache it downloads them twice. Many images switch off
@@ -137,7 +131,6 @@ class Pip:
         self._install("--no-deps", "--target", str(site), "-r", str(listed), *arguments)
 
     def settings(self) -> dict[str, str]:
-        """Return pip's effective settings of this image, for example ``{"index-url": "https://…"}``."""
         done = self._run("config", "list")
         pairs = (line.partition("=") for line in done.stdout.splitlines())
         # A line is "global.index-url='…'". Variables (":env:.index-url") override the section of the command, which
@@ -271,7 +264,6 @@ PATIENCE_S = 12.0
 CONNECT_S = 4.0
 RETRY_S = 0.2
 TOKEN_S = 8
-"""Seconds for each of the two calls that CodeArtifact needs."""
 
 
 def check_reachable(url: str, patience_s: float = PATIENCE_S) -> None:

@@ -16,15 +16,11 @@ from raysm.errors import MissingDependency
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Internal:
-    """One name of Ray's Python code."""
-
     module: str
     name: str
     """With dots if it is in a class."""
     purpose: str
-    """The feature that is left out without it."""
     is_needed: bool = False
-    """True if raysm cannot work without it."""
 
     def find(self) -> Any:
         """Return the value of this name; None if the name is missing and not needed.
@@ -93,7 +89,6 @@ ALL_NODES = Internal(
     is_needed=True,
 )
 ALIVE = 0
-"""``GcsNodeInfo.ALIVE``: the state of a registered node."""
 
 # Adapted by ``ray_start``
 
@@ -167,7 +162,6 @@ ENDED = "Some Ray subprocesses exited unexpectedly:"
 REMAINING = "Remaining processes"
 END_OF_LOG = "----- END {} tail (exit code(s)={}) -----"
 LOGGER = "ray._private.worker"
-"""The logger of Ray's greeting."""
 
 # Used by workloads
 

@@ -32,17 +32,13 @@ SHARED_MEMORY = Path("/dev/shm")
 MAX_LABEL = 63
 TAIL_BYTES = 4096
 LOG_OF_ENDED = re.compile(re.escape(END_OF_LOG).replace(r"\{\}", r"(\S+)\.(?:out|err)", 1).replace(r"\{\}", "(.*)"))
-"""The line that Ray prints after the log of each process that ended."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Capacity:
-    """The resources of a node."""
-
     cpus: int
     gpus: int
     memory_bytes: int
-    """Memory of the instance, the object store included."""
     object_store: resources.ObjectStore
 
 
@@ -149,8 +145,6 @@ def _labels(host: Host, rank: int) -> dict[str, str]:
 
 
 class RayNode:
-    """A running ``ray start --block``, which ends when one of the node's Ray processes ends."""
-
     def __init__(self, children: Children, command: list[str], env: Mapping[str, str], *, waits: bool = False) -> None:
         """Start the command; with ``waits``, which needs LATER, it joins a cluster only after ``join``."""
         # A file, because Ray's processes inherit it and may outlive the command, so that a pipe would not end.
@@ -168,7 +162,6 @@ class RayNode:
         self._child.send_line(address)
 
     def why(self) -> str:
-        """Return Ray's message about its end, on one line."""
         text = self._read(max(0, os.fstat(self._output.fileno()).st_size - TAIL_BYTES))
         # Only the names and exit codes of the processes, because the ends of their logs are long.
         ended = dict.fromkeys(LOG_OF_ENDED.findall(text))
@@ -204,5 +197,4 @@ class RayNode:
 
 
 def _message(line: str) -> str:
-    """Return a line of Ray's log without its time, level, source position and colors."""
     return re.sub(r"^\S+ \S+\s+[A-Z]+ \S+:\d+ -- ", "", re.sub(r"\x1b\[[0-9;]*m", "", line)).strip()

@@ -53,10 +53,8 @@ WORKERS = "--workers="
 """Option, before the arguments of ``ray``: the number of workers to start before the first task."""
 HEAD = "--head"
 ADDRESS = "--address="
-"""Option of ``ray start``: the address of the GCS to join."""
 LOOPBACK = "127.0.0.1"
 GCS_S = 60.0
-"""Seconds to wait until the GCS listens, which takes 0.2 s on an idle machine."""
 GCS_POLL_S = 0.01
 DASHBOARD_S = 60.0
 """Ray's own limit for its dashboard."""
@@ -71,7 +69,6 @@ LOOK_S = 1.0
 
 
 def main() -> None:
-    """Run the ``ray`` command with the changes."""
     workers = None
     waits = sys.argv[1:2] == [WAIT]
     if waits:
@@ -120,7 +117,6 @@ def _value(name: str, words: Sequence[str]) -> str:
 
 
 def _listen_for_dashboard() -> DashboardPort | None:
-    """Return the listener at the dashboard's port; None if it is taken."""
     host, port = _option("--dashboard-host="), int(_option("--dashboard-port=") or 0)
     try:
         return DashboardPort(host, port)

@@ -22,13 +22,10 @@ MIN_OBJECT_STORE_BYTES = 80 * 2**20
 MAX_OBJECT_STORE_BYTES = 200 * 10**9
 """Ray's own maximum for the default size of an object store."""
 OBJECT_STORE_SHARE = 0.3
-"""Ray's default share of the memory for its object store."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ObjectStore:
-    """Size and folder of Ray's object store."""
-
     bytes: int
     folder: Path | None
     """A folder on a disk instead of ``/dev/shm``; None is ``/dev/shm``."""
@@ -60,7 +57,6 @@ def _cpu_quota(root: Path) -> float | None:
 
 
 def memory_limit(root: Path = ROOT) -> int:
-    """Return the bytes of memory that this container may use."""
     total = _machine_memory(root)
     limit = machine.memory_limit(root)
     return total if limit is None else min(total, limit)
@@ -74,7 +70,6 @@ def _machine_memory(root: Path) -> int:
 
 
 def oom_kills(root: Path = ROOT) -> int | None:
-    """Return how many processes of this cgroup the kernel has killed for lack of memory; None if not known."""
     for name in ("memory.events", "memory.oom_control"):
         for line in (cgroup_value(root, "memory", name) or "").splitlines():
             key, _, value = line.partition(" ")
@@ -106,7 +101,6 @@ def _run_nvidia_smi() -> str:
 
 
 def has_efa(root: Path = ROOT) -> bool:
-    """Return whether an EFA device is attached, and passed into this container."""
     # /sys also shows devices of the machine that this container cannot use.
     passed_in = any((root / "dev/infiniband").glob("uverbs*"))
     devices = (root / "sys/class/infiniband").glob("*")
@@ -176,7 +170,6 @@ class PeakMemory:
         """The peak so far, in bytes; 0 if the system does not report it (macOS)."""
 
     def sample(self) -> None:
-        """Take a sample; ignore errors, because a missing measurement must not fail a job."""
         with contextlib.suppress(Exception):
             self.bytes = max(self.bytes, self._look())
 

@@ -20,7 +20,6 @@ from raysm.errors import InvalidConfig
 
 
 def private_folder(paths: Paths) -> Path:
-    """Create a folder in the scratch folder that other users cannot read."""
     paths.scratch.mkdir(parents=True, exist_ok=True)
     # mkdtemp creates it with the mode 0700; before a later chmod, others could open it.
     return Path(tempfile.mkdtemp(prefix="raysm-", dir=paths.scratch))
@@ -109,7 +108,6 @@ def settle_scratch(environ: Mapping[str, str], temp: Path = TEMP) -> dict[str, s
 
 
 def empty_scratch(scratch: Path) -> None:
-    """Create the folder, empty and private to this user."""
     # A warm pool may keep files of an earlier job. rmtree follows no link, and fails on another user's files.
     if scratch.is_dir():
         shutil.rmtree(scratch)

@@ -28,8 +28,6 @@ OWN_CHANNELS = (SDK_CODE, SDK_DRIVERS)
 # A class of its own, because the module of raysm.sdk.Ray imports the SDK, which the image may lack.
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """The options of ``raysm.sdk.Ray``, as they arrive in the instance."""
-
     init: bool = False
     head: str | None = None
     coordinator_only: bool = False

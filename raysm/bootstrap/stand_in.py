@@ -66,7 +66,6 @@ def _announce_port(command: Sequence[str], name: str, port: int) -> None:
 
 
 def _wait_for(listener: socket.socket) -> None:
-    """Return when a connection waits; exit when the raylet ends."""
     parent = os.getppid()
     while not select.select([listener], [], [], LOOK_S)[0]:
         if os.getppid() != parent:

@@ -19,7 +19,6 @@ BAD_CONFIG = 2
 
 
 def main() -> int:
-    """Call the entrypoint; return the exit code of an instance that could not start."""
     folder = os.path.dirname(os.path.abspath(__file__))
     problem = _find_problem(folder)
     if problem:

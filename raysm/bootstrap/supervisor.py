@@ -41,7 +41,6 @@ def main(environ: Mapping[str, str] | None = None, commands: Commands | None = N
 
 
 def begin(environ: Mapping[str, str], commands: Commands | None = None) -> Instance | ExitStatus:
-    """Prepare the instance; an error is in the failure file and in the log when this returns."""
     try:
         # settle_scratch changes nothing if the entrypoint has called it already.
         return prepare(settle_scratch(environ), commands)
@@ -50,7 +49,6 @@ def begin(environ: Mapping[str, str], commands: Commands | None = None) -> Insta
 
 
 async def supervise(instance: Instance) -> ExitStatus:
-    """Run a prepared instance until its end; all its processes have ended when this returns."""
     warning = instance.capacity.object_store.warning
     if warning:
         remark(f"warning: {warning}")

@@ -36,7 +36,6 @@ DISTRIBUTIONS = (
     "mpi parameter_server distributed_dataparallel pytorch_ddp pytorch_xla_multi_worker multi_worker_mirrored_strategy "
     "torch_distributed"
 ).split()
-"""The SDK's distributions of a script over instances: the hyperparameter ``sagemaker_NAME_enabled``."""
 
 MASTER_PORT = 7777
 """The port that the SDK's drivers name to scripts."""
@@ -81,7 +80,6 @@ def ray_variables(token_file: Path) -> dict[str, str]:
 
 
 def import_variables(inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return the ``PYTHONPATH`` of Ray's processes: the inherited one, followed by the folder ``deferred``."""
     folder = str(Path(__file__).with_name("deferred"))
     return {"PYTHONPATH": os.pathsep.join(filter(None, [inherited.get("PYTHONPATH"), folder]))}
 

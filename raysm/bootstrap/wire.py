@@ -82,14 +82,12 @@ class Line:
         return self._writer.transport.get_write_buffer_size()
 
     def addresses(self) -> tuple[str, str]:
-        """Return this side's IP address and the peer's, as this connection sees them."""
         return self._writer.get_extra_info("sockname")[0], self._writer.get_extra_info("peername")[0]
 
     def abort(self) -> None:
         self._writer.transport.abort()
 
     def close(self) -> None:
-        """Send what is queued, then close."""
         self._writer.close()
 
 
@@ -117,7 +115,6 @@ async def _greet_worker(reader: asyncio.StreamReader, writer: asyncio.StreamWrit
 
 
 async def greet_head(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: bytes, host: str) -> Line:
-    """Run the worker's part of the handshake."""
     return await asyncio.wait_for(_greet_head(reader, writer, token, host), HANDSHAKE_TIMEOUT_S)
 
 
@@ -206,7 +203,6 @@ TO_HEAD = (life.RayLost, life.Lost, OutputsClaimed, FileLeft)
 
 
 def encode(value: Any) -> Message:
-    """Return a value as a message, without its host, which the receiver knows."""
     message = {"kind": type(value).__name__, **to_json(value)}
     message.pop("host", None)
     return message | ({"reason": message["reason"][:MAX_TEXT]} if "reason" in message else {})

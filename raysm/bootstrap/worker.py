@@ -35,8 +35,6 @@ P = ParamSpec("P")
 
 
 class Worker:
-    """One worker, for one job."""
-
     def __init__(self, instance: Instance, children: Children) -> None:
         self._instance, self._children = instance, children
         rules = WorkerRules(
@@ -51,15 +49,12 @@ class Worker:
         self._ray: RayNode | None = None
 
     def stop(self) -> None:
-        """Request a stop; Ray runs until the head ends the job, or the grace period is over."""
         self._inbox.put(life.StopRequested())
 
     def fail(self, error: Exception) -> None:
-        """End this instance, and so the job, with an error."""
         self._inbox.put(life.Failed(error))
 
     async def run(self) -> ExitStatus:
-        """Run this instance until its end; return its exit status, or raise the error that ends it."""
         self._spawn(self._join)
         while True:
             event = await self._inbox.take(self._member.wakes_at_s) or life.Tick()

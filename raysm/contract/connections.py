@@ -33,7 +33,6 @@ ADDRESSES = {socket.AF_INET: ("0.0.0.0", "tcp"), socket.AF_INET6: ("::", "tcp6")
 
 
 def is_of_this_machine(address: str) -> bool:
-    """Return whether an IP address belongs to this machine, or rather to this network namespace."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
@@ -127,7 +126,6 @@ def _same_listener(address: str, port: int) -> Iterator[None]:
 
 
 def _listeners(address: str, port: int) -> Iterator[tuple[int, int]]:
-    """Yield owner and inode of each socket that listens for an address."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     wildcard, table = ADDRESSES[family]
     found = list(_read(table, {_hex(family, address), _hex(family, wildcard)}, port))

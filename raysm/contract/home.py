@@ -54,7 +54,6 @@ class Clock:
     speed: float = 1.0
     """Seconds of this clock in one real second."""
     begun_s: float = 0.0
-    """When it began to run at this speed, in seconds since the epoch."""
 
     def __post_init__(self) -> None:
         if not self.speed > 0:

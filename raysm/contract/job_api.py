@@ -36,7 +36,6 @@ class JobApi:
     """How a request names it, ``training``; a job's ARN, and its folder on the embedded SageMaker, begin with it."""
     console_page: str
     cluster_keys: tuple[str, ...]
-    """The path to the instances' types and counts, in a request and in the answer of Describe."""
     instance_type_shape: str
     """The service model's name of the enum of instance types, which each API has for itself."""
     layout: Layout

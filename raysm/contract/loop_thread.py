@@ -18,8 +18,6 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """An event loop that runs in a thread until ``close``."""
-
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
         # A daemon, so that a program without a call of close() still ends.

@@ -36,8 +36,6 @@ RETRIES = 1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MlflowRun:
-    """The run that a job is copied into."""
-
     uri: str
     experiment: str
     job: str
@@ -74,7 +72,6 @@ class Mirror:
             return len(self._waiting)
 
     def add(self, metric: Metric) -> None:
-        """Add the job's next metric; metrics of single instances are skipped."""
         if metric.host:
             return
         number = self._counts.get(metric.name, 0)
@@ -130,8 +127,6 @@ def _name(name: str) -> str:
 
 
 class _MlflowPlace:
-    """The run in MLflow, and the values that it has."""
-
     def __init__(self, run: MlflowRun) -> None:
         self._run = run
         self._client: Any = None

@@ -118,8 +118,6 @@ def ray_will_do(version: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DefaultIndex:
-    """The public index of Python packages."""
-
     url: str
     hosts: tuple[str, ...]
 

@@ -61,7 +61,6 @@ class Pickled:
 
 
 def padded_line(text: bytes) -> bytes:
-    """Return a line whose length is a multiple of ``ALIGNMENT``, so that the next bytes are aligned."""
     return text + b" " * (-(len(text) + 1) % ALIGNMENT) + b"\n"
 
 

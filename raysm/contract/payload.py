@@ -115,13 +115,10 @@ class Contents:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Payload:
-    """A verified payload."""
-
     folder: Path
     request: JobRequest
     """The user's request; a script's path is relative to ``source``."""
     token_file: Path
-    """The file with the job's secret; pass on its path, never its content."""
     digest: str
     """SHA-256 of ``digests.json``; instances with the same digest have the same payload."""
 
@@ -131,7 +128,6 @@ class Payload:
 
     @property
     def function(self) -> Path:
-        """The pickle of ``(function, args, kwargs)``; it exists if the workload is pickled."""
         return self.folder / FUNCTION
 
     @property

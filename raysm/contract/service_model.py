@@ -39,23 +39,17 @@ URI_SHAPE = "S3Uri"
 
 
 class Rule(StrEnum):
-    """The kind of constraint that a value violates."""
-
     MISSING = "missing"
     UNKNOWN = "unknown"
     TYPE = "type"
     LEAST = "least"
-    """Too small, too short or too few entries."""
     MOST = "most"
-    """Too large, too long or too many entries."""
     VALUES = "values"
     PATTERN = "pattern"
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The step to a key of a map, if the key itself is wrong."""
-
     key: Any
 
 
@@ -72,8 +66,6 @@ Step: TypeAlias = str | int | Key | Entry
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Violation:
-    """One violation of the model."""
-
     path: tuple[Step, ...]
     value: Any
     rule: Rule

@@ -15,7 +15,6 @@ from raysm.contract.job_api import APIS, PROCESSING, TRAINING, JobApi, preferred
 from raysm.request.limits import MAX_RUNTIME_S
 
 DEFAULT_RUNTIME_S = 86_400
-"""The API's default for the seconds that a job may run."""
 REFERENCE = "https://docs.aws.amazon.com/sagemaker/latest/APIReference"
 GUIDE = "https://docs.aws.amazon.com/sagemaker/latest/dg"
 Parameters: TypeAlias = Mapping[str, Any]
@@ -24,8 +23,6 @@ Check: TypeAlias = Callable[[Parameters], Iterator[str]]
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """One violation of a rule."""
-
     message: str
     source: str
     remedy: str
@@ -35,7 +32,6 @@ class Breach:
 
 
 RULES: Mapping[JobApi, list[tuple[Check, Callable[[str], Breach]]]] = {api: [] for api in APIS}
-"""The rules of each API, in the order in which a request is checked."""
 
 
 def breaches(api: JobApi, parameters: Parameters) -> Iterator[Breach]:

@@ -25,13 +25,10 @@ from raysm.request.codec import from_json, to_json
 SERVING = "session"
 """State of a job: its session accepts calls at the event's address on the head's loopback."""
 WARNING = "warning"
-"""State of a job: its session will end soon; the detail says why."""
 CLOSING = "closing"
-"""State of a job: its session ends; the detail says why."""
 
 # lifetime.ATTACHED_S covers six heartbeats, so that a client stays attached if one or two are lost.
 HEARTBEAT_S = 5.0
-"""Seconds between the heartbeats of a client."""
 
 # Kinds of calls
 CALL = "call"
@@ -79,7 +76,6 @@ class Versions:
     @staticmethod
     @functools.cache
     def here() -> "Versions":
-        """Return the versions of this process."""
         # From the metadata of the packages, because importing Ray would take seconds.
         from importlib import metadata
 
@@ -190,8 +186,6 @@ class RemoteError:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """The result of a call."""
-
     error: RemoteError | None = None
     pickled: Any = b""
     """The value, or the exception of a failure, as a parcel in one piece or in a list. Empty if the exception cannot be
@@ -201,11 +195,9 @@ class Outcome:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     def encode(self) -> bytes:
-        """Encode the outcome as bytes."""
         return b"".join(self.pieces())
 
     def pieces(self) -> list[Piece]:
-        """Encode the outcome as pieces of bytes."""
         # The value stays pickled inside the frame, so that processes can forward it without being able to load it.
         error = None if self.error is None else to_json(self.error)
         head = frame({"error": error, "shown": dict(self.shown), "metadata": dict(self.metadata)})
@@ -213,7 +205,6 @@ class Outcome:
 
     @staticmethod
     def decode(content: Content) -> "Outcome":
-        """Decode the result of ``encode``."""
         head, pickled = unframe(content)
         error = None if head.get("error") is None else from_json(RemoteError, head["error"], "error")
         return Outcome(error=error, pickled=pickled, shown=head.get("shown", {}), metadata=head.get("metadata", {}))

@@ -119,7 +119,6 @@ def _is_installed(name: str, folder: Path) -> bool:
 
 
 MAX_BYTES = 50_000_000
-"""Maximum size for a script without a source folder; more is unlikely to be code."""
 MANY_FILES = 1_000
 MAX_DATA_BYTES = 1_000_000
 """Maximum size of a data file in a package: enough for word lists and configurations, but not for weights."""
@@ -130,8 +129,6 @@ MISSING = re.compile(r"No module named '([\w.]+)'")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source:
-    """The files that travel."""
-
     script: str | None
     folder: Path
     files: Mapping[str, Path]
@@ -152,7 +149,6 @@ class Source:
 
     @property
     def summary(self) -> str:
-        """The files and their size as text: ``train.py, model.py and 3 more, 12 kB``."""
         names = sorted(self.files, key=lambda name: (name != self.script, "/" in name, name))
         text = f"{_first(names)}, {_text_of(sum(path.stat().st_size for path in self.files.values()))}"
         if self.outside:

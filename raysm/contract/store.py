@@ -70,8 +70,6 @@ OPEN = 0o666
 
 
 class Unfinished:
-    """A new file, ``beside``, which replaces ``path`` once it is complete."""
-
     def __init__(self, path: Path, mode: int = OPEN, within: Path | None = None) -> None:
         make_folder(path.parent, within)
         self._path = path

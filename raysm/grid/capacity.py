@@ -44,7 +44,6 @@ def _next_backoff(
 
 
 def record_refusal(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
-    """Back off exponentially from a place after consecutive refusals."""
     place, execute = place_of(attempt), store.database.connection.execute
     key = _key(place)
     if verdict.ending.is_capacity:

@@ -78,7 +78,6 @@ def settle(store: Store, attempt: Attempt) -> None:
 
 
 def end_stray(store: Store, name: str, description: Description, now: float) -> None:
-    """Record the end and the cost of an orphaned job, if it is open."""
     row = store.stray(name)
     if row is None or row["ended_s"] is not None or not description.status.is_terminal:
         return
@@ -120,7 +119,6 @@ def _judge_place(store: Store, attempt: Attempt, verdict: Verdict, now: float) -
 
 
 def _follow(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
-    """Move the attempt's row to the state that follows from this end."""
     record, kind = store.task(attempt.task), verdict.ending
     state, reason = kind.then, verdict.reason
     changes: dict[str, Any] = {}
@@ -139,7 +137,6 @@ def _follow(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> Non
 
 
 def _noted(reason: str, note: str) -> str:
-    """Add a note to the first line of a reason; a traceback may follow."""
     first, newline, rest = reason.partition("\n")
     return "; ".join(filter(None, (first, note))) + newline + rest
 

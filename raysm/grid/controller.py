@@ -36,8 +36,6 @@ LONGEST_S = 10.0
 
 
 class Controller:
-    """Runs a grid, step by step."""
-
     def __init__(
         self,
         store: Store,
@@ -64,7 +62,6 @@ class Controller:
         self._learned = 0
 
     def step(self, now: float) -> float | None:
-        """Make one step; return the seconds until the next one, or None if the grid is over."""
         # First, since two controllers would send every task twice.
         self.store.database.take_lease(self._owner, now)
         self._api.begin(now)

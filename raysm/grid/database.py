@@ -27,7 +27,6 @@ class Turns:
         self._ends = False
 
     def run(self, works: Sequence[Callable[[], object]]) -> None:
-        """Run each function in its own thread; return when all have ended."""
         if len(works) < 2:
             for work in works:
                 work()
@@ -114,8 +113,6 @@ def naming_file(path: Path | str) -> Iterator[None]:
 
 
 class Database:
-    """The connection, its transactions, and the lease."""
-
     def __init__(self, path: Path | str, *, between: Callable[[str], None] = lambda point: None) -> None:
         """Open the file, and create its tables if there are none."""
         self.path = path
@@ -203,7 +200,6 @@ class Database:
         return self._effects, self.connection.execute("PRAGMA data_version").fetchone()[0]
 
     def lease(self) -> sqlite3.Row | None:
-        """Return owner, fence and end of the lease; None if it was never taken."""
         row: sqlite3.Row | None = self.connection.execute("SELECT owner, fence, until_s FROM lease").fetchone()
         return row
 
@@ -212,7 +208,6 @@ class Database:
         return row is not None and row["until_s"] > now and not is_gone(row["owner"])
 
     def take_lease(self, owner: str, now: float) -> None:
-        """Take or renew the lease."""
         with self.transaction("lease", fenced=False):
             row = self.lease()
             # Compare the fence, not the time: a clock that jumps must not cost the holder its lease.

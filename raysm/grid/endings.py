@@ -14,8 +14,6 @@ from raysm.grid.task import TaskState
 
 
 class EndName(StrEnum):
-    """Names of the classes of ends."""
-
     OK = "OK"
     THROTTLED = "THROTTLED"
     MAYBE = "MAYBE"
@@ -35,8 +33,6 @@ class EndName(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ending:
-    """A class of ends and its consequences."""
-
     name: EndName
     then: TaskState = TaskState.WAITING
     is_end: bool = True
@@ -119,7 +115,6 @@ ENDINGS: dict[str, Ending] = {
 
 
 def ending(name: str) -> Ending:
-    """Return the class of this name; UNKNOWN for a name that a newer raysm wrote."""
     return ENDINGS.get(name, ENDINGS["UNKNOWN"])
 
 
@@ -188,8 +183,6 @@ NEVER_RAN = (SecondaryStatus.STARTING, SecondaryStatus.PENDING, SecondaryStatus.
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """The class of an end, and the service's own words for it."""
-
     ending: Ending
     reason: str
 

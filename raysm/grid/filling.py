@@ -31,7 +31,6 @@ from raysm.request.job import check_channels, hyperparameter_text
 
 
 def names_in(template: Any) -> frozenset[str]:
-    """Return the columns that a template uses."""
     texts: list[str] = []
 
     def collect(text: str) -> str:
@@ -43,7 +42,6 @@ def names_in(template: Any) -> frozenset[str]:
 
 
 def check_names(template: Any, names: Iterable[str], origin: str) -> None:
-    """Check that a template uses only columns that exist."""
     columns = sorted(set(names))
     for name in sorted(names_in(template) - set(columns)):
         # 0.5, since names of two letters, lr and rl, are half alike at most.
@@ -278,7 +276,6 @@ def _inputs(shared: Mapping[str, Any], task: Task) -> dict[str, Any]:
 # -- the job of an attempt
 
 Services = Callable[[Target], Service]
-"""Returns the service of a target."""
 
 SECRET_BYTES = 32
 

@@ -45,7 +45,6 @@ class GridRequest:
     """Many jobs of one request."""
 
     name: str
-    """The same name is the same grid."""
     template: Template
     source: Source
     regions: tuple[str, ...] = ()

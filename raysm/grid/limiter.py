@@ -48,8 +48,6 @@ less, a controller that steps every quarter of a second is slow."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rate:
-    """How often an operation may be called."""
-
     per_s: float
     burst: float = 5.0
 
@@ -68,8 +66,6 @@ RATES: Mapping[str, Rate] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bucket:
-    """Calls that may be made now, and how fast more come."""
-
     rate: float
     tokens: float
     at_s: float
@@ -123,8 +119,6 @@ class Bucket:
 
 
 class Limiter:
-    """The buckets of all regions and operations, by ``REGION/OPERATION``."""
-
     def __init__(
         self,
         path: Path | str,
@@ -161,7 +155,6 @@ class Limiter:
         return int(self._at(region, operation, now).tokens + 1e-9)
 
     def wait_s(self, region: str, operation: str, now: float, calls: int = 1) -> float:
-        """Return the seconds until this many calls may be made; 0 means now."""
         bucket = self._at(region, operation, now)
         return max(0.0, calls - bucket.tokens - 1e-9) / bucket.rate
 

@@ -34,7 +34,6 @@ def opened(name: str) -> Iterator[Store]:
 
 
 def grid_names() -> list[str]:
-    """Return the names of the grids of this home."""
     return sorted(path.stem for path in folder().glob("*.db"))
 
 
@@ -62,16 +61,13 @@ class SentController:
         return f"the Batch job {self.id} of the queue {self.queue} in {self.region}"
 
     def _status(self, service: Service) -> tuple[str, str]:
-        """Return Batch's status and reason; both are empty some days after the end, when Batch forgets the job."""
         jobs = service.call("batch", "describe_jobs", jobs=[self.id])["jobs"]
         return (str(jobs[0]["status"]), str(jobs[0].get("statusReason") or "")) if jobs else ("", "")
 
     def is_open(self, service: Service) -> bool:
-        """Whether the job waits or runs."""
         return self._status(service)[0] not in ("", "SUCCEEDED", "FAILED")
 
     def check(self, service: Service) -> None:
-        """Raise ``ServiceError`` if the job has failed."""
         status, reason = self._status(service)
         if status == "FAILED":
             raise ServiceError(

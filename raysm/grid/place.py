@@ -62,8 +62,6 @@ class Offer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:
-    """The offer that a row takes now, or why it takes none."""
-
     offer: Offer | None = None
     again_s: float | None = None
     """If there is no offer, when to ask again; None if the row is impossible."""
@@ -74,8 +72,6 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Quota:
-    """How many instances the account may have in a place."""
-
     limit: int
     used_by_others: int = 0
     """Instances of jobs outside this grid, when the quota was last read."""

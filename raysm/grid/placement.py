@@ -72,7 +72,6 @@ class Estimates:
         return WAIT_S if median is None else median
 
     def billed_factor(self, place: Place) -> float:
-        """Return the share of its time for which a job in a place is billed: 1 on demand."""
         if not place.spot:
             return 1.0
         median = _median(self._billed.get((place.region, place.instance_type)))
@@ -98,8 +97,6 @@ FORECAST_ROWS = 500
 
 
 class Forecast:
-    """Predicts when the open jobs of a grid will end, by the median duration in each place including waits."""
-
     def __init__(self) -> None:
         self._seconds: defaultdict[Place, deque[float]] = defaultdict(_latest)
 
@@ -158,7 +155,6 @@ def offers_of(
     count: int = 1,
     markets: Sequence[bool] = (False,),
 ) -> list[Offer]:
-    """Return an offer for each region, type and market, the user's preferred ones first."""
     offers = []
     for instance_type in dict.fromkeys(instance_types):
         for region in dict.fromkeys(regions):
@@ -352,7 +348,6 @@ def placement_of(rules: Rules, offers: Sequence[Offer]) -> Cheapest:
 
 
 def refusal(task: Task, offer: Offer, move_data: bool) -> str | None:
-    """Return why a row's own columns exclude a place, or None."""
     place = offer.place
     if task.region not in (None, place.region) and not move_data:
         return f"its data are in {task.region}, and move_data is not allowed"

@@ -58,7 +58,6 @@ class Placing:
 
     @property
     def again_s(self) -> float | None:
-        """When the next row may find a place; None if that is unknown."""
         return min(self._again_s, default=None)
 
     def intend(self) -> list[tuple[Task, Attempt]]:

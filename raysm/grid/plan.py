@@ -30,11 +30,8 @@ from raysm.request.cluster import LOCAL_TYPE
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Assigned:
-    """One row in its place."""
-
     task: Task
     offer: Offer | None
-    """None if no place takes the row."""
     worth: Worth | None = None
     start_s: float = 0.0
     """Seconds from now until the quota of the place has room for it."""
@@ -47,7 +44,6 @@ class Assigned:
 
     @property
     def end_s(self) -> float | None:
-        """Seconds from now until it ends; None if its duration is unknown."""
         if self.worth is None or self.worth.seconds is None:
             return None
         return self.start_s + self.worth.wait_s + self.worth.seconds
@@ -116,8 +112,6 @@ def _places_for(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedPlace:
-    """One place, with the rows that would run there."""
-
     place: Place
     rows: int
     instances: int
@@ -125,21 +119,15 @@ class PlannedPlace:
     price_version: str
     price_as_of: str
     usd: tuple[float, float] | None
-    """Lowest and highest cost of the rows; None if a price or a duration is unknown."""
     hours: float | None
-    """Hours from now until the last of the rows has ended; None if a duration is unknown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GridPlan:
-    """All rows, each in its place."""
-
     name: str
     assigned: tuple[Assigned, ...]
     places: tuple[PlannedPlace, ...]
-    """The places where rows run, the most rows first."""
     transfer_usd: float | None
-    """Cost of moving data between regions; None if a size or a rate is unknown."""
     most_usd: float | None
     """Cost if every row ran to its time limit; None if a price is unknown."""
     notes: tuple[str, ...] = ()
@@ -150,7 +138,6 @@ class GridPlan:
 
     @property
     def usd(self) -> tuple[float, float] | None:
-        """Lowest and highest cost, including data transfer; None if a part is unknown."""
         parts = [place.usd for place in self.places]
         ranges = [part for part in parts if part is not None]
         if len(ranges) < len(parts) or self.transfer_usd is None or not parts:
@@ -159,7 +146,6 @@ class GridPlan:
 
     @property
     def hours(self) -> float | None:
-        """Hours from now until the last row has ended; None if a duration is unknown."""
         ends = [each.end_s for each in self.assigned if each.offer is not None]
         known_ends = [end for end in ends if end is not None]
         return max(known_ends) / 3600 if known_ends and len(known_ends) == len(ends) else None
@@ -195,7 +181,6 @@ class GridPlan:
 def places_of(
     request: GridRequest, tasks: Sequence[Task], own_region: str | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the regions and the instance types that a grid may use, each the best first."""
     # By default the regions of the rows' data: moving data costs money, and needs the user's permission.
     regions = request.regions or tuple(dict.fromkeys(task.region for task in tasks if task.region is not None))
     if not regions and own_region is not None:
@@ -350,7 +335,6 @@ def _notes(
 
 
 NAME = re.compile(r"(?P<type>ml\.\S+) for (?P<spot>spot )?training job usage")
-"""Name of an instance quota: ``ml.g5.xlarge for spot training job usage``."""
 
 
 def quota_place(name: str, region: str) -> Place | None:
@@ -401,8 +385,6 @@ def services_in(target: Target, regions: Sequence[str]) -> list[Service]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Known:
-    """Prices and quotas when a grid starts."""
-
     prices: PriceTable
     quotas: Mapping[Place, Quota]
     own_region: str | None = None
@@ -411,8 +393,6 @@ class Known:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadyGrid:
-    """A grid that can begin."""
-
     request: GridRequest
     """The request, with a target that reaches all of the grid's regions."""
     tasks: list[Task]
@@ -421,8 +401,6 @@ class ReadyGrid:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Planned(ReadyGrid):
-    """A grid that can begin, with its plan."""
-
     plan: GridPlan
 
 
@@ -473,7 +451,6 @@ def reaching(request: GridRequest, tasks: Sequence[Task], services: Services) ->
 
 
 def own_region(target: Target, services: Services) -> str | None:
-    """Return the region that a target names or finds, or None."""
     try:
         return services(target).region
     except RaysmError:

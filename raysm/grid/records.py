@@ -113,13 +113,10 @@ NAME_CHARACTERS = 24
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GridRecord:
-    """The grid as a whole."""
-
     name: str
     run: str
     """Six characters that tell it from a later grid of the same name."""
     state: str
-    """``open``, ``paused``, ``stopping`` or ``closed``."""
     why: str
     rules: Rules
     template: str
@@ -144,13 +141,10 @@ class GridRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskRecord:
-    """A row and its state."""
-
     task: Task
     state: TaskState
     retries_left: int
     attempts: int
-    """Number of its last attempt."""
     reason: str
     forgiven: int = 0
     """Number of its last attempt when the user last queued it again; attempts up to this one no longer count."""
@@ -158,8 +152,6 @@ class TaskRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Event:
-    """A line of the grid's log."""
-
     seq: int
     at_s: float
     task: str | None

@@ -31,8 +31,6 @@ RATES_PAGE = 500
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Listed:
-    """What List says of one job; times are the service's."""
-
     name: str
     status: Status
     created_s: float
@@ -46,8 +44,6 @@ class Listed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Page:
-    """One page of List, the latest jobs first."""
-
     jobs: tuple[Listed, ...]
     """May be empty before the end: AWS filters by name after it has taken the page."""
     token: str | None = None
@@ -64,20 +60,11 @@ PAGE = 100
 
 
 class Region:
-    """One region of the service, as one grid sees it."""
-
     def __init__(self, service: Service, prepare: Prepare) -> None:
         self._service = service
         self._prepare = prepare
 
     def create(self, task: Task, attempt: Attempt) -> None:
-        """Create an attempt's job; also succeeds if the service already has this very job.
-
-        Raises:
-            ServiceError: It was refused, or the answer was lost. ``ResourceInUse`` means that a job of another grid or
-                user has this name.
-            InvalidRequest: The row cannot be sent.
-        """
         # Keep the payload if the answer is lost: a call that is carried out late needs it, and so does the next one.
         self._prepare(task, attempt).send(leaves_payload=True)
 
@@ -211,7 +198,6 @@ class RegionApi:
             self._turns.run(works)
 
     def create(self, task: Task, attempt: Attempt) -> None:
-        """Call Create; the caller has taken the token."""
         region = attempt.region
         self._between("before create")
         self._guard(attempt.name)

@@ -210,7 +210,6 @@ INSERT = f"INSERT INTO {TABLE} ({', '.join(COLUMNS)}) VALUES ({', '.join(f':{nam
 MAX_CHARACTERS = 1024
 
 WRITE_BATCH = 500
-"""Rows of one transaction: a slow database must not delay a step of the grid for long."""
 
 
 def make_table(database: Database) -> None:

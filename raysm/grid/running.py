@@ -53,8 +53,6 @@ _log = logging.getLogger("raysm")
 
 
 class Running:
-    """A grid with its controller."""
-
     def __init__(
         self,
         store: Store,
@@ -77,7 +75,6 @@ class Running:
         self._written_s = 0.0
 
     def step(self, now: float) -> float | None:
-        """Make one step; return the seconds until the next one, or None if the grid is over."""
         try:
             with naming_file(self.store.database.path):
                 if self._state is not None:
@@ -223,7 +220,6 @@ def _store_request(grid: ReadyGrid, store: Store, now: float, clock: Clock) -> i
 
 
 def identity_of(request: GridRequest) -> str:
-    """Return the identity of a grid among others of its name: what it runs, but not where, which may change."""
     if request.identity:
         return request.identity
     template = {"workload": to_json(request.template.workload), "options": to_json(dict(request.template.options))}
@@ -247,12 +243,8 @@ def written_to(request: GridRequest) -> Any:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GridStop:
-    """The result of stopping a grid."""
-
     stopped: tuple[str, ...] = ()
-    """Names of the jobs that this call has stopped."""
     open: int = 0
-    """Jobs that are still open."""
     has_controller: bool = False
     """True if a controller holds the grid's lease: it stops the open jobs at its next step, within 10 s."""
 

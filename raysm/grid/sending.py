@@ -40,8 +40,6 @@ def send_owed(store: Store, api: RegionApi, left: Collection[str], now: float) -
 
 
 def send(store: Store, api: RegionApi, intents: Iterable[tuple[Task, Attempt]], now: float) -> None:
-    """Send attempts whose intents are stored and whose tokens are taken."""
-
     def send_all(region: str, pairs: Sequence[tuple[Task, Attempt]]) -> None:
         for begin in range(0, len(pairs), SENDS):
             end = begin + SENDS

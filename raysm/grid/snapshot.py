@@ -34,12 +34,10 @@ class RegionView:
     instances: int
     interruptions: int = 0
     gpus: int = 0
-    """GPUs of these instances, if their types are known."""
     money: Money
     rate: float | None = None
     """The rate of all running jobs together; None if none has reported one lately."""
     closed_until_s: float | None = None
-    """Time until which nothing is sent there; None if it takes jobs."""
     reason: str = ""
 
 
@@ -58,7 +56,6 @@ class Snapshot:
 
     name: str
     state: str
-    """open, paused, stopping or closed."""
     why: str
     at_s: float
     created_s: float
@@ -66,24 +63,17 @@ class Snapshot:
     regions: tuple[RegionView, ...]
     money: Money
     budget_usd: float | None
-    """The budget; None means no limit."""
     prices: tuple[str, ...]
-    """Versions of the price lists."""
     blocks: tuple[Block, ...]
     reasons: tuple[tuple[str, int], ...]
     """Why rows have failed or cannot run, the most frequent first."""
     done: tuple[tuple[float, int], ...]
-    """The curve of done rows: times, and how many there were by then."""
     planned_usd: tuple[float, float] | None
-    """Planned costs of all rows, lowest and highest; None if unknown."""
     rate_unit: str
-    """Unit of the rate, ``images/s``; empty if it is not measured."""
     rate: float | None
     """The rate of all running jobs together; None if none has reported one lately."""
     rates: tuple[tuple[float, float], ...]
-    """The curve of the rate."""
     highest_rate: float
-    """The highest known rate; 0 if no job has reported one."""
     done_per_hour: float | None
     """Done rows per hour, in the last hour or since the first was sent; None before any is done."""
 

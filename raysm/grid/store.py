@@ -28,7 +28,6 @@ NO_STRAY = "NOT EXISTS (SELECT 1 FROM stray WHERE stray.ended_s IS NULL AND stra
 RUN_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
 
 MAX_RATES = 1_000
-"""Points of the curve of rates; with more, every second one is deleted."""
 
 # The name becomes a file's name, part of jobs' names, and a word of the commands in messages.
 NAME = re.compile(r"[^\W_][\w. -]{0,99}")
@@ -52,7 +51,6 @@ class Money:
     """The costs of one region, or of all regions."""
 
     spent_usd: float = 0.0
-    """Dollars billed for all jobs that have ended."""
     wasted_usd: float = 0.0
     """The part of ``spent_usd`` for attempts without a result and for orphaned jobs."""
     again_usd: float = 0.0
@@ -71,8 +69,6 @@ class Money:
 
 
 class Store:
-    """The store of one grid."""
-
     def __init__(self, path: Path | str, *, between: Callable[[str], None] = lambda point: None) -> None:
         self.database = Database(path, between=between)
         self._execute = self.database.connection.execute
@@ -194,7 +190,6 @@ class Store:
         return shapes
 
     def waiting(self, shape: str, now: float, limit: int) -> list[TaskRecord]:
-        """Return the first rows of a shape that may be placed now."""
         rows = self._execute(
             f"SELECT * FROM task WHERE state = 'waiting' AND shape = ? AND after_s <= ? AND {NO_STRAY} "
             "ORDER BY priority DESC, expected_s DESC, position LIMIT ?",

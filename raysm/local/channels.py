@@ -45,7 +45,6 @@ class Entry:
     source: Path
     """Absolute, with links resolved."""
     owned: bool = False
-    """Each instance gets its own copy."""
     movable: bool = False
     """The source belongs to the job and may be moved."""
 

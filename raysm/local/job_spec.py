@@ -15,7 +15,6 @@ from raysm.local.checkpoints import CheckpointStore
 from raysm.request.cluster import Distribution
 
 ACCOUNT = "000000000000"
-"""AWS has no such account."""
 REGION = LOCAL_REGION
 
 
@@ -35,7 +34,6 @@ class Group:
     """A plain job has one, ``homogeneousCluster``."""
     instance_type: str
     hosts: tuple[str, ...]
-    """In the order of their numbers."""
 
 
 def number_hosts(*groups: tuple[str, str, int]) -> tuple[Group, ...]:
@@ -57,11 +55,9 @@ class Channel:
     """The source belongs to the job, which may move it, and each instance gets its own copy. Otherwise it is the user's
     and no instance may change it."""
     target: PurePosixPath | None = None
-    """Its path relative to the base folder; None is ``input/data/NAME``, or ``processing/input/NAME``."""
     content_type: str | None = None
     record_wrapper: str = "None"
     groups: tuple[str, ...] = ()
-    """Instance groups that get the channel; empty is all."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,7 +65,6 @@ class Checkpoints:
     store: CheckpointStore
     uri: str
     target: PurePosixPath = PurePosixPath("checkpoints")
-    """The path in each instance, relative to the base folder."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,7 +80,6 @@ class JobSpec:
     """The host that starts first and whose failure reason counts first; None is the first host."""
     channels: tuple[Channel, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
-    """The job's own variables, which replace the service's."""
     hyperparameters: Mapping[str, str] = field(default_factory=dict)
     checkpoints: Checkpoints | None = None
     outputs: Mapping[str, PurePosixPath] = field(default_factory=dict)

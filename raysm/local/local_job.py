@@ -35,7 +35,6 @@ from raysm.local.preparing import Preparation
 from raysm.local.scenario import Scenario
 
 WATCH_S = 2.0
-"""How often to check the instances if no event arrives."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,11 +47,8 @@ class Outcome:
     exit_codes: Mapping[str, int]
     """By host; 128 + signal if the main process was killed."""
     started_s: float
-    """When all instances had been started."""
     ended_s: float
-    """When the last of them was gone."""
     exited_s: Mapping[str, float] = field(default_factory=dict)
-    """When each was gone, by host."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -60,7 +56,6 @@ class Exits:
     spec: JobSpec
     codes: dict[str, int] = field(default_factory=dict)
     at_s: dict[str, float] = field(default_factory=dict)
-    """When each was gone, by host, in seconds since the epoch."""
 
     def add(self, host: str, code: int, at_s: float) -> None:
         self.codes[host], self.at_s[host] = code, at_s

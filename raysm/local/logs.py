@@ -47,11 +47,6 @@ class LogPump:
             os.close(self._writers.pop())
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """Return once everything that was written has been passed on; may be repeated.
-
-        Args:
-            timeout_s: Give up after this time on pipes that another process holds open.
-        """
         if self._is_closed:
             return
         self._is_closed = True

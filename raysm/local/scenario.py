@@ -203,15 +203,6 @@ class Scenario:
 
 
 def parse(text: str, where: str = "scenario") -> Scenario:
-    """Return the scenario that ``text`` describes.
-
-    Args:
-        text: TOML; missing switches have their defaults.
-        where: The beginning of messages.
-
-    Raises:
-        InvalidRequest: The text is not TOML, a table or switch is unknown, or a value has the wrong type.
-    """
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -234,11 +225,6 @@ def _of_region(common: Mapping[str, Any], of_region: Any, where: str) -> Scenari
 
 
 def read(path: Path) -> Scenario:
-    """Return the scenario of a file, or the default one if there is no such file.
-
-    Raises:
-        InvalidRequest: The file cannot be read, or is wrong.
-    """
     try:
         return parse(path.read_text(encoding="utf-8"), str(path))
     except FileNotFoundError:

@@ -30,8 +30,6 @@ RUN_CHARACTERS = 6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowJob:
-    """A row and its job; ``is_new`` is False if an earlier try has sent the job."""
-
     task: Task
     region: str
     job: Job
@@ -119,7 +117,6 @@ class RowJobs:
 
 
 def slice_of(tasks: list[Task], index: int, per_child: int) -> Iterator[Task]:
-    """Yield the rows of the child with an index, from 0."""
     first = index * per_child
     if not 0 <= first < len(tasks):
         children = -(-len(tasks) // per_child)

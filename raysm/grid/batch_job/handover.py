@@ -45,15 +45,12 @@ BEGINNING = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Handover:
-    """A grid without its store."""
-
     name: str
     identity: str
     """``identity_of`` on the user's machine, since the paths of its files have changed."""
     workload: Workload
     """A script's path is relative to ``SOURCE``."""
     target: Target
-    """The target, as a program in the account reaches it."""
     options: Mapping[str, Any]
     """Fields of a ``JobRequest`` as JSON."""
     regions: tuple[str, ...]
@@ -129,7 +126,6 @@ def handover_of(grid: Planned, workload: Workload) -> Handover:
 
 
 def bundle_of(grid: Planned) -> bytes:
-    """Return the ZIP for the controller of a grid."""
     template = grid.request.template
     workload, files = _moved(template.package or template.workload)
     for wheel in map(Path, template.options.get("wheels") or ()):
@@ -169,7 +165,6 @@ def name_of(bundle: bytes) -> str:
 
 
 def unpack(bundle: bytes, name: str, folder: Path) -> Handover:
-    """Write the user's files into an empty folder; return the handover."""
     if not name.endswith(name_of(bundle)):
         raise InvalidPayload(f"{name} was changed: its content has another digest; submit the grid again")
     # The names in the ZIP are trusted only after the check.

@@ -178,7 +178,6 @@ class RemoteState:
         database.between("after restore")
 
     def remove(self) -> None:
-        """Remove the object of which this process is the holder: the grid is back on this machine."""
         self._folder.remove(STATE)
 
     def hold(self, now: float) -> None:
@@ -271,13 +270,11 @@ class RemoteState:
 
 
 def _parts(content: bytes) -> tuple[dict[str, Any], bytes]:
-    """Return holder and copy of an object."""
     head, _, copy = content.partition(b"\n")
     return json.loads(head), copy
 
 
 def _opened(copy: bytes, place: str) -> sqlite3.Connection:
-    """Return a copy as a database in memory."""
     content = zlib.decompress(copy)
     database = sqlite3.connect(":memory:", check_same_thread=False)
     # SQLite does not open a database in memory whose header says WAL (bytes 18 and 19):
@@ -297,7 +294,6 @@ def _opened(copy: bytes, place: str) -> sqlite3.Connection:
 
 
 def read_copy(folder: Folder) -> Store | None:
-    """Return the copy of a grid as a store in memory, for reading; None if the grid is on this machine."""
     read = folder.read(STATE)
     if read is None:
         return None

@@ -143,8 +143,6 @@ def _truth(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column with a reserved name, which raysm interprets."""
-
     field: str
     read: Callable[[Any], Any]
     """Returns the field's value; raises ValueError with a text that says what is allowed."""
@@ -192,8 +190,6 @@ def tasks_of(table: Table) -> list[Task]:
 
 
 class _Reader:
-    """Reads the rows of a table; its columns are interpreted once."""
-
     def __init__(self, columns: Sequence[str]) -> None:
         self.names = columns
         self.own: list[tuple[int, Column]] = []

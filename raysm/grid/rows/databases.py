@@ -38,7 +38,6 @@ PLACEHOLDER = re.compile(r"\{\s*([A-Za-z_]\w*)?\s*(![rsa])?(:[^{}]*)?\}")
 """A placeholder of ``str.format``; ``{1,2}`` and ``{"a": 1}``, which SQL has, are none."""
 
 READS = ("SELECT", "WITH", "VALUES", "TABLE", "FROM")
-"""First words of statements that read; FROM is DuckDB's."""
 
 MARKS: Mapping[str, Callable[[str, int], str]] = {
     "qmark": lambda name, place: "?",
@@ -83,12 +82,10 @@ def check_query(text: str, params: Mapping[str, Any]) -> None:
 
 
 def _names(text: str) -> tuple[str, ...]:
-    """Return the names of a statement's parameters, in the order of their first use."""
     return tuple(dict.fromkeys(token["name"] for token in TOKEN.finditer(text) if token["name"]))
 
 
 def bound(text: str, style: str, params: Mapping[str, Any]) -> tuple[str, Any]:
-    """Return a statement and its parameters as a driver with this ``paramstyle`` takes them."""
     if style not in MARKS:
         raise InvalidRequest(f"the driver's paramstyle is {style!r}; raysm knows {', '.join(MARKS)}")
     parts: list[str] = []
@@ -151,8 +148,6 @@ SECRET = "arn:aws"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Database:
-    """One database behind a driver of PEP 249 (https://peps.python.org/pep-0249/)."""
-
     name: str
     """Its name in messages, without passwords."""
     is_here: bool
@@ -173,11 +168,6 @@ class Database:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Execute]:
-        """Open a transaction that is committed if the block succeeds, and rolled back otherwise.
-
-        Raises:
-            ServiceError: The database cannot be reached, or refuses a statement.
-        """
         with self._open(writes=True) as (connection, cursor, style):
 
             def execute(text: str, params: Mapping[str, Any]) -> int:
@@ -334,7 +324,6 @@ def _open_sqlalchemy(address: str, writes: bool) -> Iterator[Opened]:
 
 
 def database_of(on: Any, secrets: Callable[[str], str] | None = None) -> Database:
-    """Return the database that ``on`` names."""
     address = _resolved(on, secrets or _secret)
     if isinstance(address, str) and address.startswith("sqlite:///"):
         # As SQLAlchemy reads it: three slashes and a relative path, or four and an absolute one.
@@ -377,7 +366,6 @@ def kept_name(on: Any) -> str | None:
 
 
 def redacted(address: str) -> str:
-    """Return an address without its passwords and tokens."""
     # Up to the last @, since a password with an unquoted one is a common mistake.
     return SECRET_OPTION.sub(r"\1***", re.sub(r"(://[^:/@]*):.*@", r"\1:***@", address))
 

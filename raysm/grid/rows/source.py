@@ -28,8 +28,6 @@ PARQUET = (".parquet", ".pq")
 
 
 class Source(abc.ABC):
-    """Rows that can be read."""
-
     @abc.abstractmethod
     def read(self, max_rows: int) -> Table:
         """Return all rows.
@@ -203,8 +201,6 @@ def _values(column: Any) -> Iterable[Any]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Records(Source):
-    """A list or other iterable of mappings."""
-
     records: Sequence[Any]
 
     @property
@@ -251,7 +247,6 @@ class QuerySource(Source):
 
 
 def source_of(rows: Any) -> Source:
-    """Return the source that ``rows`` names."""
     if isinstance(rows, Source):
         return rows
     if isinstance(rows, Query):

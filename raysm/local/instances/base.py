@@ -44,12 +44,10 @@ class InstanceSpec:
     base: Path
     """An existing folder of this machine that is, or plays, the instance's ``/opt/ml``."""
     private: Path
-    """An existing folder of this machine for the instance's home and ``/tmp``."""
     command: tuple[str, ...]
     variables: Mapping[str, str]
     """The environment, in addition to what the kind itself sets."""
     log_fd: int
-    """Takes stdout and stderr of everything in the instance; the caller closes it."""
     links: tuple[Link, ...] = ()
     originals: tuple[Path, ...] = ()
     """Files and folders of the user that links lead to; the instance must not change them."""

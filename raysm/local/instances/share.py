@@ -31,7 +31,6 @@ SMALLEST_OBJECT_STORE = 80 * 2**20
 """Ray refuses to start with less than 75 MiB."""
 
 DEFAULT_SHM_BYTES = 64 * 2**20
-"""The default of container engines."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,11 +38,8 @@ class Machine:
     cpus: tuple[int, ...]
     """Numbers of the CPUs that this process may use."""
     memory_bytes: int
-    """Memory available now, within the container's limit."""
     shm_bytes: int
-    """Free bytes in ``/dev/shm``."""
     gpus: tuple[str, ...] = ()
-    """Identifiers of the GPUs, as ``CUDA_VISIBLE_DEVICES`` takes them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,7 +54,6 @@ class Share:
     object_store_bytes: int | None = None
     """Size of Ray's object store, part of the memory."""
     gpus: tuple[str, ...] | None = None
-    """None if the machine has no GPUs."""
 
     @property
     def shm_bytes(self) -> int:

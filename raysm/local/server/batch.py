@@ -66,14 +66,11 @@ Resource = dict[str, Any]
 
 @dataclass(kw_only=True, slots=True)
 class BatchJob:
-    """One job, or an array of jobs with its children."""
-
     id: str
     """A UUID; a child of an array has its index too: ``UUID:3``."""
     region: str
     queue: Resource
     request: Mapping[str, Any]
-    """The SubmitJob request merged with the job definition."""
     index: int | None
     children: "list[BatchJob]" = field(default_factory=list)
     details: dict[str, Any] = field(default_factory=dict)
@@ -86,7 +83,6 @@ class BatchJob:
 
     @property
     def status(self) -> str:
-        """The status; AWS shows an array as PENDING while its children run."""
         if not self.children:
             return str(self.details["status"])
         statuses = {child.status for child in self.children}
@@ -95,7 +91,6 @@ class BatchJob:
         return "FAILED" if "FAILED" in statuses else "SUCCEEDED"
 
     def describe(self) -> dict[str, Any]:
-        """Return the answer of DescribeJobs."""
         details = {**self.details, "status": self.status, "isTerminated": self.termination_reason is not None}
         if self.index is not None:
             details["arrayProperties"] = {"size": self.size, "index": self.index}
@@ -142,7 +137,6 @@ class BatchService:
 
     @property
     def running(self) -> bool:
-        """True while a job has not ended."""
         with self._lock:
             return any(job.status not in FINAL for job in self._jobs.values())
 

@@ -29,7 +29,6 @@ SERVED: Mapping[JobApi, str] = {
 class Source:
     name: str
     uri: str
-    """``s3://…`` or ``file:///…``."""
     manifest: bool = False
 
 
@@ -38,12 +37,9 @@ class Output:
     place: PurePosixPath
     """Relative to the base folder."""
     uri: str
-    """A prefix, or with ``archive`` the object itself."""
     archive: bool = False
     even_empty: bool = False
-    """An empty folder becomes an archive too."""
     unless_failed: bool = False
-    """A job that failed does not upload it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,14 +53,11 @@ class Definition:
     max_wait_s: float | None = None
     """Seconds from the request to the end of a job on spot capacity, waiting and running."""
     max_pending_s: float | None = None
-    """Seconds that the job may wait for its turn."""
     spot: bool = False
     retries: int = 0
-    """How often the job is started again after an InternalServerError."""
     metrics: Sequence[Mapping[str, str]] = field(default_factory=tuple)
     artifacts: str | None = None
     kms_key: str | None = None
-    """Key that encrypts outputs in S3."""
 
     def exceeded(self, *, waited_s: float, ran_s: float, pending: bool) -> EndReason | None:
         if self.max_wait_s is not None and waited_s > self.max_wait_s:

@@ -39,7 +39,6 @@ REST_IN_XML = ("", "cloudfront", "route53", "s3")
 """Services with the operation in the path, and XML bodies; a request without a signature is one to S3."""
 
 PREFIXES = {"monitoring": "cloudwatch"}
-"""Prefixes of actions that differ from the service's name in the signature."""
 
 
 class Call:

@@ -21,7 +21,6 @@ ESTABLISHED = "01"
 TABLE_READS = 3
 """A read may miss a row, because the kernel returns a long table in pieces."""
 HEADERS_S = 20.0
-"""How long a client may pause while it sends the headers."""
 MAX_FILES = 65536
 """Soft limit of open files: each job and each waiting client needs some."""
 

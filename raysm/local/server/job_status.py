@@ -19,13 +19,11 @@ ENDS: Mapping[EndReason, tuple[str, str]] = {
     "runtime": ("MaxRuntimeExceeded", "{} job runtime exceeded MaxRuntimeInSeconds provided"),
     "wait": ("MaxWaitTimeExceeded", "{} job wait time exceeded MaxWaitTimeInSeconds provided"),
 }
-"""Secondary status and message of a job that was stopped."""
 
 FAILURES: Mapping[EndReason, str] = {
     "shutdown": "InternalServerError: the embedded SageMaker was shut down while the job ran",
     "pending": "CapacityError: the machine's cores were not free within MaxPendingTimeInSeconds; wait for other jobs",
 }
-"""Failure reasons of jobs that were ended."""
 
 INTERNAL_ERROR = "We encountered an internal error. Please try again."
 """AWS's message after ``InternalServerError:`` (sagemaker-python-sdk, issue 2496)."""

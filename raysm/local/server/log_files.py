@@ -24,7 +24,6 @@ Event = tuple[int, int, int, str]
 MAX_MESSAGE_BYTES = 262_144 - 26
 """The longest message that CloudWatch takes."""
 CHUNK_BYTES = 1 << 18
-"""Bytes to read at a time from the end."""
 BATCH = 500
 """Metric values in one call to CloudWatch."""
 

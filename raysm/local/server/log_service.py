@@ -25,7 +25,6 @@ GROUPS = {api.log_group: api for api in APIS}
 PAGE_EVENTS = 10_000
 PAGE_BYTES = 1 << 20
 EVENT_BYTES = 26
-"""CloudWatch adds this to the size of each message."""
 
 
 class _Stream(NamedTuple):

@@ -22,7 +22,6 @@ from raysm.local.server.validation import ApiError
 
 PRICES = "AWSPriceListService."
 QUOTAS = "ServiceQuotasV20190624."
-"""Prefixes of the targets of requests."""
 PUBLISHED = "2026-11-01"
 INSUFFICIENT = (
     "CapacityError: Unable to provision requested ML compute capacity. Please retry using a different ML instance type."

@@ -25,10 +25,8 @@ if TYPE_CHECKING:
 
 VERSION = version("moto")
 ACCOUNT: str = DEFAULT_ACCOUNT_ID
-"""The account that owns everything."""
 PARTITION = "aws"
 LARGE = 64 << 20
-"""Larger objects, in bytes, are read in parts."""
 CHUNK = 1 << 20
 
 NAMESPACE = "https://iam.amazonaws.com/doc/2010-05-08/"

@@ -29,14 +29,12 @@ from raysm.local.server.validation import ApiError, not_found
 
 LOG = logging.getLogger(__name__)
 FINAL = ("Completed", "Failed", "Stopped")
-"""Statuses that no job leaves."""
 Key: TypeAlias = tuple[str, JobApi, str]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Transition:
     status: str
-    """``Starting``, ``Downloading`` …"""
     start_s: float
     end_s: float | None = None
     message: str = ""
@@ -45,7 +43,6 @@ class Transition:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobRecord:
     kind: str
-    """The API that runs it, ``training``."""
     name: str
     arn: str
     region: str
@@ -55,23 +52,17 @@ class JobRecord:
     created_s: float
     modified_s: float
     status: str = "InProgress"
-    """``InProgress``, ``Stopping``, or one of FINAL."""
     secondary: str = "Starting"
     transitions: tuple[Transition, ...] = ()
     started_s: float | None = None
-    """When its instances first ran."""
     ended_s: float | None = None
-    """When its outputs had been uploaded."""
     training_s: float = 0.0
     """Seconds for which its instances ran, in all attempts."""
     spot_saving: float = 0.0
     """The share of them that is not billed."""
     attempts: int = 0
-    """How often its instances were started."""
     failure_reason: str | None = None
-    """At most 1024 characters."""
     exit_message: str | None = None
-    """The message that the containers of a Processing job left."""
     artifacts: str | None = None
     metrics: tuple[Mapping[str, Any], ...] = ()
     """Last value of each metric: MetricName, Value, Timestamp."""

@@ -43,9 +43,7 @@ from raysm.local.server.validation import ApiError
 
 TICK_S = 0.1
 INTERNAL_ERROR_AFTER_S = 1.0
-"""Seconds until an internal error of the scenario ends an attempt."""
 METRICS_S = 2.0
-"""How often metrics are sent to CloudWatch."""
 
 
 class _Ended(Exception):

@@ -36,7 +36,6 @@ from raysm.local.server.services import Cores, Services
 
 LOST = "InternalServerError: the embedded SageMaker that ran the job was killed; its instances ended with it"
 POLL_S = 0.5
-"""How often the server checks whether to end."""
 LOG = logging.getLogger(__name__)
 
 SDK_CONFIG = f"""\
@@ -63,7 +62,6 @@ class Options:
     instance_kind: str = "process"
     cores: int = 1
     stop_grace_s: float = 120.0
-    """Seconds from SIGTERM to SIGKILL."""
 
 
 @contextlib.contextmanager

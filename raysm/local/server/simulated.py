@@ -29,9 +29,7 @@ from raysm.local.server.records import JobRecord
 from raysm.local.server.services import Services
 
 STOP_S = 3.0
-"""Seconds from a request to stop until the job has stopped."""
 REFUSAL_S = 30.0
-"""Seconds until a job fails for which the region has no instances."""
 
 
 class SimulatedLife(JobLife):

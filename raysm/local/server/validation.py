@@ -18,7 +18,6 @@ NOUNS: Mapping[str, str] = {
     "boolean": "a boolean",
     "timestamp": "a timestamp",
 }
-"""Names of the types of the model; all others are numbers."""
 
 
 class ApiError(Exception):
