@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from raysm import __version__
+from raysm.client.account.images import has_ray
 from raysm.client.checks import check as check_plan
 from raysm.client.checks import check_inputs, check_ray, check_volume
 from raysm.client.job import records
@@ -36,7 +37,7 @@ from raysm.contract.job_api import TRAINING, api_of
 from raysm.contract.names import MAX_RESTARTS_TAG, PROJECT_TAG, PYTHON_TAG, TASK_TAG, TRACKING_TAG, WORKLOAD_TAG
 from raysm.contract.source import Source
 from raysm.errors import InvalidRequest, JobNotFound, ServiceError
-from raysm.request import Cluster, Input, JobRequest, Target, Workload
+from raysm.request import AWS, Cluster, Input, JobRequest, Target, Workload
 from raysm.request.codec import from_json, to_json
 from raysm.request.job import NAME_PATTERN
 
@@ -363,6 +364,11 @@ def prepare(
     wheels = tuple(Path(wheel) for wheel in chosen.get("wheels") or ())
     _check_packages(request, wheels)
     target, image = service.connection.resolve(request, lambda: service.region)
+    if request.security.isolation and isinstance(target, AWS) and not has_ray(target.image, wheels):
+        raise InvalidRequest(
+            f"the image {target.image} has no Ray, and security.isolation leaves no way to install it",
+            remedy="name an image that has Ray (raysm image prints how to build one), or add Ray's wheels: wheels=[…]",
+        )
     digest = records.digest_of(request, target, source=package.source, pickled=package.pickled, wheels=wheels)
     if job_name is not None and not NAME_PATTERN.fullmatch(job_name):
         raise InvalidRequest(f"job_name={job_name!r} is not 1 to 63 letters, digits and inner hyphens; rename it")

@@ -126,6 +126,17 @@ def test_what_cannot_be_is_refused_and_nothing_is_uploaded(remote, script, field
     assert remote.s3.calls == []
 
 
+def test_isolation_with_an_image_of_aws_needs_rays_wheel(script, tmp_path):
+    wheel = tmp_path / "ray-2.60.0-cp312-cp312-manylinux2014_x86_64.whl"
+    wheel.write_text("")
+    options = {"cluster": M5, "security": Security(isolation=True)}
+    with fake_aws(image=None) as aws:
+        with pytest.raises(InvalidRequest, match=r"has no Ray, and security.isolation.*raysm image"):
+            submit(Script(str(script)), on=aws.service, **options)
+        assert aws.s3.calls == []
+        assert submit(Script(str(script)), on=aws.service, wheels=[wheel], **options).name
+
+
 def test_two_wheels_of_one_name_are_refused_before_anything_is_uploaded(remote, script, tmp_path):
     for folder in ("old", "new"):
         (tmp_path / folder).mkdir()

@@ -55,7 +55,7 @@ def _permissions():
         _described(ROLE),
         _json(policy(ROLE, placeholders())),
         "Its trust policy:",
-        _json(trust()),
+        _json(trust("ACCOUNT")),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -76,6 +76,7 @@ def placeholders() -> dict[str, tuple[str, ...]]:
         "partition": ("aws",),
         "region": (region,),
         "account": (account,),
+        "project": ("PROJECT",),
         "bucket": ("BUCKET",),
         "role": (f"arn:aws:iam::{account}:role/ROLE",),
         "repository": (f"arn:aws:ecr:{region}:{account}:repository/REPOSITORY",),
@@ -84,6 +85,8 @@ def placeholders() -> dict[str, tuple[str, ...]]:
         # Few jobs have one: results are below the bucket, which has its own line.
         "output_prefix": (),
         "output_key": (f"arn:aws:kms:{region}:{account}:key/OUTPUT-KEY",),
+        "bucket_key": (f"arn:aws:kms:{region}:{account}:key/BUCKET-KEY",),
+        "input_key": (f"arn:aws:kms:{region}:{account}:key/INPUT-KEY",),
         "volume_key": (f"arn:aws:kms:{region}:{account}:key/VOLUME-KEY",),
         "subnet": ("SUBNET",),
         # Any word: it is in no resource, and only says that the line is needed.

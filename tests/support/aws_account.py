@@ -137,6 +137,11 @@ class Account:
             Bucket=name, CreateBucketConfiguration={"LocationConstraint": region}
         )
 
+    def encrypt(self, name, key):
+        """Have a bucket encrypt by a key, and its answers name the key as S3's do."""
+        rule = {"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "aws:kms", "KMSMasterKeyID": key}}
+        self.s3.put_bucket_encryption(Bucket=name, ServerSideEncryptionConfiguration={"Rules": [rule]})
+
     def make_image(self, uri):
         """Push an image without layers."""
         name, _, tag = uri.rpartition("/")[2].partition(":")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from raysm.errors import InvalidRequest
@@ -116,6 +117,14 @@ def registry_of(region: str) -> str | None:
 
 def table_date() -> str:
     return str(_table()["date"])
+
+
+def has_ray(uri: str | None, wheels: Iterable[str | Path]) -> bool:
+    """Return False if Ray is in none of the wheels, and the image is one of AWS's without it, the default for None."""
+    if any(Path(wheel).name.startswith("ray-") for wheel in wheels):
+        return True
+    registry, _, name = (uri or "").partition("/")
+    return uri is not None and (registry not in _table()["registries"].values() or name.startswith("ray"))
 
 
 def python_of(uri: str) -> str | None:

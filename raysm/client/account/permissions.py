@@ -60,8 +60,10 @@ ROLE = _read("role")
 """Calls that SageMaker makes in the role's name, and those of raysm in the instances."""
 
 
-def trust() -> dict[str, Any]:
-    statement = {"Effect": "Allow", "Principal": {"Service": SERVICE}, "Action": "sts:AssumeRole"}
+def trust(account: str) -> dict[str, Any]:
+    """Return the trust policy of the job's role; the condition keeps other accounts' jobs from being a way to it."""
+    statement: dict[str, Any] = {"Effect": "Allow", "Principal": {"Service": SERVICE}, "Action": "sts:AssumeRole"}
+    statement["Condition"] = {"StringEquals": {"aws:SourceAccount": account}}
     return {"Version": "2012-10-17", "Statement": [statement]}
 
 

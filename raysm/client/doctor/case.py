@@ -1,5 +1,6 @@
 """The input and output of the doctor's checks: a case (a job and its account) and findings."""
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -11,7 +12,7 @@ from raysm.client.plan import Plan
 from raysm.client.service import Service
 from raysm.client.targets.connection import Bucket
 from raysm.contract.job_api import TRAINING, JobApi, api_of
-from raysm.errors import InvalidRequest
+from raysm.errors import InvalidRequest, ServiceError
 from raysm.request import Cluster, Input, Limits, Security
 
 
@@ -72,6 +73,8 @@ class Intent:
     cluster: Cluster | None = None
     limits: Limits = Limits()
     security: Security = Security()
+    project: str = "*"
+    """The project whose objects the role may change; all projects by default."""
     inputs: Mapping[str, Input] = field(default_factory=dict)
     requirements: tuple[str, ...] = ()
     wheels: tuple[str, ...] = ()
@@ -105,6 +108,7 @@ class Case:
         intent: The job.
         role: The ARN of the role that the job runs as; None if not given.
         plan: Makes the Create call; None if the job is not fully known. Making it may ask AWS and be refused.
+        found_keys: ARNs of customer keys that S3 encrypts with, as checks find them: ``bucket_key`` and ``input_key``.
     """
 
     def __init__(
@@ -114,6 +118,7 @@ class Case:
         self.intent = intent
         self.role = role
         self.plan = plan
+        self.found_keys: dict[str, tuple[str, ...]] = {}
 
     @property
     def api(self) -> JobApi:
@@ -146,6 +151,16 @@ class Case:
     def partition(self) -> str:
         """``aws``, ``aws-cn`` or ``aws-us-gov``."""
         return self.caller.split(":")[1]
+
+    def note_key(self, place: str, answer: Mapping[str, Any]) -> None:
+        """Remember the KMS key that an answer of S3 names, unless it is AWS's own, which every role may use."""
+        key = answer.get("SSEKMSKeyId")
+        if not key:
+            return
+        with contextlib.suppress(ServiceError):  # the key of another account, or a question that is refused
+            if self.call("kms", "describe_key", KeyId=key)["KeyMetadata"].get("KeyManager") == "AWS":
+                return
+        self.found_keys[place] = tuple(dict.fromkeys((*self.found_keys.get(place, ()), str(key))))
 
     def call(self, client: str, operation: str, **parameters: Any) -> Any:
         return self.service.call(client, operation, **parameters)

@@ -171,13 +171,27 @@ def check_bucket(case: Case) -> Iterator[Finding]:
         )
     else:
         yield _try_writing(case)
+        yield _check_lifecycle(case)
+
+
+def _check_lifecycle(case: Case) -> Finding:
+    try:
+        rules = case.call("s3", "get_bucket_lifecycle_configuration", Bucket=case.bucket.name)["Rules"]
+    except ServiceError as error:
+        if error.code != "NoSuchLifecycleConfiguration":
+            raise
+        rules = []
+    if any(rule["Status"] == "Enabled" and "AbortIncompleteMultipartUpload" in rule for rule in rules):
+        return good(f"{case.bucket.name} removes the parts of uploads that were cut off")
+    remedy = "add AbortIncompleteMultipartUpload to its lifecycle: the command stands in docs/explanation/security.md"
+    return bad(f"{case.bucket.name} keeps, and bills, the parts of uploads that were cut off", remedy, needed=False)
 
 
 def _try_writing(case: Case) -> Finding:
     storage, key = Storage(case.service), case.intent.security.output_kms_key
     uri = f"{case.service.places.root}/doctor/{secrets.token_hex(8)}"
     try:
-        storage.write(uri, b"written by raysm doctor", key)
+        answer = storage.write(uri, b"written by raysm doctor", key)
     except ServiceError as error:
         # Bad, not unknown: jobs are sent by the same call.
         if error.is_transient:
@@ -185,6 +199,8 @@ def _try_writing(case: Case) -> Finding:
         with_key = f", or to use the key {key}" if key else ""
         remedy = f"have s3:PutObject on its prefix raysm/ allowed to you{with_key}: raysm doctor --policy user"
         return bad(f"{case.bucket.name} cannot be written: {error.problem}", remedy)
+    if key is None:
+        case.note_key("bucket_key", answer)
     bucket, name = split(uri)
     try:
         case.call("s3", "delete_object", Bucket=bucket, Key=name)
@@ -216,8 +232,15 @@ def _check_input(case: Case, channel: str, uri: str) -> Finding:
         copy = f"aws s3 sync {uri} s3://BUCKET-IN-{case.region}/ --source-region {region} --region {case.region}"
         return bad(f"{channel}: {bucket} is in {region}, the job runs in {case.region}", copy)
     # One key is enough: a listing of millions would take minutes.
-    if not case.call("s3", "list_objects_v2", Bucket=bucket, Prefix=prefix, MaxKeys=1).get("Contents"):
+    objects = case.call("s3", "list_objects_v2", Bucket=bucket, Prefix=prefix, MaxKeys=1).get("Contents")
+    if not objects:
         return bad(f"{channel}: there is nothing at {uri}", f"aws s3 ls {uri} lists what there is")
+    try:
+        case.note_key("input_key", case.call("s3", "head_object", Bucket=bucket, Key=objects[0]["Key"]))
+    except ServiceError as error:
+        if not error.code.startswith(DENIALS):
+            raise
+        return unknown(f"{channel}: {uri} exists; whether a KMS key encrypts it cannot be told: {error.problem}")
     return good(f"{channel}: {uri}")
 
 
@@ -304,10 +327,11 @@ CHECKS = (
     # Not skipped without credentials, since this check says so.
     Check(name="credentials", look=check_credentials, asks=False),
     Check(name="role", look=check_role),
-    Check(name="role's rights", look=check_role_policy),
-    Check(name="your rights", look=check_caller),
     Check(name="bucket", look=check_bucket),
     Check(name="inputs", look=check_inputs),
+    # After the bucket and the inputs, whose KMS keys the role needs.
+    Check(name="role's rights", look=check_role_policy),
+    Check(name="your rights", look=check_caller),
     Check(name="keys", look=check_keys),
     Check(name="image", look=check_image),
     Check(name="instance type", look=check_types, asks=False),

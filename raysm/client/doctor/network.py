@@ -9,6 +9,7 @@ import ipaddress
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from raysm.client.account.images import has_ray
 from raysm.client.doctor.case import Case, Finding, bad, good, unknown
 from raysm.errors import ServiceError
 
@@ -98,9 +99,20 @@ def _check_routes(case: Case, subnet: Item, table: Item, endpoints: Sequence[Ite
             "--private-dns-enabled",
             needed=False,
         )
-    if intent.requirements and not intent.wheels:
-        text = f"{name} has no way to a package index, and {', '.join(intent.requirements)} must be installed"
-        yield bad(text, "let the packages travel with the job: --wheel FILE")
+    lacks_ray = not has_ray(case.service.target.image, intent.wheels)
+    missing = [*(("Ray",) if lacks_ray else ()), *(() if intent.wheels else intent.requirements)]
+    # CodeArtifact's endpoint leads to a repository of the account, if the job names one.
+    has_index = intent.pip_index is not None and all(
+        _has_endpoint(f"codeartifact.{part}", case.region, table, endpoints) for part in ("api", "repositories")
+    )
+    if has_index:
+        yield good(f"{name} reaches the package index {intent.pip_index} by endpoints")
+    elif missing:
+        yield bad(
+            f"{name} has no way to a package index, and {', '.join(missing)} must be installed",
+            "name an image that has them (raysm image prints how to build one), or let the packages travel: "
+            "--wheel FILE",
+        )
     else:
         yield unknown(f"{name} has no way to a package index: the image has to bring Ray, or it travels as wheels")
 

@@ -32,7 +32,7 @@ MLFLOW_APP = "mlflow-app"
 def check_role(case: Case) -> Iterator[Finding]:
     """Yield whether the role exists, and whether SageMaker may assume it."""
     if case.role is None:
-        yield bad("no role was given", f"--role ARN, of a role made by: {_creation('raysm')}")
+        yield bad("no role was given", f"--role ARN, of a role made by: {_creation(case, 'raysm')}")
         return
     name = _role_name(case.role)
     try:
@@ -40,14 +40,14 @@ def check_role(case: Case) -> Iterator[Finding]:
     except ServiceError as error:
         if error.code != MISSING:
             raise
-        yield bad(f"{case.role} does not exist", _creation(name))
+        yield bad(f"{case.role} does not exist", _creation(case, name))
         return
     statements = _as_list(document.get("Statement", ()))
     if any(_trusts(statement) for statement in statements):
         yield good(f"{case.role}, which {SERVICE} may assume")
         return
     # With the present statements: the command replaces the whole document.
-    whole = _quoted({**document, "Statement": [*statements, *trust()["Statement"]]})
+    whole = _quoted({**document, "Statement": [*statements, *trust(case.service.account)["Statement"]]})
     change = f"aws iam update-assume-role-policy --role-name {name} --policy-document {whole}"
     yield bad(f"{SERVICE} may not assume {case.role}", change)
 
@@ -117,8 +117,9 @@ def _as_list(item: Any) -> list[Any]:
     return [item] if isinstance(item, (str, Mapping)) else list(item)
 
 
-def _creation(name: str) -> str:
-    create = f"aws iam create-role --role-name {name} --assume-role-policy-document {_quoted(trust())}"
+def _creation(case: Case, name: str) -> str:
+    trusted = _quoted(trust(case.service.account))
+    create = f"aws iam create-role --role-name {name} --assume-role-policy-document {trusted}"
     put = f"raysm doctor --on aws --policy role > role.json && aws iam put-role-policy --role-name {name}"
     return f"{create} && {put} --policy-name raysm --policy-document file://role.json"
 
@@ -192,6 +193,7 @@ def names_of(case: Case) -> Names:
         "partition": (partition,),
         "region": (region,),
         "account": (account,),
+        "project": (intent.project,),
         "bucket": (_ask(lambda: case.bucket.name, "BUCKET"),),
         "role": (case.role or "arn:aws:iam::ACCOUNT:role/ROLE",),
         "repository": (_ask(repository, "arn:aws:ecr:REGION:ACCOUNT:repository/REPOSITORY"),),
@@ -200,6 +202,7 @@ def names_of(case: Case) -> Names:
         "output_prefix": tuple(uri.removeprefix("s3://") for uri in outputs),
         "output_key": key_arn(security.output_kms_key),
         "volume_key": key_arn(security.volume_kms_key),
+        **{place: case.found_keys.get(place, ()) for place in ("bucket_key", "input_key")},
         "subnet": security.subnets,
         "remote_debug": ("yes",) if security.remote_debug else (),
         "domain": () if index is None else (f"{index.arn.partition(':repository/')[0]}:domain/{index.domain}",),

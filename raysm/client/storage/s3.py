@@ -69,12 +69,17 @@ class Storage:
         found = _get_object(self._service, uri)
         return None if found is None else found[0]
 
-    def write(self, uri: str, content: bytes, kms_key: str | None = None) -> None:
+    def write(self, uri: str, content: bytes, kms_key: str | None = None) -> Mapping[str, Any]:
+        """Write an object or file; return S3's answer, empty for a file."""
         if not uri.startswith("s3://"):
             put(file_path(uri), content)
-            return
+            return {}
         bucket, key = split(uri)
-        self._service.call("s3", "put_object", Bucket=bucket, Key=key, Body=content, **_encryption(kms_key))
+        options = _encryption(kms_key)
+        answer: Mapping[str, Any] = self._service.call(
+            "s3", "put_object", Bucket=bucket, Key=key, Body=content, **options
+        )
+        return answer
 
     def size(self, uri: str) -> int | None:
         bucket, key = split(uri)

@@ -1,8 +1,11 @@
 """Subnets with a way to S3 and an index, and groups whose members reach each other."""
 
+from dataclasses import replace
+
 from raysm.client.doctor.case import Intent, State
 from raysm.request import Cluster, Security
-from tests.support.sagemaker import REGION
+from tests.support import aws_account
+from tests.support.sagemaker import ACCOUNT, REGION
 
 
 def intent(subnet, group, *, count=2, requirements=(), wheels=(), **security):
@@ -45,6 +48,26 @@ def test_requirements_without_a_way_to_an_index_are_bad_unless_they_travel(accou
     assert "--wheel" in found[-1].remedy
     found = account.findings(intent(subnet, group, requirements=("six",), wheels=("six.whl",)))["subnets"]
     assert found[-1].state is State.UNKNOWN
+
+
+def test_awss_image_without_a_way_to_an_index_is_bad_unless_ray_travels_or_an_endpoint_leads_to_one():
+    with aws_account.account(image=None) as made:
+        subnet, group = made.vpc(s3=True)
+        finding = made.findings(intent(subnet, group))["subnets"][-1]
+        assert finding.state is State.BAD
+        assert "Ray must be installed" in finding.text
+        assert "raysm image" in finding.remedy
+        travels = intent(subnet, group, wheels=("ray-2.60.0-cp312-cp312-manylinux2014_x86_64.whl",))
+        assert made.findings(travels)["subnets"][-1].state is State.UNKNOWN
+        vpc = made.ec2.describe_subnets(SubnetIds=[subnet])["Subnets"][0]["VpcId"]
+        for part in ("api", "repositories"):
+            service = f"com.amazonaws.{REGION}.codeartifact.{part}"
+            made.ec2.create_vpc_endpoint(
+                VpcId=vpc, ServiceName=service, VpcEndpointType="Interface", SubnetIds=[subnet]
+            )
+        index = f"arn:aws:codeartifact:{REGION}:{ACCOUNT}:repository/ours/pypi"
+        named = replace(intent(subnet, group), pip_index=index)
+        assert made.findings(named)["subnets"][-1].state is State.GOOD
 
 
 def test_a_job_that_is_to_be_entered_needs_a_way_to_its_agents_service(account):

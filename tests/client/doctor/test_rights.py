@@ -36,6 +36,7 @@ def test_a_role_that_is_not_there_is_said_with_the_commands_that_make_it(account
     assert "create-role --role-name others" in findings["role"][0].remedy
     statements = document(findings["role"][0].remedy, "--assume-role-policy-document")["Statement"]
     assert statements[0]["Principal"] == {"Service": "sagemaker.amazonaws.com"}
+    assert statements[0]["Condition"] == {"StringEquals": {"aws:SourceAccount": ACCOUNT}}
 
 
 @pytest.mark.parametrize(
@@ -61,7 +62,12 @@ def test_what_the_role_may_not_do_is_said_with_the_policy_that_allows_just_that(
     assert finding.state is State.BAD
     (statement,) = document(finding.remedy, "--policy-document")["Statement"]
     assert statement["Action"] == ["s3:PutObject"]
-    assert statement["Resource"] == "arn:aws:s3:::my-bucket/raysm/*"
+    assert "arn:aws:s3:::my-bucket/raysm/*/*" in statement["Resource"]
+    # Of a named project the role may not change another one's results, which clients unpickle.
+    (finding,) = account.findings(Intent(project="mine"))["role's rights"]
+    (statement,) = document(finding.remedy, "--policy-document")["Statement"]
+    parts = ("mine/*", "sessions/mine/*", "grids/*")
+    assert statement["Resource"] == [f"arn:aws:s3:::my-bucket/raysm/{part}" for part in parts]
 
 
 def test_the_role_is_asked_about_networks_and_keys_only_of_a_job_that_has_them(account):

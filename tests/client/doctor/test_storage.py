@@ -29,7 +29,7 @@ def test_the_bucket_is_written_to_and_left_as_it_was(account):
 
 def test_a_bucket_that_refuses_the_write_is_bad_since_a_job_is_sent_by_the_same_call(account):
     account.refuse("put_object", "AccessDenied")
-    (finding,) = account.findings()["bucket"]
+    finding, _ = account.findings()["bucket"]
     assert finding.state is State.BAD
     assert "s3:PutObject" in finding.remedy
 
@@ -46,6 +46,31 @@ def test_a_bucket_that_is_named_has_to_be_there_and_the_default_one_is_made_by_t
         (finding,) = made.findings()["bucket"]
         assert finding.state is State.GOOD
         assert "the first job makes it" in finding.text
+
+
+def test_a_bucket_without_a_rule_for_uploads_that_were_cut_off_is_told_and_runs_jobs(account):
+    finding = account.findings()["bucket"][1]
+    assert (finding.state, finding.needed) == (State.BAD, False)
+    rule = {"ID": "parts", "Status": "Enabled", "Filter": {"Prefix": ""}}
+    rule["AbortIncompleteMultipartUpload"] = {"DaysAfterInitiation": 7}
+    account.s3.put_bucket_lifecycle_configuration(Bucket=BUCKET, LifecycleConfiguration={"Rules": [rule]})
+    assert account.findings()["bucket"][1].state is State.GOOD
+
+
+def test_the_role_needs_the_key_that_encrypts_the_bucket_and_the_key_of_an_input(account):
+    account.encrypt(BUCKET, mine := account.kms.create_key()["KeyMetadata"]["Arn"])
+    account.make_bucket("data", REGION)
+    theirs = account.kms.create_key()["KeyMetadata"]["Arn"]
+    account.s3.put_object(Bucket="data", Key="x/0", Body=b"", ServerSideEncryption="aws:kms", SSEKMSKeyId=theirs)
+    intent = Intent(inputs={"train": Input("s3://data/x/")})
+    assert account.findings(intent)["role's rights"][0].state is State.GOOD
+    account.deny("kms:Decrypt")
+    found = account.findings(intent)["role's rights"]
+    assert [finding.state for finding in found] == [State.BAD, State.BAD]
+    assert [key in finding.remedy for key, finding in zip((mine, theirs), found, strict=True)] == [True, True]
+    # Whoever may not read the input learns that its key is unknown.
+    account.refuse("head_object", "403")
+    assert account.findings(intent)["inputs"][0].state is State.UNKNOWN
 
 
 def test_inputs_are_looked_at_by_one_key_each(account):
