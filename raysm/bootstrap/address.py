@@ -57,11 +57,7 @@ def default_address() -> str | None:
 def choose_interface(
     interfaces: Sequence[Interface], *, named: str | None, own_name: str | None, default: str | None
 ) -> Interface | None:
-    """Return the interface by which the other instances most likely reach this one; None if there is only loopback.
-
-    ``named`` is the service's choice, ``own_name`` the address of this host's name, ``default`` that of the default
-    route.
-    """
+    """Return the interface by which the other instances most likely reach this one; None if there is only loopback."""
     reachable = [item for item in interfaces if not item.address.startswith("127.")]
 
     def rank(item: Interface) -> tuple[bool, bool, bool]:
@@ -91,10 +87,7 @@ def backoff(attempt: int) -> float:
 
 
 async def resolve(host: str, lookup: Callable[[str], str] = socket.gethostbyname) -> str:
-    """Return the IPv4 address of ``host``; raise OSError if it is not known, yet.
-
-    The lookup runs in a daemon thread, because a resolver can hang for longer than the rest of the job.
-    """
+    """Return the IPv4 address of ``host``, looked up in a daemon thread, because a resolver can outlast the job."""
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[str] = loop.create_future()
 
@@ -151,11 +144,7 @@ async def find_own_address(
     interfaces: Callable[[], Sequence[Interface]] = list_interfaces,
     lookup: Callable[[str], str] = socket.gethostbyname,
 ) -> str | None:
-    """Return the IP address at which others find this instance; None if only loopback is known.
-
-    ``named`` is the address or another name from ``RAYSM_ADDRESSES``; ``shared_interface`` is the one that the service
-    names.
-    """
+    """Return the IP address at which others find this instance; None if only loopback is known."""
     if named is not None:
         return await _reachable_address(named, lookup)
     all_interfaces = interfaces()

@@ -27,8 +27,6 @@ MODULE = (sys.executable, "-P", "-m")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Commands:
-    """Commands, to which the bootstrap appends arguments."""
-
     ray: tuple[str, ...] = (*MODULE, "raysm.bootstrap.ray_start")
     """The ``ray`` command; the arguments are ``start --block ...``, on a worker after WAIT."""
     driver: tuple[str, ...] = (*MODULE, "raysm.workloads.driver")
@@ -49,7 +47,6 @@ class Child:
 
     @property
     def status(self) -> int | None:
-        """The exit code, or minus the signal that killed it; None while it runs."""
         return self.ended.result() if self.ended.done() else None
 
     def signal(self, number: int) -> None:

@@ -52,10 +52,7 @@ def one_line(error: BaseException) -> str:
 
 
 def exit_status_of_error(error: BaseException) -> ExitStatus:
-    """Return the exit status for an error of the bootstrap's own: one clear line, never a traceback.
-
-    The traceback of an error that raysm does not raise itself goes to stderr, which is the instance's log.
-    """
+    """Return the exit status for an error of the bootstrap's own; the traceback of an unexpected one goes to stderr."""
     if isinstance(error, RaysmError):
         return ExitStatus(error.exit_status, one_line(error))
     traceback.print_exception(error)
@@ -66,10 +63,7 @@ def exit_status_of_error(error: BaseException) -> ExitStatus:
 def exit_status_of_driver(
     status: int, failure: Failure | None, stderr_tail: str, memory_bytes: int, oom_kills: int | None
 ) -> ExitStatus:
-    """Return the exit status for the end of the driver; its status is an exit code or minus a signal.
-
-    ``oom_kills`` counts the processes that the kernel killed for lack of memory during the run; None if unknown.
-    """
+    """Return the exit status for the driver's end, an exit code or minus a signal; ``oom_kills`` may be unknown."""
     if status == 0:
         return ExitStatus(0)
     # 128 plus the signal, as in a shell: SageMaker shows the code, and users search for 137.

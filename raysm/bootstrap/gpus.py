@@ -57,11 +57,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 async def check_torch_sees_gpus(host: str, gpus: int, environ: Mapping[str, str]) -> None:
-    """Check in another process, with the environment of user code, that torch sees GPUs; without torch do nothing.
-
-    Raises:
-        InvalidConfig: torch sees none of the GPUs.
-    """
+    """Raise InvalidConfig if torch, in another process with user code's environment, sees none of the GPUs."""
     if gpus == 0 or shutil.which("nvidia-smi") is None or importlib.util.find_spec("torch") is None:
         return
     process = await asyncio.create_subprocess_exec(

@@ -82,8 +82,6 @@ class Host:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResourceConfig:
-    """``resourceconfig.json``, with every optional key resolved."""
-
     current_host: str
     hosts: tuple[Host, ...]
     network_interface: str | None

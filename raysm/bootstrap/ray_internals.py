@@ -23,11 +23,7 @@ class Internal:
     is_needed: bool = False
 
     def find(self) -> Any:
-        """Return the value of this name; None if the name is missing and not needed.
-
-        Raises:
-            MissingDependency: The name is missing and needed.
-        """
+        """Return the value of this name; if it is missing, None, or MissingDependency if it is needed."""
         try:
             return self._owner_of(f"{self.name}.")
         except Exception as error:  # importing a module of another release may raise anything

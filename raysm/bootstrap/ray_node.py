@@ -77,10 +77,7 @@ def start_arguments(
     node_address: str | None,
     log_monitor: bool = True,
 ) -> list[str]:
-    """Return the arguments of the ``ray`` command that starts this instance's node.
-
-    ``head_address`` is ``IP:port`` of the GCS to join, or LATER; None makes this node the head.
-    """
+    """Return the arguments of ``ray``; without ``head_address`` (the ``IP:port`` of the GCS, or LATER) of a head."""
     host = environment.current
     rank = environment.ranked(cluster).index(host)
     idle = head_address is None and cluster.coordinator_only

@@ -128,10 +128,7 @@ def _listen_for_dashboard() -> DashboardPort | None:
 def adapt_start(
     start: Callable[..., Any], workers: int | None, port: DashboardPort | None, postpones_agents: bool
 ) -> Callable[..., Any]:
-    """Return Ray's ``start_ray_process``, adapted.
-
-    ``workers`` are started before the first task (None is Ray's choice), and the dashboard takes over ``port``.
-    """
+    """Return Ray's ``start_ray_process``, adapted; the dashboard takes over ``port``."""
 
     def adapt(word: str) -> str:
         if workers is not None and word.startswith(ray_internals.PRESTART):
@@ -167,16 +164,7 @@ def stand_in_for(word: str) -> str:
 
 
 def await_gcs(command: Sequence[str], started: Any) -> None:
-    """Return when the GCS that was just started listens at its port.
-
-    Args:
-        command: Its command line.
-        started: Ray's record of its process.
-
-    Raises:
-        ForeignListener: Another user's process listens there, which must not get the token.
-        RuntimeError: The GCS has ended.
-    """
+    """Return when the GCS that was just started listens; ForeignListener if another user's process does."""
     port = int(next((word.partition("=")[2] for word in command if word.startswith(ray_internals.GCS_PORT)), 0))
     until = time.monotonic() + GCS_S
     while port and not has_own_listener(LOOPBACK, port) and time.monotonic() < until:
@@ -265,11 +253,7 @@ def _publish(node: Any, port: DashboardPort) -> None:
 
 
 def _await_answer(started: Sequence[Any], port: DashboardPort) -> None:
-    """Return when the dashboard that was just started answers; Ray itself only checks the key of ``_publish``.
-
-    Raises:
-        RuntimeError: The dashboard does not start.
-    """
+    """Return when the dashboard that was just started answers: Ray itself only checks the key of ``_publish``."""
     until = time.monotonic() + DASHBOARD_S
     for process in (each.process for each in started):
         while not _answers(port.port):

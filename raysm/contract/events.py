@@ -112,7 +112,6 @@ class _Envelope:
 
 
 def line(event: Event) -> str:
-    """Return the event as one line, without its newline."""
     # ``parse`` looks for the mark byte for byte, so one dumps of the whole would not do.
     return MARK + json.dumps(to_json(event))[1:]
 

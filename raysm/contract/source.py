@@ -53,7 +53,6 @@ def _named_by(node: ast.AST) -> Iterator[str]:
 
 
 def imported_modules(files: Iterable[Path]) -> set[str]:
-    """Return the top-level names that Python files import; files that cannot be parsed are skipped."""
     return set().union(*(names.all for names in map(_names_in, files)))
 
 

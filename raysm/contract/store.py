@@ -148,11 +148,7 @@ def put_first(path: Path, content: bytes | str, mode: int = OPEN) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file from another source.
-
-    Raises:
-        InvalidConfig: It is absent, unreadable, not UTF-8, or not JSON; one line that names the file.
-    """
+    """Read a JSON file from another source; InvalidConfig if it is absent, unreadable, not UTF-8, or not JSON."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -166,15 +166,10 @@ class Database:
 
     @contextlib.contextmanager
     def transaction(self, name: str, *, durable: bool = False, fenced: bool = True) -> Iterator[None]:
-        """Run the block in a transaction.
+        """Run the block in a transaction; ``name`` is for ``between``.
 
-        Args:
-            name: Name of the effect, for ``between``.
-            durable: Whether it must survive a crash of the machine, since the step after it must not be done twice.
-            fenced: Whether it needs the lease; a user's own commands do not.
-
-        Raises:
-            LeaseLost: It needs the lease, which another controller has.
+        A ``durable`` one survives a crash of the machine, since the step after it must not be done twice. A
+        ``fenced`` one raises LeaseLost if another controller has the lease, which a user's own commands do not need.
         """
         self.between(f"before {name}")
         if durable:

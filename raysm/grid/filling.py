@@ -125,8 +125,6 @@ https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateTrainingJob.
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Filled:
-    """The job of a row, as ``raysm.client.submit.prepare`` takes it."""
-
     workload: Workload
     target: Target
     options: Mapping[str, Any]

@@ -42,8 +42,6 @@ from raysm.request.codec import from_json
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GridRequest:
-    """Many jobs of one request."""
-
     name: str
     template: Template
     source: Source
@@ -70,7 +68,6 @@ class GridRequest:
             raise InvalidRequest(f"max_rows must be at least 1, got {self.max_rows}")
 
     def tasks(self) -> list[Task]:
-        """Read the rows, and check that they have all columns that the template uses."""
         table = self.source.read(self.max_rows)
         self.template.check(table.columns, table.origin)
         return tasks_of(table)
@@ -134,8 +131,6 @@ ROWS = ("file", "sql", "on", "params")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GridFile:
-    """The content of a grid's file; None means that the file does not say."""
-
     layer: Layer | None = None
     name: str | None = None
     source: Source | None = None
@@ -150,7 +145,6 @@ class GridFile:
 
 
 def read_grid_file(path: Path) -> GridFile:
-    """Read a grid's file."""
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as error:

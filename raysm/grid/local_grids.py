@@ -16,11 +16,7 @@ from raysm.request.codec import from_json, to_json
 
 @contextlib.contextmanager
 def opened(name: str) -> Iterator[Store]:
-    """Open the store of a grid.
-
-    Raises:
-        InvalidRequest: There is no grid of this name; the message lists the existing ones.
-    """
+    """Open the store of a grid; InvalidRequest lists the existing ones if there is none of this name."""
     path = path_of(name)
     if not path.exists():
         names = ", ".join(grid_names()) or "none"
@@ -38,11 +34,7 @@ def grid_names() -> list[str]:
 
 
 def only_grid() -> str:
-    """Return the name of the only grid.
-
-    Raises:
-        InvalidRequest: There are several, or none.
-    """
+    """Return the name of the only grid; InvalidRequest if there are several, or none."""
     names = grid_names()
     if len(names) != 1:
         raise InvalidRequest(f"name the grid; this machine has {', '.join(names) or 'none'}")
@@ -92,11 +84,6 @@ def keep_target(store: Path, target: GridTarget) -> None:
 
 
 def read_target(store: Path) -> GridTarget | None:
-    """Return where a grid's jobs are sent; None if no controller ran the grid here.
-
-    Raises:
-        InvalidConfig: The file is not JSON.
-        InvalidRequest: The file holds something else.
-    """
+    """Return where a grid's jobs are sent; None if no controller ran the grid here."""
     path = store.with_suffix(".target")
     return from_json(GridTarget, read_json(path), str(path)) if path.exists() else None

@@ -65,6 +65,7 @@ class Region:
         self._prepare = prepare
 
     def create(self, task: Task, attempt: Attempt) -> None:
+        """Create an attempt's job; also succeeds if the service already has this very job."""
         # Keep the payload if the answer is lost: a call that is carried out late needs it, and so does the next one.
         self._prepare(task, attempt).send(leaves_payload=True)
 

@@ -94,15 +94,7 @@ class Running:
         return wait_s
 
     def run(self, sleep: Callable[[float], Any] | None = None, clock: Callable[[], float] | None = None) -> None:
-        """Make steps until the grid is over or paused.
-
-        Args:
-            sleep: Called between two steps with seconds of the service's clock; None uses that clock.
-            clock: Returns the seconds since the epoch; None uses the service's clock.
-
-        Raises:
-            LeaseLost: Another process runs this grid.
-        """
+        """Make steps until the grid is over or paused; by default the service's clock gives the time and the pauses."""
         pause, moment = sleep or self.clock.sleep, clock or self.clock.now
         while (wait_s := self.step(now := moment())) is not None:
             if self.store.grid().state == "paused" and not self.store.open_count():
@@ -126,22 +118,10 @@ def open_running(
     root: Path | None = None,
     away: str | None = None,
 ) -> Running:
-    """Create a grid, or continue the one of this name.
+    """Create a grid, or continue the one of this name; one that a Batch job ran last is taken back first.
 
-    A grid that a Batch job ran last is taken back first.
-
-    Args:
-        grid: The grid.
-        services: Returns the service of a target.
-        now: Seconds since the epoch; None takes the service's time.
-        goes_on: True continues a grid that its first failures have paused.
-        root: The home that holds the grid's file; None takes raysm's home.
-        away: In a Batch job, the folder in S3 with the grid's state; None on the user's machine.
-
-    Raises:
-        InvalidRequest: The grid of this name has another template, there is no place, or it was taken back.
-        LeaseLost: A Batch job runs it, or another attempt of this one.
-        StoreFailed: The disk is full, or the file is damaged.
+    ``goes_on`` continues a grid that its first failures have paused. ``away`` is, in a Batch job, the folder in S3 with
+    the state. LeaseLost: a Batch job runs the grid, or another attempt of this one.
     """
     request, facts = grid.request, grid.facts
     path, target = path_of(request.name, root), request.template.target

@@ -26,8 +26,6 @@ STALE_S = 600.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RegionView:
-    """One region."""
-
     region: str
     open: Mapping[str, int]
     ended: Mapping[str, int]
@@ -43,8 +41,6 @@ class RegionView:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Block:
-    """The backoff of a place."""
-
     place: str
     until_s: float
     reason: str
@@ -96,7 +92,6 @@ class Snapshot:
         return self.left / self.done_per_hour * HOUR_S if self.done_per_hour else None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON values; unknown values are null."""
         sums = {"total": self.total, "left": self.left, "left_s": self.left_s, "interruptions": self.interruptions}
         return {**asdict(self), **sums}
 
@@ -108,7 +103,6 @@ def rate_unit(metric: str) -> str:
 
 
 def snapshot(store: Store, now: float) -> Snapshot:
-    """Return a grid at the time ``now`` of its clock."""
     grid, states = store.grid(), store.states()
     execute = store.database.connection.execute
     # Only regions where something was sent.

@@ -95,7 +95,6 @@ class Store:
         return grid_record(row)
 
     def change_grid(self, state: str, now: float, *, why: str = "", fenced: bool = True) -> None:
-        """Set the state: open, paused, stopping or closed."""
         with self.database.transaction(f"grid {state}", durable=True, fenced=fenced):
             was = self._execute("SELECT state FROM grid").fetchone()[0]
             # The user's stop wins over a pause that the controller decides at the same time.
@@ -283,7 +282,6 @@ class Store:
         return self._attempts("WHERE state <> 'ended' ORDER BY intended_s, name")
 
     def owed(self) -> list[Attempt]:
-        """Return the attempts whose Create was not answered yet."""
         return self._attempts("WHERE state IN ('intended', 'maybe') ORDER BY intended_s, name")
 
     def unwanted(self) -> list[Attempt]:
@@ -386,7 +384,6 @@ class Store:
         return None if at_s is None else float(at_s)
 
     def used_regions(self, now: float) -> list[str]:
-        """Return the regions where the grid has a job, or may have one."""
         rows = self._execute(
             "SELECT region FROM attempt WHERE state <> 'ended' "
             "UNION SELECT region FROM attempt WHERE watch_s > 0 AND watch_s > ? "
@@ -459,7 +456,6 @@ class Store:
         self._execute("INSERT OR REPLACE INTO rate VALUES (?, ?, ?)", (name, value, now))
 
     def keep_rates(self, values: Mapping[str, float], now: float) -> None:
-        """Store the rate of each job, and their sum as a point of the curve, within a transaction."""
         for name, value in values.items():
             self.keep_rate(name, value, now)
         row = (now, sum(values.values()), len(values))

@@ -96,7 +96,6 @@ class Sweep:
         self._in_progress, self._due_s, self._rests_until_s = False, now + self._pause_s, now + self._pause_s
 
     def step(self, now: float) -> None:
-        """Do as much of the sweep as the token buckets allow."""
         if now < self._rests_until_s <= now + self._pause_s:
             return
         if not self._in_progress and self._is_due(now) and self._store.oldest_s(self.region, now) is not None:

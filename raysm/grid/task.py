@@ -113,7 +113,6 @@ class Task:
 
     @property
     def addresses(self) -> Mapping[str, str]:
-        """URIs of data and manifests by channel."""
         return {**self.inputs, **self.manifests}
 
     @property
@@ -273,8 +272,6 @@ PREFIXES = {"inputs": "input_", "manifests": "manifest_", "environment": "env_",
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
-    """A row whose recorded values differ from its source."""
-
     key: str
     state: TaskState
     changes: Mapping[str, tuple[Any, Any]]

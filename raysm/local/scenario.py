@@ -16,7 +16,6 @@ from raysm.request.codec import from_json
 
 
 def check_shares(table: str, **shares: float) -> None:
-    """Raise InvalidRequest for a share that is not between 0 and 1: a percentage would mean "always"."""
     for name, share in shares.items():
         if not 0 <= share <= 1:
             raise InvalidRequest(f"the scenario's {table}.{name} is a share from 0 to 1, got {share}")

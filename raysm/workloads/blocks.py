@@ -38,17 +38,13 @@ class FileBlock(PlacedBlock):
     """One file of a channel."""
 
     channel: str
-    """Name of the channel."""
     name: str
-    """Path inside the channel's folder."""
     size_bytes: int
-    """Size of the file."""
     host: str | None = None
     """The only instance that has it; None if all have it."""
 
     @property
     def path(self) -> Path:
-        """The file on this instance; a block's function reads it where it runs."""
         return environment.read().paths.channel(self.channel) / self.name
 
     def __str__(self) -> str:
@@ -298,7 +294,6 @@ def _is_user_error(error: RayError, cause: BaseException | None) -> bool:
 
 
 def task_slots(num_cpus: float = 1.0, num_gpus: float = 0) -> int:
-    """Return how many tasks of that size the cluster can run at once; raise InvalidRequest if it is 0."""
     nodes = [node["Resources"] for node in _alive()]
     at_once = tasks_at_once(nodes, num_cpus, num_gpus)
     if at_once == 0:
@@ -311,7 +306,6 @@ def task_slots(num_cpus: float = 1.0, num_gpus: float = 0) -> int:
 
 
 def instances() -> int:
-    """Return how many instances with CPUs the cluster has."""
     return sum(node["Resources"].get("CPU", 0) > 0 for node in _alive())
 
 

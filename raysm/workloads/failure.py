@@ -84,7 +84,6 @@ def _name_of(error: BaseException) -> str:
 
 
 def cause_in_task(error: BaseException) -> BaseException:
-    """Return what a task or actor raised, if ``error`` is Ray's wrapper of it; else ``error``."""
     is_of_task = _name_of(error).startswith("ray.exceptions.RayTaskError")
     cause = getattr(error, "cause", None) if is_of_task else None
     return cause if isinstance(cause, BaseException) else error

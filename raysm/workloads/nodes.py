@@ -25,7 +25,6 @@ class Node:
     rank: int
     """0 for the head, then by number."""
     instance_type: str
-    """SageMaker's name; empty if it is unknown."""
     cpus: int
     """0 on a head that only coordinates."""
     gpus: int

@@ -75,7 +75,6 @@ class BlockRecord(Generic[V]):
             torn.unlink(missing_ok=True)
 
     def path(self, block: object) -> Path:
-        """Return the file of a block."""
         return self.folder / hashlib.sha256(str(block).encode()).hexdigest()[:32]
 
     def __contains__(self, block: object) -> bool:

@@ -117,8 +117,6 @@ MARK = '{"raysm_report": 1, '
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
-    """One report."""
-
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Finite values by name."""
     not_finite: tuple[str, ...] = ()

@@ -147,19 +147,9 @@ def write_manifest(
 ) -> Manifest | None:
     """Write the manifest into ``folder``, the head's model folder, as the last file of the result.
 
-    Args:
-        request: The job's request.
-        folder: The head's model folder.
-        instances: The hosts that took part.
-        phases_s: Seconds of each phase.
-        packages: Packages whose versions are recorded, beside raysm, Python and Ray.
-        described: Descriptions of some files; they come first.
-        measures: Figures of the run, by name.
-        summary: The result in one line, for people.
-
-    Returns:
-        The manifest, without the files of other instances; None if the only instance left nothing, or if the user's
-        code has written a file of that name.
+    ``packages`` are recorded with their versions, beside raysm, Python and Ray; ``described`` files come first. Returns
+    the manifest without the files of other instances; None if the only instance left nothing, or if the user's code has
+    written a file of that name.
     """
     # A user's own file of that name is part of the result; ours would destroy it.
     if (folder / MANIFEST).exists():

@@ -56,7 +56,6 @@ class Lines:
 
 
 def run_of(payload: Payload, job: str = "", hyperparameters: Mapping[str, str] | None = None) -> MlflowRun:
-    """Return the MLflow run of the payload's job; a follow-up has the same payload and so the same run."""
     request, texts = payload.request, hyperparameters or {}
     assert request.tracking is not None, "the bootstrap has asked"
     name, parameters = request.name, {**request.hyperparameters, **request.workload.parameters}

@@ -65,11 +65,7 @@ class Folder:
         return read_versioned(self._service, f"{self.place}/{name}")
 
     def replace(self, name: str, content: bytes, version: str | None) -> str:
-        """Write an object if it still has this version, or does not exist if None; return its new version.
-
-        Raises:
-            Outdated: It has another version.
-        """
+        """Write an object if it has this version (None: none), and return its new one; else raise Outdated."""
         return write_versioned(self._service, f"{self.place}/{name}", content, version, self._kms_key)
 
     def put(self, name: str, content: bytes) -> None:
@@ -125,16 +121,7 @@ class RemoteState:
         self._push(is_held=False)
 
     def take(self, sleep: Callable[[float], Any]) -> bool:
-        """Become the holder, and replace the content of the store by the copy; return False if there is no object.
-
-        Args:
-            sleep: Sleeps while the lease of a holder that may have ended expires.
-
-        Raises:
-            InvalidRequest: The copy was written by another raysm.
-            LeaseLost: Another process holds the grid.
-            ServiceError: S3 does not answer.
-        """
+        """Become the holder, and replace the content of the store by the copy; return False if there is no object."""
         read = self._folder.read(STATE)
         if read is None:
             return False
@@ -183,9 +170,7 @@ class RemoteState:
     def hold(self, now: float) -> None:
         """Renew the lease if it is time, with a new copy if the store has changed, and run the user's commands.
 
-        Raises:
-            LeaseLost: Another process has taken the grid.
-            Unreachable: The lease was renewed too long ago to send anything.
+        LeaseLost: another process has taken the grid. Unreachable: the lease is too old to send anything.
         """
         if self._silence_s < RENEW_S:
             return

@@ -30,14 +30,7 @@ PARQUET = (".parquet", ".pq")
 class Source(abc.ABC):
     @abc.abstractmethod
     def read(self, max_rows: int) -> Table:
-        """Return all rows.
-
-        Args:
-            max_rows: More rows are refused; at most one more is read.
-
-        Raises:
-            InvalidRequest: The source cannot be read, has more rows, or has no rows.
-        """
+        """Return all rows; InvalidRequest if there are none, or more than ``max_rows``."""
 
     @property
     @abc.abstractmethod
@@ -50,11 +43,7 @@ class Source(abc.ABC):
         return None
 
     def with_columns(self, columns: Sequence[str]) -> "Source":
-        """Return the same rows with these column names, for a source without column names.
-
-        Raises:
-            InvalidRequest: The source has column names.
-        """
+        """Return the same rows with these column names; InvalidRequest if the source has names."""
         raise InvalidRequest(
             f"--columns is for a .csv, .tsv or .txt file without a line of column names, got {columns}"
         )

@@ -102,13 +102,7 @@ class Instance(abc.ABC):
 
     @abc.abstractmethod
     def enter(self, command: Sequence[str], *, stdin: str, stdout: str) -> Visit:
-        """Run a command beside the main process, with its environment.
-
-        Args:
-            command: The command and its arguments.
-            stdin: Path of the file on this machine that the command reads.
-            stdout: Path that stdout and stderr go to; a terminal becomes the command's controlling terminal.
-        """
+        """Run a command beside the main process; a terminal as ``stdout`` becomes its controlling terminal."""
 
     def kill(self) -> None:
         self.signal(signal.SIGKILL)

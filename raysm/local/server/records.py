@@ -218,7 +218,6 @@ class Records:
             return self.update(record.api, record.name, record.region, **changes)
 
     def explain(self, record: JobRecord, message: str) -> None:
-        """Change the message of the current secondary status."""
         with self._lock:
             transitions = self.get(record.api, record.name, record.region).transitions
             # Called ten times a second for a waiting job, and each change is written.

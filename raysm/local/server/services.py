@@ -54,7 +54,6 @@ class Cores:
             return self._changed.wait_for(lambda: ticket.granted, timeout_s)
 
     def give_back(self, ticket: Ticket) -> None:
-        """Leave the queue, or return the cores; may be repeated."""
         with self._changed:
             if ticket in self._waiting:
                 self._waiting.remove(ticket)
@@ -142,8 +141,6 @@ class Timers:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Services:
-    """What all jobs share."""
-
     records: Records
     moto: MotoServices
     objects: Objects

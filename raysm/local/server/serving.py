@@ -53,8 +53,6 @@ SageMaker:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """Options of the server."""
-
     home: Path
     idle_s: float = 900.0
     """Seconds without a job and without a request after which the server ends."""

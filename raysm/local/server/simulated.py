@@ -33,8 +33,6 @@ REFUSAL_S = 30.0
 
 
 class SimulatedLife(JobLife):
-    """Plays one job without running anything."""
-
     def __init__(self, services: Services, record: JobRecord) -> None:
         super().__init__(services, record)
         self._clock = services.records.clock

@@ -86,7 +86,6 @@ def differing(these: pa.Schema, those: pa.Schema) -> str:
 
 
 def parquet_of(table: pa.Table) -> bytes:
-    """Return a table as a Parquet file of one row group: the same bytes for the same rows."""
     sink = io.BytesIO()
     # zstd: predictions are mostly few labels and texts, and travel to the head and from there to S3.
     pq.write_table(table, sink, compression="zstd", row_group_size=max(1, len(table)))

@@ -36,8 +36,6 @@ def _folders_of(environment: Environment) -> Folders:
 
 
 class SimilarityRunner(Runner[Similarity]):
-    """Computes the similarity, and ends the process once it is done."""
-
     def prepare(self) -> None:
         """Compile, and begin to digest what lies here whole: it takes seconds, and none needs the cluster."""
         for name in {MATRIX, QUERIES} & set(self.request.inputs) - self._spread():

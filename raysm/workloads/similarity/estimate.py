@@ -37,7 +37,6 @@ from raysm.workloads.similarity.tasks.parts import TileTask, prepared_part
 from raysm.workloads.similarity.tasks.preparing import compares_elements, prepare_block, prepared
 
 MAX_ROWS = 4096
-"""Rows of a block that is measured."""
 
 MIN_S = 0.6
 """Seconds for which each measurement is repeated, so that all cores measure the same thing at the same time."""
@@ -56,8 +55,6 @@ DISK_BYTES_S = 250e6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rates:
-    """The work that one core does in a second."""
-
     engine: str
     rows: float
     pairs: float
@@ -65,8 +62,6 @@ class Rates:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Estimate:
-    """The expected times, in seconds after the cluster is formed."""
-
     engine: str
     slots: int
     tasks: int

@@ -135,7 +135,6 @@ def write_ids_beside(folder: Path, ids: Ids | None) -> tuple[ResultFile, ...]:
 
 
 def write_pairs(path: Path, chunks: Iterable[PairChunk], ids: Ids | None = None) -> ResultFile:
-    """Write pairs that come sorted by row and neighbor."""
     named = {} if ids is None else {"id": ids.rows.type, "neighbor_id": ids.neighbors.type}
     schema = _schema(
         ("row", "id", "neighbor", "neighbor_id", "similarity"),

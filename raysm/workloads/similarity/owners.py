@@ -285,7 +285,6 @@ class Collector:
         )
 
     def _look_for(self, tasks: Sequence[TileTask]) -> None:
-        """Ask the owners which of these tiles' pieces they have."""
         names = self._names(tasks)
         self._asked.update(map(str, tasks))
         missing = {
@@ -301,7 +300,6 @@ class Collector:
                 self._done[str(task)] = task
 
     def _names(self, tasks: Iterable[TileTask]) -> list[list[str]]:
-        """Return the names of the tiles that have rows of each range."""
         names: list[list[str]] = [[] for _ in self._ranges]
         for task in tasks:
             touched = self._touched_ranges(task.tile.rows, task.row_numbers)
@@ -324,8 +322,6 @@ class Collector:
 
 @dataclass(frozen=True, slots=True)
 class _OwnersRecord:
-    """The owners' pieces, in the form of a record for ``map_blocks``."""
-
     collector: Collector
 
     def __contains__(self, block: Any) -> bool:
@@ -375,7 +371,6 @@ def _owning_nodes() -> list[Any]:
 
 
 def _start_owners(orders: Sequence[OwnerOrder]) -> list[Any]:
-    """Start an actor for each range, one after the other on each instance that computes."""
     # If an owner dies, Ray starts it again and repeats its calls.
     actor = ray.remote(num_cpus=0, max_restarts=MAX_RESTARTS, max_task_retries=-1, max_concurrency=CALLS)(Owner)
     nodes = _owning_nodes()

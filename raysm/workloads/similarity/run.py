@@ -136,7 +136,6 @@ def _check(mode: Mode, layout: Layout) -> None:
 
 
 def _compute(run: Run, mode: Mode, layout: Layout, sizing: Sizing, report: Report) -> tuple[ResultFile, ...]:
-    """Compare all pairs that no earlier run recorded, and gather the result."""
     record = run.record(mode.name + (" of shards" if layout.is_sharded else ""))
     # The record comes before the cut: its folder has the sizes that an earlier run chose.
     dispatch = layout.cut(mode, sizing, record, run.context)

@@ -25,8 +25,6 @@ from raysm.workloads.similarity.tasks.parts import Part, decode_part, encode_par
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Folders:
-    """The folders that the head writes to."""
-
     result: Path
     records: Path
     lasting: bool = True
@@ -38,8 +36,6 @@ class Folders:
 
 @dataclass(kw_only=True, slots=True)
 class Report:
-    """Measures and notes of a run so far."""
-
     emit_event: EmitEvent
     phases_s: dict[str, float] = field(default_factory=dict)
     peaks: dict[str, int] = field(default_factory=lambda: defaultdict(int))
@@ -50,12 +46,10 @@ class Report:
     """Rows of a sharded matrix that each instance sent to others."""
     task_seconds: float = 0.0
     blocks: int = 0
-    """Number of tasks, including those of an earlier run."""
     blocks_found: int = 0
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Measure a phase; the times of a phase that is entered twice add up."""
         begin = time.perf_counter()
         yield
         # Not in a ``finally``: if a phase fails, no manifest is written.
@@ -83,8 +77,6 @@ class Report:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """A request with its folders and its prepared rows."""
-
     workload: Similarity
     folders: Folders
     matrix: Described

@@ -43,8 +43,6 @@ SIZES = "block-rows"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Footprint:
-    """The memory that a task takes, by the kind of engine."""
-
     max_rows: Callable[[Described], int]
     min_rows: int
     """Fewest rows of a block: for smaller ones the fixed cost of a task would matter."""
@@ -89,8 +87,6 @@ GPU = Footprint(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PartLimits:
-    """Limits of a mode's parts."""
-
     rows: int | None = None
     """Most rows, and as many columns, of a part; None: as many as an operand may have."""
     joins: bool = False
@@ -167,14 +163,12 @@ class Sizing:
 
     @property
     def tasks(self) -> int:
-        """Approximate number of tasks, if every instance has all rows."""
         rows, columns = self._triangle_rows() * 2 if self.self_join else self._rectangle_rows()
         blocks = math.ceil(self.queries.rows / rows)
         return blocks * (blocks + 1) // 2 if self.self_join else blocks * math.ceil(self.matrix.rows / columns)
 
     @property
     def pairs(self) -> float:
-        """Number of pairs to compare."""
         return self.queries.rows * self.matrix.rows / (2 if self.self_join else 1)
 
     def _kept(self, record: BlockRecord[Any], sizes: tuple[int, ...]) -> tuple[int, ...]:

@@ -52,7 +52,6 @@ class _Member:
 
 
 def run_group(run: TrialRun) -> Any:
-    """Call the function in all workers of a trial at once; return rank 0's value, or raise what failed first."""
     workload = cast(FunctionSweep, run.workload)
     group = ray.util.get_current_placement_group()
     gpus = float(group.bundle_specs[0].get("GPU", 0))

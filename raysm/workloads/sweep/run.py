@@ -77,7 +77,6 @@ class _Slot:
 def run_sweep(
     workload: SweepWorkload, study: Study, nodes: Sequence[Node], emit_event: Callable[[Event], None]
 ) -> Outcome:
-    """Run the trials that are left on the instances ``nodes``; the first one is the head."""
     size = size_of(workload, nodes)
     offers = [{"CPU": float(node.cpus), "GPU": float(node.gpus)} for node in nodes]
     at_once, note = trials_at_once(offers, size, most=workload.concurrency)

@@ -71,7 +71,6 @@ def as_launched(workload: SweepWorkload, hyperparameters: Mapping[str, str]) -> 
 
 
 def write_result(outcome: Outcome, workload: SweepWorkload, files: Path, folder: Path) -> tuple[ResultFile, ...]:
-    """Write the result; ``files`` has the trials' checkpoints."""
     folder.mkdir(parents=True, exist_ok=True)
     trials = tuple(entry.trial for entry in outcome.entries)
     best = best_of(trials, workload.mode)

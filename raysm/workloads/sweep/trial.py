@@ -34,7 +34,6 @@ from raysm.workloads.script_process import TAIL_LINES, headline, lines_of, start
 from raysm.workloads.sweep.head_files import download, upload
 
 MODEL = "model"
-"""Folder inside a trial's folder; $SM_MODEL_DIR names it."""
 
 TRACEBACK_CHARACTERS = 4000
 
@@ -164,7 +163,6 @@ def _run_function(run: TrialRun) -> Any:
 
 
 def call(here: Environment, workload: FunctionSweep, params: Mapping[str, Any], take: Listener) -> Any:
-    """Call the payload's function with parameters, each as an argument or all as one mapping; return its value."""
     # Unpickled for each trial, so that a reused process does not show one trial what another changed in the function.
     function, _, _ = unpickled(here.payload / payload.FUNCTION, workload.name)
     try:
@@ -244,7 +242,6 @@ def begin_in(folder: Path, assignment: Assignment, seed: int | None) -> None:
 
 
 def seed_all(seed: int) -> None:
-    """Seed the generators that a function may draw from, of packages that are imported already."""
     random.seed(seed)
     if "numpy" in sys.modules:
         # NumPy's old generator takes 32 bits only.

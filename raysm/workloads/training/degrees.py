@@ -18,7 +18,6 @@ ORDER: dict[str, tuple[str, ...]] = {
     "cluster": ("data", "shard", "pipeline", "tensor"),
     "spread": ("pipeline", "data", "shard", "tensor"),
 }
-"""The dimensions of the mesh of ranks, the slowest first."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,10 +16,8 @@ from raysm.workloads.disk import full_disk_is_no_room
 from raysm.workloads.row_blocks import RowBlock
 
 EMPTY_KEY = np.uint64(2**64 - 1)
-"""The key that comes after every other."""
 
 INDEX_BITS = np.uint64(0xFFFFFFFF)
-"""The bits of a key that hold the neighbor's index."""
 
 SIGN = np.uint32(1 << 31)
 
@@ -61,7 +59,6 @@ class TopKAccumulator:
         self._file.truncate(rows * k * 8)
 
     def merge(self, block: RowBlock, counts: NDArray[np.uint32], keys: NDArray[np.uint64]) -> None:
-        """Merge ``counts[block.rows]`` keys of each row, given one row after the other, each row's sorted."""
         rows = np.flatnonzero(counts)
         if not len(rows):
             return

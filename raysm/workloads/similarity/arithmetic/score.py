@@ -57,7 +57,6 @@ class Norms:
     """The norms of rows, and what else preparing them finds."""
 
     norms: NDArray[np.float64]
-    """norms[n], of the scaled rows."""
     exponents: NDArray[np.int16]
     """exponents[n]: row i is multiplied by 2**-exponents[i] wherever it is used; nearly always 0."""
     first_bad: int | None
@@ -135,13 +134,10 @@ MANY_AMBIGUOUS = 0.01
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tile:
-    """Consecutive rows of the matrix with what belongs to them."""
-
     start: int
     rows: Rows
     """rows[n, D], scaled."""
     norms: NDArray[np.float64]
-    """norms[n] of the scaled rows."""
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from raysm.workloads.similarity.arithmetic.score import Rows
 
 MOST_COLUMNS = 1 << 31
-"""Most columns: they are numbered by int32."""
 
 DENSE_GAIN = 1500
 """Elements that a dense product handles in the time of one element of a sparse product; measured."""
@@ -58,7 +57,6 @@ class SparseRows:
 
     @classmethod
     def joined(cls, parts: "list[SparseRows]", dtype: np.dtype[Any]) -> "SparseRows":
-        """Return the parts' rows one after the other, as ``dtype``."""
         sizes = np.cumsum([0, *(int(part.begins[-1] - part.begins[0]) for part in parts)])
         begins = [part.begins[:-1] - part.begins[0] + at for part, at in zip(parts, sizes, strict=False)]
         return cls(

@@ -42,10 +42,7 @@ LEAST_PAIRS = 1 / 256
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class TightClusters:
-    """The tight clusters of a matrix, at least one."""
-
     centres: NDArray[np.float64]
-    """centres[K, D]."""
     radii: NDArray[np.float64]
     """radii[K]: largest distance from the centre of a row of the cluster, divided by its norm."""
 

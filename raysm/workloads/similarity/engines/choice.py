@@ -61,11 +61,8 @@ def choose(
 ) -> Engine[Any]:
     """Return the engine for a matrix; a short probe on some hundred of its rows, the ``sample``, finds the fastest.
 
-    ``forced`` is a word of the engine's name, such as ``float32``, or ``cuda`` for this process's GPU. With None, the
-    probe chooses a CPU engine.
-
-    Raises:
-        InvalidRequest: No engine of this machine has that word in its name.
+    ``forced`` is a word of the engine's name, such as ``float32``, or ``cuda``, which no probe chooses. InvalidRequest
+    if no engine of this machine has it.
     """
     if isinstance(sample, SparseTile):
         try:

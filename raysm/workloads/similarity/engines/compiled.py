@@ -32,7 +32,6 @@ TWO_TYPES = -2
 """The kernels return this if the rows of two sides are of different types."""
 
 LINE = 16
-"""Integers of 32 bits in a cache line."""
 
 ARRAYS = ("cheap", "finer", "panels", "first", "scale", "error", "length", "shift", "finer_error", "middle")
 
@@ -81,7 +80,6 @@ class _Prepared:
     errors: NDArray[np.float32]
     """errors[n]: the largest distance of each row's cheap form from the row over its norm."""
     places: int
-    """Number of tight clusters that the rows may be in."""
 
 
 @functools.cache
@@ -110,13 +108,10 @@ class CompiledEngine:
     """int8, int16 or float32 products of AMX, AVX-512, AVX2 or NEON, decided by ``bounds``."""
 
     def __init__(self, element: int, instructions: InstructionSet, columns: int, *, mixed: bool) -> None:
-        """Compile and load the kernels for elements of 8, 16 or 32 bits, and compare their scores with NumPy's.
+        """Load kernels for elements of 8, 16 or 32 bits, if their scores are NumPy's; else raise ``Unavailable``.
 
         ``mixed`` multiplies all rows by one orthogonal matrix first: integers then represent rows with large elements
         better.
-
-        Raises:
-            Unavailable: The engine does not work on this machine, or with that many columns.
         """
         # Rows are padded to whole groups of 4 bytes, int8 rows by up to three elements.
         if columns > bounds.MOST_COLUMNS or (element < 32 and bounds.largest_integer(columns + 3, element) < 127):

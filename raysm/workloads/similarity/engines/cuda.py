@@ -91,7 +91,6 @@ def encoded(scores: torch.Tensor, indices: torch.Tensor) -> torch.Tensor:
 
 
 def decoded(keys: torch.Tensor) -> torch.Tensor:
-    """Return the scores of keys, float32; -inf for ``LAST_KEY``."""
     falling = (keys >> 32) + 2**31
     bits = torch.where(falling >= 2**31, falling - 2**32, ~falling & 0x7FFFFFFF)
     return torch.where(keys == LAST_KEY, -torch.inf, bits.to(torch.int32).view(torch.float32))
@@ -339,8 +338,6 @@ class PanelBest:
 
 
 class CudaEngine:
-    """float16 products of a GPU, decided by ``bounds``, and scores in float64 there."""
-
     def __init__(self, device: str, columns: int, *, free_bytes: int | None = None, survivors: int = SURVIVORS) -> None:
         """Set up the device, ``cpu`` in tests, and compare its scores and products with NumPy's.
 

@@ -18,7 +18,6 @@ from raysm.workloads.similarity.engines.protocol import Best, DenseSide, Frame, 
 ENTRIES = 1 << 20
 
 ROW_BYTES = 32 << 20
-"""Largest copy of rows in float64."""
 
 
 class PlainEngine:

@@ -54,8 +54,6 @@ class ColumnsStructure(ctypes.Structure):
 
 
 class BestStructure(ctypes.Structure):
-    """The best of some rows."""
-
     _fields_ = [
         ("k", Integer),
         *((name, Array) for name in ("keys", "lower_bounds", "least")),
@@ -125,7 +123,6 @@ def described_rows(
 
 
 def described_best(best: Best, rows: slice, bound: float) -> tuple[BestStructure, tuple[NDArray[Any], ...]]:
-    """Describe the best of some rows of a side; return the structure, and the arrays that must live as long."""
     keys, lower_bounds = best.keys[rows], best.lower_bounds[rows]
     least = np.empty(len(lower_bounds), dtype=np.float32)
     described = BestStructure(keys.shape[1], address(keys), address(lower_bounds), address(least), bound)
@@ -134,7 +131,6 @@ def described_best(best: Best, rows: slice, bound: float) -> tuple[BestStructure
 
 @functools.lru_cache(maxsize=16)
 def sums_as_numpy(library: Any, columns: int) -> bool:
-    """Return whether the library sums rows of that many columns as NumPy does."""
     # For very long rows, check the longest that fits into memory: sums of both are halved in the same way.
     length = columns if columns <= LONGEST_CHECKED else LONGEST_CHECKED + columns % 128
     rng = np.random.default_rng(length)
@@ -169,8 +165,6 @@ PairColumns: TypeAlias = tuple[NDArray[Any], ...]
 
 @dataclass(frozen=True, slots=True)
 class _Segment:
-    """Some rows of a side: the arrays live as long as the structures that point to them."""
-
     start: int
     rows: RowsStructure
     columns: ColumnsStructure

@@ -40,7 +40,6 @@ MAKE_S = 300.0
 
 
 def find(recipe: Recipe, folder: Path = FOLDER) -> Path | None:
-    """Return the prebuilt library of a recipe for this machine; None if there is none."""
     path = folder / _name(recipe, this_machine())
     return path if path.is_file() else None
 
@@ -70,7 +69,6 @@ def make(
 
 
 def compiler_for(target: str) -> str | None:
-    """Return this machine's compiler of libraries for ``target``; None if there is none."""
     if target == this_machine():
         return shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     return shutil.which(f"{target.replace('_', '-')}-linux-gnu-gcc") or shutil.which(f"{target}-linux-gnu-gcc")
@@ -102,11 +100,7 @@ class Unavailable(Exception):
 
 @functools.cache
 def library(recipe: Recipe, *, folder: Path | None = None, carried: Path = FOLDER) -> ctypes.CDLL:
-    """Return the library of a recipe: the prebuilt one of ``carried``, else one that is compiled now, into ``folder``.
-
-    Raises:
-        Unavailable: The processor lacks the instructions, or there is no compiler that knows them.
-    """
+    """Return a library, prebuilt in ``carried`` or compiled into ``folder``; ``Unavailable`` if it cannot run here."""
     _check_processor(recipe.instructions)
     ready = find(recipe, carried)
     if ready is not None:

@@ -22,7 +22,6 @@ MACHINES = {"x86_64": X86, "AMD64": X86, "aarch64": ARM, "arm64": ARM}
 
 
 def this_machine() -> str:
-    """Return Linux's name of this machine's processor, such as ``x86_64``."""
     return MACHINES.get(platform.machine(), platform.machine())
 
 
@@ -43,8 +42,6 @@ def _tiles_allowed() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class InstructionSet:
-    """Instructions of a processor, by Linux's names, and the compiler's options for them."""
-
     name: str
     flags: tuple[str, ...]
     machine: str | None = X86
@@ -131,8 +128,6 @@ SPARSE_FOR = (AVX512, AVX2, BASELINE)
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """One library."""
-
     source: Path
     """The C file; the headers beside it belong to it."""
     instructions: InstructionSet

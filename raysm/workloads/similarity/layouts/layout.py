@@ -58,8 +58,6 @@ def load(matrix: Source, queries: Source | None = None) -> "Layout":
 # No slots, because ``cached_property`` needs ``__dict__``.
 @dataclass(frozen=True)
 class Layout:
-    """The rows of both channels, and the instances that have them."""
-
     rows: LoadedRows
     other_queries: LoadedRows | None = None
     """The rows that look for them; None: the same rows do."""
@@ -177,8 +175,6 @@ def compare(dispatch: "Dispatch", collector: Collector, context: Context, rows: 
 
 @dataclass(frozen=True, kw_only=True)
 class Dispatch:
-    """The tasks of all pairs, and how they are dispatched."""
-
     tasks: Sequence[TileTask]
     row_order: RowOrder
     in_strips: bool = False

@@ -73,7 +73,6 @@ class RowChunk:
         return len(self.runs) == 1 and self.runs[0].start == self.range.start
 
     def numbers(self) -> NDArray[np.int64]:
-        """Return the rows' numbers[rows] in the matrix, rising."""
         return np.concatenate([np.arange(run.start, run.start + run.rows) for run in self.runs])
 
     def numbers_of(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -121,12 +120,10 @@ class BlockPair(TileTask, PlacedBlock):
 
     @property
     def remote(self) -> RowChunk | None:
-        """The chunk that is not the host's own; None if both are."""
         return next((chunk for chunk in (self.left, self.right) if chunk.host != self.host), None)
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The other instances that this task needs."""
         return () if self.remote is None else (self.remote.host,)
 
     @property
@@ -212,8 +209,6 @@ def rotate(shares: Mapping[str, Sequence[RowChunk]]) -> dict[str, list[Transfer]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Side:
-    """The queries, or the matrix, in chunks."""
-
     brings: Brings
     shares: Mapping[str, Sequence[RowChunk]]
     """The chunks of each instance; if every instance has all rows, each has all chunks."""
@@ -242,8 +237,6 @@ MAX_LEAVING = 2
 
 @dataclass(slots=True, eq=False)
 class _Arrival:
-    """A transfer whose pairs are being handed out."""
-
     transfer: Transfer
     waiting: deque[BlockPair]
     inputs: tuple[Any, ...]
@@ -253,8 +246,6 @@ class _Arrival:
 
 @dataclass(slots=True)
 class _HostQueue:
-    """The work of one instance."""
-
     slots: int
     limit: int
     transfers: deque[Transfer]

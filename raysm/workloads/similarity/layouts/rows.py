@@ -84,12 +84,7 @@ class ShardedRows:
     """The rows of a channel, each on one instance; ``described`` is ``index``, as ``WholeRows`` names it."""
 
     def __init__(self, source: Source) -> None:
-        """Ask every instance for its files; each maps them, or converts them once.
-
-        Raises:
-            InvalidRequest: A head that only coordinates has files.
-            InstanceLost: An instance is missing.
-        """
+        """Ask every instance for its files; each maps them, or converts them once."""
         self.source = source
         # Expect all instances of the job, not only those that joined Ray: no other instance has a missing one's rows.
         hosts = [host.name for host in environment.read().hosts]
@@ -201,8 +196,6 @@ def _prepare(shape: RowShape, block: OnHost) -> dict[str, NDArray[Any]]:
 
 @dataclass(frozen=True, slots=True)
 class WholeRows:
-    """The rows of a channel, as every instance has them."""
-
     source: Source
     described: Matrix
 

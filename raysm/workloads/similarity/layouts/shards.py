@@ -29,8 +29,6 @@ from raysm.workloads.similarity.reading.matrix import Source
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardFile:
-    """One file of the matrix, as the instance that has it reports it."""
-
     name: str
     rows: int
     columns: int
@@ -40,8 +38,6 @@ class ShardFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ShardReport:
-    """The files of one instance."""
-
     host: str
     files: tuple[ShardFile, ...]
     """In natural order; empty if it got no share."""
@@ -53,8 +49,6 @@ class ShardReport:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shard:
-    """The rows of one instance."""
-
     host: str
     runs: tuple[RowRun, ...]
     bytes: int
@@ -106,10 +100,8 @@ class ShardIndex:
     dtype: np.dtype[Any]
     sparse: bool
     elements: int
-    """Number of elements that are stored."""
     ids: pa.DataType | None
     names: list[str]
-    """The files, in order."""
     starts: list[int]
     hosts: list[str]
     shards: tuple[Shard, ...]

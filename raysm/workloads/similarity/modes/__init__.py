@@ -14,5 +14,4 @@ MODES: list[type[Mode]] = [TopK, Threshold, Full]
 
 
 def mode_of(workload: Similarity) -> Mode:
-    """Return the mode that the request asks for; a valid request always asks for one."""
     return next(mode for mode in (kind.asked_by(workload) for kind in MODES) if mode is not None)

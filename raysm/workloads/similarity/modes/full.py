@@ -59,8 +59,6 @@ MIRRORED = "mirrored_"
 
 @dataclass(frozen=True, slots=True)
 class Full(Mode):
-    """All scores."""
-
     name: ClassVar[str] = "full"
     without_gpus: ClassVar[str] = "the full matrix is written as fast by CPUs"
     in_strips: ClassVar[bool] = True
@@ -133,8 +131,6 @@ def full_tile(
 
 
 class _Merger(RangeMerger):
-    """Writes the file of one range under a temporary name."""
-
     def __init__(self, owned: OwnedRange, dtype: np.dtype[Any], folder: Path) -> None:
         self._owned, self._rows, self._columns, self._dtype = owned, owned.rows, owned.columns, dtype
         self._head = header((self._rows.rows, self._columns), dtype)
@@ -171,8 +167,6 @@ class _Merger(RangeMerger):
 
 
 class _Strips(_Merger):
-    """Writes whole rows. They come roughly in order, so most are digested on the way and never read back."""
-
     def __init__(self, owned: OwnedRange, dtype: np.dtype[Any], folder: Path) -> None:
         super().__init__(owned, dtype, folder)
         self._stream = Stream(self._file.beside, self._head, self.result_bytes)

@@ -40,8 +40,6 @@ PANEL_ROWS = 2048
 
 @dataclass(frozen=True, slots=True)
 class Threshold(Mode):
-    """All pairs with a score of at least ``least``."""
-
     name: ClassVar[str] = "threshold"
 
     least: np.float32

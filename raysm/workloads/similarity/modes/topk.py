@@ -65,8 +65,6 @@ class TileBounds:
 
 @dataclass(frozen=True, slots=True)
 class TopK(Mode):
-    """The k most similar rows of each."""
-
     name: ClassVar[str] = "topk"
 
     k: int
@@ -201,8 +199,6 @@ def _piece(sides: list[Side]) -> dict[str, NDArray[Any]]:
 
 
 class _Merger(RangeMerger):
-    """Merges the k best of each row of one range."""
-
     def __init__(self, k: int, owned: OwnedRange, folder: Path, scratch: Path) -> None:
         self._owned, self._k, self._folder = owned, k, folder
         rows = owned.rows.rows

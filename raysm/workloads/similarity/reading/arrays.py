@@ -28,8 +28,6 @@ from raysm.workloads.similarity.arithmetic.sparse_rows import MOST_COLUMNS
 
 @dataclass(frozen=True, slots=True)
 class ArrayLayout:
-    """The layout of the elements of a ``.npy``."""
-
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     fortran: bool
@@ -55,7 +53,6 @@ def header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
 
 
 def read_header(stream: BinaryIO, where: str) -> ArrayLayout:
-    """Read what the header of a ``.npy`` says, from the stream's beginning."""
     # A small file can claim a header of 4 GiB, for which NumPy would allocate memory. So it reads from this piece.
     beginning = io.BytesIO(stream.read(MAX_HEADER_BYTES))
     try:
@@ -98,11 +95,7 @@ def read_layout(path: Path, dimensions: int = 2) -> ArrayLayout:
 
 
 def map_array(path: Path, dimensions: int = 2) -> NDArray[Any]:
-    """Map a ``.npy`` into memory, read-only.
-
-    Raises:
-        Unmappable: Its file system cannot map files; a copy on another one can be mapped.
-    """
+    """Map a ``.npy`` into memory, read-only; ``Unmappable`` if its file system cannot map files."""
     layout = read_layout(path, dimensions)
     if math.prod(layout.shape) == 0:
         # mmap refuses an empty file, and an empty part of one.

@@ -20,8 +20,6 @@ ROW_INDEX = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The user's choice of columns."""
-
     ids: tuple[str, ...] = ()
     columns: tuple[str, ...] | None = None
     exclude: tuple[str, ...] = ()
@@ -40,7 +38,6 @@ class Selection:
 
     @property
     def option(self) -> str:
-        """The first option that names a column, for messages."""
         return "id_column" if self.ids else "columns" if self.columns else "exclude_columns"
 
     def check(self, file: str, names: Sequence[str], hint: str = "") -> None:
@@ -60,14 +57,11 @@ NO_SELECTION = Selection()
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """The features of one table."""
-
     file: str
     names: tuple[str, ...]
     list_column: str | None = None
     """The feature whose values are lists or tensors."""
     left_out: tuple[str, ...] = ()
-    """Columns of the table that are neither features nor ids."""
 
     @property
     def is_one_list(self) -> bool:

@@ -55,8 +55,6 @@ def matrix_files(path: Path) -> list[tuple[str, Path]]:
 
 
 class DataFile(NamedTuple):
-    """One file of a channel, with what its header says."""
-
     name: str
     path: Path
     table: Table | None
@@ -97,10 +95,7 @@ def features_of(files: Sequence[DataFile]) -> Features | None:
 
 
 class Shape(NamedTuple):
-    """The shape of a matrix, from its headers."""
-
     rows: int | None
-    """Number of rows; None if all files would have to be read to count them."""
     columns: int | None
     """Number of columns; None if rows would have to be read to count them."""
     features: Features | None
@@ -213,7 +208,6 @@ _started_digests: dict[Path, "Future[str]"] = {}
 
 
 def begin_digest(path: Path) -> None:
-    """Start to compute the digest of a file or folder, which a later call of ``digest`` returns."""
     _started_digests[path] = in_thread(lambda: join_digests(file_digests(path)))
 
 

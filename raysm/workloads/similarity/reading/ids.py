@@ -18,8 +18,6 @@ from raysm.errors import InvalidInput
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ids:
-    """The ids of the rows and of the neighbors of a result."""
-
     neighbors: pa.Array
     """neighbors[N]: ids of the matrix's rows."""
     queries: pa.Array | None = None

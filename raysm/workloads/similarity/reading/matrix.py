@@ -366,8 +366,6 @@ def _open_converted(folder: Path) -> NDArray[Any] | _Sparse:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The folders of one instance."""
-
     channel: Path
     scratch: Path
     host: str

@@ -35,8 +35,6 @@ MAX_LIST = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Consecutive rows."""
-
     rows: NDArray[Any]
     ids: pa.Array | None
     """ids[n] if id columns were named; a struct if there are several."""
@@ -44,8 +42,6 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-    """The description of a table, from its beginning or its metadata."""
-
     rows: int | None
     """Number of rows; None if the whole file would have to be read to count them."""
     columns: int | None
@@ -58,7 +54,6 @@ class Table:
     header_lines: int = 0
     """Lines of a CSV's header: several if a quoted name holds a line break, 0 if there is no header."""
     ids: pa.DataType | None = None
-    """Type of the ids, as ``ids.converted_type`` returns it; a struct if several columns name the rows."""
 
     def ordered(self, expected: Features | None) -> list[int]:
         """Return the positions of the features in the order of another table's; refuse a table with other features."""

@@ -84,8 +84,6 @@ def tile_rows(columns: int, most: int = MAX_TILE_ROWS) -> int:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RowShape:
-    """The rows of one channel, before any of them is read."""
-
     source: Source
     rows: int
     columns: int
@@ -126,7 +124,6 @@ class Operand(RowShape):
     """The rows of one channel, prepared: all that is needed to compare them, by their places."""
 
     norms: NDArray[np.float64]
-    """norms[N]."""
     exponents: NDArray[np.int16]
     """exponents[N], see ``score``; empty if all are 0."""
     centre: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
@@ -151,7 +148,6 @@ class Context:
     """The facts that are the same for all tasks of one run; Ray sends them once to each instance."""
 
     matrix: Operand
-    """The rows among which neighbors are looked for."""
     other_queries: Operand | None = None
     """The rows that look for them; None: the matrix's own do."""
     engine: str | None = None
@@ -179,7 +175,6 @@ class Context:
         return Frame(centre=centre, clusters=self.matrix.clusters)
 
     def sample(self, rows: int) -> Tile | SparseTile:
-        """Return up to ``rows`` rows that can be read here: the matrix's, or else the queries'."""
         # An instance may have only a share of the queries.
         for operand in (self.matrix, self.queries):
             some = operand.open().some(rows)
@@ -206,12 +201,10 @@ class EngineCache:
         self._operands: dict[tuple[bool, RowBlock], PreparedTile[Any]] = {}
 
     def tile(self, cut: RowBlock, *, queries: bool = False) -> Tile | SparseTile:
-        """Read rows of the matrix, or of the queries."""
         rows = self.context.queries if queries else self.context.matrix
         return rows.tile(cut.start, cut.stop)
 
     def operand(self, cut: RowBlock, *, queries: bool = False) -> PreparedTile[Any]:
-        """Return those rows, prepared for products; the most recent operands are cached."""
         key = queries and not self.context.self_join, cut
         operand = self._operands.pop(key, None)
         if operand is None:
@@ -248,7 +241,6 @@ _caches: dict[str, EngineCache] = {}
 
 
 def engine_cache_of(context: Context) -> EngineCache:
-    """Return this process's cache for the context; make one at the first task of the context."""
     if context.token not in _caches:
         # Free the memory of an earlier context.
         _caches.clear()
@@ -257,6 +249,5 @@ def engine_cache_of(context: Context) -> EngineCache:
 
 
 def engine_name(context: Context) -> str:
-    """Return the name of the engine that this process used for the context; empty if it used none."""
     cache = _caches.get(context.token)
     return "" if cache is None else cache.engine.name

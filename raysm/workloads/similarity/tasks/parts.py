@@ -26,7 +26,6 @@ class TileTask:
     tile: TileBlock
     """Places of the queries' rows, and of the matrix's."""
     self_join: bool
-    """True if both are rows of one matrix."""
     hint: Any = None
     """What the mode knew when the task was dispatched: it saves time, and never changes the answer."""
 
@@ -69,13 +68,10 @@ ALIGNMENT = 64
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """The result of one task, or of several that were merged."""
-
     arrays: Mapping[str, NDArray[Any]]
     peaks: Mapping[str, int]
     """The most memory that a task's process ever held on each instance, with mapped pages."""
     seconds: float
-    """Seconds of all its tasks together."""
     engines: tuple[str, ...] = ()
     """Names of the engines that computed it; empty if it needed none."""
 
@@ -88,7 +84,6 @@ def measured(function: Callable[[Context, Any], Mapping[str, NDArray[Any]]], con
 
 
 def prepared_part(function: Callable[[RowShape, Any], Mapping[str, NDArray[Any]]], shape: RowShape, block: Any) -> Part:
-    """Run ``function(shape, block)``, which prepares rows; return its arrays with time and memory."""
     return _timed(function, shape, block, shape.source.here().host)
 
 
@@ -126,7 +121,6 @@ def encode_part(part: Part) -> Buffers:
 
 
 def decode_part(data: memoryview) -> Part:
-    """Decode the bytes of ``encode_part``; the arrays are views of them."""
     # The JSON has no newline in it and is padded, so its line ends with the first newline at the end of a 64-byte
     # block.
     end = next(at for at in range(ALIGNMENT - 1, len(data), ALIGNMENT) if data[at] == 10) + 1

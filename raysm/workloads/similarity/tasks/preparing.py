@@ -26,7 +26,6 @@ from raysm.workloads.similarity.tasks.context import Operand, RowShape, tile_row
 from raysm.workloads.similarity.tasks.parts import Part
 
 BLOCK_ROWS = 1 << 20
-"""Most rows of one task."""
 
 SPARSE_ELEMENTS = 1 << 22
 """Approximate number of elements of a sparse matrix in one step."""
@@ -117,7 +116,6 @@ def _arrays(parts: list[Norms], first: int, step: int) -> dict[str, NDArray[Any]
 
 
 def prepared(shape: RowShape, parts: Iterable[tuple[RowBlock, Part]], *, name: str = "the matrix") -> Operand:
-    """Join the parts of all blocks, in any order, into the prepared rows."""
     rows = shape.rows
     norms, exponents = np.empty(rows), np.empty(rows, dtype=np.int16)
     sums: dict[int, NDArray[np.float64]] = {}

@@ -44,7 +44,6 @@ RANDOM = "random"
 """Entry of a checkpoint: the states of all ranks' random generators, by rank."""
 
 OPTIMIZER = "optimizer."
-"""Prefix of the optimizer's entries in a checkpoint."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,7 +124,6 @@ class Checkpointing(Observer):
         atexit.register(self.on_end)  # scripts do not call session.end()
 
     def _resume(self) -> None:
-        """Load the newest whole checkpoint of all instances, if there is one."""
         candidates = self._candidates()
         folders = set[str]().union(*self._exchange.gather(list_folders(self._folder)))
         torn = folders - {manifest.name for manifest in candidates}

@@ -34,7 +34,6 @@ from raysm.errors import InvalidRequest
 from raysm.workloads.training.checkpoint.manifest import FileRecord
 
 METADATA = ".metadata"
-"""The file that ``torch.distributed.checkpoint`` writes on rank 0, after the others."""
 
 METADATA_CLASSES = {
     *(

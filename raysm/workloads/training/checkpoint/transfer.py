@@ -18,7 +18,6 @@ from raysm.errors import InvalidConfig
 from raysm.workloads.training.checkpoint.manifest import FileRecord, is_intact
 
 CHUNK_BYTES = 16 << 20
-"""Memory that a transfer takes on each side."""
 
 T = TypeVar("T")
 

@@ -26,7 +26,6 @@ AGENT = 3
 """The stream of an agent, which also receives messages."""
 
 TAKEN = b"+"
-"""The head's answer to a connection with the right key."""
 
 STOP = b"T"
 """The head's message: stop within the grace period."""
@@ -142,7 +141,6 @@ class Relay:
         self._sent.clear()
 
     def drain(self, timeout_s: float = 2.0) -> None:
-        """Wait until each worker's connection has ended, at most ``timeout_s``: a background process may hold it."""
         deadline = time.monotonic() + timeout_s
         with self._changed:
             self._changed.wait_for(lambda: not self._connections, max(0.0, deadline - time.monotonic()))

@@ -111,7 +111,6 @@ class Group:
     instances: int
     master_address: str
     master_port: int
-    """A free port of rank 0's instance."""
     attempt: int
     """0 at first, then one more each time that all workers are started again."""
     max_restarts: int

@@ -65,19 +65,16 @@ class Task:
     args: tuple[str, ...]
     in_state: bool
     fill: bool
-    """Replace ``{rank}`` and its like in the arguments."""
     group: Group
     wire: Wire
     threads: int | None
     grace_s: float
-    """Seconds from SIGTERM to SIGKILL when a stop is asked for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exit:
     rank: int
     status: int
-    """The exit code, or minus the signal that killed it."""
     at_s: float
     was_ended: bool = False
     """The agent ended it, because another worker had failed or a stop was asked for."""

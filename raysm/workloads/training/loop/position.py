@@ -45,7 +45,6 @@ class Position:
     """How far a training is. Checkpoints keep ``steps``, ``epoch``, ``offset`` and ``order``."""
 
     steps: int = 0
-    """Steps done over the whole training; a resumed one continues from its checkpoint's."""
     epoch: int = 0
     offset: int = 0
     """Samples of this epoch that all workers together have learned from."""

@@ -24,7 +24,6 @@ HEADS = ("num_heads", "n_heads", "heads", "n_head", "num_kv_heads", "n_kv_heads"
 """Attributes that count an attention's heads: each worker has its share of them."""
 
 HEAD_SIZES = ("head_dim", "head_size", "dim_head", "d_head")
-"""Attributes with the size of a head: without one, forward derives a wrong size from its share of heads."""
 
 
 def resolve_plan(model: nn.Module, plan: Plan | None, degree: int) -> Plan:

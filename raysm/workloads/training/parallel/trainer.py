@@ -43,10 +43,8 @@ class RankModel:
     model: nn.Module
     """The wrapped model that the user gets; of a pipeline, the stages of this rank."""
     parts: nn.Module
-    """This rank's parameters by their original names."""
     engine: Engine
     stages: "dist.ProcessGroup | None" = None
-    """The ranks of this one's pipeline."""
     copies: Sequence[nn.Parameter] = ()
     """Parameters that an earlier rank of the pipeline has and counts."""
     replicas: "Sequence[dist.ProcessGroup]" = ()
