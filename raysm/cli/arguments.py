@@ -40,7 +40,6 @@ COMMANDS: tuple[Callable[[Any], None], ...] = (
     add_prices,
     add_quotas,
 )
-"""Each adds one command or a family of them."""
 
 FAMILIES: Mapping[str, Sequence[str]] = {
     "run something": ("demo", "similarity", "run", "train", "sweep", "tune", "submit"),

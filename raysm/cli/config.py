@@ -99,9 +99,8 @@ def _parse_named(texts: list[str], flag: Flag) -> dict[str, str]:
         name, equals, content = text.partition("=")
         # A variable may be empty; an empty channel or tag is a mistake.
         if not (name and equals and (content or noun == "variable")):
-            example = (
-                f"; for example {flag.name} {_channel_of(text)}={text}" if noun == "channel" and not equals else ""
-            )
+            channel = re.sub(r"[^A-Za-z0-9]+", "-", PurePath(text).stem).strip("-") or "data"
+            example = f"; for example {flag.name} {channel}={text}" if noun == "channel" and not equals else ""
             raise InvalidRequest(f"{flag.name} takes {flag.metavar}, got {text!r}{example}")
         # Otherwise the last one would win silently.
         if name in values:
@@ -110,12 +109,7 @@ def _parse_named(texts: list[str], flag: Flag) -> dict[str, str]:
     return values
 
 
-def _channel_of(path: str) -> str:
-    return re.sub(r"[^A-Za-z0-9]+", "-", PurePath(path).stem).strip("-") or "data"
-
-
 def _parse_set(text: str) -> tuple[Key, Any]:
-    """Return option and value of ``--set OPTION=VALUE``; values other than text are written as in TOML."""
     path, equals, value = text.partition("=")
     key = tuple(path.strip().split("."))
     if not (path and equals):
@@ -217,7 +211,6 @@ def _line(key: str, value: Any) -> str:
 
 
 def toml(value: Any) -> str:
-    """Return a JSON value, except null, as TOML."""
     match value:
         case dict():
             members = ", ".join(f"{json.dumps(key)} = {toml(item)}" for key, item in value.items() if item is not None)
@@ -231,7 +224,6 @@ def toml(value: Any) -> str:
 
 
 def effective(settings: Settings) -> Iterator[tuple[str, tuple[Any, str]]]:
-    """Yield each option's path with its value and origin; of the targets, only the chosen one."""
     hints = schema(workload=True)
     chosen = settings.on.kind
     tables = {"on": hints["on"], chosen: settings.on} | {

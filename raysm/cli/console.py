@@ -43,7 +43,6 @@ def say_last(console: rich.console.Console, text: str) -> None:
 
 
 def discard_unread_output() -> None:
-    """Drop buffered output whose reader is gone, so that Python does not fail to flush it at exit."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -103,7 +102,6 @@ class Interrupts:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[Interrupts]:
-    """Treat SIGTERM and a closed terminal like Ctrl-C during the block; yield the object that can delay them."""
     interrupts = Interrupts()
     signals = [getattr(signal, name) for name in NAMES if hasattr(signal, name)]
     # Ignored signals, as by nohup, stay ignored.

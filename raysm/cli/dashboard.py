@@ -124,7 +124,6 @@ LOOK_S = 5.0
 
 
 def run_entering(arguments: Arguments, console: Console, service: Service | None = None) -> int:
-    """Run ``raysm shell`` or ``raysm tunnel``; return the exit code, for a shell that of the remote command."""
     service = service or service_to_read(arguments)
     job = find_job(arguments.job, service)
     if arguments.command == "shell":

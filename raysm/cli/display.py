@@ -127,7 +127,11 @@ class Display:
         event = events.parse(text)
         match event:
             case events.Progress() if self.console.is_terminal:
-                self._move_bar(event)
+                if event.phase not in self._tasks:
+                    total, unit = event.total, event.unit
+                    self._tasks[event.phase] = self._bars.add_task(event.phase, total=total, unit=unit, rate="")
+                rate = self._rendering.phase(event).rate(event)
+                self._bars.update(self._tasks[event.phase], completed=event.done, total=event.total, rate=rate)
                 return
             case None:
                 self._shown.append(text.rstrip())
@@ -156,9 +160,3 @@ class Display:
     def _print(self, text: str) -> None:
         # The log may contain anything: no markup, no highlighting, and no wrapping, so that users can grep it.
         self.console.print(Text(text), soft_wrap=True, highlight=False)
-
-    def _move_bar(self, event: events.Progress) -> None:
-        if event.phase not in self._tasks:
-            self._tasks[event.phase] = self._bars.add_task(event.phase, total=event.total, unit=event.unit, rate="")
-        rate = self._rendering.phase(event).rate(event)
-        self._bars.update(self._tasks[event.phase], completed=event.done, total=event.total, rate=rate)

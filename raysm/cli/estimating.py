@@ -16,7 +16,7 @@ from raysm.cli.sending import cluster
 from raysm.client.account.images import Processor, processor_of
 from raysm.client.checks import check_instance_type
 from raysm.client.costs.bill import dollars
-from raysm.client.costs.prices import Price, price_of, price_of_user
+from raysm.client.costs.prices import price_of, price_of_user
 from raysm.client.settings import Settings
 from raysm.errors import InvalidRequest, MissingDependency
 from raysm.request import Cluster, Similarity
@@ -68,7 +68,11 @@ def run(arguments: Arguments, console: Console, measure: "Callable[..., Estimate
             measured[slots] = (measure or estimate)(path, workload, slots, instances=instances, shared_out=is_sharded)
         expected = measured[slots]
         is_billed = not is_local or arguments.price_per_hour is not None
-        price = _price(arguments, settings, name) if is_billed else None
+        price = None
+        if arguments.price_per_hour is not None:
+            price = price_of_user(arguments.price_per_hour)
+        elif is_billed:
+            price = price_of(name, settings.table("aws").get("region", DEFAULT_REGION))
         usd = None if price is None else shape.count * price.usd_per_hour * expected.total_s / 3600
         kind = {"instance_type": name} if shape.alternatives else {}
         answers.append({**kind, **_as_json(expected), "usd": usd, "price": price and str(price)})
@@ -117,12 +121,6 @@ def _matrix(settings: Settings) -> Path:
     if MATRIX not in inputs or "://" in path or path.startswith("job:"):
         raise InvalidRequest(f"--estimate needs a matrix on this machine, got {matrix}; give a local path")
     return Path(path)
-
-
-def _price(arguments: Arguments, settings: Settings, instance_type: str) -> Price | None:
-    if arguments.price_per_hour is not None:
-        return price_of_user(arguments.price_per_hour)
-    return price_of(instance_type, settings.table("aws").get("region", DEFAULT_REGION))
 
 
 def _as_json(expected: "Estimate") -> dict[str, Any]:

@@ -75,7 +75,14 @@ def _messages(arguments: Arguments, console: Console) -> Console:
 def request_of(arguments: Arguments) -> GridRequest:
     """Return the request of a command line; flags override the grid's file, which overrides the project's file."""
     path, file = Path(arguments.what), _file(arguments)
-    settings = _settings(arguments, file, path)
+    base = read_settings(arguments, *(() if file.layer is None else (file.layer,)))
+    values: dict[Key, Any] = {}
+    if file.layer is None:
+        values |= {("workload", "kind"): "script", ("workload", "script"): str(path)}
+    if arguments.script_args:
+        values["workload", "args"] = list(arguments.script_args)
+    asked = Layer(values=values, origin=lambda key: "raysm grid")
+    settings = Settings([Layer(values=base.values, origin=base.origin), asked])
     workload, options = settings.workload(), options_of(settings)
     # Each row names its own jobs, and the grid's store knows the finished ones.
     for name in ("name", "if_done"):
@@ -107,17 +114,6 @@ def _file(arguments: Arguments) -> GridFile:
     """Return the grid's file; it is empty if the command line names a script."""
     path = Path(arguments.what)
     return read_grid_file(path) if path.suffix == ".toml" else GridFile()
-
-
-def _settings(arguments: Arguments, file: GridFile, path: Path) -> Settings:
-    base = read_settings(arguments, *(() if file.layer is None else (file.layer,)))
-    values: dict[Key, Any] = {}
-    if file.layer is None:
-        values |= {("workload", "kind"): "script", ("workload", "script"): str(path)}
-    if arguments.script_args:
-        values["workload", "args"] = list(arguments.script_args)
-    asked = Layer(values=values, origin=lambda key: "raysm grid")
-    return Settings([Layer(values=base.values, origin=base.origin), asked])
 
 
 def named_source(arguments: Arguments) -> Source | None:
@@ -277,7 +273,6 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 
 def _row(arguments: Arguments, console: Console) -> int:
-    """In the child of a Batch array: send its rows, and with --wait wait for them; return the exit code."""
     if arguments.per_child < 1:
         raise InvalidRequest(f"--per-child must be at least 1, got {arguments.per_child}")
     shown = _messages(arguments, console)
@@ -289,7 +284,13 @@ def _row(arguments: Arguments, console: Console) -> int:
         verb = "is sent" if row.is_new else "was sent before"
         _say(f"{task.key}: {row.job.name} {verb}, to {row.region}", shown)
     # Send all rows before waiting for the first.
-    statuses = [_row_status(row, arguments, shown) for row in sent]
+    statuses = []
+    for row in sent:
+        status = row.job.wait() if arguments.wait else row.job.status
+        statuses.append(status)
+        if arguments.wait:
+            reason = row.job.describe().reason if status is Status.FAILED else None
+            _say(f"{row.task.key}: {status}{f': {reason}' if reason else ''}", shown)
     if arguments.json:
         listed = [
             {"key": row.task.key, "job": row.job.name, "region": row.region, "new": row.is_new, "status": status}
@@ -298,15 +299,6 @@ def _row(arguments: Arguments, console: Console) -> int:
         print(json.dumps(listed, indent=1))
     # Without --wait, the child only sends.
     return int(arguments.wait and any(status is not Status.COMPLETED for status in statuses))
-
-
-def _row_status(row: RowJob, arguments: Arguments, console: Console) -> Status:
-    if not arguments.wait:
-        return row.job.status
-    status = row.job.wait()
-    reason = row.job.describe().reason if status is Status.FAILED else None
-    _say(f"{row.task.key}: {status}{f': {reason}' if reason else ''}", console)
-    return status
 
 
 # -- verbs about an existing grid

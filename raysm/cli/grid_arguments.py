@@ -29,7 +29,6 @@ NAMING = {
     "retry": "queue a grid's failed rows again, for the next run",
     "extend": "read a grid's source again: new rows are added, and rows that are not done take corrected values",
 }
-"""Verbs that take the name of an existing grid."""
 
 UNNAMED = ("status", "watch")
 """Verbs whose NAME is optional if there is only one grid."""
@@ -72,7 +71,11 @@ def add_grid(commands: Any) -> None:
                 default=None,
                 help="write the states of the rows to the database of the query",
             )
-    _add_taking_up(verbs)
+    text = "run a grid that was handed over until it is done; the job of --via batch runs this"
+    verb = verbs.add_parser("take-up", help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False)
+    verb.set_defaults(is_scripted=False)
+    verb.add_argument("uri", metavar="URI", help="URI of the handover")
+    add_target(verb)
     _add_naming(verbs)
 
 
@@ -104,14 +107,6 @@ def _add_controller(verb: Any) -> None:
         default=None,
         help="give the controller a public address, for public subnets of Fargate",
     )
-
-
-def _add_taking_up(verbs: Any) -> None:
-    text = "run a grid that was handed over until it is done; the job of --via batch runs this"
-    verb = verbs.add_parser("take-up", help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False)
-    verb.set_defaults(is_scripted=False)
-    verb.add_argument("uri", metavar="URI", help="URI of the handover")
-    add_target(verb)
 
 
 def _add_index(verb: Any) -> None:

@@ -1,5 +1,6 @@
 """The commands about existing jobs: jobs, rm, status, logs, result, metrics, stop, token, debug."""
 
+import contextlib
 import json
 import sys
 import time
@@ -21,7 +22,7 @@ from raysm.client.job.listing import find_all, find_running
 from raysm.client.job.removal import check, descriptions, remove
 from raysm.client.logs.stream import JobStream
 from raysm.client.service import Service
-from raysm.client.tuning import Tuning, attach_tuning
+from raysm.client.tuning import attach_tuning
 from raysm.client.tunnel.opening import session_commands, switch_remote_debugging
 from raysm.contract import events
 from raysm.contract.names import WORKLOAD_TAG
@@ -89,7 +90,10 @@ def run(arguments: Arguments, console: Console, service: Service | None = None) 
     try:
         job = attach(arguments.job, service)
     except JobNotFound:
-        tuning = _tuning_named(arguments.job, service)
+        tuning = None
+        # A ServiceError: no such tuning job, or no permission to read it. Either way there is no job of this name.
+        with contextlib.suppress(ServiceError):
+            tuning = attach_tuning(arguments.job, service)
         if tuning is not None:
             run_about(arguments, tuning, console)
             return
@@ -113,14 +117,6 @@ def run(arguments: Arguments, console: Console, service: Service | None = None) 
         "debug": _debug,
     }
     of_one[arguments.command](arguments, job, console)
-
-
-def _tuning_named(name: str, service: Service) -> Tuning | None:
-    try:
-        return attach_tuning(name, service)
-    except ServiceError:
-        # No such tuning job, or no permission to read tuning jobs: either way there is no job of this name.
-        return None
 
 
 def _remove(arguments: Arguments, service: Service, console: Console) -> None:

@@ -88,7 +88,6 @@ class Flag:
 
     @property
     def metavar(self) -> str | None:
-        """Name of the value in ``--help``; None derives it from the name."""
         return words_of(self.spec)[1]
 
     @property

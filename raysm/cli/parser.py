@@ -90,7 +90,6 @@ def titled(parser: argparse.ArgumentParser, title: str) -> Any:
 
 
 def words_of(spec: str) -> tuple[list[str], str | None]:
-    """Return the names of an argument and the name of its value: ``"-n --tail N"``, ``"--json"``, ``"JOB"``."""
     words = spec.split()
     names = [word for word in words if word.startswith("-")]
     return names, next((word for word in words if word not in names), None)

@@ -29,7 +29,6 @@ SHOWN = 3
 
 
 def brought(job: Job, output: Path | None, console: Console) -> Any:
-    """Fetch a job's result, to ``output`` if given; print a line if it replaced the result of another job."""
     # Read before the new result replaces it.
     earlier = None if output is None else earlier_result(output)
     result = job.result(to=output)

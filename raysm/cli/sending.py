@@ -77,7 +77,9 @@ def options_of(settings: Settings) -> dict[str, Any]:
     """Return the options of a job; requirement files and wheels are replaced by the packages that they name."""
     options = settings.options()
     if options.get("wheels") or options.get("requirements"):
-        options["requirements"] = _requirements(options.get("requirements", ()), options.get("wheels", ()))
+        named = options.get("requirements", ())
+        listed = [line for name in named for line in (_lines(Path(name)) if name.endswith(".txt") else [name])]
+        options["requirements"] = list(dict.fromkeys([*listed, *map(_requirement, options.get("wheels", ()))]))
     return options
 
 
@@ -117,11 +119,6 @@ def as_request(ready: Prepared, settings: Settings) -> dict[str, Any]:
     return absolute({"on": kind, kind: where} | to_json(beside) | to_json(request), Path.cwd())
 
 
-def _requirements(named: Sequence[str], wheels: Sequence[str]) -> list[str]:
-    listed = [line for name in named for line in (_lines(Path(name)) if name.endswith(".txt") else [name])]
-    return list(dict.fromkeys([*listed, *map(_requirement, wheels)]))
-
-
 def _lines(file: Path) -> list[str]:
     try:
         # As in pip: a # inside a word, such as the fragment of a URL, does not begin a comment.
@@ -155,7 +152,6 @@ def check_timeout(timeout_s: float | None) -> None:
 
 
 def check_output(output: Path) -> None:
-    """Check, before anything is computed, that a result can be copied into a folder."""
     check_folder(output)
     try:
         # Try to write, because os.access reports every folder as writable to root.

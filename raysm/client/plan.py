@@ -29,8 +29,6 @@ PROCESSING_PATHS = Paths(api=PROCESSING)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """One API call, sent unchanged."""
-
     api: JobApi
     request: Mapping[str, Any]
 

@@ -201,7 +201,6 @@ class Service:
         sent: tuple[datetime | None, datetime | None] = (None, None),
         limit: int,
     ) -> Iterator[dict[str, Any]]:
-        """Yield List's entries of the latest jobs, created between the two times of ``sent``."""
         # 100 is the API's maximum.
         query: dict[str, Any] = {"SortBy": "CreationTime", "SortOrder": "Descending", "MaxResults": min(limit, 100)}
         optional = {"NameContains": contains or None, "CreationTimeAfter": sent[0], "CreationTimeBefore": sent[1]}

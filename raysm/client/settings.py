@@ -41,7 +41,6 @@ UNIFORM = (("cluster", "instance_type"), ("cluster", "count"), ("cluster", "alte
 class Layer:
     values: Mapping[Key, Any]
     origin: Callable[[Key], str]
-    """Returns the source of a value for people, ``raysm.toml:7``."""
 
 
 def schema(*, workload: bool) -> dict[str, Any]:
@@ -65,7 +64,8 @@ def check_values(data: Mapping[str, Any], hints: Mapping[str, Any], origin: Call
 
 def _leaves(item: Any, hint: Any, key: Key, origin: Callable[[Key], str]) -> Iterator[tuple[Key, Any]]:
     item, path = _in_full(item, key), ".".join(key)
-    if not _is_table(hint):
+    is_open = hint is Workload or typing.get_origin(hint) is Mapping
+    if not (is_open or isinstance(hint, Mapping) or dataclasses.is_dataclass(hint)):
         # Only checked: a layer keeps JSON, which can be merged and printed.
         from_json(hint, item, f"{origin(key)}: {path}")
         yield key, item
@@ -86,11 +86,6 @@ def _in_full(item: Any, key: Key) -> Any:
     if key[:1] == ("hyperparameters",) and len(key) == 2:
         return hyperparameter_text(key[1], item)
     return item
-
-
-def _is_table(hint: Any) -> bool:
-    is_open = hint is Workload or typing.get_origin(hint) is Mapping
-    return is_open or isinstance(hint, Mapping) or dataclasses.is_dataclass(hint)
 
 
 def _hints_in(hint: Any, name: str) -> Mapping[str, Any]:
@@ -119,8 +114,6 @@ def nested(values: Mapping[Key, Any]) -> dict[str, Any]:
 
 
 class Settings:
-    """The merged values of all layers, the later ones over the earlier."""
-
     def __init__(self, layers: Iterable[Layer]) -> None:
         self.values: dict[Key, Any] = {}
         self._origins: dict[Key, Callable[[Key], str]] = {}
@@ -191,7 +184,10 @@ class Settings:
         hints = {**hints_of(JobRequest), **OWN}
         chosen = nested(self.values)
         if "cluster" in chosen:
-            chosen["cluster"] = self._default_count() | chosen["cluster"]
+            # The target's default count applies if the cluster has other options, but neither groups nor a count.
+            target = self.table(self.on.kind)
+            if "instances" in target and not any(key in self.values for key in (GROUPS, ("cluster", "count"))):
+                chosen["cluster"] = {"count": target["instances"]} | chosen["cluster"]
         names = [name for name in chosen if name not in (*TARGETS, "on", "workload")]
         return {name: self._typed(name, hints[name], chosen[name]) for name in names}
 
@@ -201,11 +197,6 @@ class Settings:
         except InvalidRequest as error:  # each value is valid by itself, but not together
             origins = dict.fromkeys(self.origin(key) for key in self.values if key[0] == name)
             raise InvalidRequest(f"{error} (from {', '.join(origins)})") from None
-
-    def _default_count(self) -> dict[str, int]:
-        chosen = self.table(self.on.kind)
-        is_uniform = not any(key in self.values for key in (GROUPS, ("cluster", "count")))
-        return {"count": chosen["instances"]} if is_uniform and "instances" in chosen else {}
 
 
 PROJECT_FILE = "raysm.toml"
@@ -248,7 +239,6 @@ class Project:
         return cls(path=path, layers=layers)
 
     def chosen(self, profile: str | None = None) -> list[Layer]:
-        """Return the layers that apply with a profile, the weaker first."""
         if profile is None:
             return [self.layers[None]]
         if profile not in self.layers:
@@ -282,7 +272,6 @@ def load_options(path: str | Path | None = None, *, profile: str | None = None) 
 
 
 def absolute(data: Mapping[str, Any], base: Path) -> dict[str, Any]:
-    """Return a request's tables with all paths absolute; those of the workload are not checked yet."""
     tables = dict(data)
     if "inputs" in data:
         tables["inputs"] = {name: _located(item, base) for name, item in data["inputs"].items()}

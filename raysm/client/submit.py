@@ -435,15 +435,10 @@ def _input(channel: str, item: Any, service: Service, id_columns: Sequence[str])
     source = item if isinstance(item, Input) else Input(str(item))
     if not source.uri.startswith(REFERENCE):
         return source
-    return replace(source, uri=_output_uri(channel, source.uri, service))
-
-
-def _output_uri(channel: str, reference: str, service: Service) -> str:
-    """Return the URI of the output that ``job:NAME/data`` refers to, once that job is done."""
-    name, slash, output = reference.removeprefix(REFERENCE).partition("/")
+    name, slash, output = source.uri.removeprefix(REFERENCE).partition("/")
     if not name:
-        raise InvalidRequest(f"the channel {channel!r} is {reference!r}; write job:NAME/data or job:NAME/model")
-    return attach(name, service).output(output if slash else "model").uri
+        raise InvalidRequest(f"the channel {channel!r} is {source.uri!r}; write job:NAME/data or job:NAME/model")
+    return replace(source, uri=attach(name, service).output(output if slash else "model").uri)
 
 
 def _check_packages(request: JobRequest, wheels: Sequence[Path]) -> None:

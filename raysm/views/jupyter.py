@@ -21,7 +21,6 @@ class RemoteJupyter(Page):
 
     @property
     def url(self) -> str:
-        """The address for a browser of this machine; with jupyter-server-proxy, a path of the notebook's server."""
         return self.link
 
     @property

@@ -280,7 +280,6 @@ def _parallel(trials: TrialTable, metric: str) -> Any:
 
 
 def _places(values: Sequence[Any]) -> dict[Any, float]:
-    """Return the position of each value of a parameter on its axis, from 0 (bottom) to 1."""
     kinds = list(dict.fromkeys(values))
     if len(kinds) > 1 and all(isinstance(each, int | float) and not isinstance(each, bool) for each in kinds):
         scale = math.log if min(kinds) > 0 and max(kinds) / min(kinds) >= LOG_RATIO else float

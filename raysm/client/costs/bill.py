@@ -34,7 +34,6 @@ class Share:
 
     @property
     def usd_per_second(self) -> float:
-        """Price of one instance, which must be known, with its volume if that is known."""
         return _usd_per_hour(self.price, self.volume_usd_per_hour) / 3600
 
     def __str__(self) -> str:
@@ -57,12 +56,10 @@ class Bill:
 
     @property
     def usd(self) -> float | None:
-        """Costs without those of warm instances; None if a price or a time is unknown."""
         return _sum(share.usd for share in self.shares)
 
     @property
     def instance_s(self) -> float | None:
-        """Billed seconds of all instances together; None if the service does not say yet."""
         return _sum(None if share.billed_s is None else share.count * share.billed_s for share in self.shares)
 
     def as_dict(self) -> dict[str, Any]:
@@ -110,7 +107,6 @@ def bill_of(
 def usd_so_far(
     job: Description, region: str, now_s: float, price: Callable[[str, str], Price | None] = price_of
 ) -> float | None:
-    """Estimate what a running job has cost since the start of its instances; None if a price is unknown."""
     if job.started is None:
         return 0.0
     spent_s = max(0.0, now_s - job.started.timestamp())

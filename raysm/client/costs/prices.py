@@ -145,7 +145,6 @@ def price_of_user(usd_per_hour: float) -> Price:
 
 
 def volume_usd_per_hour(instance_type: str, volume_gb: int, region: str) -> float | None:
-    """Return what the volume of an instance costs an hour; 0 for types with disks of their own, None if unknown."""
     if has_local_storage(instance_type):
         return 0.0
     month = known_prices().volume_gb_month(region)
@@ -153,7 +152,6 @@ def volume_usd_per_hour(instance_type: str, volume_gb: int, region: str) -> floa
 
 
 def fetch_prices(service: Service, region: str | None = None) -> RegionPrices:
-    """Return the current prices of a region by GetProducts; None is the service's own region."""
     region = region or service.region
     filters = {"regionCode": region, "platoinstancetype": "Training"}
     pages = service.pages(

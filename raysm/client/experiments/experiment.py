@@ -40,7 +40,6 @@ class Summary:
 
 
 def goal_of(name: str) -> Goal | None:
-    """Return whether a metric is better if lower or if higher, guessed from its name, or None."""
     # \b does not see the words of a name with underscores.
     words = re.sub(r"[/.\-]|_(?!s$|per_s)", " ", name.lower())
     rises, falls = bool(RISES.search(words)), bool(FALLS.search(words))

@@ -137,7 +137,6 @@ class Choice:
         )
 
     def may_take(self, name: str, created: datetime, status: Status) -> bool:
-        """Whether a job may match, judged from the service's list alone; the others need not be described."""
         # Jobs that raysm did not submit have neither project nor task, so their tags need not be read.
         is_run = RUN.search(name) is not None or (self.project is None and self.task is None)
         return is_run and (not self.status or status in self.status) and (self.since is None or created >= self.since)

@@ -70,7 +70,6 @@ def _listed(service: Service, api: JobApi, item: dict[str, Any]) -> Listed:
 
 
 def find_job(name: str, service: Service) -> Job:
-    """Return the job of this name, else the one that ``find_running`` returns."""
     try:
         return attach(name, service)
     except JobNotFound:

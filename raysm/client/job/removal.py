@@ -69,7 +69,6 @@ def descriptions(service: Service) -> list[Description]:
 
 
 def check(job: Job, every: Iterable[Description]) -> None:
-    """Refuse to remove a job that is active or read by an active one of ``every``, or that is on AWS."""
     description = job.describe()
     if not job.service.target.removes_jobs:
         raise InvalidRequest(

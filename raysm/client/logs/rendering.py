@@ -18,8 +18,6 @@ Clock = Callable[[], float]
 
 
 class Phase:
-    """The progress and speed of a phase, counted from its first event on."""
-
     def __init__(self, first: events.Progress, clock: Clock = time.monotonic) -> None:
         self._first, self._clock = first, clock
         # As if it had just been shown: a short phase then takes one line, at its end.
@@ -63,7 +61,6 @@ class Rendering:
         self._metrics_shown_s: float | None = None
 
     def render(self, host: str, text: str) -> list[str]:
-        """Return the lines for one line of ``host``'s log: usually one, and none for most progress and metrics."""
         match events.parse(text):
             case None:
                 return self._text(host, text)
@@ -138,7 +135,6 @@ def _remark(host: str, reason: str) -> str:
 
 
 def trial_sentence(trial: events.Trial) -> str:
-    """Return a trial of a sweep in words: ``trial 3 done: loss = 0.25 (lr = 0.01, batch = 32)``."""
     params = ", ".join(
         f"{name} = {f'{value:.4g}' if isinstance(value, float) else value}" for name, value in trial.params.items()
     )

@@ -132,7 +132,10 @@ class JobStream:
     def __init__(self, chain: Chain, *, instance: str | None = None, send: bool = False) -> None:
         """Begin before the first line; ``send`` a follow-up job if a look finds that one is due."""
         if instance is not None:
-            _check_instance(chain, instance)
+            count = sum(number for _, number in chain.known().instances)
+            names = [f"algo-{number}" for number in range(1, count + 1)]
+            if names and instance not in names:
+                raise InvalidRequest(f"there is no instance {instance!r}: {chain.name} has {names[0]} to {names[-1]}")
         self.is_over = False
         self._chain, self._instance, self._send = chain, instance, send
         self._logs: list[LogReader] = []
@@ -187,8 +190,6 @@ class JobStream:
 
 
 class EventLog:
-    """The progress and the metrics of a job so far; may be used from any thread."""
-
     def __init__(self, stream: JobStream) -> None:
         self._stream = stream
         # Two readers of one cursor would each get some of the lines.
@@ -215,10 +216,3 @@ def last_lines(lines: Iterable[LogLine], count: int) -> Iterator[LogLine]:
 
 def interrupted(name: str) -> KeyboardInterrupt:
     return KeyboardInterrupt(f"the job {name} goes on; raysm.attach({name!r}).stop() stops it")
-
-
-def _check_instance(chain: Chain, instance: str) -> None:
-    count = sum(number for _, number in chain.known().instances)
-    names = [f"algo-{number}" for number in range(1, count + 1)]
-    if names and instance not in names:
-        raise InvalidRequest(f"there is no instance {instance!r}: {chain.name} has {names[0]} to {names[-1]}")

@@ -105,7 +105,6 @@ def complete(chain: Chain, within_s: float = LAST_S) -> None:
 
 
 def absolute_place(tracking: str, *, on: Target) -> str:
-    """Return where metrics are copied to; a file gets an absolute path, as other programs run in other folders."""
     place = place_of(tracking)
     if place.is_of_service and isinstance(on, Local):
         raise InvalidRequest(

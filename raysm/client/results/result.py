@@ -24,15 +24,12 @@ ARCHIVE = "model.tar.gz"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExistingResult:
-    """A result in a folder of this machine."""
-
     job: str
     names: frozenset[str]
     """Its files, relative to the folder; after an interruption also those of the result before it."""
 
 
 def manifest_of(folder: Path) -> Manifest | None:
-    """Return the manifest in ``folder``; None if there is none, or another program's."""
     try:
         return Manifest.read(folder)
     except (InvalidConfig, InvalidRequest):

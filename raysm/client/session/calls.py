@@ -206,7 +206,6 @@ class Call(Generic[T]):
     # In the loop of the connection
 
     async def send(self, request: CallRequest | None, body: Sequence[Piece] = ()) -> None:
-        """Send the call and wait for its outcome; None only waits for that of a call that was sent before."""
         self._is_under_way = True
         try:
             status, outcome = await self._ask(request, body)
@@ -242,7 +241,6 @@ class Call(Generic[T]):
         return f"/calls/{self.id}"
 
     def on_output(self, start: int, stream: str, text: str) -> None:
-        """Receive a piece of the call's output; skip what an earlier connection has brought already."""
         # After a broken connection the server sends the output again from its beginning.
         if start + len(text) <= self._position:
             return
@@ -265,12 +263,9 @@ class Call(Generic[T]):
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._more.wait(), until_s - time.monotonic())
         if self._position < end:
-            await self._fetch_output()
-
-    async def _fetch_output(self) -> None:
-        answer = await self._line.wire.json("GET", f"{self._path}/output", params={"from": self._position})
-        for piece in answer["pieces"]:
-            self.on_output(piece["start"], piece["stream"], piece["text"])
+            answer = await self._line.wire.json("GET", f"{self._path}/output", params={"from": self._position})
+            for piece in answer["pieces"]:
+                self.on_output(piece["start"], piece["stream"], piece["text"])
 
     # For the user
 

@@ -33,7 +33,6 @@ class Files:
         self._line, self._service, self._prefix, self._call = line, service, prefix, call
 
     def put(self, local: Path, remote: str | None) -> str:
-        """Send a file or a folder; return its path on the head."""
         name = remote or local.name
         if local.is_dir():
             # Sorted, so that a failure happens at the same file each time.

@@ -88,7 +88,6 @@ class Mapped:
                         batch.call.cancel()
 
     def _take(self) -> _Batch:
-        """Wait for the next batch whose results are due."""
         while True:
             for batch in self._batches[:1] if self._ordered else self._batches:
                 if batch.outcomes is not None:
@@ -98,7 +97,6 @@ class Mapped:
             batch.outcomes = self._read(batch)
 
     def _send(self) -> bool:
-        """Send another batch; return False if there are no more items."""
         first, items, pickled, size = 0, [], [], 0  # type: ignore[var-annotated]
         while len(items) < self._size.items and size < MAX_BYTES:
             # Items are taken one at a time, because the iterable may be endless.

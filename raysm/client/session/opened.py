@@ -98,7 +98,6 @@ class Opened:
         self._there: Versions | None = None
 
     def begin(self) -> None:
-        """Connect, and compare versions; raises SessionEnded if the session is ending."""
         self._loop.run(self.line.wire.open())
         state = self.state()
         if state.closing:
@@ -152,7 +151,6 @@ class Opened:
         return str(self.call(request, [base.encode()]).result())
 
     def check_python(self, what: str) -> None:
-        """Refuse to send a pickle to another version of Python."""
         assert self._there is not None, "begin() comes first"
         if self._there.pickles != self.pickles:
             raise InvalidRequest(
@@ -171,7 +169,6 @@ class Opened:
             )
 
     def pickled_item(self, item: Any, what: str) -> bytes:
-        """Return an item of a map, pickled; ``what`` is its name in messages."""
         self.check_ray(what, list, item)
         return pickled_value(item, what)
 
@@ -182,7 +179,6 @@ class Opened:
         return call
 
     def follow(self, status: CallStatus) -> "Call[Any]":
-        """Return the future of a call that any client has sent."""
         # One future for each call, so that its output arrives once.
         followed = self._calls.get(status.id)
         if followed is not None:

@@ -41,7 +41,6 @@ class Found:
 
 
 def sessions(service: Service, name: str | None = None) -> Iterator[Found]:
-    """Yield the running sessions, the latest first; with a name, of a session or of its job, only that one."""
     # The service refuses to search for an invalid name.
     if name is not None and not NAME_PATTERN.fullmatch(name):
         return

@@ -43,7 +43,6 @@ class Exchange:
         self._answers: dict[int, asyncio.Future[tuple[dict[str, Any], bytes]]] = {}
 
     async def ask(self, head: Mapping[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
-        """Send a question and wait for its answer, as long as the connection is open."""
         # The call's id is not unique here: its sender and a follower may both ask for the same call.
         number = next(self._numbers)
         answer: asyncio.Future[tuple[dict[str, Any], bytes]] = asyncio.get_running_loop().create_future()
@@ -62,7 +61,6 @@ class Exchange:
             answer.set_result((head, body))
 
     def end(self) -> None:
-        """Fail all open questions, because the connection broke."""
         # The same error as of a broken HTTP connection, so that the wire retries.
         for answer in self._answers.values():
             if not answer.done():

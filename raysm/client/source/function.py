@@ -124,7 +124,13 @@ class DataParallel(PickledCall):
             raise InvalidRequest(f"DataParallel: the first argument must be a function, got {train_loop!r}")
         if config is not None and not isinstance(config, Mapping):
             raise InvalidRequest(f"DataParallel: config must be a mapping, {{'lr': 0.1}}, got {config!r}")
-        super().__init__(train_loop, _loop_arguments(train_loop, config), {})
+        arguments: tuple[Any, ...] = (dict(config or {}),)
+        with contextlib.suppress(ValueError):  # a built-in without a signature
+            if config is None and not inspect.signature(train_loop).parameters:
+                arguments = ()
+        if arguments:
+            check_call("DataParallel", train_loop, arguments, {}, "must take one argument, the config")
+        super().__init__(train_loop, arguments, {})
         self.train_loop, self.config = train_loop, config
         # Created now, so that a number out of its range is refused where it is written.
         self._workload = TrainLoop(
@@ -139,15 +145,6 @@ class DataParallel(PickledCall):
         )
 
 
-def _loop_arguments(train_loop: Callable[..., Any], config: Mapping[str, Any] | None) -> tuple[Any, ...]:
-    with contextlib.suppress(ValueError):  # a built-in without a signature
-        if config is None and not inspect.signature(train_loop).parameters:
-            return ()
-    arguments = (dict(config or {}),)
-    check_call("DataParallel", train_loop, arguments, {}, "must take one argument, the config")
-    return arguments
-
-
 def check_call(
     kind: str,
     fn: Callable[..., Any],
@@ -155,7 +152,6 @@ def check_call(
     kwargs: Mapping[str, Any],
     refusal: str = "does not take these arguments",
 ) -> None:
-    """Refuse a call that a function does not take: a TypeError must not cost a cluster."""
     try:
         inspect.signature(fn).bind(*args, **kwargs)
     except TypeError as error:
@@ -255,7 +251,6 @@ def _pickled(
 
 
 def arguments_of(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call by the names of the function's parameters, including defaults."""
     try:
         signature = inspect.signature(fn)
         bound = signature.bind(*args, **kwargs)

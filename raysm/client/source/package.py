@@ -99,7 +99,6 @@ def source_of_kind(kind: type[Workload]) -> Source | None:
 
 
 def own_modules(fn: Callable[..., Any]) -> Iterator[ModuleType]:
-    """Yield the imported modules in the function's folder that belong to no installed package."""
     home = _home(fn)
     if home is not None:
         yield from _imported_from(home).modules()
@@ -159,7 +158,6 @@ def _module_of(fn: Callable[..., Any]) -> ModuleType | None:
 
 
 def _home(fn: Callable[..., Any]) -> Path | None:
-    """Return the folder that the function's module is imported from; None if it is installed."""
     module = _module_of(fn)
     if module is None:
         return None
@@ -181,7 +179,6 @@ def _has_no_source(module: ModuleType) -> bool:
 
 
 def _root(module: ModuleType) -> Path | None:
-    """Return the folder from which the module's top-level package is imported."""
     file = _source_file(module)
     if file is None:
         return None

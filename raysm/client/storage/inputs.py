@@ -1,5 +1,6 @@
 """A job's inputs: data frames and arrays are written to files, local files are uploaded, manifests are read."""
 
+import contextlib
 import hashlib
 import json
 import os.path
@@ -85,7 +86,11 @@ def save(channel: str, item: Any, home: Path, id_columns: Sequence[str] = ()) ->
     """
     inputs = home / "inputs"
     inputs.mkdir(parents=True, exist_ok=True, mode=0o700)
-    _remove_old(inputs)
+    for old in inputs.iterdir():
+        # Another process may just have removed it.
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - old.stat().st_mtime > KEPT_S:
+                shutil.rmtree(old, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=".", dir=inputs) as scratch:
         folder = Path(scratch)
         match _package(item):
@@ -169,15 +174,6 @@ def _pandas_table(channel: str, frame: Any, id_columns: Sequence[str]) -> Any:
     return table.replace_schema_metadata(None)
 
 
-def _remove_old(inputs: Path) -> None:
-    for folder in inputs.iterdir():
-        try:
-            if time.time() - folder.stat().st_mtime > KEPT_S:
-                shutil.rmtree(folder, ignore_errors=True)
-        except FileNotFoundError:  # another process has just removed it
-            continue
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Upload:
     channel: str
@@ -185,7 +181,6 @@ class Upload:
     files: Mapping[str, str]
     """SHA-256 of each file, by its name relative to the prefix."""
     prefix: str
-    """Target, with a slash at its end; named by the content."""
 
     @property
     def size(self) -> int:
@@ -196,7 +191,6 @@ class Upload:
 
 
 def locate(inputs: Mapping[str, Input], target: Target, places: Places) -> tuple[dict[str, Input], list[Upload]]:
-    """Give every input a URI that the service can read, and return the uploads that this needs; nothing is sent yet."""
     located: dict[str, Input] = {}
     uploads: list[Upload] = []
     for channel, source in inputs.items():

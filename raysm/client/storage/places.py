@@ -30,7 +30,6 @@ class Places:
         return f"{self.root}/payloads/{project}/{job}"
 
     def shared(self, digest: str) -> str:
-        """Return the prefix of what the payloads of many jobs, of all projects, share."""
         return f"{self.root}/shared/{digest[:40]}"
 
     def grid(self, name: str) -> str:
@@ -38,7 +37,6 @@ class Places:
         return f"{self.root}/grid-stores/{name}"
 
     def outputs(self, project: str) -> str:
-        """Return CreateTrainingJob's S3OutputPath, to which the service adds ``JOB/output``."""
         return f"{self.data}/{project}"
 
     def state(self, project: str, task: str, job: str) -> str:

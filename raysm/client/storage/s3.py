@@ -43,7 +43,6 @@ class Stored:
     version: str
     """Changes with the content: an ETag, or a time of modification."""
     modified_s: float
-    """Whole seconds in S3."""
 
 
 class Outdated(RaysmError):
@@ -134,7 +133,6 @@ class Storage:
             self._service.client("s3").upload_file(str(path), bucket, key, ExtraArgs=_encryption(kms_key))
 
     def bring(self, item: Stored, folder: Path) -> Path:
-        """Download an object, or copy a file, into ``folder`` under its name; return its path."""
         name = PurePosixPath(item.name)
         # Others may write to the bucket: their keys must not lead to other folders of this machine.
         if not name.parts or ".." in name.parts or name.is_absolute() or "\\" in item.name:
@@ -172,7 +170,6 @@ class Storage:
         return str(region or self._service.region)
 
     def ensure_bucket(self, bucket: Bucket, region: str) -> None:
-        """Create the bucket if it does not exist; one that the user named has to exist."""
         # A default name can be guessed: nothing is put into a bucket of that name in another account.
         expected = {"ExpectedBucketOwner": bucket.owner} if bucket.owner else {}
         try:

@@ -136,7 +136,6 @@ def connection_to(target: Any) -> Connection:
 
 
 def client_options(*, repeats: bool = True, **more: Any) -> Any:
-    """Return botocore's configuration of a client; without ``repeats``, each call is sent once."""
     from botocore.config import Config
 
     # botocore's default mode, legacy, retries fewer errors.

@@ -40,7 +40,6 @@ def _forget_servers() -> None:
 
 
 def ensure(home: Path, *, command: tuple[str, ...] = (sys.executable, "-m", "raysm.local.server")) -> str:
-    """Return the URL of the server of ``home``; start it with ``command`` and ``--home`` if none answers."""
     server = answering(home)
     if server is None:
         missing = [name for name in NEEDS if importlib.util.find_spec(name) is None]

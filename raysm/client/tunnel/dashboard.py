@@ -164,7 +164,11 @@ def get_job_submission_client_cluster_info(
         # Open until the end of the process: `ray job logs --follow` uses it for hours.
         way = _open.enter_context(way_to(job, place))
     except RaysmError as error:
-        raise _shown_by_click(error) from error
+        # Ray's commands show click's own errors on one line.
+        click = sys.modules.get("click")
+        if click is None or click.get_current_context(silent=True) is None:
+            raise
+        raise click.ClickException(str(error)) from error
     return ClusterInfo(
         address=f"http://{way.address}",
         cookies=cookies and dict(cookies),
@@ -184,14 +188,6 @@ class ClientBuilder:
             f"(ray job submit --address raysm://{name} --working-dir . -- python train.py), or call functions in a "
             "session of the cluster (raysm.Session)"
         )
-
-
-def _shown_by_click(error: RaysmError) -> Exception:
-    click = sys.modules.get("click")
-    if click is None or click.get_current_context(silent=True) is None:
-        return error
-    shown: Exception = click.ClickException(str(error))
-    return shown
 
 
 def _target() -> Target:

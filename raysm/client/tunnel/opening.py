@@ -175,7 +175,6 @@ def run_command(
 
 
 def _admit(chain: Chain, on: str | None) -> tuple[InstanceAccess, str, str]:
-    """Return how to reach an instance, with the names of its job and of itself."""
     access = ACCESS[chain.service.target.kind](chain.service)
     description = chain.describe()
     if chain.api.update is None:

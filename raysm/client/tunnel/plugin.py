@@ -115,7 +115,6 @@ class PluginAccess(InstanceAccess):
 
     @contextlib.contextmanager
     def _session(self, job: str, host: str, document: str, parameters: Mapping[str, list[str]]) -> Any:
-        """Start a session; yield what starts the plugin for it."""
         if not self._path:
             self.check()
         request = {

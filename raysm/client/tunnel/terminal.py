@@ -102,7 +102,6 @@ class Terminal:
 
     @contextlib.contextmanager
     def raw(self) -> Iterator[None]:
-        """Pass every key on as it is, also Ctrl-C; does nothing if this is no terminal."""
         if not self.is_one:
             yield
             return

@@ -108,7 +108,6 @@ class JobCard:
         return "\n".join([job_repr.text(job, self._target, now_s), *facts, *sentences])
 
     def _sentences(self) -> list[tuple[float, str]]:
-        """Return progress (0 to 1) and sentence of each phase."""
         return [
             # A phase with nothing to do is done.
             (min(1.0, max(0.0, last.done / last.total)) if last.total else 1.0, phase.sentence(last))

@@ -135,7 +135,6 @@ NOTEBOOKS: Sequence[type[Output]] = (MarimoOutput, JupyterOutput)
 
 
 def output_here(otherwise: str = NO_NOTEBOOK) -> Output:
-    """Return the output of the notebook of this process; if there is none, raise InvalidRequest with ``otherwise``."""
     for kind in NOTEBOOKS:
         if kind.is_here():
             return kind()
@@ -143,8 +142,6 @@ def output_here(otherwise: str = NO_NOTEBOOK) -> Output:
 
 
 class LiveCard(ABC):
-    """A card that is redrawn until its subject has ended, or ``stop`` is called."""
-
     def __init__(self, title: str, output: Output) -> None:
         self._title, self._output = title, output
         self._stopping = threading.Event()
@@ -177,8 +174,6 @@ class LiveCard(ABC):
 
 
 class JobWatch(LiveCard):
-    """A card that is redrawn until its job has ended, or ``stop`` is called."""
-
     def __init__(self, job: Job, output: Output) -> None:
         super().__init__(job.name, output)
         self._job = job
@@ -234,7 +229,6 @@ class JobWatch(LiveCard):
 
 
 def _usd(job: Job, description: Description, now_s: float) -> float | None:
-    """Return the cost of the job and of those it follows; None if it is unknown or nothing."""
     if not job.service.target.is_billed:
         return None
     with contextlib.suppress(RaysmError):

@@ -218,7 +218,6 @@ def _mean(values: list[float]) -> float:
 
 
 def _aggregate(by_host: Mapping[str, Points], combine: Callable[[list[float]], float]) -> Points:
-    """Combine the curves of many hosts: in each of ``BUCKETS`` time spans, ``combine`` of the hosts' means."""
     times = [time_s for points in by_host.values() for time_s, _ in points]
     # At least one second, because the head reports each instance at most once a second.
     begin, width = min(times), max(1.0, (max(times) - min(times)) / BUCKETS)

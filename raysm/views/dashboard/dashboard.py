@@ -55,7 +55,6 @@ class Route(Protocol):
 
 
 Way: TypeAlias = Callable[[], AbstractContextManager[Route]]
-"""Opens a connection to the head's dashboard. It may block, so it is called in a thread."""
 OpenTunnel: TypeAlias = Callable[[Job, Place], AbstractContextManager[Route]]
 
 
@@ -212,7 +211,6 @@ class Upstream:
             self._open.close()
 
     async def connect(self) -> str:
-        """Return the address of the head's dashboard once it answers; raises OSError or RaysmError."""
         if self._opening is None or (self._opening.done() and _failed(self._opening)):
             self._opening = asyncio.create_task(asyncio.to_thread(self._open_way))
         # Several requests wait for one attempt, so the cancellation of one must not cancel it.

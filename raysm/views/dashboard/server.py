@@ -247,7 +247,6 @@ class Page:
         return seen_from_notebook(self._server.port, self._server.prefix)
 
     def close(self) -> None:
-        """Stop serving it; may be repeated. The job keeps running."""
         self._server.close()
 
     def __enter__(self) -> "Page":

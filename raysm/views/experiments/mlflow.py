@@ -77,8 +77,6 @@ def check_mlflow() -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Record:
-    """A job, a trial or a row of a grid, which becomes one run of MLflow."""
-
     row: Experiment
     job: str
     """The name of the job in raysm's commands; for a trial, the name of its sweep."""

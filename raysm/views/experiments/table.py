@@ -77,7 +77,6 @@ def check_columns(jobs: Sequence[Experiment], columns: Iterable[str]) -> None:
 
 
 def order(jobs: Iterable[Experiment], column: str) -> list[Experiment]:
-    """Sort jobs by a column, or in descending order by ``-column``; missing values and NaN come last."""
     name = column.removeprefix("-")
     rows = list(jobs)
     sortable = [row for row in rows if _has_order(row.value(name))]
@@ -97,7 +96,6 @@ def _rank(value: Value) -> tuple[bool, float, str]:
 
 
 def shown(job: Experiment, column: str) -> str:
-    """Return the text of a value; empty if there is none. An unknown cost is ``unknown``."""
     value = job.value(column)
     match column, value:
         case "cost_usd", _:

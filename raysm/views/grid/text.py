@@ -46,7 +46,6 @@ def plan_lines(plan: GridPlan) -> list[str]:
 
 
 def usd_range(usd: tuple[float, float] | None) -> str:
-    """Return a range of dollars, or one amount if both look alike."""
     if usd is None:
         return UNKNOWN
     low, high = map(dollars, usd)

@@ -44,7 +44,6 @@ class Labelled(io.TextIOBase):
         return len(text)
 
     def end(self) -> None:
-        """End a line that was begun, before another instance's output."""
         if not self._is_new:
             self._stream.write("\n")
 
@@ -156,7 +155,6 @@ def _show_labelled(host: str, out: Labelled, bundle: Mapping[str, Any]) -> None:
 
 
 def in_one_line(error: Exception) -> Exception:
-    """Return one of raysm's errors so that IPython shows it without frames; any other error unchanged."""
     return _with_lines(error, [f"{type(error).__name__}: {error}"]) if isinstance(error, RaysmError) else error
 
 

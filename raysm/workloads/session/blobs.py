@@ -49,7 +49,6 @@ class Blob:
             connection.sendfile(file)
 
     def content(self) -> memoryview:
-        """Return the content; writing to the view changes a copy."""
         return opened(self.path, self.size)
 
     def close(self) -> None:
@@ -109,7 +108,6 @@ class Blobs:
         return blob
 
     def keep(self, pieces: Sequence[Any]) -> "bytes | Blob":
-        """Join pieces into bytes, or into a blob if they are large."""
         if size_of(pieces) <= SMALL_BYTES:
             return b"".join(pieces)
         blob = self.new()
@@ -117,7 +115,6 @@ class Blobs:
         return blob
 
     def take(self, id: str) -> Blob:
-        """Return the upload for a call, and forget it."""
         with self._lock:
             blob = self._uploads.pop(id, None)
         if blob is None:

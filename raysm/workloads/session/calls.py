@@ -57,7 +57,6 @@ class Call:
 
     @property
     def content(self) -> bytes | memoryview:
-        """The pickle or the source. Writing to the view of a blob changes a copy."""
         return self.body.content() if isinstance(self.body, Blob) else self.body
 
     def end(self, outcome: bytes | Blob, has_failed: bool) -> None:
@@ -120,7 +119,6 @@ class Calls:
         return [call for call in self._calls.values() if not call.done.is_set()]
 
     def get(self, id: str) -> Call | None:
-        """Return the call with this id, or None if it was never sent; raises InvalidRequest if it is not kept."""
         if id in self._forgotten:
             raise InvalidRequest(f"the outcome of the call {id} was delivered, and is not kept any more")
         return self._calls.get(id)
@@ -171,7 +169,6 @@ class Calls:
         self._active(time.monotonic())
 
     def deliver(self, id: str) -> None:
-        """Mark a call whose outcome a client has received, and forget the oldest ones beyond KEPT_CALLS."""
         call = self._calls.get(id)
         if call is None or call.is_delivered or not call.done.is_set():
             return

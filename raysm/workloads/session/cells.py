@@ -69,7 +69,6 @@ class Cells:
     # In the main thread
 
     def live(self) -> None:
-        """Run the queued cells in the main thread, until ``end``."""
         before = signal.signal(signal.SIGINT, self._on_signal)
         try:
             with self._namespace.as_main():

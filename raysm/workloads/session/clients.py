@@ -29,7 +29,6 @@ class Clients:
         self._connections: set[_Connection] = set()
 
     async def serve(self, request: web.Request) -> web.WebSocketResponse:
-        """Serve one client until it disconnects."""
         socket = web.WebSocketResponse(max_msg_size=MAX_MESSAGE_BYTES)
         await socket.prepare(request)
         connection = _Connection(self._host, request.query.get("client", ""), socket, self.wake)
@@ -41,7 +40,6 @@ class Clients:
         return socket
 
     def wake(self, call: Call) -> None:
-        """Send new output of a call to its client; may be called in any thread."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._host.loop.call_soon_threadsafe(self._mark, call)
 
@@ -127,7 +125,6 @@ class _Connection:
         return reply, b"" if isinstance(call.outcome, Blob) else call.outcome
 
     async def _send_news(self) -> None:
-        """Send new output of the client's calls, and new notices."""
         # Output is sent from its beginning; the client skips what an earlier connection has brought.
         positions: dict[str, int] = {}
         # Earlier notices are left out, because they may warn of an end that was put off.

@@ -84,7 +84,6 @@ class Door:
 
 
 async def _first_byte(connection: socket.socket) -> bytes:
-    """Wait for the first byte and return it without consuming it."""
     loop = asyncio.get_running_loop()
     with contextlib.suppress(BlockingIOError):
         return connection.recv(1, socket.MSG_PEEK)

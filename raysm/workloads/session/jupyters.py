@@ -155,7 +155,6 @@ class Jupyters:
 
 
 def settings(base: str, socket: Path, folder: Path) -> dict[str, Any]:
-    """Return the settings of a Jupyter server that is reachable only by its socket."""
     return {
         "ServerApp": {
             "sock": str(socket),

@@ -41,8 +41,6 @@ class End:
 
 
 class Lifetime:
-    """Computes when the session ends, from its activity, its clients and its cost."""
-
     def __init__(self, rules: Rules, now_s: float, uptime_s: float = 0.0) -> None:
         self.rules = rules
         # The instances are billed while the cluster forms, before the driver starts.
@@ -121,7 +119,6 @@ TIMEOUT_S = 5.0
 @dataclass(frozen=True, slots=True)
 class Seen:
     running: int
-    """Number of running jobs or busy kernels."""
     idle_s: float | None
     """Seconds since the last one ended; 0 while one runs, None if there was none."""
 

@@ -27,7 +27,6 @@ def outcome_of(work: Callable[[], Any], *, name: str, host: str = "", item: int 
 
 
 def parcel_of(value: Any, name: str) -> list[Piece]:
-    """Pickle a value into pieces; raises InvalidRequest if that is not possible."""
     pickled = Pickled()
     pickled_value(value, name, pickled)
     return pickled.parcel()
@@ -59,7 +58,6 @@ def failed(kind: str, message: str, host: str = "", item: int | None = None) -> 
 
 
 def refused(error: RaysmError) -> Outcome:
-    """Return the outcome of a call that raysm itself refuses, without a traceback."""
     return Outcome(
         error=RemoteError(type=type(error).__name__, message=str(error)), pickled=pickled_exception(error) or b""
     )

@@ -211,7 +211,6 @@ class Printed:
             self.messages += 1
 
     def show(self, bundle: Mapping[str, Any]) -> None:
-        """Send a display, after the text that was printed before it."""
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         self.send(display=json.dumps(bundle))
@@ -302,7 +301,6 @@ class Printing:
 
     @contextlib.contextmanager
     def into(self, id: str, output: Output) -> Iterator[None]:
-        """Receive the output of the call ``id`` while the body runs."""
         self._calls[id] = _Received(output)
         try:
             yield

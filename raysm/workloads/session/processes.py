@@ -131,7 +131,6 @@ class Crew(Generic[P]):
         self._grow()
 
     def _grow(self) -> None:
-        """Start processes up to the width if calls wait; held processes do not count."""
         if not self._waiting:
             return
         now_s = asyncio.get_running_loop().time()

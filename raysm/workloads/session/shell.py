@@ -250,7 +250,6 @@ class Namespace:
             sys.modules["__main__"], sys.argv[:] = main, argv
 
     def close(self) -> None:
-        """Close the event loop of cells that await, and remove the files."""
         self._shell.close()
         self._remove()
 

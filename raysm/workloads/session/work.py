@@ -62,7 +62,6 @@ class CallLine:
         self._writer.close()
 
     def abort(self) -> None:
-        """Close the connection at once, without sending buffered data, because the process is gone."""
         self._writer.transport.abort()
 
 
@@ -153,7 +152,6 @@ class NamespaceProcess:
         return os.getpid()
 
     def do(self, id: str, request: Any, body: bytes) -> tuple[bytes, bool, int]:
-        """Run a cell, a push or a pull; return the encoded outcome and the rest like ``CallProcess.call``."""
         call: CallRequest = from_json(CallRequest, request, "call")
         # In Ray's working folder, because the folder of the calls exists only on the head.
         with call_in(".", id, self._send) as printed, self._namespace.as_main():
