@@ -12,8 +12,6 @@ from raysm.cli.job_arguments import add_config, add_entering, add_jobs, add_send
 from raysm.cli.machine_arguments import add_demo, add_doctor, add_local, add_prices, add_quotas
 from raysm.cli.parser import Parser
 
-__all__ = ["FAMILIES", "Arguments", "build_parser", "parse"]
-
 Arguments = argparse.Namespace
 
 EPILOG = """\

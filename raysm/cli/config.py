@@ -39,8 +39,6 @@ from raysm.request import Ports
 from raysm.request.codec import hints_of, to_json
 from raysm.request.similarity import MATRIX
 
-__all__ = ["NO_ROLE", "effective", "flag_layer", "project_file", "read_settings", "run", "service_to_read", "toml"]
-
 
 def flag_layer(arguments: argparse.Namespace, on: str) -> Layer:
     # --image belongs to the chosen target, and a flag may choose that.

@@ -12,8 +12,6 @@ from typing import Any, Protocol, TypeVar
 import rich.console
 from rich.text import Text
 
-__all__ = ["Console", "Interrupts", "discard_unread_output", "interruptible", "print_answer", "say_last"]
-
 
 class Console(rich.console.Console):
     """Raises BrokenPipeError when its reader is gone; rich's own console exits the program at once."""

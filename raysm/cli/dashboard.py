@@ -21,9 +21,6 @@ from raysm.contract.store import put
 from raysm.errors import RaysmError
 from raysm.views.dashboard.dashboard import open_dashboard
 
-__all__ = ["run", "run_entering", "run_ui"]
-
-
 PAGE = """<!doctype html><meta charset="utf-8"><title>raysm</title>
 <meta http-equiv="refresh" content="0; url={url}"><a href="{url}">the page</a>
 """

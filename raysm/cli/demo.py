@@ -15,8 +15,6 @@ from raysm.cli.sending import check_output, follow_and_fetch
 from raysm.client.submit import submit
 from raysm.request import Cluster, Similarity
 
-__all__ = ["DATA", "run"]
-
 DATA = Path(__file__).parent / "data"
 """The folder of the data; its README.md has their source and licence."""
 

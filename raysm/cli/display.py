@@ -13,8 +13,6 @@ from raysm.client.job.description import Description, SecondaryStatus
 from raysm.client.logs.rendering import Rendering
 from raysm.contract import events
 
-__all__ = ["Display", "Times"]
-
 WAITS = (
     SecondaryStatus.STARTING,
     SecondaryStatus.PENDING,

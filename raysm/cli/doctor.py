@@ -34,19 +34,6 @@ from raysm.request import AWS, Cluster, Limits, Script, Target
 from raysm.request.cluster import LOCAL_TYPE
 from raysm.request.targets import INSTANCE_KINDS
 
-__all__ = [
-    "BAD",
-    "GOOD",
-    "POLICIES",
-    "UNKNOWN",
-    "case_of",
-    "local_checks",
-    "run",
-    "status",
-    "train_check",
-]
-
-
 LOCAL_PACKAGES = ("ray", "pyarrow", "numpy", "moto")
 
 

@@ -26,8 +26,6 @@ from raysm.request.similarity import MATRIX, QUERIES
 if TYPE_CHECKING:
     from raysm.workloads.similarity.estimate import Estimate
 
-__all__ = ["run", "vcpus_of"]
-
 SIZE = re.compile(r"(\d*)xlarge")
 """A size N-xlarge, which has 4 N vCPUs."""
 

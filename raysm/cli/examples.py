@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping
 
-__all__ = ["EXAMPLES"]
-
 # A line that begins with # describes the lines below it.
 EXAMPLES: Mapping[str, str] = {
     "raysm demo": """\

@@ -43,8 +43,6 @@ from raysm.views.grid.handle import GridHandle, attach_grid
 from raysm.views.grid.text import plan_lines, screen_lines
 from raysm.views.grid.watching import watch
 
-__all__ = ["request_of", "run"]
-
 RULES = {
     "write_back": "write_back",
     "budget": "budget_usd",

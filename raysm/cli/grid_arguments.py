@@ -9,8 +9,6 @@ from raysm.cli.options import COMMON, add_flags, add_target
 from raysm.cli.parser import add_command
 from raysm.grid.batch_job.controller_job import DEFINITION
 
-__all__ = ["add_grid"]
-
 ASKING = {
     "plan": "show a grid's places, costs and hours, and rows that cannot run; sends nothing",
     "run": "run a job for each row until all are done; the same command continues a grid",

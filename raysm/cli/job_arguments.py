@@ -21,8 +21,6 @@ from raysm.cli.options import (
 )
 from raysm.cli.parser import FILES_GROUP, add, add_command, seconds, titled
 
-__all__ = ["add_config", "add_entering", "add_jobs", "add_sending", "add_sessions"]
-
 # Strings, because every command imports this module, and the modules that send jobs import boto3.
 SENDING = "raysm.cli.sending:run"
 JOBS = "raysm.cli.jobs:run"

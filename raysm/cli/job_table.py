@@ -18,8 +18,6 @@ from raysm.client.service import Service
 from raysm.errors import InvalidRequest
 from raysm.views.experiments.table import Jobs, check_columns, differing, jobs, metric_columns, parameter_columns, shown
 
-__all__ = ["print_jobs"]
-
 EVERY = "*"
 """``--params`` without names."""
 FACTS = {"name": "name", "status": "status", "created_s": "sent", "duration_s": "took", "cost_usd": "cost"}

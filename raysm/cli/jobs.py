@@ -28,8 +28,6 @@ from raysm.contract import events
 from raysm.contract.names import WORKLOAD_TAG
 from raysm.errors import InvalidRequest, JobNotFound, NotDone, ServiceError
 
-__all__ = ["await_end", "find_to_read", "run", "tell_ended"]
-
 
 def find_to_read(name: str, service: Service) -> Job:
     try:

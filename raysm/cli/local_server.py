@@ -25,8 +25,6 @@ from raysm.errors import InvalidRequest, JobNotFound, ServiceError
 from raysm.local.scenario import parse, read
 from raysm.request import Local
 
-__all__ = ["run"]
-
 OLD = timedelta(days=7)
 """``raysm local clean`` removes jobs older than this, unless an option says otherwise."""
 MAX_SHOWN = 5

@@ -8,8 +8,6 @@ from typing import Any
 from raysm.cli.options import COMMON, add_change, add_flags, add_reading
 from raysm.cli.parser import add, add_command
 
-__all__ = ["add_demo", "add_doctor", "add_local", "add_prices", "add_quotas", "names"]
-
 
 def add_prices(commands: Any) -> None:
     text = "list hourly prices of instances by region, with their dates"

@@ -18,8 +18,6 @@ from raysm.errors import (
     RaysmError,
 )
 
-__all__ = ["main"]
-
 INTERRUPTED = 130
 """128 + SIGINT, as shells report it."""
 

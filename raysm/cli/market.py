@@ -21,8 +21,6 @@ from raysm.grid.place import Place, Quota
 from raysm.grid.plan import prices_of, read_quotas, services_in
 from raysm.request import AWS
 
-__all__ = ["Fitting", "fitting", "in_use_here", "run_prices", "run_quotas", "table_of"]
-
 
 def run_prices(arguments: Arguments, console: Console) -> None:
     """Print prices; with ``--refresh``, fetch the lists of some regions first."""

@@ -34,25 +34,6 @@ from raysm.request.codec import hints_of
 from raysm.request.sweep import ScriptSweep, Search
 from raysm.request.targets import INSTANCE_KINDS
 
-__all__ = [
-    "CHANGE",
-    "COMMON",
-    "SCRIPT",
-    "SIMILARITY",
-    "SWEEP",
-    "TARGET",
-    "TARGETS_OWN",
-    "TRAIN",
-    "TUNE",
-    "WORKLOADS",
-    "Flag",
-    "add_change",
-    "add_entered",
-    "add_flags",
-    "add_reading",
-    "add_target",
-]
-
 CHANGE = "--set"
 """The flag for every option that has none of its own."""
 

@@ -3,24 +3,6 @@
 import argparse
 from typing import Any, NoReturn
 
-__all__ = [
-    "ACCOUNT_GROUP",
-    "FILES_GROUP",
-    "GROUPS",
-    "JOB_GROUP",
-    "LIMITS_GROUP",
-    "NETWORK_GROUP",
-    "PACKAGES_GROUP",
-    "RECORDS_GROUP",
-    "WHERE_GROUP",
-    "Parser",
-    "add",
-    "add_command",
-    "seconds",
-    "titled",
-    "words_of",
-]
-
 PACKAGES_GROUP = "packages and variables"
 RECORDS_GROUP = "project, tags and tracking"
 LIMITS_GROUP = "limits and repetition"

@@ -23,8 +23,6 @@ from raysm.contract.result import ResultFile
 from raysm.request.codec import to_json
 from raysm.request.workload import Workload, built_in_kind
 
-__all__ = ["described", "brought", "print_metrics", "print_result"]
-
 SHOWN = 3
 
 

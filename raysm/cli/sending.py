@@ -35,22 +35,6 @@ from raysm.errors import InvalidRequest, JobFailed, RaysmError
 from raysm.request import Cluster
 from raysm.request.codec import to_json
 
-__all__ = [
-    "as_request",
-    "check_output",
-    "check_timeout",
-    "cluster",
-    "crowding",
-    "end_showing",
-    "facts",
-    "follow",
-    "follow_and_fetch",
-    "options_of",
-    "prepared",
-    "run",
-    "send",
-]
-
 MAX_PER_CORE = 4
 """A core can start a few emulated instances, which mostly wait; with more, their starts delay each other."""
 

@@ -20,8 +20,6 @@ from raysm.contract.events import Trial
 from raysm.contract.names import WORKLOAD_TAG
 from raysm.errors import InvalidRequest
 
-__all__ = ["run", "run_about", "teller"]
-
 
 def run(arguments: Arguments, console: Console) -> int | None:
     """Send the requested tuning job and follow it, or print it with ``--dry-run``; return 1 if a trial failed."""

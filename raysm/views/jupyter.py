@@ -10,8 +10,6 @@ from raysm.views.dashboard.server import LocalServer, Page, relaying
 if TYPE_CHECKING:
     from raysm.contract.connections import OpenConnection
 
-__all__ = ["POLICY", "open_jupyter"]
-
 # JupyterLab compiles the schemas of its settings: https://github.com/jupyterlab/jupyterlab/issues/8350
 POLICY = "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; object-src 'none'; base-uri 'none'"
 

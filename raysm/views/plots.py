@@ -15,8 +15,6 @@ from raysm.client.sweep import SweepResult, TrialTable
 from raysm.errors import InvalidRequest, MissingDependency
 from raysm.views.sparkline import plain
 
-__all__ = ["Chart", "Plot", "check_plotting", "plot_job", "plot_sweep", "time_charts"]
-
 COLORS = ["#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8a7a00", "#7a5fd0"]
 """The palette of Okabe and Ito, which the color-blind can distinguish, with a darker yellow."""
 MAX_TRIALS = 300

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 from raysm.client.logs.rendering import metric_value
 
-__all__ = ["plain", "sparkline", "thin"]
-
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 COLOR = "#1f83c9"

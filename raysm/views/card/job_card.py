@@ -22,8 +22,6 @@ from raysm.contract.session import SessionState
 from raysm.request import Target
 from raysm.views.sparkline import plain, sparkline, thin
 
-__all__ = ["MAX_BYTES", "JobCard", "session_card"]
-
 MAX_BYTES = 30_000
 """Maximum size of a card in UTF-8: cards are sent twice a second, maybe over a slow connection."""
 

@@ -20,8 +20,6 @@ from raysm.contract.names import WORKLOAD_TAG
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.views.card.job_card import JobCard
 
-__all__ = ["MIN_PAUSE_S", "NOTEBOOKS", "JobWatch", "LiveCard", "Output", "output_here", "shown_meanwhile", "watch"]
-
 NO_NOTEBOOK = (
     "job.watch() draws a card in a notebook, and this is not a notebook: in a terminal use job.logs(follow=True), "
     "or raysm logs -f JOB"

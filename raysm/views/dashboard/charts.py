@@ -29,18 +29,6 @@ from raysm.views.sparkline import thin
 if TYPE_CHECKING:
     from aiohttp import web
 
-__all__ = [
-    "NODES",
-    "NODE_COUNT",
-    "PRELOAD",
-    "Timeline",
-    "board",
-    "charts_site",
-    "overview",
-    "parse_begin",
-    "samples_of",
-]
-
 
 NODES = "nodes?view=summary"
 """The path of the nodes' utilization in Ray's dashboard."""

@@ -26,8 +26,6 @@ from raysm.views.dashboard.server import Answer, LocalServer, Page, check_aiohtt
 if TYPE_CHECKING:
     from aiohttp import web
 
-__all__ = ["Watch", "dashboard_site", "open_dashboard"]
-
 _log = logging.getLogger("raysm")
 
 SAMPLE_S = 5.0

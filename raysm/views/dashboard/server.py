@@ -30,20 +30,6 @@ if TYPE_CHECKING:
 
     from raysm.contract.connections import OpenConnection
 
-__all__ = [
-    "Answer",
-    "LocalServer",
-    "MAX_UPLOAD_BYTES",
-    "POLICY",
-    "PREFIX_BYTES",
-    "Page",
-    "check_aiohttp",
-    "refusal",
-    "relaying",
-    "seen_from_notebook",
-    "with_query",
-]
-
 
 _log = logging.getLogger("raysm")
 

@@ -36,8 +36,6 @@ from raysm.grid.local_grids import grid_names, opened
 from raysm.views.dashboard.server import LocalServer, check_aiohttp, relaying
 from raysm.views.grid.handle import experiments_of
 
-__all__ = ["MlflowStore", "Record", "check_mlflow", "open_mlflow", "records"]
-
 VERSION = "1"
 """The format of the copies; runs of another version are written again."""
 DIGEST_TAG = "raysm.digest"

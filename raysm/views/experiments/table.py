@@ -18,18 +18,6 @@ from raysm.grid.local_grids import opened
 from raysm.request import Target
 from raysm.views.grid.handle import experiments_of
 
-__all__ = [
-    "Jobs",
-    "check_columns",
-    "differing",
-    "jobs",
-    "metric_columns",
-    "order",
-    "parameter_columns",
-    "shown",
-]
-
-
 WHICH = ("last", "min", "max", "best")
 """Suffixes of a metric's name: ``loss:min``."""
 

@@ -25,8 +25,6 @@ from raysm.request.workload import require_workload
 from raysm.views.grid.handle import GridHandle
 from raysm.views.grid.text import ShownPlan, ShownSnapshot, shown_plan, shown_snapshot
 
-__all__ = ["Grid", "GridOptions"]
-
 DRAWN_S = 0.5
 """Seconds between two calls of ``seen``, since counting 100,000 rows takes a tenth of a second."""
 

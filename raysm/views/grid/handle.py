@@ -34,9 +34,6 @@ from raysm.views.grid.report import report_page
 from raysm.views.grid.text import ShownSnapshot, shown_snapshot
 from raysm.views.grid.watching import NO_NOTEBOOK, GridWatch
 
-__all__ = ["GridHandle", "attach_grid", "experiments_of"]
-
-
 STATUS = {
     TaskState.DONE: Status.COMPLETED,
     TaskState.FAILED: Status.FAILED,

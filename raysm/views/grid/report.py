@@ -12,8 +12,6 @@ from raysm.grid.snapshot import Snapshot
 from raysm.grid.task import TaskState
 from raysm.views.grid.text import curves, duration, interruptions_note, unpriced_note, usd_range
 
-__all__ = ["MAX_ROWS_SHOWN", "report_page"]
-
 MAX_ROWS_SHOWN = 1_000
 """Most rows on the page: ten thousand would make a file of megabytes that a browser shows slowly."""
 

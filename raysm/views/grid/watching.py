@@ -14,8 +14,6 @@ from raysm.grid.snapshot import Snapshot
 from raysm.views.card.live_card import LiveCard, Output
 from raysm.views.grid.text import ShownSnapshot, screen_lines
 
-__all__ = ["DRAWN_S", "GridWatch", "NO_NOTEBOOK", "look_until_over", "watch"]
-
 DRAWN_S = 0.5
 """Seconds between two updates of a screen, each of which counts the rows."""
 

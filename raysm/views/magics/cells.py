@@ -12,8 +12,6 @@ from raysm.client.session.calls import Call, Shown, show_display
 from raysm.client.session.handle import Session
 from raysm.errors import CallFailed, InvalidRequest, RaysmError
 
-__all__ = ["ALL", "HEAD", "Labelled", "PerInstance", "await_cell", "in_one_line", "run_cell"]
-
 HEAD, ALL = "head", "all"
 
 

@@ -24,8 +24,6 @@ from raysm.errors import InvalidRequest, MissingDependency, RaysmError
 from raysm.request import Cluster
 from raysm.views.magics.cells import await_cell, in_one_line, run_cell
 
-__all__ = ["CELL", "Completer", "Magics", "RemoteMode", "load_ipython_extension", "unload_ipython_extension"]
-
 MAGIC = "%%raysm"
 HERE = ("%raysm", "%%raysm")
 """Cells that begin so run here; other magics are the session's."""
