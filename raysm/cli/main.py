@@ -9,14 +9,7 @@ from rich.text import Text
 
 from raysm.cli.arguments import parse
 from raysm.cli.console import Console, discard_unread_output, say_last
-from raysm.errors import (
-    CredentialsExpired,
-    InvalidConfig,
-    InvalidRequest,
-    MissingDependency,
-    NoRoom,
-    RaysmError,
-)
+from raysm.errors import CredentialsExpired, InvalidConfig, InvalidRequest, MissingDependency, NoRoom, RaysmError
 
 INTERRUPTED = 130
 """128 + SIGINT, as shells report it."""

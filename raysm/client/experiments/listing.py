@@ -18,15 +18,7 @@ from typing import Any, TypeVar
 
 from raysm.client.costs.bill import bill_of, usd_so_far
 from raysm.client.costs.prices import price_of
-from raysm.client.experiments.experiment import (
-    Curve,
-    Experiment,
-    Summary,
-    curves_of,
-    summary_of,
-    thinned,
-    trial_rows,
-)
+from raysm.client.experiments.experiment import Curve, Experiment, Summary, curves_of, summary_of, thinned, trial_rows
 from raysm.client.job import records
 from raysm.client.job.description import Description, Status, read
 from raysm.client.job.records import RUN
