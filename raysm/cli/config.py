@@ -160,7 +160,6 @@ def _file_layers(arguments: Arguments) -> list[Layer]:
 
 
 def _workload_layer(arguments: Arguments) -> Layer:
-    """Return the options of the workload that the command's positional arguments set."""
     values: dict[Key, object] = {}
     kind = WORKLOADS.get(arguments.command)
     if kind is not None:

@@ -109,7 +109,6 @@ def _first(*values: Any) -> Any:
 
 
 def _file(arguments: Arguments) -> GridFile:
-    """Return the grid's file; it is empty if the command line names a script."""
     path = Path(arguments.what)
     return read_grid_file(path) if path.suffix == ".toml" else GridFile()
 

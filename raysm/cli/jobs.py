@@ -37,8 +37,6 @@ def find_to_read(name: str, service: Service) -> Job:
 
 
 def tell_ended(name: str) -> Callable[[Job], None]:
-    """Return a function that prints that the short name ``name`` means an ended job."""
-
     def tell(job: Job) -> None:
         # Many jobs may have this short name. To stderr, because stdout has the answer.
         print(f"raysm: {name} is {job.name}, the last job of that name; it has ended", file=sys.stderr)

@@ -23,7 +23,6 @@ from raysm.request import AWS
 
 
 def run_prices(arguments: Arguments, console: Console) -> None:
-    """Print prices; with ``--refresh``, fetch the lists of some regions first."""
     services = services_in(read_settings(arguments).target(role=NO_ROLE), arguments.regions)
     has_scenario = any(service.connection.lists_prices for service in services)
     if arguments.refresh:
@@ -97,8 +96,6 @@ def _as_json(price: Price | None) -> dict[str, object]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fitting:
-    """The quota of one place, what of it is in use, and its price."""
-
     place: Place
     limit: int
     """Instances that the account may have there."""
@@ -140,7 +137,6 @@ def run_quotas(arguments: Arguments, console: Console) -> None:
 
 
 def in_use_here() -> Counter[Place]:
-    """Count the instances of the open jobs of all grids of this machine, by place."""
     used: Counter[Place] = Counter()
     for name in grid_names():
         with opened(name) as store:

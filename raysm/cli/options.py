@@ -81,16 +81,12 @@ class Flag:
 
 
 class _Names(argparse.Action):
-    """Collects comma-separated names, quoted as in a CSV; the flag can be repeated."""
-
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         names = next(csv.reader([values])) or [""]
         setattr(namespace, self.dest, [*(getattr(namespace, self.dest) or ()), *names])
 
 
 class _On(argparse.Action):
-    """Parses ``--on``: a target, or the name of one of the job's instances."""
-
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         if INSTANCE.fullmatch(values):
             namespace.instance = values

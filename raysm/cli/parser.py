@@ -26,8 +26,6 @@ GROUPS = (
 
 
 class Parser(argparse.ArgumentParser):
-    """Reports an error in one line, without the long usage."""
-
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         defaults: dict[str, Any] = {"formatter_class": _Formatter, "allow_abbrev": False}
         super().__init__(*args, **defaults | kwargs)
@@ -55,8 +53,6 @@ class Parser(argparse.ArgumentParser):
 
 
 class _Formatter(argparse.HelpFormatter):
-    """Keeps the line breaks of texts with several lines, such as examples."""
-
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return text if "\n" in text else super()._fill_text(text, width, indent)
 
@@ -78,7 +74,6 @@ def words_of(spec: str) -> tuple[list[str], str | None]:
 
 
 def add(parser: Any, spec: str, text: str, **options: Any) -> None:
-    """Add an argument to a parser or a group."""
     names, value = words_of(spec)
     if value is None:
         parser.add_argument(*names, help=text, **{"action": "store_true"} | options)
@@ -96,7 +91,6 @@ def add_command(
     is_scripted: bool = False,
     sends_job: bool = False,
 ) -> argparse.ArgumentParser:
-    """Add a command to ``raysm``, or a verb to a command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         name, help=text, description=text[0].upper() + text[1:] + ".", usage=usage
     )

@@ -145,7 +145,6 @@ TELEMETRY = (
 
 
 def print_metrics(arguments: Arguments, job: Job, console: Console) -> None:
-    """Print the metrics of a job, or with ``--telemetry`` those of its instances."""
     # All are read, because the message for an empty choice names the others.
     everything = job.metrics()
     if arguments.telemetry:

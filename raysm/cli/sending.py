@@ -268,7 +268,6 @@ def _print_to_stderr(text: str) -> None:
 
 
 def _before_creation(ready: Prepared) -> str:
-    """Return what the user waits for until the service has created the job."""
     service = ready.service
     if not service.target.is_billed and answering(service.home) is None:
         return "waiting: the embedded SageMaker of this machine starts"

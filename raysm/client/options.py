@@ -112,7 +112,6 @@ def request_fields(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def default_of(name: str) -> Any:
-    """Return an option's default; None if it depends on the workload or the target."""
     for field in dataclasses.fields(JobRequest):
         if field.name == name and field.default is not dataclasses.MISSING:
             return field.default

@@ -101,7 +101,6 @@ def outputs(api: JobApi, name: str, answer: Mapping[str, Any]) -> str:
 
 
 def without_none(**values: Any) -> dict[str, Any]:
-    """Return the values that are not None, since the API takes no null."""
     return {name: value for name, value in values.items() if value is not None}
 
 

@@ -80,7 +80,6 @@ def _leaves(item: Any, hint: Any, key: Key, origin: Callable[[Key], str]) -> Ite
 
 
 def _in_full(item: Any, key: Key) -> Any:
-    """Return the full form of a value that people may write shorter."""
     if isinstance(item, str) and key[:1] == ("inputs",) and len(key) == 2:
         return {"uri": item}
     if key[:1] == ("hyperparameters",) and len(key) == 2:
@@ -180,7 +179,6 @@ class Settings:
         return kind(**{key: tuple(item) if isinstance(item, list) else item for key, item in chosen.items()})
 
     def options(self) -> dict[str, Any]:
-        """Return the options for ``raysm.submit``, without workload and target."""
         hints = {**hints_of(JobRequest), **OWN}
         chosen = nested(self.values)
         if "cluster" in chosen:
@@ -219,8 +217,6 @@ def find_project_file(start: Path, home: Path) -> Path | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Project:
-    """The content of a project file, checked with all its profiles."""
-
     path: Path
     layers: Mapping[str | None, Layer]
     """The options that always apply (None), and each profile's."""

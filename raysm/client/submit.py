@@ -115,8 +115,6 @@ def await_predecessor(prefix: str, state: str, service: Service) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Prepared:
-    """A job that is ready to be sent; nothing of it is on the service yet."""
-
     request: JobRequest
     plan: Plan
     task: str
@@ -251,7 +249,6 @@ class Prepared:
         return payload_uri(description) == payload_uri(self.plan.request)
 
     def _list_inputs(self) -> records.InputsState | None:
-        """Return the state of the inputs; None if listing them takes long or is not allowed."""
         # With if_done='skip', finished() has listed them: then the cached property has its value.
         if "_state_of_inputs" in vars(self):
             return self._state_of_inputs

@@ -13,7 +13,6 @@ SPANS = ((1, "s"), (60, "min"), (3600, "h"))
 
 
 def duration(seconds: float) -> str:
-    """Return a time: ``45 s``, ``5 min 3 s``, ``2 h 10 min``."""
     # Rounded first, so that 59.6 s is 1 min 0 s and not 0 min 60 s.
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)

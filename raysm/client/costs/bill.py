@@ -86,7 +86,6 @@ class Bill:
 def bill_of(
     jobs: Iterable[Description], region: str, price: Callable[[str, str], Price | None] = price_of
 ) -> Bill | None:
-    """Return what jobs have cost together; None while the last of them has not ended."""
     described = list(jobs)
     if not described or not described[-1].status.is_terminal:
         return None

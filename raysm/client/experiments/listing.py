@@ -64,7 +64,6 @@ class Cache:
         return {arn: [Experiment.of_json(row) for row in json.loads(trials)] for arn, trials in rows}
 
     def keep(self, jobs: Iterable["Reading"]) -> None:
-        """Save jobs that have ended; do nothing if the disk is full or the home is read-only."""
         rows = [
             (job.row.arn, job.row.as_json(), json.dumps(job.curves), json.dumps([row.as_json() for row in job.trials]))
             for job in jobs
@@ -222,7 +221,6 @@ def _read(
 
 
 def _lacks_cost(service: Service, row: Experiment) -> bool:
-    """Whether a row was cached without a cost, and its prices have been fetched since then."""
     if row.cost_usd is not None or not row.is_billed or not row.instances:
         return False
     return all(price_of(instance_type, service.region) is not None for instance_type, _ in row.instances)
@@ -241,7 +239,6 @@ class Reading:
 
 
 def read_job(service: Service, api: JobApi, name: str) -> Reading | None:
-    """Read one job; return None if it was removed meanwhile."""
     try:
         description = read(api, service.describe(api, name))
     except JobNotFound:

@@ -31,7 +31,6 @@ READ_ONLY = ("SelectedInstanceType", "SelectedInstanceCount")
 
 
 def next_name(description: Description, tags: Mapping[str, str]) -> str | None:
-    """Return the name of the job that continues this one; None if no job does."""
     # Without checkpoints a follow-up would start from the beginning, and reach its time limit too.
     if not description.exceeded_runtime or "CheckpointConfig" not in description.answer:
         return None

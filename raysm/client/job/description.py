@@ -65,8 +65,6 @@ class SecondaryStatus(_Known):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Description:
-    """A job as the service described it at one moment."""
-
     name: str
     arn: str
     api: JobApi

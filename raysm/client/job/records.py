@@ -43,16 +43,12 @@ _log = logging.getLogger("raysm")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputsState:
-    """The objects that a job is about to read."""
-
     digest: str
     sizes: Mapping[str, int]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Record:
-    """One job of a task."""
-
     job: str
     api: str
     digest: str
@@ -84,7 +80,6 @@ def of_job(job: str, prefix: str, storage: Storage) -> Record | None:
 
 
 def latest_of_state(prefix: str, storage: Storage, uri: str | None = None) -> Record | None:
-    """Return the task's latest job that has checkpoints, at ``uri`` if it is given."""
     for record in recorded(prefix, storage):
         if record.state is not None and (uri is None or record.state.rstrip("/") == uri.rstrip("/")):
             return record

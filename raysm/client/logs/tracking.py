@@ -38,8 +38,6 @@ _trackers: dict[tuple[str, str], "Tracker"] = {}
 
 
 class Tracker:
-    """Copies one job's metrics in a thread, from its first line on."""
-
     def __init__(self, chain: Chain, uri: str, parameters: Mapping[str, Any] | None) -> None:
         self.uri = uri
         # A cursor of its own: the handle's belongs to the handle's user.

@@ -164,7 +164,6 @@ def read_as(folder: Path, manifest: Manifest) -> Result:
 
 
 def fetch_result(outputs: str, storage: Storage, *, job: str, to: Path | None, cache: Path) -> Result | Path | None:
-    """Fetch the result of a job to this machine, and return it."""
     folder = _fetch(outputs, storage, job=job, to=to, cache=cache)
     manifest = None if folder is None else manifest_of(folder)
     return folder if folder is None or manifest is None else read_as(folder, manifest)

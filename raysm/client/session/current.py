@@ -9,8 +9,6 @@ from typing import Any, Protocol
 
 
 class Submits(Protocol):
-    """The part of a session that a decorated function uses."""
-
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call a function in the session."""
 
@@ -25,7 +23,6 @@ def current_session() -> Submits | None:
 
 @contextmanager
 def inside(session: Submits) -> Iterator[None]:
-    """Make ``session`` the current session while the body runs."""
     _entered.append(session)
     try:
         yield

@@ -67,7 +67,6 @@ class Files:
             return str(self._transfer(remote, **{"from": self._signed("get_object", uri)})["path"])
 
     def _transfer(self, remote: str, **address: str) -> Any:
-        """Let the head copy a file from or to the bucket, and wait for the end of the copy."""
         request = CallRequest(kind=TRANSFER, name=f"the transfer of {remote}")
         return self._call(request, [json.dumps({"path": remote, **address}).encode()]).result()
 

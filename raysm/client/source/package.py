@@ -21,8 +21,6 @@ from raysm.request.workload import KINDS, check_kind, require_workload
 
 @dataclass(frozen=True, kw_only=True)
 class Package:
-    """A workload, and the code that travels with its job."""
-
     workload: Workload
     title: str
     source: Source | None

@@ -27,7 +27,6 @@ CLASSES = (("numpy", "ndarray"), ("torch", "Tensor"), ("pandas", "DataFrame"), (
 
 
 def objects_of(source: Input, storage: Storage) -> Iterator[Stored]:
-    """Yield the objects of an input while they are listed, in a stable order."""
     if not source.manifest:
         yield from storage.walk(source.uri)
         return

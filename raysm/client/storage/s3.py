@@ -100,7 +100,6 @@ class Storage:
         return [item for item in self.below(uri.rstrip("/") + "/") if not item.name.endswith(PARTIAL)]
 
     def walk(self, uri: str) -> Iterator[Stored]:
-        """Yield the items of ``below`` page by page, in a stable order."""
         if not uri.startswith("s3://"):
             yield from _files(file_path(uri))
             return

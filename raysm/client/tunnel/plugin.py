@@ -248,7 +248,6 @@ def _end(process: "subprocess.Popen[Any]") -> None:
 
 
 def _end_of(process: "subprocess.Popen[Any]") -> int:
-    """Return a descriptor that becomes readable when the process has ended."""
     reader, writer = os.pipe()
 
     def wait() -> None:

@@ -79,7 +79,6 @@ class JobCard:
                 self._usage.setdefault(metric.host, {})[metric.name.removesuffix("_percent")] = metric.value
 
     def html(self, job: Description, usd: float | None, now_s: float, trouble: str = "") -> str:
-        """Return the card, of at most ``MAX_BYTES``."""
         # The date, because a card may stay in a notebook for years.
         shown = f"as of {datetime.fromtimestamp(now_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
         if trouble:

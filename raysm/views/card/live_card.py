@@ -33,8 +33,6 @@ STALE_S = 30.0
 
 
 class Output:
-    """An output of a notebook that shows the latest card."""
-
     @classmethod
     def is_here(cls) -> bool:
         """Whether this process runs in this kind of notebook."""
@@ -61,8 +59,6 @@ class Output:
 
 
 class JupyterOutput(Output):
-    """A cell of Jupyter, VS Code or Colab, updated by ``display_id``."""
-
     def __init__(self) -> None:
         self._handle: Any = None
 
@@ -95,8 +91,6 @@ def _ipython() -> Any:
 
 
 class MarimoOutput(Output):
-    """A cell of marimo, which supports ``display_id`` only while the cell runs."""
-
     @classmethod
     def is_here(cls) -> bool:
         # In a marimo notebook, marimo is already imported.
@@ -209,7 +203,6 @@ class JobWatch(LiveCard):
         return came
 
     def finish(self) -> None:
-        """Stop, and draw the card of the job that has just ended."""
         self.stop()
         self._look()
 

@@ -45,8 +45,6 @@ READ_S = 60.0
 
 
 class Route(Protocol):
-    """An open connection to the head."""
-
     @property
     def address(self) -> str:
         """``127.0.0.1:PORT``."""
@@ -88,7 +86,6 @@ class Watch:
 def open_dashboard(
     job: Job, *, timeout: float | None = None, say: Say | None = None, tunnel: OpenTunnel | None = None
 ) -> Page:
-    """Serve Ray's dashboard of a job at an address of this machine."""
     check_aiohttp()
     say = say or tell
     watch = Watch(job)

@@ -80,8 +80,6 @@ def _is_own_name(host: str, port: int, headers: Mapping[str, str]) -> bool:
 
 
 class LocalServer:
-    """A running server, until it is closed."""
-
     def __init__(
         self, site: Callable[[], AbstractAsyncContextManager[Answer]], *, policy: str = POLICY, link: str = ""
     ) -> None:
@@ -221,7 +219,6 @@ class Page:
 
     @property
     def link(self) -> str:
-        """The address for a page of this kernel's notebook."""
         return self._seen.url
 
     @property
@@ -263,7 +260,6 @@ def with_query(request: "web.Request", path: str) -> str:
 
 @contextlib.asynccontextmanager
 async def relaying(way: "str | OpenConnection", base: Callable[[], str | None]) -> AsyncIterator[Answer]:
-    """Yield a handler that passes requests on."""
     async with open_relay(way) as client:
 
         async def answer(request: "web.Request", path: str) -> "web.StreamResponse | None":

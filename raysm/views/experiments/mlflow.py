@@ -125,8 +125,6 @@ def _curves(service: Service, row: Experiment) -> Callable[[], Mapping[str, Curv
 
 
 class MlflowStore:
-    """MLflow's SQLite file, and the folder of its artifacts."""
-
     def __init__(self, folder: Path) -> None:
         self._folder, self._file = folder, folder / "mlflow.db"
         self.uri = f"sqlite:///{self._file}"

@@ -147,7 +147,6 @@ def _costs(view: Snapshot) -> list[str]:
 
 
 def unpriced_note(view: Snapshot) -> str:
-    """Return a note if the costs are incomplete, else nothing."""
     number = view.money.unpriced
     return f"the cost of {counted(number, 'job')} is unknown and not in these sums" if number else ""
 

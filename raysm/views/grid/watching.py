@@ -24,7 +24,6 @@ def look_until_over(
     sleep: Callable[[float], Any],
     pause_s: float = DRAWN_S,
 ) -> None:
-    """Show the status of a grid whenever it has changed, and return when the grid is over."""
     last: object = None
     while True:
         view = look()

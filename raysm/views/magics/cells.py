@@ -29,8 +29,6 @@ class PerInstance(dict[str, Any]):
 
 
 class Labelled(io.TextIOBase):
-    """Writes a label before each line."""
-
     def __init__(self, label: str, stream: TextIO) -> None:
         self._label, self._stream, self._is_new = label, stream, True
 
@@ -104,7 +102,6 @@ def _pull(session: Session, names: Sequence[str], variables: MutableMapping[str,
 
 
 def await_cell(session: Session, future: Any) -> Any:
-    """Wait for a cell, print its output and return its value; raises as ``run_cell`` does."""
     if isinstance(future, PerInstance):
         return _await_all(session, future)
     try:

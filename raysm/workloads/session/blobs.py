@@ -76,7 +76,6 @@ def write(descriptor: int, pieces: Sequence[Any]) -> int:
 
 
 def write_to(path: str, pieces: Sequence[Any]) -> int:
-    """Write pieces to the empty blob of another process; return their size."""
     with open(path, "wb", buffering=0) as file:
         return write(file.fileno(), pieces)
 
@@ -87,8 +86,6 @@ def opened(path: str, size: int) -> memoryview:
 
 
 class Blobs:
-    """Creates the blobs of a session, and keeps uploads until their calls arrive."""
-
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._made: weakref.WeakSet[Blob] = weakref.WeakSet()

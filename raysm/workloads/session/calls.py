@@ -30,16 +30,12 @@ NO_SUCH_CALL = 404
 
 
 class CallEnded(Exception):
-    """An executor raises it for a call that ended without an outcome of its own."""
-
     def __init__(self, outcome: Outcome) -> None:
         super().__init__()
         self.outcome = outcome
 
 
 class Call:
-    """One call."""
-
     def __init__(self, id: str, request: CallRequest, body: bytes | Blob, wake: Callable[[], None]) -> None:
         self.id, self.request, self.body = id, request, body
         self.output = Output(wake)
@@ -228,7 +224,6 @@ class Insisting:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def begin(self, call: Call, strike: Callable[[], None]) -> None:
-        """Call ``strike`` now and repeatedly until the call has ended."""
         task = asyncio.create_task(self._insist(call, strike))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

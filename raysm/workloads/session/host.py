@@ -26,8 +26,6 @@ INTERRUPTED_S = 2.0
 
 
 class SessionHost:
-    """One session."""
-
     def __init__(
         self,
         job: str,

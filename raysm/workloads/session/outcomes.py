@@ -64,7 +64,6 @@ def refused(error: RaysmError) -> Outcome:
 
 
 def death_of(name: str, error: Exception) -> str:
-    """Describe in one line the death of the process of the call ``name``, from Ray's error."""
     # Ray's message about an actor has the reason near its end, after a long description of the actor.
     lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()] or [type(error).__name__]
     reason = next((line for line in lines if DETAIL in line), lines[0])

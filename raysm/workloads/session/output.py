@@ -96,8 +96,6 @@ Route = Callable[[], Output | None]
 
 
 class RoutedStream(_Stream):
-    """Routes each text to the output of the call that prints it."""
-
     def __init__(self, name: str, original: TextIO, route: Route) -> None:
         super().__init__(name, original)
         self._route = route
@@ -120,7 +118,6 @@ class RoutedStream(_Stream):
 
 
 def events_apart(text: str) -> tuple[str, list[str]]:
-    """Split a text into the text without events of the job, and the lines that are events."""
     # The usual case, without parsing each line.
     if events.MARK not in text:
         return text, []
@@ -140,7 +137,6 @@ def _replaced(out: Any, err: Any) -> Iterator[None]:
 
 
 def routed(route: Route) -> contextlib.AbstractContextManager[None]:
-    """Replace stdout and stderr of the process by RoutedStreams while the body runs."""
     return _replaced(RoutedStream("stdout", sys.stdout, route), RoutedStream("stderr", sys.stderr, route))
 
 
@@ -198,8 +194,6 @@ def call_in(folder: str, id: str, send: Send) -> Iterator["Printed"]:
 
 
 class Printed:
-    """Sends the output of one call, and counts the messages."""
-
     def __init__(self, call: str, send: Send) -> None:
         self.messages = 0
         self._call, self._send = call, send
@@ -253,8 +247,6 @@ class _Relay(_Stream):
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """Let SIGINT raise KeyboardInterrupt while the body runs, and ignore it afterwards."""
-
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
@@ -283,8 +275,6 @@ class _Received:
 
 
 class Printing:
-    """Receives the output of calls at a Unix socket, in a private folder."""
-
     def __init__(self, socket: Path, *, drain_s: float = DRAIN_S) -> None:
         self.socket = str(socket)
         self._drain_s = drain_s

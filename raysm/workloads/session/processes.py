@@ -254,7 +254,6 @@ class CallProcesses:
             free(process)
 
     def interrupt(self, call: Call) -> None:
-        """Interrupt a call with SIGINT, and after some seconds kill its process."""
         # A waiting call has no process to signal.
         self._crew.turn_away(call.id)
         until_s = time.monotonic() + FORCE_S

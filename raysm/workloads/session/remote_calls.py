@@ -151,7 +151,6 @@ class RemoteCalls:
 
     @staticmethod
     def slots(num_cpus: float, num_gpus: float) -> int:
-        """Return how many tasks of this size run at once."""
         # By total resources, not by free ones, because other calls will end.
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
         at_once = tasks_at_once(nodes, num_cpus, num_gpus)

@@ -104,8 +104,6 @@ class _Publisher(DisplayPublisher):  # type: ignore[misc]
 
 
 class _ResultHook(DisplayHook):  # type: ignore[misc]
-    """Keeps the value of a cell's last line, as it shows itself."""
-
     def write_output_prompt(self) -> None:
         pass
 
@@ -233,7 +231,6 @@ class Namespace:
 
     @contextlib.contextmanager
     def as_main(self) -> Iterator[None]:
-        """Make the namespace ``__main__``, and its shell ``get_ipython()``, while the body runs."""
         main, argv = sys.modules["__main__"], sys.argv[:]
         # So that classes of cells are pickled by value, as in a notebook.
         sys.modules["__main__"] = self._module
