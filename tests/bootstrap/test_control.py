@@ -2,11 +2,8 @@
 
 import asyncio
 import contextlib
-import subprocess
-import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -14,14 +11,12 @@ from raysm.bootstrap import control
 from raysm.bootstrap.control import HeadControl, Identity, MessageReceived, Refused
 from raysm.bootstrap.lifecycle import Joined, Lost, Mismatch
 from raysm.bootstrap.wire import MAX_LINE, TokenRefused
-from tests.support import swarm
 
 TOKEN = b"a secret of this test"
 IDENTITY = Identity(payload="p", python="3.11.7", ray="2.60.0", raysm="0.1")
 BEAT_S = 0.1
 SILENCE_S = 0.4
 SILENT = f"said nothing for {SILENCE_S} s"
-THOUSAND_SILENCE_S = 25.0
 
 
 class Reports:
@@ -233,49 +228,3 @@ def test_a_worker_that_falls_silent_is_lost_after_the_silence_that_is_allowed():
             worker._peer.line.close()
 
     asyncio.run(scenario())
-
-
-@pytest.mark.long
-def test_a_thousand_workers_join_beat_and_one_that_freezes_is_found(tmp_path, capsys):
-    token = tmp_path / "token"
-    token.write_bytes(TOKEN)
-    hosts = [f"algo-{i}" for i in range(2, 1002)]
-
-    async def scenario():
-        # Of a thousand in one process, a hundred were silent for eight seconds where others wanted its core.
-        async with head(hosts, swarm.IDENTITY, beat_s=2.0, silence_s=THOUSAND_SILENCE_S) as (server, reports):
-            begun = time.monotonic()
-            program = [sys.executable, "-m", "tests.support.swarm", str(server.port), str(token), "1000", "500"]
-            swarm_process = await asyncio.create_subprocess_exec(
-                *program,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                cwd=Path(__file__).parents[2],
-            )
-            assert await asyncio.wait_for(swarm_process.stdout.readline(), 120) == b"joined 1000\n"
-            joined_s = time.monotonic() - begun
-            assert len(server.joined) == 1000
-            with pytest.raises(TokenRefused):
-                await join(server, token=b"another")
-            cpu, frozen = time.process_time(), time.monotonic()
-            swarm_process.stdin.write(b"freeze\n")
-            silent = f"said nothing for {THOUSAND_SILENCE_S:g} s"
-            assert await reports.wait_for(lambda report: report == Lost("algo-500", silent))
-            found_s = time.monotonic() - frozen
-            cpu = time.process_time() - cpu
-            assert len(server.joined) == 999
-            server.tell_all({"kind": "done"})
-            swarm_process.stdin.write(b"end\n")
-            assert await asyncio.wait_for(swarm_process.stdout.readline(), 120) == b"done 999\n"
-            assert await swarm_process.wait() == 0
-            swarm_process.stdin.close()
-            with contextlib.suppress(ConnectionError):
-                await swarm_process.stdin.wait_closed()
-            return joined_s, cpu / found_s, found_s
-
-    joined_s, cpu_share, found_s = asyncio.run(scenario())
-    with capsys.disabled():
-        print(
-            f"\n1,000 workers: joined in {joined_s:.1f} s, {cpu_share:.1%} of one CPU for the head's heartbeats,"
-            f" the frozen one found after {found_s:.1f} s"
-        )

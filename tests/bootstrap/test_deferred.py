@@ -41,17 +41,6 @@ def run(tmp_path):
     return run
 
 
-def test_where_it_is_not_installed_it_cannot_be_imported(run):
-    code = """
-try:
-    import rfc3987_syntax
-except ModuleNotFoundError as error:
-    print(error.name)
-"""
-    # -S leaves the packages out that this Python has.
-    assert run(code, "-S", installed=False) == ["rfc3987_syntax"]
-
-
 def test_jsonschema_checks_iris_by_it_and_imports_nothing_before(run):
     pytest.importorskip("jsonschema")
     code = """

@@ -14,7 +14,6 @@ import psutil
 import pytest
 
 from raysm.contract.job_api import TRAINING
-from raysm.contract.packages import LIBRARY
 from raysm.contract.paths import Paths
 from raysm.request import JobRequest, PickledFunction, Script, Security
 from tests.support.bootstraps import write_training
@@ -79,14 +78,6 @@ def test_a_python_that_is_too_old_says_so(tmp_path):
     done = start(tmp_path / "ml", paths, "-c", code)
     assert done.returncode == 2
     assert paths.failure.read_text().startswith("raysm needs Python 3.11 or later")
-
-
-def test_a_torn_raysm_is_not_run(tmp_path):
-    paths = pack(tmp_path / "ml")
-    (paths.payload / LIBRARY).write_bytes((paths.payload / LIBRARY).read_bytes()[:-1])
-    done = start(tmp_path / "ml", paths)
-    assert done.returncode == 2
-    assert paths.failure.read_text() == "the payload's file 'raysm.zip' does not match its digest: it was torn"
 
 
 def test_a_function_of_another_python_is_refused_with_both_versions(tmp_path):

@@ -83,25 +83,6 @@ def test_the_head_of_a_named_group_comes_first_and_the_others_keep_their_order(t
     assert read(tmp_path).head(shape).name == "algo-1"
 
 
-def test_own_variables_are_read(tmp_path):
-    write_training(tmp_path, "algo-1", ["algo-1"])
-    found = read(
-        tmp_path,
-        RAYSM_PORTS='{"gcs": 7000, "worker_min": 0, "worker_max": 0}',
-        RAYSM_ADDRESSES='{"algo-1": "127.0.0.1"}',
-        RAYSM_CPUS="3",
-        RAYSM_MEMORY_BYTES="1000000000",
-        RAYSM_OBJECT_STORE_BYTES="100000000",
-        RAYSM_RAY_TEMP_DIR="/tmp/r",
-        RAYSM_FAILURE_RECORD="/tmp/failure.json",
-    )
-    ports = found.ports(Ports())
-    assert (ports.gcs, ports.control, ports.worker_min) == (7000, 6380, 0)
-    assert found.addresses == {"algo-1": "127.0.0.1"}
-    assert (found.cpus, found.memory_bytes, found.object_store_bytes) == (3, 10**9, 10**8)
-    assert (found.ray_temp_dir, found.failure_record) == (Path("/tmp/r"), Path("/tmp/failure.json"))
-
-
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [

@@ -9,30 +9,20 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
-from hypothesis import strategies as st
 
 from raysm import Cluster, InstanceGroup, JobRequest, Similarity
-from raysm.bootstrap.exit_status import ExitStatus
-from raysm.bootstrap.supervisor import begin
 from raysm.contract import payload
 from raysm.contract.paths import Paths
 from raysm.request import Input
 from tests.support.bootstraps import write_training
 from tests.support.payloads import pack_payload
 
-FILES = ("resourceconfig.json", "hyperparameters.json", "inputdataconfig.json", "request.json", "digests.json")
 GROUPS = [
     {"instance_group_name": "work", "instance_type": "ml.g5.xlarge", "hosts": ["algo-2"]},
     {"instance_group_name": "head", "instance_type": "ml.t3.medium", "hosts": ["algo-1"]},
 ]
 
 BARE = "from raysm.bootstrap.supervisor import main; sys.exit(main())"
-
-leaves = (
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=True) | st.text(max_size=20) | st.just("algo-1")
-)
-values = st.recursive(leaves, lambda each: st.lists(each, max_size=4) | st.dictionaries(st.text(max_size=8), each))
 
 
 @pytest.fixture(scope="module")
@@ -76,65 +66,12 @@ def sign(base):
     (folder / "digests.json").write_text(json.dumps(found))
 
 
-def places(value, at=()):
-    """Yield the path to every value inside a JSON value."""
-    yield at
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, inner in items:
-        yield from places(inner, (*at, key))
-
-
-def changed(document, at, value, drop):
-    if not at:
-        return value
-    copy = json.loads(json.dumps(document))
-    place = copy
-    for key in at[:-1]:
-        place = place[key]
-    if drop:
-        del place[at[-1]]
-    else:
-        place[at[-1]] = value
-    return copy
-
-
-@st.composite
-def malformed(draw, original):
-    """Draw bytes that are near the original, far from it, or no JSON at all."""
-    if draw(st.integers(0, 4)) == 0:
-        return draw(st.binary(max_size=60) | st.text(max_size=60).map(str.encode) | st.just(b"[" * 100_000))
-    document = json.loads(original)
-    at = draw(st.sampled_from(list(places(document))))
-    return json.dumps(changed(document, at, draw(values), draw(st.booleans()))).encode()
-
-
 def assert_one_clear_line(reason):
     assert reason
     assert len(reason) <= 1024
     assert "\n" not in reason
     assert "Traceback" not in reason
     assert "inside raysm" not in reason
-
-
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-@given(data=st.data(), name=st.sampled_from(FILES))
-def test_a_malformed_file_is_one_clear_line_and_exit_two(base, data, name):
-    path = path_of(base, name)
-    original = path.read_bytes()
-    failure = Paths(base).failure
-    failure.unlink(missing_ok=True)
-    try:
-        path.write_bytes(data.draw(malformed(original)))
-        if name == "request.json":
-            sign(base)
-        found = begin({"SAGEMAKER_BASE_DIR": str(base)})
-        assume(isinstance(found, ExitStatus))  # some changes leave a file that is fine
-        assert found.exit_code == 2
-        assert_one_clear_line(found.reason)
-        assert failure.read_text() == found.reason
-    finally:
-        path.write_bytes(original)
-        sign(base)
 
 
 @pytest.mark.parametrize(

@@ -43,15 +43,6 @@ class Life:
         return cause
 
 
-def test_a_worker_starts_ray_once_connected_and_joins_when_the_head_s_answers_from_here():
-    life = Life()
-    # Before it is invited: it imports while the head's does.
-    assert life.tell(lifecycle.Connected("10.0.0.1")) == (lifecycle.StartRay(),)
-    assert life.tell(lifecycle.Invited(6379)) == (lifecycle.ReachGcs(6379),)
-    assert life.tell(lifecycle.GcsReachable(GCS)) == (lifecycle.JoinRay(GCS),)
-    assert life.member.wakes_at_s is None
-
-
 def test_a_worker_whose_head_never_comes_says_at_the_deadline_what_was_wrong_last():
     life = Life(join_timeout_s=10)
     life.tell(

@@ -84,13 +84,6 @@ def test_the_driver_begins_when_the_last_instance_has_joined_and_its_ray_node_is
     assert life.said() == [("joined", "algo-1"), ("joined", "algo-2"), ("joined", "algo-3"), ("formed", "algo-1")]
 
 
-def test_workers_are_invited_once_the_head_s_ray_answers_and_those_who_come_later_when_they_come():
-    life = Life(3)
-    assert life.tell(lifecycle.Joined("algo-2"))[1:] == ()
-    assert life.tell(lifecycle.GcsAnswers()) == (lifecycle.InviteToRay(frozenset({"algo-2"})),)
-    assert life.tell(lifecycle.Joined("algo-3"))[1:] == (lifecycle.InviteToRay(frozenset({"algo-3"})),)
-
-
 # An instance has not joined by the deadline
 
 

@@ -10,7 +10,7 @@ from raysm.grid.capacity import set_quota
 from raysm.grid.conclusion import conclude
 from raysm.grid.controller import Controller
 from raysm.grid.endings import ENDINGS, Verdict
-from raysm.grid.limiter import RATES, Rate
+from raysm.grid.limiter import Rate
 from raysm.grid.place import Offer, Place, Quota
 from raysm.grid.placement import Cheapest, Forecast
 from raysm.grid.placing import Placing
@@ -42,17 +42,6 @@ def test_the_more_urgent_and_the_longer_go_first_whatever_their_region(tmp_path)
         Task(key="urgent", position=2, priority=1),
     ]
     assert intended(warm(Bench(tmp_path, tasks=tasks)))[1] == ["urgent", "long", "short"]
-
-
-def test_a_number_whose_name_is_taken_is_passed_over(tmp_path):
-    bench = warm(Bench(tmp_path, rows=1))
-    _, _ = intended(bench)
-    (first,) = bench.store.open_attempts()
-    bench.store.database.connection.execute("UPDATE attempt SET state = 'ended', task = 'of-the-same-hash'")
-    bench.store.database.connection.execute("UPDATE task SET state = 'waiting', attempts = 0")
-    _, _ = intended(bench)
-    (second,) = bench.store.open_attempts()
-    assert second.name == first.name.removesuffix("a1") + "a2"
 
 
 def test_the_intent_is_in_the_store_before_create_is_called(tmp_path):
@@ -156,17 +145,6 @@ def test_a_stopped_grid_stops_all_jobs_at_the_buckets_rate_and_starts_none(tmp_p
     assert took_s < 60
 
 
-def test_a_restart_goes_on_stopping(tmp_path):
-    bench = Bench(tmp_path, rows=8)
-    bench.step()
-    bench.store.change_grid("stopping", bench.clock.now, fenced=False)
-    bench.clock.now += 31
-    bench.open()
-    bench.run()
-    bench.judge()
-    assert bench.states() == {"stopped": 8}
-
-
 def test_what_runs_out_of_time_goes_on_in_the_region_of_its_checkpoints(tmp_path):
     bench = Bench(tmp_path, rows=1)
     store = bench.store
@@ -180,40 +158,6 @@ def test_what_runs_out_of_time_goes_on_in_the_region_of_its_checkpoints(tmp_path
     bench.clock.now += 31
     bench.step()
     assert store.attempts()[-1].region == "us-east-1"
-
-
-def throttled(folder, create, rows=120, burst=1.0):
-    """Run rows in four regions that answer List 0.5/s and Create 0.2/s; the grid believes in ``create``."""
-    rates = {"create": 0.2, "list": 0.5}
-    regions = {f"r-{number}": Behaviour(rates=rates, start_s=60, run_s=60) for number in range(4)}
-    ours = {
-        "create": Rate(per_s=create, burst=burst),
-        "list": Rate(per_s=1),
-        "describe": Rate(per_s=4),
-        "stop": Rate(per_s=1),
-    }
-    bench = Bench(folder, rows=rows, regions=regions, rates=ours)
-    bench.run()
-    bench.judge()
-    assert bench.states() == {"done": rows}
-    assert {attempt.ending for attempt in bench.store.attempts()} == {"OK"}
-    last_s = max(life.created_s for region in bench.regions.values() for life in region.lives.values())
-    return rows / (last_s - 1_800_000_000) / (4 * 0.2), sum(region.throttled for region in bench.regions.values())
-
-
-def test_a_rate_that_is_smaller_than_believed_fails_no_row_and_is_used_to_nine_tenths(tmp_path):
-    share, refused = throttled(tmp_path, create=1.0)
-    assert 0 < refused <= 16
-    assert share >= 0.9
-
-
-@pytest.mark.long
-def test_of_a_rate_that_has_to_be_learned_a_thousand_rows_use_nine_tenths(tmp_path):
-    # By the rates that a grid really begins with. Five sixths were used, with 48 refusals, while a refusal took the
-    # bucket back to the mean of what was answered.
-    share, refused = throttled(tmp_path, create=RATES["create"].per_s, rows=1000, burst=RATES["create"].burst)
-    assert share >= 0.92
-    assert refused <= 48
 
 
 @pytest.mark.parametrize("scenarios", [1, pytest.param(60, marks=[pytest.mark.soak, pytest.mark.timeout(900)])])
@@ -237,13 +181,6 @@ def test_a_budget_that_is_used_up_pauses_the_grid_and_says_so(tmp_path):
     bench.store.go_on(bench.clock.now)
     bench.run()
     assert bench.states() == {"done": 5}
-
-
-def test_words_that_were_never_seen_are_tried_again_and_then_left_to_a_person(tmp_path):
-    bench = Bench(tmp_path, rows=1, regions={"us-east-1": Behaviour(fails={"row-0": "Something quite new"})})
-    bench.run()
-    assert bench.states() == {"failed": 1}
-    assert [attempt.ending for attempt in bench.store.attempts()] == ["UNKNOWN"] * 3
 
 
 def test_regions_are_called_side_by_side_where_time_passes_meanwhile(tmp_path):

@@ -1,68 +1,13 @@
 """The file of a grid: its transactions, its one lease, and what it refuses."""
 
-import sqlite3
 import subprocess
 import sys
-import threading
-from concurrent.futures import CancelledError
 
 import pytest
 
 from raysm.errors import InvalidRequest
 from raysm.grid import records
-from raysm.grid.database import Database, LeaseLost, StoreFailed, Turns, naming_file
-from raysm.grid.task import Rules, Task
-from tests.support.grid_world import Behaviour
-from tests.support.grids import Bench
-
-
-def sums_of_open(connection):
-    return connection.execute(
-        "SELECT region, instance_type, spot, coalesce(usd_per_hour, 0), count(*), sum(count), "
-        "sum(count * max_runtime_s) FROM attempt WHERE state <> 'ended' GROUP BY 1, 2, 3, 4"
-    ).fetchall()
-
-
-def test_what_is_in_use_is_what_the_open_attempts_sum_up_to_at_every_moment(tmp_path):
-    regions = {"r-1": Behaviour(fails={"share:0.3": "AlgorithmError: no"}), "r-2": Behaviour(usd_per_hour=None)}
-    tasks = [Task(key=f"row-{number}", position=number, region=f"r-{1 + number % 2}") for number in range(30)]
-    bench = Bench(tmp_path, tasks=tasks, regions=regions, rules=Rules(brake=0, parallel=7))
-    connection, seen = bench.store.database.connection, 0
-    while bench.step():
-        kept = connection.execute("SELECT * FROM in_use WHERE attempts > 0").fetchall()
-        assert sorted(map(tuple, kept)) == sorted(map(tuple, sums_of_open(connection)))
-        seen = max(seen, len(kept))
-    assert seen == 2
-    assert connection.execute("SELECT sum(attempts), sum(instances), sum(instance_s) FROM in_use").fetchone()[:] == (
-        0, 0, 0,
-    )  # fmt: skip
-
-
-DEADLINE_S = 300.0
-
-
-def test_where_one_fails_the_others_end_before_their_next_call():
-    turns, failed, ended = Turns(), threading.Event(), []
-
-    def fail():
-        with turns.released():
-            pass
-        failed.set()
-        raise ValueError("the first")
-
-    def go_on():
-        try:
-            with turns.released():
-                failed.wait(DEADLINE_S)
-            with turns.released():
-                ended.append("called")
-        except CancelledError:
-            ended.append("cancelled")
-            raise
-
-    with pytest.raises(ValueError, match="the first"):
-        turns.run([go_on, fail])
-    assert ended == ["cancelled"]
+from raysm.grid.database import Database, LeaseLost, StoreFailed, naming_file
 
 
 @pytest.fixture
@@ -134,14 +79,3 @@ def test_the_lease_of_a_process_that_has_ended_is_not_waited_for(tmp_path, datab
     other = Database(tmp_path / "g.db")
     other.take_lease("second", 1)
     other.close()
-
-
-def test_a_second_open_attempt_of_a_task_is_refused_by_the_database_itself(database):
-    row = (
-        "INSERT INTO attempt VALUES (?, 't', ?, 'r', 'ml', 1, 0, ?, '', '', 0, NULL, NULL, NULL, NULL, NULL, 1, NULL, "
-        "'', 0, 0, 0, 0, '', NULL, '', '', 0, 0)"
-    )
-    database.connection.execute(row, ("a", 1, "ended"))
-    database.connection.execute(row, ("b", 2, "sent"))
-    with pytest.raises(sqlite3.IntegrityError, match="UNIQUE"):
-        database.connection.execute(row, ("c", 3, "intended"))

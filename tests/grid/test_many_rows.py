@@ -11,16 +11,14 @@ from raysm.client.costs.prices import PriceTable, RegionPrices
 from raysm.grid.capacity import set_quota
 from raysm.grid.filling import Template
 from raysm.grid.grid_request import GridRequest
-from raysm.grid.limiter import Rate
 from raysm.grid.place import Offer, Place, Quota
 from raysm.grid.placement import Cheapest, offers_of
 from raysm.grid.plan import plan_grid
 from raysm.grid.rows.source import source_of
 from raysm.grid.task import Rules, Task
 from raysm.request import AWS, Script
-from tests.support.cpu import counted
 from tests.support.grid_world import Behaviour
-from tests.support.grids import FAST, TYPE, Bench
+from tests.support.grids import TYPE, Bench
 
 USD = {"us-east-1": 1.0, "us-west-2": 1.1, "eu-west-1": 8.0, "eu-central-1": 9.0}
 TABLE = PriceTable.of(
@@ -136,23 +134,3 @@ def test_what_a_plan_says_is_within_a_tenth_of_the_books_where_the_times_are_kno
     assert bench.states() == {"done": 100}
     assert 0.9 * low <= books <= 1.1 * high
     assert high <= 1.1 * low
-
-
-@pytest.mark.long
-def test_a_new_controller_takes_ten_thousand_open_jobs_over_in_seconds_and_starts_none_again(tmp_path):
-    rates = {name: Rate(per_s=500, burst=500) for name in FAST}
-    regions = {name: Behaviour(run_s=50_000) for name in USD}
-    bench = Bench(tmp_path, rows=10_000, regions=regions, rates=rates, rules=Rules(brake=0, parallel=10_000))
-    while bench.store.open_count() < 10_000:
-        assert bench.step()
-    names = {name: set(region.lives) for name, region in bench.regions.items()}
-    # As a process leaves it that is killed: nobody lets go of its lease.
-    bench.clock.now += 31
-    bench.open()
-    ready_s = bench.clock.now + 60
-    with counted() as used:
-        while bench.clock.now < ready_s:
-            assert bench.step()
-    assert used.seconds < 5
-    assert {name: set(region.lives) for name, region in bench.regions.items()} == names
-    assert bench.store.open_count() == 10_000

@@ -2,13 +2,10 @@
 
 import pytest
 
-from raysm.grid.place import Market, Offer, Outlook, Place, Quota
-from raysm.grid.placement import Cheapest
-from raysm.grid.task import Task
+from raysm.grid.place import Market, Place, Quota
 
 EAST = Place(region="us-east-1", instance_type="ml.m5.large")
 WEST = Place(region="eu-west-1", instance_type="ml.m5.large")
-BOTH = Cheapest(offers=[Offer(place=EAST), Offer(place=WEST)])
 
 
 def test_what_others_use_of_a_quota_is_not_ours():
@@ -30,29 +27,6 @@ def test_what_a_place_has_given_is_used_again_though_it_refuses_more():
 def test_a_place_that_had_no_more_is_tried_with_a_few_at_a_time(held, in_use, is_admitted):
     bars = Market(held={EAST: held}, in_use={EAST: in_use}).bars(EAST, 1, 0)
     assert (bars is None) is is_admitted
-
-
-def at_the_end(waiting, **more):
-    """Return a market in which a job takes three hours in the east, and one in the west, where two end soon."""
-    outlook = Outlook(waiting=waiting, takes_s={EAST: 3.0, WEST: 1.0}, free_s={WEST: (1800.0, 1800.0)})
-    return Market(outlook=outlook, in_use={WEST: 2}, **more)
-
-
-@pytest.mark.parametrize(("waiting", "region"), [(4, None), (5, "us-east-1")])
-def test_a_slow_place_is_passed_over_once_the_others_will_have_done_all_that_waits_before(waiting, region):
-    # In the three hours that a job takes in the east, each of the two jobs of the west is followed by two.
-    market = at_the_end(waiting, blocked={WEST: 600.0})
-    choice = BOTH.choose(Task(key="a", expected_s=3600), (), market, 0)
-    assert (choice.offer and choice.offer.place.region) == region
-    if region is None:
-        assert choice.again_s == 60
-        assert "faster places will finish all waiting rows" in choice.reasons[str(EAST)]
-
-
-def test_of_places_that_are_as_fast_none_is_passed_over_for_another():
-    # Each would have done all that waits by when a job of the other one ends, and no sooner.
-    market = Market(outlook=Outlook(waiting=3, takes_s={EAST: 2.0, WEST: 2.0}), held={EAST: 4, WEST: 4})
-    assert BOTH.choose(Task(key="a"), (), market, 0).offer.place == EAST
 
 
 def test_what_refuses_is_known_as_stuck_only_where_all_do():

@@ -11,7 +11,6 @@ import pytest
 from raysm.client.costs.prices import PriceTable, RegionPrices
 from raysm.contract.home import Clock
 from raysm.errors import InvalidRequest
-from raysm.grid.controller import SHORTEST_S
 from raysm.grid.database import this_process
 from raysm.grid.filling import Template
 from raysm.grid.grid_request import GridRequest
@@ -140,20 +139,6 @@ def test_each_row_becomes_a_job_and_the_grid_is_over_when_all_are_done(bench):
     running.close()
 
 
-def test_a_process_that_is_gone_is_followed_by_one_that_finds_its_jobs(bench):
-    running = bench.open(bench.request(ROWS))
-    running.step(bench.now)
-    assert running.store.open_count() >= 1
-    # Closed as a killed process leaves it: its lease runs out by itself.
-    running.store.database.close()
-    bench.now += 60
-    after = bench.open(bench.request(ROWS))
-    bench.run(after)
-    assert after.store.states() == {"done": 2}
-    assert len(bench.sent) == 2
-    after.close()
-
-
 def test_a_region_that_is_taken_out_of_the_request_is_followed_until_nothing_is_there(bench):
     running = bench.open(bench.request(ROWS))
     running.step(bench.now)
@@ -211,23 +196,3 @@ def test_rows_of_a_query_are_written_back_to_their_database(bench, tmp_path):
     with contextlib.closing(sqlite3.connect(path)) as connection:
         rows = connection.execute("SELECT task, state, usd FROM raysm_tasks ORDER BY task").fetchall()
     assert rows == [("a", "done", pytest.approx(1.0)), ("b", "done", pytest.approx(1.0))]
-
-
-def test_the_time_that_a_step_takes_is_a_part_of_the_wait_for_the_next_one(bench):
-    running = bench.open(bench.request(ROWS))
-    waits, slept, taken_s = [], [], iter([2.0, 100.0])
-    step = running.step
-
-    def slow(now):
-        waits.append(step(now))
-        bench.now += next(taken_s, 0.0)
-        return waits[-1] if len(waits) < 4 else None
-
-    def sleep(seconds):
-        slept.append(seconds)
-        bench.now += seconds
-
-    running.step = slow
-    running.run(sleep, lambda: bench.now)
-    assert slept == [pytest.approx(max(SHORTEST_S, waits[0] - 2)), SHORTEST_S, pytest.approx(waits[2])]
-    running.close()

@@ -1,56 +1,19 @@
 """Create and its answers: the same name is sent again until the service has settled it."""
 
 from collections import Counter
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
 from raysm.client.job.description import Status
 from raysm.errors import ServiceError
-from raysm.grid.database import Turns
-from raysm.grid.limiter import RATES, Limiter, Rate
-from raysm.grid.region import LEAD_CALLS, Region, RegionApi
+from raysm.grid.region import Region
 from raysm.grid.sending import SENDS
 from raysm.grid.task import Attempt, AttemptState, Rules, Task
 from tests.support.grid_regions import preparing
 from tests.support.grid_world import LOST, Behaviour
 from tests.support.grids import Bench, Killed
 from tests.support.sagemaker import fake_aws, refusal
-
-POINTS = []
-
-
-class Creates:
-    """A region whose Create calls a function."""
-
-    def __init__(self, call=lambda: None):
-        self._call = call
-
-    def create(self, task, attempt):
-        self._call()
-
-
-def test_who_takes_a_while_to_call_sets_out_for_the_next_one_so_much_earlier():
-    # Each waited for its token, and then took two seconds to get there: of five seconds a call it used seven.
-    now = [100.0]
-    limiter = Limiter(":memory:", {"create": Rate(per_s=0.2, burst=1)}, moment=lambda: now[0])
-
-    def call():
-        now[0] += 2.0
-        answered.append(now[0])
-
-    api, answered = RegionApi({"r": Creates(call)}, limiter, POINTS.append, Turns()), []
-    for _ in range(LEAD_CALLS + 3):
-        api.begin(now[0])
-        assert limiter.take("r", "create", now[0]) == 1
-        api.create(Task(key="a"), replace(SENT_ATTEMPT, region="r"))
-        now[0] += limiter.wait_s("r", "create", now[0]) + 1e-6
-    pauses = [after - before for before, after in zip(answered, answered[1:], strict=False)]
-    # Not by the first ones: one that was quick by chance would have its followers come too early.
-    assert pauses == [pytest.approx(7, abs=0.01)] * (LEAD_CALLS - 1) + [pytest.approx(5, abs=0.01)] * 3
-    limiter.close()
-
 
 SENT_ATTEMPT = Attempt(
     task="a", number=1, name="g-abcdef-01234567-a1", region="us-east-1", instance_type="ml.m5.large", count=1
@@ -167,23 +130,6 @@ def test_of_many_calls_a_crash_has_no_more_made_again_than_are_kept_together(tmp
     one.run()
     one.judge()
     assert len(one.regions["us-east-1"].lives) == 3 * SENDS
-
-
-def test_once_there_were_too_many_calls_the_others_of_a_step_are_not_made(tmp_path):
-    # Five were refused for one mistake, and the rate fell from 1 to the least there is.
-    rates = {"create": Rate(per_s=1, burst=5)}
-    one = Bench(tmp_path, rows=8, regions={"us-east-1": Behaviour(rates={"create": 0.5})}, rates=RATES | rates)
-    one.limiter.give_back("us-east-1", "create", 4, one.clock.now)
-    one.step()
-    region = one.regions["us-east-1"]
-    assert (len(region.lives), region.throttled) == (1, 1)
-    states = Counter(attempt.state for attempt in one.store.attempts())
-    assert states == {AttemptState.SENT: 1, AttemptState.INTENDED: 4}
-    # Halved once.
-    assert one.limiter._at("us-east-1", "create", one.clock.now).rate == pytest.approx(0.5, abs=0.01)
-    one.run()
-    assert one.states() == {"done": 8}
-    one.judge()
 
 
 def test_once_an_answer_is_lost_the_others_of_a_step_are_not_waited_for(tmp_path):

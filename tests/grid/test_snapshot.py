@@ -3,10 +3,8 @@
 import pytest
 
 from raysm.grid.row import rows_of
-from raysm.grid.snapshot import POINTS, snapshot
-from raysm.grid.store import Store
-from raysm.grid.task import Rules, Task
-from tests.support.cpu import counted
+from raysm.grid.snapshot import snapshot
+from raysm.grid.task import Rules
 from tests.support.grid_world import Behaviour
 from tests.support.grids import Bench
 
@@ -41,24 +39,6 @@ def test_at_its_end_dollars_reasons_and_the_curve_are_those_of_the_books(bench):
     assert counts == sorted(counts)
     assert counts[-1] == 19
     assert sum(each.ended.get("OK", 0) for each in end.regions) == 19
-
-
-def test_of_thirty_thousand_rows_it_takes_less_than_a_tenth_of_a_second_of_cpu(tmp_path):
-    store = Store(tmp_path / "many.db")
-    store.make("many", rules=Rules(), now=0.0)
-    store.add(Task(key=f"k{row}", position=row) for row in range(30_000))
-    with store.database.transaction("test", fenced=False):
-        store.database.connection.execute("UPDATE task SET state = 'done' WHERE position % 2 = 0")
-        store.database.connection.execute(
-            "INSERT INTO event (at_s, task, attempt, was, now, text) "
-            "SELECT position, key, NULL, 'placed', 'done', '' FROM task WHERE state = 'done'"
-        )
-    with counted() as used:
-        view = snapshot(store, 30_000.0)
-    assert used.seconds < 0.12
-    assert view.states == {"done": 15_000, "waiting": 15_000}
-    assert len(view.done) <= POINTS + 3
-    store.database.close()
 
 
 def test_interruptions_of_spot_capacity_are_counted_by_region_and_by_row_with_what_they_cost_at_most(tmp_path):

@@ -8,10 +8,9 @@ import pytest
 
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.grid.capacity import read_market
-from raysm.grid.database import LeaseLost
 from raysm.grid.records import grid_record
-from raysm.grid.store import Store, path_of
-from raysm.grid.task import Attempt, AttemptState, Rules, Task, TaskState
+from raysm.grid.store import path_of
+from raysm.grid.task import Rules, Task, TaskState
 from raysm.request.codec import to_json
 from raysm.request.job import NAME_PATTERN
 from tests.support.budgets import USER
@@ -93,73 +92,7 @@ def test_no_query_of_a_step_reads_a_whole_table(bench):
     assert scans(connection, statements) == {}
 
 
-TASK = Task(
-    key="größe/1",
-    position=3,
-    parameters={"lr": 0.1, "name": "x"},
-    region="eu-west-1",
-    instance_types=("ml.p4d.24xlarge", "ml.g5.xlarge"),
-    count=2,
-    spot=True,
-    priority=5,
-    expected_s=60.0,
-    inputs={"data": "s3://b/x"},
-    tags={"team": "a"},
-)
-
-
-@pytest.fixture
-def store(tmp_path):
-    store = Store(tmp_path / "g.db")
-    store.make("drives/2026 october and more words", rules=Rules(retries=4), now=1.0)
-    yield store
-    store.close()
-
-
-def attempt(**changes):
-    values = {"task": TASK.key, "number": 1, "name": "a1", "region": "r", "instance_type": "ml", "count": 1}
-    return Attempt(**values | changes)
-
-
 @pytest.mark.parametrize("name", ["", "a/b", ".hidden"])
 def test_a_name_that_is_no_files_name_is_refused(name):
     with pytest.raises(InvalidRequest, match="a grid's name"):
         path_of(name)
-
-
-def test_a_move_from_a_state_that_is_not_there_lets_go(store):
-    store.add([TASK])
-    store.database.take_lease("me", 0)
-    with store.database.transaction("x"):
-        store.insert(attempt())
-    with store.database.transaction("x"):
-        sent = store.move(attempt(), 1.0, state=AttemptState.SENT)
-    assert store.attempt("a1") == sent
-    with pytest.raises(LeaseLost, match="a1 is no longer intended"), store.database.transaction("x"):
-        store.move(attempt(), 2.0, state=AttemptState.ENDED)
-
-
-def test_what_changed_is_to_be_written_back_until_it_was_as_it_is_now(store):
-    store.add([TASK])
-    store.database.take_lease("me", 0)
-    with store.database.transaction("x"):
-        store.move_task(TASK.key, TaskState.WAITING, TaskState.PLACED, 2.0)
-    ((first, record),) = store.unwritten()
-    assert record.state is TaskState.PLACED
-    with store.database.transaction("x"):
-        store.move_task(TASK.key, TaskState.PLACED, TaskState.DONE, 3.0)
-    store.written([(first, TASK.key)])
-    ((second, record),) = store.unwritten()
-    assert record.state is TaskState.DONE
-    store.written([(second, TASK.key)])
-    assert store.unwritten() == []
-
-
-def test_what_is_tried_again_is_written_back_as_waiting(store):
-    store.add([TASK, Task(key="b")])
-    store.database.take_lease("me", 0)
-    with store.database.transaction("x"):
-        store.move_task(TASK.key, TaskState.WAITING, TaskState.FAILED, 2.0)
-    store.written((number, record.task.key) for number, record in store.unwritten())
-    store.again(["failed"], 3.0)
-    assert [(record.task.key, record.state) for _, record in store.unwritten()] == [(TASK.key, TaskState.WAITING)]

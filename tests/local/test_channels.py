@@ -10,7 +10,6 @@ from raysm.local.channels import (
     SMALL_BYTES,
     Entry,
     hand_over,
-    is_small,
     local_path,
     relink,
     resolve,
@@ -71,14 +70,6 @@ def test_of_a_small_channel_a_folder_behind_a_link_is_the_instance_s_own_too(tmp
         train = base / "input/data/c/train"
         assert not train.is_symlink()
         assert sorted(path.name for path in train.iterdir()) == ["part-00", "part-01"]
-
-
-def test_a_folder_behind_a_link_counts_for_the_size_of_a_channel(tmp_path):
-    (tmp_path / "elsewhere").mkdir()
-    of_size(tmp_path / "elsewhere" / "x", SMALL_BYTES + 1)
-    folder = folder_of(tmp_path / "data", 1)
-    (folder / "train").symlink_to(tmp_path / "elsewhere")
-    assert not is_small(folder)
 
 
 def test_an_instance_that_is_gone_does_not_come_back_with_its_channels(tmp_path):

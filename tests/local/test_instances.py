@@ -188,24 +188,6 @@ def test_sigterm_reaches_the_main_process_alone(job):
     assert (job.base() / "heard").read_text() == "main\n"
 
 
-def test_a_linked_folder_and_a_linked_file_appear_without_being_copied(job, tmp_path):
-    data = tmp_path / "data"
-    data.mkdir()
-    (data / "part-1").write_text("one")
-    single = tmp_path / "single file"
-    single.write_text("two")
-    links = (
-        Link(source=data, target=job.base() / "input" / "data" / "all"),
-        Link(source=single, target=job.base() / "input" / "data" / "one" / "single file"),
-    )
-    (instance,) = job.start(
-        sh(BASE + "cat input/data/all/part-1 'input/data/one/single file'; stat -Lc %i input/data/all/part-1"),
-        links=links,
-    )
-    instance.wait(SOON_S)
-    assert job.log() == f"onetwo{(data / 'part-1').stat().st_ino}\n"
-
-
 def test_when_the_parent_is_killed_nothing_is_left(kind, tmp_path):
     root = tmp_path / "job"
     code = f"""
@@ -454,15 +436,6 @@ def test_a_command_beside_the_main_process_is_where_that_is(job):
     assert (read, (job.base() / "told").read_text()) == ("1", "here\n")
     assert home in ("/", str(job.root / "algo-1" / "home"))
     visit.leave()  # it has ended
-
-
-@namespace_only
-def test_a_command_beside_the_main_process_sees_its_namespaces(job):
-    (instance,) = job.start(sh("sleep 1000"))
-    visit = instance.enter(sh("hostname; ip addr"), stdin=os.devnull, stdout=str(job.root / "algo-1" / "log"))
-    assert visit.exited.result(SOON_S) == 0
-    assert job.log().startswith("aws\n")
-    assert instance.address in job.log()
 
 
 def test_a_command_beside_the_main_process_can_be_killed_and_ends_with_the_instance(job):

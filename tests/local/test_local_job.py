@@ -21,7 +21,6 @@ from raysm.local.local_job import Exits, LocalJob
 from raysm.local.scenario import Checkpoints as CheckpointSwitches
 from raysm.local.scenario import Scenario
 from tests.support.leftovers import assert_nothing_left
-from tests.support.sagemaker_server import wait_until
 
 
 @pytest.fixture
@@ -309,19 +308,6 @@ def test_when_one_instance_fails_one_that_is_frozen_is_killed_at_once(kind, root
     assert outcome.exit_codes == {"algo-1": 1, "algo-2": 128 + signal.SIGKILL}
 
 
-def test_a_stop_behind_a_failure_hastens_the_end_and_is_not_the_reason(root):
-    lines = Lines()
-    command = running("host == 'algo-2' and sys.exit(5); until_sigterm()")
-    with LocalJob(spec_for(command, 2), root=root, on_line=lines, patience=Patience(settle_s=600.0)) as job:
-        job.start()
-        lines.wait_for(("algo-1", "ready"))
-        job.instances["algo-2"].wait(SOON_S)
-        job.stop()
-        outcome = job.wait(SOON_S)
-    assert (outcome.status, outcome.failure_reason) == ("Failed", "algo-2: exit code 5")
-    assert outcome.exit_codes == {"algo-1": 0, "algo-2": 5}
-
-
 @pytest.mark.parametrize("kind", BOTH)
 def test_leaving_the_block_ends_a_running_job_at_once(kind, root):
     lines = Lines()
@@ -336,40 +322,6 @@ def test_a_missing_input_is_said_before_anything_is_made(root, tmp_path):
     with pytest.raises(InvalidInput, match="does not exist"):
         job.start()
     assert list(root.iterdir()) == []
-
-
-def test_an_error_in_on_line_reaches_the_caller(root):
-    def refuse(host, line):
-        raise KeyError(line)
-
-    with LocalJob(spec_for(running("print('x')")), root=root, on_line=refuse) as job:
-        job.start()
-        with pytest.raises(KeyError, match="x"):
-            job.wait(SOON_S)
-
-
-def test_checkpoints_survive_a_killed_job_and_come_back_into_the_next(root, tmp_path):
-    code = """
-        folder = base / "checkpoints"
-        print(sorted(path.name for path in folder.iterdir()))
-        (folder / host).write_text(host)
-        until_sigterm()
-    """
-    folder = tmp_path / "kept"
-    often = Scenario(checkpoints=CheckpointSwitches(sync_s=0.05))
-    for number, names in enumerate(("[]", "['algo-1', 'algo-2']")):
-        lines = Lines()
-        below = root / str(number)
-        below.mkdir()
-        kept = Checkpoints(store=FolderStore(folder), uri="s3://b/kept")
-        with LocalJob(spec_for(running(code), 2, checkpoints=kept), root=below, on_line=lines, scenario=often) as job:
-            job.start()
-            lines.wait_for(*[(host, text) for host in ("algo-1", "algo-2") for text in ("ready", names)])
-            wait_until(lambda: len(list(folder.iterdir())) == 2)
-            for host in job.hosts:
-                job.kill(host)
-            assert job.wait(SOON_S).status == "Failed"
-    assert sorted(path.name for path in folder.iterdir()) == ["algo-1", "algo-2"]
 
 
 def test_what_a_killed_instance_wrote_last_is_lost(root, tmp_path):

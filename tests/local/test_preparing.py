@@ -7,11 +7,9 @@ import pytest
 
 from raysm.contract.job_api import PROCESSING
 from raysm.errors import InvalidRequest
-from raysm.local import channels
-from raysm.local.checkpoints import FolderStore
 from raysm.local.instances.process import ProcessSite
-from raysm.local.job_spec import Channel, Checkpoints, JobSpec, number_hosts
-from raysm.local.preparing import Preparation, write_files
+from raysm.local.job_spec import Channel, JobSpec, number_hosts
+from raysm.local.preparing import write_files
 from raysm.local.scenario import Capacity, Container, Scenario
 
 
@@ -21,32 +19,10 @@ def site():
         yield site
 
 
-def prepared(site, root, *, count=2, **fields):
-    spec = JobSpec(name="j", groups=number_hosts(("g", "local", count)), **{"command": ("true",), **fields})
-    return Preparation(
-        spec=spec,
-        root=root,
-        site=site,
-        entries=channels.resolve(spec),
-        scenario=Scenario(),
-    )
-
-
-def test_the_head_comes_first_and_each_has_its_own_files(site, tmp_path):
-    specs = prepared(site, tmp_path, head="algo-2").write(lambda host: 1)
-    assert [spec.host for spec in specs] == ["algo-2", "algo-1"]
-    for spec in specs:
-        config = json.loads((spec.base / "input/config/resourceconfig.json").read_text())
-        assert config["current_host"] == spec.host
-
-
 def test_a_scenario_that_processes_cannot_play_is_refused_by_its_switch(site):
     site.check(Scenario(capacity=Capacity(insufficient=1.0)))
     with pytest.raises(InvalidRequest, match="asks for container.user=7.*use kind 'namespace'"):
         site.check(Scenario(container=Container(user=7)))
-
-
-GROUPS = number_hosts(("work", "ml.c5.xlarge", 2), ("head", "ml.m5.large", 1))
 
 
 def plain(count=1):
@@ -59,10 +35,6 @@ def job(**fields):
 
 def files(host, base, inside, **fields):
     return write_files(job(**fields), host, base, inside)
-
-
-def kept(folder):
-    return Checkpoints(store=FolderStore(folder), uri="s3://b/checkpoints")
 
 
 def written(path):
@@ -98,15 +70,6 @@ def test_the_channels_that_a_host_gets_are_listed(tmp_path):
         "b": {"S3DistributionType": "ShardedByS3Key", **common},
     }
     assert paths.channel("b").is_dir()
-
-
-def test_only_a_job_with_checkpoints_has_their_folder_and_config(tmp_path):
-    without = files("algo-1", tmp_path / "1", Path("/opt/ml"))
-    assert not without.checkpoints.exists()
-    assert not without.checkpoint_config.exists()
-    paths = files("algo-1", tmp_path / "2", Path("/opt/ml"), checkpoints=kept(tmp_path))
-    assert written(paths.checkpoint_config)["LocalPath"] == "/opt/ml/checkpoints"
-    assert paths.checkpoints.is_dir()
 
 
 def test_a_processing_job_has_its_own_layout(tmp_path):

@@ -18,7 +18,7 @@ from raysm.grid.batch_job.controller_job import (
     send,
 )
 from raysm.grid.database import LeaseLost
-from raysm.grid.local_grids import SentController, opened, read_target
+from raysm.grid.local_grids import opened, read_target
 from raysm.grid.rows.databases import Query
 from raysm.grid.rows.source import source_of
 from raysm.grid.running import open_running
@@ -52,16 +52,6 @@ def test_of_an_image_a_definition_is_registered_once(laptop):
     # The next grid's is the same.
     assert definition_of(job, laptop.service).made(laptop.service) == "own"
     assert laptop.batch.definitions[-1] is registered
-
-
-SENT = SentController(id="id-1", queue="controllers", region="eu-west-1")
-
-
-def test_one_that_has_failed_says_why_and_where_its_lines_are(laptop):
-    laptop.batch.submitted.append({})
-    laptop.batch.status, laptop.batch.reason = "FAILED", "CannotPullContainerError"
-    with pytest.raises(ServiceError, match=r"id-1 .* has failed: CannotPullContainerError; .* /aws/batch/job"):
-        SENT.check(laptop.service)
 
 
 BARE = Definition(name="own", container={})
@@ -139,10 +129,6 @@ def test_what_cannot_be_is_refused_with_its_value(fields, message):
         ControllerJob(**{"job_queue": "controllers"} | fields)
 
 
-def nothing_was_made(laptop):
-    return not laptop.batch.submitted and not path_of("drives").exists()
-
-
 def test_the_job_takes_the_grid_up_and_is_started_again_unless_it_says_itself_that_it_is_over(laptop):
     sent = send(laptop.planned(), JOB, laptop.services)
     (call,) = laptop.batch.submitted
@@ -187,14 +173,6 @@ def test_a_grid_that_is_over_takes_no_job(laptop, tmp_path):
         assert store.states() == {"done": 2}
     with pytest.raises(InvalidRequest, match="was taken back"):
         laptop.take_up(tmp_path / "late")
-
-
-def test_what_a_batch_job_does_not_reach_is_refused(laptop):
-    with pytest.raises(InvalidRequest, match="a path of this machine"):
-        laptop.send(options={"inputs": {"data": "drives/"}})
-    with pytest.raises(InvalidRequest, match="write_back needs rows from a query"):
-        laptop.send(rules=Rules(write_back=True))
-    assert nothing_was_made(laptop)
 
 
 def test_no_controller_of_this_machine_runs_beside_the_batch_job(laptop):

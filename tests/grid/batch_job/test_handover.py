@@ -18,7 +18,6 @@ from raysm.grid.batch_job.handover import (
     take_up,
     unpack,
 )
-from raysm.grid.rows.databases import Query
 from raysm.grid.running import identity_of
 from raysm.grid.task import Rules
 from raysm.request import AWS, Input, Limits, Script, Security
@@ -163,15 +162,6 @@ def test_what_another_raysm_has_handed_over_is_refused(laptop):
         InvalidRequest, match="in format 99 of another raysm, but this one reads 1; give the controller an image"
     ):
         from_json(Handover, told)
-
-
-def test_the_database_of_a_query_is_asked_for_only_to_write_back(laptop, tmp_path):
-    told = to_json(handover_of(laptop.planned(), Script("train.py")))
-    query = Query("SELECT 1 AS key", on="env:CAMPAIGNS_URL")
-    told["source"] = {"sql": query.sql, "on": query.on, "params": {}, "at_s": 0.0}
-    there = from_json(Handover, told)
-    assert there.request(tmp_path, Rules(write_back=True)).source.database == "env:CAMPAIGNS_URL"
-    assert there.request(tmp_path, Rules()).source.database is None
 
 
 def test_a_profile_of_this_machine_stays_here_and_its_region_is_named(laptop):

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from raysm.errors import InvalidRequest
 from raysm.grid.rows.columns import COLUMNS, Table, plain, tasks_of
 from raysm.grid.task import Task
-from tests.support.cpu import counted
 
 
 def table(columns, **more):
@@ -136,10 +135,3 @@ def test_without_keys_another_order_of_the_rows_is_the_same_grid(rows, order):
     one, other = ({task.key: task.parameters for task in tasks(*each)} for each in (rows, shuffled))
     assert one == other
     assert len(one) == len(rows)
-
-
-def test_ten_thousand_rows_that_are_all_alike_are_named_as_fast_as_others():
-    with counted() as used:
-        made = tasks_of(Table(columns=("lr",), rows=[(0.1,)] * 10_000, origin="rows"))
-    assert used.seconds < 2
-    assert [task.key.partition("-")[2].partition("-")[2] for task in (made[0], made[1], made[-1])] == ["", "2", "10000"]

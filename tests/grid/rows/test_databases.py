@@ -3,8 +3,6 @@
 import importlib.util
 import os
 import sqlite3
-import sys
-import types
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -280,46 +278,6 @@ def connection():
     connection.commit()
     yield connection
     connection.close()
-
-
-class Driver:
-    """A connection of a package whose module of the top says how parameters are marked, as psycopg's does."""
-
-    __module__ = "other_driver.connections"
-
-    def __init__(self):
-        self.calls = []
-        self.description = (("a",),)
-
-    def cursor(self):
-        return self
-
-    def execute(self, *call):
-        self.calls.append(call)
-
-    def fetchmany(self, size):
-        return []
-
-    def close(self):
-        self.calls.append("close")
-
-    commit = rollback = close
-
-
-@pytest.fixture
-def driver():
-    # A module that stands in for an installed driver, and is gone afterwards.
-    sys.modules["other_driver"] = types.ModuleType("other_driver")
-    sys.modules["other_driver"].paramstyle = "pyformat"
-    yield Driver()
-    del sys.modules["other_driver"]
-
-
-def test_a_driver_of_another_style_gets_its_marks_and_nothing_without_parameters(driver):
-    database = database_of(driver)
-    database.select("SELECT :a", {"a": 1}, 9)
-    database.select("SELECT '%'", {}, 9)
-    assert driver.calls == [("SELECT %(a)s", {"a": 1}), "close", ("SELECT '%'",), "close"]
 
 
 def test_what_is_written_is_committed_and_a_failure_undone(connection):

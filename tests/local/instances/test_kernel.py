@@ -34,19 +34,6 @@ def become(folder, *command, stdin=os.devnull, **started):
     return out.read_text(), done.returncode
 
 
-def python(folder, code, **more):
-    return become(folder, sys.executable, "-S", "-c", code, **more)
-
-
-def test_it_is_a_session_of_its_own_and_hears_every_signal(tmp_path):
-    code = (
-        "import os, signal\n"
-        "print(os.getsid(0) == os.getpid(), oct(os.umask(0)))\n"
-        "print(signal.getsignal(signal.SIGINT) == signal.default_int_handler, signal.pthread_sigmask(0, ()))\n"
-    )
-    assert python(tmp_path, code) == ("True 0o22\nTrue set()\n", 0)
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody else")
 def test_it_runs_as_the_user_of_the_main_process(tmp_path):
     tmp_path.chmod(0o755)
@@ -62,47 +49,6 @@ def apart(code, *arguments):
     program = f"import os, sys; from raysm.local.instances import kernel\n{textwrap.dedent(code)}"
     command = [sys.executable, "-c", program, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=180).stdout
-
-
-def test_what_is_protected_is_read_only_but_for_what_is_to_be_written(tmp_path):
-    (tmp_path / "input" / "own").mkdir(parents=True)
-    written = apart(
-        """
-        folder, own = sys.argv[1:]
-        kernel.protect([folder], [own])
-        open(own + "/new", "w").close()
-        try:
-            open(folder + "/new", "w").close()
-        except OSError as error:
-            print(error.errno)
-        """,
-        tmp_path / "input",
-        tmp_path / "input" / "own",
-    )
-    assert int(written) == errno.EROFS
-    assert (tmp_path / "input" / "own" / "new").exists()
-    # Only there: for everybody else nothing has changed.
-    (tmp_path / "input" / "new").touch()
-
-
-def test_what_is_changed_below_an_overlay_goes_elsewhere_but_for_the_folder_that_it_keeps(tmp_path):
-    (tmp_path / "environment" / "job").mkdir(parents=True)
-    (tmp_path / "environment" / "file").write_text("before")
-    seen = apart(
-        """
-        folder, changes = sys.argv[1:]
-        kernel.protect([], [], [[folder, changes, folder + "/job"]])
-        for name in ("file", "job/result"):
-            with open(f"{folder}/{name}", "w") as file:
-                file.write("after")
-        print(open(f"{folder}/file").read())
-        """,
-        tmp_path / "environment",
-        tmp_path / "a:b,c",
-    )
-    assert seen == "after\n"
-    assert (tmp_path / "environment" / "file").read_text() == "before"
-    assert (tmp_path / "environment" / "job" / "result").read_text() == "after"
 
 
 def test_what_no_overlay_can_lie_over_is_read_only(tmp_path):

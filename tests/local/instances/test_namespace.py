@@ -8,55 +8,12 @@ import pytest
 
 from raysm.contract.paths import DEFAULT_BASE, kernels_folder
 from raysm.errors import InvalidRequest
-from raysm.local.instances.base import InstanceSpec, Link
-from raysm.local.instances.namespace import NamespaceSite, plan
+from raysm.local.instances.base import InstanceSpec
+from raysm.local.instances.namespace import NamespaceSite
 from raysm.local.instances.network import INTERFACE, MAX_INSTANCES
-from raysm.local.instances.share import Share
 from raysm.local.scenario import Container, Scenario
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has these mounts")
-
-WHOLE = Container(root_mb=0)
-
-
-@pytest.fixture
-def planned(tmp_path):
-    """Plan an instance below ``tmp_path``."""
-
-    def build(links=(), keep=(), container=WHOLE, base=tmp_path / "ml", **fields):
-        for folder in ("model", "input"):
-            (tmp_path / "ml" / folder).mkdir(parents=True, exist_ok=True)
-        (tmp_path / "own").mkdir(exist_ok=True)
-        spec = InstanceSpec(
-            host="algo-1",
-            base=base,
-            private=tmp_path / "own",
-            command=("true",),
-            variables={},
-            log_fd=1,
-            links=links,
-            share=Share(memory_bytes=8192),
-            scenario=Scenario(container=container),
-        )
-        return plan(spec, keep, tmp_path / "hosts", tmp_path / "resolver", **fields)
-
-    return build
-
-
-def test_overlays_come_first_and_what_hides_sources_last(planned):
-    mounts = planned()
-    targets = [target for _, _, target, _ in mounts]
-    kinds = [kind for kind, _, _, _ in mounts]
-    assert kinds[0] == "overlay"
-    assert "overlay" not in kinds[targets.index("/proc") :]
-    assert targets[-3:] == ["/opt", "/dev/shm", "/tmp"]
-
-
-def test_an_instance_that_is_gone_does_not_come_back_with_what_is_mounted(planned, tmp_path):
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(FileNotFoundError):
-        planned([Link(source=tmp_path / "file", target=tmp_path / "gone" / "ml" / "file")], base=tmp_path / "gone")
-    assert not (tmp_path / "gone").exists()
 
 
 PATH = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"

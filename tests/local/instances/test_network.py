@@ -1,15 +1,12 @@
 """The private network of a job: claimed, checked, and gone."""
 
-import shutil
 import subprocess
 from contextlib import closing
 
 import pytest
 
 from raysm.contract.packages import default_index
-from raysm.errors import RaysmError
 from raysm.local import scenario
-from raysm.local.instances.kept import Keeper, end_all
 from raysm.local.instances.network import HostNames, Network
 from raysm.local.scenario import Scenario
 from tests.support.leftovers import assert_nothing_left
@@ -49,16 +46,6 @@ def network(tmp_path):
     assert_nothing_left(tmp_path)
 
 
-@pytest.fixture
-def keepers(network):
-    keepers = [Keeper(f"algo-{number + 1}") for number in range(2)]
-    for number, keeper in enumerate(keepers):
-        keeper.call("unshare")
-        network.attach(keeper, number)
-    yield keepers
-    end_all(keepers)
-
-
 def test_networks_at_the_same_time_have_different_addresses(network):
     with closing(Network()) as other:
         assert other.prefix != network.prefix
@@ -75,8 +62,3 @@ def test_a_prefix_that_a_route_covers_is_passed_over(network):
             assert third.prefix not in (covered, claimed)
     finally:
         subprocess.run(["ip", "route", "delete", "blackhole", f"{claimed}.128/25"], check=True)
-
-
-def test_what_ip_says_of_a_failure_is_passed_on(keepers):
-    with pytest.raises(RaysmError, match="algo-1: .*ip link set nothing up: Cannot find device"):
-        keepers[0].call("ip", commands=[[shutil.which("ip"), "link", "set", "nothing", "up"]])

@@ -1,7 +1,6 @@
 """What instances as processes are given; what every kind of instance promises is tried in test_instances."""
 
 import os
-import socket
 import subprocess
 import sys
 
@@ -9,17 +8,8 @@ import pytest
 
 from raysm.contract import names
 from raysm.local.instances.base import Link
-from raysm.local.instances.process import PORT_RANGE, free_ports, give, kill_marked
+from raysm.local.instances.process import give, kill_marked
 from raysm.local.instances.share import Share
-
-
-def test_ports_are_free_distinct_and_below_those_of_outgoing_connections():
-    ports = free_ports(8)
-    assert len(set(ports)) == 8
-    assert all(port in range(*PORT_RANGE) for port in ports)
-    for port in ports:
-        with socket.socket() as server:
-            server.bind(("127.0.0.1", port))
 
 
 def test_a_share_is_told_by_what_it_limits_alone():

@@ -1,14 +1,11 @@
 """Tests of the module of this name."""
 
-from types import SimpleNamespace
-
 import pytest
 
 from raysm.contract.job_api import APIS, PROCESSING, TRAINING
 from raysm.contract.service_model import service_model
-from raysm.local.server.answers import describe, page_of, summarize
+from raysm.local.server.answers import describe, summarize
 from raysm.local.server.records import JobRecord
-from raysm.local.server.validation import ApiError
 from tests.support.api_requests import processing_parameters, training_parameters
 
 
@@ -37,24 +34,3 @@ def test_only_a_job_that_has_ended_is_billed_and_at_least_a_second():
 def test_what_spot_capacity_saves_is_trained_and_not_billed():
     told = describe(record(TRAINING, status="Completed", training_s=100.0, spot_saving=0.62))
     assert (told["TrainingTimeInSeconds"], told["BillableTimeInSeconds"]) == (100, 38)
-
-
-def job(name="a-job", status="Completed", created_s=10.0, modified_s=20.0):
-    return SimpleNamespace(name=name, status=status, created_s=created_s, modified_s=modified_s)
-
-
-def names(pages):
-    return [item.name for page in pages for item in page]
-
-
-def test_one_that_comes_meanwhile_shifts_no_page():
-    jobs = [job("b"), job("c")]
-    page, more = page_of(jobs, {"MaxResults": 1}, lambda item: item.name)
-    second, _ = page_of([job("a"), *jobs], {"MaxResults": 1, **more}, lambda item: item.name)
-    assert names([page, second]) == ["b", "c"]
-
-
-def test_a_token_of_nothing_is_refused():
-    for token in ("!", "e30="):
-        with pytest.raises(ApiError, match="Invalid NextToken"):
-            page_of([job()], {"NextToken": token}, lambda item: item.name)

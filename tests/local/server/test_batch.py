@@ -5,8 +5,7 @@ import json
 import pytest
 from botocore.exceptions import ClientError
 
-from raysm.local.server.batch import BatchJob, command_of, container_of, is_retried, variables_of
-from raysm.local.server.validation import ApiError
+from raysm.local.server.batch import is_retried
 from tests.support.batch_queues import LOGS, define, make_queue
 from tests.support.sagemaker_server import serving, wait_until
 
@@ -121,41 +120,6 @@ def test_a_request_without_its_required_members_is_refused(server):
     status, answer = server.ask("POST", "/v1/submitjob", {"Authorization": authorization})
     assert (status, answer["__type"]) == (400, "ClientException")
     assert "jobName" in json.dumps(answer)
-
-
-def job(container=None, overrides=None, **fields):
-    request = {
-        "containerProperties": {"image": "any:1", "command": ["echo", "hello"], **(container or {})},
-        "containerOverrides": overrides or {},
-        "arrayProperties": {"size": 5},
-    }
-    queue = {"jobQueueName": "queue", "computeEnvironmentOrder": [{"order": 1, "computeEnvironment": "arn/env"}]}
-    return BatchJob(**{"id": "j", "region": "r", "queue": queue, "request": request, "index": None, **fields})
-
-
-def named(**variables):
-    return [{"name": name, "value": value} for name, value in variables.items()]
-
-
-def test_the_request_overrides_the_definition():
-    assert command_of(job(overrides={"command": ["true"]})) == ("true",)
-    container = container_of(job({"environment": named(A="1", B="1")}, {"environment": named(B="2")}))
-    assert container["environment"] == named(A="1", B="2")
-    with pytest.raises(ApiError, match="does not know the entry point of the image 'any:1'"):
-        command_of(job({"command": []}))
-
-
-def test_batch_has_the_last_word_on_its_own_variables():
-    child = job({"environment": named(AWS_BATCH_JOB_ARRAY_INDEX="99", MINE="1")}, index=3)
-    assert variables_of(child, 2) == {
-        "MINE": "1",
-        "AWS_BATCH_JOB_ID": "j",
-        "AWS_BATCH_JQ_NAME": "queue",
-        "AWS_BATCH_CE_NAME": "env",
-        "AWS_BATCH_JOB_ATTEMPT": "2",
-        "AWS_BATCH_JOB_ARRAY_INDEX": "3",
-        "AWS_BATCH_JOB_ARRAY_SIZE": "5",
-    }
 
 
 RULES = [{"onExitCode": "4*", "action": "EXIT"}, {"onReason": "Host*", "onExitCode": "1", "action": "RETRY"}]

@@ -18,22 +18,6 @@ from raysm.request import Local
 from tests.support.echo import ECHO, exchange
 from tests.support.sagemaker_server import port_of, wait_until
 
-
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("GET", "/raysm/shutdown"),
-        ("POST", "/raysm/status"),
-        ("GET", "/raysm/jobs/eu-west-1/a-job/end/600"),
-        ("POST", "/raysm/jobs/../interrupt"),
-    ],
-)
-def test_everything_else_is_unknown_and_does_nothing(server, method, path):
-    status, answer = server.ask(method, path)
-    assert status == 404
-    assert "not one of the server's own operations" in answer["message"]
-
-
 LET_IN = {"RemoteDebugConfig": {"EnableRemoteDebug": True}}
 
 

@@ -4,7 +4,6 @@ import contextlib
 import json
 from random import Random
 
-import pytest
 from werkzeug.test import EnvironBuilder
 from werkzeug.wrappers import Request
 
@@ -27,25 +26,12 @@ def call(service="sagemaker", operation="ListTags", **parameters):
     return requested(headers, json.dumps(parameters).encode())
 
 
-def refusal(asked, seed=0, **switches):
-    with pytest.raises(ApiError) as refused:
-        Faults(Scenario(api=Api(**switches)), Random(seed)).refuse(asked)
-    return refused.value
-
-
 def test_a_call_is_known_by_its_signature_and_its_target_or_its_form():
     assert call().action == "sagemaker:ListTags"
     form = {"Content-Type": "application/x-www-form-urlencoded; charset=utf-8"}
     asked = requested(signed("iam", **form), b"Action=GetRole&RoleName=x")
     assert (asked.action, asked.in_json) == ("iam:GetRole", False)
     assert requested({}).action == ":"
-
-
-def test_an_action_that_is_denied_is_refused_each_time_and_no_other():
-    error = refusal(call(), denied=("sagemaker:ListTags",))
-    assert (error.code, error.status) == ("AccessDeniedException", 403)
-    assert "is not authorized to perform: sagemaker:ListTags" in error.message
-    Faults(Scenario(api=Api(denied=("sagemaker:ListTags",))), Random(0)).refuse(call(operation="AddTags"))
 
 
 def test_shares_of_requests_are_throttled_or_find_the_service_unavailable():

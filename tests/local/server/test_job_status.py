@@ -4,12 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from raysm.contract.job_api import PROCESSING, TRAINING
-from raysm.local.local_job import Outcome
 from raysm.local.server.definitions import Definition
 from raysm.local.server.job_status import (
     check_interruption,
-    failure_reason,
 )
 from raysm.local.server.validation import ApiError
 
@@ -30,26 +27,6 @@ def limits(max_runtime_s=10.0, **fields):
 )
 def test_the_limit_that_is_exceeded_is_the_reason(times, reason):
     assert limits(max_wait_s=20.0, max_pending_s=5.0).exceeded(**times) == reason
-
-
-def test_the_next_limit_is_the_nearer_one():
-    assert limits().left_s(waited_s=100.0, ran_s=4.0) == 6.0
-    assert limits(max_wait_s=20.0).left_s(waited_s=18.0, ran_s=4.0) == 2.0
-
-
-def failed(reason, code=3):
-    return Outcome(
-        status="Failed", failure_reason=reason, exit_code=code, exit_codes={"algo-1": code}, started_s=0.0, ended_s=1.0
-    )
-
-
-def test_a_training_jobs_words_stand_in_aws_wrapper():
-    assert failure_reason(TRAINING, failed("ValueError: x")) == "AlgorithmError: ValueError: x, exit code: 3"
-    assert failure_reason(TRAINING, failed(None)) == "AlgorithmError: , exit code: 3"
-
-
-def test_a_processing_jobs_reason_says_nothing_of_it():
-    assert failure_reason(PROCESSING, failed("x")) == "AlgorithmError: See job logs for more information"
 
 
 def record(**fields):

@@ -126,23 +126,6 @@ def test_who_asks_for_the_end_of_a_job_is_answered_when_it_ends(server):
     assert server.ask("GET", "/raysm/jobs/us-east-1/nobody/end/60")[0] == 409
 
 
-def test_who_asks_for_the_next_line_of_a_job_is_answered_when_it_comes(server, tmp_path):
-    go = tmp_path / "go"
-    server.train("next-line", f"echo ready; while [ ! -e {go} ]; do sleep 0.05; done; echo gone; sleep 600")
-    server.says("next-line", "ready")
-    path = "/raysm/jobs/us-east-1/next-line/change"
-    seen = server.ask("GET", f"{path}/0/60")[1]["changes"]
-    assert server.ask("GET", f"{path}/{seen}/0") == (200, {"changes": seen})
-    with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(server.ask, "GET", f"{path}/{seen}/60")
-        go.touch()
-        assert asked.result(60) == (200, {"changes": seen + 1})
-    server.says("next-line", "gone")
-    server.sm.stop_training_job(TrainingJobName="next-line")
-    server.ended("next-line")
-    assert server.ask("GET", f"{path}/{seen}/60") == (200, {"changes": None})
-
-
 def test_a_stop_while_it_is_interrupted_ends_it(server):
     script = "trap 'sleep 0.5; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
     server.train("both", script, **spot())

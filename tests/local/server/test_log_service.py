@@ -1,23 +1,14 @@
 """CloudWatch Logs from the files of jobs: what is asked for is read, each line once, whichever way the pages go."""
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 
-from raysm.contract.job_api import PROCESSING, TRAINING
-from raysm.local.server.log_files import LogWriter, backwards, read
-from raysm.local.server.log_service import GROUPS, LogService
+from raysm.contract.job_api import TRAINING
+from raysm.local.server.log_files import backwards, read
+from raysm.local.server.log_service import LogService
 from raysm.local.server.records import JobRecord, Records
 from raysm.local.server.validation import ApiError
-
-
-def test_a_torn_line_is_passed_over(tmp_path):
-    path = tmp_path / "stream"
-    path.write_bytes(b'[1, "a"]\n[2, "to[3, "rn"]\n7\n[4, "b"]\n')
-    assert [(at_ms, message) for _, _, at_ms, message in read(path)] == [(1, "a"), (4, "b")]
-    assert [path.read_bytes()[begun:behind] for begun, behind, *_ in read(path)] == [b'[1, "a"]\n', b'[4, "b"]\n']
 
 
 def test_backwards_yields_what_forwards_does_from_any_place(tmp_path):
@@ -30,27 +21,6 @@ def test_backwards_yields_what_forwards_does_from_any_place(tmp_path):
             assert list(backwards(path)) == events[::-1]
             for _, behind, *_ in events[:: max(1, lines // 10)]:
                 assert list(backwards(path, behind)) == [event for event in events if event[1] <= behind][::-1]
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts what a process reads")
-def test_the_end_of_a_long_log_is_read_without_its_beginning(tmp_path):
-    path = tmp_path / "stream"
-    path.write_bytes(b"".join(b'[%d, "a line of the log"]\n' % at for at in range(100_000)))
-    before = read_bytes()
-    assert next(backwards(path))[2] == 99_999
-    assert read_bytes() - before < path.stat().st_size / 4
-
-
-def read_bytes():
-    """Return how many bytes this process has read so far, as Linux counts them."""
-    return int(Path("/proc/self/io").read_text().split()[1])
-
-
-def test_a_stream_of_a_job_that_is_gone_does_not_bring_it_back(tmp_path):
-    writer = LogWriter(tmp_path / "gone" / "streams", 1.0)
-    with pytest.raises(FileNotFoundError):
-        writer.open("algo-1")
-    assert not (tmp_path / "gone").exists()
 
 
 GROUP = TRAINING.log_group
@@ -97,13 +67,6 @@ def names(answer):
 
 def messages(answer):
     return [event["message"] for event in answer["events"]]
-
-
-def test_each_api_has_its_group_and_others_are_left_to_moto(service):
-    assert GROUPS == {"/aws/sagemaker/TrainingJobs": TRAINING, "/aws/sagemaker/ProcessingJobs": PROCESSING}
-    assert service.answer("GetLogEvents", {"logGroupName": "/mine"}) is None
-    assert service.answer("PutLogEvents", {"logGroupName": GROUP}) is None
-    assert service.answer("DescribeLogStreams", {"logGroupName": PROCESSING.log_group}) == {"logStreams": []}
 
 
 def test_streams_are_those_of_the_prefix_and_come_by_pages(service, write):

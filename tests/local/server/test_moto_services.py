@@ -4,8 +4,6 @@ import pytest
 
 from raysm.local.server.moto_services import (
     MotoServices,
-    buckets,
-    read_stored,
     simulate_policy,
 )
 
@@ -21,26 +19,6 @@ def test_every_action_is_allowed_and_the_role_is_there_and_trusts_sagemaker(moto
     role = moto.client("iam").get_role(RoleName="trainer")["Role"]
     assert role["Path"] == "/team/"
     assert "sagemaker.amazonaws.com" in str(role["AssumeRolePolicyDocument"])
-
-
-def test_other_questions_are_left_to_moto(moto):
-    assert simulate_policy(form(action="ListRoles"), moto) is None
-
-
-@pytest.fixture
-def s3():
-    client = MotoServices().client("s3")
-    yield client
-    for name in list(buckets()):
-        for item in client.list_objects_v2(Bucket=name).get("Contents", ()):
-            client.delete_object(Bucket=name, Key=item["Key"])
-        client.delete_bucket(Bucket=name)
-
-
-def test_an_object_is_read_in_parts(s3):
-    s3.create_bucket(Bucket="a-bucket")
-    s3.put_object(Bucket="a-bucket", Key="k", Body=b"0123456789")
-    assert list(read_stored("a-bucket", "k", 10, 4)) == [b"0123", b"4567", b"89"]
 
 
 @pytest.fixture

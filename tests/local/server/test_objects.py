@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from raysm.errors import InvalidInput
-from raysm.local.server.definitions import Output, Source
+from raysm.local.server.definitions import Output
 from raysm.local.server.moto_services import MotoServices
-from raysm.local.server.objects import Objects, bring, collect, upload_order
+from raysm.local.server.objects import Objects, collect, upload_order
 
 MODEL = PurePosixPath("model")
 
@@ -73,42 +73,8 @@ def test_what_links_lead_to_is_kept_under_both_names(tmp_path, archive):
 
 
 @pytest.fixture
-def moto():
-    services = MotoServices()
-    client = services.client("s3")
-    client.create_bucket(Bucket="inputs")
-    client.put_object(Bucket="inputs", Key="a/b", Body=b"x")
-    yield services
-    client.delete_object(Bucket="inputs", Key="a/b")
-    client.delete_bucket(Bucket="inputs")
-
-
-def test_what_is_in_s3_is_downloaded_and_a_file_stays_where_it_is(moto, tmp_path):
-    (tmp_path / "own").touch()
-    sources = [
-        Source(name="../up", uri="s3://inputs/a/"),
-        Source(name="mine", uri=(tmp_path / "own").as_uri()),
-    ]
-    places = bring(Objects(moto), sources, tmp_path / "channels")
-    assert places == {"../up": (tmp_path / "channels" / "0", True), "mine": (tmp_path / "own", False)}
-    assert (tmp_path / "channels" / "0" / "b").read_bytes() == b"x"
-
-
-@pytest.fixture
 def objects():
     return Objects(MotoServices())
-
-
-def test_a_file_is_moved_to_where_it_is_to_go_and_a_link_is_copied(objects, tmp_path):
-    (tmp_path / "own").write_text("own")
-    (tmp_path / "theirs").write_text("theirs")
-    (tmp_path / "link").symlink_to(tmp_path / "theirs")
-    objects.upload(tmp_path / "own", (tmp_path / "out" / "own").as_uri())
-    objects.upload(tmp_path / "link", (tmp_path / "out" / "link").as_uri())
-    assert not (tmp_path / "own").exists()
-    assert (tmp_path / "theirs").read_text() == "theirs"
-    assert (tmp_path / "out" / "link").read_text() == "theirs"
-    assert not (tmp_path / "out" / "link").is_symlink()
 
 
 def test_a_bucket_that_is_not_there_is_told_by_its_uri(objects, tmp_path):

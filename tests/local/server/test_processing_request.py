@@ -1,12 +1,9 @@
 """CreateProcessingJob, as this machine takes it."""
 
-from pathlib import Path
-
 import pytest
 from botocore.exceptions import ClientError
 
-from raysm.local.server.processing_request import check, define, specify
-from raysm.local.server.records import JobRecord
+from raysm.local.server.processing_request import check
 from raysm.local.server.validation import ApiError
 from tests.support.api_requests import processing_parameters
 from tests.support.sagemaker_server import BUCKET, ROLE, wait_until
@@ -38,18 +35,6 @@ def outputs(*all_of_them, **more):
     return {"ProcessingOutputConfig": {"Outputs": list(all_of_them), **more}}
 
 
-def record_of(**fields):
-    return JobRecord(
-        kind="processing",
-        name="a-job",
-        arn="arn:a-job",
-        region="eu-west-1",
-        request=request(**fields),
-        created_s=1.0,
-        modified_s=1.0,
-    )
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
@@ -64,18 +49,6 @@ def record_of(**fields):
 def test_what_is_not_to_be_had_here_is_refused_with_what_is(fields, message):
     with pytest.raises(ApiError, match=message):
         check(request(**fields))
-
-
-def test_an_input_that_the_program_brings_itself_is_not_brought():
-    managed = {"InputName": "own", "AppManaged": True, "S3Input": {"S3Uri": "s3://b/own", "S3DataType": "S3Prefix"}}
-    assert define(record_of(ProcessingInputs=[managed, given()])).sources[0].name == "x"
-
-
-def test_the_file_of_the_job_names_it_and_says_what_the_service_adds():
-    description = specify(record_of(ProcessingInputs=[given()]), None, {"x": (Path("/data"), False)}).description
-    assert (description["ProcessingJobName"], description["ProcessingJobArn"]) == ("a-job", "arn:a-job")
-    assert description["ProcessingInputs"][0]["AppManaged"] is False
-    assert description["StoppingCondition"]["MaxRuntimeInSeconds"] > 0
 
 
 GROUP = "/aws/sagemaker/ProcessingJobs"

@@ -25,15 +25,6 @@ def test_a_job_that_cannot_be_written_is_not_there(tmp_path):
     assert Records(tmp_path).get(TRAINING, "a") == record()
 
 
-def test_a_job_ends_though_its_end_cannot_be_written(tmp_path):
-    records = Records(tmp_path)
-    records.add(record())
-    (tmp_path / "jobs").rename(tmp_path / "elsewhere")
-    (tmp_path / "jobs").write_text("in the way")
-    records.advance(records.get(TRAINING, "a"), "Failed", "", status="Failed")
-    assert records.get(TRAINING, "a").final
-
-
 def test_a_job_whose_folder_is_gone_does_not_make_it_anew(tmp_path):
     records = Records(tmp_path)
     records.add(record())

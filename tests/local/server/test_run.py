@@ -111,14 +111,6 @@ def test_a_clock_that_is_set_forward_ends_no_job_that_waits(tmp_path):
     run.shut_down()
 
 
-def test_the_end_of_the_server_is_the_jobs_failure(jobs):
-    run = jobs.start()
-    run.shut_down()
-    assert jobs.record().status == "Failed"
-    assert not run.running
-    assert "InternalServerError" in jobs.record().failure_reason
-
-
 def test_a_disk_that_takes_nothing_fails_the_job_and_its_core_is_given_back(jobs):
     run = jobs.start(InputDataConfig=[])
     # Its turn comes, and it cannot even be entered that it begins.

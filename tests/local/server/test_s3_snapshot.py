@@ -51,23 +51,6 @@ def record(channel, secondary="MaxRuntimeExceeded", restarts="1", restart="0"):
     )
 
 
-def test_buckets_come_back_with_their_content(s3, tmp_path):
-    put(s3, "mine", model=b"weights")
-    s3_snapshot.save(tmp_path, [])
-    clear(s3)
-    s3_snapshot.restore(tmp_path)
-    assert s3.get_object(Bucket="mine", Key="model")["Body"].read() == b"weights"
-
-
-def test_a_bucket_that_was_deleted_does_not_come_back(s3, tmp_path):
-    put(s3, "mine", model=b"weights")
-    s3_snapshot.save(tmp_path, [])
-    clear(s3)
-    s3_snapshot.save(tmp_path, [])
-    s3_snapshot.restore(tmp_path)
-    assert buckets() == {}
-
-
 @pytest.mark.parametrize(
     ("job", "kept"),
     [

@@ -16,16 +16,6 @@ def test_what_fails_is_told_and_keeps_nobody_waiting(caplog):
     assert "division by zero" in caplog.text
 
 
-def test_jobs_run_in_the_order_of_their_arrival_and_small_ones_do_not_pass():
-    capacity = Cores(4)
-    first, large, small = capacity.ask(3), capacity.ask(2), capacity.ask(1)
-    assert [ticket.granted for ticket in (first, large, small)] == [True, False, False]
-    assert capacity.waiting() == 2
-    capacity.give_back(first)
-    assert large.granted
-    assert small.granted
-
-
 def test_who_waits_is_told_what_for_and_behind_whom():
     capacity = Cores(2)
     runs = capacity.ask(1, "runs")

@@ -3,7 +3,6 @@
 import signal
 import threading
 import time
-from random import Random
 from types import SimpleNamespace
 
 import pytest
@@ -14,23 +13,10 @@ from raysm.errors import InvalidRequest
 from raysm.local.scenario import Scenario
 from raysm.local.server.market import Stock
 from raysm.local.server.operations import Operations
-from raysm.local.server.records import JobRecord, Records
-from raysm.local.server.serving import LOST, Options, serve
+from raysm.local.server.records import Records
+from raysm.local.server.serving import Options, serve
 from raysm.local.server.validation import ApiError
 from tests.support.sagemaker_server import training_request
-
-
-def test_a_job_that_cannot_be_started_is_not_there(tmp_path):
-    records = Records(tmp_path)
-    stock = Stock(Scenario(), records)
-    services = SimpleNamespace(records=records, stock=stock, scenario=Scenario(), chance=Random(1))
-    without_s3 = Operations(services, "process")
-    with pytest.raises(AttributeError, match="moto"):
-        without_s3.answer("CreateTrainingJob", training_request("a", "exit 0"), "us-east-1")
-    with pytest.raises(ApiError, match="a"):
-        records.get(TRAINING, "a")
-    assert not (tmp_path / "jobs/training/a").exists()
-    assert without_s3.running() == []
 
 
 def test_where_the_time_passes_faster_what_really_runs_is_refused(tmp_path):
@@ -79,20 +65,6 @@ def when_it_listens(home, act):
     return thread
 
 
-def job(status="InProgress", secondary="Training"):
-    return JobRecord(
-        kind="training",
-        name="a",
-        arn="arn:a",
-        region="us-east-1",
-        request={},
-        status=status,
-        secondary=secondary,
-        created_s=1.0,
-        modified_s=1.0,
-    )
-
-
 def test_an_idle_server_ends_itself_and_leaves_no_record(tmp_path):
     serve(Options(home=tmp_path, idle_s=0.0))
     assert ServerRecord.read(tmp_path) is None
@@ -121,14 +93,3 @@ def test_what_a_home_holds_is_this_users_alone(tmp_path):
     (home / "jobs").mkdir(mode=0o777)
     serve(Options(home=home, idle_s=0.0))
     assert {(home / name).stat().st_mode & 0o777 for name in ("jobs", "data", "s3")} == {0o700}
-
-
-def test_jobs_of_a_server_that_was_killed_are_failed_and_their_instances_files_gone(tmp_path):
-    records = Records(tmp_path)
-    records.add(job())
-    work = records.folder(TRAINING, "a") / "work" / "1"
-    work.mkdir(parents=True)
-    serve(Options(home=tmp_path, idle_s=0.0))
-    after = Records(tmp_path).get(TRAINING, "a")
-    assert (after.status, after.failure_reason) == ("Failed", LOST)
-    assert not work.exists()

@@ -142,14 +142,3 @@ def test_a_job_is_stopped_when_it_is_asked_to_and_not_again_once_it_has_ended(wo
     here.start("next")
     here.clock.pass_s(601)
     assert here.record("next").status == "Completed"
-
-
-def test_a_server_that_ends_has_its_jobs_fail_at_once(world):
-    here = world()
-    life = here.start()
-    here.clock.pass_s(10)
-    life.shut_down()
-    assert here.record().failure_reason.startswith("InternalServerError: the embedded SageMaker was shut down")
-    here.clock.pass_s(HOUR_S)
-    assert here.phases()[-1] == "Failed"
-    life.shut_down()
