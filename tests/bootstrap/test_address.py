@@ -10,15 +10,6 @@ from raysm.bootstrap import address
 from raysm.bootstrap.address import Interface
 
 
-@pytest.mark.parametrize("error", [socket.gaierror("no"), UnicodeError("label too long")])
-def test_a_name_that_is_not_known_is_an_oserror(error):
-    def lookup(host):
-        raise error
-
-    with pytest.raises(OSError, match=str(error)):
-        asyncio.run(address.resolve("algo-1", lookup))
-
-
 def test_a_resolver_that_hangs_holds_nobody_up():
     release = threading.Event()
 

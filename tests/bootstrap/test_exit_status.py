@@ -5,13 +5,10 @@ import pytest
 from raysm.bootstrap.exit_status import (
     ExitStatus,
     blames_cluster,
-    exception_beside,
     exit_status_of_driver,
     exit_status_of_error,
-    publish_failure,
-    read_failure,
 )
-from raysm.contract.result import EXCEPTION, FAILURE, MAX_REASON, Failure
+from raysm.contract.result import MAX_REASON, Failure
 
 
 @pytest.mark.parametrize(
@@ -25,18 +22,6 @@ from raysm.contract.result import EXCEPTION, FAILURE, MAX_REASON, Failure
 )
 def test_a_driver_blames_the_cluster_by_the_errors_of_ray_and_of_lost_instances(error_type, blames):
     assert blames_cluster(Failure(error_type=error_type, message="why")) is blames
-
-
-def test_what_is_published_is_the_record_and_the_exception_beside_it(tmp_path):
-    record, outputs = tmp_path / "run" / "failure.json", tmp_path / "outputs"
-    failure = Failure(error_type="ValueError", message="no such column")
-    failure.write(record)
-    publish_failure(record, outputs)
-    assert read_failure(outputs / FAILURE) == failure
-    assert not (outputs / EXCEPTION).exists()
-    exception_beside(record).write_bytes(b"pickled")
-    publish_failure(record, outputs)
-    assert (outputs / EXCEPTION).read_bytes() == b"pickled"
 
 
 pytestmark = pytest.mark.smoke

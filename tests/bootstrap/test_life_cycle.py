@@ -1,8 +1,4 @@
-"""The life-cycle table, with real bootstraps as subprocesses and a stand-in for Ray.
-
-What is decided, and when, ``test_membership`` and ``test_member`` try in milliseconds; here stands what only processes,
-sockets and signals can show.
-"""
+"""The life-cycle table, with real bootstraps as subprocesses and a stand-in for Ray."""
 
 import os
 import select
@@ -103,15 +99,6 @@ def test_the_loss_of_a_worker_fails_the_job_at_once_and_names_it(tmp_path):
         assert cluster.wait() == {"algo-1": 1, "algo-2": 0, "algo-3": -9}
         assert cluster.failure("algo-1") == "algo-3 lost: closed its connection"
         assert gone(node)
-
-
-def test_a_dead_ray_node_of_a_worker_is_restarted_and_rejoins(tmp_path):
-    with Cluster(tmp_path, request(2), driver=SLEEPER) as cluster:
-        cluster.start().wait_for("user code runs")
-        os.kill(cluster.node_pid("algo-2"), signal.SIGKILL)
-        cluster.wait_for('"rejoined"')
-        assert [state.name for state in cluster.states()][-2:] == ["lost", "rejoined"]
-        assert "restart 1 of 3" in cluster.states()[-2].detail
 
 
 def test_a_processing_job_lives_and_fails_in_its_own_layout(tmp_path):

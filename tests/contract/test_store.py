@@ -61,12 +61,6 @@ def test_a_folder_that_cannot_be_read_for_want_of_descriptors_is_not_one_without
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "Too many open files\n"
 
 
-def test_a_folder_that_has_to_be_there_is_not_made(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        put(tmp_path / "gone" / "a", "text", within=tmp_path / "gone")
-    assert list(tmp_path.iterdir()) == []
-
-
 def half_written(path):
     with replacing(path) as beside, beside.open("w", encoding="ascii") as file:
         file.write("half of the n")

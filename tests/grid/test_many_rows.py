@@ -1,7 +1,4 @@
-"""What is promised of grids of a thousand rows and more, in numbers, under a virtual clock.
-
-One row shows how each of it is done, beside its own module; here it has to hold for all of them at once.
-"""
+"""What is promised of grids of a thousand rows and more, in numbers, under a virtual clock."""
 
 from datetime import date
 

@@ -139,24 +139,6 @@ def test_each_row_becomes_a_job_and_the_grid_is_over_when_all_are_done(bench):
     running.close()
 
 
-def test_a_region_that_is_taken_out_of_the_request_is_followed_until_nothing_is_there(bench):
-    running = bench.open(bench.request(ROWS))
-    running.step(bench.now)
-    assert running.left == ()
-    sent = running.store.open_count()
-    running.close()
-    narrowed = bench.open(bench.request(ROWS, regions=("eu-central-1",)))
-    assert narrowed.left == (REGION,)
-    bench.run(narrowed)
-    assert narrowed.store.states() == {"done": 2}
-    regions = [attempt.region for attempt in narrowed.store.attempts()]
-    assert regions.count(REGION) == sent
-    narrowed.close()
-    again = bench.open(bench.request(ROWS, regions=("eu-central-1",)))
-    assert again.left == ()
-    again.close()
-
-
 def objects(bench, part):
     """Return the bytes of all objects of the bucket that have ``part`` in their keys."""
     listed = bench.fake.s3.list_objects_v2(Bucket=bench.fake.service.bucket.name).get("Contents", ())

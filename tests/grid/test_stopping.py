@@ -1,9 +1,5 @@
 """Attempts that are to end before their time."""
 
-import pytest
-
-from raysm.grid.limiter import Rate
-from raysm.grid.sending import ask_to_stop, mark_all_to_stop
 from raysm.grid.task import AttemptState
 from tests.support.grid_world import LOST, Behaviour
 from tests.support.grids import Bench
@@ -69,16 +65,3 @@ def test_an_attempt_that_was_never_sent_ends_once_nothing_can_land_any_more(tmp_
     assert bench.store.attempts()[0].ending == "STOPPED"
     bench.run()
     assert bench.states() == {"stopped": 1}
-
-
-def test_what_no_call_was_left_for_is_asked_as_soon_as_there_is_one(tmp_path):
-    rates = {name: Rate(per_s=50, burst=50) for name in ("create", "list", "describe")}
-    bench = Bench(tmp_path, rows=4, regions={"r": Behaviour()}, rates=rates | {"stop": Rate(per_s=0.5, burst=1)})
-    while len(bench.store.open_attempts()) < 4:
-        bench.step()
-    mark_all_to_stop(bench.store, bench.clock.now)
-    api, now = bench.controller._api, bench.clock.now
-    assert ask_to_stop(bench.store, api, now) == pytest.approx(now + 2)
-    for later_s in (2, 4, 6):
-        last = ask_to_stop(bench.store, api, now + later_s)
-    assert (last, bench.regions["r"].calls["stop"]) == (None, 4)

@@ -4,7 +4,6 @@ import math
 
 from raysm.client.job.description import Description, Status
 from raysm.contract.job_api import TRAINING
-from raysm.grid.limiter import Rate
 from raysm.grid.row import rows_of
 from raysm.grid.snapshot import snapshot
 from raysm.grid.sweep import keep_last_rate
@@ -65,13 +64,6 @@ def test_what_is_no_number_is_no_rate_and_holds_up_no_end(tmp_path):
         keep_last_rate(bench.store, ended.name, ended, bench.clock.now)
         bench.store.keep_rates({"c": 5.0}, bench.clock.now)
     assert snapshot(bench.store, bench.clock.now).highest_rate == 5.0
-
-
-def test_a_region_that_does_not_answer_for_metrics_ends_no_job(tmp_path):
-    bench = bench_of(tmp_path, rates={"metrics": 1e-9})
-    bench.run()
-    assert bench.states() == {"done": 8}
-    assert sum(region.throttled for region in bench.regions.values()) > 0
 
 
 def stray(bench, key, region="eu-west-1"):
@@ -136,19 +128,3 @@ def test_a_job_that_the_service_knows_no_more_is_taken_for_gone_only_after_a_whi
         bench.step()
     assert bench.clock.now - sent_s >= 899
     assert "no longer knows the job" in bench.store.attempts()[0].reason
-
-
-def test_what_was_answered_before_a_region_fell_silent_is_kept(tmp_path):
-    rates = {name: Rate(per_s=50, burst=50) for name in ("create", "list", "describe", "stop")}
-    bench = Bench(tmp_path, rows=10, regions=dict(ONE), rates=rates)
-    while len(bench.store.open_attempts()) < 10:
-        bench.step()
-    region = bench.regions["us-east-1"]
-    bench.clock.now += 150
-    region.behaviour = changed(region.behaviour, rates={"describe": 4.0})
-    region._tokens["describe"] = (4.0, bench.clock.now)
-    bench.step()
-    running = [attempt for attempt in bench.store.open_attempts() if attempt.state is AttemptState.RUNNING]
-    assert (len(running), region.throttled) == (4, 1)
-    bench.run()
-    assert bench.states() == {"done": 10}

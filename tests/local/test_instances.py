@@ -256,39 +256,6 @@ while True:
     assert (job.base("algo-2") / "heard").read_text() == "hello"
 
 
-@namespace_only
-def test_pid_1_of_a_namespace_instance_is_an_init_that_forwards_signals_and_reaps_orphans(job):
-    code = """
-        import os, signal, sys
-        print(os.getpid(), os.getppid(), flush=True)
-        reader, writer = os.pipe()
-        if os.fork() == 0:
-            orphan = os.fork()
-            os.write(writer, str(orphan or "").encode())
-            os._exit(0)
-        os.wait()
-        left_behind = os.read(reader, 100).decode()
-        heard = []
-        for number in (signal.SIGTERM, signal.SIGUSR1):
-            signal.signal(number, lambda number, frame: heard.append(number.real))
-        open("/opt/ml/ready", "w").write("yes")
-        while len(heard) < 2:
-            signal.pause()
-        while os.path.exists(f"/proc/{left_behind}"):
-            pass
-        print(sorted(heard), flush=True)
-        sys.exit(5)
-    """
-    (instance,) = job.start(python(code))
-    wait_for_file(job.base() / "ready")
-    for number in (signal.SIGTERM, signal.SIGUSR1):
-        instance.signal(number)
-    assert instance.wait(SOON_S) == 5
-    own, told = job.log().splitlines()
-    assert own.split()[1] == "1"
-    assert told == str(sorted([signal.SIGTERM.real, signal.SIGUSR1.real]))
-
-
 def with_folders(job, *names):
     for name in names:
         (job.base() / name).mkdir(parents=True)

@@ -4,20 +4,13 @@ import pytest
 
 from raysm.errors import InvalidRequest
 from raysm.request.batch import BatchInference
-from raysm.request.codec import from_json, to_json
 from raysm.request.options import decisive_json
-from raysm.request.workload import Workload
 
 pytestmark = pytest.mark.smoke
 
 
 def batch(**fields):
     return BatchInference(**{"name": "module.Model", "python": "3.11", "batch_size": 8} | fields)
-
-
-def test_it_travels_as_json():
-    asked = batch(keep=["id"], read="csv", gpus=0.5, channel="rows")
-    assert from_json(Workload, to_json(asked), "workload") == asked
 
 
 @pytest.mark.parametrize(

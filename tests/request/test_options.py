@@ -20,7 +20,6 @@ from raysm.request import (
     InstanceGroup,
     JobRequest,
     Limits,
-    Local,
     MetricDefinition,
     Ports,
     Script,
@@ -28,7 +27,7 @@ from raysm.request import (
     Workload,
 )
 from raysm.request.options import check_names, decides, decisive, options_of
-from tests.support.sagemaker import IMAGE, aws, places_of
+from tests.support.sagemaker import aws, places_of
 
 BASE = JobRequest(
     name="job",
@@ -107,8 +106,6 @@ CHOICES = {
 }
 """Each option: a request, and one that differs in it alone."""
 
-"""The option that a Processing job's head reads in its payload, and whose call has no key for it."""
-
 OTHER_CALL = "kind"
 """The option that makes it the call of the other API, and none of the keys of this one."""
 
@@ -138,14 +135,6 @@ def facts(request):
 
 def test_every_option_of_a_request_is_tried_here():
     assert set(CHOICES) == set(facts(BASE))
-
-
-@pytest.mark.parametrize("path", CHOICES)
-def test_a_choice_differs_from_the_other_request_in_this_option_alone(path):
-    before, after = ({option.path: option.value for option in options_of(request)} for request in CHOICES[path])
-    # Groups stand instead of a type and a count.
-    beside = {"cluster.instance_type", "cluster.count"} if path == "cluster.groups" else set()
-    assert {name for name in before if before[name] != after[name]} - beside == {path}
 
 
 @pytest.mark.parametrize("path", [path for path in CHOICES if path != OTHER_CALL])
@@ -205,11 +194,6 @@ def test_a_follow_up_is_the_same_call_under_the_next_name():
     assert tags[MAX_RESTARTS_TAG] == "2"
     assert {key for key in changed(sent, following) if key not in ("TrainingJobName", "Tags")} == set()
     assert {"Key": "team", "Value": "a"} in following["Tags"]
-
-
-def test_of_a_target_only_what_runs_the_job_is_decisive():
-    assert decisive(aws()) == {"image": IMAGE}
-    assert decisive(Local(instances=3, home="/x")) == {"instance_kind": "process", "image": None}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)

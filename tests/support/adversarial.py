@@ -1,15 +1,9 @@
-"""The 34 kinds of matrices that an audit attacked the similarity with, each a named generator of rows.
-
-A generator takes a random generator and a shape, and returns rows of the type in which they are hardest; ``cast`` makes
-them another. Each kind is where one step of a computation would go wrong if a bound, a scale or a tie were off.
-"""
+"""The 34 kinds of matrices that an audit attacked the similarity with, each a named generator of rows."""
 
 import math
 from functools import partial
 
 import numpy as np
-
-__all__ = ["KINDS", "TYPES", "cast", "half_way"]
 
 TYPES = (
     "bool",

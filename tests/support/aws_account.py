@@ -1,7 +1,4 @@
-"""An account as the doctor sees it: moto's IAM, S3, ECR, EC2 and KMS, and what moto does not play: quotas, simulation.
-
-A test says what is there, what a policy denies, and which question is refused; each call that was made is remembered.
-"""
+"""An account as the doctor sees it: moto's IAM, S3, ECR, EC2 and KMS, and quotas and simulation, which moto lacks."""
 
 import contextlib
 import functools

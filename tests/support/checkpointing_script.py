@@ -1,8 +1,4 @@
-"""A training script as people have it: in the manner of PyTorch's ImageNet example, without torch.
-
-It saves ``checkpoint.pth.tar`` in its working folder after each epoch, and goes on from the file that ``--resume``
-names. It imports a module beside it and reads a file beside it by a relative path.
-"""
+"""A training script as people have it: in the manner of PyTorch's ImageNet example, without torch."""
 
 import argparse
 import os

@@ -1,8 +1,4 @@
-"""Every engine that this machine has, and every layout, against float64: what is counted is one answer to one question.
-
-An engine is asked as tasks ask it: tiles cut anywhere, in any order, with what is known of their rows or without it,
-for both sides or for one.
-"""
+"""Every engine that this machine has, and every layout, against float64: one answer to one question counts once."""
 
 import math
 import zlib
@@ -23,8 +19,6 @@ from raysm.workloads.similarity.kernels.build import Unavailable
 from raysm.workloads.similarity.kernels.recipes import FLOATS, INTEGERS, SPARSE_FOR
 from tests.support.problems import MODES
 from tests.support.solving import Replicated, Sharded
-
-__all__ = ["Comparison", "all_comparisons", "dense_engines", "engine_comparisons", "sparse_engines", "task_comparisons"]
 
 PRODUCTS = (*INTEGERS, *FLOATS)
 

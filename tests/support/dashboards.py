@@ -3,8 +3,6 @@
 import http.client
 import time
 
-__all__ = ["await_dashboard"]
-
 WAIT_S = 300.0
 
 

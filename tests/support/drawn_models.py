@@ -1,8 +1,4 @@
-"""Small models, data and layouts that property tests draw: a picklable value from which all follows by its seed.
-
-``drawn_trainings`` and ``layouts`` are the strategies; ``Drawn.model()``, ``.optimizer(model)`` and ``.dataset()``
-build what was drawn, the same in every process.
-"""
+"""Small models, data and layouts that property tests draw: a picklable value from which all follows by its seed."""
 
 import dataclasses
 

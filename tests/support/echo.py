@@ -6,8 +6,6 @@ import socket
 import sys
 import threading
 
-__all__ = ["ECHO", "exchange", "serve"]
-
 ECHO = f"{sys.executable} {__file__}"
 """The command of an instance; with a port behind it, it listens there, and says its host's name first."""
 

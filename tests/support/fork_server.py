@@ -1,8 +1,4 @@
-"""Workers of a training, as processes that torchrun might have started, forked from one that has imported torch.
-
-Importing torch takes seconds on a busy machine, and the tests start dozens of workers: ``fork_server()`` pays it once.
-The fixture ``forks`` of ``tests/workloads/training`` has one for all tests of a process.
-"""
+"""Workers of a training, as processes that torchrun might have started, forked from one that has imported torch."""
 
 import contextlib
 import dataclasses

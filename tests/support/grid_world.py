@@ -1,8 +1,4 @@
-"""A service of several regions without a service: its jobs live by a clock that the test moves.
-
-The one fake of a grid's one seam (``raysm.grid.region.Region``). It keeps books of its own, by which a test judges what
-the controller believes: who lived when, and what was billed.
-"""
+"""A service of several regions without a service: its jobs live by a clock that the test moves."""
 
 import random
 from dataclasses import dataclass, field, replace

@@ -1,9 +1,4 @@
-"""Images as AWS's PyTorch containers are: Debian, Python and torch in /opt/venv, nothing of raysm.
-
-What flows in are words for what is different in one, what flows out are names of images. Of Python 3.11, which is
-Debian's, the packages are those of the tests' own Python. Of Python 3.12, which is AWS's, the interpreter is this
-machine's, where it has one, and pip brings the packages; without torch, of which the index has half a gigabyte.
-"""
+"""Images as AWS's PyTorch containers are: Debian, Python and torch in /opt/venv, nothing of raysm."""
 
 import functools
 import os
@@ -15,17 +10,6 @@ from pathlib import Path
 
 from raysm.contract.packages import NEEDS
 from tests.support import docker
-
-__all__ = [
-    "OLDER_RAY",
-    "USER",
-    "image_like_aws",
-    "image_of_python_312",
-    "install_older_ray",
-    "python_312",
-    "why_no_older_ray",
-    "why_no_python_312",
-]
 
 VENV = "opt/venv"
 """Where AWS's PyTorch containers have their Python."""

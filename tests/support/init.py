@@ -1,8 +1,4 @@
-"""A small init, as tini is, which public logs of SageMaker's jobs show as PID 1; run as ``init.py COMMAND …``.
-
-It starts the command, passes signals on to that one child alone, reaps orphans, and ends with the child's exit code
-(128 + signal where it was killed). What is left then ends with it, as processes of a container do with its PID 1.
-"""
+"""A small init, as tini is, which public logs of SageMaker's jobs show as PID 1; run as ``init.py COMMAND …``."""
 
 import contextlib
 import ctypes

@@ -1,7 +1,4 @@
-"""A training that is stopped, loses a worker, loses an instance, and ends as if nothing had happened.
-
-As a script for torchrun, with its config as JSON in its argument, and as the loop of a DataParallel.
-"""
+"""A training that is stopped, loses a worker, loses an instance, and ends as if nothing had happened."""
 
 import json
 import os

@@ -1,7 +1,4 @@
-"""Notebooks that run in a real kernel of this Python: ``python -m tests.support.kernels NOTEBOOK``.
-
-In a process of its own: what Jupyter leaves open of its sockets is none of the tests'.
-"""
+"""Notebooks that run in a real kernel of this Python: ``python -m tests.support.kernels NOTEBOOK``."""
 
 import json
 import os

@@ -1,16 +1,9 @@
-"""botocore's descriptions of AWS's services, read once by a process of tests.
-
-Each of botocore's sessions reads them anew, a tenth of a second for each client, and most tests of a client make a
-session of their own: that was half of what they took. What flows in is the path of such a file, what flows out is what
-it holds, shared as the clients of one session share it.
-"""
+"""botocore's descriptions of AWS's services, read once by a process of tests."""
 
 from pathlib import Path
 
 import botocore
 from botocore.loaders import JSONFileLoader, Loader
-
-__all__ = ["read_once"]
 
 FOLDER = str(Path(botocore.__file__).parent / "data")
 

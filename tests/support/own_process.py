@@ -1,7 +1,4 @@
-"""A part of a test in a process of its own, forked: what it calls ends or reaps *every* child of its process.
-
-Here that would end the server, the cluster and the workers that other tests of this process share.
-"""
+"""A part of a test in a process of its own, forked: what it calls ends or reaps *every* child of its process."""
 
 import asyncio
 import os

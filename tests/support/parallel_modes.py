@@ -1,8 +1,4 @@
-"""Trains the same small model in every mode, one after the other, on four workers.
-
-``main`` is one of four that a ``ForkServer`` starts; each leaves the losses of each mode in a folder, and rank 0 the
-weights too. As a script of a job, it is one of the four as well.
-"""
+"""Trains the same small model in every mode, one after the other, on four workers."""
 
 from pathlib import Path
 

@@ -2,8 +2,6 @@
 
 from raysm.client.account.permissions import USER
 
-__all__ = ["UNGUARDED", "covered"]
-
 UNGUARDED = ("sts:GetCallerIdentity",)
 """Operations that need no permission."""
 

@@ -1,8 +1,4 @@
-"""Problems for every engine and layout, drawn at random; each follows from its seed alone.
-
-What is drawn for one side (its kind of rows, types, formats, files) is drawn for the other by itself, so that nothing
-holds only because both happen to be alike.
-"""
+"""Problems for every engine and layout, drawn at random; each follows from its seed alone."""
 
 import csv
 import gzip
@@ -17,8 +13,6 @@ import pyarrow.parquet as pq
 from raysm.workloads.similarity.reading.columns import Selection
 from tests.support.adversarial import KINDS, TYPES, cast
 from tests.support.reference import scores_between
-
-__all__ = ["FORMATS", "LISTS", "MODES", "SCALARS", "Part", "Problem", "drawn"]
 
 MODES = ("topk", "threshold", "full")
 

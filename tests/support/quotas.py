@@ -3,8 +3,6 @@
 from raysm.client.service import Service
 from raysm.request import AWS
 
-__all__ = ["QuotaPages"]
-
 
 class QuotaPages:
     """Service Quotas.

@@ -1,7 +1,4 @@
-"""The similarity as its definition says it, in plain NumPy: slow, and independent of raysm's code.
-
-What was computed of a small matrix is kept: a dozen engines are asked about the same one, each in several ways.
-"""
+"""The similarity as its definition says it, in plain NumPy: slow, and independent of raysm's code."""
 
 import functools
 import hashlib

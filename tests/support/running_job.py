@@ -7,8 +7,6 @@ from raysm.request import Script
 from tests.support.client_jobs import M5
 from tests.support.sagemaker import fake_aws
 
-__all__ = ["job", "remote"]
-
 
 @pytest.fixture
 def remote():

@@ -1,8 +1,4 @@
-"""A service for tests of the client: S3, Logs and STS by moto in this process, SageMaker by an obedient stand-in.
-
-``raysm.testing.FakeSageMaker`` is for users, whose jobs end at once. Here a test says what each call of boto3 brings:
-how a job changes from poll to poll, and which call fails, when and how often.
-"""
+"""A service for tests of the client: S3, Logs and STS by moto in this process, SageMaker by an obedient stand-in."""
 
 import contextlib
 import datetime

@@ -2,8 +2,6 @@
 
 import asyncio
 
-__all__ = ["WAIT_S", "run"]
-
 WAIT_S = 300.0
 
 

@@ -1,7 +1,4 @@
-"""Programs of the SageMaker SDK, each in a process of its own, as its users run it.
-
-Nothing but environment variables says where the service is.
-"""
+"""Programs of the SageMaker SDK, each in a process of its own, as its users run it."""
 
 import json
 import os

@@ -1,8 +1,4 @@
-"""A session's server in a process of its own, without Ray, whose cells run in its main thread as they do on a head.
-
-``python -m tests.support.session_process FOLDER`` serves until it is closed, or its stdin is; ``stub_job.near`` is a
-handle on it.
-"""
+"""A session's server in a process of its own, without Ray, whose cells run in its main thread as they do on a head."""
 
 import contextlib
 import subprocess

@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-__all__ = ["ShiftedClock", "why_not"]
-
 SOURCE = Path(__file__).with_suffix(".c")
 
 

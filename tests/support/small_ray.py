@@ -1,8 +1,4 @@
-"""A Ray of one node of two CPUs on this machine, started as an instance starts its own: nothing that nobody asks for.
-
-``ray.init`` would start a dashboard, its agents, a monitor and a log monitor, too: 5 s of a core at the start, and then
-a twentieth of one for as long as the tests run.
-"""
+"""A Ray of one node of two CPUs on this machine, started as an instance starts its own."""
 
 import contextlib
 import socket

@@ -1,8 +1,4 @@
-"""A problem solved by the tasks' own functions, and merged as the head does, without any cluster.
-
-Tasks that run at once are told what was known when they were dispatched; here, so many are dispatched before the first
-of them is computed.
-"""
+"""A problem solved by the tasks' own functions, and merged as the head does, without any cluster."""
 
 from collections import deque
 from dataclasses import replace
@@ -34,8 +30,6 @@ from raysm.workloads.similarity.tasks.context import Context, RowShape
 from raysm.workloads.similarity.tasks.parts import TileTask, prepared_part
 from raysm.workloads.similarity.tasks.preparing import prepare_block, prepared
 from tests.support.problems import save
-
-__all__ = ["Replicated", "Sharded"]
 
 HOSTS = ("algo-1", "algo-2", "algo-3")
 

@@ -10,8 +10,6 @@ from raysm.contract.events import State, line, parse
 from raysm.contract.session import SERVING
 from raysm.errors import JobFailed, NotDone
 
-__all__ = ["TOKEN", "StubJob", "StubService", "near"]
-
 TOKEN = "t" * 64
 
 

@@ -41,21 +41,6 @@ def test_a_source_folder_and_packages_travel_whole(laptop, tmp_path):
     assert (there / "wheels" / "own-1.whl").read_bytes() == b"zip"
 
 
-def test_the_same_grid_is_the_same_object(laptop, tmp_path):
-    first = bundle_of(laptop.planned())
-    (tmp_path / "train.py").touch()
-    assert name_of(bundle_of(laptop.planned())) == name_of(first)
-    (tmp_path / "helper.py").write_text("LR = 0.6\n")
-    assert name_of(bundle_of(laptop.planned())) != name_of(first)
-
-
-def test_what_was_changed_in_the_bucket_is_refused(laptop, tmp_path):
-    bundle = bundle_of(laptop.planned())
-    with pytest.raises(InvalidPayload, match="was changed"):
-        unpack(bundle + b" ", name_of(bundle), tmp_path)
-    assert not (tmp_path / "source").exists()
-
-
 def test_a_function_is_refused_since_it_would_have_to_be_pickled(laptop):
     package = package_of(Function(print, "x"))
     with pytest.raises(InvalidRequest, match="is not a script, .* run the grid on this machine"):

@@ -4,7 +4,6 @@ import contextlib
 import os
 import subprocess
 import sys
-import termios
 import textwrap
 import time
 from pathlib import Path
@@ -157,24 +156,6 @@ def test_a_command_runs_beside_the_main_process_and_its_exit_code_is_told(job, t
     # By two ways, which docker joins here: which of them is first is nobody's promise.
     assert sorted(written.read_text().split()) == ["err", "out"]
     assert not instance.exited.done()
-
-
-@pytest.mark.docker
-def test_a_command_has_the_size_of_the_users_terminal(job):
-    (instance,) = job.start(WORK)
-    job.wait_for("began")
-    master, slave = os.openpty()
-    try:
-        termios.tcsetwinsize(slave, (30, 100))
-        # docker tells the container the size a moment after the command has begun.
-        wait = 'until [ "$(stty size)" = "30 100" ]; do sleep 0.1; done; echo sized'
-        visit = instance.enter(["sh", "-c", wait], stdin=os.ttyname(slave), stdout=os.ttyname(slave))
-        assert os.read(master, 100).strip() == b"sized"
-        assert visit.exited.result(SOON_S) == 0
-        visit.leave()
-    finally:
-        os.close(slave)
-        os.close(master)
 
 
 @pytest.mark.docker

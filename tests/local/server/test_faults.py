@@ -26,14 +26,6 @@ def call(service="sagemaker", operation="ListTags", **parameters):
     return requested(headers, json.dumps(parameters).encode())
 
 
-def test_a_call_is_known_by_its_signature_and_its_target_or_its_form():
-    assert call().action == "sagemaker:ListTags"
-    form = {"Content-Type": "application/x-www-form-urlencoded; charset=utf-8"}
-    asked = requested(signed("iam", **form), b"Action=GetRole&RoleName=x")
-    assert (asked.action, asked.in_json) == ("iam:GetRole", False)
-    assert requested({}).action == ":"
-
-
 def test_shares_of_requests_are_throttled_or_find_the_service_unavailable():
     faults, codes = Faults(Scenario(api=Api(throttled=0.2, unavailable=0.3)), Random(1)), []
     for _ in range(1000):

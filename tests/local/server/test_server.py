@@ -146,9 +146,6 @@ def test_a_server_whose_home_is_deleted_ends_with_its_instances_and_makes_it_not
     assert (left, home.exists()) == ((["server.json"], True) if is_made_anew else ([], False))
 
 
-# The family of the socket, the address that it binds, and the one to which it connects.
-
-
 def test_it_listens_on_loopback_alone(server):
     address = socket.gethostbyname(socket.gethostname())
     if address.startswith("127."):
