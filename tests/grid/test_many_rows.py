@@ -93,6 +93,7 @@ def test_the_next_place_is_chosen_within_a_second_of_the_error_that_was_seen(tmp
     assert {"CAPACITY", "QUOTA"} <= {attempt.ending for attempt in bench.store.attempts()}
 
 
+@pytest.mark.long
 def test_of_quotas_that_were_read_before_no_call_ever_asks_for_more(tmp_path):
     limits = dict(zip(USD, (3, 7, 12, 20), strict=True))
     regions = {name: Behaviour(usd_per_hour=usd, spread=0.5, quota=limits[name]) for name, usd in USD.items()}
@@ -113,6 +114,7 @@ def test_of_quotas_that_were_read_before_no_call_ever_asks_for_more(tmp_path):
     ]
 
 
+@pytest.mark.long
 def test_what_a_plan_says_is_within_a_tenth_of_the_books_where_the_times_are_known(tmp_path):
     template = Template(workload=Script("train.py"), target=AWS(role="arn:aws:iam::1:role/r"), options={})
     rows = source_of([{"key": f"row-{number}", "expected_s": 900, "max_runtime_s": 7200} for number in range(100)])

@@ -5,7 +5,6 @@ import pytest
 from raysm.grid.place import Market, Place, Quota
 
 EAST = Place(region="us-east-1", instance_type="ml.m5.large")
-WEST = Place(region="eu-west-1", instance_type="ml.m5.large")
 
 
 def test_what_others_use_of_a_quota_is_not_ours():
@@ -27,10 +26,3 @@ def test_what_a_place_has_given_is_used_again_though_it_refuses_more():
 def test_a_place_that_had_no_more_is_tried_with_a_few_at_a_time(held, in_use, is_admitted):
     bars = Market(held={EAST: held}, in_use={EAST: in_use}).bars(EAST, 1, 0)
     assert (bars is None) is is_admitted
-
-
-def test_what_refuses_is_known_as_stuck_only_where_all_do():
-    assert Market(refusing={EAST: 5.0}).stuck([EAST, WEST]) == {}
-    assert Market(refusing={EAST: 5.0}, silent={"eu-west-1": 9.0}).stuck([EAST, WEST]) == {EAST: 5.0, WEST: 9.0}
-    assert Market(refusing={EAST: 5.0}).refused_s(EAST, 65.0) == 60.0
-    assert Market().refused_s(EAST, 65.0) == 0.0

@@ -29,11 +29,6 @@ def choose(offers, task=None, market=None, **more):
     return Cheapest(offers=offers, **more).choose(task or Task(key="a", expected_s=3600), [], market or Market(), NOW)
 
 
-def test_the_cheapest_place_takes_the_row_with_the_time_that_it_will_take():
-    choice = choose([offer(EAST, 1.5), offer(WEST, 1.2), offer(IRELAND, 1.3)])
-    assert choice.offer.place == place(WEST)
-
-
 def test_an_unknown_price_is_never_nothing():
     assert choose([offer(EAST, None), offer(WEST, 900.0)]).offer.place.region == WEST
     assert choose([offer(EAST, None)]).offer.place.region == EAST

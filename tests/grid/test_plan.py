@@ -33,14 +33,6 @@ def quotas(places, *limits):
     return Market(quotas={offer.place: Quota(limit=limit) for offer, limit in pairs if limit is not None})
 
 
-def test_every_row_is_in_its_cheapest_place_in_the_order_of_the_rows():
-    made = assign(rows_of(3600, 7200), Cheapest(offers=offers(2.0, 1.0)))
-    assert [each.task.key for each in made] == ["0", "1"]
-    assert {each.offer.place.region for each in made} == {"us-east-2"}
-    assert [each.worth.usd for each in made] == [1.0, 2.0]
-    assert [each.end_s for each in made] == [3600 + WAIT_S, 7200 + WAIT_S]
-
-
 def test_rows_queue_for_the_quota_of_their_place():
     (place,) = offers(1.0)
     made = assign(rows_of(1000, 1000, 1000), Cheapest(offers=[place]), quotas([place], 2))

@@ -18,8 +18,6 @@ from raysm.local.channels import SMALL_BYTES
 from raysm.local.checkpoints import FolderStore
 from raysm.local.job_spec import Channel, Checkpoints, JobSpec, Patience, number_hosts
 from raysm.local.local_job import Exits, LocalJob
-from raysm.local.scenario import Checkpoints as CheckpointSwitches
-from raysm.local.scenario import Scenario
 from tests.support.leftovers import assert_nothing_left
 
 
@@ -322,19 +320,6 @@ def test_a_missing_input_is_said_before_anything_is_made(root, tmp_path):
     with pytest.raises(InvalidInput, match="does not exist"):
         job.start()
     assert list(root.iterdir()) == []
-
-
-def test_what_a_killed_instance_wrote_last_is_lost(root, tmp_path):
-    seldom = Scenario(checkpoints=CheckpointSwitches(sync_s=1000.0))
-    code = "(base / 'checkpoints' / host).write_text('x'); until_sigterm(1)"
-    lines, kept = Lines(), Checkpoints(store=FolderStore(tmp_path / "kept"), uri="s3://b/kept")
-    with LocalJob(spec_for(running(code), 2, checkpoints=kept), root=root, on_line=lines, scenario=seldom) as job:
-        job.start()
-        lines.wait_for(("algo-1", "ready"), ("algo-2", "ready"))
-        job.kill("algo-1")
-        job.kill("algo-2", signal.SIGTERM)
-        job.wait(SOON_S)
-    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["algo-2"]
 
 
 def test_a_checkpoint_that_cannot_be_kept_is_told_and_does_not_fail_the_job(root, tmp_path):

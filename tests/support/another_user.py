@@ -5,7 +5,9 @@ import json
 import subprocess
 import sys
 
-from tests.support.strangers import NOBODY
+from tests.support.strangers import NOBODY, needs_two_users
+
+__all__ = ["NOBODY", "Thief", "needs_two_users", "thief"]
 
 # As root until all is imported: the other user need not be able to read this Python. It takes each port as soon as it
 # can be had, says whatever it is told to any caller, and prints what it hears.

@@ -232,9 +232,6 @@ sys.exit(main(commands=commands))
     def node_pid(self, host):
         return json.loads((self.folder / f"{host}.node").read_text())["pid"]
 
-    def node_argv(self, host):
-        return json.loads((self.folder / f"{host}.node").read_text())["argv"]
-
     def signal(self, number, *hosts):
         for host in hosts or self.hosts:
             self.processes[host].send_signal(number)

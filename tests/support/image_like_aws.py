@@ -32,9 +32,7 @@ UNNEEDED = shutil.ignore_patterns("test", "__pycache__", "*.a", "idlelib", "tkin
 def image_like_aws(ray="this") -> str:
     """Make an image with Python 3.11; return its name.
 
-    Args:
-        ray: ``this`` is the version that is installed here, ``none`` is none, as in AWS's, ``older`` is 2.52; ``user``
-            is this one in an image that runs as another user than root.
+    ``ray`` is ``this`` (the installed version), ``none``, ``older``, or ``user``: this one, not run by root.
     """
     whole = f"{NAME}:this"
     if not docker.has(whole):

@@ -49,13 +49,6 @@ class Log:
     def wait_for_text(self, text, timeout_s=FORMING_S):
         return self.wait_for(lambda host, line: text in line, timeout_s)
 
-    def wait_for_state(self, name, host=None, timeout_s=FORMING_S):
-        def is_it(_, line):
-            event = events.parse(line)
-            return isinstance(event, events.State) and event.name == name and host in (None, event.host)
-
-        return self.wait_for(is_it, timeout_s)
-
     def events(self, kind=events.State):
         found = (events.parse(text) for _, _, text in self.lines)
         return [event for event in found if isinstance(event, kind)]

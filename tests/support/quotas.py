@@ -5,13 +5,7 @@ from raysm.request import AWS
 
 
 class QuotaPages:
-    """Service Quotas.
-
-    Args:
-        own: Names and values of the account.
-        defaults: Those of AWS.
-        error: What every call raises; None is nothing.
-    """
+    """Service Quotas of an account and of AWS; every call raises ``error`` if there is one."""
 
     def __init__(self, own, defaults, error=None):
         self.lists = {"own": own, "defaults": defaults}

@@ -1,6 +1,5 @@
 """The life of a job that never comes to its instances; test_life_cycle has those that do."""
 
-import shutil
 import threading
 import time
 from types import SimpleNamespace
@@ -109,15 +108,3 @@ def test_a_clock_that_is_set_forward_ends_no_job_that_waits(tmp_path):
         assert jobs.cores.looked.acquire(timeout=WAIT_S), jobs.record()
     assert jobs.record().secondary == "Pending"
     run.shut_down()
-
-
-def test_a_disk_that_takes_nothing_fails_the_job_and_its_core_is_given_back(jobs):
-    run = jobs.start(InputDataConfig=[])
-    # Its turn comes, and it cannot even be entered that it begins.
-    shutil.rmtree(jobs.records.folder(TRAINING, "a-job"))
-    (jobs.records.folder(TRAINING, "a-job")).write_text("in the way")
-    jobs.cores.give_back(jobs.ticket)
-    assert run.await_end(WAIT_S)
-    assert jobs.record().failure_reason.startswith("InternalServerError: ")
-    # It is free by the time the last status is known, not some time later.
-    assert jobs.cores.wait(jobs.cores.ask(1, "next"), 0.0)
