@@ -131,8 +131,6 @@ async def _listen(peer: _Peer, clock: Callable[[], float], deliver: Callable[[Me
 
 
 class HeadControl:
-    """The head's side: accepts every expected worker once, and reports its messages and its end."""
-
     def __init__(
         self,
         *,
@@ -280,8 +278,6 @@ def _allow_files(count: int) -> None:
 
 
 class WorkerControl:
-    """A worker's side: one connection to the head, until one of the two is gone."""
-
     def __init__(self, head: str, line: Line, beat_s: float, silence_s: float, clock: Callable[[], float]) -> None:
         self._peer = _Peer(head, line, clock())
         self._beat_s, self._silence_s, self._clock = beat_s, silence_s, clock

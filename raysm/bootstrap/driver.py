@@ -108,7 +108,6 @@ class DriverRun:
         return status
 
     def close(self) -> None:
-        """Close the pipes of a driver that has ended, or that waits in vain, and remove its folder."""
         self._child.send_line("")
         for thread, pipe in zip(self._copying, (self._child.stdout, self._child.stderr), strict=True):
             thread.join(END_S)

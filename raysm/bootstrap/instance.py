@@ -30,8 +30,6 @@ from raysm.request import Cluster, JobRequest, Ports
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Instance:
-    """Everything that head and worker need to know about this instance."""
-
     environment: Environment
     payload: Payload
     ports: Ports
@@ -111,7 +109,6 @@ class Instance:
 
 
 def prepare(environ: Mapping[str, str], commands: Commands | None = None) -> Instance:
-    """Read and check the configuration files, the variables and the payload, and that the result can be written."""
     environment = environments.read(environ)
     payload = payloads.load(environment.payload)
     cluster = payload.request.cluster

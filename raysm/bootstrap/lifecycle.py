@@ -67,8 +67,6 @@ class Joined(Happening):
 
 @dataclass(frozen=True, slots=True)
 class Left(Happening):
-    """A worker has finished and said goodbye."""
-
     host: str
 
 
@@ -82,8 +80,6 @@ class Mismatch(Happening):
 
 @dataclass(frozen=True, slots=True)
 class RayLost(Happening):
-    """A worker's Ray node has ended, and the worker starts another one."""
-
     host: str
     reason: str
 
@@ -109,22 +105,16 @@ class DriverEnded(Happening):
 
 @dataclass(frozen=True, slots=True)
 class Connected(Happening):
-    """The head, at this address, has accepted this worker."""
-
     head_address: str
 
 
 @dataclass(frozen=True, slots=True)
 class Delayed(Happening):
-    """The head cannot be joined yet."""
-
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Invited(Happening):
-    """The head says that its GCS answers at this port."""
-
     port: int
 
 
@@ -147,7 +137,6 @@ class OutputsTaken(Happening):
     keys: tuple[str, ...]
     """The outputs that another instance has too, as keys of ``outputs.read_outputs``."""
     undescribed: tuple[str, ...] = ()
-    """Other outputs of this instance, which the manifest does not list yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +193,6 @@ class StartRay(Decision):
 # Before JoinRay, because Ray's own command would wait for an unreachable head without a limit or a message.
 @dataclass(frozen=True, slots=True)
 class ReachGcs(Decision):
-    """Retry until this instance can connect to the head's GCS."""
-
     port: int
 
 

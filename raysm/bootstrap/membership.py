@@ -30,7 +30,6 @@ MAX_NAMED = 20
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rules:
     hosts: tuple[str, ...]
-    """Every instance by rank: the head first."""
     cluster: Cluster
     grace_s: float
     starts_ahead: bool = False
@@ -65,7 +64,6 @@ class Membership:
     wakes_at_s: float | None = None
     connected: frozenset[str] = frozenset()
     nodes: Mapping[str, life.Node] = field(default_factory=dict)
-    """Ray nodes that were registered when they were last watched, by host."""
     lost: frozenset[str] = frozenset()
     """Lost workers; none of them returns, because the control channel accepts each worker only once."""
     restarting: Mapping[str, str] = field(default_factory=dict)

@@ -188,7 +188,6 @@ class _Source:
 def _resolve(
     payload: Payload, packages: MissingPackages, folder: Path, environ: Mapping[str, str]
 ) -> tuple[_Source, Sequence[str]]:
-    """Find the exact packages: among the wheels sent along and in the image, else in the index."""
     wheels = ("--find-links", str(payload.wheels)) if payload.wheels else ()
     isolated = payload.request.security.isolation
     wheels_error = ""

@@ -62,7 +62,6 @@ def can_postpone_dashboard() -> bool:
 
 
 def can_postpone_agents() -> bool:
-    """Return whether a node's agents can start later than the node."""
     return can_postpone_dashboard() and PORT_FILES.find() is not None and AGENT_PORT.find() is not None
 
 

@@ -151,7 +151,6 @@ class RayNode:
 
     @property
     def ended(self) -> "asyncio.Future[int]":
-        """Done when a Ray process of the node has ended, and so have the others."""
         return self._child.ended
 
     def join(self, address: str) -> None:

@@ -66,7 +66,6 @@ class Worker:
                 self._carry_out(decision)
 
     async def end(self, status: ExitStatus) -> None:
-        """End Ray and all processes here, then say goodbye to the head."""
         is_alone = self._member.head_lost or self._control is None
         if is_alone:
             self._cancel_tasks()

@@ -139,8 +139,6 @@ BEST = "best"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trials:
-    """All trials of a sweep."""
-
     metric: str
     mode: Literal["min", "max"]
     trials: tuple[Trial, ...]

@@ -175,8 +175,6 @@ def settled(resources: Resources) -> Resources:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputManifest:
-    """Some of the objects below a prefix."""
-
     prefix: str
     names: Sequence[str]
 

@@ -30,8 +30,6 @@ error."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Seal:
-    """Digests that the API call carries, so that an instance can check its payload."""
-
     start: str
     digests: str
 

@@ -55,8 +55,6 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The step to the value of a key of a map."""
-
     key: Any
 
 

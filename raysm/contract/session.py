@@ -118,7 +118,6 @@ class CallRequest:
     return_exceptions: bool = False
     """For a batch: continue after an item that failed."""
     host: str = ""
-    """The instance to run on; empty leaves the choice to the kind."""
     args: tuple[str, ...] = ()
     """For a cell: ``sys.argv[1:]``."""
     filename: str = ""
@@ -127,8 +126,6 @@ class CallRequest:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallStatus:
-    """The status of a call."""
-
     id: str
     kind: str
     name: str
@@ -147,7 +144,6 @@ class SessionState:
     job: str
     versions: Versions
     hosts: tuple[str, ...]
-    """Names of the instances, the head first."""
     cpus: float
     gpus: float
     busy: int
@@ -167,16 +163,12 @@ class SessionState:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RemoteError:
-    """An exception in a form that every version of Python can read."""
-
     type: str
     message: str
     traceback: str = ""
-    """The traceback as Python prints it, without raysm's own frames."""
     host: str = ""
     cancelled: bool = False
     item: int | None = None
-    """For a batch: the index of the item."""
 
     @property
     def headline(self) -> str:

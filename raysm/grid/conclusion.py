@@ -68,7 +68,6 @@ def conclude(store: Store, attempt: Attempt, verdict: Verdict, description: Desc
 
 
 def settle(store: Store, attempt: Attempt) -> None:
-    """Count the cost of an ended attempt, once."""
     # A job that the service never took costs nothing.
     if attempt.sent_s is None:
         return

@@ -188,7 +188,6 @@ class Verdict:
 
 
 def classify_refusal(error: ServiceError | InvalidRequest) -> Verdict:
-    """Return the class of an error of Create, or of a row whose job cannot be made."""
     text = str(error)
     if isinstance(error, InvalidRequest):
         return Verdict(ending=ENDINGS["INVALID"], reason=text)

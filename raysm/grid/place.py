@@ -20,8 +20,6 @@ OUTPACED_S = 60.0
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
 class Place:
-    """A market in one region: prices, quotas and backoffs belong to it."""
-
     region: str
     instance_type: str
     spot: bool = False
@@ -36,8 +34,6 @@ def place_of(attempt: Attempt) -> Place:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Offer:
-    """A place for a row, and its price."""
-
     place: Place
     count: int = 1
     usd_per_hour: float | None = None
@@ -92,8 +88,6 @@ class Outlook:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Market:
-    """The state of all places at one moment, as the controller knows it."""
-
     in_use: Mapping[Place, int] = field(default_factory=dict)
     """Instances of this grid's open attempts."""
     blocked: Mapping[Place, float] = field(default_factory=dict)

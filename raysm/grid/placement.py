@@ -232,8 +232,6 @@ class _Candidate:
 
 @dataclass(kw_only=True)
 class Cheapest:
-    """Decides where rows go, and learns from attempts that have ended."""
-
     offers: Sequence[Offer]
     move_data: bool = False
     any_type: bool = False

@@ -345,7 +345,6 @@ def quota_place(name: str, region: str) -> Place | None:
 def read_quotas(
     service: Service, instance_types: Collection[str] | None = None, markets: Collection[bool] = (False, True)
 ) -> Mapping[Place, Quota]:
-    """Return the quotas of some types, or all, in the service's region."""
     wanted = None
     if instance_types is not None:
         wanted = {Place(region=service.region, instance_type=t, spot=spot) for t in instance_types for spot in markets}
@@ -405,7 +404,6 @@ class Planned(ReadyGrid):
 
 
 def planned(request: GridRequest, services: Services = Service) -> Planned:
-    """Read the rows of a grid, and on AWS the quotas, and plan it."""
     tasks = request.tasks()
     # Refuse a script that cannot be packaged before a grid of this name exists, which would take no other script. A
     # pickled workload has no script; a script with a column in its path differs by row.

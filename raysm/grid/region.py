@@ -213,7 +213,6 @@ class RegionApi:
         self._between("after create")
 
     def ask(self, region: str, operation: str, now: float, call: Callable[[Region], T]) -> T:
-        """Return the answer to a call that may be repeated."""
         if operation == "stop":
             self._guard("")
         if not self.limiter.take(region, operation, now):

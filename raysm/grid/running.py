@@ -209,12 +209,10 @@ def identity_of(request: GridRequest) -> str:
 
 
 def account_of(target: Target) -> str:
-    """Return a name of the account whose call rates are counted together."""
     return f"{target.kind}/{getattr(target, 'profile', None) or ''}"
 
 
 def written_to(request: GridRequest) -> Any:
-    """Return the database that the states of the rows are written back to."""
     on = request.source.database
     if on is None:
         raise InvalidRequest("write_back needs rows from a query: the states are written to the database of the query")

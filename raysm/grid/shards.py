@@ -21,8 +21,6 @@ from raysm.request import Target
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Listed:
-    """The objects below one prefix, sorted by their keys."""
-
     prefix: str
     """The beginning of the URIs of all its objects."""
     region: str | None

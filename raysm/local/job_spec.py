@@ -31,7 +31,6 @@ class Patience:
 @dataclass(frozen=True, slots=True)
 class Group:
     name: str
-    """A plain job has one, ``homogeneousCluster``."""
     instance_type: str
     hosts: tuple[str, ...]
 

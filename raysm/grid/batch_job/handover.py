@@ -52,7 +52,6 @@ class Handover:
     """A script's path is relative to ``SOURCE``."""
     target: Target
     options: Mapping[str, Any]
-    """Fields of a ``JobRequest`` as JSON."""
     regions: tuple[str, ...]
     instance_types: tuple[str, ...]
     count: int

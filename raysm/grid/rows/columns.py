@@ -21,13 +21,9 @@ from raysm.grid.task import Task, Value
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-    """Rows as a source has them, before their columns are interpreted."""
-
     columns: tuple[str, ...]
     rows: Sequence[tuple[Any, ...]]
-    """Values in the order of the columns."""
     origin: str
-    """Name of the source in messages: a file's path, ``the query``."""
     lines: Sequence[int] | None = None
     """For a text file, the line on which each row begins."""
 

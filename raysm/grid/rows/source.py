@@ -255,7 +255,6 @@ def source_of(rows: Any) -> Source:
 
 
 def source_again(description: Mapping[str, Any], on: Any = None) -> Source:
-    """Return the source that a grid has stored, to read it again."""
     if "file" in description:
         source = source_of(description["file"])
         return source.with_columns(description["columns"]) if description.get("columns") else source

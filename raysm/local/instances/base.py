@@ -63,8 +63,6 @@ def to_loopback(port: int) -> socket.socket:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Visit:
-    """A command that runs in an instance beside its main process."""
-
     exited: "Future[int]"
     """The exit code, 128 + signal if the command was killed."""
     leave: Callable[[], None]

@@ -141,7 +141,6 @@ class ProcessSite(Site):
 
 @functools.cache
 def can_mount() -> bool:
-    """Return whether this user's processes may have their own mounts: root may, except in most containers."""
     if not sys.platform.startswith("linux"):
         return False
     # In another process, because unshare would give this one its own mounts for good.

@@ -325,7 +325,6 @@ class BatchService:
                 self._finish(job, "FAILED", reason)
 
     def _run_program(self, job: BatchJob, number: int, folder: Path, stream: str) -> int:
-        """Run one attempt to its end, send its log, and return the exit code."""
         for each in (folder, folder / "ml", folder / "private"):
             each.mkdir(mode=0o700)
         image = container_of(job)["image"]

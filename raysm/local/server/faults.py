@@ -109,7 +109,6 @@ class Faults:
         self._left: dict[tuple[str, str], tuple[float, float]] = {}
 
     def refuse(self, call: Call) -> None:
-        """Raise ApiError for an action that the policy denies, and for throttled and failing requests."""
         switches = self._scenario.of(call.region).api
         if call.action in switches.denied or _has_denied_condition(switches, call):
             code = "AccessDeniedException" if call.in_json else "AccessDenied"

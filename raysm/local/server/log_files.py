@@ -108,8 +108,6 @@ def _event(offset: int, line: bytes) -> Event | None:
 
 
 class MetricScanner:
-    """Finds the metrics in a job's lines: CloudWatch gets all values, as on SageMaker, the record the last."""
-
     def __init__(self, moto: MotoServices, record: JobRecord, definitions: Sequence[Mapping[str, str]]) -> None:
         """Look for ``definitions`` (Name, Regex); expressions that Python cannot compile are ignored."""
         self._moto = moto

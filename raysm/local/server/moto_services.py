@@ -44,8 +44,6 @@ class _Raw(io.BytesIO):
 
 
 class MotoServices:
-    """All of moto's services in this process, and clients of them."""
-
     def __init__(self) -> None:
         self.application: WSGIApplication = make_application()
         self._lock = threading.Lock()
@@ -180,7 +178,6 @@ def read_stored(bucket: str, key: str, size: int, chunk: int) -> Iterator[bytes]
 
 
 def log_filter(pattern: str) -> Callable[[str], bool]:
-    """Return a function that matches a line against a filter pattern of CloudWatch Logs."""
     from moto.logs.models import EventMessageFilter
 
     matches: Callable[[str], bool] = EventMessageFilter(pattern).matches

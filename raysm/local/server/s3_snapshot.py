@@ -45,7 +45,6 @@ def _prefixes_to_keep(records: Iterable[JobRecord]) -> tuple[str, ...]:
 
 
 def _is_own(bucket: str) -> bool:
-    """Return whether a bucket is raysm's own in some region."""
     return bucket == LOCAL_BUCKET or bucket.startswith(f"{LOCAL_BUCKET}-")
 
 

@@ -114,7 +114,6 @@ class Timers:
             self._changed.notify()
 
     def close(self) -> None:
-        """Wait for a function that is running, and call no others."""
         with self._changed:
             self._is_closed = True
             self._changed.notify()

@@ -61,7 +61,6 @@ def _may_pass(violation: Violation) -> bool:
 
 
 def check_rules(api: JobApi, request: Mapping[str, Any]) -> None:
-    """Check a request against the documented rules that the model does not have."""
     for breach in breaches(api, request):
         raise ApiError("ResourceLimitExceeded" if breach.is_quota else "ValidationException", breach.message)
 
