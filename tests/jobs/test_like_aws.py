@@ -127,13 +127,6 @@ def test_a_script_for_torchrun_adds_up_over_two_containers(tmp_path, target):
     assert (result / "sum").read_text() == "3.0 of 2 on aws"
 
 
-def test_a_failure_has_the_exception_as_its_reason(tmp_path, target):
-    job = raysm.submit(raysm.Script(script(tmp_path, "raise ValueError('no such layer')")), cluster=TWO, on=target())
-    with pytest.raises(raysm.JobFailed) as failed:
-        job.result(timeout=ENDED_S)
-    assert failed.value.reason.startswith("ValueError: no such layer")
-
-
 def test_a_stop_reaches_the_script_behind_tini_and_what_it_saves_then_is_there(tmp_path, target):
     job = raysm.submit(raysm.Script(script(tmp_path, WAITS)), cluster=TWO, on=target())
     until_s = time.monotonic() + ENDED_S

@@ -88,7 +88,3 @@ def test_a_value_of_a_kind_of_ones_own_comes_back_as_a_functions_does(kinds, fak
     assert raysm.submit(kinds.Greet(kinds.hello), on=fake).result(timeout=10) == "hello world"
     with pytest.raises(LookupError, match="world"):
         raysm.submit(kinds.Greet(kinds.refuse), on=fake).result(timeout=10)
-
-
-def test_a_kind_that_is_made_by_a_wrapper_is_named_after_what_it_wraps(kinds, fake):
-    assert prepare(kinds.Greet(kinds.hello), on=fake).task == "greet"

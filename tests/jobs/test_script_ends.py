@@ -31,12 +31,6 @@ def test_a_script_that_raises_fails_the_job_with_its_exception_first(ended):
     assert "Traceback (most recent call last)" in job.log("algo-1")
 
 
-def test_a_script_that_exits_with_3_ends_the_head_with_3(ended):
-    job, codes = ended("import sys\nsys.exit(3)\n")
-    assert codes == {"algo-1": 3, "algo-2": 0}
-    assert job.failure("algo-1").splitlines()[0] == "SystemExit: 3, raised at user.py:2"
-
-
 def test_a_script_that_ends_without_python_noticing_is_explained_by_what_it_wrote_last(ended):
     job, codes = ended("import os, sys\nprint('CUDA error: device lost', file=sys.stderr, flush=True)\nos._exit(7)\n")
     assert codes == {"algo-1": 7, "algo-2": 0}

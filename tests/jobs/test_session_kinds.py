@@ -10,7 +10,6 @@ import pytest
 import raysm
 from raysm.client.session.starting import place_of
 from raysm.contract.home import scenario_file
-from raysm.errors import InvalidRequest
 from tests.support import docker
 from tests.support.homes import serving
 from tests.support.hostile import HOSTILE
@@ -69,23 +68,3 @@ def test_files_and_cells_come_through(session, tmp_path):
     (tmp_path / "data.csv").write_text("1,2\n")
     session.put(tmp_path / "data.csv")
     assert repr(session.exec("open('data.csv').read()")) == "'1,2\\n'"
-
-
-def test_each_instance_has_a_namespace_of_its_own(session, capsys):
-    for host in ("algo-1", "algo-2"):
-        session.exec(f"import os\nwhere = os.environ['SM_CURRENT_HOST']\nprint('on', where)\nown = {host!r}", on=host)
-    # Not these alone: Ray brings lines of tasks that ran before when it has them.
-    lines = capsys.readouterr().out.splitlines()
-    assert [line for line in lines if line.startswith("on ")] == ["on algo-1", "on algo-2"]
-    assert (session.pull("where", on="algo-1"), session.pull("where", on="algo-2")) == ("algo-1", "algo-2")
-    # The head's is the session's own.
-    assert session.pull("own") == "algo-1"
-    session.push("algo-2", own="pushed")
-    assert (session.pull("own"), session.pull("own", on="algo-2")) == ("algo-1", "pushed")
-
-
-def test_a_command_runs_on_the_instance_that_is_named(session, capsys):
-    assert session.shell("echo $SM_CURRENT_HOST; exit 3", on="algo-2") == 3
-    assert "algo-2" in capsys.readouterr().out.splitlines()
-    with pytest.raises(InvalidRequest, match=r"no instance 'algo-9'.*algo-1, algo-2"):
-        session.shell("true", on="algo-9")

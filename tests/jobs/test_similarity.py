@@ -52,19 +52,6 @@ def test_the_neighbours_of_the_digits_equal_float64_index_for_index(digits_by_pr
     assert_equal_to_reference(table, np.loadtxt(DIGITS, delimiter=",", skiprows=1), 10, list(range(1797)))
 
 
-def test_the_manifest_says_what_was_computed_from_what(digits_by_process):
-    _, model = digits_by_process
-    manifest = Manifest.read(model)
-    assert manifest.instances == ("algo-1", "algo-2")
-    assert manifest.workload["top_k"] == 10
-    assert (manifest.inputs["matrix"]["rows"], manifest.inputs["matrix"]["columns"]) == (1797, 64)
-    assert manifest.inputs["matrix"]["sha256"]
-    assert manifest.files[0].shape == (1797, 10)
-    assert manifest.files[0].sha256 == digest(model / "neighbors.parquet")
-    assert {"raysm", "python", "ray", "numpy"} <= set(manifest.versions)
-    assert all(seconds >= 0 for seconds in manifest.phases_s.values())
-
-
 def test_the_job_says_how_far_it_is_and_how_much_memory_each_instance_took(digits_by_process):
     log, _ = digits_by_process
     last = [event for event in log.events(Progress) if event.phase == "similarity"][-1]

@@ -2,7 +2,6 @@
 
 import hashlib
 import http.client
-import os
 import subprocess
 import sys
 import time
@@ -21,11 +20,8 @@ from raysm.client.job.description import Status
 from raysm.client.targets import endpoint
 from raysm.workloads.similarity.sizing import SIZES
 from tests.support import reference
-from tests.support.homes import end, serving
 
 pytestmark = pytest.mark.usefixtures("home")
-
-DIGITS = Path(__file__).parents[2] / "examples" / "data" / "digits.csv.gz"
 
 
 COUNT_RUNS = """
@@ -60,20 +56,6 @@ def post(home, path):
     return body
 
 
-# The command sends one the same way, in cli/test_main; what a handle says of a job that runs, client/test_job shows.
-@pytest.mark.long
-def test_a_submitted_similarity_is_a_future_of_its_table():
-    job = raysm.submit(raysm.Similarity(top_k=3), cluster=raysm.Cluster(count=2), inputs={"matrix": DIGITS})
-    assert not job.done()
-    result = job.result(timeout=300)
-    rows = np.loadtxt(DIGITS, delimiter=",", skiprows=1)
-    indices, _ = reference.neighbors(rows, 3, [0, 900, 1796])
-    assert np.stack(result.table()["neighbors"].to_numpy())[[0, 900, 1796]].tolist() == indices.tolist()
-    assert job.status is Status.COMPLETED
-    assert {"algo-1", "algo-2"} == set(result.manifest.instances)
-    assert "Completed" in repr(job)
-
-
 # How each becomes a file is shown without a job in client/test_inputs.
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["array", "tensor", "pandas", "polars"])
@@ -92,21 +74,6 @@ def test_a_matrix_in_memory_gives_the_result_of_the_same_rows_in_a_file(tmp_path
     from_file, from_memory = (job.result(timeout=300).file for job in jobs)
     assert from_file.read_bytes() == from_memory.read_bytes()
     assert any("matrix: 50 rows x 4 columns" in line.text for line in jobs[1].lines())
-
-
-# Without Ray: client/test_submit, and cli/test_local_server, where one job reads the model of another.
-@pytest.mark.long
-def test_what_one_job_leaves_is_the_input_of_the_next(tmp_path):
-    (tmp_path / "first.py").write_text(
-        "import os\nopen(os.environ['SM_OUTPUT_DATA_DIR'] + '/x.txt', 'w').write('from the first')\n"
-    )
-    (tmp_path / "second.py").write_text(
-        "import os, pathlib\nprint(next(pathlib.Path(os.environ['SM_CHANNEL_BEFORE']).rglob('x.txt')).read_text())\n"
-    )
-    first = raysm.submit(raysm.Script(str(tmp_path / "first.py")))
-    second = raysm.submit(raysm.Script(str(tmp_path / "second.py")), inputs={"before": first.output("data")})
-    second.wait(timeout=300)
-    assert "from the first" in [line.text for line in second.lines()]
 
 
 @pytest.mark.long
@@ -182,26 +149,3 @@ def test_a_job_outlives_its_client_and_is_found_again(tmp_path):
     job = raysm.attach(name)
     assert job.wait(timeout=300) is Status.COMPLETED
     assert "the end" in [line.text for line in job.lines()]
-
-
-# Of instances without Ray local/server/test_server shows the same.
-@pytest.mark.long
-def test_when_the_server_is_killed_its_instances_end_and_the_next_one_says_so(tmp_path):
-    (tmp_path / "s.py").write_text("import time\nprint('user code runs', flush=True)\ntime.sleep(300)\n")
-    with serving(tmp_path / "own") as folder:
-        own = raysm.Local(home=str(folder))
-        job = raysm.submit(raysm.Script(str(tmp_path / "s.py")), on=own)
-        until(lambda: any("user code runs" in line.text for line in job.lines()))
-        end(folder, number=9)
-        assert (
-            "killed"
-            in subprocess.run(
-                [sys.executable, "-c", "from raysm.cli.main import main; main(['local', 'status'])"],
-                env=os.environ | {"RAYSM_HOME": str(folder)},
-                capture_output=True,
-                text=True,
-            ).stdout
-        )
-        found = raysm.attach(job.name, on=own)
-        assert found.status is Status.FAILED
-        assert "the embedded SageMaker that ran the job was killed" in found.describe().reason

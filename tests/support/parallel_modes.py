@@ -40,7 +40,7 @@ CLIPPED = ["hybrid shard", "interleaved", "data x pipeline", "shard x tensor", "
 ACCUMULATED = ["ddp", "shard", "tensor", "data x tensor"]
 """Modes that train with their slices in pieces, and clipped: the norm is that of all pieces."""
 
-EVALUATED = ["ddp", "hybrid shard", "interleaved", "data x tensor", "memory", "pipeline x tensor"]
+EVALUATED = ["ddp", "hybrid shard", "interleaved", "memory", "pipeline x tensor"]
 """Modes that have the outputs on other ranks, or the rows: they train with an evaluation, which leaves no trace."""
 
 TRAINED = {name: {} for name in MODES}

@@ -75,13 +75,6 @@ def queries_of(matrix, folder: Path) -> Source:
     return replace(saved(matrix, folder / "queries"), channel="queries")
 
 
-def two_matrices(queries, matrix, folder: Path) -> Context:
-    sources = saved(matrix, folder / "matrix"), saved(queries, folder / "queries")
-    dtype = np.result_type(*(source.open().dtype for source in sources))
-    matrix, other = (operand_of(source, dtype) for source in sources)
-    return Context(matrix=matrix, other_queries=other)
-
-
 def adversarial(count):
     """Return a strategy of matrices of at most ``count`` rows, with elements at which bounds may break."""
     return arrays.arrays(

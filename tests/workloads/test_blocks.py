@@ -53,11 +53,6 @@ def first_fails_others_sleep(folder: Path, block: RowBlock) -> int:
     return 0
 
 
-def test_row_blocks_cover_every_row_once():
-    assert row_blocks(10, 4) == [RowBlock(0, 4), RowBlock(4, 8), RowBlock(8, 10)]
-    assert row_blocks(0, 4) == []
-
-
 def test_every_block_is_computed_once_and_its_value_yielded(ray_here, tmp_path):
     seen = []
     blocks = row_blocks(100, 7)
@@ -188,11 +183,6 @@ def where(block: FileBlock) -> str:
     import ray
 
     return ray.get_runtime_context().get_node_labels()[LABEL_HOST]
-
-
-def test_a_block_bound_to_an_instance_runs_there(ray_here):
-    block = FileBlock(channel="images", name="a", size_bytes=0, host="algo-1")
-    assert list(map_blocks(where, [block])) == [(block, "algo-1")]
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,13 @@
 
 import errno
 import hashlib
-import mmap
 import os
 
 import numpy as np
 import pytest
 
 from raysm.errors import NoRoom
-from raysm.workloads.disk import EARLY, PIECES, Stream, full_disk_is_no_room, map_file, write_at
+from raysm.workloads.disk import PIECES, Stream, full_disk_is_no_room, write_at
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
@@ -17,31 +16,6 @@ def test_a_full_disk_and_a_used_up_quota_are_no_room(tmp_path, number):
     message = f"disk of {tmp_path} became full while rows.npy was written"
     with pytest.raises(NoRoom, match=message), full_disk_is_no_room(tmp_path / "rows.npy"):
         raise OSError(number, os.strerror(number))
-
-
-class FileSystem:
-    """Maps as the system does, but refuses some flags with an error."""
-
-    def __init__(self, number, *refused):
-        self.number, self.refused, self.asked = number, refused, []
-
-    def __call__(self, descriptor, length, *, flags, prot):
-        self.asked.append(flags)
-        if flags in self.refused:
-            raise OSError(self.number, os.strerror(self.number))
-        return mmap.mmap(descriptor, length, flags=flags, prot=prot)
-
-
-@pytest.fixture
-def file(tmp_path):
-    (tmp_path / "file").write_bytes(b"content")
-    with (tmp_path / "file").open("rb") as opened:
-        yield opened
-
-
-@pytest.mark.parametrize("number", [errno.ENODEV, errno.EINVAL])
-def test_where_no_shared_mapping_is_to_be_had_a_private_one_serves(file, number):
-    assert bytes(map_file(file.fileno(), FileSystem(number, mmap.MAP_SHARED))) == b"content"
 
 
 HEAD = b"head"
@@ -68,17 +42,6 @@ def test_pieces_in_any_order_make_the_whole_file_and_its_digest(tmp_path, seed):
         put(stream, content, at)
     assert stream.finish() == hashlib.sha256(HEAD + content).hexdigest()
     assert (tmp_path / "x").read_bytes() == HEAD + content
-
-
-def test_a_first_piece_that_comes_last_does_not_keep_the_others_in_memory(tmp_path):
-    content = content_of(PIECES * 4)
-    stream = opened(tmp_path / "x", content)
-    given = [np.frombuffer(content, np.uint8, PIECE, at * PIECE).copy() for at in range(1, PIECES * 4)]
-    for at, piece in enumerate(given, start=1):
-        stream.put(len(HEAD) + at * PIECE, piece.data)
-    assert sum(one.data is not None for one in stream._written.values()) <= EARLY + PIECES
-    put(stream, content, 0)
-    assert stream.finish() == hashlib.sha256(HEAD + content).hexdigest()
 
 
 def write_until_full(descriptor, position, data):

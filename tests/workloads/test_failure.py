@@ -3,10 +3,10 @@
 import threading
 
 import pytest
-from ray.exceptions import RayError, RayTaskError, UnserializableException
+from ray.exceptions import RayTaskError
 
 from raysm.errors import InvalidPayload, InvalidRequest
-from raysm.workloads.failure import failure_of, pickled_exception, pickled_value, task_traceback, unpickled
+from raysm.workloads.failure import failure_of, pickled_value, task_traceback, unpickled
 
 
 def test_what_a_task_raises_is_the_reason_and_no_color_is_in_its_traceback():
@@ -18,16 +18,6 @@ def test_what_a_task_raises_is_the_reason_and_no_color_is_in_its_traceback():
     assert (failure.error_type, failure.message) == ("ValueError", "bad 3")
     assert "ray::f()" in failure.remote_traceback
     assert "\x1b" not in failure.remote_traceback
-
-
-def test_an_exception_that_cannot_travel_is_named_as_it_was_raised():
-    traceback = "\x1b[36mray::f()\x1b[39m\n  File 'a.py', line 1, in f\n    raise Unknown()\nstore.Unknown: no row: 7"
-    for error in (
-        UnserializableException(traceback),
-        RayError(f"Exception Unknown isn't serializable: it\nOriginal exception details:\n{traceback}"),
-    ):
-        failure = failure_of(error)
-        assert (failure.error_type, failure.message) == ("store.Unknown", "no row: 7")
 
 
 def test_the_traceback_of_a_task_shows_the_users_frames_alone():
@@ -49,16 +39,6 @@ KeyError: 'txt'"""
     ]
     own = 'ray::f() (pid=7)\n  File "/lib/raysm/workloads/processes.py", line 21, in call\nKeyError: 1'
     assert task_traceback(RayTaskError("f", own, KeyError(1))) == own
-
-
-class Stubborn(Exception):
-    def __init__(self, one, two):
-        super().__init__(f"{one} {two}")
-
-
-def test_an_exception_that_would_not_come_back_is_left_to_its_text():
-    assert pickled_exception(Stubborn(1, 2)) is None
-    assert pickled_exception(ValueError(threading.Lock())) is None
 
 
 def test_a_value_that_cannot_be_pickled_says_what_to_return():

@@ -4,9 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raysm.errors import NoRoom
-from raysm.workloads.gather import ArrayFile, check_room, regroup
-from raysm.workloads.row_blocks import TileBlock, row_blocks
-from raysm.workloads.similarity.reading.arrays import header
+from raysm.workloads.gather import check_room, regroup
 
 pytestmark = pytest.mark.smoke
 
@@ -27,15 +25,3 @@ def test_regrouping_keeps_the_order_and_depends_on_the_total_alone(sizes, size):
     assert np.concatenate([[], *(group[0] for group in groups)]).tolist() == values.tolist()
     assert all(np.array_equal(group[0], -group[1]) for group in groups)
     assert all(len(group[0]) for group in groups)
-
-
-@pytest.mark.parametrize("side", [3, 10])
-def test_tiles_land_at_their_places(tmp_path, side):
-    whole = np.random.default_rng(0).random((10, 10)).astype(np.float32)
-    array = ArrayFile(tmp_path / "a", header((10, 10), whole.dtype), 10, 10, whole.dtype)
-    for rows in row_blocks(10, side):
-        for columns in row_blocks(10, side):
-            values = whole[rows.start : rows.stop, columns.start : columns.stop]
-            array.write(TileBlock(rows, columns), values)
-    array.close()
-    assert np.array_equal(np.load(tmp_path / "a", mmap_mode="r"), whole)

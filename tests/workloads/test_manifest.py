@@ -3,40 +3,10 @@
 import hashlib
 import json
 
-import pytest
-
 import raysm
-from raysm.bootstrap import environment as environments
-from raysm.contract import names
-from raysm.contract.result import MANIFEST, ResultFile
+from raysm.contract.result import MANIFEST
 from raysm.request import Cluster, Input, JobRequest
-from raysm.workloads.runner import START_S, Beginning, write_manifest
-from tests.support.bootstraps import write_training
-
-
-@pytest.fixture
-def told(tmp_path):
-    """Return what an instance is told whose container began at a moment, or that knows of none."""
-    write_training(tmp_path, "algo-1", ["algo-1"])
-
-    def told(**variables):
-        return environments.read({names.BASE_DIR: str(tmp_path), **variables})
-
-    return told
-
-
-@pytest.fixture(autouse=True)
-def unnoted():
-    """Each test is a driver of its own."""
-    yield
-    Beginning._measures = {}
-
-
-@pytest.mark.parametrize(("now_s", "start_s"), [(1012.3456, 12.346), (990.0, 0.0)])
-def test_it_is_the_time_from_the_first_program_to_the_workload_and_never_negative(told, now_s, start_s):
-    Beginning.note(told(RAYSM_BEGAN="1000.0"), now_s)
-    assert Beginning.measures() == {START_S: start_s}
-
+from raysm.workloads.runner import write_manifest
 
 REQUEST = JobRequest(
     name="a-job",
@@ -64,14 +34,6 @@ def test_every_file_is_named_with_its_digest_and_how_it_is_read(tmp_path):
     assert data["phases_s"] == {"script": 1.235}
     assert data["versions"]["raysm"] == raysm.__version__
     assert set(data["inputs"]) == {"images"}
-
-
-def test_what_is_described_already_comes_first_and_once(tmp_path):
-    (tmp_path / "a.txt").write_bytes(b"a")
-    (tmp_path / "model.safetensors").write_bytes(b"model")
-    described = ResultFile(name="model.safetensors", shape=(3,), bytes=5, sha256="0" * 64, how_to_read="read it")
-    names = [file.name for file in written(tmp_path, described=(described,)).files]
-    assert names == ["model.safetensors", "a.txt"]
 
 
 def test_an_empty_folder_and_a_users_own_manifest_get_none(tmp_path):

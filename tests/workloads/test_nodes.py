@@ -1,7 +1,6 @@
 """The instances as Ray knows them, placed blocks, and instances that are away."""
 
 import os
-from dataclasses import dataclass
 
 import pytest
 
@@ -9,33 +8,11 @@ from raysm.contract.names import LABEL_HOST
 from raysm.errors import InstanceLost, InvalidInput
 from raysm.workloads.blocks import FileBlock
 from raysm.workloads.nodes import (
-    PlacedBlock,
     Presence,
     answers,
     ask_every_node,
-    cluster_nodes,
-    host_of,
-    inputs_of,
-    needed_hosts,
 )
 from raysm.workloads.row_blocks import RowBlock
-
-
-def test_the_instances_are_read_from_rays_nodes_by_rank_without_the_dead():
-    def row(number, alive=True):
-        labels = {"raysm.io/host": f"algo-{number}", "raysm.io/rank": str(number - 1)}
-        resources = {"CPU": 2.0, "GPU": 1.0, "object_store_memory": 5e9}
-        return {
-            "Alive": alive,
-            "NodeID": f"id-{number}",
-            "NodeManagerAddress": "10.0.0.1",
-            "Labels": labels,
-            "Resources": resources,
-        }
-
-    nodes = cluster_nodes([row(11), row(2, alive=False), row(1)])
-    assert [(item.host, item.cpus, item.gpus) for item in nodes] == [("algo-1", 2, 1), ("algo-11", 2, 1)]
-    assert {item.object_store_bytes for item in nodes} == {5_000_000_000}
 
 
 def answer(text):
@@ -52,41 +29,10 @@ def ask(text):
     return list(ask_every_node(answer, text, max_retries=0).values())
 
 
-def test_an_instance_that_went_away_has_no_answer(ray_here):
-    assert answers([*ask("one"), *ask("gone"), *ask("two")]) == ["one", "two"]
-
-
 def test_files_that_an_instance_cannot_use_are_the_users_error_without_rays_traceback(ray_here):
     with pytest.raises(InvalidInput) as raised:
         answers(ask("unusable"))
     assert (str(raised.value), raised.value.__suppress_context__) == ("a.npy is no matrix", True)
-
-
-@dataclass(frozen=True)
-class Full(PlacedBlock):
-    host: str | None = "algo-2"
-    needs: tuple[str, ...] = ("algo-1",)
-    inputs: tuple[object, ...] = ("reference",)
-
-
-@dataclass(frozen=True)
-class Lookalike:
-    host: str = "algo-2"
-    needs: str = "water"
-    inputs: tuple[str, ...] = ("a", "b")
-
-
-@pytest.mark.parametrize(
-    ("block", "host", "hosts", "inputs"),
-    [
-        (Full(), "algo-2", ("algo-2", "algo-1"), ("reference",)),
-        (Full(host=None), None, ("algo-1",), ("reference",)),
-        (Lookalike(), None, (), ()),
-        ("rows 0 to 9", None, (), ()),
-    ],
-)
-def test_only_a_placed_block_is_asked(block, host, hosts, inputs):
-    assert (host_of(block), needed_hosts(block), tuple(inputs_of(block))) == (host, hosts, inputs)
 
 
 def nodes(*hosts: str) -> list[dict[str, dict[str, object]]]:

@@ -1,5 +1,4 @@
 import hashlib
-import re
 
 import numpy as np
 import pyarrow as pa
@@ -7,7 +6,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from raysm.contract.store import sha256_of
-from raysm.errors import NoRoom
 from raysm.workloads.parquet import write_parquet
 
 SCHEMA = pa.schema(
@@ -43,14 +41,6 @@ def test_a_parquet_file_is_written_whole_with_its_digest(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["x.parquet"]
 
 
-def test_each_group_is_one_row_group_whatever_its_size(tmp_path):
-    sizes = [1, 2_000_000]
-    groups = ([pa.array(np.zeros(size, dtype=np.int8))] for size in sizes)
-    write_parquet(tmp_path / "x.parquet", pa.schema([pa.field("x", pa.int8(), nullable=False)]), groups)
-    metadata = pq.read_metadata(tmp_path / "x.parquet")
-    assert [metadata.row_group(at).num_rows for at in range(metadata.num_row_groups)] == sizes
-
-
 def test_a_file_that_fails_half_way_is_not_there(tmp_path):
     def breaks():
         yield from groups_of([3])
@@ -59,12 +49,3 @@ def test_a_file_that_fails_half_way_is_not_there(tmp_path):
     with pytest.raises(OSError, match="the part is gone"):
         write_parquet(tmp_path / "x.parquet", SCHEMA, breaks())
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_disk_that_becomes_full_is_said(tmp_path):
-    def fills():
-        yield from groups_of([3])
-        raise OSError(28, "No space left on device")
-
-    with pytest.raises(NoRoom, match=re.escape("became full while x.parquet was written")):
-        write_parquet(tmp_path / "x.parquet", SCHEMA, fills())

@@ -7,23 +7,10 @@ from functools import partial
 
 import pytest
 
-from raysm.workloads.blocks import FileBlock, PlacedBlock, map_blocks
+from raysm.workloads.blocks import PlacedBlock, map_blocks
 from raysm.workloads.nodes import cluster_nodes
 from raysm.workloads.row_blocks import row_blocks
-from raysm.workloads.workers import Processes, Tasks, cancel
-
-
-def host_and_inputs(block, *inputs):
-    return str(block), inputs
-
-
-def test_what_is_closed_is_cancelled_also_what_no_instance_will_ever_run(ray_here):
-    tasks = Tasks(1, 0)
-    block = FileBlock(channel="images", name="a", size_bytes=0, host="algo-77")
-    reference = tasks.submit(ray_here.put(host_and_inputs), block)
-    tasks.close([reference])
-    with pytest.raises(ray_here.exceptions.TaskCancelledError):
-        ray_here.get(reference, timeout=90)
+from raysm.workloads.workers import cancel
 
 
 def pid_of(block):
@@ -67,33 +54,7 @@ def test_no_block_waits_for_a_process_that_finds_no_place(ray_here):
     assert len({pid for _, pid in found}) == 1
 
 
-def test_no_process_of_another_instance_takes_a_block(ray_here):
-    processes = Processes(1, 1, 0)
-    try:
-        assert processes.wait(90, Bound(0))
-        assert not processes.wait(0, Bound(1, "algo-7"))
-    finally:
-        processes.close([])
-
-
 WAIT_S = 300.0
-
-
-def test_a_task_that_runs_is_ended_with_its_process(ray_here, tmp_path):
-    def sleeps():
-        (tmp_path / "pid").write_text(str(os.getpid()))
-        (tmp_path / "pid").rename(tmp_path / "runs")
-        time.sleep(600)
-
-    task = ray_here.remote(max_retries=0)(sleeps).remote()
-    deadline_s = time.monotonic() + WAIT_S
-    while not (tmp_path / "runs").exists():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
-    cancel([task])
-    # Cancelled, or crashed: which of them Ray says depends on what reaches it first.
-    with pytest.raises(ray_here.exceptions.RayError):
-        ray_here.get(task, timeout=WAIT_S)
 
 
 @pytest.mark.long

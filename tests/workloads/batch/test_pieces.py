@@ -4,7 +4,6 @@ import pytest
 
 import raysm
 from raysm.contract.paths import Paths
-from raysm.errors import InvalidInput
 from raysm.request.batch import BatchInference
 from raysm.workloads.batch.pieces import survey
 from tests.support.batches import pack
@@ -34,13 +33,6 @@ def test_files_are_cut_where_they_lie(base, distribution, host):
         (1, ("a.txt",), 2, 1, host),
         (2, ("b.txt",), 0, 1, host),
     ]
-
-
-def test_a_channel_without_files_is_refused(base):
-    Paths(base).channel("data").mkdir(parents=True)
-    pack(raysm.Batch(predict, batch_size=2), base)
-    with pytest.raises(InvalidInput, match="the channel 'data' has no files"):
-        survey(asked(), "data", print)
 
 
 @pytest.mark.parametrize("distribution", ["FullyReplicated", "ShardedByS3Key"])

@@ -1,6 +1,5 @@
 """The predictor, and one piece's part of the result."""
 
-import threading
 from datetime import datetime
 
 import cloudpickle
@@ -12,36 +11,8 @@ import torch
 
 from raysm.errors import InvalidRequest
 from raysm.workloads.batch.formats import Span
-from raysm.workloads.batch.predict import ahead, predictor_of, table_of
+from raysm.workloads.batch.predict import predictor_of, table_of
 from raysm.workloads.batch.tables import Parquet
-
-
-def test_items_are_made_ahead_and_come_in_their_order():
-    made = []
-
-    def items():
-        for number in range(20):
-            made.append(number)
-            yield number
-
-    assert list(ahead(items())) == list(range(20))
-    assert made == list(range(20))
-
-
-def test_who_takes_no_more_ends_the_reading():
-    closed = threading.Event()
-
-    def items():
-        try:
-            yield from range(100)
-        finally:
-            closed.set()
-
-    some = ahead(items())
-    next(some)
-    some.close()
-    assert not any(thread.name.startswith("reading-ahead") for thread in threading.enumerate())
-
 
 BATCH = {"file": np.array(["a", "b"], dtype=object), "x": np.array([1.0, 2.0]), "id": np.array([7, 8])}
 
@@ -98,14 +69,11 @@ KEPT = [
 ]
 
 
-@pytest.mark.parametrize("batch_size", [2])
 @pytest.mark.parametrize(("values", "of_file", "written"), KEPT)
-def test_a_kept_column_has_what_is_missing_and_is_of_one_type_in_all_batches(
-    tmp_path, values, of_file, written, batch_size
-):
+def test_a_kept_column_has_what_is_missing_and_is_of_one_type_in_all_batches(tmp_path, values, of_file, written):
     pq.write_table(pa.table({"id": pa.array(values, of_file)}), tmp_path / "a.parquet")
     columns = Parquet().unified([Parquet().scan(tmp_path, "a.parquet", {})], ())
-    batches = Parquet(columns).batches(tmp_path, Span(files=("a.parquet",)), batch_size, 1)
+    batches = Parquet(columns).batches(tmp_path, Span(files=("a.parquet",)), 2, 1)
     tables = [
         table_of(batch, {"y": np.zeros(len(batch["id"]))}, ("file", "row"), ("id",), "model") for batch in batches
     ]

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from raysm.errors import InvalidInput
-from raysm.workloads.batch.tables import Csv, JsonLines, Parquet, array_of
+from raysm.workloads.batch.tables import Csv, JsonLines, Parquet
 
 
 def columns_of(kind, folder, files, types=None):
@@ -221,31 +221,3 @@ def test_csv_files_with_other_columns_are_refused_and_the_same_in_another_order_
         InvalidInput, match=r"c.csv has other columns than a.csv: only one of them has '3', 'c', 'x', 'y'"
     ):
         read(Csv, tmp_path, ["a.csv", "c.csv"])
-
-
-def test_whole_numbers_are_of_one_type_in_all_batches_though_only_one_lacks_a_value(tmp_path):
-    pq.write_table(pa.table({"x": pa.array([1, 2, 3, 4, None])}), tmp_path / "a.parquet", write_statistics=False)
-    batches = read(Parquet, tmp_path, ["a.parquet"])[1]
-    assert [batch["x"].dtype for batch in batches] == [np.float64, np.float64]
-
-
-@pytest.mark.parametrize(
-    ("values", "kind", "expected"),
-    [
-        ([1, 2], pa.int32(), np.array([1, 2], dtype=np.int32)),
-        ([1.5, None], pa.float64(), np.array([1.5, np.nan])),
-        ([[1, 2], [3, 4]], pa.list_(pa.int64()), np.array([[1, 2], [3, 4]])),
-        ([[1.0, 2.0]], pa.list_(pa.float32(), 2), np.array([[1, 2]], dtype=np.float32)),
-        ([True, False], pa.bool_(), np.array([True, False])),
-    ],
-)
-def test_numbers_and_lists_of_one_length_are_arrays(values, kind, expected):
-    found = array_of(pa.chunked_array([pa.array(values, kind)]), nullable=False)
-    np.testing.assert_array_equal(found, expected)
-    assert found.dtype == expected.dtype
-
-
-@pytest.mark.parametrize("values", [["a", None], [[1], [2, 3]], [{"a": 1}, None], [[1, None], [2, 3]]])
-def test_all_else_is_objects(values):
-    found = array_of(pa.chunked_array([pa.array(values)]), nullable=True)
-    assert (found.dtype, found.tolist()) == (object, values)

@@ -4,26 +4,18 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet
-import pytest
 
 from raysm.contract.events import Progress, parse
 from raysm.contract.names import FAILURE_RECORD
 from raysm.contract.paths import Paths
 from raysm.contract.result import Manifest
 from raysm.request import Input, JobRequest, Similarity
-from raysm.workloads.runner import load_runner
-from raysm.workloads.runners.similarity import SimilarityRunner
-from tests.support.driving import drive, payload_of, refusal_without
+from tests.support.driving import drive, refusal_without
 from tests.support.payloads import pack_payload
 from tests.support.reference import neighbors
-
-
-def test_a_similarity_is_run_by_this_runner():
-    assert isinstance(load_runner(payload_of(Similarity(top_k=1)), None), SimilarityRunner)
 
 
 def test_an_image_without_numpy_says_so_and_names_the_extra():
@@ -85,32 +77,3 @@ def test_bad_rows_are_exit_code_two_and_leave_no_result(address, base, tmp_path)
         "InvalidInput: row 33 of the matrix (counted from 0) holds NaN or infinity, the first such row; replace it"
     )
     assert not paths.model.exists() or list(paths.model.iterdir()) == []
-
-
-SHARDED = "ShardedByS3Key"
-
-
-def runner(hosts, **distributions):
-    inputs = {name: Input("/data", distribution=distribution) for name, distribution in distributions.items()}
-    request = SimpleNamespace(workload=Similarity(top_k=1, id_column="name"), inputs=inputs)
-    return SimilarityRunner(
-        SimpleNamespace(request=request), SimpleNamespace(hosts=[f"algo-{n}" for n in range(hosts)])
-    )
-
-
-@pytest.mark.parametrize("matrix", ["FullyReplicated", SHARDED])
-@pytest.mark.parametrize("queries", ["FullyReplicated", SHARDED])
-def test_of_each_channel_the_instances_have_all_or_a_share(matrix, queries):
-    found = runner(2, matrix=matrix, queries=queries)._sources()
-    assert [source.channel for source in found] == ["matrix", "queries"]
-    assert [source.sharded for source in found] == [matrix == SHARDED, queries == SHARDED]
-    assert {source.selection.ids for source in found} == {("name",)}
-
-
-def test_one_instance_has_all_that_was_shared_out():
-    assert not any(source.sharded for source in runner(1, matrix=SHARDED, queries=SHARDED)._sources())
-
-
-def test_without_queries_the_rows_of_the_matrix_look_for_each_other():
-    source, queries = runner(2, matrix=SHARDED)._sources()
-    assert (source.sharded, queries) == (True, None)

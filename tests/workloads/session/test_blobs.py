@@ -11,7 +11,7 @@ import pytest
 from raysm.contract.parcels import BULK, receive_line, send_line
 from raysm.errors import InvalidRequest
 from raysm.workloads.session import blobs
-from raysm.workloads.session.blobs import Blob, Blobs, opened, write_to
+from raysm.workloads.session.blobs import Blobs, opened, write_to
 
 
 @pytest.fixture(params=["memory", "file"])
@@ -36,11 +36,6 @@ def test_a_blob_is_written_and_read_by_its_path_and_a_change_stays_here(kept, tm
 def test_nobody_else_reads_a_file(tmp_path, monkeypatch):
     monkeypatch.setattr(blobs, "MEMORY_SHARE", 0)
     assert os.stat(Blobs(tmp_path / "values").new().path).st_mode & 0o077 == 0
-
-
-def test_small_values_stay_bytes(kept):
-    assert kept.keep([b"a", b"b"]) == b"ab"
-    assert isinstance(kept.keep([bytes(1 << 20)]), Blob)
 
 
 def exchanged(kept, ask, outcome=None):

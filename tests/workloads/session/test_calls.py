@@ -6,11 +6,11 @@ import pickle
 import pytest
 
 from raysm.contract.parcels import SMALL_BYTES
-from raysm.contract.session import CALL, DONE, RUNNING, WAITING, CallRequest, Outcome, Versions
-from raysm.errors import InvalidConfig, InvalidRequest, ServiceError, SessionEnded
+from raysm.contract.session import CALL, CallRequest, Outcome
+from raysm.errors import InvalidRequest, SessionEnded
 from raysm.workloads.session import calls as module
 from raysm.workloads.session.blobs import Blobs
-from raysm.workloads.session.calls import Call, CallEnded, Calls, Insisting, status_of
+from raysm.workloads.session.calls import CallEnded, Calls
 from raysm.workloads.session.outcomes import failed, interrupted
 
 WAIT_S = 300.0
@@ -49,47 +49,6 @@ def ask(calls, id="1", **fields):
     return calls.ask(id, CallRequest(kind=fields.pop("kind", CALL), name="f", **fields), b"body", lambda call: None)
 
 
-def test_who_asks_again_gets_the_same_call_and_it_is_executed_once(tmp_path):
-    async def script(calls, executor, active):
-        first = ask(calls)
-        await asyncio.sleep(0)
-        assert ask(calls) is first
-        assert first.status.state == RUNNING
-        executor.go.set()
-        await first.done.wait()
-        assert ask(calls) is first
-        assert executor.begun == ["1"]
-        assert first.outcome == b"x" * 10
-        assert (first.status.state, first.status.bytes, first.body) == (DONE, 10, b"")
-
-    with_calls(tmp_path, script)
-
-
-def test_a_call_that_has_not_begun_waits_and_counts_as_work(tmp_path):
-    async def script(calls, executor, active):
-        call = ask(calls)
-        assert (call.status.state, call.status.took_s, calls.busy) == (WAITING, 0.0, 1)
-        assert calls.running() == calls.every() == [call]
-        executor.go.set()
-        await call.done.wait()
-        await asyncio.sleep(0)
-        assert (calls.busy, calls.running()) == (0, [])
-        assert len(active) == 2
-
-    with_calls(tmp_path, script)
-
-
-def test_a_large_outcome_is_a_blob(tmp_path):
-    async def script(calls, executor, active):
-        executor.go.set()
-        call = ask(calls)
-        await call.done.wait()
-        assert bytes(call.outcome.content()) == b"x" * (SMALL_BYTES + 1)
-        assert call.status.bytes == SMALL_BYTES + 1
-
-    with_calls(tmp_path, script, size=SMALL_BYTES + 1)
-
-
 def test_a_large_outcome_for_which_there_is_no_room_is_said_to_who_waits_for_it(tmp_path, monkeypatch):
     (tmp_path / "full").touch()
     # No memory, and a file where the folder would have to be, stand for a disk that takes nothing.
@@ -125,19 +84,6 @@ def test_an_error_of_the_executor_is_the_outcome(tmp_path, error, headline, kind
         assert kind is None or isinstance(pickle.loads(outcome.pickled), kind)
 
     with_calls(tmp_path, script, error=error)
-
-
-def test_what_cannot_be_had_is_refused_before_it_is_a_call(tmp_path):
-    async def script(calls, executor, active):
-        with pytest.raises(InvalidRequest, match="no call of the kind 'dance'; known are call"):
-            ask(calls, kind="dance")
-        with pytest.raises(InvalidRequest, match=r"pickled by Python 2\.7.*exec"):
-            ask(calls, python="2.7")
-        assert calls.every() == []
-        executor.go.set()
-        await ask(calls, python=Versions.here().pickles).done.wait()
-
-    with_calls(tmp_path, script)
 
 
 def test_delivered_outcomes_are_forgotten_the_oldest_first_and_never_executed_again(tmp_path):
@@ -217,31 +163,3 @@ def test_a_call_that_returns_while_the_session_ends_keeps_its_value(tmp_path):
         assert Outcome.decode(call.outcome).pickled == b"a value"
 
     with_calls(tmp_path, script)
-
-
-def test_a_call_is_struck_until_it_has_ended_and_not_behind_its_end(tmp_path):
-    async def script():
-        call, strikes = Call("c", CallRequest(kind=CALL, name="f"), b"", lambda: None), []
-
-        def strike():
-            strikes.append(call.status.state)
-            # The first one was caught by its code.
-            if len(strikes) == 2:
-                call.end(b"", True)
-
-        insisting = Insisting()
-        insisting.begin(call, strike)
-        while insisting._tasks:
-            await asyncio.sleep(0.01)
-        return strikes
-
-    assert asyncio.run(asyncio.wait_for(script(), 60)) == ["waiting", "waiting"]
-
-
-@pytest.mark.parametrize(
-    ("error", "status"),
-    [(SessionEnded("x"), 410), (InvalidRequest("x"), 400), (InvalidConfig("x"), 400), (ServiceError("x"), 500)],
-    ids=["ended", "request", "config", "other"],
-)
-def test_what_cannot_be_is_told_by_its_kind(error, status):
-    assert status_of(error) == status

@@ -1,14 +1,11 @@
 """Cells and their namespace."""
 
 import asyncio
-import json
 import pickle
 import sys
 import threading
 
-import pytest
-
-from raysm.contract.session import CELL, PULL, PUSH, CallRequest, Outcome
+from raysm.contract.session import CELL, CallRequest, Outcome
 from raysm.workloads.session.calls import Call
 from raysm.workloads.session.cells import Cells
 from raysm.workloads.session.shell import Namespace
@@ -86,23 +83,6 @@ def test_a_cell_that_leaves_takes_nobody_along():
     assert third.shown["text/plain"] == "'still here'"
 
 
-def test_values_are_pushed_and_pulled_by_their_names():
-    async def script(cells):
-        await cells.run(call(pickle.dumps((dict, (), {"a": 1, "b": [2]})), PUSH))
-        return Outcome.decode((await cells.run(call(json.dumps(["b", "a"]), PULL)))[0])
-
-    assert pickle.loads(run(script).pickled) == {"b": [2], "a": 1}
-
-
-@pytest.mark.parametrize(
-    ("host", "words"),
-    [("", "the session has no 'model'"), ("algo-2", "algo-2's namespace in the session has no 'model'")],
-)
-def test_a_missing_name_is_named_with_its_instance(host, words):
-    with pytest.raises(NameError, match=words):
-        Namespace().do(CallRequest(kind=PULL, name="pull", host=host), b'["model"]')
-
-
 def test_a_cell_in_a_sleep_is_interrupted_and_the_namespace_stays():
     async def script(cells):
         await cells.run(call("x = 5"))
@@ -135,36 +115,6 @@ def test_a_cell_is_interrupted_although_an_earlier_one_has_the_signal_ignored():
     outcome = run(script)
     assert outcome.error is not None
     assert outcome.error.cancelled
-
-
-def test_to_interrupt_a_cell_that_waits_leaves_the_one_that_runs_alone():
-    async def script(cells):
-        first, second = call("import time\ntime.sleep(0.3)\n'done'"), call("'never'")
-        running = [asyncio.create_task(cells.run(each)) for each in (first, second)]
-        await asyncio.sleep(0.05)
-        second.is_cancelled = True
-        cells.interrupt(second)
-        return [Outcome.decode(outcome) for outcome, _ in await asyncio.gather(*running)]
-
-    first, second = run(script)
-    assert first.shown["text/plain"] == "'done'"
-    assert second.error.cancelled
-
-
-def test_of_several_that_are_interrupted_together_the_one_that_runs_is_not_missed():
-    began = threading.Event()
-
-    async def script(cells):
-        cells.namespace["began"] = began
-        cells_asked = [call("began.set()\nimport time\ntime.sleep(600)"), call("x = 1")]
-        tasks = [asyncio.create_task(cells.run(each)) for each in cells_asked]
-        await asyncio.to_thread(began.wait, WAIT_S)
-        for each in cells_asked:
-            each.is_cancelled = True
-            cells.interrupt(each)
-        return [Outcome.decode((await task)[0]) for task in tasks]
-
-    assert all(outcome.error.cancelled for outcome in run(script))
 
 
 def test_a_cell_that_catches_its_interrupt_is_interrupted_once_more():

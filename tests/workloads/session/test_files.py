@@ -90,22 +90,6 @@ def test_a_store_that_refuses_is_named_with_its_status(tmp_path):
     assert not (tmp_path / "b.bin").exists()
 
 
-def test_a_store_that_breaks_off_is_named_with_its_file(tmp_path):
-    async def broken(request):
-        answer = web.StreamResponse(headers={"Content-Length": "100"})
-        await answer.prepare(request)
-        await answer.write(b"x")
-        request.transport.abort()
-        return answer
-
-    async def script(address):
-        with pytest.raises(RaysmError, match=r"the job's store broke off at b\.bin"):
-            await receive(tmp_path / "b.bin", None, address)
-
-    asyncio.run(with_store(script, get=broken))
-    assert list(tmp_path.iterdir()) == []
-
-
 def transfer(**what):
     return Call("t", CallRequest(kind=TRANSFER, name="t"), json.dumps(what).encode(), lambda: None)
 

@@ -1,6 +1,5 @@
 """A session as a whole: its state, and how it ends."""
 
-import asyncio
 import json
 import time
 
@@ -10,10 +9,8 @@ from raysm.contract.session import CLOSING, WARNING
 from raysm.errors import InvalidRequest
 from raysm.request.codec import to_json
 from raysm.workloads.session import host as module
-from raysm.workloads.session.blobs import Blobs
-from raysm.workloads.session.host import SessionHost
-from raysm.workloads.session.lifetime import Lifetime, Rules, Seen
-from tests.support.sessions import NoCells, ThreadedCalls, executors_of, served, until
+from raysm.workloads.session.lifetime import Rules, Seen
+from tests.support.sessions import served, until
 
 
 @pytest.fixture(autouse=True)
@@ -68,19 +65,3 @@ def test_a_budget_that_is_spent_ends_it(tmp_path):
     with served(tmp_path, rules=rules, uptime_s=99.8) as server:
         until(server.is_over.is_set)
     assert server.why == "its budget of 100 USD is spent"
-
-
-def test_it_lives_without_a_server_and_its_first_reason_is_the_reason(tmp_path):
-    async def live():
-        job = "digits-1", ("algo-1",), tmp_path
-        lifetime = Lifetime(Rules(idle_s=1800, idle_detached_s=300), time.monotonic(), 0.0)
-        executors = executors_of(NoCells(), ThreadedCalls())
-        host = SessionHost(*job, NoCells(), executors, ThreadedCalls(), lifetime, (), events.append, Blobs(tmp_path))
-        host.close("it was closed")
-        host.close("too late")
-        return await host.live(lambda: notices.append(list(host.notices)))
-
-    events, notices = [], []
-    assert asyncio.run(live()) == "it was closed"
-    assert notices == [["the session ends: it was closed"]]
-    assert [(event.name, event.host, event.detail) for event in events] == [(CLOSING, "algo-1", "it was closed")]

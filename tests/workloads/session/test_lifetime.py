@@ -7,11 +7,9 @@ from aiohttp import web
 
 from raysm.workloads.session.lifetime import (
     ATTACHED_S,
-    WARNING_S,
     Lifetime,
     Rules,
     Seen,
-    duration,
     look_at_ray_jobs,
     seen_in,
 )
@@ -46,13 +44,6 @@ def test_the_end_of_an_idle_session(steps, now_s, at_s, why):
     assert lifetime.end(1e6, is_busy=True) is None
 
 
-def test_the_warning_comes_five_minutes_before_and_for_short_times_a_quarter():
-    lifetime = Lifetime(RULES, 0.0)
-    assert lifetime.end(0.0, is_busy=False).warn_at_s == 300.0 - 75.0
-    lifetime.heard("a", 0.0)
-    assert lifetime.end(0.0, is_busy=False).warn_at_s == 1800.0 - WARNING_S
-
-
 def test_the_budget_counts_from_the_start_of_the_head_and_ends_busy_sessions_too():
     lifetime = Lifetime(Rules(idle_s=1e6, idle_detached_s=1e6, usd_per_hour=3600.0, budget_usd=100.0), 1000.0, 30.0)
     assert lifetime.usd(1000.0) == pytest.approx(30.0)
@@ -63,11 +54,6 @@ def test_the_budget_counts_from_the_start_of_the_head_and_ends_busy_sessions_too
     lifetime = Lifetime(Rules(idle_s=60, idle_detached_s=60, usd_per_hour=1.0, budget_usd=100.0), 0.0)
     assert lifetime.end(0.0, is_busy=False).why.startswith("idle")
     assert Lifetime(RULES, 0.0).usd(3600.0) is None
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(45, "45 s"), (119, "119 s"), (300, "5 min"), (9000, "2.5 h")])
-def test_a_time_is_in_words(seconds, text):
-    assert duration(seconds) == text
 
 
 def job(status, type="SUBMISSION", end_time=None):

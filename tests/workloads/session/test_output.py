@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raysm.contract.events import Metric, line
-from raysm.workloads.session.output import Output, Printing, RoutedStream, SocketLine, call_in, events_apart, routed
+from raysm.workloads.session.output import Output, Printing, RoutedStream, SocketLine, call_in, events_apart
 
 METRIC = line(Metric(name="loss", value=0.5))
 
@@ -53,16 +53,6 @@ def test_the_streams_stay_apart_and_the_end_of_much_output_is_kept():
     assert (kept[-1].text, len(woken)) == ("999", 1000)
 
 
-def test_threads_that_write_at_once_lose_nothing():
-    output = Output()
-    threads = [threading.Thread(target=lambda: [output.write("stdout", "x") for _ in range(2000)]) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert output.end == 8000 == len("".join(piece.text for piece in output.since(0)))
-
-
 def test_each_text_goes_where_the_route_says_and_events_of_the_job_go_to_its_log():
     log, output, route = io.StringIO(), Output(), []
     stream = RoutedStream("stderr", log, lambda: route[0] if route else None)
@@ -72,17 +62,6 @@ def test_each_text_goes_where_the_route_says_and_events_of_the_job_go_to_its_log
     assert text_of(output) == [("stderr", "before\nafter\n")]
     assert log.getvalue() == f"to the log\n{METRIC}\n"
     assert events_apart('{"raysm": 1, nonsense\n') == ('{"raysm": 1, nonsense\n', [])
-
-
-def test_both_streams_are_replaced_and_put_back():
-    output, before = Output(), (sys.stdout, sys.stderr)
-    with routed(lambda: output):
-        print("out")
-        print("err", file=sys.stderr)
-        assert not sys.stdout.isatty()
-        sys.stdout.flush()
-    assert (sys.stdout, sys.stderr) == before
-    assert text_of(output) == [("stdout", "out\n"), ("stderr", "err\n")]
 
 
 class Heard:
@@ -159,24 +138,6 @@ def test_a_signal_interrupts_a_call_and_nothing_after_it(heard):
         interrupted()
 
 
-def test_after_half_a_message_the_next_one_begins_a_line_of_its_own(heard):
-    class Struck:
-        """Sends the beginning, and is interrupted."""
-
-        def sendall(self, content):
-            connection.send(content[:9])
-            raise KeyboardInterrupt
-
-    connection, heard.line._connection = heard.line._connection, Struck()
-    with pytest.raises(KeyboardInterrupt), heard.call("a"):
-        print("never heard")
-    heard.line._connection = connection
-    with heard.call("b"):
-        print("heard")
-    assert heard.file.readline() == '{"call": \n'
-    assert heard.messages(1) == [{"call": "b", "stream": "stdout", "text": "heard\n"}]
-
-
 def test_a_session_that_is_gone_costs_a_call_only_its_output(heard):
     heard.connection.shutdown(socket.SHUT_RDWR)
     with heard.call("c"):
@@ -227,11 +188,3 @@ def test_each_call_has_its_output_before_its_end_and_a_metric_is_the_jobs(capsys
 
     assert listening(script) == ([("stdout", "one\n"), ("stderr", "x" * 100_000)], [("stderr", "two\n")])
     assert capsys.readouterr().out == METRIC + "\n"
-
-
-def test_output_that_never_comes_is_waited_for_only_for_a_while():
-    async def script(printing, send):
-        with printing.into("a", Output()):
-            await printing.drain("a", 1)
-
-    listening(script, drain_s=0.1)

@@ -132,15 +132,6 @@ def test_a_process_that_dies_is_named_although_a_child_lives_and_the_next_call_h
     assert well == 1
 
 
-def test_what_cannot_be_unpickled_there_is_a_failure(running):
-    async def script():
-        call = call_of(abs, 1)
-        call.body = b"nonsense"
-        return Outcome.decode((await running.calls.run(call))[0])
-
-    assert running.run(script()).error.type == "_pickle.UnpicklingError"
-
-
 def test_a_sleep_is_interrupted_and_its_process_does_the_next_call(running):
     async def script():
         before = await value(running, os.getpid)
@@ -165,23 +156,3 @@ def test_a_call_that_hears_no_signal_is_ended_with_its_process(running, tmp_path
         return await interrupted(running.calls, call_of(deaf), (tmp_path / "deaf").exists)
 
     assert running.run(script()).error.cancelled
-
-
-def test_a_call_that_waits_for_its_turn_is_interrupted_without_a_process(running):
-    async def script():
-        calls = CallProcesses("algo-1", running.folder, running.printing, Blobs(running.private))
-        calls._crew._width = 0  # no call gets its turn
-        call = call_of(abs, -1)
-        ending = asyncio.create_task(calls.run(call))
-        await asyncio.sleep(0)
-        call.is_cancelled = True
-        calls.interrupt(call)
-        with pytest.raises(CallEnded) as ended:
-            await ending
-        call.end(b"", True)
-        calls.close()
-        return ended.value.outcome, call.status.took_s
-
-    outcome, took_s = running.run(script())
-    assert outcome.error.cancelled
-    assert took_s == 0.0

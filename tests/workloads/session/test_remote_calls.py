@@ -30,28 +30,6 @@ def call(body, kind=CELL, *, host="algo-1", id="c"):
     return Call(id, CallRequest(kind=kind, name="a cell", host=host), body.encode(), lambda: None)
 
 
-class Here:
-    """The executor of the head."""
-
-    def __init__(self):
-        self.interrupted = []
-
-    async def run(self, call):
-        return b"here", False
-
-    def interrupt(self, call):
-        self.interrupted.append(call.id)
-
-
-@pytest.mark.parametrize("host", ["", "head"])
-def test_a_cell_of_the_head_runs_there(host):
-    here = Here()
-    executor, asked = InstanceCells("head", here, None), call("1", host=host)
-    assert asyncio.run(executor.run(asked)) == (b"here", False)
-    executor.interrupt(asked)
-    assert here.interrupted == ["c"]
-
-
 class Cells:
     """InstanceCells whose one instance is not the head, in an event loop that the tests of this module share."""
 
@@ -60,7 +38,7 @@ class Cells:
         self.private, self.loop = Path(tempfile.mkdtemp(prefix="ri")), LoopThread("test")
         self.printing = Printing(self.private / "s")
         self.do(self.printing.start())
-        self.cells = InstanceCells("head", Here(), self.printing)
+        self.cells = InstanceCells("head", None, self.printing)
         # The forwarder has to be on the head, which is the same instance here.
         self.cells._head = "algo-1"
         self.cells._is_here = lambda call: False
@@ -142,11 +120,6 @@ def test_a_process_that_dies_takes_its_namespace_along_and_says_so(there):
     assert died.error.message.startswith("the process of a cell died: Worker")
     assert died.error.message.endswith("the namespace of algo-1 is lost with it")
     assert after.shown["text/plain"] == "False"
-
-
-def test_an_unknown_instance_is_named_with_those_that_exist(there):
-    with pytest.raises(InvalidRequest, match="no instance 'algo-9': the session has algo-1"):
-        there.do(there.run("1", host="algo-9"))
 
 
 def with_calls(folder, script):

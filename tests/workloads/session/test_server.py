@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import http.client
-import io
 import json
 import logging
 import pickle
@@ -19,7 +18,6 @@ from raysm.contract.session import CALL, DONE, CallRequest, Outcome, Versions, f
 from raysm.request.codec import to_json
 from raysm.workloads.session.clients import MAX_MESSAGE_BYTES
 from raysm.workloads.session.door import MAX_HANDSHAKES
-from raysm.workloads.session.server import completions
 from tests.support.sessions import TOKEN, proved, served, until
 from tests.support.strangers import asked_by_another_user, needs_two_users
 
@@ -158,16 +156,6 @@ def test_a_large_outcome_has_a_connection_of_its_own_and_a_large_message_is_refu
     assert connected(server, script)[1] == aiohttp.WSCloseCode.MESSAGE_TOO_BIG
 
 
-def test_a_client_that_left_with_a_question_open_disturbs_no_other(server):
-    async def leaves(socket):
-        await socket.send_bytes(question(1, "left", time.sleep, (0.2,)))
-        await asyncio.to_thread(until, lambda: server.host.calls.get("left"))
-
-    connected(server, leaves)
-    until(lambda: server.host.calls.get("left").done.is_set())
-    assert value(ask(server, question(1, "behind"))[1]) == 3
-
-
 def test_a_call_is_interrupted_and_an_unknown_one_is_not_found(server):
     ask(server, question(1, "asleep", time.sleep, (1.0,), wait=0))
     assert told(server, "POST", "/calls/asleep/interrupt")[0] == 200
@@ -207,30 +195,6 @@ def test_the_session_is_described_and_kept(server):
     _, kept = told(server, "POST", "/keep", json={"seconds": 7200})
     assert kept["ends_in_s"] > 7000
     assert told(server, "POST", "/keep", json={"seconds": -1})[0] == 400
-
-
-def test_calls_are_listed_in_the_order_in_which_they_came(server):
-    ask(server, question(1, "first"), question(2, "second"))
-    names = [row["id"] for row in told(server, "GET", "/calls")[1]]
-    assert names.index("first") < names.index("second")
-
-
-def test_slots_and_completions_are_told(server):
-    assert told(server, "GET", "/slots", params={"num_cpus": 1})[1] == {"slots": 2}
-    assert told(server, "POST", "/complete", json={"text": "alph"})[1] == {"matches": ["alpha", "alphabet"]}
-    assert completions("nothing.at", {}) == []
-    assert "model.append(" in completions("model.app", {"model": []})
-
-
-def test_files_go_in_and_out(server):
-    assert (
-        told(server, "PUT", "/files", params={"path": "a/b.bin"}, data=io.BytesIO(b"x" * 3_000_000))[1]["bytes"]
-        == 3_000_000
-    )
-    assert told(server, "GET", "/files/size", params={"path": "a/b.bin"})[1] == {"bytes": 3_000_000}
-    assert asked(server, "GET", "/files", params={"path": "a/b.bin"}) == (200, b"x" * 3_000_000)
-    status, answer = told(server, "GET", "/files", params={"path": "nothing"})
-    assert (status, "is not there" in answer["error"]) == (400, True)
 
 
 def test_it_is_closed_with_a_reason_and_takes_no_call_meanwhile(tmp_path):

@@ -51,18 +51,6 @@ def echo(id, pickled, name, host):
     return [bytes(pickled), f" {id} {name} {host}".encode()], name == "bad", len(pickled)
 
 
-def test_calls_go_one_after_the_other_and_the_socket_is_gone(path):
-    async def script(line):
-        answers = [await line.call("1", b"one", "good", "algo-1"), await line.call("2", b"", "bad", "é\n")]
-        return [*answers, Path(path).exists()]
-
-    assert with_line(path, echo, script) == [
-        (b"one 1 good algo-1", False, 3),
-        (b" 2 bad \xc3\xa9\n", True, 0),
-        False,
-    ]
-
-
 def test_what_is_large_travels_whole(path):
     async def script(line):
         body = Blob(None)
@@ -86,24 +74,6 @@ def test_a_process_that_goes_is_noticed_by_whoever_waits(path):
             await line.call("2", b"", "f", "h")
 
     with_line(path, die, script)
-
-
-def test_what_goes_wrong_around_a_call_is_not_kept_quiet(path):
-    def lost(*_):
-        raise FileNotFoundError("the folder of the calls")
-
-    serving = Serving(path)
-
-    async def go():
-        serves = asyncio.create_task(asyncio.to_thread(serving.serve, lost))
-        line = await CallLine.to(path, Blobs(Path(path).parent))
-        with pytest.raises(ConnectionError):
-            await line.call("1", b"", "f", "h")
-        line.close()
-        with pytest.raises(FileNotFoundError, match="the folder of the calls"):
-            await asyncio.wait_for(serves, WAIT_S)
-
-    asyncio.run(go())
 
 
 pytestmark = pytest.mark.usefixtures("by_value")
@@ -146,21 +116,6 @@ def test_an_item_is_tried_again_as_often_as_was_asked(tmp_path):
 
     assert values(batch(third_time, [tmp_path / "a"], retries=1)) == [0]
     assert values(batch(third_time, [tmp_path / "b"], retries=2)) == [3]
-
-
-def test_an_item_that_cannot_be_read_there_fails_alone():
-    class Hostile:
-        def __reduce__(self):
-            return int, ("no number",)
-
-    (outcome,) = batch(repr, [Hostile()])
-    assert outcome.error.type == "ValueError"
-
-
-def test_a_command_runs_in_its_folder_without_input(tmp_path):
-    encoded, failed = work.shell("pwd; cat; echo err >&2; exit 3", str(tmp_path))
-    assert not failed
-    assert pickle.loads(Outcome.decode(encoded).pickled) == {"exit_code": 3, "output": f"{tmp_path}\nerr\n"}
 
 
 def test_of_a_command_that_prints_much_the_end_is_kept_and_no_more_is_ever_held():

@@ -7,7 +7,6 @@ import scipy.sparse
 import raysm
 from raysm.contract.events import Metric, Progress, State
 from raysm.contract.result import Manifest
-from raysm.errors import InvalidInput
 from raysm.request import Similarity
 from raysm.workloads.similarity.reading.columns import Selection
 from raysm.workloads.similarity.reading.files import digest
@@ -102,20 +101,6 @@ def test_queries_are_compared_with_the_rows_of_the_matrix(ray_here, tmp_path):
     assert [(i, j, np.float32(s)) for i, j, s in found] == expected
 
 
-def test_queries_of_another_type_than_the_matrix_are_compared_as_exactly(ray_here, tmp_path):
-    rows = (np.random.default_rng(3).standard_normal((400, 64)) * 3).astype("float32")
-    queries = rows[:40].astype("int64")
-    scores = scores_between(queries, rows)
-    manifest = go(saved(rows, tmp_path), tmp_path, queries=queries_of(queries, tmp_path), top_k=5)
-    table = pq.read_table(tmp_path / "result" / "neighbors.parquet")
-    order = np.stack([np.lexsort((np.arange(400), -row.astype(np.float64))) for row in scores])[:, :5]
-    assert np.array_equal(table["neighbors"].to_pylist(), order)
-    found = np.array(table["similarities"].to_pylist(), dtype=np.float32)
-    assert np.array_equal(found, np.take_along_axis(scores, order, axis=1))
-    # What is read as another type is still the files' own.
-    assert [manifest.inputs[name]["dtype"] for name in ("queries", "matrix")] == ["int64", "float32"]
-
-
 def test_a_sparse_matrix_is_compared_by_its_elements(ray_here, tmp_path):
     # Two files of different types are one matrix; row 5 has no elements.
     first, second = (scipy.sparse.random(n, 900, density=0.01, format="csr", random_state=n) for n in (200, 130))
@@ -190,19 +175,6 @@ def test_a_restarted_job_goes_on_where_it_stopped_and_its_bytes_do_not_depend_on
 
     assert go(source, tmp_path, emit_event, block_rows=len(rows) // 6, **workload).files[0].sha256 == expected
     assert kept == [recorded]
-
-
-def test_more_neighbors_than_there_are_rows_are_refused(ray_here, tmp_path):
-    with pytest.raises(InvalidInput, match="600 neighbors of each row: the matrix has 600 rows; ask for at most 599"):
-        go(saved(ROWS, tmp_path), tmp_path, top_k=600)
-    assert not (tmp_path / "result").exists()
-
-
-def test_the_first_bad_row_of_the_whole_matrix_is_named(ray_here, tmp_path):
-    rows = ROWS.copy()
-    rows[[250, 599], 3] = np.inf
-    with pytest.raises(InvalidInput, match=r"row 250 of the matrix \(counted from 0\) holds NaN or infinity"):
-        go(saved(rows, tmp_path), tmp_path, top_k=3)
 
 
 def test_queries_are_aligned_with_the_matrix_by_name_and_both_are_printed_first(ray_here, tmp_path, capfd):

@@ -9,7 +9,7 @@ from raysm.workloads.record import BlockRecord
 from raysm.workloads.similarity.modes.full import Full
 from raysm.workloads.similarity.modes.threshold import Threshold
 from raysm.workloads.similarity.modes.topk import TopK
-from raysm.workloads.similarity.sizing import DENSE, GPU, OPERAND_BYTES, PART_BYTES, SPARSE, Sizing
+from raysm.workloads.similarity.sizing import DENSE, OPERAND_BYTES, PART_BYTES, Sizing
 
 
 def described(rows, columns=768, elements=None):
@@ -42,15 +42,6 @@ def test_operands_and_parts_have_their_bytes_at_most(mode, columns):
     assert sizing.operand_rows == 1 or sizing.operand_rows * columns * 12 <= OPERAND_BYTES
     if isinstance(mode, TopK):
         assert sizing.max_block_rows * 16 * mode.k <= PART_BYTES
-
-
-def test_of_very_many_rows_a_task_does_several_tiles():
-    sizing = sizing_of(10**7, 512)
-    assert sizing.max_block_rows > sizing.operand_rows
-    assert sizing.tasks < 10_000
-    for footprint in (SPARSE, GPU):
-        other = sizing_of(10**7, 512, footprint=footprint)
-        assert other.max_block_rows == other.operand_rows
 
 
 def test_a_later_run_on_another_cluster_keeps_the_sizes_of_the_first(record):

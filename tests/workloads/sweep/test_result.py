@@ -7,7 +7,7 @@ import raysm
 from raysm.contract.events import BEST, TABLE, TRIALS, Trial, Trials
 from raysm.request.sweep import ScriptSweep
 from raysm.workloads.sweep.run import Outcome
-from raysm.workloads.sweep.runner import summary_of, table_of, write_result
+from raysm.workloads.sweep.runner import summary_of, write_result
 from raysm.workloads.sweep.study import Entry
 
 TRIALS_OF_IT = [
@@ -46,12 +46,6 @@ def test_the_result_is_the_table_in_two_formats_and_the_best_trials_files(files,
     table = pq.read_table(tmp_path / "model" / TABLE)
     assert table.column("params.lr").to_pylist() == [0.1, 0.2, 0.3]
     assert table.column("metrics.rows").to_pylist() == [None, None, 3.0]
-
-
-def test_values_of_several_types_become_texts_in_the_table():
-    assert table_of(TRIALS_OF_IT).column("params.kind").to_pylist() == ["a", "7", "b"]
-    trials = [Trial(number=0, status="done", value=1.0, params={"seed": 2**64}, metrics={})]
-    assert table_of(trials).column("params.seed").to_pylist() == [str(2**64)]
 
 
 def test_the_summary_names_the_best_the_direction_and_the_failures():

@@ -8,7 +8,7 @@ import pytest
 import raysm
 from raysm.contract.events import Trial
 from raysm.request.sweep import Earlier, ScriptSweep
-from raysm.workloads.sweep.study import Entry, Population, Study, drawing_by, key_of
+from raysm.workloads.sweep.study import Entry, Population, Study, drawing_by
 
 SPACE = {
     "lr": raysm.loguniform(1e-4, 1e-1),
@@ -114,16 +114,6 @@ def test_an_incomplete_checkpoint_is_not_used(study, tmp_path):
     (before.files / "0" / "a" / "model").write_text("weig")
     (again,) = study(folder=tmp_path / "kept").interrupted
     assert (again.trial.params, again.checkpoint, again.reports) == (entry.trial.params, None, 0)
-
-
-def test_another_sweeps_files_are_deleted_and_all_of_them_at_the_end(study, tmp_path):
-    study(folder=tmp_path / "kept", metric="accuracy")
-    opened = study(folder=tmp_path / "kept")
-    assert [path.name for path in (tmp_path / "kept").iterdir()] == [key_of(workload())]
-    opened.save_spent(12.5)
-    assert study(folder=tmp_path / "kept").spent_s == 12.5
-    opened.remove()
-    assert not (tmp_path / "kept").exists()
 
 
 def test_earlier_trials_are_learned_from_also_if_a_function_draws(study):

@@ -7,13 +7,12 @@ import pytest
 import torch
 
 import raysm
-from raysm.bootstrap import environment
 from raysm.errors import InvalidRequest
 from raysm.request.sweep import FunctionSweep
 from raysm.workloads.folders import PIECE_BYTES
 from raysm.workloads.report import Report
 from raysm.workloads.sweep.head_files import HeadFiles, download, serve_files, upload
-from raysm.workloads.sweep.trial import TrialRun, metrics_of, trial_folder
+from raysm.workloads.sweep.trial import TrialRun, metrics_of
 
 
 @pytest.mark.parametrize(
@@ -34,15 +33,6 @@ from raysm.workloads.sweep.trial import TrialRun, metrics_of, trial_folder
 )
 def test_a_functions_value_is_the_metric_or_several_by_name(value, metrics):
     assert metrics_of(value, "loss") == metrics
-
-
-def test_a_trials_folder_is_empty_but_for_its_model_folder_and_is_removed(base):
-    instance = environment.read()
-    (instance.paths.scratch / "trials" / "7" / "model").mkdir(parents=True)
-    (instance.paths.scratch / "trials" / "7" / "model" / "stale").touch()
-    with trial_folder(instance, "7") as folder:
-        assert [path.name for path in folder.rglob("*")] == ["model"]
-    assert not folder.exists()
 
 
 def test_a_population_needs_a_checkpoint_with_each_report(tmp_path):

@@ -17,18 +17,6 @@ def test_clustered_stages_of_a_replica_are_neighbours_and_spread_ones_lie_on_dif
     assert Layout(data=2, pipeline=2, placement="spread").groups("pipeline") == [[0, 2], [1, 3]]
 
 
-def test_ranks_that_share_a_pipeline_or_a_tensor_read_the_same_slice():
-    layout = Layout(data=2, pipeline=2, tensor=2)
-    assert [layout.data_rank(rank) for rank in range(8)] == [0, 0, 0, 0, 1, 1, 1, 1]
-    assert layout.data_ranks == 2
-
-
-def test_the_map_says_of_each_rank_where_it_is_and_what_it_has():
-    text = Layout(data=2, pipeline=2).map(TWO_BY_TWO)
-    assert text.splitlines()[2] == "rank 2 on algo-2: replica 2 of 2, pipeline rank 1 of 2"
-    assert Layout().map(["algo-1"]) == "rank 0 on algo-1: the whole model"
-
-
 def test_a_tensor_over_two_instances_is_refused_with_the_ranks_and_the_remedy():
     with pytest.raises(InvalidRequest, match=r"tensor=4: .*rank 2 on algo-2.*divides the 2 workers of an instance"):
         Layout(tensor=4).check_hosts(TWO_BY_TWO)
@@ -157,10 +145,3 @@ def test_recomputed_and_offloaded_blocks_train_as_kept_ones_do_bit_for_bit():
         found.append([training.step(batch) for _ in range(3)])
         sessions.end()
     assert found[0] == found[1] == found[2]
-
-
-def test_a_model_without_blocks_cannot_be_recomputed():
-    model = nn.Linear(3, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with pytest.raises(InvalidRequest, match="Linear has no Sequential or ModuleList whose children"):
-        training.prepare(model, optimizer, Parallel(optimize="memory"), loss=functional.cross_entropy)

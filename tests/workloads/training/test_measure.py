@@ -6,9 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from raysm.contract.events import Metric, parse
 from raysm.contract.result import TRAINING, Measured
-from raysm.workloads.training import measure
 from raysm.workloads.training.loop import session
 from raysm.workloads.training.measure import bottleneck
 from raysm.workloads.training.prepare import prepare, step
@@ -34,10 +32,6 @@ def train(steps):
         step(batch)
 
 
-def metrics(capsys):
-    return [event for event in map(parse, capsys.readouterr().out.splitlines()) if isinstance(event, Metric)]
-
-
 def test_a_job_leaves_its_figures_and_one_sentence_beside_the_model(job, capsys):
     train(30)
     session.end()
@@ -51,16 +45,6 @@ def test_a_job_leaves_its_figures_and_one_sentence_beside_the_model(job, capsys)
     assert f"raysm: {found.summary}\n" in said
     assert " % of the " in found.summary
     assert (job / TRAINING).exists()
-
-
-def test_steps_are_announced_as_metrics_but_not_those_of_the_warm_up(job, monkeypatch, capsys):
-    monkeypatch.setattr(measure, "EMIT_EVERY_S", 0.0)
-    train(4)
-    session.end()
-    found = metrics(capsys)
-    names = {"step_s", "data_s", "forward_backward_s", "checkpoint_s", "between_steps_s"}
-    assert {event.name for event in found} == names
-    assert [event.step for event in found if event.name == "step_s"] == [3, 4]
 
 
 def test_measuring_can_be_switched_off(job, monkeypatch, capsys):

@@ -39,12 +39,3 @@ def test_an_option_out_of_range_is_refused(options, message):
     with pytest.raises(InvalidRequest, match=message):
         prepare(*parts(), loss=functional.mse_loss, **options)
     assert sessions.current().trainer is None
-
-
-def test_a_seed_larger_than_numpys_is_taken():
-    import numpy as np
-
-    prepare(*parts(), loss=functional.mse_loss, seed=2**40 + 5)
-    drawn = np.random.random()
-    np.random.seed(5)
-    assert np.random.random() == drawn

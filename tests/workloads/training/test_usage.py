@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from raysm.workloads.training.usage import Gpus, Usage, read_counters
+from raysm.workloads.training.usage import Usage, read_counters
 
 MIB = 2**20
 
@@ -81,11 +81,6 @@ def nvml(monkeypatch):
     return put
 
 
-def test_the_mean_use_and_the_fullest_memory_count(nvml):
-    nvml((80, 1, 4), (40, 3, 4))
-    assert Gpus().usage() == {"gpu_percent": 60, "gpu_memory_percent": 75}
-
-
 def until_emitted(name, **options):
     """Read a machine's usage until that metric is emitted; return its event, what was said, and the usage."""
     emitted, lines, seconds = queue.Queue(), [], count()
@@ -115,14 +110,3 @@ def test_gpus_are_read_and_their_library_closed_at_the_end(nvml):
     event, lines, usage = until_emitted("gpu_percent", has_gpus=True)
     assert (event.value, usage.means()["gpu_percent"], lines) == (60, 60, [])
     assert fake.closed
-
-
-def test_without_psutil_that_is_said_once_and_the_training_goes_on():
-    def lacking():
-        raise ModuleNotFoundError("No module named 'psutil'")
-
-    lines = []
-    with Usage("algo-2", pytest.fail, lines.append, read=lacking) as usage:
-        pass
-    assert usage.means() == {}
-    assert lines == ["how busy algo-2 is stays unknown: No module named 'psutil'; add psutil to the requirements"]

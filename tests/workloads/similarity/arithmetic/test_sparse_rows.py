@@ -41,15 +41,6 @@ def test_whatever_stands_in_the_file_columns_rise_each_once_and_no_zero_is_kept(
         assert (np.diff(rows.indices[start:stop]) > 0).all()
 
 
-def test_cutting_and_joining_gives_the_same_rows_back():
-    matrix = random_rows()
-    rows = rows_of(matrix)
-    joined = SparseRows.joined([rows[:7], rows[7:7], rows[7:]], np.dtype(np.float64))
-    np.testing.assert_array_equal(joined.dense(), matrix.toarray().astype(np.float64))
-    assert joined.dtype == np.float64
-    assert (rows.shape, len(rows[5:9])) == ((40, 30), 4)
-
-
 @pytest.mark.parametrize(("share", "pays"), [(0.0005, True), (0.2, False)])
 def test_elements_are_worth_it_where_rows_share_few_columns(share, pays):
     rows = rows_of(random_rows(rows=2000, columns=5000, share=share))

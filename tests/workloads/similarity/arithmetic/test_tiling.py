@@ -1,4 +1,3 @@
-import heapq
 import itertools
 
 import numpy as np
@@ -7,14 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raysm.workloads.similarity.arithmetic.tiling import blocks_for, rectangle, rounds_in_halves, triangle
-
-
-def finished(blocks, slots):
-    """Let slots take the tiles of a triangle one after the other; return when each is done, in halves of a tile."""
-    free = [0] * slots
-    for cost in [1] * blocks + [2] * (blocks * (blocks - 1) // 2):
-        heapq.heapreplace(free, free[0] + cost)
-    return free
 
 
 @given(rows=st.integers(1, 60), block_rows=st.integers(1, 70))
@@ -43,19 +34,7 @@ def test_every_query_meets_every_row_in_exactly_one_tile(rows, columns, block_ro
     assert (met == 1).all()
 
 
-@given(blocks=st.integers(1, 60), slots=st.integers(1, 80))
-@settings(deadline=None)
-def test_the_time_of_a_deal_is_that_of_slots_that_take_tiles_in_turn(blocks, slots):
-    assert rounds_in_halves(blocks, slots) == max(finished(blocks, slots))
-
-
 @pytest.mark.parametrize("slots", [1, 2, 3, 8, 31, 64, 333, 1000])
 def test_slots_have_equal_work_to_the_end(slots):
     blocks = blocks_for(slots, 10_000_000, 256, 20_000)
     assert rounds_in_halves(blocks, slots) * slots <= 1.04 * blocks**2
-
-
-def test_blocks_are_neither_smaller_nor_larger_than_is_allowed():
-    assert blocks_for(1000, 2000, 256, 20_000) == 7
-    assert blocks_for(4, 100, 256, 20_000) == 1
-    assert blocks_for(2, 1_000_000, 256, 10_000) >= 100

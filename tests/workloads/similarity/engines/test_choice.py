@@ -9,7 +9,7 @@ from raysm.workloads.similarity.engines.choice import choose, is_cuda, why_no_cu
 from raysm.workloads.similarity.engines.compiled import CompiledEngine
 from raysm.workloads.similarity.engines.protocol import Frame, unit_sum
 from raysm.workloads.similarity.kernels.build import Unavailable
-from raysm.workloads.similarity.kernels.recipes import AVX2, INTEGERS, InstructionSet, cpu_flags
+from raysm.workloads.similarity.kernels.recipes import AVX2, INTEGERS, InstructionSet
 
 
 def sample(rows):
@@ -62,21 +62,6 @@ def test_instructions_that_the_kernel_refuses_are_left_for_the_next():
     with pytest.raises(Unavailable, match="does not let this process use refused"):
         CompiledEngine(8, refused, 8, mixed=False)
     assert chosen(normal(), "int", candidates=((8, refused), (16, AVX2))).name == next_best()
-
-
-def test_instructions_that_the_compiler_does_not_know_are_left_for_the_next():
-    if "lm" not in cpu_flags():
-        pytest.skip("no x86")
-    unknown = InstructionSet("unknown", ("lm",))
-    with pytest.raises(Unavailable, match="cannot compile the kernels"):
-        CompiledEngine(8, unknown, 8, mixed=False)
-    assert chosen(normal(), "int", candidates=((8, unknown), (16, AVX2))).name == next_best()
-
-
-def test_instructions_that_do_not_pay_for_short_rows_are_left_for_the_next():
-    long = InstructionSet("for long rows", AVX2.flags, least_columns=65)
-    assert chosen(normal(), "int", candidates=((16, long), (16, AVX2))).name == next_best()
-    assert chosen(normal(columns=65), "int", candidates=((16, long), (16, AVX2))).name == "int16 for long rows"
 
 
 def test_a_gpu_is_asked_for_by_its_whole_name_and_says_what_it_lacks(monkeypatch):

@@ -6,14 +6,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raysm.workloads.similarity.arithmetic.keys import EMPTY_KEY, decode, encode
-from raysm.workloads.similarity.arithmetic.score import prepare
+from raysm.workloads.similarity.arithmetic.keys import decode
 from raysm.workloads.similarity.engines import cuda
 from raysm.workloads.similarity.engines.cuda import CudaEngine, make_panel
 from raysm.workloads.similarity.engines.plain import PlainEngine
 from raysm.workloads.similarity.engines.protocol import Best, Frame
 from raysm.workloads.similarity.kernels.build import Unavailable
-from tests.support.dense_rows import assert_pairs, best_of, centred, expected_keys, kinds_of_rows, tiles
+from tests.support.dense_rows import best_of, centred, expected_keys, kinds_of_rows, tiles
 from tests.support.reference import score_rows
 from tests.support.similarity import adversarial
 
@@ -35,31 +34,6 @@ SMALL = 1 << 17
 
 def engine_of(columns, free_bytes=SMALL):
     return CudaEngine("cpu", columns, free_bytes=free_bytes)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_panels_and_tiles_give_the_neighbors_and_pairs_of_float64(kind):
-    rows = KINDS[kind]
-    some = prepare(rows).norms > 0
-    for frame, k, cuts, free in [
-        (Frame.plain(rows.shape[1]), 3, [0, 170], 1 << 24),
-        (centred(rows), 12, [0, 50, 170], SMALL),
-    ]:
-        expected = expected_keys(rows, k)
-        assert np.array_equal(best_of(engine_of(rows.shape[1], free), frame, rows, k, cuts)[some], expected[some])
-    for threshold in (0.3, 0.9):
-        assert_pairs(engine_of(rows.shape[1]), centred(rows), rows, [0, 70, 170], threshold)
-
-
-def test_floors_drop_only_who_is_below_them():
-    rows = KINDS["float32"]
-    expected = expected_keys(rows, 8)
-    lower_bounds = decode(expected[:, -1])[0]
-    lower_bounds[::5] = np.inf
-    found = best_of(engine_of(rows.shape[1]), centred(rows), rows, 8, [0, 60, 170], lower_bounds)
-    served = lower_bounds < np.inf
-    assert np.array_equal(found[served], expected[served])
-    assert (found[~served] == EMPTY_KEY).all()
 
 
 @given(rows=adversarial(9), data=st.data())
@@ -118,20 +92,6 @@ def test_sums_of_every_length_are_numpys_to_the_last_bit(columns):
     rng = np.random.default_rng(columns)
     values = rng.standard_normal((50, columns)) * np.exp(rng.standard_normal((50, columns)) * 10)
     assert np.array_equal(cuda.row_sums(torch.from_numpy(values)).numpy(), values.sum(axis=-1) + 0.0)
-
-
-def test_keys_on_a_device_are_the_hosts_and_in_their_order():
-    rng = np.random.default_rng(0)
-    scores = np.concatenate([rng.uniform(-1, 1, 200), [0, 1, -1, 2.0**-149, -(2.0**-149)]]).astype(np.float32)
-    indices = rng.integers(0, 2**32, len(scores))
-    keys = encode(scores, indices)
-    found = cuda.encoded(torch.from_numpy(scores), torch.from_numpy(indices))
-    assert np.array_equal(cuda.to_host(found), keys)
-    assert np.array_equal(cuda.to_host(found.sort().values), np.sort(keys))
-    assert np.array_equal(cuda.decoded(found).numpy(), scores)
-    nobody = cuda.from_host(np.array([EMPTY_KEY]), CPU)
-    assert nobody.item() == cuda.LAST_KEY
-    assert cuda.decoded(nobody).item() == -np.inf
 
 
 @pytest.mark.parametrize("noise", [1.0, 0.01, 1e-3])

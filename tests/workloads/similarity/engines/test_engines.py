@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raysm.workloads.similarity.arithmetic.keys import EMPTY_KEY, decode, encode
+from raysm.workloads.similarity.arithmetic.keys import decode
 from raysm.workloads.similarity.arithmetic.score import prepare
 from raysm.workloads.similarity.engines.protocol import Best, Frame
 from tests.support.dense_engines import ENGINES, MADE, engine_of
@@ -29,57 +29,6 @@ def test_neighbors_pairs_and_scores_are_those_of_float64(name, kind):
         assert np.array_equal(best_of(engine, frame, rows, k, cuts)[some], expected[some])
         assert_pairs(engine, frame, rows, [0, 50, 170], threshold)
     assert_scores(engine, rows, 50)
-
-
-@pytest.mark.parametrize("name", ENGINES)
-def test_queries_find_their_neighbors_in_another_matrix(name):
-    rng = np.random.default_rng(5)
-    queries, corpus = rng.standard_normal((37, 19)).astype(np.float32), rng.standard_normal((203, 19))
-    corpus[100] = queries[3]
-    corpus = corpus.astype(np.float32)
-    engine = engine_of(name, 19)
-    # The rows of both begin at 0: numbers that are equal name different rows.
-    scores = score_rows(np.concatenate([queries, corpus]), range(37))[:, 37:]
-    expected = encode(scores, np.broadcast_to(np.arange(203), scores.shape))
-    expected.sort(axis=1)
-    for frame in frames(corpus):
-        left = engine.prepare(tiles(queries)[0], frame)
-        best = Best.empty(left.tile.norms, 9)
-        for tile in tiles(corpus, [0, 64, 203]):
-            engine.topk(left, engine.prepare(tile, frame), best, None, same=False)
-        assert np.array_equal(best.keys, expected[:, :9])
-        some = engine.pairs(left, engine.prepare(tiles(corpus)[0], frame), np.float32(0.4), same=False)
-        i, j = np.nonzero(scores >= np.float32(0.4))
-        assert np.array_equal(np.repeat(np.arange(37), np.diff(some.offsets)), i)
-        assert np.array_equal(some.neighbors, j)
-        assert np.array_equal(some.similarities, scores[i, j])
-
-
-@pytest.mark.parametrize("name", [name for name in MADE if "mixed" not in name])
-@pytest.mark.parametrize("types", [("float64", "float32"), ("float16", "float32")])
-def test_rows_of_two_types_are_refused_and_not_read_as_one(name, types):
-    engine, frame = engine_of(name, 64), Frame.plain(64)
-    rows = np.random.default_rng(0).standard_normal((8, 64))
-    left, right = (engine.prepare(tiles(rows.astype(dtype))[0], frame) for dtype in types)
-    with pytest.raises(AssertionError, match=f"{types[0]} and {types[1]}: rows that are compared are of one type"):
-        engine.topk(left, right, Best.empty(left.tile.norms, 2), None, same=False)
-    with pytest.raises(AssertionError, match="of one type"):
-        engine.pairs(left, right, np.float32(0.5), same=False)
-    with pytest.raises(AssertionError, match="of one type"):
-        engine.scores(left.tile, right.tile, np.empty((8, 8), dtype=np.float32))
-
-
-@pytest.mark.parametrize("name", ENGINES)
-def test_floors_drop_only_who_is_below_them(name):
-    rows = KINDS["float32"]
-    engine = engine_of(name, rows.shape[1])
-    expected = expected_keys(rows, 8)
-    lower_bounds = decode(expected[:, -1])[0]
-    lower_bounds[::5] = np.inf
-    found = best_of(engine, centred(rows), rows, 8, [0, 60, 170], lower_bounds)
-    served = lower_bounds < np.inf
-    assert np.array_equal(found[served], expected[served])
-    assert (found[~served] == EMPTY_KEY).all()
 
 
 @pytest.mark.parametrize("name", ENGINES)

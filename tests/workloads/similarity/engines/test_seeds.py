@@ -5,11 +5,9 @@ import functools
 import numpy as np
 import pytest
 
-from raysm.workloads.similarity.arithmetic.keys import decode
 from raysm.workloads.similarity.engines.plain import PlainEngine
-from raysm.workloads.similarity.engines.protocol import Best
 from tests.support.dense_engines import MADE, engine_of
-from tests.support.dense_rows import best_of, centred, clustered_frame, tight_rows, tiles
+from tests.support.dense_rows import best_of, centred, clustered_frame, tight_rows
 
 COLUMNS = 19
 ROWS = 4250
@@ -54,25 +52,3 @@ def test_rows_of_which_nothing_is_known_find_their_best_in_large_tiles(name, kin
     for k, cuts in [(1, ALONE), (6, LARGE), (24, ONE_SMALL), (60, ALONE)]:
         found = best_of(engine, frame_of(kind), rows_of(kind)[: cuts[-1]], k, cuts)
         assert np.array_equal(found, expected(kind, MOST[cuts[-1]], cuts[-1])[:, :k])
-
-
-@pytest.mark.parametrize("name", MADE)
-def test_rows_of_which_something_is_known_stand_among_others(name):
-    engine, keys = engine_of(name, COLUMNS), expected("random", 6)
-    bounds = np.full(ROWS, -np.inf, np.float32)
-    bounds[::7] = decode(keys[::7, -1])[0]
-    found = best_of(engine, frame_of("random"), rows_of("random"), 6, LARGE, bounds)
-    assert np.array_equal(found, keys)
-
-
-@pytest.mark.parametrize("name", MADE)
-def test_a_query_is_a_pair_with_the_row_that_has_its_number(name):
-    corpus = rows_of("random")
-    found = []
-    for engine in (engine_of(name, COLUMNS), PlainEngine()):
-        left, right = (engine.prepare(tiles(rows)[0], centred(corpus)) for rows in (corpus[:70], corpus))
-        best = Best.empty(left.tile.norms, 6)
-        engine.topk(left, right, best, None, same=False)
-        found.append(best.keys)
-    assert np.array_equal(*found)
-    assert np.array_equal(decode(found[0])[1][:, 0], np.arange(70))

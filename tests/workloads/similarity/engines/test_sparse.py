@@ -7,9 +7,9 @@ from raysm.workloads.similarity.arithmetic.keys import decode
 from raysm.workloads.similarity.arithmetic.score import Tile, prepare
 from raysm.workloads.similarity.arithmetic.sparse_rows import SparseRows
 from raysm.workloads.similarity.engines.protocol import Best, Frame
-from raysm.workloads.similarity.engines.sparse import SparseEngine, sparse_norms, sums_as_numpy
+from raysm.workloads.similarity.engines.sparse import SparseEngine, sparse_norms
 from tests.support.dense_rows import kinds_of_rows
-from tests.support.reference import neighbors, pairs, score_rows
+from tests.support.reference import neighbors, pairs
 
 KINDS = {
     f"{name}, {kept:.0%}": np.where(np.random.default_rng(2).random(rows.shape) < kept, rows, 0).astype(rows.dtype)
@@ -55,14 +55,6 @@ def test_neighbors_are_those_of_float64(name):
         assert np.array_equal(scores[some], expected[1][some])
 
 
-def test_segments_change_nothing():
-    for name in ("float32, 30%", "near ties, 100%", "zero rows, 30%"):
-        rows = KINDS[name]
-        expected = best_of(SparseEngine(300), rows, 7, [0, 30, 90])
-        found = best_of(SparseEngine(300, segment_rows=11), rows, 7, [0, 30, 90])
-        assert np.array_equal(found, expected)
-
-
 @pytest.mark.parametrize("threshold", [-1, 0, 0.3, 1])
 def test_the_pairs_are_those_of_float64(threshold):
     engine = SparseEngine(300)
@@ -78,15 +70,6 @@ def test_the_pairs_are_those_of_float64(threshold):
                 assert here == sorted(here)
                 found += here
         assert sorted(found) == pairs(rows, np.float32(threshold)), name
-
-
-def test_all_scores_are_those_of_float64():
-    for name in ("float32, 2%", "denormal, 30%", "bool, 100%"):
-        first, second = tiles(KINDS[name], [0, 50, 90])
-        out = np.empty((50, 40), dtype=np.float32)
-        SparseEngine(300).scores(first, second, out)
-        assert np.array_equal(out, score_rows(KINDS[name], range(50))[:, 50:])
-        assert not np.signbit(out[out == 0]).any()
 
 
 @pytest.mark.parametrize(("columns", "kept"), [(1, 0.5), (8, 0.5), (129, 0.5), (1000, 0.01), (4097, 0.5)])
@@ -110,20 +93,3 @@ def test_the_bound_holds_for_elements_that_float32_flushes():
     some = np.flatnonzero([math.fsum(row) for row in rows])
     assert np.array_equal(indices[some], expected[0][some])
     assert np.array_equal(scores[some], expected[1][some])
-
-
-class Backwards:
-    """A library that sums each row from its last element: it rounds to another number."""
-
-    def sparse_squares(self, rows, squares):
-        elements = np.ctypeslib.as_array((np.ctypeslib.ctypes.c_double * (2 * rows.columns)).from_address(rows.data))
-        sums = np.ctypeslib.as_array((np.ctypeslib.ctypes.c_double * rows.count).from_address(squares))
-        for row in range(rows.count):
-            total = 0.0
-            for element in elements[row * rows.columns : (row + 1) * rows.columns][::-1]:
-                total += element * element
-            sums[row] = total
-
-
-def test_a_library_that_sums_in_another_order_is_found_out():
-    assert not sums_as_numpy(Backwards(), 1000)

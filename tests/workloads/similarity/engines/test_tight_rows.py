@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from raysm.workloads.similarity.arithmetic.keys import decode
 from raysm.workloads.similarity.engines.protocol import Frame
 from tests.support.dense_engines import ENGINES, MADE, engine_of
-from tests.support.dense_rows import assert_pairs, best_of, clustered_frame, expected_keys, tight_rows
-from tests.support.reference import scores_between
+from tests.support.dense_rows import best_of, clustered_frame, expected_keys, tight_rows
 
 
 @functools.cache
@@ -72,17 +71,3 @@ def test_hardly_more_of_their_pairs_are_scored_than_of_others(name, count):
     # What it was before, and is without the clusters' centres: every pair of a cluster.
     if count == 2 and "mixed" not in name:
         assert scored_of(engine, rows, Frame(centre=frame.centre)) > 10 * others
-
-
-def threshold_of(rows, share):
-    """Return the score that such a share of all pairs reaches."""
-    scores = np.sort(scores_between(rows, rows)[np.triu_indices(len(rows), 1)])
-    return scores[int((1 - share) * len(scores))]
-
-
-@pytest.mark.parametrize("name", MADE)
-@pytest.mark.parametrize(("noise", "share"), [(1e-8, 0.2), (1e-3, 0.001), (0.03, 0.2)])
-def test_their_pairs_above_a_threshold_are_those_of_float64(name, noise, share):
-    rows, frame, _ = problem(noise)
-    for cuts in ([0, 230], [0, 33, 150, 230]):
-        assert_pairs(engine_of(name, 70), frame, rows, cuts, threshold_of(rows, share))

@@ -52,14 +52,6 @@ def test_a_library_is_compiled_once_and_anew_where_a_header_differs(source, tmp_
     assert len(libraries(tmp_path)) == 2
 
 
-def test_what_cannot_be_compiled_says_so_and_leaves_nothing(tmp_path):
-    source = tmp_path / "wrong.c"
-    source.write_text("this is no C")
-    with pytest.raises(Unavailable, match="cannot compile the kernels"):
-        library(Recipe(source, BASELINE), folder=tmp_path)
-    assert list(tmp_path.iterdir()) == [source]
-
-
 def test_a_compiler_that_cannot_be_run_is_a_reason_and_no_error(source, tmp_path, compiler):
     path = compiler("#!/no/such/interpreter\n")
     with pytest.raises(Unavailable, match=f"^{path} does not say its version: .*No such file"):

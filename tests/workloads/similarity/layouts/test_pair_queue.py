@@ -2,7 +2,6 @@
 
 import pytest
 
-from raysm.workloads.blocks import LATER
 from raysm.workloads.row_blocks import RowBlock, TileBlock
 from raysm.workloads.similarity.layouts.rotation import MAX_LEAVING, PairQueue, block_pairs, rotate
 from tests.support.shards import Store, drained, sent_rows, shares
@@ -28,27 +27,6 @@ def test_every_pair_is_computed_once_with_few_remote_chunks_at_a_time(rows, slot
     assert away <= MAX_LEAVING * window
     assert dict(queue.sent) == {host: rows for host, rows in sent_rows(transfers).items() if rows}
     assert len(store.sent) == sum(not transfer.at_home for there in transfers.values() for transfer in there)
-
-
-def test_remote_chunks_come_while_an_instances_own_rows_are_compared():
-    queue, _ = queue_of(shares([6000] * 3), [2] * 3, window=3)
-    found = []
-    while (pair := next(queue, LATER)) is not LATER:
-        found.append(pair)
-    for host in ("algo-1", "algo-2", "algo-3"):
-        remote = [pair.remote for pair in found if pair.host == host and pair.remote]
-        assert len(remote) == len(set(remote)) == 3
-        # Each slot has a pair of its own rows first.
-        assert [pair.remote for pair in found if pair.host == host][:2] == [None, None]
-    assert len(found) <= queue.in_flight
-
-
-def test_rows_whose_pairs_are_all_recorded_do_not_travel():
-    store = Store()
-    queue, _ = queue_of(shares([3000] * 3), [2] * 3, store, recorded=lambda pair: True)
-    found, _, _ = drained(queue)
-    assert len(found) == 78
-    assert not store.sent
 
 
 def is_whole(pair):

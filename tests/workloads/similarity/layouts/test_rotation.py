@@ -40,19 +40,8 @@ def test_the_half_ring_sends_about_half_of_all_rows_to_each(count, each):
     assert sum(sent_rows(transfers).values()) == each * count
 
 
-def test_chunks_are_cut_evenly_and_named_by_their_rows_alone():
-    shard = Shard(host="algo-1", runs=(RowRun(0, 0, 10_000),), bytes=0)
-    assert [chunk.rows for chunk in cut(shard, 4000)] == [3333, 3333, 3334]
-    assert cut(Shard(host="algo-2", runs=(), bytes=0), 4000) == ()
-    one, other = (Shard(host=host, runs=(RowRun(5, 0, 4), RowRun(20, 4, 6)), bytes=0) for host in ("algo-1", "algo-2"))
-    (first,), (second,) = (cut(shard, 10) for shard in (one, other))
-    assert str(first) == str(second)
-    assert first.numbers().tolist() == [5, 6, 7, 8, 20, 21, 22, 23, 24, 25]
-    assert not first.in_order
-
-
-def spread(brings, rows, row_bytes=1.0):
-    return Side(brings=brings, shares=shares(rows), everywhere=False, bytes=row_bytes * sum(rows))
+def spread(brings, rows):
+    return Side(brings=brings, shares=shares(rows), everywhere=False, bytes=float(sum(rows)))
 
 
 def whole(brings, rows):
@@ -79,13 +68,3 @@ def test_every_query_is_compared_with_every_row_once_where_one_of_them_is(case):
     assert all(pair.host in (pair.left.host, pair.right.host) and not pair.self_join for pair in pairs)
     # Nothing travels where one of the two lies whole everywhere.
     assert any(sent_rows(transfers).values()) == (case in ("both", "one instance each"))
-
-
-@pytest.mark.parametrize(("queries", "matrix", "moves"), [(1.0, 9.0, "queries"), (90.0, 1.0, "matrix")])
-def test_of_two_that_are_sharded_the_smaller_one_travels(queries, matrix, moves):
-    transfers = rotate_queries(spread("queries", [1000] * 3, queries), spread("matrix", [1000] * 3, matrix))
-    assert {one.brings for there in transfers.values() for one in there} == {moves}
-    # Each instance sends all that it has to both of the others, and begins with its own rows.
-    assert sent_rows(transfers) == dict.fromkeys(HOSTS, 2000)
-    order = {host: list(dict.fromkeys(one.chunk.host for one in there)) for host, there in transfers.items()}
-    assert order == {"algo-1": [*HOSTS], "algo-2": [*HOSTS[1:], HOSTS[0]], "algo-3": [HOSTS[2], *HOSTS[:2]]}

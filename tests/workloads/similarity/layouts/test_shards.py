@@ -57,20 +57,6 @@ def test_an_instance_that_reports_nothing_is_missed():
         join(reports(algo_1=[a_file("a", 1)], algo_2=[]), ["algo-1", "algo-2", "algo-3"], Source(channel="matrix"))
 
 
-def test_an_instance_reports_what_it_has(tmp_path):
-    (tmp_path / "matrix").mkdir()
-    source = Source(channel="matrix", place=Place(tmp_path / "matrix", tmp_path / "scratch", "algo-2"))
-    assert report(source) == ShardReport(host="algo-2", files=())
-    np.save(tmp_path / "matrix" / "b.npy", np.ones((3, 2), dtype=np.float16))
-    (tmp_path / "matrix" / "a.csv").write_text("x,y\n1,2\n")
-    found = report(source)
-    assert [(file.name, file.rows, str(file.dtype)) for file in found.files] == [
-        ("a.csv", 1, "float64"),
-        ("b.npy", 3, "float16"),
-    ]
-    assert (found.bytes, found.elements, found.sparse) == (16 + 12, 8, False)
-
-
 def test_a_file_that_is_no_matrix_is_told_with_its_instance(tmp_path):
     (tmp_path / "a.npy").write_bytes(b"no")
     with pytest.raises(InvalidInput, match=r"on algo-2: a\.npy"):

@@ -17,17 +17,17 @@ KINDS = kinds_of_rows()
 NOTHING = np.full(1 << 16, -np.inf, dtype=np.float32)
 
 
-def task_of(tile, self_join=True, lower_bounds=NOTHING):
+def task_of(tile, self_join, lower_bounds):
     columns = lower_bounds[tile.columns.start : tile.columns.stop]
     return TileTask(tile, self_join, TileBounds(lower_bounds[tile.rows.start : tile.rows.stop], columns))
 
 
-def merged(context, k, tiles, folder, told=True, max_tile_rows=None):
+def merged(context, k, tiles, folder, max_tile_rows=None):
     """Return (indices, scores) of all rows, by all tiles, each told the lower bounds that are known by then."""
     queries, context = context.queries, replace(context, operand_rows=max_tile_rows)
     accumulator = TopKAccumulator(folder, queries.rows, k)
     for tile in tiles:
-        known = accumulator.lower_bounds if told and context.self_join else NOTHING
+        known = accumulator.lower_bounds if context.self_join else NOTHING
         part = TopK(k).compare(context, task_of(tile, context.self_join, known))
         accumulator.merge(tile.rows, part["counts"], part["keys"])
         if "column_keys" in part:
@@ -64,17 +64,5 @@ def test_neighbors_are_those_of_float64_also_of_a_task_that_does_several_tiles(n
     expected = neighbors(rows, k)
     for block_rows in (33, 1000):
         found = merged(context, k, triangle(len(rows), block_rows), tmp_path, max_tile_rows=max_tile_rows)
-        assert np.array_equal(found[0], expected[0])
-        assert np.array_equal(found[1], expected[1])
-
-
-@pytest.mark.parametrize("name", ["float32", "all equal", "zero rows", "near ties", "extreme magnitudes"])
-def test_neither_the_order_of_tiles_nor_the_floors_change_the_answer(name, tmp_path):
-    rows = KINDS[name]
-    context = context_of(saved(rows, tmp_path))
-    expected = neighbors(rows, 5)
-    tiles = list(triangle(len(rows), 40))
-    for order, told in ((tiles[::-1], True), (tiles, False)):
-        found = merged(context, 5, order, tmp_path, told)
         assert np.array_equal(found[0], expected[0])
         assert np.array_equal(found[1], expected[1])

@@ -2,7 +2,7 @@ import hashlib
 
 import numpy as np
 
-from raysm.workloads.similarity.reading.files import begin_digest, digest
+from raysm.workloads.similarity.reading.files import digest
 
 
 def test_the_digest_of_one_file_is_that_of_its_bytes(tmp_path):
@@ -19,12 +19,3 @@ def test_the_digest_of_a_folder_depends_on_names_and_bytes(tmp_path):
     first = digest(folder).result(timeout=90)
     (folder / "b.npy").rename(folder / "c.npy")
     assert digest(folder).result(timeout=90) != first
-
-
-def test_what_was_begun_is_what_is_asked_for_and_only_once(tmp_path):
-    path = tmp_path / "m.npy"
-    path.write_bytes(b"first")
-    begin_digest(path)
-    assert digest(path).result(timeout=90) == hashlib.sha256(b"first").hexdigest()
-    path.write_bytes(b"second")
-    assert digest(path).result(timeout=90) == hashlib.sha256(b"second").hexdigest()

@@ -8,7 +8,6 @@ import pytest
 from raysm.client.submit import prepare
 from raysm.errors import InvalidInput
 from raysm.request import Cluster, Input, Local, Similarity
-from raysm.workloads.similarity.reading.files import FIRST_FILES, check_inputs
 from tests.support.sagemaker import fake_aws
 
 
@@ -99,14 +98,3 @@ def test_queries_may_lack_a_column_that_is_excluded_from_the_matrix(refusal, tmp
     assert "m.csv has no column 'labels'" in refusal(
         Similarity(top_k=1, exclude_columns="labels"), matrix=tmp_path / "m.csv", queries=tmp_path / "q.csv"
     )
-
-
-def test_only_the_first_files_are_read(tmp_path):
-    for number in range(FIRST_FILES + 1):
-        rows = np.ones((2, 3))
-        rows[1] = np.nan if number == FIRST_FILES else 1
-        np.save(tmp_path / f"part-{number}.npy", rows)
-    check_inputs(Similarity(top_k=1), {"matrix": tmp_path})
-    np.save(tmp_path / f"part-{FIRST_FILES - 1}.npy", np.full((2, 3), np.inf))
-    with pytest.raises(InvalidInput, match=f"row 0 of part-{FIRST_FILES - 1}.npy"):
-        check_inputs(Similarity(top_k=1), {"matrix": tmp_path})

@@ -1,7 +1,5 @@
 import decimal
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pyarrow as pa
@@ -9,7 +7,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from raysm.errors import InvalidInput
-from raysm.request import Similarity
 from raysm.workloads.row_blocks import RowBlock
 from raysm.workloads.similarity.arithmetic.keys import encode
 from raysm.workloads.similarity.output import NEIGHBORS, PAIRS, write_ids, write_neighbors, write_pairs
@@ -97,11 +94,3 @@ def test_the_bytes_do_not_depend_on_the_pieces_in_which_ids_come(tmp_path):
         target = path.parent / NEIGHBORS
         digests.add(write_neighbors(target, RowBlock(0, ROWS), keys, 2, ids=ids).sha256)
     assert len(digests) == 1
-
-
-def test_what_a_task_s_process_imports_ahead_leaves_out_what_only_ids_need():
-    # 3 MB of memory and 85 ms in each of them; they compare rows, and never see an id.
-    names = "'pyarrow', 'pyarrow.compute'"
-    code = f"import sys, {', '.join(Similarity.preloads)}; print(*(name in sys.modules for name in ({names})))"
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert printed.split() == ["True", "False"]

@@ -3,7 +3,6 @@
 import gzip
 import mmap
 import os
-import threading
 import zipfile
 
 import numpy as np
@@ -76,25 +75,6 @@ def test_every_format_brings_the_same_rows(name, tmp_path):
     assert np.array_equal(all_rows(matrix), ROWS)
     assert np.array_equal(matrix.read(11, 13), ROWS[11:13])
     assert peek(path)[:2] in [(30, 4), (None, 4), (30, None)]
-
-
-def test_an_npy_is_mapped_where_it_lies(tmp_path):
-    matrix = opened(saved("c.npy", tmp_path), tmp_path)
-    assert not (tmp_path / "scratch").exists()
-    assert not all_rows(matrix).flags.writeable
-
-
-def test_tasks_that_convert_at_the_same_time_do_not_disturb_each_other(tmp_path):
-    path = saved("m.csv", tmp_path)
-    found = []
-    threads = [threading.Thread(target=lambda: found.append(all_rows(opened(path, tmp_path)))) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 4
-    assert all(np.array_equal(rows, ROWS) for rows in found)
-    assert len(list((tmp_path / "scratch").iterdir())) == 1
 
 
 @pytest.mark.parametrize("name", ["c.npy", "fortran.npy"])
@@ -251,12 +231,6 @@ def test_an_npy_whose_header_has_an_impossible_shape_is_refused(shape, tmp_path)
     refused(tmp_path / "m.npz", tmp_path, "(m.npz|rows.npy).*shape")
 
 
-@pytest.mark.parametrize("order", ["'False'", "0"])
-def test_an_npy_whose_order_is_no_bool_is_refused_and_not_read_transposed(order, tmp_path):
-    with_header(tmp_path / "m.npy", f"{{'descr': '<f8', 'fortran_order': {order}, 'shape': (4, 3)}}")
-    refused(tmp_path / "m.npy", tmp_path, "fortran_order is not a valid bool")
-
-
 def test_files_of_different_widths_are_refused(tmp_path):
     (tmp_path / "m").mkdir()
     np.save(tmp_path / "m" / "a.npy", ROWS)
@@ -297,11 +271,6 @@ def test_a_table_without_rows_is_refused_alone_and_joined_to_others_that_have_so
     assert pa.concat_arrays(matrix.id_batches()).to_pylist() == ["r", "r"]
 
 
-def test_a_table_of_lists_without_rows_has_no_width_and_is_named(tmp_path):
-    pq.write_table(pa.table({"v": pa.array([], pa.list_(pa.float32()))}), tmp_path / "m.parquet")
-    refused(tmp_path / "m.parquet", tmp_path, "m.parquet has no rows, and so no list")
-
-
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_a_csv_whose_quoted_header_has_line_breaks_is_read(end, tmp_path):
     header = f'"a{end}b",b,"c{end}{end}d",d'
@@ -334,29 +303,9 @@ def test_parquet_nulls_and_ragged_lists_say_where(tmp_path):
     refused(tmp_path / "d.parquet", tmp_path, "row 0: the list is empty")
 
 
-def test_a_long_csv_streams_in_several_batches(tmp_path):
-    rows = np.random.default_rng(1).integers(0, 100, (120_000, 25))
-    lines = "\n".join(",".join(map(str, row)) for row in rows.tolist())
-    (tmp_path / "m.csv").write_text(lines + "\n")
-    assert np.array_equal(all_rows(opened(tmp_path / "m.csv", tmp_path)), rows)
-    (tmp_path / "m.csv").write_text(lines + "\n" + ",".join(["oops"] * 25) + "\n")
-    with pytest.raises(InvalidInput, match="Row #120001: .*'oops'"):
-        opened(tmp_path / "m.csv", tmp_path)
-
-
 def test_parquet_columns_of_one_name_are_each_read(tmp_path):
     columns = [pa.array(ROWS[:, i]) for i in range(4)]
     pq.write_table(pa.Table.from_arrays(columns, names=["a", "b", "a", "b"]), tmp_path / "m.parquet")
     assert np.array_equal(all_rows(opened(tmp_path / "m.parquet", tmp_path)), ROWS)
     with pytest.raises(InvalidInput, match=r"m.parquet has 2 columns 'a'; rename all but one of them"):
         opened(tmp_path / "m.parquet", tmp_path / "other", "a")
-
-
-def test_ids_of_different_types_are_refused_before_any_file_is_converted(tmp_path):
-    folder = tmp_path / "matrix"
-    folder.mkdir()
-    pq.write_table(pa.table({"id": [1, 2], "x": np.ones(2)}), folder / "0.parquet")
-    (folder / "1.csv").write_text("id,x\n1,1\n2,1\n")
-    with pytest.raises(InvalidInput, match=r"the ids \('id'\) of 1.csv are text, those of 0.parquet are int64"):
-        opened(folder, tmp_path, "id")
-    assert not (tmp_path / "scratch").exists()

@@ -25,12 +25,6 @@ def test_an_instance_whose_share_has_changed_is_named(tmp_path):
         shape(source, 9, {"algo-1": RowBlock(3, 7)}).open()
 
 
-def test_rows_of_a_share_are_known_by_their_places(tmp_path):
-    source = saved(np.arange(10.0).reshape(5, 2), tmp_path)
-    resident = shape(source, 9, {"algo-2": RowBlock(0, 4), "algo-1": RowBlock(4, 9)}).open()
-    assert resident.read(5, 7).tolist() == [[2, 3], [4, 5]]
-
-
 def test_an_instance_whose_files_have_no_rows_reports_them_and_has_none_to_read(tmp_path):
     (tmp_path / "share").mkdir()
     np.save(tmp_path / "share" / "part-3.npy", np.empty((0, 2)))

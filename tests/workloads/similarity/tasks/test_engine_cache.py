@@ -4,11 +4,7 @@ import sys
 import numpy as np
 import pytest
 
-from raysm.workloads.row_blocks import RowBlock
-from raysm.workloads.similarity.engines.protocol import PreparedTile
 from raysm.workloads.similarity.tasks import context
-from raysm.workloads.similarity.tasks.context import EngineCache
-from tests.support.similarity import context_of, saved
 
 MEASURE = """
 import sys
@@ -49,36 +45,3 @@ def test_a_task_takes_the_memory_that_the_model_says(tmp_path):
     assert held <= max(2 * 8000 * COLUMNS * 8, context.KEPT_BYTES)
     # All rows are read in the end, and stay mapped while there is room.
     assert taken <= 1.2 * (ROWS * COLUMNS * 4 + held + 2 * 8000 * (3 * 8 * 10 + 8))
-
-
-class Measuring:
-    """An engine whose sides say that they are large, and which looks at what is held when it makes one."""
-
-    def __init__(self, made, nbytes):
-        self.made, self.nbytes, self.held = made, nbytes, []
-
-    def prepare(self, tile, frame):
-        self.held.append(self.made.held_bytes)
-        return PreparedTile(tile=tile, prepared=None, nbytes=self.nbytes)
-
-
-def test_room_is_made_before_there_is_one_more_operand(tmp_path):
-    made = EngineCache(context_of(saved(np.eye(60), tmp_path)))
-    made.engine = Measuring(made, context.KEPT_BYTES // 4)
-    cuts = [RowBlock(start, start + 10) for start in range(0, 60, 10)]
-    for cut in cuts:
-        made.operand(cut)
-    assert max(made.engine.held) + made.engine.nbytes <= context.KEPT_BYTES
-    again = len(made.engine.held)
-    made.operand(cuts[-1])
-    made.operand(cuts[-2])
-    assert len(made.engine.held) == again
-
-
-def test_the_two_operands_of_a_tile_are_kept_however_large(tmp_path):
-    made = EngineCache(context_of(saved(np.eye(60), tmp_path)))
-    made.engine = Measuring(made, 2 * context.KEPT_BYTES)
-    left, right = RowBlock(0, 30), RowBlock(30, 60)
-    assert made.operand(left) is not made.operand(right)
-    assert made.operand(left) is made.operand(left)
-    assert len(made.engine.held) == 2

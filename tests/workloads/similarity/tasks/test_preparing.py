@@ -1,13 +1,11 @@
 import numpy as np
 import pytest
-import scipy.sparse
 
 from raysm.errors import InvalidInput
 from raysm.workloads.row_blocks import RowBlock
-from raysm.workloads.similarity.reading.matrix import Place, Source
 from raysm.workloads.similarity.tasks.context import Context, tile_rows
 from raysm.workloads.similarity.tasks.parts import prepared_part
-from raysm.workloads.similarity.tasks.preparing import compares_elements, prepare_block, prepared
+from raysm.workloads.similarity.tasks.preparing import prepare_block, prepared
 from tests.support.dense_rows import tight_rows
 from tests.support.similarity import saved, shape_of
 
@@ -40,12 +38,3 @@ def test_the_first_row_that_cannot_be_used_is_named_whoever_finds_another(tmp_pa
     shape = shape_of(saved(rows, tmp_path))
     with pytest.raises(InvalidInput, match="row 40 of the matrix"):
         ready(shape, [RowBlock(50, 100), RowBlock(0, 50)])
-
-
-@pytest.mark.parametrize(("density", "by_elements"), [(0.0005, True), (0.5, False)])
-def test_sparse_rows_are_compared_by_their_elements_only_where_these_are_few(density, by_elements, tmp_path):
-    scipy.sparse.save_npz(
-        tmp_path / "m.npz", scipy.sparse.random(400, 5000, density, format="csr", random_state=1, dtype=np.float32)
-    )
-    matrix = Source(channel="matrix", place=Place(tmp_path / "m.npz", tmp_path / "scratch", "algo-1")).open()
-    assert compares_elements(matrix) == by_elements

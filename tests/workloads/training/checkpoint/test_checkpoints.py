@@ -59,18 +59,6 @@ def wait_until_kept(folder, step):
         time.sleep(0.005)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "named"),
-    [
-        ({"every_steps": 0}, "every_steps must be a whole number of at least 1, got 0"),
-        ({"best": ("loss", "low")}, r"best is a metric and 'min' or 'max', \('loss', 'min'\)"),
-    ],
-)
-def test_a_config_that_cannot_be_is_refused_by_name(wrong, named):
-    with pytest.raises(InvalidRequest, match=named):
-        Checkpoints(**wrong)
-
-
 def test_the_best_by_a_reported_metric_is_kept_as_well(tmp_path):
     with prepared(Checkpoints(every_steps=1, keep=1, best=("accuracy", "max"), folder=tmp_path)) as session:
         for step, accuracy in enumerate([0.5, 0.9, float("nan"), 0.7, 0.6], 1):
@@ -207,23 +195,6 @@ def test_a_checkpoint_of_another_optimizer_is_refused_by_name(tmp_path, optimize
     with pytest.raises(InvalidRequest, match=named):
         with prepared(kept, optimizer=optimizer):
             pass
-
-
-@pytest.mark.parametrize("earlier", ["loss", "error"])
-def test_gone_on_with_another_metric_the_best_is_by_that_one_alone(tmp_path, earlier):
-    accuracies, errors = {1: 0.5, 2: 0.9, 3: 0.7, 4: 0.8}, {1: 2.0, 2: 8.0, 3: 9.0, 4: 7.0}
-    directions = {"accuracy": "max", "loss": "min", "error": "max"}
-
-    def run(metric, first, last, keep):
-        config = Checkpoints(every_steps=1, keep=keep, best=(metric, directions[metric]), folder=tmp_path)
-        with prepared(config) as session:
-            for step in range(first, last + 1):
-                training.report(accuracy=accuracies[step], error=errors[step])
-                train(session, step)
-
-    run(earlier, 1, 3, 3)
-    run("accuracy", 4, 4, 1)
-    assert kept_steps(tmp_path) == [2, 4]
 
 
 @pytest.mark.parametrize("other", [{"format": 2}, {"learned_by": "a later raysm"}])

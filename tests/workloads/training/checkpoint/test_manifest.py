@@ -7,7 +7,6 @@ from raysm.workloads.training.checkpoint.manifest import (
     DataOrder,
     FileRecord,
     Manifest,
-    choose_outdated,
     is_intact,
     list_folders,
     parse_manifest,
@@ -41,11 +40,6 @@ def test_a_folder_without_a_manifest_or_with_half_of_one_is_no_checkpoint(tmp_pa
     assert list_folders(tmp_path) == [manifest(step).name for step in (3, 2, 1)]
 
 
-def test_a_manifest_in_the_folder_of_another_checkpoint_counts_nothing(tmp_path):
-    manifest(7).write(tmp_path / manifest(8).name)
-    assert read_manifests(tmp_path) == {}
-
-
 @pytest.mark.parametrize("name", ["../a", "", ".", "..", MANIFEST, "a\0b", "\ud800"])
 def test_a_manifest_names_files_of_its_own_folder_only(tmp_path, name):
     manifest(7, files={name: FileRecord(bytes=1, sha256="00")}).write(tmp_path)
@@ -62,10 +56,3 @@ def test_a_file_is_intact_only_with_its_size_and_its_digest(tmp_path):
     assert not is_intact(path, record)
     path.unlink()
     assert not is_intact(path, record)
-
-
-@pytest.mark.parametrize(("direction", "best"), [("min", 2), ("max", 1)])
-def test_the_best_is_kept_beside_them(direction, best):
-    rated = [manifest(1, value=0.9), manifest(2, value=0.1), manifest(3), manifest(4, value=0.5)]
-    gone = choose_outdated(rated, 1, ("loss", direction))
-    assert gone == [one.name for one in reversed(rated) if one.step not in (4, best)]

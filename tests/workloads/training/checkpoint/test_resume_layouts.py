@@ -34,17 +34,6 @@ def test_three_replicas_go_on_to_the_last_bit(ranks, tmp_path):
     assert not differing(resumed[0].weights, undisturbed[0].weights)
 
 
-@pytest.mark.parametrize("optimizer", ["dampened", "adagrad"])
-def test_a_layer_that_nothing_uses_has_no_state_in_shards_either(ranks, tmp_path, optimizer):
-    work = Training(drawn=Drawn(blocks=("linear", "idle"), rows=40, batch_size=8), optimizer=optimizer)
-    undisturbed = ranks.run(2, leg, work, Parallel(shard=2), None, None)
-    ranks.run(2, leg, work, Parallel(shard=2), tmp_path, 4)
-    resumed = ranks.run(2, leg, work, Parallel(shard=2), tmp_path, None)
-    assert not differing(resumed[0].weights, undisturbed[0].weights)
-    assert [rank.without_state for rank in resumed] == [rank.without_state for rank in undisturbed]
-    assert bool(resumed[0].without_state) == (optimizer != "adagrad")
-
-
 @pytest.mark.parametrize("legs", [(None, Parallel(pipeline=2)), (Parallel(pipeline=2), None)])
 def test_of_a_parameter_that_is_shared_one_worker_and_a_pipeline_know_the_same_name(ranks, tmp_path, legs):
     work = Training(drawn=Drawn(blocks=("linear", "mlp"), early=True, rows=32, batch_size=16, rule="adamw"))

@@ -10,11 +10,6 @@ def test_each_file_goes_once_from_an_instance_that_has_it_to_all_that_lack_it():
     assert plan_transfers(needs, has) == [FileTransfer("1", "a", ("b", "c")), FileTransfer("2", "b", ("a",))]
 
 
-def test_instances_that_have_the_same_files_take_turns_in_sending_them():
-    has = {"a": {"1", "2", "3"}, "b": {"1", "2", "3"}, "c": set()}
-    assert [transfer.source for transfer in plan_transfers({"c": {"1", "2", "3"}}, has)] == ["a", "b", "a"]
-
-
 def test_what_no_instance_has_is_named():
     with pytest.raises(InvalidConfig, match="file 2 is on no instance"):
         plan_transfers({"a": {"1", "2"}}, {"a": {"1"}})

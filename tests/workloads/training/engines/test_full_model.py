@@ -28,15 +28,6 @@ def engine(model, **options):
     return FullModel(model=model, loss=functional.mse_loss, device=torch.device("cpu"), **options)
 
 
-@pytest.mark.parametrize("factor", [1.0, 0.5, 0.0])
-def test_gradients_are_weighed_and_the_loss_is_not(factor):
-    model = nn.Linear(3, 1)
-    expected = functional.mse_loss(model(BATCH[0]), BATCH[1])
-    (gradient,) = torch.autograd.grad(expected * factor, [model.bias])
-    assert torch.equal(engine(model).forward_backward(BATCH, factor), expected.detach())
-    assert torch.equal(model.bias.grad, gradient)
-
-
 def test_a_parameter_that_ddp_would_wait_for_is_named():
     model = nn.Linear(3, 1)
     averaged = {"weight": model.weight, "unused.bias": nn.Parameter(torch.zeros(1))}

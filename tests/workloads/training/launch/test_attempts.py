@@ -1,13 +1,10 @@
 """Attempts, restarts and lost instances, without Ray."""
 
-import os
-import signal
-
 import pytest
 
 from raysm.errors import InstanceLost, InvalidRequest, WorkerFailed
 from raysm.workloads.nodes import Node
-from raysm.workloads.training.launch.launch import NodesLost, Stop, Stopped, train
+from raysm.workloads.training.launch.launch import NodesLost, Stopped, train
 from raysm.workloads.training.launch.placement import place
 
 
@@ -96,12 +93,3 @@ def test_a_stop_ends_it_and_what_cannot_be_is_not_tried_again():
         with pytest.raises(type(end)):
             script.train(max_restarts=5)
         assert len(script.attempts) == 1
-
-
-def test_a_stop_is_noted_and_the_handler_before_put_back():
-    before = signal.getsignal(signal.SIGTERM)
-    with Stop() as stop:
-        assert not stop.asked
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert stop.asked
-    assert signal.getsignal(signal.SIGTERM) is before

@@ -1,12 +1,10 @@
 """What raysm leaves out of Ray Train."""
 
-import cloudpickle
 import pytest
 from ray.train import ScalingConfig
-from ray.train.v2._internal.execution.scaling_policy import FixedScalingPolicy
 
 from raysm.workloads.nodes import Node
-from raysm.workloads.training.launch.data_parallel import lost_nodes, trainer_class, without_autoscaler
+from raysm.workloads.training.launch.data_parallel import lost_nodes, trainer_class
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")
@@ -25,19 +23,3 @@ def test_an_instance_that_is_silent_is_lost_but_where_this_one_has_no_breath_eit
     assert lost_nodes([silent], [failed], own_id=head.node_id) == [silent, failed]
     assert lost_nodes([head, silent], [failed], own_id=head.node_id) == [failed]
     assert lost_nodes([], [], own_id=head.node_id) == []
-
-
-@pytest.fixture
-def policy():
-    arguments = without_autoscaler({"scaling_policy": FixedScalingPolicy(ScalingConfig(num_workers=3)), "train_fn": 7})
-    assert arguments["train_fn"] == 7
-    # As it travels to the controller.
-    return cloudpickle.loads(cloudpickle.dumps(arguments["scaling_policy"]))
-
-
-def test_a_training_has_its_workers_and_asks_no_autoscaler_for_them(policy):
-    # Without a cluster: whoever asked for anything would have to start one.
-    policy.after_controller_start(None)
-    assert policy.make_decision_for_non_running_worker_group().num_workers == 3
-    policy._cancel_resource_request()
-    assert policy._coordinator_client is None

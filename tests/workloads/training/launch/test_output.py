@@ -1,16 +1,14 @@
 """The workers' lines on the head."""
 
 import os
-import queue
 import socket
-import subprocess
 import sys
 import threading
 
 import pytest
 
 from raysm.contract.events import Metric, line, parse
-from raysm.workloads.training.launch.output import AGENT, END, ERROR, OUT, STOP, Relay
+from raysm.workloads.training.launch.output import ERROR, OUT, STOP, Relay
 
 
 @pytest.fixture
@@ -70,14 +68,6 @@ def test_who_does_not_know_the_key_is_not_heard(head):
     assert head.written == []
 
 
-def test_a_killed_process_loses_no_line(head):
-    code = "import os; os.write(1, b'before\\n'); os.kill(os.getpid(), 9)"
-    with head.wire.connect(0, OUT) as out:
-        subprocess.run([sys.executable, "-c", code], stdout=out.fileno(), timeout=90)
-    head.drain()
-    assert text(head) == "[rank 0] before\n"
-
-
 def test_a_process_sends_its_own_output_and_hears_of_a_stop(head, capfd):
     told = threading.Event()
     with head.wire.instead_of_output(2, told.set):
@@ -97,22 +87,3 @@ def test_a_process_sends_its_own_output_and_hears_of_a_stop(head, capfd):
     assert text(head, ERROR) == "[rank 2] a warning\n"
     print("again here")
     assert capfd.readouterr().out == "again here\n"
-
-
-def test_a_word_reaches_those_that_listen_and_those_that_come_later_and_no_other_stream(head):
-    early, late = queue.Queue(), queue.Queue()
-    with head.wire.connect(0, OUT) as worker, head.wire.listening(0, AGENT, early.put) as agent:
-        agent.sendall(b"an agent's line\n")
-        head.send(AGENT, END)
-        assert early.get(timeout=90) == END
-        with head.wire.listening(4, AGENT, late.put):
-            assert late.get(timeout=90) == END
-        head.forget()
-        with head.wire.listening(8, AGENT, late.put):
-            head.send(AGENT, STOP)
-            assert late.get(timeout=90) == STOP
-        worker.setblocking(False)
-        with pytest.raises(BlockingIOError):
-            worker.recv(1)
-    head.drain()
-    assert text(head) == "[rank 0] an agent's line\n"

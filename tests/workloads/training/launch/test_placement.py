@@ -24,42 +24,26 @@ def node(number, gpus=0, cpus=4, instance_type="ml.c5.xlarge"):
     )
 
 
-def ranks(places):
-    return [(item.node.host, list(item.ranks)) for item in places]
-
-
-def test_without_gpus_each_instance_has_one_worker():
-    places = place([node(1), node(2), node(3)])
-    assert ranks(places) == [("algo-1", [0]), ("algo-2", [1]), ("algo-3", [2])]
-    assert [item.group_rank for item in places] == [0, 1, 2]
-
-
-def test_workers_of_one_instance_have_consecutive_ranks():
-    assert ranks(place([node(1), node(2)], workers_per_instance=2)) == [("algo-1", [0, 1]), ("algo-2", [2, 3])]
-
-
-def test_each_gpu_has_a_worker_and_instances_without_gpus_have_none():
-    places = place([node(1), node(2, gpus=4), node(3, gpus=2)])
-    assert ranks(places) == [("algo-2", [0, 1, 2, 3]), ("algo-3", [4, 5])]
-    assert [item.gpus for item in places] == [4, 2]
-
-
-def test_a_head_that_only_coordinates_has_no_worker():
-    assert ranks(place([node(1, cpus=0), node(2)])) == [("algo-2", [0])]
-
-
-def test_a_script_that_spawns_has_one_worker_that_sees_all_gpus():
-    places = place([node(1, gpus=4), node(2, gpus=4)], spawns=True)
-    assert ranks(places) == [("algo-1", [0]), ("algo-2", [1])]
-    assert [item.gpus for item in places] == [4, 4]
-
-
-def test_a_number_of_workers_is_spread_evenly_over_cpus_and_fills_gpus():
-    assert ranks(place([node(1), node(2)], workers=3)) == [("algo-1", [0, 1]), ("algo-2", [2])]
-    assert ranks(place([node(1), node(2), node(3)], workers=2)) == [("algo-1", [0]), ("algo-2", [1])]
-    filled = place([node(1, gpus=2), node(2, gpus=2)], workers=3)
-    assert ranks(filled) == [("algo-1", [0, 1]), ("algo-2", [2])]
-    assert [item.gpus for item in filled] == [2, 1]
+@pytest.mark.parametrize(
+    ("nodes", "asked", "expected"),
+    [
+        ([node(1), node(2), node(3)], {}, [("algo-1", [0], 0), ("algo-2", [1], 0), ("algo-3", [2], 0)]),
+        ([node(1), node(2)], {"workers_per_instance": 2}, [("algo-1", [0, 1], 0), ("algo-2", [2, 3], 0)]),
+        # Each GPU has a worker; instances without have none.
+        ([node(1), node(2, gpus=4), node(3, gpus=2)], {}, [("algo-2", [0, 1, 2, 3], 4), ("algo-3", [4, 5], 2)]),
+        # A head that only coordinates has none either.
+        ([node(1, cpus=0), node(2)], {}, [("algo-2", [0], 0)]),
+        # A script that spawns is one process, which sees all GPUs.
+        ([node(1, gpus=4), node(2, gpus=4)], {"spawns": True}, [("algo-1", [0], 4), ("algo-2", [1], 4)]),
+        # A number of workers is spread evenly over CPUs, and fills GPUs.
+        ([node(1), node(2)], {"workers": 3}, [("algo-1", [0, 1], 0), ("algo-2", [2], 0)]),
+        ([node(1, gpus=2), node(2, gpus=2)], {"workers": 3}, [("algo-1", [0, 1], 2), ("algo-2", [2], 1)]),
+    ],
+)
+def test_each_worker_has_its_instance_its_rank_and_its_gpus(nodes, asked, expected):
+    places = place(nodes, **asked)
+    assert [(item.node.host, list(item.ranks), item.gpus) for item in places] == expected
+    assert [item.group_rank for item in places] == list(range(len(places)))
 
 
 @pytest.mark.parametrize(

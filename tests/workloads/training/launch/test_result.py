@@ -1,7 +1,5 @@
 """The manifest beside a trained model."""
 
-import os
-
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -9,19 +7,8 @@ from safetensors.torch import load_file, save_file
 from raysm.contract.result import MODEL_FILE, Manifest, Measured
 from raysm.contract.store import sha256_of
 from raysm.request import Cluster, Input, JobRequest, TrainLoop
-from raysm.workloads.folders import PIECE_BYTES, read_pieces, write_pieces
+from raysm.workloads.folders import read_pieces, write_pieces
 from raysm.workloads.training.launch.launch import write_manifest
-
-
-def test_files_arrive_as_they_were_large_and_empty_ones_too(tmp_path):
-    there, here = tmp_path / "there", tmp_path / "here"
-    (there / "inner").mkdir(parents=True)
-    large = os.urandom(PIECE_BYTES + 5)
-    (there / "model.safetensors").write_bytes(large)
-    (there / "inner" / "empty").write_bytes(b"")
-    write_pieces(read_pieces(there), here)
-    assert (here / "model.safetensors").read_bytes() == large
-    assert (here / "inner" / "empty").read_bytes() == b""
 
 
 def test_files_behind_a_link_to_a_folder_arrive_too(tmp_path):

@@ -7,27 +7,13 @@ import torch
 from torch.utils.data import default_collate
 
 from raysm.errors import InvalidInput
-from raysm.workloads.training.loop.batch import Reader, inputs_and_target, pieces, rows_of
+from raysm.workloads.training.loop.batch import Reader, inputs_and_target
 
 
 @pytest.mark.parametrize("batch", [torch.zeros(2), {"x": 1, "y": 2}, (torch.zeros(2),), []])
 def test_what_has_no_target_is_refused(batch):
     with pytest.raises(InvalidInput, match=f"got a {type(batch).__name__}; give a tuple"):
         inputs_and_target(batch)
-
-
-def test_pieces_have_all_rows_in_their_order_and_differ_by_one_row_at_most():
-    rows = torch.arange(8)
-    cut = list(pieces((rows, {"y": rows * 2}), 3))
-    assert torch.cat([piece[0] for piece, _ in cut]).tolist() == list(range(8))
-    assert [len(piece[1]["y"]) for piece, _ in cut] == [3, 3, 2]
-    assert [share for _, share in cut] == [3 / 8, 3 / 8, 2 / 8]
-
-
-@pytest.mark.parametrize("batch", [("text",), (torch.zeros(3), torch.zeros(2)), (torch.zeros(3), torch.tensor(1.0))])
-def test_what_has_no_rows_cannot_be_weighed(batch):
-    with pytest.raises(InvalidInput, match="one entry for each row"):
-        rows_of(batch)
 
 
 class Augmented:

@@ -1,11 +1,10 @@
 import pytest
 import torch
-from torch.optim import lr_scheduler
 
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.loop import learning_rate as scaling
 from raysm.workloads.training.loop import session as sessions
-from raysm.workloads.training.loop.learning_rate import check_scheduler, needs_metric, scale
+from raysm.workloads.training.loop.learning_rate import scale
 from raysm.workloads.training.loop.position import DataOrder
 
 
@@ -56,12 +55,6 @@ def test_gone_on_with_in_the_middle_of_the_warm_up_it_goes_on_there(session):
     assert trained(session, scale(0.1, base_batch=10, warmup_epochs=1), 2)[0] == pytest.approx([0.3, 0.4])
 
 
-def test_the_log_states_batch_rate_and_warm_up(session, capsys):
-    trained(session, scale(0.1, base_batch=10, warmup_epochs=2), 2)
-    said = capsys.readouterr().out
-    assert said == "raysm: global batch 40, rate 0.4 = 0.1 × 40 / 10, reached after 6 steps of warm-up\n"
-
-
 def test_a_batch_that_grew_since_the_checkpoint_without_the_rate_is_warned_of(session, capsys):
     session.position.batch_before = 20
     trained(session, 0.1, 1)
@@ -92,21 +85,3 @@ def test_a_number_out_of_range_is_named(wrong):
 
 def optimizer():
     return torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
-
-
-SCHEDULERS = {
-    "cosine": lambda own: lr_scheduler.CosineAnnealingLR(own, 4),
-    "sequence": lambda own: lr_scheduler.SequentialLR(
-        own, [lr_scheduler.ConstantLR(own), lr_scheduler.ExponentialLR(own, 0.9)], [2]
-    ),
-    "chain": lambda own: lr_scheduler.ChainedScheduler([lr_scheduler.ConstantLR(own)]),
-    "plateau": lr_scheduler.ReduceLROnPlateau,
-}
-
-
-@pytest.mark.parametrize("kind", SCHEDULERS)
-def test_schedulers_of_torch_are_taken_and_one_alone_waits_for_a_metric(kind):
-    own = optimizer()
-    scheduler = SCHEDULERS[kind](own)
-    check_scheduler(scheduler, own)
-    assert needs_metric(scheduler) == (kind == "plateau")

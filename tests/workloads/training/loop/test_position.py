@@ -106,47 +106,6 @@ def test_looking_at_the_middle_of_an_epoch_moves_nothing(tmp_path):
     assert {manifest.order.samples for manifest in kept.values()} == {20}
 
 
-def test_looked_before_it_goes_on_a_training_goes_on_where_it_was(tmp_path):
-    def look():
-        list(training.batches(VALID, batch_size=4, shuffle=False))
-        torch.rand(3)
-
-    with prepared():
-        expected, _ = train(2)
-    with prepared(tmp_path):
-        begun, _ = train(2, steps=2)
-    with prepared(tmp_path):
-        assert begun + train(2, before=look)[0] == expected
-
-
-def test_without_epochs_a_validation_after_each_pass_costs_no_pass():
-    with prepared() as session:
-        passes = []
-        for _ in range(3):
-            passes.append([])
-            for batch in training.batches(TRAIN, batch_size=8):
-                training.step(batch)
-                passes[-1].append(numbers(batch))
-            list(training.batches(VALID, batch_size=4))
-        assert session.position.epoch == 3
-    with prepared():
-        all_in_one = []
-        for batch in training.batches(TRAIN, batch_size=8, epochs=3):
-            training.step(batch)
-            all_in_one.append(numbers(batch))
-    assert [batch for one in passes for batch in one] == all_in_one
-
-
-def test_after_a_break_a_batch_of_ones_own_weighs_what_all_do():
-    with prepared() as session:
-        for batch in training.batches(rows(9), batch_size=8):
-            training.step(batch)
-            if len(batch[0]) == 1:
-                break
-        assert session.share is None
-        training.step(batch)
-
-
 def test_a_second_loop_that_trains_in_the_same_epoch_is_refused():
     with prepared():
         next(epochs := training.epochs(2))

@@ -71,12 +71,6 @@ def test_rank_0_always_has_rows_of_its_own_and_those_without_compute_one_that_co
     assert all(part.rows == (0,) for part in parts if not part.share)
 
 
-@pytest.mark.parametrize("offset", [0, 4, 8, 10])
-def test_from_an_offset_on_the_same_batches_follow(offset):
-    whole = cut(order_of(10), 2)[1]
-    assert cut(order_of(10), 2, offset=offset)[1] == whole[offset // 4 + (offset % 4 > 0) :]
-
-
 def test_batches_bring_every_row_once_an_epoch_and_tell_the_session_what_comes(session):
     seen, places = [], []
     for inputs, doubled in batches(rows(), batch_size=4, epochs=2):
@@ -126,22 +120,6 @@ def test_what_samples_draw_does_not_depend_on_slices_however_the_data_set_is_hel
     plain = read(Drawing(), 4)
     assert read(several(Drawing())[held], 4) == plain
     assert read(several(Drawing())[held], 3) == plain
-
-
-def test_reading_draws_nothing_from_the_generators_that_training_draws_from(session):
-    torch.manual_seed(1)
-    random.seed(1)
-    list(batches(Drawing(), batch_size=4, epochs=1))
-    drawn = torch.rand(3).tolist(), random.random()
-    torch.manual_seed(1)
-    random.seed(1)
-    assert drawn == (torch.rand(3).tolist(), random.random())
-
-
-def test_in_the_middle_of_an_epoch_it_goes_on_with_the_rows_that_are_left(session):
-    whole = [batch[0].tolist() for batch in batches(rows(), batch_size=4, epochs=2)]
-    session.position.epoch, session.position.offset = 1, 4  # as a checkpoint has it
-    assert [batch[0].tolist() for batch in batches(rows(), batch_size=4, epochs=2)] == whole[4:]
 
 
 def test_in_the_middle_of_an_epoch_another_batch_size_takes_the_rows_that_are_left(session):

@@ -25,11 +25,6 @@ class Transformer(nn.Module):
         self.single = nn.Sequential(nn.Linear(64, 64))
 
 
-def test_the_container_with_the_most_parameters_is_taken_and_one_of_one_is_none():
-    assert container_of_blocks(Transformer()) == "layers"
-    assert block_names(Transformer()) == ["layers.0", "layers.1", "layers.2"]
-
-
 def test_a_container_can_be_named_and_the_model_itself_may_be_it():
     assert block_names(Transformer(), "stem") == ["stem.0", "stem.1"]
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))

@@ -29,12 +29,6 @@ def test_no_other_cut_has_a_cheaper_dearest_stage(costs, data):
     assert dearest(costs, starts) == min(every)
 
 
-def test_stages_are_balanced_by_their_parameters():
-    assert partition_stages(nn.Sequential(nn.Linear(64, 32), *[nn.Linear(32, 32) for _ in range(3)]), 2).starts == (
-        "2",
-    )
-
-
 def through(stages, *inputs):
     for number in range(len(stages)):
         outputs = stages.module(number)(*inputs)
@@ -47,14 +41,6 @@ def test_stages_one_after_the_other_compute_what_the_model_does(count):
     model, x = Transformer(), torch.randn(6, 5, 8)
     stages = partition_stages(model, count, "layers")
     assert torch.equal(through(stages, x), model(x))
-
-
-def test_every_parameter_is_in_one_stage_under_its_own_name_and_is_the_models_own():
-    model = Transformer()
-    stages = partition_stages(model, 3, "layers")
-    found = [item for number in range(3) for item in stages.module(number).named_parameters()]
-    assert sorted(name for name, _ in found) == sorted(name for name, _ in model.named_parameters())
-    assert all(parameter is model.get_parameter(name) for name, parameter in found)
 
 
 @pytest.mark.parametrize(
@@ -112,27 +98,3 @@ def sharing_a_norm():
 def test_a_model_that_cannot_be_cut_says_why_and_what_to_do(model, named):
     with pytest.raises(InvalidRequest, match=named):
         partition_stages(model, 2)
-
-
-class Spare(Deciding):
-    """Has what its forward never uses, and a second name of what it does."""
-
-    def __init__(self):
-        super().__init__()
-        self.spare = nn.Linear(4, 4)
-        self.again = self.layers[0]
-        self.register_buffer("idle", torch.ones(2))
-
-    def forward(self, x):
-        return self.layers[1](self.layers[0](x))
-
-
-def test_what_forward_never_uses_stays_with_the_last_stage_and_a_second_name_with_the_first():
-    model, x = Spare(), torch.randn(3, 4)
-    stages = partition_stages(model, 2, "layers")
-    names = [set(stages.module(number).state_dict()) for number in range(2)]
-    assert names == [
-        {f"{name}.{leaf}" for name in ("layers.0", "again") for leaf in ("weight", "bias")},
-        {"idle", *(f"{name}.{leaf}" for name in ("layers.1", "spare") for leaf in ("weight", "bias"))},
-    ]
-    assert torch.equal(through(stages, x), model(x))
