@@ -1,6 +1,5 @@
 """Let torch use the GPUs of an instance, and fail the job if it cannot: a GPU job must not compute on CPUs silently."""
 
-import asyncio
 import importlib.util
 import json
 import os
@@ -60,6 +59,9 @@ async def check_torch_sees_gpus(host: str, gpus: int, environ: Mapping[str, str]
     """Raise InvalidConfig if torch, in another process with user code's environment, sees none of the GPUs."""
     if gpus == 0 or shutil.which("nvidia-smi") is None or importlib.util.find_spec("torch") is None:
         return
+    # Imported here, because the entrypoint uses this module too, and has no event loop.
+    import asyncio
+
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-P",

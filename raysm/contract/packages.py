@@ -89,7 +89,7 @@ NEEDS = {
     "optuna": "optuna>=4",
     "pyarrow": "pyarrow>=17",
     "safetensors": "safetensors>=0.5",
-    "torch": "torch>=2.9,<2.14",
+    "torch": "torch>=2.9,<2.16",
     # mlflow-skinny lacks only the server.
     "mlflow": "mlflow-skinny>=3.17",
     "sagemaker_mlflow": "sagemaker-mlflow>=0.5",
