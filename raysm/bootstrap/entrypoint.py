@@ -37,13 +37,22 @@ def main(folder: str) -> int:
     environ: Mapping[str, str] = {names.BEGAN: str(time.time()), **inherited()}
     try:
         environ = settle_scratch(environ)
-        environ = {**environ, **compat_variables(environ)}
+        environ = without_missing_preload({**environ, **compat_variables(environ)})
         # pip inherits the variables, and may need another folder for its temporary files.
         tell(environ)
         variables = _prepare(Path(folder), environ)
     except Exception as error:  # every error becomes a failure reason
         return report_startup_failure(error, environ).exit_code
     become(variables, environ)
+
+
+def without_missing_preload(environ: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the variables without LD_PRELOAD if a file of it is missing, of which every program would complain."""
+    files = environ.get("LD_PRELOAD", "").replace(":", " ").split()
+    # A name without a slash is searched by the loader.
+    if all("/" not in file or os.path.exists(file) for file in files):
+        return environ
+    return {name: value for name, value in environ.items() if name != "LD_PRELOAD"}
 
 
 def become(variables: Mapping[str, str], environ: Mapping[str, str]) -> NoReturn:

@@ -9,7 +9,7 @@ from raysm import __version__
 from raysm.cli.examples import EXAMPLES
 from raysm.cli.grid_arguments import add_grid
 from raysm.cli.job_arguments import add_config, add_entering, add_jobs, add_sending, add_sessions
-from raysm.cli.machine_arguments import add_demo, add_doctor, add_local, add_prices, add_quotas
+from raysm.cli.machine_arguments import add_demo, add_doctor, add_image, add_local, add_prices, add_quotas
 from raysm.cli.parser import Parser
 
 Arguments = argparse.Namespace
@@ -35,6 +35,7 @@ COMMANDS: tuple[Callable[[Any], None], ...] = (
     add_local,
     add_doctor,
     add_grid,
+    add_image,
     add_prices,
     add_quotas,
 )
@@ -45,7 +46,7 @@ FAMILIES: Mapping[str, Sequence[str]] = {
     "go into a running job": ("shell", "tunnel", "token", "debug"),
     "keep a cluster for many calls": ("session", "exec"),
     "run a job for each row of a table": ("grid",),
-    "set up": ("doctor", "config", "local", "prices", "quotas"),
+    "set up": ("doctor", "config", "local", "image", "prices", "quotas"),
 }
 """The commands as --help shows them."""
 

@@ -95,6 +95,7 @@ raysm grid status drives --json""",
     "raysm grid rows": "raysm grid rows drives --state failed",
     "raysm grid report": "raysm grid report drives --html drives.html",
     "raysm grid table": "raysm grid table drives --output predictions.parquet",
+    "raysm image": "raysm image --region eu-west-1 --gpu",
     "raysm prices": """\
 raysm prices ml.g5.2xlarge
 raysm prices ml.g5.2xlarge --regions us-east-1,eu-west-1 --refresh""",

@@ -33,6 +33,13 @@ def names(text: str) -> list[str]:
     return list(dict.fromkeys(parts))
 
 
+def add_image(commands: Any) -> None:
+    text = "print the commands that build an image with everything that jobs need, and push it to Amazon ECR"
+    command = add_command(commands, "image", text, run="raysm.cli.image:run")
+    add(command, "--region NAME", "the region of the jobs", required=True)
+    add(command, "--gpu", "for instances with GPUs")
+
+
 def add_demo(commands: Any) -> None:
     text = "run a small job on this machine, with data from the package"
     command = add_command(commands, "demo", text, run="raysm.cli.demo:run", sends_job=True)

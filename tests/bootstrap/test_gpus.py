@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from raysm.bootstrap.entrypoint import without_missing_preload
 from raysm.bootstrap.gpus import check_torch_sees_gpus, compat_variables
 from raysm.errors import InvalidConfig
 
@@ -67,3 +68,11 @@ def test_the_image_s_cuda_library_is_used_on_hosts_with_an_older_driver(tmp_path
     expected = {"LD_LIBRARY_PATH": f"{compat}:/opt/lib"} if is_used else {}
     assert compat_variables({"LD_LIBRARY_PATH": "/opt/lib"}, tmp_path) == expected
     assert compat_variables({}, tmp_path / "nothing") == {}
+
+
+def test_a_preloaded_library_that_is_missing_is_dropped_and_one_that_is_there_stays(tmp_path):
+    (tmp_path / "there.so").touch()
+    there, missing = f"{tmp_path}/there.so", f"{tmp_path}/missing.so"
+    assert without_missing_preload({"LD_PRELOAD": f"{there}:{missing}", "A": "b"}) == {"A": "b"}
+    for kept in ({"LD_PRELOAD": there}, {"LD_PRELOAD": "libname.so"}, {}):
+        assert without_missing_preload(kept) == kept

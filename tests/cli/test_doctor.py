@@ -127,7 +127,7 @@ def run_job(account, *words):
 def test_run_tells_the_costs_and_sends_nothing_that_nobody_agreed_to():
     with aws_account.account() as account:
         printed, refusal = run_job(account, "--instance-type", "ml.m5.large", "--instances", "2")
-    assert "the job costs unknown: no price of ml.m5.large" in printed
+    assert "the job costs unknown, up to 0.5 instance-hours: no price of ml.m5.large" in printed
     assert "--yes" in refusal
 
 

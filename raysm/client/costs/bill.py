@@ -186,21 +186,23 @@ def most_expensive(request: JobRequest, region: str, price: Callable[[str, str],
     volumes = {name: volume_usd_per_hour(name, cluster.volume_gb, region) for name in cluster.types}
     unknown = [name for name, one in prices.items() if one is None]
     unknown += [f"the volume of {name}" for name, one in volumes.items() if one is None and name not in unknown]
+    # Each follow-up may run as long again, and takes over the warm pool, which counts once.
+    seconds = limits.max_runtime_s * (1 + limits.max_restarts) + cluster.keep_alive_s
+    hours = f"{cluster.size * seconds / 3600:,.1f} instance-hours"
     if unknown:
-        return f"unknown: no price of {' or '.join(unknown)} in {region} is at hand"
+        fetch = f"raysm prices --refresh --regions {region} --on aws fetches it"
+        return f"unknown, up to {hours}: no price of {' or '.join(unknown)} in {region} is at hand; {fetch}"
 
     def usd_per_hour(choice: Mapping[str, int]) -> float:
         return sum(count * _usd_per_hour(prices[name], volumes[name]) for name, count in choice.items())
 
     # The service chooses one of the types.
     dearest = max(cluster.choices, key=usd_per_hour)
-    # Each follow-up may run as long again, and takes over the warm pool, which counts once.
-    seconds = limits.max_runtime_s * (1 + limits.max_restarts) + cluster.keep_alive_s
     included = " with the volumes" if any(volumes[name] for name in dearest) else ""
     warm = ", its warm pool included" if cluster.keep_alive_s else ""
     shown = " + ".join(f"{count} x {name} at {prices[name]}" for name, count in dearest.items())
     amount = f"at most {dollars(usd_per_hour(dearest) * seconds / 3600)}{included}"
-    return f"{amount}: {shown}, for the {_duration(seconds)} that it may take{warm}"
+    return f"{amount}: {shown}, for the {_duration(seconds)} that it may take{warm}, {hours}"
 
 
 def _duration(seconds: float) -> str:

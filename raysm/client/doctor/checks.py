@@ -144,6 +144,9 @@ def check_plan(case: Case) -> Iterator[Finding]:
     """Yield whether the Create call can be made, if the job is fully known."""
     if case.plan is not None:
         yield good(f"{case.plan().api.create} keeps to the API's rules")
+    if case.intent.size:
+        hours = case.intent.size * case.intent.limits.max_runtime_s / 3600
+        yield good(f"a job with these options takes up to {hours:,.1f} instance-hours; --max-runtime limits the time")
 
 
 def check_tunnel(case: Case) -> Iterator[Finding]:
