@@ -78,7 +78,6 @@ class BlockRecord(Generic[V]):
         return self.folder / hashlib.sha256(str(block).encode()).hexdigest()[:32]
 
     def __contains__(self, block: object) -> bool:
-        """Return whether the record has the block's complete value."""
         path = self.path(block)
         if path.name in self._verified:
             return True

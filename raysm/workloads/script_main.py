@@ -27,7 +27,6 @@ OUTPUT_LOST = 120
 
 
 def command(script: str, arguments: Sequence[str]) -> list[str]:
-    """Return the command that runs a script by this module."""
     return [sys.executable, __file__, script, *arguments]
 
 

@@ -49,8 +49,6 @@ class Piece(PlacedBlock):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileGroup(PlacedBlock):
-    """Files that one task looks at."""
-
     files: tuple[str, ...]
     host: str | None
 

@@ -56,8 +56,6 @@ class OwnerOrder:
 
 
 class Owner:
-    """One range, on the instance where this runs."""
-
     def __init__(self, order: OwnerOrder) -> None:
         """Open nothing yet: an error here would end the actor for good, and callers would not see it."""
         self._order = order
@@ -232,7 +230,6 @@ class Collector:
         return again
 
     def holds(self, task: TileTask) -> bool:
-        """Return whether every owner of its rows has the pieces of a tile."""
         # Pieces of a tile that was given up were not among the tasks at the start.
         if str(task) not in self._asked and self._run.folders.lasting:
             self._look_for([task])

@@ -97,8 +97,6 @@ class PartLimits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sizing:
-    """The sizes of tiles, and the facts that they follow from."""
-
     limits: PartLimits
     footprint: Footprint
     queries: Described

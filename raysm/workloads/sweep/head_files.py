@@ -29,7 +29,6 @@ class HeadFiles:
     def ready(self) -> None: ...
 
     def write(self, folder: str, name: str, piece: bytes) -> None:
-        """Append a piece to a file of a folder that is still incomplete."""
         target = self._at(folder + PARTIAL) / name
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("ab") as file:

@@ -46,8 +46,6 @@ def decode(keys: NDArray[np.uint64]) -> tuple[NDArray[np.float32], NDArray[np.in
 
 
 class TopKAccumulator:
-    """The best k of each row so far."""
-
     def __init__(self, folder: Path, rows: int, k: int) -> None:
         self.k = k
         self.lower_bounds = np.full(rows, -np.inf, dtype=np.float32)

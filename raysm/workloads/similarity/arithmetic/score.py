@@ -54,8 +54,6 @@ EXTREME = 400
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Norms:
-    """The norms of rows, and what else preparing them finds."""
-
     norms: NDArray[np.float64]
     exponents: NDArray[np.int16]
     """exponents[n]: row i is multiplied by 2**-exponents[i] wherever it is used; nearly always 0."""
@@ -72,7 +70,6 @@ def scaled(rows: Rows, exponents: NDArray[np.int16]) -> Rows:
 
 
 def prepare(rows: Rows) -> Norms:
-    """Compute the norms of rows[n, D], and look for NaN and infinity."""
     exponents = np.zeros(len(rows), dtype=np.int16)
     bad = np.zeros(len(rows), dtype=bool)
     # Only float64 needs exponents: squares of smaller types are far inside the range of float64.

@@ -127,7 +127,6 @@ class CompiledEngine:
         self._mixed = mixed
 
     def prepare(self, tile: Tile, frame: Frame) -> DenseSide:
-        """Make the cheap forms of the tile's rows, and measure their errors."""
         structure, rows, norms = _structure(tile)
         structure.groups = _round_up(-(-tile.rows.shape[1] * self._element // 32), self._library.group_step())
         clusters = frame.clusters

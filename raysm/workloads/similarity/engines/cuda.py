@@ -162,8 +162,6 @@ def rounded_down(values: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Panel:
-    """Some rows of a tile, on the device."""
-
     start: int
     rows: torch.Tensor
     """rows[n, D] of the host; integers are converted to a float type that is as exact as float64."""
@@ -457,7 +455,6 @@ class CudaEngine:
     def _pairs(
         self, above: Panel, beside: Panel, threshold: np.float32, least: float, same: bool
     ) -> Iterator[tuple[torch.Tensor, ...]]:
-        """Yield numbers of rows and neighbors of two panels, and their scores."""
         near = self._product(above, beside, same)
         scaled = torch.tensor([least * above.scale * beside.scale], dtype=torch.float64, device=self._device)
         limit = rounded_down(scaled).clamp_(min=LEAST)

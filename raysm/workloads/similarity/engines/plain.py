@@ -21,8 +21,6 @@ ROW_BYTES = 32 << 20
 
 
 class PlainEngine:
-    """float64 products of parts of tiles."""
-
     name = "float64 NumPy"
 
     def __init__(self, why: str = "") -> None:

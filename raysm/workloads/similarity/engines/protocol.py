@@ -111,7 +111,6 @@ class Pairs:
 
 
 def pair_order(rows: NDArray[Any], neighbors: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the order of pairs by row, then by neighbor."""
     keys = (rows.astype(np.uint64) << np.uint64(32)) | neighbors.astype(np.uint64)
     # The stable sort is fast for parts that are sorted already: it merges runs.
     return np.argsort(keys, kind="stable")

@@ -185,8 +185,6 @@ class _Strips(_Merger):
 
 
 class _Tiles(_Merger):
-    """Writes rectangles in any order, and digests the file in the end."""
-
     def __init__(self, owned: OwnedRange, dtype: np.dtype[Any], folder: Path) -> None:
         super().__init__(owned, dtype, folder)
         self._array = ArrayFile(self._file.beside, self._head, self._rows.rows, self._columns, dtype)

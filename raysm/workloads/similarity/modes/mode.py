@@ -30,8 +30,6 @@ AskBounds: TypeAlias = Callable[[NDArray[np.int64]], NDArray[np.float32]]
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """All rows, cut by their numbers into consecutive ranges."""
-
     edges: tuple[int, ...]
     """The first row of each range, then the number of all rows; rising."""
 

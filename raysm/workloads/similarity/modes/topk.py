@@ -94,7 +94,6 @@ class TopK(Mode):
         return replace(task, hint=TileBounds(rows, columns))
 
     def probed_hint(self, context: Context, above: RowBlock, beside: RowBlock) -> TileBounds:
-        """Return the bounds that each block finds within itself."""
         bounds = []
         for block in (above, beside):
             found = self.compare(context, TileTask(TileBlock(block, block), self_join=True))

@@ -218,7 +218,6 @@ def digest(path: Path) -> "Future[str]":
 
 
 def file_digests(path: Path) -> list[tuple[str, str]]:
-    """Return (name, SHA-256) of each of a channel's files, in their order."""
     sums = []
     for name, file in matrix_files(path):
         with file.open("rb") as stream:

@@ -108,7 +108,6 @@ def _straighten_in_place(path: Path, dimensions: int) -> None:
 
 
 def _straighten(array: NDArray[Any], target: Path) -> None:
-    """Write a Fortran-ordered or byte-swapped array in C order."""
     step = max(1, CHUNK_BYTES * len(array) // max(1, array.nbytes))
     pieces = (array[start : start + step] for start in range(0, len(array), step))
     write_rows(target, array.shape[1:], array.dtype, pieces)
@@ -254,7 +253,6 @@ class Matrix:
 
     @property
     def files(self) -> list[tuple[str, int, np.dtype[Any]]]:
-        """The name, number of rows and type of each file."""
         return [(name, part.shape[0], part.dtype) for name, part in zip(self.names, self._parts, strict=True)]
 
     @property
@@ -373,8 +371,6 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source:
-    """The matrix, as every task finds it on its own instance."""
-
     channel: str
     selection: Selection = NO_SELECTION
     expected: Features | None = None

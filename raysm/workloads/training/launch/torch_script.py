@@ -58,8 +58,6 @@ because one of them is ending, which is about to say why. One that a signal kill
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
-    """The task of the workers of one instance."""
-
     place: Place
     script: str
     args: tuple[str, ...]

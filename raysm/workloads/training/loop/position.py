@@ -101,7 +101,6 @@ class Position:
         self.epoch, self.offset = part.epoch, part.end
 
     def passed(self, order: DataOrder, epoch: int, *, is_single: bool) -> None:
-        """Note that a loop of that order has handed out the last batch of the epoch."""
         if self.order is order and self.counts_epochs:
             self.is_trained = True
         elif self.order is order:

@@ -38,8 +38,6 @@ FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
 
 @dataclass(kw_only=True, slots=True)
 class RankModel:
-    """The part of the model that a rank has."""
-
     model: nn.Module
     """The wrapped model that the user gets; of a pipeline, the stages of this rank."""
     parts: nn.Module
