@@ -182,7 +182,6 @@ def _workload_layer(arguments: Arguments) -> Layer:
 
 
 WIDE = 80
-"""Longer lines do not move the column of origins."""
 
 
 def run(arguments: Arguments, console: Console) -> None:

@@ -26,7 +26,6 @@ PAGE = """<!doctype html><meta charset="utf-8"><title>raysm</title>
 """
 
 UPDATE_S = 15.0
-"""Seconds between two updates of MLflow's store while its pages are open."""
 
 Browse = Callable[[str], object]
 

@@ -16,7 +16,6 @@ from raysm.client.submit import submit
 from raysm.request import Cluster, Similarity
 
 DATA = Path(__file__).parent / "data"
-"""The folder of the data; its README.md has their source and licence."""
 
 TOP_K = 3
 ROWS = 5

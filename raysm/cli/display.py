@@ -36,9 +36,7 @@ class Times:
     formed_s: float | None = None
     """When the cluster was formed for the first time."""
     done_s: float | None = None
-    """When the head had the whole result."""
     ended_s: float | None = None
-    """When the result had been fetched."""
     described: Description | None = field(default=None, repr=False)
     is_billed: bool = False
     """True if the job ran on AWS, where it waits for instances; on this machine it waits for cores."""

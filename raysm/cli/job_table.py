@@ -21,11 +21,9 @@ from raysm.views.experiments.table import Jobs, check_columns, differing, jobs, 
 EVERY = "*"
 """``--params`` without names."""
 FACTS = {"name": "name", "status": "status", "created_s": "sent", "duration_s": "took", "cost_usd": "cost"}
-"""The columns that every job has, with their titles."""
 GAP = "  "
 MAX_WIDTH = 120
 MAX_CELL = 24
-"""The maximum number of characters of a parameter or a metric."""
 
 
 def print_jobs(arguments: Arguments, service: Service, console: Console) -> None:

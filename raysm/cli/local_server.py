@@ -28,9 +28,7 @@ from raysm.request import Local
 OLD = timedelta(days=7)
 """``raysm local clean`` removes jobs older than this, unless an option says otherwise."""
 MAX_SHOWN = 5
-"""Jobs whose size is shown."""
 END_S = 60.0
-"""Seconds in which the server must end its jobs and itself."""
 
 
 def run(arguments: Arguments, console: Console) -> None:

@@ -98,7 +98,6 @@ def _as_json(price: Price | None) -> dict[str, object]:
 class Fitting:
     place: Place
     limit: int
-    """Instances that the account may have there."""
     in_use: int
     """Instances in use by open jobs of this machine's grids; the use by others of the account is unknown."""
     price: Price | None

@@ -221,7 +221,6 @@ MIN_TIME_S = 120
 """The service's lower limit of MaxRuntimeInSeconds."""
 
 NUMBER = r"-?[0-9][0-9.e+-]*"
-"""A finite number in JSON."""
 
 
 def request_of(

@@ -58,7 +58,6 @@ class Record:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     code: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
-    """Versions of raysm and Python on the machine that sent it."""
 
 
 def keep(record: Record, prefix: str, storage: Storage, kms_key: str | None = None) -> None:

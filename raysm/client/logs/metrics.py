@@ -16,7 +16,6 @@ from raysm.errors import MissingDependency
 PERIOD_S = 60
 
 MAX_POINTS = 1440
-"""Maximum number of values of a series in one answer of CloudWatch."""
 
 MAX_SHOWN = 12
 

@@ -178,7 +178,6 @@ class Line:
     wire: Wire
     session: str
     loads: Callable[..., Any] = pickle.loads
-    """Loads a pickle from the session."""
 
 
 class Call(Generic[T]):

@@ -47,7 +47,6 @@ def place_told(event: Event) -> Place | None:
 
 
 Say: TypeAlias = Callable[[str], object]
-"""Takes a line about a wait."""
 
 LIMIT_S = 60.0
 """Seconds from the first request to the first answer; on two busy cores it takes about ten."""

@@ -30,7 +30,6 @@ MAX_CHARACTERS = 180
 """Maximum number of log lines, and of characters per line."""
 
 MAX_POINTS = 240
-"""Maximum number of points of a curve."""
 
 MAX_CHARTS = 2
 # A card higher than the screen would jump.

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 
 NODES = "nodes?view=summary"
-"""The path of the nodes' utilization in Ray's dashboard."""
 
 NODE_COUNT = "nodes"
 

@@ -31,7 +31,6 @@ _log = logging.getLogger("raysm")
 SAMPLE_S = 5.0
 """Seconds between two reads of the nodes' utilization, which Ray's nodes report at this interval."""
 LOOK_S = 3.0
-"""Seconds between two reads of the job's log."""
 WITHOUT_PAGE_S = 0.3
 """Seconds to wait before the waiting page is shown: a running dashboard answers sooner."""
 HOLD_S = 20.0

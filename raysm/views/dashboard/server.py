@@ -44,7 +44,6 @@ POLICY = "default-src 'self' 'unsafe-inline' data: blob:; object-src 'none'; bas
 """Pages load nothing from other sites, so that no other site learns the secret path."""
 
 Answer: TypeAlias = Callable[["web.Request", str], Awaitable["web.StreamResponse | None"]]
-"""Answers a request, given its path below the secret path; None means 404."""
 
 
 def check_aiohttp() -> None:
@@ -164,7 +163,6 @@ async def _close(runner: "web.AppRunner", listener: socket.socket) -> None:
 
 
 STUDIO = "/jupyterlab/default/"
-"""The path of JupyterLab in SageMaker Studio."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -96,7 +96,6 @@ def _aligned(table: Sequence[tuple[str, ...]], nothing: Sequence[str], texts: Se
 BAR = 40
 
 SHADES = {"done": "█", "placed": "▒", "failed": "x", "stopped": "-", "impossible": "x", "waiting": "·"}
-"""Characters of the bar, by the state of a row."""
 
 LEVELS = " ▁▂▃▄▅▆▇█"
 

@@ -26,7 +26,6 @@ MAX_WAIT_S = 25.0
 """Maximum time to hold an answer back (long poll): shorter than the timeouts of proxies."""
 
 NO_SUCH_CALL = 404
-"""Status for an unknown call, upon which a client sends the call again."""
 
 
 class CallEnded(Exception):

@@ -21,7 +21,6 @@ from raysm.workloads.session.output import Output
 from raysm.workloads.session.shell import Namespace
 
 SIGNAL_S = 0.1
-"""Pause between signals to the main thread, which are repeated until its cell is interrupted."""
 
 
 class Cells:

@@ -39,7 +39,6 @@ START_S = 120.0
 PROBE_S = 0.1
 LOOK_S = 5.0
 END_S = 1.5
-"""How long a server may take to end its kernels. The bootstrap ends the remaining ones with the job."""
 TAIL_BYTES = 2000
 
 

@@ -171,7 +171,6 @@ class Crew(Generic[P]):
 FORCE_S = 5.0
 
 LINGER_S = 0.5
-"""How long to wait for the last data of a process that has ended."""
 
 REASON_S = 5.0
 """How long to wait until Ray reports why a process has ended."""
