@@ -50,16 +50,6 @@ def table(run):
     return Jobs(billed, rows._service)
 
 
-def test_a_notebook_shows_a_table_in_which_whatever_a_parameter_is_is_text(page, run, table):
-    rows = run(HOSTILE, 64, 0.9)
-    page.set_content(rows.sorted_by("loss")._repr_html_())
-    expect(page.locator("tbody tr")).to_have_count(4)
-    for text in ("lr", "batch", "loss", "took", "cost"):
-        expect(page.get_by_role("columnheader", name=text, exact=True)).to_be_visible()
-    expect(page.get_by_text(HOSTILE)).to_be_visible()
-    assert page.title() != "taken"
-
-
 def test_mlflow_shows_curves_of_several_runs_in_one_chart(looked, run, table, tmp_path, picture):
     context, seen = looked
     rows = run(HOSTILE, 64, 0.95)

@@ -38,19 +38,6 @@ def _fill(script):
     return script.replace(".color.match", ".fill.match")
 
 
-def test_a_thousand_rows_are_one_page_below_a_megabyte_that_is_there_at_once(browser, tmp_path):
-    path = tmp_path / "grid.html"
-    path.write_text(page_of(ended(tmp_path, rows=1_000)), encoding="utf-8")
-    assert path.stat().st_size < 1_000_000
-    with looking(browser) as (context, seen):
-        page = context.new_page()
-        page.goto(path.as_uri())
-        expect(page.locator("tr", has_text="campaign-")).to_have_count(1_000)
-        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-        # The page itself, and nothing else.
-        assert len(seen.urls) == 1
-
-
 def test_on_a_phone_nothing_is_cut_off(browser, tmp_path):
     path = tmp_path / "grid.html"
     path.write_text(page_of(ended(tmp_path, midway=True)), encoding="utf-8")

@@ -5,7 +5,6 @@ import pytest
 
 from raysm.cli.arguments import FAMILIES, build_parser, parse
 from raysm.cli.config import read_settings
-from raysm.cli.parser import GROUPS
 from raysm.cli.sending import prepared
 from raysm.errors import InvalidRequest
 from raysm.request import AWS, Local
@@ -137,15 +136,6 @@ def helps(parser, name="raysm"):
             yield from helps(command, f"{name} {verb}")
     if not nested:
         yield name, parser
-
-
-@pytest.mark.parametrize(("name", "parser"), list(helps(build_parser())), ids=lambda item: str(item)[:40])
-def test_a_commands_help_has_its_own_options_first_what_is_for_aws_last(name, parser):
-    lines = parser.format_help().splitlines()
-    assert lines[0].startswith(f"usage: {name} ")
-    titles = [line.removesuffix(":") for line in lines if line.endswith(":") and not line.startswith(" ")]
-    shared = [title for title in titles if title in GROUPS]
-    assert shared == [title for title in GROUPS if title in shared]
 
 
 def test_each_command_is_shown_once_below_what_it_is_for(capsys):

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from raysm.cli.console import Console, Interrupts, interruptible
+from raysm.cli.console import Console, interruptible
 from raysm.cli.display import Display
 from raysm.cli.sending import follow
 from raysm.client.logs.stream import LogLine
@@ -101,11 +101,3 @@ def test_a_command_that_nohup_began_outlives_its_terminal():
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
-
-
-def test_a_second_ctrl_c_does_not_wait_for_a_line_that_cannot_be_written():
-    interrupts = Interrupts()
-    with contextlib.suppress(KeyboardInterrupt), interrupts.held():
-        interrupts.take(signal.SIGINT, None)
-        with pytest.raises(KeyboardInterrupt):
-            interrupts.take(signal.SIGINT, None)

@@ -16,7 +16,6 @@ from rich.console import Console
 from raysm.cli import dashboard
 from raysm.cli.arguments import parse
 from raysm.contract.events import State, line
-from raysm.errors import InvalidRequest, JobNotFound
 from tests.support.client_jobs import NOW_MS
 from tests.support.echo import ECHO, exchange
 from tests.support.sagemaker_server import SOON_S, Server, port_of
@@ -66,11 +65,6 @@ def test_a_program_reads_the_address_as_json(remote, running, capsys):
     assert json.loads(capsys.readouterr().out)["url"].startswith("http://127.0.0.1:")
 
 
-def test_a_name_that_there_is_not_is_refused_with_the_nearest(remote, running):
-    with pytest.raises(JobNotFound, match=f"did you mean {running.name}"):
-        shown(remote, f"{running.name}1", "--no-open")
-
-
 LET_IN = {"RemoteDebugConfig": {"EnableRemoteDebug": True}}
 
 
@@ -107,21 +101,3 @@ def test_a_tunnel_is_told_and_ends_with_its_job(server):
         process.kill()
         process.wait()
         process.stdout.close()
-
-
-def entered(remote, *argv):
-    return dashboard.run_entering(parse(argv), Console(file=io.StringIO()), remote.service)
-
-
-@pytest.mark.parametrize("command", [("tunnel", "8265"), ("shell",)])
-def test_a_job_that_does_not_train_is_not_entered(remote, job, command):
-    verb, *words = command
-    with pytest.raises(InvalidRequest, match=f"{job.name} is .*: it can be entered while it is Training"):
-        entered(remote, verb, job.name, *words)
-
-
-def test_an_instance_that_the_job_does_not_have_is_said_by_both(remote, job):
-    remote.sagemaker.jobs[job.name]["answer"]["SecondaryStatus"] = "Training"
-    for verb, *words in (("tunnel", "8265"), ("shell",)):
-        with pytest.raises(InvalidRequest, match="there is no instance 'algo-9'"):
-            entered(remote, verb, job.name, *words, "--instance", "algo-9")

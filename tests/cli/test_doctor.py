@@ -16,24 +16,12 @@ from raysm.cli.doctor import (
     case_of,
     run,
     status,
-    train_check,
 )
 from raysm.client.doctor.case import State, bad, good, unknown
 from raysm.client.targets.endpoint import ensure
 from raysm.errors import InvalidRequest
 from tests.support import aws_account, sagemaker
 from tests.support.sagemaker import REGION
-
-
-def test_a_ray_train_that_cannot_be_imported_is_said_with_what_to_install():
-    def load():
-        raise ImportError("Can't import ray.train") from ModuleNotFoundError("No module named 'pandas'")
-
-    finding = train_check(load)
-    assert (finding.state, finding.needed) == (State.BAD, False)
-    assert "No module named 'pandas'" in finding.text
-    assert finding.remedy == "python3 -m pip install 'raysm[train]'"
-
 
 ROLE = "arn:aws:iam::123456789012:role/jobs"
 IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/raysm:cpu"

@@ -7,7 +7,6 @@ from rich.console import Console
 
 from raysm.cli import estimating
 from raysm.cli.arguments import parse
-from raysm.cli.estimating import vcpus_of
 from raysm.errors import InvalidRequest
 from raysm.workloads.similarity.estimate import Rates, predict
 from raysm.workloads.similarity.reading.columns import Selection
@@ -91,11 +90,3 @@ def test_of_a_choice_of_types_each_is_estimated_with_its_own_cores_and_price(lin
     estimating.run(parse([*argv, "--instance-type", "ml.c5.4xlarge"]), Console(), modelled)
     found = json.loads(capsys.readouterr().out)
     assert (found["instance_type"], [other["slots"] for other in found["alternatives"]]) == ("ml.c5.4xlarge", [4])
-
-
-@pytest.mark.parametrize(
-    ("instance_type", "vcpus"),
-    [("ml.m5.large", 2), ("ml.t3.medium", 2), ("ml.c5.xlarge", 4), ("ml.c5.18xlarge", 72), ("ml.c4.8xlarge", 36)],
-)
-def test_the_size_in_a_types_name_tells_its_cores(instance_type, vcpus):
-    assert vcpus_of(instance_type) == vcpus

@@ -11,8 +11,7 @@ import pytest
 from rich.console import Console
 
 from raysm.cli.arguments import parse
-from raysm.cli.grid import controller_of, follow, named_source, request_of
-from raysm.cli.grid_arguments import ASKING, NAMING
+from raysm.cli.grid import controller_of, follow, request_of
 from raysm.cli.main import main
 from raysm.contract.home import Clock
 from raysm.errors import InvalidRequest
@@ -117,32 +116,8 @@ def test_each_row_that_changes_is_one_line_with_its_reason(store):
     assert lines(store, added=2) == ["a: done", "b[0]: failed exit code: 1"]
 
 
-def test_of_a_step_in_which_very_many_rows_change_each_is_said(store):
-    keys = [f"r{number}" for number in range(2_500)]
-    store.add(Task(key=key) for key in keys)
-    with store.database.transaction("test", fenced=False):
-        for key in keys:
-            store.move_task(key, TaskState.WAITING, TaskState.STOPPED, 1.5)
-    assert len(lines(store, added=2_502)) == 2_502
-
-
 def flags(rows=None, sql=None, param=(), columns=()):
     return Namespace(rows=rows, sql=sql, param=list(param), columns=tuple(columns))
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"param": ["a=1"]}, "--param goes with a query"),
-        ({"columns": ["region"]}, "--columns goes with --rows FILE"),
-        ({"sql": ["a.db", "SELECT :a"], "param": ["a"]}, "takes NAME=VALUE"),
-        ({"sql": ["a.db", "SELECT :a"], "param": ["a=1", "a=2"]}, "given twice"),
-    ],
-    ids=["no query", "no file", "no value", "twice"],
-)
-def test_values_that_cannot_be_are_refused(given, message):
-    with pytest.raises(InvalidRequest, match=message):
-        named_source(flags(**given))
 
 
 @pytest.fixture
@@ -257,15 +232,6 @@ def test_what_contradicts_itself_is_refused(argv, capsys):
     with pytest.raises(SystemExit):
         parse(argv)
     assert "raysm grid" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("verb", [*ASKING, *NAMING])
-def test_each_verb_takes_one_thing_and_answers_as_json_where_that_is_wanted(verb):
-    # Of the row that is sent alone, which one.
-    more = {"row": ["drives", "--index", "0"], "result": ["drives", "key"], "list": []}
-    arguments = parse(["grid", verb, *more.get(verb, ["drives"])])
-    assert (arguments.command, arguments.verb) == ("grid", verb)
-    assert verb == "list" or "drives" in vars(arguments).values()
 
 
 PLACES = ["--regions", "us-east-1", "--instance-type", "ml.g5.12xlarge"]

@@ -11,7 +11,7 @@ from raysm.cli.jobs import await_end, find_to_read, run
 from raysm.client.job.records import task_of
 from raysm.client.submit import submit
 from raysm.contract import events
-from raysm.errors import InvalidRequest, JobNotFound, NotDone
+from raysm.errors import InvalidRequest, JobNotFound
 from raysm.request import Script
 from tests.support.client_jobs import M5
 from tests.support.commands import NOW_MS, tell
@@ -114,18 +114,7 @@ def test_of_two_jobs_of_one_name_none_is_stopped_or_opened_by_chance(remote, job
 # result
 
 
-def test_a_timeout_ends_the_waiting_and_not_the_job(remote, job):
-    with pytest.raises(NotDone, match=r"has not ended within 0.05 s; it goes on"):
-        printed(remote, "result", job.name, "--timeout", "0.05")
-    assert remote.sagemaker.stopped == []
-
-
 # logs
-
-
-def test_the_log_of_an_instance_that_is_not_there_is_refused_with_those_that_are(remote, job):
-    with pytest.raises(InvalidRequest, match="has algo-1 to algo-2"):
-        printed(remote, "logs", "--instance", "algo-9", job.name)
 
 
 def test_the_printed_log_has_metrics_where_they_are_asked_for(remote, job, capsys):

@@ -5,9 +5,7 @@ import json
 import pytest
 
 from raysm.cli.main import main
-from raysm.cli.market import fitting, in_use_here
-from raysm.client.costs.prices import PriceTable, RegionPrices
-from raysm.grid.place import Place, Quota
+from raysm.cli.market import in_use_here
 from raysm.grid.store import path_of
 from tests.support.embedded_grids import embedded
 from tests.support.grids import Bench
@@ -86,24 +84,6 @@ class TestWhereAScenarioIsPlayed:
     def test_lists_of_aws_are_not_brought_for_it(self, capsys):
         assert main(["prices", "--refresh", "--regions", "us-east-1"]) != 0
         assert "drop --refresh" in capsys.readouterr().err
-
-
-G5 = Place(region="us-east-1", instance_type="ml.g5.xlarge")
-SPOT = Place(region="us-east-1", instance_type="ml.g5.xlarge", spot=True)
-P5 = Place(region="eu-west-1", instance_type="ml.p5.48xlarge")
-QUOTAS = {G5: Quota(limit=40), SPOT: Quota(limit=0), P5: Quota(limit=2)}
-PRICES = PriceTable.of([RegionPrices(region="us-east-1", as_of="2026-11-01", version="v1", usd={"ml.g5.xlarge": 1.4})])
-
-
-def test_each_has_its_limit_what_is_in_use_and_its_price_with_its_date():
-    assert [each.place for each in fitting(QUOTAS, {}, PRICES, is_asked=True)] == [P5, G5, SPOT]
-    # A quota of 0 is left out unless its type is asked for.
-    unknown, known = fitting(QUOTAS, {G5: 7}, PRICES)
-    assert known.as_dict() == {
-        "region": "us-east-1", "instance_type": "ml.g5.xlarge", "spot": False, "limit": 40, "in_use_by_grids": 7,
-        "usd_per_hour": 1.4, "as_of": "2026-11-01", "version": "v1",
-    }  # fmt: skip
-    assert (unknown.in_use, unknown.as_dict()["usd_per_hour"]) == (0, None)
 
 
 def test_what_grids_of_this_machine_have_open_is_in_use(tmp_path):

@@ -104,11 +104,6 @@ def test_the_parts_are_one_table_in_the_order_of_the_input(result):
     assert list(result.to_frame().columns) == ["row", "y"]
 
 
-def test_it_says_what_it_has_in_one_line(result):
-    assert "5 predictions in 2 parts" in repr(result)
-    assert "part-000000" not in repr(result)
-
-
 def test_an_input_without_records_has_no_table(tmp_path):
     with pytest.raises(InvalidRequest, match="has no predictions: its input had no records"):
         BatchResult(tmp_path, manifest()).table()

@@ -1,19 +1,17 @@
 """A job and its follow-ups as one."""
 
 import concurrent.futures
-import dataclasses
 
 import pytest
 
-from raysm.client.job.chain import Chain, TransientErrors, follow_up, next_name
+from raysm.client.job.chain import Chain, next_name
 from raysm.client.job.description import Status, read
 from raysm.client.job.handle import attach
-from raysm.client.service import Service
 from raysm.contract.job_api import TRAINING
 from raysm.contract.names import FIRST_TAG, MAX_RESTARTS_TAG, RESTART_TAG
-from raysm.errors import CredentialsExpired, JobFailed, JobStopped, ServiceError
+from raysm.errors import CredentialsExpired, JobFailed, JobStopped
 from tests.support.client_jobs import COMPLETED, EXCEEDED, long_job
-from tests.support.sagemaker import QUICK, refusal
+from tests.support.sagemaker import refusal
 
 TAGS = {MAX_RESTARTS_TAG: "2"}
 SECOND = {**TAGS, FIRST_TAG: "task", RESTART_TAG: "1"}
@@ -45,19 +43,6 @@ def ended(name="task", secondary="MaxRuntimeExceeded", **fields):
 )
 def test_the_next_name_follows_from_the_first_jobs_while_there_may_be_one(description, tags, name):
     assert next_name(description, tags) == name
-
-
-def test_the_call_is_the_same_from_the_same_state_under_the_next_name():
-    call = follow_up(ended("task-r1"), {**SECOND, "team": "a", "aws:internal": "x"}).request
-    assert call["TrainingJobName"] == "task-r2"
-    assert call["CheckpointConfig"] == {"S3Uri": "s3://bucket/state"}
-    assert call["ResourceConfig"] == {"InstanceCount": 2}
-    assert {tag["Key"]: tag["Value"] for tag in call["Tags"]} == {
-        MAX_RESTARTS_TAG: "2",
-        RESTART_TAG: "2",
-        FIRST_TAG: "task",
-        "team": "a",
-    }
 
 
 def test_a_job_that_ran_too_long_goes_on_from_its_checkpoints(remote, script):
@@ -105,24 +90,6 @@ def test_a_job_that_is_cancelled_between_two_runs_has_no_further_one(remote, scr
         job.result()
 
 
-def service_of(remote, **polling):
-    polling = dataclasses.replace(QUICK, **polling)
-    return Service(remote.service.target, clients=remote.clients.__getitem__, polling=polling)
-
-
-AWAY = ServiceError("away", code="ServiceUnavailable", is_transient=True)
-
-
-def test_a_service_that_is_away_is_borne_until_the_patience_is_over_and_a_refusal_is_not(remote, caplog):
-    patient = TransientErrors(service_of(remote, patience_s=600.0), "a-job")
-    patient.raise_unless_transient(AWAY)
-    with pytest.raises(ServiceError, match="no"):
-        patient.raise_unless_transient(ServiceError("no", code="AccessDenied"))
-    assert "a-job cannot be watched just now: away" in caplog.text
-    with pytest.raises(ServiceError, match="away"):
-        TransientErrors(service_of(remote, patience_s=-1.0), "a-job").raise_unless_transient(AWAY)
-
-
 @pytest.mark.parametrize("look", [lambda job: job.wait(60), lambda job: list(job.lines(follow=True))])
 def test_who_waits_with_credentials_that_expire_is_told_that_the_job_goes_on_and_how_to_find_it(remote, job, look):
     remote.fail("describe_training_job", refusal("ExpiredTokenException", "expired"), after=1)
@@ -155,10 +122,3 @@ def test_a_follow_up_that_another_process_sends_after_the_cancellation_is_stoppe
     chain.is_cancelled = True
     assert chain.ended(send=True)
     assert remote.sagemaker.stopped == [f"{job.name}-r1"]
-
-
-def test_only_a_job_that_ended_just_now_has_lines_to_wait_for(remote, job):
-    service = service_of(remote, late_s=30.0)
-    assert Chain(job.name, service=service, api=TRAINING).late_s() == 30.0
-    remote.sagemaker.end(job.name, "Completed")
-    assert Chain(job.name, service=service, api=TRAINING).late_s() == 0.0

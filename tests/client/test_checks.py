@@ -1,6 +1,5 @@
 """Every limit of the API: the value at it passes, the value past it is refused before anything is uploaded."""
 
-import dataclasses
 from types import SimpleNamespace
 
 import pytest
@@ -79,9 +78,6 @@ def test_another_ray_is_refused_with_the_one_that_will_do(line):
 )
 def test_what_leaves_room_for_raysm_s_ray_passes(line):
     check_ray([line])
-
-
-PLAN_ARN = "arn:aws:sagemaker:eu-west-1:123456789012:training-plan/"
 
 
 def checked(target=None, tags=None, **fields):
@@ -187,17 +183,6 @@ def test_files_of_this_machine_pass_where_the_api_wants_s3(tmp_path):
     assert check(sent, takes_files=True) is None
     with pytest.raises(InvalidRequest, match=r"'file:///data/x', which the API refuses.*; give s3://bucket/prefix"):
         check(sent, takes_files=False)
-
-
-def test_what_no_model_says_is_refused_too():
-    sent = plan(
-        JobRequest(name="job", workload=Script("x.py"), cluster=Cluster("ml.m5.large")),
-        target=aws(),
-        places=places_of(aws()),
-    )
-    spot = dataclasses.replace(sent, request={**sent.request, "EnableManagedSpotTraining": True})
-    with pytest.raises(InvalidRequest, match="MaxWaitTimeInSeconds must be present"):
-        check(spot, takes_files=False)
 
 
 def show(workload, paths):

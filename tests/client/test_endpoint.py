@@ -3,7 +3,6 @@
 import concurrent.futures
 import dataclasses
 import fcntl
-import socket
 import sys
 import textwrap
 import time
@@ -111,9 +110,3 @@ def test_a_server_that_ends_at_its_start_says_why(home):
 def test_a_server_of_another_version_is_not_used(home):
     with pytest.raises(ServiceError, match=r"is raysm 0\.0\.1, and this is .*raysm local down"):
         endpoint.ensure(home, command=stand_in("0.0.1"))
-
-
-def test_a_port_without_a_server_is_no_answer():
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        assert endpoint.get_json(f"http://127.0.0.1:{silent.getsockname()[1]}", "/x", timeout_s=20) is None

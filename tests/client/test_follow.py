@@ -95,40 +95,6 @@ def test_after_the_wait_the_whole_chain_is_told(remote, script, follow):
     assert job.progress()["train"].done == 3
 
 
-class CountedLogs:
-    """The log service, which counts the events that it hands out."""
-
-    def __init__(self, logs):
-        self._logs = logs
-        self.handed_out = 0
-
-    def __getattr__(self, name):
-        return getattr(self._logs, name)
-
-    def get_log_events(self, **call):
-        page = self._logs.get_log_events(**call)
-        self.handed_out += len(page["events"])
-        return page
-
-
-@pytest.fixture
-def counted(remote):
-    logs = CountedLogs(remote.logs)
-    clients = {**remote.clients, "logs": logs}
-    return logs, Service(remote.service.target, clients=clients.__getitem__, polling=QUICK)
-
-
-def test_progress_and_metrics_are_read_once_however_often_they_are_asked_for(remote, counted, script):
-    logs, service = counted
-    job = submit(Script(str(script)), cluster=M5, on=service)
-    for step in range(20):
-        line = events.line(events.Metric(name="loss", value=1.0 / (1 + step), step=step, time_s=float(step)))
-        remote.write_log(job.name, "algo-1", [(NOW_MS + step, line)])
-        assert len(job.metrics()) == step + 1
-        assert job.progress() == {}
-    assert logs.handed_out == 20
-
-
 def test_late_lines_of_a_job_come_although_its_follow_up_runs(remote, script):
     service = Service(
         remote.service.target, clients=remote.clients.__getitem__, polling=dataclasses.replace(QUICK, late_s=600.0)
@@ -151,21 +117,6 @@ def test_an_instance_that_the_job_has_not_is_refused_with_those_that_it_has(remo
 
 def stream_of(remote, job, **options):
     return JobStream(Chain(job.name, service=remote.service, api=TRAINING), **options)
-
-
-def test_each_look_yields_what_is_new_and_after_the_end_nothing_is_asked(remote, job):
-    stream = stream_of(remote, job)
-    remote.write_log(job.name, "algo-1", [(NOW_MS, "a")])
-    assert [line.text for line in stream.new_lines()] == ["a"]
-    remote.write_log(job.name, "algo-1", [(NOW_MS + 1, "b")])
-    remote.sagemaker.end(job.name, "Completed")
-    assert [line.text for line in stream.new_lines()] == ["b"]
-    assert not stream.is_over  # a look that found lines may not have found the last ones
-    assert list(stream.new_lines()) == []
-    assert stream.is_over
-    remote.logs.calls.clear()
-    assert list(stream.new_lines()) == []
-    assert remote.logs.calls == []
 
 
 def test_who_looks_alone_sends_no_follow_up(remote, script):

@@ -1,36 +1,26 @@
 """Images on AWS: the default image, the table of AWS's images, and what names say."""
 
 import re
-from dataclasses import dataclass
 
 import pytest
 
 from raysm.client.account.images import (
-    Processor,
     check_python,
     default_image,
-    has_cuda_13,
     images,
-    is_arm,
-    processor_of,
-    python_of,
     registry_of,
     with_image,
 )
 from raysm.errors import InvalidRequest
-from raysm.request import Cluster, InstanceGroup, JobRequest, PickledFunction, Script
+from raysm.request import Cluster, InstanceGroup, JobRequest, Script
 from tests import aws_images
-from tests.support.sagemaker import IMAGE, aws
+from tests.support.sagemaker import aws
 
 AWS_OWN = "763104351884.dkr.ecr.eu-west-1.amazonaws.com"
 
 
 def tag(cluster, region="eu-west-1", python=None):
     return default_image(cluster, region, python)[0].tag
-
-
-def pickled_by(python):
-    return PickledFunction(name="tune", python=python)
 
 
 def request(workload=None, **cluster):
@@ -44,18 +34,6 @@ def test_cpus_and_gpus_have_an_image_each():
     assert "-cu" in tag(Cluster("ml.g5.xlarge"))
     groups = (InstanceGroup("head", "ml.m5.large", 1), InstanceGroup("gpus", "ml.g5.xlarge", 2))
     assert "-cu" in tag(Cluster(groups=groups))
-
-
-@pytest.mark.parametrize(
-    ("region", "registry"),
-    [
-        ("us-west-2", "763104351884.dkr.ecr.us-west-2.amazonaws.com"),
-        ("eu-south-1", "692866216735.dkr.ecr.eu-south-1.amazonaws.com"),
-        ("cn-north-1", "727897471807.dkr.ecr.cn-north-1.amazonaws.com.cn"),
-    ],
-)
-def test_a_region_has_a_registry_of_its_own(region, registry):
-    assert default_image(Cluster("ml.m5.large"), region)[1] == registry
 
 
 def test_a_region_without_images_is_refused_with_the_remedy():
@@ -93,45 +71,10 @@ def test_what_was_taken_is_said():
     assert re.search(r"AWS's PyTorch \d\.\d+ for CPUs, Python 3\.12\), since no image is named", said)
 
 
-@dataclass(frozen=True)
-class Case:
-    image: str
-    python: str | None
-    is_refused: bool
-
-
-@pytest.mark.parametrize(
-    "case",
-    [
-        Case(f"{AWS_OWN}/pytorch:2.13-cpu-amzn2023-sagemaker", None, is_refused=True),
-        Case(IMAGE, None, is_refused=False),
-        Case(IMAGE, "3.11", is_refused=False),
-        Case(IMAGE, "3.12", is_refused=True),
-        # Who names it knows better than the table.
-        Case(f"{AWS_OWN}/pytorch:2.13-cpu-amzn2023-sagemaker", "3.11", is_refused=False),
-    ],
-    ids=["AWS's", "unknown", "named right", "named wrong", "named against the table"],
-)
-def test_a_pickle_that_the_image_cannot_read_is_refused(case):
-    target = aws(image=case.image, python=case.python)
-    if not case.is_refused:
-        check_python(pickled_by("3.11"), target)
-        return
-    with pytest.raises(InvalidRequest, match=r"tune is pickled by this Python 3\.11, .* has Python 3\.12.*as a script"):
-        check_python(pickled_by("3.11"), target)
-
-
 def test_a_python_that_raysm_does_not_run_on_is_refused_before_an_instance_is():
     old = f"{AWS_OWN}/pytorch-training:2.2.0-cpu-py310-ubuntu20.04-sagemaker"
     with pytest.raises(InvalidRequest, match=r"has Python 3\.10, and raysm needs 3\.11 or later"):
         check_python(Script("a.py"), aws(image=old))
-
-
-def test_there_is_an_image_for_both_processors_of_every_torch():
-    assert {(image.torch, image.processor) for image in images()} == {
-        (image.torch, processor) for image in images() for processor in ("cpu", "gpu")
-    }
-    assert all((image.cuda is None) == (image.processor == "cpu") for image in images())
 
 
 def test_registries_and_images_are_those_of_the_sdks_tables():
@@ -151,42 +94,3 @@ def test_a_uri_is_the_one_that_the_sdk_makes(region, processor, instance_type):
     image = next(image for image in images() if image.processor == processor)
     uri = retrieve("pytorch-amzn2023", region, version=image.torch, instance_type=instance_type, image_scope="training")
     assert image.uri(registry_of(region)) == uri
-
-
-HERE = "763104351884.dkr.ecr.us-east-1.amazonaws.com"
-
-
-@pytest.mark.parametrize(
-    ("name", "python"),
-    [
-        ("pytorch:2.13-cpu-amzn2023-sagemaker", "3.12"),
-        ("pytorch:2.13-cu133-amzn2023-sagemaker-v1.2", "3.12"),
-        ("pytorch-training:2.10.0-gpu-py313-cu130-ubuntu22.04-sagemaker", "3.13"),
-        ("pytorch-training:2.5.1-cpu-py311-ubuntu22.04-sagemaker", "3.11"),
-        ("huggingface-pytorch-training:2.9.0-transformers5.3.0-gpu-py312-cu130-ubuntu22.04", "3.12"),
-        ("pytorch:2.99-cpu-amzn2023-sagemaker", None),
-        ("pytorch", None),
-    ],
-)
-def test_the_python_of_aws_own_images_is_known(name, python):
-    assert python_of(f"{HERE}/{name}") == python
-
-
-@pytest.mark.parametrize(
-    ("name", "processor", "needs_arm"),
-    [
-        ("ml.m5.large", Processor.CPU, False),
-        ("ml.m7g.large", Processor.CPU, True),
-        ("ml.c7gn.2xlarge", Processor.CPU, True),
-        ("ml.g5.12xlarge", Processor.GPU, False),
-        ("ml.p3dn.24xlarge", Processor.GPU, False),
-        ("ml.g5g.xlarge", Processor.GPU, True),
-        ("ml.p6e-gb200.36xlarge", Processor.GPU, True),
-        ("ml.trn1.2xlarge", Processor.NEURON, False),
-        ("local", Processor.CPU, False),
-    ],
-)
-def test_what_computes_on_a_type_follows_from_its_name(name, processor, needs_arm):
-    assert (processor_of(name), is_arm(name)) == (processor, needs_arm)
-    # GPUs before Turing have no CUDA 13.
-    assert has_cuda_13(name) is (processor is Processor.GPU and name != "ml.p3dn.24xlarge")

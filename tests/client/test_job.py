@@ -11,10 +11,10 @@ from raysm.client.job.listing import jobs
 from raysm.client.service import Service
 from raysm.client.submit import submit
 from raysm.contract import events
-from raysm.errors import InvalidRequest, JobNotFound, JobStopped, NotDone, ServiceError
-from raysm.request import Cluster, MetricDefinition, Script
+from raysm.errors import InvalidRequest, JobStopped, NotDone, ServiceError
+from raysm.request import MetricDefinition, Script
 from tests.support.client_jobs import COMPLETED, M5, NOW_MS, long_job
-from tests.support.sagemaker import QUICK, fake_local, refusal
+from tests.support.sagemaker import QUICK, refusal
 
 # Status
 
@@ -98,16 +98,6 @@ def test_a_callback_that_raises_hinders_no_other(remote, job, caplog):
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_a_callback_outlives_a_service_that_is_away_for_a_while(remote, job):
-    called = concurrent.futures.Future()
-    job.add_done_callback(called.set_result)
-    away = remote.fail("describe_training_job", refusal("InternalFailure", "away"))
-    assert away.happened.wait(60)
-    away.end()
-    remote.sagemaker.end(job.name, "Completed")
-    assert called.result(60) is job
-
-
 # Results
 
 
@@ -136,11 +126,6 @@ def test_the_handle_stays_the_same_when_it_goes_over_to_a_follow_up(remote, scri
     job.wait(60)
     assert kept[job] == "mine"
     assert kept[attach(job.name, remote.service)] == kept[first] == "mine"
-
-
-def test_a_job_that_is_nowhere_is_an_error_that_says_where_it_was_sought(remote):
-    with pytest.raises(JobNotFound, match="no job 'nobody' in eu-west-1"):
-        attach("nobody", remote.service)
 
 
 def test_a_job_that_waits_says_what_for(remote, job):
@@ -226,24 +211,6 @@ def test_the_repr_says_what_a_person_wants_to_know(remote, job):
     remote.sagemaker.end(job.name, "Failed", FailureReason="ValueError: no")
     assert "Failed" in repr(job)
     assert repr(job).endswith("ValueError: no")
-
-
-@pytest.mark.parametrize(
-    ("kind", "cluster", "shown"),
-    [
-        ("training", Cluster(count=2), " · 2 local instances · "),
-        ("processing", Cluster(), " · 1 local instance · "),
-        ("training", Cluster("ml.m5.large", count=2), " · 2 × ml.m5.large · "),
-    ],
-    ids=["two", "one", "a type that was chosen"],
-)
-def test_instances_of_this_machine_have_no_type_that_nobody_chose(tmp_path, script, kind, cluster, shown):
-    with fake_local(tmp_path) as here:
-        job = submit(Script(str(script)), cluster=cluster, on=here.service, kind=kind)
-        again = attach(job.name, here.service)
-        assert shown in repr(job)
-        assert shown in repr(again)
-        assert shown.strip(" ·") in job._repr_html_()
 
 
 def test_the_html_is_escaped_and_leads_to_the_console(remote, job):

@@ -1,7 +1,5 @@
 """The job that a user means by a name."""
 
-from datetime import UTC, datetime, timedelta
-
 import pytest
 
 from raysm.client.job.listing import find_all, find_job, find_running, jobs
@@ -15,9 +13,6 @@ from tests.support.client_jobs import M5
 def test_why_a_job_waits_is_asked_for_of_those_that_wait_alone(remote, job):
     assert [listed.message for listed in jobs(remote.service)] == [""]
     assert remote.sagemaker.described == 0
-
-
-SENT = datetime(2026, 1, 2, tzinfo=UTC)
 
 
 def test_the_latest_job_that_runs_is_found_by_the_name_that_its_user_gave_it(remote, script):
@@ -46,26 +41,10 @@ def test_a_pattern_means_all_jobs_that_match_it_and_a_short_name_one_job_alone(r
         find_all("none-*", remote.service)
 
 
-def test_where_all_of_a_name_have_ended_the_last_one_is_named(remote, script):
-    jobs = [submit(Script(str(script)), name="digits", cluster=M5, on=remote.service) for _ in range(2)]
-    for seconds, job in enumerate(jobs):
-        remote.sagemaker.jobs[job.name]["answer"]["CreationTime"] = SENT + timedelta(seconds=seconds)
-        remote.sagemaker.end(job.name, "Completed")
-    with pytest.raises(JobNotFound, match=f"nor a running session .*; the last one of that name was {jobs[1].name}$"):
-        find_job("digits", remote.service)
-
-
 def test_a_session_goes_before_a_job_of_the_same_name_that_was_sent_behind_it(remote, script):
     session = submit(SessionWorkload(), name="digits", cluster=M5, on=remote.service)
     submit(Script(str(script)), name="digits", cluster=M5, on=remote.service)
     assert find_job("digits", remote.service) == session
-
-
-def test_of_several_of_one_name_none_is_taken_to_be_changed(remote, script):
-    jobs = [submit(Script(str(script)), name="digits", cluster=M5, on=remote.service) for _ in range(2)]
-    with pytest.raises(InvalidRequest, match="2 jobs that run are named 'digits': .*name one of them") as refused:
-        find_running("digits", remote.service, sole=True)
-    assert all(job.name in str(refused.value) for job in jobs)
 
 
 def test_an_unknown_name_is_refused_with_the_nearest_ones(remote, job):

@@ -55,21 +55,6 @@ def test_the_log_of_a_processing_job_lies_in_its_own_group(remote, script):
     assert [line.text for line in job.lines()] == ["x"]
 
 
-@pytest.mark.parametrize("kind", ["training", "processing"])
-def test_the_log_of_the_agent_of_remote_debugging_is_no_instances_log(remote, script, kind):
-    job = submit(Script(str(script)), cluster=M5, on=remote.service, kind=kind)
-    group = job.api.log_group
-    remote.write_log(job.name, "algo-1", [(NOW_MS, "hello")], group=group)
-    for stream in (f"{job.name}/algo-1-1700000000/ssm", f"{job.name}/algo-2-1700000000-x", f"{job.name}/other"):
-        remote.logs.create_log_stream(logGroupName=group, logStreamName=stream)
-        events = [{"timestamp": NOW_MS, "message": "amazon-ssm-agent: AccessDeniedException"}]
-        remote.logs.put_log_events(logGroupName=group, logStreamName=stream, logEvents=events)
-    remote.logs.calls.clear()
-    assert [(line.host, line.text) for line in job.lines()] == [("algo-1", "hello")]
-    asked = [name for name, _ in remote.logs.calls if name == "get_log_events"]
-    assert len(asked) <= 2, "no call was made for a stream that is no instance's"
-
-
 def test_a_page_that_a_failure_cut_off_is_read_again_and_nothing_of_it_comes_twice(remote, job):
     for host, times in (("algo-1", (0, 2)), ("algo-2", (1, 3))):
         remote.write_log(job.name, host, [(NOW_MS + time_ms, str(time_ms)) for time_ms in times])
@@ -84,18 +69,6 @@ def test_a_page_that_a_failure_cut_off_is_read_again_and_nothing_of_it_comes_twi
 
 def calls(remote):
     return len([name for name, _ in remote.logs.calls if name == "get_log_events"])
-
-
-def test_who_looks_again_soon_makes_one_call_for_each_stream(remote, job):
-    for host in ("algo-1", "algo-2"):
-        remote.write_log(job.name, host, [(NOW_MS, host)])
-    reader = LogReader(remote.service, TRAINING, job.name)
-    remote.logs.calls.clear()
-    assert [line.text for line in reader.new_lines(whole=False)] == ["algo-1", "algo-2"]
-    assert (calls(remote), reader.streams) == (2, 2)
-    remote.write_log(job.name, "algo-2", [(NOW_MS + 1, "more")])
-    assert [line.text for line in reader.new_lines(whole=False)] == ["more"]
-    assert calls(remote) == 4
 
 
 def test_a_refusal_of_the_log_service_is_not_taken_for_an_empty_log(remote, job):

@@ -2,13 +2,12 @@
 
 import pytest
 
-from raysm.client.job.handle import attach, token_of
-from raysm.client.storage.payload import payload_uri, remove_payload
+from raysm.client.job.handle import attach
+from raysm.client.storage.payload import remove_payload
 from raysm.client.storage.s3 import Storage
 from raysm.client.submit import prepare, submit
 from raysm.contract.job_api import TRAINING
 from raysm.contract.payload import JOB, TOKEN
-from raysm.errors import JobNotFound
 from raysm.request import Cluster, Script
 from tests.support.client_jobs import COMPLETED, M5, long_job
 from tests.support.sagemaker import fake_aws, refusal
@@ -47,15 +46,6 @@ def test_of_two_jobs_the_second_sends_its_own_part_alone(fake, send):
     # Neither looked for nor sent again, but for the one question whether it is there.
     sent_again = [key for operation, key in fake.s3.calls if operation != "head_object" and key in shared]
     assert len(sent_again) <= len(shared)
-
-
-def test_a_job_brings_both_parts_and_its_own_tells_which_job_it_is(fake, send):
-    send("first")
-    (call,) = fake.sagemaker.sent
-    uris = {each["ChannelName"]: each["DataSource"]["S3DataSource"]["S3Uri"] for each in call["InputDataConfig"]}
-    assert "/raysm/shared/" in uris["raysm"]
-    assert uris["raysm-job"].endswith("/first/")
-    assert payload_uri(call) == uris["raysm-job"]
 
 
 def test_at_the_end_the_own_part_goes_and_the_shared_one_stays(fake, send):
@@ -116,10 +106,3 @@ def test_who_may_not_remove_it_still_learns_how_the_job_ended(remote, job):
     remote.fail("delete_object", refusal("AccessDenied", "no"))
     assert job.wait(60) == "Completed"
     assert payload(remote, job.name)
-
-
-def test_once_the_payload_is_gone_it_is_not_there(remote, job):
-    remote.sagemaker.end(job.name, "Completed")
-    assert job.done()
-    with pytest.raises(JobNotFound, match=f"the payload of {job.name} was deleted, and its token with it"):
-        token_of(job)

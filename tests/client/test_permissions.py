@@ -1,20 +1,10 @@
 """Policies: one statement for each grant, as narrow as IAM allows."""
 
-import inspect
 import json
-import re
 
 from raysm.client.account.permissions import ROLE, USER, policy
-from raysm.contract import mirror
 from tests.reference.aws import placeholders
 from tests.support.permissions import covered
-
-
-def test_a_policy_has_a_statement_for_each_grant_with_the_names_in_place():
-    statements = {item["Sid"]: item for item in policy(USER, NAMES)["Statement"]}
-    assert len(statements) == len(USER)
-    assert statements["Bucket"]["Resource"] == "arn:aws:s3:::BUCKET"
-    assert statements["PassRole"]["Condition"] == {"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}}
 
 
 def test_a_statement_falls_away_with_what_it_is_about():
@@ -31,18 +21,6 @@ def test_sids_are_letters_and_digits_and_policies_are_json_within_iams_limit():
         assert all(grant.purpose.isalnum() for grant in grants)
         # A managed policy has at most 6,144 characters without blanks.
         assert len(json.dumps(policy(grants, NAMES), separators=(",", ":"))) <= 6144
-
-
-def test_the_role_may_do_in_mlflow_what_the_copy_of_the_metrics_calls_and_nothing_else():
-    """By the calls of MLflow's client that stand in the mirror."""
-    calls = set(re.findall(r"client\.(\w+)\(", inspect.getsource(mirror)))
-    # Its client has a method of its own for the end of a run, which is an update.
-    actions = {
-        "".join(word.title() for word in call.replace("set_terminated", "update_run").split("_")) for call in calls
-    }
-    (grant,) = (grant for grant in ROLE if grant.purpose == "Tracking")
-    assert {action.partition(":")[2] for action in grant.actions} == actions
-    assert len(actions) > 5
 
 
 NAMES = placeholders()

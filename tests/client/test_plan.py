@@ -2,8 +2,7 @@
 
 import pytest
 
-from raysm.client.plan import outputs, plan
-from raysm.contract.job_api import PROCESSING
+from raysm.client.plan import plan
 from raysm.contract.names import LOCAL_BUCKET
 from raysm.errors import InvalidRequest
 from raysm.request import Cluster, Input, InstanceGroup, JobRequest, Limits, Local, MetricDefinition, Script, Security
@@ -181,15 +180,6 @@ def training(state=None, **fields):
     return plan(request, target=aws(), places=places_of(aws()), state=state).request
 
 
-def test_checkpoints_lie_where_the_user_says_else_where_an_earlier_run_left_them_else_in_a_folder_anew():
-    def uri(**fields):
-        return training(**fields)["CheckpointConfig"]["S3Uri"]
-
-    assert uri(checkpoint_uri="s3://b/mine", state="s3://b/earlier") == "s3://b/mine"
-    assert uri(state="s3://b/earlier") == "s3://b/earlier"
-    assert uri() == "s3://b/raysm/default/job/state/job"
-
-
 def test_only_on_spot_capacity_the_waiting_has_a_limit():
     def condition(**fields):
         return training(limits=Limits(max_runtime_s=100, **fields))["StoppingCondition"]
@@ -251,7 +241,3 @@ def test_several_isolated_instances_are_not_documented_to_reach_each_other_and_t
     processing(cluster=Cluster("ml.m5.large", count=3), security=Security(isolation=True))
     assert "the 3 instances" in caplog.text
     assert "kind='training'" in caplog.text
-
-
-def test_a_job_of_others_that_leaves_nothing_has_no_outputs():
-    assert outputs(PROCESSING, "job", {}) == ""

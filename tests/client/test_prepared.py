@@ -50,15 +50,6 @@ def test_a_job_that_cannot_be_remembered_is_returned_nevertheless(remote, script
     assert "is sent, but not remembered" in caplog.text
 
 
-def test_who_is_refused_a_job_with_remote_debugging_is_told_that_this_may_be_why(remote, script):
-    remote.fail("create_training_job", refusal("AccessDeniedException", "not authorized"), times=2)
-    with pytest.raises(ServiceError, match=r"drop --debug \(security.remote_debug\)"):
-        submit(Script(str(script)), cluster=M5, on=remote.service, security=Security(remote_debug=True))
-    with pytest.raises(ServiceError) as caught:
-        submit(Script(str(script)), cluster=M5, on=remote.service)
-    assert "remote_debug" not in str(caught.value)
-
-
 def keys(fake):
     return [item["Key"] for item in fake.s3.list_objects_v2(Bucket=fake.service.bucket.name).get("Contents", ())]
 

@@ -41,11 +41,6 @@ def test_a_plan_keeps_to_the_model(name, model):
     assert not report.has_errors(), report.generate_report()
 
 
-def test_what_is_newer_than_a_model_is_asked_for_by_one_of_the_plans():
-    asked = set().union(*(sent.request for sent in PLANS.values()))
-    assert set().union(*NEWER.values()) <= asked
-
-
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("api", APIS, ids=lambda api: api.kind)
 def test_the_model_knows_every_status_key_that_is_read(model, api):

@@ -56,22 +56,6 @@ def test_a_reason_that_was_seen_is_told_without_the_services_own_word_for_the_jo
     assert (job.status, job.reason) == (Status.FAILED, recorded["read"])
 
 
-def test_the_changes_of_a_job_are_told_in_the_services_words():
-    changes = [
-        {"Status": item["status"], "StatusMessage": item["message"], "StartTime": TIME}
-        for item in ANSWERS["transition"]
-    ]
-    job = described(
-        TrainingJobStatus="Completed",
-        SecondaryStatus="Completed",
-        SecondaryStatusTransitions=changes,
-        BillableTimeInSeconds=73,
-        TrainingTimeInSeconds=73,
-    )
-    assert [status for status, *_ in job.transitions] == [item["status"] for item in ANSWERS["transition"]]
-    assert (job.message, job.billable_s, job.training_s) == ("Training job completed", 73, 73)
-
-
 def test_of_the_streams_that_are_documented_those_of_instances_alone_are_read():
     recorded = ANSWERS["logs"]
     group, job = TRAINING.log_group, recorded["job"]

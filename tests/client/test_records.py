@@ -1,15 +1,11 @@
 """What is remembered of a task's jobs."""
 
-import tracemalloc
-
 from raysm.client.job.records import Record, keep, latest_of_state, with_inputs
 from raysm.client.service import Service
 from raysm.client.storage.s3 import Storage
 from raysm.request import Input
 from tests.support.crowd import Crowd
 from tests.support.sagemaker import aws
-
-PREFIX = "s3://bucket/data/default/task/jobs"
 
 
 def test_of_several_jobs_of_one_state_the_latest_is_found(remote):
@@ -35,13 +31,3 @@ def test_the_most_objects_counts_for_all_inputs_together():
     inputs = {"x": Input("s3://crowd/x/"), "y": Input("s3://crowd/y/")}
     assert with_inputs("d", inputs, storage, max_objects=1200) is not None
     assert with_inputs("d", inputs, storage, max_objects=1199) is None
-
-
-def test_no_list_of_all_objects_is_kept_in_memory():
-    _, storage = crowded(10_000)
-    with_inputs("d", {"x": Input("s3://crowd/x/")}, storage, max_objects=1000)  # what is imported on first use
-    tracemalloc.start()
-    with_inputs("d", {"x": Input("s3://crowd/x/")}, storage)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 3e6, "a page at a time; a list of them all takes 5 MB"

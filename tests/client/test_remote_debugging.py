@@ -4,11 +4,8 @@ import json
 
 import pytest
 
-from raysm.client.submit import submit
 from raysm.client.tunnel.opening import session_commands, switch_remote_debugging
 from raysm.errors import InvalidRequest
-from raysm.request import Script, Security
-from tests.support.client_jobs import M5
 
 
 def running(remote, job, status="Training"):
@@ -28,15 +25,6 @@ def test_a_job_that_runs_can_be_opened_and_shut(remote, job, status):
 def test_before_and_after_it_says_when(remote, job, status):
     with pytest.raises(InvalidRequest, match=rf"is {status}: .* while a job is Downloading or Training"):
         switch_remote_debugging(running(remote, job, status).chain, enabled=True)
-
-
-def test_what_has_no_network_or_no_such_thing_is_refused(remote, script):
-    isolated = submit(Script(str(script)), cluster=M5, on=remote.service, security=Security(isolation=True))
-    with pytest.raises(InvalidRequest, match="no network"):
-        switch_remote_debugging(running(remote, isolated).chain, enabled=True)
-    processing = submit(Script(str(script)), cluster=M5, on=remote.service, kind="processing")
-    with pytest.raises(InvalidRequest, match="Processing job, which has no remote debugging"):
-        switch_remote_debugging(processing.chain, enabled=True)
 
 
 def test_the_ports_of_the_second_command_are_what_the_session_document_takes():

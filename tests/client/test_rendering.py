@@ -81,23 +81,6 @@ def test_metrics_are_chosen_by_names_and_patterns():
     assert CURVE.named("*/loss").names == ["val/loss"]
 
 
-def test_of_a_step_that_was_done_again_the_last_value_counts():
-    again = Metrics([*CURVE, Metric(name="loss", value=0.75, step=1, time_s=30.0)])
-    assert again.named("loss").rows() == [(1, 30.0, {"loss": 0.75}), (2, 20.0, {"loss": 0.5})]
-
-
-def test_the_repr_says_what_there_is_and_how_it_ended():
-    assert repr(CURVE).splitlines() == [
-        "<4 values of 3 metrics>",
-        "  loss: 0.5 at step 2, 2 values",
-        "  val/loss: 1.5 at step 1, 1 value",
-        "  cpu_percent: 50, 1 value",
-    ]
-    assert repr(Metrics()) == "<no metrics>"
-    assert repr(Metrics([Metric(name="loss", value=1.0)])).splitlines()[0] == "<1 value of 1 metric>"
-    assert len(repr(Metrics(Metric(name=f"m{at}", value=0.0) for at in range(100))).splitlines()) < 20
-
-
 def test_a_frame_has_a_row_for_each_value():
     frame = CURVE.to_frame()
     assert list(frame.columns) == ["name", "value", "host", "step", "time"]

@@ -11,7 +11,6 @@ import pytest
 
 from raysm.client.job.handle import attach
 from raysm.client.results.result import (
-    Result,
     earlier_result,
     manifest_of,
 )
@@ -233,9 +232,3 @@ def test_a_value_that_is_gone_or_broken_says_so(remote, call):
     leave(remote, call, f"model/{VALUE}", b"broken")
     with pytest.raises(ServiceError, match="cannot be unpickled"):
         call.result()
-
-
-def test_the_html_of_a_result_is_escaped():
-    result = Result(Path("/tmp/<b>"), dataclasses.replace(MANIFEST, job="<script>"))
-    assert "&lt;script&gt;" in result._repr_html_()
-    assert "<script>" not in result._repr_html_()

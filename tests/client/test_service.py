@@ -13,8 +13,8 @@ from botocore.stub import Stubber
 from raysm.client.plan import plan
 from raysm.client.service import Service, translated
 from raysm.contract.job_api import TRAINING
-from raysm.errors import CredentialsExpired, InvalidRequest, JobNotFound, ServiceError
-from raysm.request import AWS, Cluster, JobRequest, Script
+from raysm.errors import CredentialsExpired, JobNotFound, ServiceError
+from raysm.request import Cluster, JobRequest, Script
 from tests.support.sagemaker import ACCOUNT, KEYS, REGION, SESSION, aws, places_of
 
 
@@ -141,9 +141,3 @@ def test_a_page_of_a_proxy_is_said_to_be_none_of_aws():
     with pytest.raises(ServiceError, match=r"(?s)the answer is not AWS's: .*check the proxy") as error:
         Service(aws(), clients=lambda name: client).call("sts", "get_caller_identity")
     assert error.value.is_transient
-
-
-@pytest.mark.parametrize("target", ["aws", AWS, 3])
-def test_what_is_no_target_is_refused(target):
-    with pytest.raises(InvalidRequest, match=r"on must be raysm.AWS\(role=…\) or raysm.Local\(\)"):
-        Service(target)

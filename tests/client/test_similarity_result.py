@@ -84,13 +84,6 @@ def test_parts_of_the_full_matrix_are_one_array_that_is_read_where_it_is_asked(s
     assert np.array_equal(np.asarray(found), everything)
 
 
-def test_it_says_what_it_has_together(scores):
-    said = repr(scores[0])
-    assert "similarity: 10 rows x 7 columns, 21 bytes in 3 parts; .table()" in said
-    assert "ids.parquet" in said
-    assert "part-0" not in said
-
-
 def test_parts_of_neighbors_are_one_table_in_the_order_of_the_rows(tmp_path):
     (tmp_path / "neighbors").mkdir()
     # By the manifest, not by how names sort.

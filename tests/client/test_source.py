@@ -12,10 +12,9 @@ import pytest
 import torch
 
 from raysm.client.source.function import DataParallel, pickled_call, pickled_value
-from raysm.client.source.package import late_source, own_modules, package_of, source_of_kind, unpicklable_part
+from raysm.client.source.package import late_source, own_modules, package_of, unpicklable_part
 from raysm.errors import InvalidRequest
-from raysm.request import Script, TrainLoop, Workload
-from raysm.request.workload import KINDS
+from raysm.request import Script, TrainLoop
 from tests.support.kinds import imported_from
 
 
@@ -122,16 +121,6 @@ def test_a_function_travels_that_uses_torch_and_the_name_of_one_of_its_odd_modul
     assert function(*args) == 2
 
 
-def test_code_travels_with_the_file_that_it_is_from():
-    function, *_ = pickle.loads(pickled_call(count_classes, (), {}))
-    assert function.__code__.co_filename == __file__
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_raysms_own_kinds_bring_nothing_because_raysm_travels_itself(kind):
-    assert source_of_kind(Workload.named(kind)) is None
-
-
 @pytest.fixture
 def imported(tmp_path):
     """Return a function that imports a module from ``tmp_path``, or another folder, under a name; all are let go."""
@@ -157,26 +146,6 @@ def test_the_modules_beside_a_functions_own_travel_also_those_that_are_imported_
     assert set(own_modules(steps.f)) == {steps}
     later = imported("own_later")
     assert set(own_modules(steps.f)) == {steps, later}
-
-
-def test_a_module_that_was_let_go_or_imported_anew_is_not_taken_for_the_old_one(imported):
-    steps, old = imported("own_steps"), imported("own_changing")
-    assert old in own_modules(steps.f)
-    new = imported("own_changing", "x = 2\n")
-    assert set(own_modules(steps.f)) == {steps, new}
-    del sys.modules["own_changing"]
-    assert set(own_modules(steps.f)) == {steps}
-
-
-def test_a_module_that_is_there_under_two_names_travels_with_its_function(imported):
-    # As multiprocessing has the program's own, in a process that it has spawned.
-    steps = imported("own_steps")
-    sys.modules["own_alias"] = steps
-    try:
-        function, _, _ = pickle.loads(pickled_call(steps.f, (), {}))
-    finally:
-        del sys.modules["own_alias"]
-    assert function is not steps.f
 
 
 def test_a_package_travels_of_which_a_function_imports_by_dots_later(tmp_path, monkeypatch):

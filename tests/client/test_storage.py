@@ -50,13 +50,6 @@ def store(request, remote, tmp_path):
     return Storage(remote.service), "s3://bucket/a"
 
 
-def test_what_is_written_is_read_and_what_is_not_there_is_none(store):
-    storage, prefix = store
-    storage.write(f"{prefix}/x.json", b"1")
-    assert storage.read(f"{prefix}/x.json") == b"1"
-    assert storage.read(f"{prefix}/y.json") is None
-
-
 class Torn:
     """An S3 whose answers begin, and break off."""
 

@@ -8,7 +8,7 @@ import pytest
 import raysm
 from raysm.client.results.result import read_as
 from raysm.client.source.package import package_of
-from raysm.client.sweep import Sweep, SweepResult, TrialTable
+from raysm.client.sweep import Sweep, SweepResult
 from raysm.contract.events import BEST, Trial, Trials
 from raysm.contract.result import Manifest
 from raysm.errors import InvalidRequest
@@ -164,19 +164,3 @@ def test_the_best_come_first_where_people_look(result):
     assert [line.split()[0] for line in lines[1:]] == ["2", "0", "3", "1"]
     assert result.view.endswith(repr(result.table()))
     assert "best of 3" in repr(result)
-
-
-def test_of_many_trials_the_best_are_shown_and_the_rest_counted():
-    many = TrialTable([Trial(number=n, status="done", value=float(n), params={}) for n in range(30)], "loss", "max")
-    lines = repr(many).splitlines()
-    assert lines[1].startswith("29 ")
-    assert lines[-1] == "… and 10 more"
-    assert "10 more" in many._repr_html_()
-
-
-def test_what_a_trial_says_is_text_in_a_notebook(result):
-    assert (
-        "<script>"
-        not in TrialTable([Trial(number=0, status="<script>", params={"<i>": "<b>"})], "loss", "min")._repr_html_()
-    )
-    assert "<table " in result._repr_html_()

@@ -88,12 +88,6 @@ def test_what_is_no_sweep_is_refused():
         tune("train.py")
 
 
-def test_trials_are_training_jobs():
-    sweep = raysm.Sweep("examples/hello_cluster.py", space={"lr": raysm.uniform(0, 1)}, metric="loss", mode="min")
-    with pytest.raises(InvalidRequest, match="trials are training jobs, got kind='processing'"):
-        tune(sweep, kind="processing")
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -169,21 +163,6 @@ def test_steps_are_listed_and_of_a_grid_everything_is():
     assert "MaxNumberOfTrainingJobs" not in grid["ResourceLimits"]
 
 
-def test_the_limits_and_the_search_are_the_sweeps():
-    parts = config(trials=30, search="random", seed=5, time_budget_s=600, parallel=4)
-    assert parts["ResourceLimits"] == {
-        "MaxNumberOfTrainingJobs": 30,
-        "MaxParallelTrainingJobs": 4,
-        "MaxRuntimeInSeconds": 600,
-    }
-    assert (parts["Strategy"], parts["RandomSeed"]) == ("Random", 5)
-    assert config()["Strategy"] == "Bayesian"
-    assert config(mode="max")["HyperParameterTuningJobObjective"] == {"Type": "Maximize", "MetricName": "loss"}
-    # The median rule is the service's early stopping.
-    assert config(stop="median")["TrainingJobEarlyStoppingType"] == "Auto"
-    assert config()["TrainingJobEarlyStoppingType"] == "Off"
-
-
 def test_a_definition_is_the_job_without_what_it_has_no_place_for():
     definition = call()["TrainingJobDefinition"]
     assert not {"CheckpointConfig", "RemoteDebugConfig", "TrainingJobName", "Tags"} & set(definition)
@@ -204,11 +183,6 @@ def test_the_metric_is_read_from_the_trials_own_events():
     # A parameter may be called "value", too.
     told = Trial(number=0, status="done", params={"value": 3, "metrics": 4}, value=0.5, metrics={"value": 7.0})
     assert float(re.search(metric["Regex"], line(told))[1]) == 0.5
-
-
-def test_parents_are_named():
-    warm = call(parents=("a", "b"))["WarmStartConfig"]
-    assert [item["HyperParameterTuningJobName"] for item in warm["ParentHyperParameterTuningJobs"]] == ["a", "b"]
 
 
 @pytest.mark.parametrize(

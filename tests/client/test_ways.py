@@ -9,7 +9,7 @@ import pytest
 
 from raysm.client.submit import submit
 from raysm.client.tunnel import dashboard as module
-from raysm.client.tunnel.dashboard import Place, place_of, waiting_for, way_to
+from raysm.client.tunnel.dashboard import Place, place_of, way_to
 from raysm.contract.events import State, line
 from raysm.errors import ForeignListener, InvalidRequest, NotDone
 from raysm.request import Script
@@ -115,22 +115,6 @@ def test_the_place_is_the_last_one_that_the_job_has_told(remote, job, capsys):
     announce(remote, job, 9265, NOW_MS + 1)
     assert place_of(job) == Place(host="algo-1", port=9265, address="10.0.0.1:9265")
     assert capsys.readouterr().err == ""
-
-
-def test_a_job_that_still_starts_is_waited_for_and_that_is_said(remote, job):
-    said = []
-
-    def say(text):
-        said.append(text)
-        announce(remote, job, 8265)
-
-    assert place_of(job, say=say).port == 8265
-    assert said == [waiting_for(job)] == [f"{job.name} has no dashboard yet (Starting); waiting for it"]
-
-
-def test_a_job_that_ends_before_it_has_told_a_place_is_refused(remote, job):
-    with pytest.raises(InvalidRequest, match=rf"{job.name} has ended \(Failed\), and its cluster with it"):
-        place_of(job, say=lambda _: remote.sagemaker.end(job.name, "Failed"))
 
 
 def test_a_job_that_has_ended_is_refused_though_its_log_has_a_place(remote, job):

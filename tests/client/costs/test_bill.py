@@ -117,24 +117,3 @@ def test_instances_that_stay_warm_are_named_with_what_they_cost_at_most():
     over = bill_of([training(BillableTimeInSeconds=10, resources=asked, WarmPoolStatus=pool)], "us-east-1", priced)
     assert over.warm_usd == pytest.approx(2 * 50 * 0.001)
     assert lines(over)[-1][1] == "the instances were billed for 50 s more, 0.10 USD, while they wait for a job"
-
-
-def test_as_json_it_has_the_price_with_its_date():
-    bill = bill_of([training(BillableTimeInSeconds=36)], "us-east-1")
-    assert bill.as_dict() == {
-        "usd": pytest.approx(2 * 36 / 3600 * 0.115),
-        "instance_s": 72,
-        "spot_saving": None,
-        "warm_s": 0,
-        "warm_usd": 0,
-        "shares": [
-            {
-                "instance_type": "ml.m5.large",
-                "count": 2,
-                "billed_s": 36,
-                "usd_per_hour": 0.115,
-                "price": "on demand in us-east-1, as of 2026-09",
-                "volume_usd_per_hour": 0,
-            }
-        ],
-    }

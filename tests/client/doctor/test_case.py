@@ -2,7 +2,7 @@
 
 import pytest
 
-from raysm.client.doctor.case import State, bad, good, one_suffices, unknown
+from raysm.client.doctor.case import State, good
 from raysm.client.doctor.checks import Check, carry_out
 from raysm.errors import InvalidRequest, ServiceError
 
@@ -17,14 +17,6 @@ def failing(error, *before):
         raise error
 
     return look
-
-
-def test_findings_have_the_name_of_their_check():
-    def look(case):
-        yield good("here")
-        yield bad("gone", "make it")
-
-    assert [(finding.name, finding.word) for finding in carried_out(look)] == [("thing", "ok"), ("thing", "BAD")]
 
 
 @pytest.mark.parametrize("code", ["AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "403"])
@@ -44,16 +36,3 @@ def test_a_service_that_cannot_be_reached_leaves_what_was_seen_before():
     (finding,) = carried_out(failing(ServiceError("x: <html>\n<p>\n" + "word " * 200, code="500")))
     assert "\n" not in finding.text
     assert len(finding.text) < 350
-
-
-def test_of_several_ways_what_is_worse_than_the_best_stands_in_nobodys_way():
-    fits, lacks, hidden = good("fits"), bad("lacks", "ask"), unknown("hidden")
-
-    def needed(*ways):
-        return [finding.needed for finding in one_suffices(ways)]
-
-    assert needed([fits], [fits, lacks], [hidden]) == [True, False, False, False]
-    assert needed([lacks], [hidden]) == [False, True]
-    assert needed([lacks], [lacks]) == [True, True]
-    assert needed([lacks]) == [True]
-    assert needed() == []

@@ -120,31 +120,3 @@ def test_a_case_has_its_own_names(account):
     assert names["package_repository"] == (intent.pip_index,)
     assert names["mlflow"] == names["mlflow_app"] == (intent.tracking,)
     assert (names["volume_key"], names["subnet"], names["remote_debug"]) == ((), (), ("yes",))
-
-
-@pytest.mark.parametrize(
-    ("tracking", "guarded"),
-    [
-        (None, False),
-        ("sqlite:///mlflow.db", False),
-        ("http://mlflow.example:5000", False),
-        (f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:mlflow-tracking-server/ours", True),
-    ],
-)
-def test_only_sagemakers_own_mlflow_is_guarded_by_iam_and_a_tracking_server_is_no_app(account, tracking, guarded):
-    names = names_of(account.case(Intent(tracking=tracking)))
-    assert names["mlflow"] == ((tracking,) if guarded else ())
-    assert names["mlflow_app"] == ()
-
-
-@pytest.mark.parametrize(
-    ("key", "arn"),
-    [
-        ("1234", f"arn:aws:kms:{REGION}:{ACCOUNT}:key/1234"),
-        ("arn:aws:kms:eu-west-1:1:key/1234", "arn:aws:kms:eu-west-1:1:key/1234"),
-        ("alias/mine", f"arn:aws:kms:{REGION}:{ACCOUNT}:key/*"),
-        ("arn:aws:kms:eu-west-1:1:alias/mine", f"arn:aws:kms:{REGION}:{ACCOUNT}:key/*"),
-    ],
-)
-def test_a_key_is_named_by_its_arn_and_an_alias_by_all_keys(account, key, arn):
-    assert names_of(account.case(Intent(security=Security(output_kms_key=key))))["output_key"] == (arn,)

@@ -99,16 +99,6 @@ def test_output_that_the_other_connection_lost_is_fetched(server):
         assert out.getvalue() == "hello\n"
 
 
-def test_a_piece_that_comes_twice_is_shown_once(line):
-    call = Call("x", "f", line)
-    for start, text in ((0, "abc"), (0, "abc"), (1, "bcde"), (5, "f")):
-        call.on_output(start, "stdout", text)
-    call._news.put(None)
-    out = io.StringIO()
-    call.show(out=out)
-    assert out.getvalue() == "abcdef"
-
-
 def test_it_is_cancelled_once(line):
     call = begun(line, time.sleep, 1)
     until(lambda: call.status.state == "running")
@@ -136,11 +126,6 @@ ERROR = RemoteError(type="KeyError", message="'lr'", traceback="Traceback …\nK
 
 def made(error=ERROR, pickled=b""):
     return error_of(Outcome(error=error, pickled=pickled), "train", "digits")
-
-
-def test_a_value_is_unpickled_and_nothing_is_none():
-    assert value_of(Outcome(pickled=pickle.dumps([1])), "f") == [1]
-    assert value_of(Outcome(), "f") is None
 
 
 def test_a_value_whose_class_is_not_here_is_named_with_the_remedy():

@@ -1,12 +1,13 @@
 """``raysm.Session`` on a server of this process."""
 
+import itertools
 import threading
 
 import pytest
 
 import raysm
 from raysm.client.session.connected import detached, rows
-from raysm.client.session.current import current_session, inside
+from raysm.client.session.current import inside
 from raysm.errors import CallCancelled, InvalidRequest, JobFailed, ServiceError, SessionEnded
 from tests.support.sessions import StubJob, served, state, until
 
@@ -44,6 +45,17 @@ def test_a_map_is_an_iterator_over_any_number_of_items_and_sends_its_function_on
     assert sorted(session.map(abs, [-3, -1, -2], ordered=False)) == [1, 2, 3]
     # Of several iterables the shortest ends it.
     assert list(session.map(pow, [2, 3, 4], [5, 6])) == [2**5, 3**6]
+
+
+def test_a_map_takes_its_items_one_by_one_and_its_first_failure_names_the_item(session):
+    endless = session.map(abs, itertools.count())
+    assert [next(endless) for _ in range(3)] == [0, 1, 2]
+    endless.close()
+    with pytest.raises(ZeroDivisionError) as raised:
+        list(session.map(divmod, [1, 7], [1, 0]))
+    assert any(note.startswith("item 1: ") for note in raised.value.__notes__)
+    good, bad = session.map(divmod, [1, 7], [1, 0], return_exceptions=True)
+    assert (good, type(bad)) == ((1, 0), ZeroDivisionError)
 
 
 def test_another_python_may_send_source_but_no_pickles(session):
@@ -95,16 +107,6 @@ def test_what_is_decorated_is_called_in_the_session_inside_of_its_block(session)
     remote = raysm.remote(shouted)
     with inside(session):
         assert remote.submit("abc").result(timeout=60) == 3
-
-
-def test_blocks_of_two_threads_may_end_in_any_order():
-    first, second = inside("one"), inside("two")
-    first.__enter__()
-    second.__enter__()
-    first.__exit__(None, None, None)
-    assert current_session() == "two"
-    second.__exit__(None, None, None)
-    assert current_session() is None
 
 
 def test_one_that_is_not_open_says_what_to_do():
@@ -200,11 +202,6 @@ def test_an_option_with_a_typing_error_is_refused_with_the_one_that_is_meant():
         raysm.Session(idle_timout_s=60)
     with pytest.raises(InvalidRequest, match=r"did you mean cluster\?"):
         raysm.Session(clutser=None)
-
-
-def test_a_name_that_can_be_none_is_refused_before_anybody_is_asked():
-    with pytest.raises(InvalidRequest, match="the name 'not a name!' is not 1 to 63 letters"):
-        raysm.Session(name="not a name!").start()
 
 
 def test_an_argument_that_cannot_be_pickled_is_named(session):

@@ -2,7 +2,6 @@
 
 import contextlib
 import importlib
-import io
 import socket
 import sys
 import threading
@@ -38,21 +37,6 @@ def opened(server, tmp_path):
 def asked(opened, function, *args):
     request = CallRequest(kind=CALL, name="f", python=Versions.here().pickles)
     return opened.call(request, [cloudpickle.dumps((function, args, {}))])
-
-
-def test_a_call_is_executed_and_its_output_comes_to_it(opened):
-    call = asked(opened, print, "hello")
-    out = io.StringIO()
-    call.show(out=out)
-    assert (call.result(timeout=60), out.getvalue()) == (None, "hello\n")
-
-
-def test_a_call_is_followed_by_its_id_and_known_ones_are_the_same(opened):
-    call = asked(opened, abs, -2)
-    assert call.result(timeout=60) == 2
-    (status,) = opened.statuses()
-    assert opened.follow(status) is call
-    del call
 
 
 def late():

@@ -201,29 +201,3 @@ def test_a_name_that_is_taken_is_refused_with_what_to_do():
     with pytest.raises(InvalidRequest, match="a session 'digits' already, the job digits-20261101.*attach"):
         check_free(Listing(*JOBS), "digits")
     check_free(Listing(*JOBS), "others")
-
-
-LONG = "x" * 45
-"""Of which the name of a job, with 63 characters, keeps 38."""
-
-
-class Long(Listing):
-    """Sessions whose jobs' names have the beginnings of theirs alone."""
-
-    def __init__(self, *names):
-        jobs = [(f"{name[:38]}-20261101-120000-{number:08x}", "InProgress", "session") for number, name in names]
-        super().__init__(*jobs)
-        self.names = {f"arn:{job[0]}": name for job, (_, name) in zip(jobs, names, strict=True)}
-
-    def tags(self, arn):
-        return super().tags(arn) | {TASK_TAG: self.names[arn]}
-
-
-def test_a_session_is_found_by_a_name_that_is_too_long_for_that_of_its_job():
-    listing = Long((1, LONG + "-a"), (2, LONG + "-b"))
-    assert [(each.name, each.job[-1]) for each in sessions(listing, LONG + "-b")] == [(LONG + "-b", "2")]
-    with pytest.raises(InvalidRequest, match="already, the job x+-20261101-120000-00000001"):
-        check_free(listing, LONG + "-a")
-    check_free(listing, LONG + "-c")
-    for job, _, _ in listing.jobs:
-        assert [each.job for each in sessions(listing, job)] == [job]

@@ -1,7 +1,6 @@
 """The connection to a session's server."""
 
 import asyncio
-import io
 import threading
 import time
 
@@ -10,7 +9,7 @@ import pytest
 
 from raysm.client.session.wire import NoSuchCall
 from raysm.contract.parcels import SMALL_BYTES, load
-from raysm.contract.session import CALL, SHELL, CallRequest, Outcome, Versions
+from raysm.contract.session import CALL, CallRequest, Outcome, Versions
 from raysm.errors import InvalidRequest, SessionEnded
 from raysm.workloads.session.door import Door
 from tests.support.sessions import TOKEN, served, until, wired
@@ -22,12 +21,6 @@ pytestmark = pytest.mark.usefixtures("by_value")
 def server(tmp_path_factory):
     with served(tmp_path_factory.mktemp("session")) as running:
         yield running
-
-
-def test_an_answer_is_json_or_bytes(server):
-    with wired(server.port) as line:
-        assert line.loop.run(line.wire.json("GET", "/session"))["job"] == "digits-1"
-        assert line.loop.run(line.wire.request("GET", "/calls")).startswith(b"[")
 
 
 def test_a_refusal_is_an_error_of_its_kind_in_the_servers_words(server):
@@ -42,17 +35,6 @@ def test_who_is_connected_is_attached_until_it_says_goodbye(server):
     with wired(server.port):
         until(lambda: server.host.state().clients == 1)
     until(lambda: server.host.state().clients == 0)
-
-
-def test_what_the_server_says_by_itself_is_heard(server):
-    heard = []
-    with wired(server.port, client="hearing", hear=heard.append) as line:
-        until(lambda: server.host.state().clients == 1)
-        request = CallRequest(kind=SHELL, name="true", client="hearing")
-        line.loop.run(line.wire.call("heard", 20, request, [b"true"]))
-        server.host.calls.get("heard").output.write("stdout", "said")
-        until(lambda: heard)
-    assert heard == [{"call": "heard", "start": 0, "stream": "stdout", "text": "said"}]
 
 
 def asked(function, *args):
@@ -190,10 +172,3 @@ def test_the_address_is_asked_each_time_so_that_a_way_may_change(server):
     addresses = iter(["127.0.0.1:1"] * 3)
     with wired(lambda: next(addresses, f"127.0.0.1:{server.port}"), server_port=server.port) as line:
         assert line.loop.run(line.wire.json("GET", "/session"), 60)["job"] == "digits-1"
-
-
-def test_a_large_body_is_sent_whole(server):
-    with wired(server.port) as line:
-        body = io.BytesIO(b"x" * 2_000_000)
-        answer = line.loop.run(line.wire.json("PUT", "/files", params={"path": "large"}, body=lambda: body))
-        assert answer["bytes"] == 2_000_000

@@ -1,10 +1,5 @@
-import contextlib
 import dataclasses
-import http.server
 import importlib.util
-import json
-import threading
-import time
 
 import pytest
 from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
@@ -54,36 +49,3 @@ def test_a_server_that_was_told_to_end_is_not_started_again_for_who_follows_a_jo
 def test_one_that_was_killed_is_started_again_to_say_what_became_of_the_job(tmp_path):
     ServerRecord(pid=1, port=1, started_s=0.0, version="1").write(tmp_path)
     assert connection(tmp_path).reconnect(GONE, is_followed=True)
-
-
-@contextlib.contextmanager
-def telling(*answers):
-    """A server that tells of so many changes of a job at each call; yield its address and the paths of the calls."""
-    left, asked = list(answers), []
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            asked.append(self.path)
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(json.dumps({"changes": left.pop(0)}).encode())
-
-        def log_message(self, *args):
-            pass
-
-    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}", asked
-        server.shutdown()
-        thread.join()
-
-
-def test_word_of_a_jobs_next_line_comes_from_its_server_though_not_all_the_time(tmp_path):
-    local = connection(tmp_path)
-    with telling(3, 5) as (local._url, asked):
-        began_s = time.monotonic()
-        seen = local.wait_for_change("a-job", 0, 600.0, 60.0)
-        assert time.monotonic() - began_s >= local.polling.first_s
-        assert (seen, local.wait_for_change("a-job", seen, 600.0, 60.0)) == (3, 5)
-    assert asked == ["/raysm/jobs/us-east-1/a-job/change/0/20", "/raysm/jobs/us-east-1/a-job/change/3/20"]

@@ -164,12 +164,6 @@ def test_an_agent_that_never_connects_is_reported_with_where_to_look(plugin):
         plugin.access(ssm, agent_s=-1).open_tunnel("job", "algo-1", 8265, 0)
 
 
-def test_a_missing_plugin_names_the_commands_that_install_it():
-    access = PluginAccess(Service(aws(), clients=lambda name: Ssm()), which=lambda name: None)
-    with pytest.raises(MissingDependency, match=r"not installed.*brew install --cask.*dpkg -i.*dnf install"):
-        access.check()
-
-
 @pytest.mark.parametrize("version", ["1.2.497.0", "1.1.61.0", "unknown"])
 def test_a_plugin_that_takes_the_token_as_an_argument_is_refused(plugin, version):
     plugin.write(version)

@@ -68,17 +68,6 @@ def test_a_card_has_state_instances_progress_curve_usage_cost_and_lines():
     assert html.count("<svg") == 2
 
 
-@pytest.mark.parametrize("count", [240, 241, 10_001])
-def test_a_long_curve_has_few_points_and_always_its_first_and_its_last(count):
-    html = drawn(*(Metric(name="loss", value=float(step), step=step) for step in range(count)))
-    (points,) = re.findall(r'points="([^"]*)"', html)
-    across = [float(point.partition(",")[0]) for point in points.split()]
-    assert len(across) <= 241
-    assert across == sorted(across)
-    assert (across[0], across[-1]) == (64.0, 314.0)
-    assert f"{count - 1:,}" in text_of(html).replace("<", "") or str(count - 1) in html
-
-
 @pytest.mark.parametrize(
     ("written", "shown"),
     [

@@ -10,7 +10,7 @@ from raysm.contract.events import Metric, line
 from raysm.errors import InvalidRequest, NotDone
 from raysm.request import Limits, Script
 from raysm.views.card import live_card
-from raysm.views.card.live_card import MIN_PAUSE_S, NOTEBOOKS, MarimoOutput, Output, output_here, shown_meanwhile, watch
+from raysm.views.card.live_card import MIN_PAUSE_S, NOTEBOOKS, MarimoOutput, output_here, shown_meanwhile, watch
 from tests.support.client_jobs import EXCEEDED, M5, NOW_MS
 from tests.support.running_job import job, remote
 from tests.support.sagemaker import fake_aws, now, refusal
@@ -121,12 +121,3 @@ def test_an_interrupted_cell_keeps_its_last_card(remote, job):
         remote.sagemaker.end(job.name, "Completed")
     assert "Completed" in second.cards[-1]
     assert len(first.cards) <= drawn + 1
-
-
-def test_cards_are_drawn_in_a_thread_that_does_not_delay_the_kernels_end():
-    drawn = []
-    thread = Output().thread(lambda: drawn.append(1), "raysm card digits")
-    assert (thread.daemon, thread.name) == (True, "raysm card digits")
-    thread.start()
-    thread.join(WITHIN_S)
-    assert drawn == [1]

@@ -15,12 +15,9 @@ from raysm.views.dashboard.charts import (
     Timeline,
     board,
     charts_site,
-    parse_begin,
     samples_of,
 )
 from tests.support.dashboard_head import NODE, NODES
-
-NOW_S = 10_000.0
 
 
 def timeline(*values):
@@ -83,23 +80,6 @@ def test_grafana_and_prometheus_are_said_to_exist_at_a_relative_address():
     assert json.loads(answer("api/prometheus_health").body)["result"]
 
 
-@pytest.mark.parametrize(
-    ("text", "begin_s"),
-    [
-        ("now-5m", NOW_S - 300),
-        ("now-1h", NOW_S - 3600),
-        ("now-2d", NOW_S - 172800),
-        ("9000000", 9000.0),
-        ("0", 0.0),
-        ("", 0.0),
-        ("now-5parsecs", 0.0),
-        ("9" * 400, 0.0),
-    ],
-)
-def test_parse_begin(text, begin_s):
-    assert parse_begin(text, NOW_S) == begin_s
-
-
 def test_the_metrics_tab_has_all_charts_on_one_axis():
     told = json.loads(answer("raysm/charts/d/rayDefaultDashboard/", "from=0&data=1").body)
     assert titles(told) == ["loss", "CPU", "Nodes"]
@@ -114,15 +94,6 @@ def test_the_overview_has_its_two_charts(panel, title):
     path = "raysm/charts/d-solo/rayDefaultDashboard/default-dashboard"
     told = json.loads(answer(path, f"panelId={panel}&from=0&data=1").body)
     assert titles(told) == [title]
-
-
-def test_the_chart_library_is_bundled_once(tmp_path, monkeypatch):
-    # The browser's tests draw with it; to bundle it takes seconds.
-    monkeypatch.setattr("vl_convert.javascript_bundle", lambda: "vegaEmbed")
-    assert answer("raysm/charts/vega.js", cache=tmp_path).text == "vegaEmbed"
-    (file,) = tmp_path.iterdir()
-    file.write_text("kept")
-    assert answer("raysm/charts/vega.js", cache=tmp_path).text == "kept"
 
 
 def test_the_workloads_own_metrics_come_first_under_their_names():

@@ -7,7 +7,7 @@ import pytest
 from raysm.client.experiments.experiment import Summary
 from raysm.client.job.description import Status
 from raysm.client.submit import submit
-from raysm.contract.events import Metric, Trial, line
+from raysm.contract.events import Metric, line
 from raysm.errors import InvalidRequest
 from raysm.request import Script
 from raysm.testing import Answer, FakeSageMaker
@@ -62,23 +62,6 @@ def test_a_frame_has_a_row_for_each_job_and_an_unknown_cost_is_not_0(fake, train
     assert list(Jobs([], fake).to_frame().columns) == ["name"]
 
 
-def test_trials_are_rows_behind_their_sweep_and_in_a_frame(fake, tmp_path):
-    (tmp_path / "sweep.py").write_text("")
-    trials = [
-        Trial(number=number, status="done", params={"lr": 0.1 * number}, metrics={"loss": 1.0 / number}, reports=3)
-        for number in (1, 2)
-    ]
-    fake.answer("script", Answer(lines=[line(trial) for trial in trials]))
-    name = submit(Script(str(tmp_path / "sweep.py")), on=fake).name
-    table = jobs(fake).with_trials()
-    assert [one.name for one in table] == [name, f"{name}/1", f"{name}/2"]
-    assert [one.name for one in table.sorted_by("loss")][:2] == [f"{name}/2", f"{name}/1"]
-    frame = table.to_frame()
-    assert frame["trial"].tolist()[1:] == [1, 2]
-    assert frame["params.lr"].tolist()[1:] == [0.1, 0.2]
-    assert f"{name}/2" in table._repr_html_()
-
-
 def summary(value):
     return Summary(last=value, lowest=value, highest=value, count=1)
 
@@ -120,15 +103,3 @@ def test_jobs_whose_loss_became_nan_come_last_and_the_others_keep_their_order():
 )
 def test_a_cost_is_unknown_where_nobody_knows_it(fields, text):
     assert shown(row(**fields), "cost_usd") == text
-
-
-def test_values_are_written_for_people():
-    assert [shown(FULL, column) for column in ("lr", "loss", "created_s", "duration_s", "nothing", "fast")] == [
-        "0.1",
-        "0.5",
-        "2027-01-15 08:00:00",
-        "1 min 40 s",
-        "",
-        "True",
-    ]
-    assert shown(row(code="a" * 64), "code") == "a" * 8

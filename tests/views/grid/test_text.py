@@ -1,15 +1,11 @@
 """A grid on a terminal."""
 
-import pytest
-
 from raysm.grid.place import Place
 from raysm.grid.plan import Assigned, GridPlan, PlannedPlace
-from raysm.grid.snapshot import Block, RegionView, Snapshot, snapshot
+from raysm.grid.snapshot import Block, RegionView, Snapshot
 from raysm.grid.store import Money
 from raysm.grid.task import Task
 from raysm.views.grid.text import plan_lines, screen_lines
-from tests.support.campaigns import ended, page_of
-from tests.support.cpu import counted
 
 
 def place(**changes):
@@ -109,16 +105,6 @@ def test_a_reason_is_told_without_its_traceback_and_with_what_to_do():
     assert "     2 x ValueError: 0,5; raysm grid retry\n" in screen(reasons=((words, 2),))
     long = "BlockFailed: block 3 failed\nTraceback (most recent call last):\n  File x\nKeyError: 'zip'"
     assert "     2 x BlockFailed: block 3 failed … KeyError: 'zip'\n" in screen(reasons=((long, 2),))
-
-
-@pytest.mark.long
-def test_of_a_thousand_rows_in_four_regions_a_frame_and_the_page_are_there_at_once(tmp_path):
-    bench = ended(tmp_path, rows=1_000)
-    with counted() as used:
-        lines = screen_lines(snapshot(bench.store, bench.clock.now))
-    assert used.seconds < 0.05
-    assert sum(name in line for name in bench.regions for line in lines[:20]) >= 4
-    assert len(page_of(bench).encode()) < 1_000_000
 
 
 def test_the_rate_of_all_jobs_is_told_with_its_curve_and_what_was_planned():

@@ -84,22 +84,3 @@ def test_a_pipe_gets_a_block_for_each_look_that_has_news():
     assert text.count("grid drives:") == 2
     assert "\x1b" not in text
     assert pauses == [PIPED_S, PIPED_S]
-
-
-def test_each_look_may_be_taken_instead_of_drawn():
-    seen = []
-    watch(
-        Scripted(view(), view(state="closed")).status,
-        Console(file=io.StringIO()),
-        show=seen.append,
-        sleep=lambda s: None,
-    )
-    assert [each.state for each in seen] == ["open", "closed"]
-
-
-def test_an_interrupt_ends_the_watching():
-    def interrupted(seconds):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        watch(Scripted(view()).status, Console(file=io.StringIO()), sleep=interrupted)

@@ -136,19 +136,6 @@ def test_one_that_ipython_would_draw_itself_is_another(error):
     assert shown._render_traceback_() == TRACEBACK.splitlines()
 
 
-def test_one_that_takes_no_attribute_is_another():
-    class Slotted(Exception):
-        __slots__ = ()
-
-        def __setattr__(self, name, value):
-            raise AttributeError(name)
-
-    error = Slotted("no")
-    shown = shown_for(FakeCall(error=error, told=told("Slotted")))
-    assert isinstance(shown, CallFailed)
-    assert shown._render_traceback_() == TRACEBACK.splitlines()
-
-
 def test_a_connection_that_failed_is_one_line():
     error = SessionEnded("the session digits has ended: it was idle")
     shown = shown_for(FakeCall(error=error))

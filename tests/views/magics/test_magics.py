@@ -166,15 +166,6 @@ def test_a_session_that_is_not_there_is_one_line(magics):
     assert raised.value._render_traceback_() == ["JobNotFound: there is no session 'digist'"]
 
 
-def test_which_session_a_cell_is_of_is_known_without_asking(magics, digits, shell):
-    assert magics.session_of("%%raysm\nx") is None
-    magics.raysm("connect digits")
-    assert magics.session_of("%%raysm\nx") is digits
-    assert magics.session_of("x") is digits
-    assert magics.session_of("%%raysm -s unknown\nx") is None
-    assert magics.session_of("%%raysm --wrong\nx") is None
-
-
 # Every cell remote, and names completed by the session
 
 
@@ -183,35 +174,6 @@ def mode():
     mode = RemoteMode()
     mode.is_on = True
     return mode
-
-
-@pytest.mark.parametrize(
-    ("cell", "is_remote"),
-    [("\nx = 1\n", True), ("", False), ("\n", False), ("%raysm off\n", False), ("%%raysm -s other\n", False)],
-)
-def test_cells_of_python_get_the_line_of_the_magic(mode, cell, is_remote):
-    lines = cell.splitlines(keepends=True)
-    assert mode(lines) == [*(["%%raysm --whole\n"] if is_remote else []), *lines]
-    mode.is_on = False
-    assert mode(lines) == lines
-
-
-@pytest.mark.parametrize(
-    ("before", "name", "matches"),
-    [
-        ("print(mod", "mod", ["model", "mode"]),
-        ("x = model.fi", "model.fi", ["model.fit"]),
-        ("3 + ", "", []),
-        ("f(1).fi", "", []),
-    ],
-)
-def test_names_are_completed_by_the_session(mode, before, name, matches):
-    names = ["model.fit("] if "." in before else ["model", "mode"]
-    completer = Completer(mode, lambda cell: FakeSession(matches=names))
-    assert completer.matches(before, before) == (name, matches)
-    mode.is_on = False
-    assert completer.matches(before, before) == ("", []), "a cell that runs here is not the session's"
-    completer.close()
 
 
 def test_whoever_types_does_not_wait_for_a_session_that_is_away_or_has_ended(mode):
