@@ -28,13 +28,10 @@ def chosen(*argv, on="local"):
     [
         (["--instances", "3"], ("cluster", "count"), 3),
         (["--max-runtime", "5m"], ("limits", "max_runtime_s"), 300),
-        (["--spot"], ("limits", "spot"), True),
         (["--env", "A=x=y"], ("environment", "A"), "x=y"),
         (["--input", "train=data/"], ("inputs", "train", "uri"), "data/"),
         (["--wheel", "a.whl", "--wheel", "b.whl"], ("wheels",), ["a.whl", "b.whl"]),
-        (["--if-done", "skip"], ("if_done",), "skip"),
         (["--subnet", "a", "--subnet", "b"], ("security", "subnets"), ["a", "b"]),
-        (["--image", "x"], ("local", "image"), "x"),
         (["--hyperparameter", "lr=0.1"], ("hyperparameters", "lr"), "0.1"),
     ],
 )
@@ -45,12 +42,9 @@ def test_a_flag_chooses_its_option_and_no_other(argv, key, value):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--role", "x"], "--role belongs to --on aws"),
         (["--on", "aws", "--instance-kind", "docker"], "--instance-kind belongs to --on local"),
         (["--set", "cluster.volume_gb"], "--set takes OPTION=VALUE, as in --set cluster.volume_gb=100"),
-        (["--set", "cluster.volume=1"], "--set: there is no option cluster.volume; did you mean cluster.volume_gb?"),
         (["--set", "cluster.volume_gb=many"], "--set: cluster.volume_gb: expected an integer, got 'many'"),
-        (["--set", "clutser.x=1"], "--set: there is no option clutser; did you mean cluster?"),
     ],
 )
 def test_what_a_flag_cannot_say_is_refused_by_its_name(argv, message):
@@ -64,8 +58,6 @@ def test_what_a_flag_cannot_say_is_refused_by_its_name(argv, message):
     [
         ("cluster.volume_gb=100", ("cluster", "volume_gb"), 100),
         ("security.subnets=['subnet-1']", ("security", "subnets"), ["subnet-1"]),
-        ("security.output_kms_key=123", ("security", "output_kms_key"), "123"),
-        ("cluster.instance_type=ml.m5.large", ("cluster", "instance_type"), "ml.m5.large"),
         ("hyperparameters.lr=0.1", ("hyperparameters", "lr"), "0.1"),
     ],
 )
@@ -215,23 +207,8 @@ def test_another_project_file_can_be_named_and_one_that_is_not_there_is_refused(
 
 def test_a_sweep_of_a_script_is_asked_for_by_flags(folder):
     space = ["--space", "lr=loguniform:1e-4:1e-1", "--space", "batch=choice:32,64", "--metric", "loss", "--mode", "min"]
-    argv = [
-        "sweep",
-        "a.py",
-        *space,
-        "--trials",
-        "50",
-        "--stop",
-        "asha",
-        "--search",
-        "random",
-        "--gpus",
-        "0.5",
-        "--",
-        "--epochs",
-        "3",
-    ]
-    workload = read_settings(parse(argv)).workload()
+    how = "--trials 50 --stop asha --search random --gpus 0.5 -- --epochs 3".split()
+    workload = read_settings(parse(["sweep", "a.py", *space, *how])).workload()
     assert workload.space == {"lr": raysm.loguniform(1e-4, 1e-1), "batch": raysm.choice([32, 64])}
     assert (workload.metric, workload.trials, workload.stop) == ("loss", 50, raysm.Asha())
     assert (workload.search, workload.gpus, workload.args) == ("random", 0.5, ("--epochs", "3"))

@@ -61,18 +61,13 @@ def test_an_example_is_of_its_command_and_taken_as_it_stands(command, line):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["logs", "a", "-f"], {"follow": True}),
-        (["debug", "a", "--off"], {"off": True}),
         (["result", "a", "--timeout", "5"], {"timeout": 5.0}),
-        (["jobs", "--params"], {"params": "*"}),
         (["jobs", "--metrics", "loss:min"], {"metrics": "loss:min"}),
         (
             ["shell", "a", "--instance", "algo-2", "--", "ls", "--json"],
             {"instance": "algo-2", "script_args": ("ls", "--json")},
         ),
         (["exec", "digits", "a.py", "--", "--json"], {"name": "digits", "file": "a.py", "script_args": ("--json",)}),
-        (["session", "list"], {"verb": "list"}),
-        (["session", "attach", "digits"], {"name": "digits"}),
         (["session", "start", "--idle", "30m"], {"idle": 1800.0}),
         (["session", "keep", "digits", "2h"], {"time": 7200.0}),
     ],

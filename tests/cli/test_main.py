@@ -164,12 +164,9 @@ def foreign_output(folder):
         (nothing, ["similarity", "m.npy", "--top-k", "3"], "m.npy"),
         (empty, ["similarity", "m.npy", "--top-k", "3"], "m.npy"),
         (five_rows, ["similarity", "m.npy", "--top-k", "5"], "has 5 rows; ask for at most 4"),
-        (five_rows, ["similarity", "m.npy", "--top-k", "3", "--instances", "0"], "count must be at least 1"),
         (foreign_output, ["similarity", "m.npy", "--top-k", "3", "--output", "out"], "are not a result of raysm"),
-        (five_rows, ["similarity", "m.npy", "--top-k", "3", "--output", "m.npy"], "is a file"),
         (five_rows, ["similarity", "m.npy", "--top-k", "3", "--output", "/proc/nope"], "/proc/nope cannot be written"),
         (nothing, ["run", "missing.py"], "'missing.py' is not there"),
-        (nothing, ["run", "missing.py", "--source-dir", "nowhere"], "source_dir='nowhere' is not there"),
     ],
 )
 def test_what_cannot_be_is_refused_with_2_before_anything_starts(tmp_path, command, prepare, argv, message):

@@ -26,7 +26,6 @@ def test_every_line_has_its_date_and_version_and_what_is_old_says_so(capsys):
             ["ml.none.large"],
             "no price of ml.none.large in any region is known; check the name, or fetch it: raysm",
         ),
-        (["--regions", "sa-east-1"], "no price of any type in sa-east-1"),
         (["--refresh"], "--refresh needs the regions whose prices to fetch"),
     ],
 )

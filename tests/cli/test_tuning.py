@@ -64,17 +64,13 @@ def test_limits_search_and_warm_start_are_those_of_the_flags(script, capsys):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--stop", "asha"], "stop='asha' is not the service's"),
-        (["--parallel", "0"], "parallel must be a whole number of at least 1, got 0"),
-        (["--time-budget", "60"], "time_budget_s is at least 120 for the service, got 60"),
         (["--set", "workload.concurrency=2"], "concurrency=2 is for trials on one cluster"),
         (["--kind", "processing"], "trials are training jobs"),
         (["--max-restarts", "2"], "max_restarts=2 is for jobs that raysm follows"),
         (["--if-done", "skip"], "--if-done skip is for jobs"),
         (["--resume"], "--resume is for jobs: .* --parent NAME"),
-        ([word for number in range(6) for word in ("--parent", f"p{number}")], "ParentHyperParameterTuningJobs"),
     ],
-    ids=["stop", "parallel", "time", "concurrency", "kind", "restarts", "if-done", "resume", "parents"],
+    ids=["concurrency", "kind", "restarts", "if-done", "resume"],
 )
 def test_what_the_service_cannot_do_is_refused_before_anything_is_sent(script, argv, message):
     with pytest.raises(InvalidRequest, match=message):

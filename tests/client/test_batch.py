@@ -48,9 +48,7 @@ def test_a_function_is_told_apart_by_its_own_arguments_not_by_the_batch():
     ("predictor", "arguments", "message"),
     [
         (Model, {}, "__init__ takes other arguments: missing a required argument: 'weights'"),
-        (Model, {"weight": 1}, "__init__ takes other arguments"),
         (NoModel, {}, r"has no __call__\(self, batch\)"),
-        (double, {"factors": 1}, "takes other arguments after the batch: got an unexpected keyword argument"),
         (Model("w"), {"x": 1}, "takes other arguments after the batch"),
         ("model.pt", {}, "the first argument is a class or a function, got 'model.pt'"),
     ],

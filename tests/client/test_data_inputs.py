@@ -59,12 +59,10 @@ def test_tensors_of_types_that_numpy_lacks_are_float32(sent):
     "frame",
     [
         pd.DataFrame(COLUMNS)[1:],
-        pd.DataFrame(COLUMNS).query("a > 2"),
         pd.DataFrame(COLUMNS, index=list("wxyz")),
-        pd.DataFrame(COLUMNS, index=pd.RangeIndex(4, name="key")),
         pd.DataFrame(COLUMNS, index=pd.MultiIndex.from_product([["x", "y"], [1, 2]], names=["file", "row"])),
     ],
-    ids=["slice", "filtered", "names", "named", "levels"],
+    ids=["slice", "names", "levels"],
 )
 def test_a_pandas_index_that_carries_information_is_refused_with_both_remedies(sent, frame):
     with pytest.raises(InvalidInput, match="would be lost; if it names the rows, give .*--id-column") as error:
@@ -92,11 +90,8 @@ def test_a_matrix_and_queries_in_memory_are_compared_by_name(sent):
     ("matrix", "said"),
     [
         (np.ones(3), r"has the shape \(3,\); expected 2 dimensions"),
-        (np.array([["a", "b"]]), "holds <U1"),
         (np.array([[None, 1]]), r"an array of object; give numbers"),
         (np.ma.masked_less(ROWS, 3), "masked array"),
-        (torch.eye(3).to_sparse(), "to_dense"),
-        (pd.DataFrame(ROWS, columns=["a", "a", "b"]), "cannot be saved: Duplicate column names"),
         (pd.DataFrame(ROWS, columns=pd.MultiIndex.from_product([["x"], [1, 2, 3]])), "several levels"),
     ],
 )

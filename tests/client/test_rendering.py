@@ -142,17 +142,11 @@ def test_each_reason_is_told_once_and_a_look_that_fails_is_passed_over():
     ("secondary", "lines", "told"),
     [
         (SecondaryStatus.STARTING, [], "waiting: the service starts the instances"),
-        (SecondaryStatus.DOWNLOADING, [], "waiting: the instances download the inputs"),
         (SecondaryStatus.TRAINING, [], "waiting: the instances start Python and Ray"),
         (
             SecondaryStatus.TRAINING,
             ["raysm: looking for packages that this image lacks: torch"],
             "waiting: pip installs packages that the image lacks",
-        ),
-        (
-            SecondaryStatus.TRAINING,
-            [line(State(name="joined", count=1, total=2))],
-            "waiting: 1 of 2 instances have joined, and the others still start",
         ),
         (
             SecondaryStatus.TRAINING,

@@ -78,10 +78,8 @@ def test_a_workload_is_read_by_its_kind_and_another_kind_is_another_workload():
     ("workload", "message"),
     [
         ({"kind": "scrpt"}, r"layer 0: workload\.kind: expected one of 'script', .*got 'scrpt'"),
-        ({}, r"default: workload\.kind: expected one of"),
         ({"kind": "script", "scirpt": "a.py"}, r"a script has no option workload\.scirpt; did you mean workload\.scri"),
         ({"kind": "script"}, r"the script has no script; give it in the request's \[workload\]"),
-        ({"kind": "similarity", "top_k": "x"}, "top_k must be a number, got 'x'"),
     ],
 )
 def test_a_workload_that_cannot_be_is_refused(workload, message):
@@ -92,17 +90,11 @@ def test_a_workload_that_cannot_be_is_refused(workload, message):
 @pytest.mark.parametrize(
     ("tables", "message"),
     [
-        ({"clutser": {"count": 1}}, "x: there is no option clutser; did you mean cluster?"),
         ({"cluster": {"cuont": 1}}, "x: there is no option cluster.cuont; did you mean cluster.count?"),
         ({"zzz": 1}, "x: there is no option zzz; there are on, local, aws, name"),
-        ({"cluster": 3}, "x: cluster is a table of options, got 3"),
-        ({"cluster": {"count": "2"}}, "x: cluster.count: expected an integer, got '2'"),
         ({"cluster": {"count": True}}, "x: cluster.count: expected an integer, got True"),
-        ({"environment": {"A": 1}}, "x: environment.A: expected text, got 1"),
-        ({"on": "awss"}, "x: on: expected one of 'local', 'aws', got 'awss'"),
         ({"metrics": [{"name": "a"}]}, "x: metrics[0]: the key 'regex' is missing"),
         ({"inputs": {"train": {"url": "s3://b/x"}}}, "no option inputs.train.url; did you mean inputs.train.uri?"),
-        ({"wheels": "a.whl"}, "x: wheels: expected a list, got 'a.whl'"),
     ],
 )
 def test_what_is_unknown_or_of_another_type_is_refused_with_place_and_key(tables, message):
@@ -210,15 +202,12 @@ def test_a_path_is_relative_to_the_file_in_which_it_stands(file):
     ("text", "message"),
     [
         ("[clutser]\ncount = 1", ": there is no option clutser; did you mean cluster?"),
-        ("[cluster]\ncount = '2'", ": cluster.count: expected an integer, got '2'"),
         (
             "\n[profile.x.cluster]\ncuont = 1",
             " [profile.x]: there is no option cluster.cuont; did you mean",
         ),
-        ("[profile]\nx = 3", ": write a profile as [profile.NAME.cluster]"),
         ("[workload]\nkind = 'script'", ": a project file has no workload; put it into a file for --request"),
         ("count = ", " is not TOML that can be read: Invalid value (at end of document)"),
-        ("grace_s = nan", ": grace_s: expected a finite number, got nan"),
         ("[tags]\nsince = 2020-01-01", ": tags.since: expected text, got datetime.date(2020, 1, 1)"),
     ],
 )
@@ -243,10 +232,8 @@ def test_a_request_has_a_workload_too_and_is_json_or_toml(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[1]", "holds no options"),
         ("{", "is not JSON that can be read: "),
         pytest.param("[" * 100_000, "is not JSON that can be read: ", id="deep"),
-        ('{"limits": {"sopt": 1}}', "did you mean limits.spot"),
     ],
 )
 def test_a_request_that_is_none_is_refused_with_its_file(tmp_path, text, message):

@@ -92,9 +92,8 @@ def test_what_is_no_sweep_is_refused():
     ("options", "message"),
     [
         ({"checkpoint_uri": "s3://bucket/state"}, "all trials of a tuning job would have one checkpoint_uri"),
-        ({"limits": raysm.Limits(max_restarts=2)}, "max_restarts=2 is for jobs that raysm follows"),
     ],
-    ids=["checkpoints", "restarts"],
+    ids=["checkpoints"],
 )
 def test_what_a_trial_would_lose_without_a_word_is_refused(options, message):
     sweep = raysm.Sweep("examples/hello_cluster.py", space={"lr": raysm.uniform(0, 1)}, metric="loss", mode="min")

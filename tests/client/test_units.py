@@ -8,10 +8,8 @@ from raysm.client.units import duration, rate
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        (0.0, "0 s"),
         (59.6, "1 min 0 s"),
         (88, "1 min 28 s"),
-        (3600, "1 h 0 min"),
         (7.3e6, "2,027 h 46 min"),
     ],
 )
@@ -22,10 +20,8 @@ def test_a_duration_has_its_two_largest_units(seconds, text):
 @pytest.mark.parametrize(
     ("per_s", "text"),
     [
-        (10.4, "10 trials/s"),
         (1.0, "1 trials/s"),
         (1 / 40, "1.5 trials/min"),
-        (1 / 90, "40 trials/h"),
         (1 / 7200, "0.5 trials/h"),
     ],
 )

@@ -34,10 +34,7 @@ def test_the_folders_go_with_the_object_that_made_them():
 @pytest.mark.parametrize(
     "options",
     [
-        {"min_instances": 0},
-        {"join_timeout_s": 0},
         {"silence_s": 2},
-        {"silence_s": 90_000},
         {"on_instance_loss": "wait"},
     ],
 )

@@ -90,8 +90,6 @@ def test_a_processing_job_and_an_isolated_one_let_nobody_in(remote, script):
     ("ports", "said"),
     [
         ({"port": 0}, "port must be a number from 1 to 65535, got 0"),
-        ({"port": 70000}, "got 70000"),
-        ({"port": "http"}, "port must be a number from 1 to 65535, got 'http'"),
         ({"port": 1, "local_port": -1}, "local_port must be a number from 0"),
     ],
 )

@@ -121,13 +121,9 @@ def test_closing_it_switches_off_and_disconnects(magics, digits, capsys):
         ("conect digits", None, "invalid choice: 'conect' (choose from"),
         ("connect", None, "usage: %raysm connect [--profile NAME] NAME"),
         ("close a b", None, "unrecognized arguments: b"),
-        ("start --instances two", None, "invalid int value: 'two'"),
         ("start --idle soon", None, "must be a time, 30m, 90s or 2h (a bare number is minutes), got 'soon'"),
-        ("keep", None, "TIME"),
-        ("keep -5", None, "must be a time"),
         ("", "1\n", "no session is connected"),
         ("--psuh a", "1\n", "unrecognized arguments: --psuh a; usage: %%raysm [-s NAME]"),
-        ("--async --pull a", "1\n", "which --async does not wait for"),
         ("'open", "1\n", "no closing quotation"),
     ],
 )
