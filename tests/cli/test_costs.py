@@ -1,7 +1,6 @@
 """What the commands say of the money: of jobs that are billed, once they have ended."""
 
 import io
-import json
 
 import pytest
 from rich.console import Console
@@ -41,15 +40,3 @@ def test_a_job_that_runs_has_no_bill_and_one_that_has_ended_has(virginia, tmp_pa
     assert money.startswith("  money   0.0067 USD: 2 x ml.m5.large, each billed for 100 s at 0.115 USD/h (on demand in")
     assert warm.startswith("  warm    the instances are billed for up to 600 s more")
     assert printed(virginia, "result", job.name)[1].startswith("money    0.0067 USD: ")
-
-
-def test_as_json_it_is_part_of_the_status_and_of_the_result(virginia, tmp_path, capsys):
-    job = sent(virginia, tmp_path)
-    printed(virginia, "status", job.name, "--json")
-    assert json.loads(capsys.readouterr().out)["cost"] is None
-    virginia.sagemaker.end(job.name, "Completed", BillableTimeInSeconds=90, TrainingTimeInSeconds=300)
-    printed(virginia, "status", job.name, "--json")
-    status = json.loads(capsys.readouterr().out)
-    assert (status["billable_s"], status["training_s"], status["cost"]["instance_s"]) == (90, 300, 180)
-    printed(virginia, "result", job.name, "--json")
-    assert json.loads(capsys.readouterr().out)["cost"] == status["cost"]

@@ -39,18 +39,10 @@ def case(*words):
         ([good("a"), bad("b", "", needed=False)], GOOD),
         ([good("a"), unknown("b")], UNKNOWN),
         ([unknown("a"), bad("b", "")], BAD),
-        ([], GOOD),
     ],
 )
 def test_the_exit_code_tells_what_is_bad_from_what_could_not_be_looked_at(findings, code):
     assert status(findings) == code
-
-
-def test_the_flags_of_a_job_say_what_is_looked_at():
-    intent = case("--instance-type", "ml.m5.large", "--instances", "3", "--spot", "--set", "kind=processing").intent
-    assert intent.choices == ({"ml.m5.large": 3},)
-    assert intent.limits.spot
-    assert intent.kind == "processing"
 
 
 def test_a_file_names_exactly_one_job(tmp_path):

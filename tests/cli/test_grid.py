@@ -166,12 +166,6 @@ def test_stop_says_what_it_has_stopped(grid, capsys):
     assert "drives is closed" in capsys.readouterr().out
 
 
-def test_failed_rows_wait_again_and_done_ones_stay_done(grid, capsys):
-    assert main(["grid", "retry", "drives"]) == 0
-    assert grid.states() == {"done": 1, "waiting": 2}
-    assert "1 row of drives will be tried again" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
@@ -200,18 +194,6 @@ def test_what_is_done_is_said_as_json_too(grid, tmp_path, argv, values, capsys):
     (tmp_path / "new.csv").write_text("key,lr\na,0.1\nd,0.2\ne,0.3\n")
     assert main(["grid", *argv, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == values
-
-
-def test_a_grid_is_extended_by_rows_that_are_new(grid, tmp_path, capsys):
-    (tmp_path / "new.csv").write_text("key,lr\na,9\nd,0.2\n")
-    assert main(["grid", "extend", "drives", "--rows", "new.csv"]) == 0
-    assert "1 new row of drives; the controller" in capsys.readouterr().out
-    assert {record.task.key: record.task.parameters["lr"] for record in grid.tasks()} == {
-        "a": 0.1,
-        "b": 0.1,
-        "c": 0.1,
-        "d": "0.2",
-    }
 
 
 def test_a_grid_that_is_over_is_watched_once(grid, capsys):

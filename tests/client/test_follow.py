@@ -113,15 +113,3 @@ def test_an_instance_that_the_job_has_not_is_refused_with_those_that_it_has(remo
     for ask in (job.lines, job.logs):
         with pytest.raises(InvalidRequest, match=rf"no instance 'algo-9': {job.name} has algo-1 to algo-2$"):
             ask(instance="algo-9")
-
-
-def stream_of(remote, job, **options):
-    return JobStream(Chain(job.name, service=remote.service, api=TRAINING), **options)
-
-
-def test_who_looks_alone_sends_no_follow_up(remote, script):
-    job = long_job(remote, script)
-    assert list(stream_of(remote, job).new_lines()) == []
-    assert len(remote.sagemaker.sent) == 1
-    assert list(stream_of(remote, job, send=True).new_lines()) == []
-    assert len(remote.sagemaker.sent) == 3

@@ -6,14 +6,13 @@ import io
 import pytest
 
 from raysm.client.job.description import Status
-from raysm.client.job.handle import attach
 from raysm.client.job.listing import jobs
 from raysm.client.service import Service
 from raysm.client.submit import submit
 from raysm.contract import events
 from raysm.errors import InvalidRequest, JobStopped, NotDone, ServiceError
 from raysm.request import MetricDefinition, Script
-from tests.support.client_jobs import COMPLETED, M5, NOW_MS, long_job
+from tests.support.client_jobs import COMPLETED, M5, NOW_MS
 from tests.support.sagemaker import QUICK, refusal
 
 # Status
@@ -23,14 +22,6 @@ def test_a_job_that_runs_is_not_done_and_one_that_completed_is(remote, job):
     assert (job.done(), job.running(), job.cancelled(), job.status) == (False, True, False, Status.IN_PROGRESS)
     remote.sagemaker.end(job.name, "Completed")
     assert (job.done(), job.running(), job.cancelled(), job.status) == (True, False, False, Status.COMPLETED)
-
-
-def test_wait_returns_how_it_ended_after_as_many_polls_as_it_took(remote, script):
-    changes = [{"SecondaryStatus": name} for name in ("Downloading", "Training", "Uploading")]
-    remote.sagemaker.script.append([*changes, {"TrainingJobStatus": "Completed", "SecondaryStatus": "Completed"}])
-    job = submit(Script(str(script)), cluster=M5, on=remote.service)
-    assert job.wait(60) is Status.COMPLETED
-    assert remote.sagemaker.described == 4
 
 
 def test_a_folder_in_the_place_of_the_timeout_is_refused_with_the_words_that_bring_it_there(job, tmp_path):
@@ -101,31 +92,7 @@ def test_a_callback_that_raises_hinders_no_other(remote, job, caplog):
 # Results
 
 
-def test_outputs_are_inputs_of_the_next_job(remote, job):
-    remote.sagemaker.end(job.name, "Completed")
-    prefix = f"s3://{remote.service.bucket.name}/raysm/default/{job.name}/output"
-    names = ("model", "result", "data", "data/a.npy")
-    assert [job.output(name).uri for name in names] == [
-        f"{prefix}/model/",
-        f"{prefix}/model/",
-        f"{prefix}/data/",
-        f"{prefix}/data/a.npy",
-    ]
-    with pytest.raises(InvalidRequest, match="got 'logs'"):
-        job.output("logs")
-
-
 # Follow-ups
-
-
-def test_the_handle_stays_the_same_when_it_goes_over_to_a_follow_up(remote, script):
-    job = long_job(remote, script)
-    remote.sagemaker.script.append([COMPLETED])
-    kept = {job: "mine"}
-    first = attach(job.name, remote.service)
-    job.wait(60)
-    assert kept[job] == "mine"
-    assert kept[attach(job.name, remote.service)] == kept[first] == "mine"
 
 
 def test_a_job_that_waits_says_what_for(remote, job):
@@ -153,17 +120,6 @@ EVENTS = [
 def write_events(remote, job):
     lines = [(NOW_MS + index, events.line(event)) for index, event in enumerate(EVENTS)]
     remote.write_log(job.name, "algo-1", [*lines, (NOW_MS + 9, "hello")])
-
-
-def test_printed_logs_say_the_events_in_words(remote, job):
-    write_events(remote, job)
-    out = io.StringIO()
-    job.logs(to=out)
-    assert out.getvalue().splitlines() == [
-        "algo-2 joined: 2 of 2 instances",
-        "similarity: 100% (2 of 2 rows, 1 rows/s)",
-        "algo-1 | hello",
-    ]
 
 
 def test_of_a_long_log_only_the_last_lines_are_printed(remote, job):

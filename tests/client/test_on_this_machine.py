@@ -1,15 +1,12 @@
 """The client with the real embedded SageMaker and real Ray: one server, few jobs, because each forms a cluster."""
 
 import importlib
-import re
 
 import pytest
 
 import raysm
 from raysm.client.job.handle import attach
-from raysm.client.storage.s3 import file_path
-from raysm.client.submit import submit
-from raysm.request import Cluster, Limits, Local, Script
+from raysm.request import Cluster, Local
 from tests.support.homes import end, serving
 
 pytestmark = pytest.mark.long
@@ -35,20 +32,6 @@ def task(index):
     import late_import
 
     return late_import.VALUE
-"""
-
-
-COUNTS = """
-import os, pathlib, time
-done = pathlib.Path(os.environ["SAGEMAKER_BASE_DIR"], "checkpoints", "done.txt")
-seen = done.read_text() if done.exists() else ""
-done.parent.mkdir(exist_ok=True)
-done.write_text(seen + "x")
-print("run", len(seen) + 1, flush=True)
-out = pathlib.Path(os.environ["SM_OUTPUT_DATA_DIR"])
-out.mkdir(parents=True, exist_ok=True)
-(out / "count.txt").write_text(seen + "x")
-time.sleep(600 if not seen else 0)
 """
 
 
@@ -79,18 +62,3 @@ def test_a_server_that_ended_is_started_again_when_its_jobs_are_asked_for(target
     assert found.status == "Completed"
     assert {"algo-1", "algo-2"} <= {line.host for line in found.lines()}
     assert hosts_of.submit("a") == job
-
-
-# Without Ray: the follow-up is client/test_chain's, the stop and the checkpoints are local/server/test_life_cycle's.
-def test_a_job_that_runs_too_long_goes_on_from_its_checkpoints(target, tmp_path):
-    script = tmp_path / "counts.py"
-    script.write_text(COUNTS)
-    # On a slow machine a run may be over before the script begins; the next one begins it then.
-    limits = Limits(max_runtime_s=20, max_restarts=4)
-    job = submit(Script(str(script)), on=target, limits=limits, grace_s=1)
-    first = job.name
-    job.wait(WAIT_S)
-    assert job.status == "Completed"
-    assert re.fullmatch(rf"{first}-r[1-4]", job.name)
-    assert "run 2" in [line.text for line in job.lines()]
-    assert file_path(f"{job.outputs}/data/count.txt").read_text() == "xx"

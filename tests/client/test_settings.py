@@ -9,7 +9,6 @@ from raysm.client.settings import (
     Layer,
     Project,
     Settings,
-    absolute,
     check_values,
     find_project_file,
     read_request,
@@ -30,18 +29,6 @@ def layer(name, **tables):
 
 def settings(*tables):
     return Settings([layer(f"layer {number}", **item) for number, item in enumerate(tables)])
-
-
-def test_of_two_places_the_later_one_wins_key_by_key():
-    chosen = settings(
-        {"cluster": {"count": 2, "volume_gb": 100}, "tags": {"team": "a", "cost": "x"}},
-        {"cluster": {"count": 3}, "tags": {"team": "b"}},
-    )
-    assert chosen.options()["cluster"] == Cluster(count=3, volume_gb=100)
-    assert chosen.options()["tags"] == {"team": "b", "cost": "x"}
-    assert chosen.origin(("cluster", "count")) == "layer 1"
-    assert chosen.origin(("tags", "cost")) == "layer 0"
-    assert chosen.origin(("limits", "spot")) == "default"
 
 
 GROUPS = [{"name": "a", "instance_type": "ml.m5.large", "count": 1}]
@@ -240,13 +227,6 @@ def test_a_request_that_is_none_is_refused_with_its_file(tmp_path, text, message
     (tmp_path / "r.json").write_text(text)
     with pytest.raises(InvalidRequest, match=rf"r\.json.*{message}"):
         read_request(tmp_path / "r.json")
-
-
-def test_a_script_in_a_source_folder_is_named_from_there(tmp_path):
-    plain = absolute({"workload": {"script": "a.py"}}, tmp_path)
-    inside = absolute({"workload": {"script": "a.py", "source_dir": "src"}}, tmp_path)
-    assert plain["workload"] == {"script": str(tmp_path / "a.py")}
-    assert inside["workload"] == {"script": "a.py", "source_dir": str(tmp_path / "src")}
 
 
 def test_options_of_a_file_are_those_of_submit(file, remote, script, tmp_path):

@@ -21,18 +21,6 @@ def test_it_is_waited_for_until_its_status_is_final():
     assert scripted_tuning(SageMaker(["InProgress", "Stopping", "Stopped"])).wait(timeout_s=60) == "Stopped"
 
 
-def test_who_waits_is_told_of_each_trial_once_when_it_has_ended():
-    told, pages = [], [[summary(0, value=0.5), summary(1, "InProgress")]]
-    sagemaker = SageMaker(["InProgress", "InProgress", "Completed"], pages)
-
-    def ended(trial):
-        told.append((trial.number, trial.status))
-        sagemaker.pages = [[summary(0, value=0.5), summary(1, "Failed")]]
-
-    scripted_tuning(sagemaker).wait(timeout_s=60, ended=ended)
-    assert told == [(0, "done"), (1, "failed")]
-
-
 def test_the_trials_of_all_pages_are_there_by_their_numbers_with_values_of_their_types():
     done = summary(0, value=0.25, TrainingStartTime=BEGAN, TrainingEndTime=BEGAN + datetime.timedelta(seconds=90))
     failed = summary(1, "Failed", FailureReason="AlgorithmError: typo")

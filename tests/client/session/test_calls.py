@@ -47,16 +47,6 @@ def begun(line, function, *args, id=None, name="f"):
     return call
 
 
-def test_its_value_is_its_result(line):
-    call = begun(line, abs, -3)
-    assert call.result(timeout=60) == 3
-    assert call.done()
-    assert not call.cancelled()
-    assert call.exception() is None
-    assert call.status.state == "done"
-    assert repr(call) == "<call f of the session digits: done>"
-
-
 def test_what_it_raises_is_raised_or_returned(line):
     def fails():
         raise TimeoutError("its own")

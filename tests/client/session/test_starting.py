@@ -7,9 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 import raysm
-from raysm.client.costs.prices import known_prices, volume_usd_per_hour
+from raysm.client.costs.prices import volume_usd_per_hour
 from raysm.client.job.description import SecondaryStatus, Status
-from raysm.client.service import Service
 from raysm.client.session.starting import (
     SessionLimits,
     check_free,
@@ -17,7 +16,6 @@ from raysm.client.session.starting import (
     place_of,
     prepared,
     sessions,
-    usd_per_hour,
     why_ended,
 )
 from raysm.contract.events import State, line
@@ -68,18 +66,6 @@ def test_on_aws_the_price_is_that_of_the_instances_and_their_volumes(remote):
     ready = prepared("digits", limits, remote.service, {"cluster": M5})
     volumes = (volume_usd_per_hour(M5.instance_type, M5.volume_gb, remote.service.region) or 0.0) * M5.count
     assert ready.request.workload.usd_per_hour == pytest.approx(0.5 * M5.count + volumes)
-
-
-def test_of_a_choice_of_types_a_session_is_counted_by_the_dearest(remote):
-    priced = sorted(known_prices().prices.items(), key=lambda item: item[1].usd_per_hour)
-    region = priced[-1][0][0]
-    (low, _), *_, (high, _) = [(name, price) for (where, name), price in priced if where == region]
-    service = Service(raysm.AWS(role="arn:aws:iam::123456789012:role/r", region=region), clients=remote.service.client)
-    dearest = usd_per_hour(raysm.Cluster(high), service, None)
-    assert usd_per_hour(raysm.Cluster(high, count=2), service, None) == pytest.approx(2 * dearest)
-    assert usd_per_hour(raysm.Cluster(low, alternatives=(high,)), service, None) == dearest
-    assert usd_per_hour(raysm.Cluster(low), service, None) < dearest
-    assert usd_per_hour(raysm.Cluster(low, alternatives=("ml.none.large",)), service, None) is None
 
 
 def test_a_processing_job_and_an_isolated_one_are_refused(fake):

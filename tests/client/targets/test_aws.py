@@ -1,7 +1,7 @@
 import pytest
 from botocore.stub import Stubber
 
-from raysm.client.targets.connection import Bucket, connection_to
+from raysm.client.targets.connection import connection_to
 from raysm.errors import ServiceError
 from tests.support.sagemaker import SESSION, aws
 
@@ -20,11 +20,6 @@ def test_without_one_it_is_that_of_the_configuration():
 def test_no_region_at_all_is_an_error_that_says_how_to_set_one():
     with pytest.raises(ServiceError, match="aws configure set region"):
         connection_to(aws(region=None)).region(lambda name: NoRegion())
-
-
-def test_the_default_bucket_has_to_belong_to_the_account():
-    bucket = connection_to(aws()).bucket(lambda: "r", lambda: "12")
-    assert bucket == Bucket(name="sagemaker-r-12", owner="12")
 
 
 def test_who_has_another_endpoint_in_the_shell_is_told_once_that_it_is_not_aws(monkeypatch, caplog):

@@ -136,11 +136,9 @@ DIRECT = "http://127.0.0.1:8000/secret/"
     [
         ({}, DIRECT, True),
         ({"JPY_PARENT_PID": "8"}, "/base/proxy/8000/secret/", True),
-        ({"JPY_PARENT_PID": "9"}, DIRECT, True),
         ({"JUPYTERHUB_SERVICE_PREFIX": "/user/me/"}, "/user/me/proxy/8000/secret/", True),
         ({"SAGEMAKER_APP_TYPE": "JupyterLab"}, "/jupyterlab/default/proxy/8000/secret/", True),
         ({"VSCODE_PID": "1"}, DIRECT, False),
-        ({"COLAB_RELEASE_TAG": "1"}, DIRECT, False),
     ],
 )
 def test_how_a_notebook_shows_a_page_of_this_machine(environ, url, in_frame, monkeypatch):

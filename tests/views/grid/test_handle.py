@@ -56,12 +56,6 @@ def store(tmp_path):
         store.database.close()
 
 
-def test_a_grid_is_found_by_its_name_and_one_that_is_not_there_is_said_at_once(store):
-    assert repr(attach_grid("drives")) == "GridHandle('drives')"
-    with pytest.raises(InvalidRequest, match="there is no grid 'drivse' .* existing grids: drives"):
-        attach_grid("drivse")
-
-
 def test_its_rows_and_its_state_are_what_the_store_has(store):
     grid = attach_grid("drives")
     assert [(row.key, row.state) for row in grid.rows()] == [("a", "done"), ("b", "failed"), ("c", "waiting")]

@@ -86,12 +86,6 @@ def test_a_variable_is_a_session_too(magics, shell):
     assert magics.raysm("status") is other
 
 
-def test_its_end_is_put_off(magics, digits):
-    magics.raysm("connect digits")
-    assert magics.raysm("keep 60") is digits
-    assert digits.kept_minutes == 60
-
-
 def test_the_latest_cell_that_nobody_waited_for_is_awaited_by_its_word(magics, digits, capsys):
     with pytest.raises(UsageError, match="no cell was sent with --async"):
         magics.raysm("result")
@@ -188,9 +182,8 @@ def test_whoever_types_does_not_wait_for_a_session_that_is_away_or_has_ended(mod
     completer.close()
 
 
-def test_ipython_loads_it_once_completes_by_it_and_takes_it_out_whole(mode):
+def test_ipython_loads_it_once_and_takes_it_out_whole():
     interactive = pytest.importorskip("IPython.core.interactiveshell")
-    core = pytest.importorskip("IPython.core.completer")
     assert raysm.load_ipython_extension is load_ipython_extension
     shell = interactive.InteractiveShell()
 
@@ -211,11 +204,6 @@ def test_ipython_loads_it_once_completes_by_it_and_takes_it_out_whole(mode):
     unload_ipython_extension(shell)
     unload_ipython_extension(shell)
     assert parts() == before
-    completer = Completer(mode, lambda cell: FakeSession(matches=["model"]))
-    answer = completer.matcher()(core.CompletionContext("mod", "mod", 3, 0, None))
-    assert [completion.text for completion in answer["completions"]] == ["model"]
-    assert (answer["suppress"], answer["matched_fragment"]) == (True, "mod")
-    completer.close()
 
 
 def test_what_a_line_says_of_instances_leaves_the_profiles_others(shell, tmp_path):
