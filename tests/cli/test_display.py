@@ -52,14 +52,6 @@ def test_the_parts_add_up_to_the_whole_and_waiting_for_cores_is_apart_from_formi
     assert sum(parts.values()) == whole_s
 
 
-@pytest.mark.parametrize(("formed_s", "done_s"), [(None, None), (500.0, 400.0), (1.0, None)])
-def test_clocks_that_differ_and_what_was_not_seen_make_no_negative_part(formed_s, done_s):
-    times = Times(started_s=100, sent_s=101, formed_s=formed_s, done_s=done_s, ended_s=110)
-    whole_s, parts = times.parts({})
-    assert min(parts.values()) >= 0
-    assert sum(parts.values()) == pytest.approx(whole_s)
-
-
 def shown(*lines, terminal=False):
     out = io.StringIO()
     with Display(Console(file=out, force_terminal=terminal, width=100)) as display:

@@ -26,10 +26,6 @@ NEIGHBORS = ResultFile(
 IDS = ResultFile(name="ids.parquet", shape=(1797,), units=("rows",), bytes=9599, sha256="0", how_to_read="read it")
 
 
-def left(name, size=1):
-    return ResultFile(name=name, shape=(), bytes=size, sha256="0", how_to_read="")
-
-
 def result_of(folder, *files, summary=""):
     manifest = Manifest(
         job="j",
@@ -62,15 +58,6 @@ def test_each_file_has_its_size_with_units_and_the_time_is_said_once(tmp_path, m
         "read it  read it",
         "time     12.3 s (preparing and sending 1.0 s, forming the cluster 3.0 s, starting the workload 4.2 s, "
         "load 0.2 s, similarity 1.5 s, storing and bringing the result 2.3 s)",
-    ]
-
-
-def test_files_that_a_script_left_are_one_line(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    files = [left(name, 500) for name in ("a", "b", "c", "sub/d", "e")]
-    assert said(result_of(tmp_path / "kept", *files, summary="well"))[:-1] == [
-        "summary  well",
-        "result   kept/: a, b, c, 2 more, 2,500 bytes",
     ]
 
 

@@ -10,7 +10,7 @@ from raysm.client.service import Service
 from raysm.client.submit import submit
 from raysm.contract.job_api import TRAINING
 from raysm.errors import InvalidInput, InvalidRequest
-from raysm.request import Cluster, Input, InstanceGroup, JobRequest, Limits, Local, MetricDefinition, Script, Security
+from raysm.request import Cluster, Input, InstanceGroup, JobRequest, Limits, MetricDefinition, Script, Security
 from tests.support.api_requests import training_parameters
 from tests.support.crowd import Crowd
 from tests.support.sagemaker import aws, places_of
@@ -121,13 +121,6 @@ def test_the_value_at_a_limit_passes_and_one_past_it_is_refused(limit):
         checked(**AT_AND_PAST[limit](1))
 
 
-def test_the_message_names_the_parameter_its_size_the_limit_and_the_remedy():
-    with pytest.raises(InvalidRequest, match=r"^InputDataConfig has 21 entries; the API takes 1 to 20; one channel is"):
-        checked(inputs=channels(20))
-    with pytest.raises(InvalidRequest, match=r"^Environment\['k'\] has 513 characters.*0 to 512; put what is large"):
-        checked(environment={"k": "v" * 513})
-
-
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [("ml.c5.4xlrage", "ml.c5.4xlarge"), ("ml.p4d.24xlage", "ml.p4d.24xlarge"), ("m5.xlarge", "ml.m5.xlarge")],
@@ -167,15 +160,6 @@ def test_what_the_api_does_not_know_or_misses_is_refused():
         check(Plan(api=TRAINING, request=training_parameters(Nonsense=1)), takes_files=False)
     with pytest.raises(InvalidRequest, match="RoleArn is missing"):
         check(Plan(api=TRAINING, request=training_parameters(RoleArn=None)), takes_files=False)
-
-
-def test_files_of_this_machine_pass_where_the_api_wants_s3(tmp_path):
-    request = JobRequest(name="job", workload=Script("x.py"), inputs={"x": Input("file:///data/x")})
-    target = Local()
-    sent = plan(request, target=target, places=places_of(target))
-    assert check(sent, takes_files=True) is None
-    with pytest.raises(InvalidRequest, match=r"'file:///data/x', which the API refuses.*; give s3://bucket/prefix"):
-        check(sent, takes_files=False)
 
 
 def show(workload, paths):

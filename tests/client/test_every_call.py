@@ -1,7 +1,5 @@
 """All that the client does on AWS, once, and beside it the policies: a line for every call, a call for every line."""
 
-from types import SimpleNamespace
-
 import pytest
 
 import raysm.client
@@ -19,6 +17,7 @@ from raysm.grid.batch_job.controller_job import ControllerJob, send
 from raysm.grid.region import Region
 from raysm.request import Cluster, MetricDefinition, Script, Security
 from tests.client.costs.test_prices import Pricing, product
+from tests.client.tunnel.test_plugin import Ssm
 from tests.support import aws_account
 from tests.support.client_jobs import M5, NOW_MS
 from tests.support.handed_over_grids import ROLE, HandedOver
@@ -34,6 +33,7 @@ from tests.support.sagemaker import (
     refusal,
 )
 from tests.support.scripted_controllers import ScriptedControllers
+from tests.support.tuning import SageMaker
 
 
 def everything(remote, script, folder):
@@ -97,24 +97,9 @@ def prices_calls():
     return operations_of("pricing", client)
 
 
-class TuningJobs:
-    """SageMaker, as far as tuning jobs go: that of the other calls has none of them."""
-
-    def create_hyper_parameter_tuning_job(self, **request):
-        return {}
-
-    stop_hyper_parameter_tuning_job = create_hyper_parameter_tuning_job
-
-    def describe_hyper_parameter_tuning_job(self, **request):
-        return {"HyperParameterTuningJobStatus": "InProgress"}
-
-    def list_training_jobs_for_hyper_parameter_tuning_job(self, **request):
-        return {"TrainingJobSummaries": []}
-
-
 def tuning_calls(remote, script):
     """Have the service tune, look at it, and stop it; return what was called."""
-    client = ScriptedClient(TuningJobs(), [])
+    client = ScriptedClient(SageMaker(["InProgress"]), [])
     service = Service(aws(), clients=lambda name: client if name == "sagemaker" else remote.clients[name])
     sweep = raysm.Sweep(str(script), space={"lr": raysm.uniform(0, 1)}, metric="loss", mode="min")
     tuning = raysm.tune(sweep, on=service, cluster=M5)
@@ -135,18 +120,6 @@ def controller_calls(remote, script):
     return operations_of("batch", client)
 
 
-class Ssm:
-    """Answers the calls of a session."""
-
-    meta = SimpleNamespace(endpoint_url="https://ssm.there")
-
-    def start_session(self, **request):
-        return {"SessionId": "s", "TokenValue": "secret", "StreamUrl": "wss://there"}
-
-    def terminate_session(self, **request):
-        return {}
-
-
 def sessions_calls(folder):
     """Open a tunnel and have the plugin fail; return what was called."""
     plugin = folder / "session-manager-plugin"
@@ -158,12 +131,6 @@ def sessions_calls(folder):
         access.open_tunnel("job", "algo-1", 8265, 0)
     # The plugin itself resumes a session.
     return operations_of("ssm", client) | {"ssm:ResumeSession"}
-
-
-@pytest.fixture
-def script(tmp_path):
-    (tmp_path / "train.py").write_text("print('hello')\n")
-    return tmp_path / "train.py"
 
 
 def test_every_line_of_the_policies_is_for_a_call_and_every_call_has_a_line(script, tmp_path):

@@ -34,17 +34,8 @@ def test_nothing_but_what_takes_no_narrower_resource_is_allowed_on_all():
         for action in item["Action"]
     }
     # By the Service Authorization Reference these have no resource types, or are asked of all (List, Describe).
-    assert {action.partition(":")[0] for action in everywhere} == {
-        "sagemaker",
-        "batch",
-        "cloudwatch",
-        "pricing",
-        "servicequotas",
-        "ec2",
-        "ecr",
-        "ssmmessages",
-        "sts",
-    }
+    services = {action.partition(":")[0] for action in everywhere}
+    assert services == set("sagemaker batch cloudwatch pricing servicequotas ec2 ecr ssmmessages sts".split())
     assert {action for action in everywhere if action.startswith("ecr:")} == {"ecr:GetAuthorizationToken"}
     batch = [action.partition(":")[2] for action in everywhere if action.startswith("batch:")]
     assert all(action.startswith(("Describe", "List")) for action in batch)

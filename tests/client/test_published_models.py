@@ -13,7 +13,6 @@ from raysm.contract.job_api import APIS
 from raysm.contract.service_model import Rule, service_model, violations_in
 from raysm.request.workload import KINDS
 from tests.oldest_botocore import RECORD
-from tests.support.permissions import covered
 from tests.support.plans import WORKLOADS, plans
 
 RECORDED = json.loads(RECORD.read_text())
@@ -47,12 +46,6 @@ def test_the_model_knows_every_status_key_that_is_read(model, api):
     members = MODELS[model].operation_model(api.describe).output_shape.members
     keys = [api.name_key, api.arn_key, api.status_key, api.start_time_key, api.end_time_key, *api.reason_keys]
     assert set(keys) <= set(members)
-
-
-def test_the_oldest_has_every_operation_that_is_called_on_aws():
-    called = {name.partition(":")[2] for name in covered() if name.startswith("sagemaker:")}
-    assert "CreateTrainingJob" in called
-    assert called <= set(RECORDED["operations"])
 
 
 def test_every_sort_of_workload_and_api_is_among_the_plans():

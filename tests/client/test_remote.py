@@ -1,11 +1,8 @@
 """Decorated functions: called as before, submitted as jobs."""
 
-import pickle
-
 import pytest
 
 import raysm
-from raysm.client.source.remote import RemoteFunction
 from raysm.errors import InvalidRequest
 from raysm.request import Cluster
 
@@ -34,9 +31,3 @@ def test_the_options_of_a_decorated_function_can_be_laid_over(remote):
 def test_only_a_function_is_decorated():
     with pytest.raises(InvalidRequest, match="decorates a function, got 3"):
         raysm.remote(name="task")(3)
-
-
-def test_a_decorated_function_is_pickled_by_its_parts():
-    copy = pickle.loads(pickle.dumps(RemoteFunction(double, {"name": "task"})))
-    assert copy(2) == 4
-    assert "test_remote.double" in repr(copy)

@@ -75,12 +75,6 @@ CURVE = Metrics(
 )
 
 
-def test_metrics_are_chosen_by_names_and_patterns():
-    assert [one.value for one in CURVE.named("loss")] == [1.0, 0.5]
-    assert CURVE.named("*loss", "cpu*") == CURVE.named() == CURVE
-    assert CURVE.named("*/loss").names == ["val/loss"]
-
-
 def test_a_frame_has_a_row_for_each_value():
     frame = CURVE.to_frame()
     assert list(frame.columns) == ["name", "value", "host", "step", "time"]

@@ -20,14 +20,6 @@ def stacked(tmp_path):
     return StackedRows.of_files(paths), everything
 
 
-def test_it_has_the_shape_of_all_together(stacked):
-    rows, everything = stacked
-    assert (rows.shape, rows.dtype, rows.ndim, len(rows)) == ((10, 7), np.float32, 2, 10)
-    assert np.array_equal(np.asarray(rows), everything)
-    assert all(isinstance(part, np.memmap) for part in rows.parts)
-    assert repr(rows) == "<10 x 7 float32 in 3 files>"
-
-
 @pytest.mark.parametrize(
     "key",
     [

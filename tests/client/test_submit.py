@@ -69,14 +69,6 @@ def test_a_job_that_missed_a_module_beside_its_script_says_how_to_send_it(remote
     assert f"--source-dir {script.parent}" in str(job.exception())
 
 
-def test_a_job_that_is_prepared_twice_with_its_token_is_the_very_same(remote, script):
-    first, second = (
-        prepare(Script(str(script)), cluster=M5, on=remote.service, job_name="j", token=b"0" * 64).contents.digests
-        for _ in range(2)
-    )
-    assert first == second
-
-
 @pytest.mark.parametrize(
     ("workload", "task"),
     [

@@ -115,10 +115,3 @@ def test_the_place_is_the_last_one_that_the_job_has_told(remote, job, capsys):
     announce(remote, job, 9265, NOW_MS + 1)
     assert place_of(job) == Place(host="algo-1", port=9265, address="10.0.0.1:9265")
     assert capsys.readouterr().err == ""
-
-
-def test_a_job_that_has_ended_is_refused_though_its_log_has_a_place(remote, job):
-    announce(remote, job, 8265)
-    remote.sagemaker.end(job.name, "Completed")
-    with pytest.raises(InvalidRequest, match=rf"{job.name} has ended \(Completed\)"):
-        place_of(job, say=lambda _: pytest.fail("it waits for nothing"))

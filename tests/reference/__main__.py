@@ -13,7 +13,6 @@ MARK = "<!-- Written by `python -m tests.reference` from the code: change it the
 
 @functools.cache
 def written():
-    """Return the text of every page by its path."""
     pages = api.pages() | commands.pages() | facts.pages() | aws.pages()
     return {FOLDER / name: MARK + text for name, text in pages.items()}
 

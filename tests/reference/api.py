@@ -84,7 +84,6 @@ ELSEWHERE = ("JobFailed", "JobStopped", "RaysmError")
 
 
 def pages():
-    """Return the pages by their path below ``docs/reference``."""
     found = {f"api/{name}.md": _page(*page) for name, page in PAGES.items()}
     return found | {f"api/{page}.md": _module(name) for page, name in MODULES.items()}
 

@@ -11,7 +11,6 @@ EXECUTION = "https://docs.aws.amazon.com/sagemaker/latest/dg/sagemaker-roles.htm
 
 
 def pages():
-    """Return the pages by their path below ``docs/reference``."""
     return {"doctor.md": _doctor(), "permissions.md": _permissions()}
 
 

@@ -12,7 +12,6 @@ LEAST_SHARE = 0.5
 
 
 def pages():
-    """Return the page by its path below ``docs/reference``."""
     commands = dict(commands_of("raysm", arguments.build_parser()))
     shared = _shared(commands)
     families = {
@@ -43,7 +42,6 @@ def _contents(title, commands):
 
 
 def _command(name, command, shared):
-    """Yield the parts of a command's section."""
     titles = [title for title, takers in shared.items() if any(name in names for names in takers.values())]
     elsewhere = {action for title in titles for action, names in shared[title].items() if name in names}
     own = [action for action in _actions(command) if _Same(action) not in elsewhere]

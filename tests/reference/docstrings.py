@@ -9,8 +9,6 @@ SECTIONS = ("Args", "Attributes", "Raises", "Returns", "Yields")
 
 @dataclass(kw_only=True)
 class Docstring:
-    """The parts of a docstring."""
-
     text: str = ""
     """What stands before the first section, as Markdown."""
     entries: dict = field(default_factory=dict)
@@ -52,17 +50,14 @@ def markdown(text):
 
 
 def sentence(text):
-    """Return text as one line of Markdown."""
     return " ".join(_literals(text).split())
 
 
 def cell(text):
-    """Return text as the cell of a table."""
     return sentence(text).replace("|", "\\|")
 
 
 def code(text):
-    """Return code as the cell of a table."""
     return f"`{text}`".replace("|", "\\|") if text else ""
 
 

@@ -24,7 +24,6 @@ from tests.support.bootstraps import request, write_training
 
 
 def pages():
-    """Return the pages by their path below ``docs/reference``."""
     return {
         "errors.md": _errors(),
         "events.md": _events(),
@@ -40,7 +39,6 @@ def pages():
 
 
 def _tree(kind, depth=0):
-    """Yield a line for an error and for each below it."""
     others = [base.__name__ for base in kind.__bases__ if not issubclass(base, errors.RaysmError)]
     name = f"{kind.__name__} ({others[0]})" if others and depth else kind.__name__
     yield f"{'    ' * depth}{name:<{44 - 4 * depth}}{inspect.getdoc(kind).splitlines()[0]}"

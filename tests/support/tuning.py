@@ -17,6 +17,9 @@ class SageMaker:
     def __init__(self, statuses=("Completed",), pages=((),), **described):
         self.statuses, self.pages, self.described, self.stopped = list(statuses), list(pages), described, []
 
+    def create_hyper_parameter_tuning_job(self, **request):
+        return {}
+
     def describe_hyper_parameter_tuning_job(self, **request):
         status = self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
         return {"HyperParameterTuningJobStatus": status, **self.described}

@@ -21,12 +21,6 @@ def states(findings):
     return [finding.state for finding in findings]
 
 
-def test_a_nat_gateway_leads_everywhere(account):
-    found = account.findings(intent(*account.vpc(nat=True)))["subnets"]
-    assert states(found) == [State.GOOD, State.GOOD]
-    assert "nat-" in found[1].text
-
-
 def test_a_subnet_without_a_way_to_s3_is_bad_with_the_command_that_makes_one(account):
     subnet, group = account.vpc()
     found = account.findings(intent(subnet, group))["subnets"]

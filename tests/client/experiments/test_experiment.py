@@ -35,10 +35,6 @@ def test_of_a_step_that_was_done_again_the_last_value_counts():
     assert curves_of([metric(3.0, 0), metric(2.0, 1), metric(1.5, 1)])["loss"] == [(0, 1.0, 3.0), (1, 1.0, 1.5)]
 
 
-def test_without_steps_the_time_tells_values_apart():
-    assert len(curves_of([metric(3.0, time_s=1.0), metric(3.0, time_s=2.0), metric(3.0, time_s=2.0)])["loss"]) == 2
-
-
 def test_a_value_that_is_nan_is_neither_the_lowest_nor_the_highest():
     nan = float("nan")
     summary = summary_of([(0, 1.0, nan), (1, 2.0, 3.0), (2, 3.0, nan), (3, 4.0, 1.0)])

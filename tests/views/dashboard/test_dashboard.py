@@ -142,14 +142,6 @@ def test_the_charts_show_rays_nodes_and_the_jobs_metrics(head, tmp_path, ask, ca
     assert "the dashboard of digits-1 cannot read the job's log now" in caplog.text
 
 
-def test_a_head_that_is_away_is_reported_in_rays_own_form(tmp_path, ask, caplog):
-    with showing(lambda: contextlib.nullcontext(SimpleNamespace(address="127.0.0.1:1")), tmp_path) as server:
-        status, _, body = ask(server.port, f"/{server.prefix}/api/jobs/")
-    assert status == 502
-    assert "the head cannot be reached" in json.loads(body)["msg"]
-    assert caplog.text == ""
-
-
 def test_a_broken_connection_is_opened_again(tmp_path, ask):
     opened = []
 

@@ -75,12 +75,6 @@ def test_states_dollars_pace_and_prices_are_on_one_screen():
     assert "prices: v1" in text
 
 
-def test_a_single_failed_row_of_a_thousand_is_seen_in_the_bar():
-    bar = screen_lines(view(states={"done": 999, "failed": 1}))[1]
-    assert bar.split("  ")[0] == "█" * 39 + "x"
-    assert len(screen_lines(view(states={"waiting": 3}))[1].split("  ")[0]) == 40
-
-
 def test_why_a_grid_a_region_and_a_place_stand_still_is_said():
     blocked = Block(place="ml.g5.xlarge in us-east-1", until_s=1600.0, reason="CapacityError")
     closed = region(closed_until_s=2000.0, reason="expired token")

@@ -17,34 +17,9 @@ def run(session, line="", source="x = 1\n", variables=None):
     return run_cell(session, CELL.read(line), source, {} if variables is None else variables, 7)
 
 
-def test_variables_are_sent_before_and_brought_afterwards():
-    session, variables = FakeSession(), {"a": 1, "b": 2, "other": 3}
-    run(session, "--push a,b", variables=variables)
-    assert session.variables == {"a": 1, "b": 2}
-    session.variables |= {"model": "m", "loss": 0.5}
-    run(session, "--pull model", variables=variables)
-    run(session, "--pull model,loss", variables=variables)
-    assert (variables["model"], variables["loss"]) == ("m", 0.5)
-
-
-def test_nothing_runs_where_a_variable_is_missing():
-    session = FakeSession()
-    with pytest.raises(InvalidRequest, match="the notebook has no variable 'modle'"):
-        run(session, "--push modle", variables={"model": 1, "_": 2})
-    assert session.cells == []
-
-
 def test_a_variable_that_the_session_lacks_is_one_line():
     with pytest.raises(InvalidRequest, match="--pull: the session has no 'model'"):
         run(FakeSession(), "--pull model")
-
-
-def test_a_future_is_the_variables_or_the_cells_value():
-    variables, session = {}, FakeSession(call=FakeCall(42))
-    assert run(session, "-o later", variables=variables) == 42
-    assert variables["later"] is session.call
-    assert run(session, "-o later --async", variables=variables) is None
-    assert run(session, "--async") is session.call
 
 
 @pytest.mark.parametrize(
@@ -120,13 +95,6 @@ def shown_for(call):
     with pytest.raises(Exception) as raised:  # noqa: PT011
         await_cell(FakeSession(), call)
     return raised.value
-
-
-def test_an_exception_of_the_session_keeps_its_class_and_has_the_sessions_frames():
-    error = ZeroDivisionError("no")
-    shown = shown_for(FakeCall(error=error, told=told()))
-    assert shown is error
-    assert shown._render_traceback_() == TRACEBACK.splitlines()
 
 
 @pytest.mark.parametrize("error", [SyntaxError("no"), ExceptionGroup("no", [ValueError()])])

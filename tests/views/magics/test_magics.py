@@ -60,13 +60,6 @@ def magics(shell, digits):
     return magics_of(shell, FakeOpens(digits))
 
 
-def test_a_cell_runs_in_the_session_that_is_connected(magics, digits):
-    digits.call = FakeCall(42)
-    assert magics.raysm("connect digits") is digits
-    assert magics.raysm("", "x = 1\n") == 42
-    assert digits.cells == [("\nx = 1\n", "Cell In[7]", None)]
-
-
 def test_a_session_is_started_as_the_line_says(shell):
     opens = FakeOpens()
     magics = magics_of(shell, opens)
@@ -96,17 +89,6 @@ def test_the_latest_cell_that_nobody_waited_for_is_awaited_by_its_word(magics, d
     for _ in range(2):
         assert magics.raysm("result") == 7
     assert capsys.readouterr().out.startswith("said\n")
-
-
-def test_closing_it_switches_off_and_disconnects(magics, digits, capsys):
-    magics.raysm("connect digits")
-    magics.raysm("on")
-    magics.raysm("close")
-    assert digits.is_closed
-    assert not magics.mode.is_on
-    assert "the session digits is closed" in capsys.readouterr().out
-    with pytest.raises(UsageError, match="no session is connected"):
-        magics.raysm("status")
 
 
 @pytest.mark.parametrize(
