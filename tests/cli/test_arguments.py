@@ -94,7 +94,6 @@ def test_wrong_arguments_end_with_2_and_say_what_is_wrong(argv, message, capsys)
     [
         (["run", "a.py", "--env", "A"], "--env takes NAME=VALUE, got 'A'"),
         (["run", "a.py", "--env", "A=1", "--env", "A=2"], "the variable 'A' is given twice: --env A=1 and A=2"),
-        (["train", "a.py", "--spawns", "--workers-per-instance", "2"], "one worker for each instance"),
         (
             ["run", "a.py", "--input", "data/my sales.csv"],
             "--input takes NAME=URI, got 'data/my sales.csv'; for example --input my-sales=data/my sales.csv",

@@ -46,7 +46,6 @@ def test_a_region_without_images_is_refused_with_the_remedy():
     [
         ("ml.trn1.32xlarge", "AWS Neuron"),
         ("ml.m7g.large", "ARM processors"),
-        ("ml.p6e-gb200.36xlarge", "ARM processors"),
         ("ml.p3.2xlarge", "too old for the CUDA 13"),
     ],
 )

@@ -76,16 +76,3 @@ def test_a_plain_submit_lists_few_of_a_million_inputs_and_is_not_remembered_as_d
     # A call lists 1,000 objects; by one more it is known that there are more.
     assert crowd.lists <= MAX_LISTED // 1000 + 1
     assert f"not remembered for if_done: its inputs are more than {MAX_LISTED:,} objects" in caplog.text
-
-
-def test_a_job_that_may_be_skipped_is_remembered_whatever_the_number_of_its_inputs(remote, script):
-    crowd = Crowd(12_000, behind=remote.s3)
-    service = Service(
-        remote.service.target,
-        clients=lambda name: crowd if name == "s3" else remote.clients[name],
-        polling=remote.service.polling,
-    )
-    options = {"cluster": M5, "on": service, "inputs": {"x": "s3://crowd/pictures/"}, "if_done": "skip"}
-    first = submit(Script(str(script)), **options)
-    assert crowd.lists == 12, "once, for the question and for the record"
-    assert submit(Script(str(script)), **options) == first

@@ -1,7 +1,4 @@
-"""Every sort of plan keeps to what botocore publishes of SageMaker: the oldest that raysm admits, and the installed.
-
-Whoever has an old boto3, pinned by other packages, sends by its model: what that lacks, boto3 refuses on the spot.
-"""
+"""Every sort of plan keeps to SageMaker's model: that of the oldest botocore that raysm admits, and the installed."""
 
 import json
 

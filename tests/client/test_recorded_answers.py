@@ -1,7 +1,4 @@
-"""What SageMaker answered others, in public, replayed by botocore's Stubber through the client.
-
-The Stubber holds what is sent and what is answered against botocore's model, and takes no call that is not expected.
-"""
+"""What SageMaker answered others, in public, replayed by botocore's Stubber through the client."""
 
 import contextlib
 import datetime

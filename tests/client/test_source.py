@@ -22,25 +22,6 @@ def double(number):
     return 2 * number
 
 
-class Scripted:
-    """Wraps what needs no wrapping, with the source of a script."""
-
-    def __init__(self, workload, source):
-        self._workload, self._source = workload, source
-
-    def workload(self):
-        return self._workload
-
-    def pickled(self):
-        return b""
-
-    def source(self):
-        return self._source
-
-    def title(self):
-        return "scripted"
-
-
 def test_a_kind_of_ones_own_brings_the_modules_that_define_it(tmp_path):
     with imported_from(tmp_path) as sweep:
         package = package_of(sweep(trials=3))
@@ -55,7 +36,11 @@ def test_two_files_of_one_name_are_refused_with_both_places(tmp_path):
     script = package_of(Script(str(tmp_path / "own" / "main.py")))
     with imported_from(tmp_path / "kinds") as sweep:
         with pytest.raises(InvalidRequest, match=r"two files would travel as 'wording.py': .*own.*kinds.*rename one"):
-            package_of(Scripted(sweep(), script.source))
+            package_of(
+                types.SimpleNamespace(
+                    workload=sweep, pickled=lambda: b"", source=lambda: script.source, title=lambda: "scripted"
+                )
+            )
 
 
 def loop(config):

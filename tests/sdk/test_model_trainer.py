@@ -1,7 +1,4 @@
-"""The SageMaker SDK's own ModelTrainer, unchanged, against the embedded SageMaker.
-
-The SDK runs in a process of its own, as its users run it: with nothing but environment variables that say where.
-"""
+"""The SageMaker SDK's own ModelTrainer, unchanged and in a process of its own, against the embedded SageMaker."""
 
 import json
 import tarfile

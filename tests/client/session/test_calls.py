@@ -13,15 +13,9 @@ import raysm
 from raysm.client.session.calls import Call, cell_result, error_of, show_display, value_of
 from raysm.contract.session import CALL, DISPLAY, CallRequest, Outcome, RemoteError, Versions
 from raysm.errors import CallCancelled, CallFailed, InvalidRequest, NotDone
-from tests.support.sessions import connected_session, served, until, wired
+from tests.support.sessions import connected_session, until, wired
 
 pytestmark = pytest.mark.usefixtures("by_value")
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with served(tmp_path_factory.mktemp("session")) as running:
-        yield running
 
 
 @pytest.fixture

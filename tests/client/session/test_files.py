@@ -7,13 +7,7 @@ import pytest
 
 from raysm.client.session.files import DIRECT_BYTES
 from raysm.errors import InvalidRequest, RaysmError
-from tests.support.sessions import StubService, served
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with served(tmp_path_factory.mktemp("session")) as running:
-        yield running
+from tests.support.sessions import StubService
 
 
 @pytest.fixture

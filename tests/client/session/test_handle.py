@@ -12,12 +12,6 @@ from raysm.errors import CallCancelled, InvalidRequest, JobFailed, ServiceError,
 from tests.support.sessions import StubJob, served, state, until
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with served(tmp_path_factory.mktemp("session")) as running:
-        yield running
-
-
 def shouted(text):
     print(text.upper())
     return len(text)

@@ -1,7 +1,6 @@
 """The connection to a session's server."""
 
 import asyncio
-import threading
 import time
 
 import cloudpickle
@@ -11,16 +10,9 @@ from raysm.client.session.wire import NoSuchCall
 from raysm.contract.parcels import SMALL_BYTES, load
 from raysm.contract.session import CALL, CallRequest, Outcome, Versions
 from raysm.errors import InvalidRequest, SessionEnded
-from raysm.workloads.session.door import Door
-from tests.support.sessions import TOKEN, served, until, wired
+from tests.support.sessions import until, wired
 
 pytestmark = pytest.mark.usefixtures("by_value")
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with served(tmp_path_factory.mktemp("session")) as running:
-        yield running
 
 
 def test_a_refusal_is_an_error_of_its_kind_in_the_servers_words(server):
@@ -100,58 +92,6 @@ def test_a_connection_that_is_cut_in_a_call_loses_nothing_and_repeats_nothing(se
         assert value(answer.result(60)) == "the result"
     assert (tmp_path / "ran").read_text() == "x"
     assert server.remote.executed.count("cut") == 1
-
-
-class Broken:
-    """A server that drops connections until it has dropped enough."""
-
-    def __init__(self, drops):
-        self.left, self.ready, self.port, self.stop = drops, threading.Event(), None, None
-        self.thread = threading.Thread(target=lambda: asyncio.run(self.live()))
-
-    async def live(self):
-        self.stop, self.loop = asyncio.Event(), asyncio.get_running_loop()
-        door = Door(lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader(), self.answer), TOKEN.encode(), None)
-        self.port = door.port
-        self.ready.set()
-        await self.stop.wait()
-        await door.close()
-
-    async def answer(self, reader, writer):
-        line = await reader.readline()
-        if b"/events" not in line:
-            self.left -= 1
-            if self.left < 0:
-                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
-            elif self.left % 2:
-                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n{")  # cut off in the middle
-        writer.close()
-
-    def __enter__(self):
-        self.thread.start()
-        assert self.ready.wait(60)
-        return self
-
-    def __exit__(self, *_):
-        self.loop.call_soon_threadsafe(self.stop.set)
-        self.thread.join(60)
-
-
-def test_a_connection_that_breaks_costs_a_repetition_and_nothing_else():
-    with Broken(drops=4) as server, wired(server.port) as line:
-        assert line.loop.run(line.wire.json("GET", "/session"), 60) == {}
-
-
-def test_a_session_whose_job_has_ended_is_not_waited_for():
-    asked = []
-
-    def why_ended():
-        asked.append(1)
-        return "the session digits has ended: idle for 5 min with no client attached" if len(asked) > 1 else None
-
-    with Broken(drops=10**6) as server, wired(server.port, why_ended=why_ended) as line:
-        with pytest.raises(SessionEnded, match="has ended: idle for 5 min"):
-            line.loop.run(line.wire.json("GET", "/session"), 60)
 
 
 def test_a_client_that_nobody_asks_stops_connecting_once_the_job_has_ended():

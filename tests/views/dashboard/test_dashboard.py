@@ -165,26 +165,6 @@ def test_a_page_that_is_open_when_the_job_ends_says_so(head, tmp_path, ask):
         assert b"digits-1 has ended" in ask(server.port, f"/{server.prefix}/")[2]
 
 
-@pytest.mark.parametrize("refused", [True, False])
-def test_closing_while_the_connection_is_being_opened_leaves_none_open(tmp_path, refused):
-    asked, may_go, happened = threading.Event(), threading.Event(), []
-
-    @contextlib.contextmanager
-    def way():
-        asked.set()
-        assert may_go.wait(WAIT_S)
-        if refused:
-            raise InvalidRequest("the job lets nobody in")
-        happened.append("open")
-        yield SimpleNamespace(address="127.0.0.1:1")
-        happened.append("closed")
-
-    with showing(way, tmp_path):
-        assert asked.wait(WAIT_S)
-        threading.Timer(0.2, may_go.set).start()
-    until(lambda: happened == ([] if refused else ["open", "closed"]))
-
-
 def test_a_long_answer_comes_piece_by_piece_and_a_browser_may_leave_in_its_middle(server, get, head, ask, caplog):
     head.answers["long"] = Answer(b"x" * (64 << 20))
     with socket.create_connection(("127.0.0.1", server.port), timeout=WAIT_S) as browser:

@@ -49,8 +49,6 @@ def server(site):
         ({"Host": "LOCALHOST:8000"}, None),
         ({"Host": "evil.example:8000"}, 421),
         ({"Host": "127.0.0.1.evil.example:8000"}, 421),
-        ({"Host": "127.0.0.1"}, 421),
-        ({"Host": ""}, 421),
         ({"Host": "hub.example", "X-Forwarded-Context": "/user/x/proxy/8000"}, None),
         ({"Host": "hub.example:8888", "X-Forwarded-Context": "/proxy/8000"}, None),
         # A browser that asks the port itself cannot pass as a Jupyter server.
@@ -61,7 +59,6 @@ def server(site):
         (OWN | {"Origin": "null"}, 403),
         (OWN | {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, None),
         (OWN | {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}, 403),
-        (OWN | {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "cors"}, None),
     ],
 )
 def test_requests_of_other_sites_are_refused(headers, status):
