@@ -12,7 +12,8 @@ from raysm.cli.report import print_metrics, print_result
 from raysm.client.job.handle import attach
 from raysm.client.results.result import Result
 from raysm.contract import events
-from raysm.contract.result import Manifest, ResultFile
+from raysm.contract.result import ResultFile
+from tests.support.client_jobs import manifest
 from tests.support.commands import tell
 
 NEIGHBORS = ResultFile(
@@ -27,17 +28,8 @@ IDS = ResultFile(name="ids.parquet", shape=(1797,), units=("rows",), bytes=9599,
 
 
 def result_of(folder, *files, summary=""):
-    manifest = Manifest(
-        job="j",
-        workload={},
-        inputs={},
-        files=files,
-        versions={},
-        instances=(),
-        phases_s={"load": 0.25, "similarity": 1.5},
-        summary=summary,
-    )
-    return Result(folder, manifest)
+    phases_s = {"load": 0.25, "similarity": 1.5}
+    return Result(folder, manifest(*files, phases_s=phases_s, summary=summary))
 
 
 TIMES = Times(started_s=100.0, sent_s=101.0, formed_s=104.0, done_s=110.0, ended_s=112.34)

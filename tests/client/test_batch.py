@@ -10,8 +10,9 @@ import raysm
 from raysm.client.results.batch import Batch, BatchResult
 from raysm.client.results.result import read_as
 from raysm.client.source.package import package_of
-from raysm.contract.result import Manifest, ResultFile
+from raysm.contract.result import ResultFile
 from raysm.errors import InvalidRequest
+from tests.support.client_jobs import manifest
 
 
 class Model:
@@ -70,18 +71,6 @@ def test_a_type_that_there_is_not_is_refused_before_anything_is_sent(types, mess
         Batch(double, batch_size=4, types=types)
 
 
-def manifest(*files):
-    return Manifest(
-        job="score",
-        workload={"kind": "batch"},
-        inputs={},
-        files=files,
-        versions={},
-        instances=("algo-1",),
-        phases_s={},
-    )
-
-
 @pytest.fixture
 def result(tmp_path):
     files = []
@@ -91,7 +80,7 @@ def result(tmp_path):
         pq.write_table(pa.table({"row": [number] * rows, "y": [0.5] * rows}), tmp_path / name)
         size = (tmp_path / name).stat().st_size
         files.append(ResultFile(name=name, shape=(rows,), bytes=size, sha256="0", how_to_read="", units=("rows",)))
-    return read_as(tmp_path, manifest(*files))
+    return read_as(tmp_path, manifest(*files, workload={"kind": "batch"}))
 
 
 def test_the_parts_are_one_table_in_the_order_of_the_input(result):

@@ -76,11 +76,8 @@ def upload(remote, root):
 
 
 def there(remote, uri):
-    return {item.name: remote.service and Storage(remote.service).read(item.uri) for item in below(remote, uri)}
-
-
-def below(remote, uri):
-    return Storage(remote.service).below(uri)
+    storage = Storage(remote.service)
+    return {item.name: storage.read(item.uri) for item in storage.below(uri)}
 
 
 def test_a_folder_goes_below_a_prefix_named_by_its_content(remote, places, folder):

@@ -7,7 +7,8 @@ import pytest
 
 from raysm.client.results.result import read_as
 from raysm.client.results.similarity import SimilarityResult, StackedRows
-from raysm.contract.result import Manifest, ResultFile
+from raysm.contract.result import ResultFile
+from tests.support.client_jobs import manifest
 
 
 @pytest.fixture
@@ -51,10 +52,7 @@ def result_of(folder, shapes):
         ResultFile(name=name, shape=shape, bytes=7, sha256="0", how_to_read="", units=("rows", "columns"))
         for name, shape in shapes.items()
     )
-    manifest = Manifest(
-        job="j", workload={"kind": "similarity"}, inputs={}, files=files, versions={}, instances=(), phases_s={}
-    )
-    return read_as(folder, manifest)
+    return read_as(folder, manifest(*files, workload={"kind": "similarity"}))
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from raysm.client.targets.connection import Bucket
 from raysm.client.units import PYTHON_VERSION
 from raysm.contract import payload
 from raysm.errors import InvalidRequest
-from raysm.request import Cluster, Input, Limits, Local, Script, Security, Similarity
+from raysm.request import Cluster, Input, Limits, Local, Script, Security
 from tests.support.sagemaker import REGION, fake_aws
 
 M5 = Cluster("ml.m5.large")
@@ -69,20 +69,11 @@ def test_a_job_that_missed_a_module_beside_its_script_says_how_to_send_it(remote
     assert f"--source-dir {script.parent}" in str(job.exception())
 
 
-@pytest.mark.parametrize(
-    ("workload", "task"),
-    [
-        (Script("my_train.v2.py"), "my-train-v2"),
-        (Similarity(top_k=1), "similarity"),
-        (Function(sum, [1]), "sum"),
-    ],
-    ids=lambda value: str(value)[:20],
-)
-def test_a_task_without_a_name_is_named_by_its_workload(remote, tmp_path, workload, task, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "my_train.v2.py").write_text("")
-    inputs = {"matrix": "s3://b/m.npy"} if isinstance(workload, Similarity) else {}
-    assert prepare(workload, cluster=M5, on=remote.service, inputs=inputs).task == task
+def test_a_task_without_a_name_is_named_by_its_workload(remote, tmp_path):
+    script = tmp_path / "my_train.v2.py"
+    script.write_text("")
+    for workload, task in ((Script(str(script)), "my-train-v2"), (Function(sum, [1]), "sum")):
+        assert prepare(workload, cluster=M5, on=remote.service).task == task
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from raysm.client.results.result import read_as
 from raysm.client.source.package import package_of
 from raysm.client.sweep import Sweep, SweepResult
 from raysm.contract.events import BEST, Trial, Trials
-from raysm.contract.result import Manifest
 from raysm.errors import InvalidRequest
 from raysm.request.sweep import Earlier, FunctionSweep, ScriptSweep
+from tests.support.client_jobs import manifest
 
 SPACE = {"lr": raysm.loguniform(1e-4, 1e-1), "batch": raysm.choice([32, 64])}
 
@@ -89,8 +89,7 @@ def earlier(folder, metric="loss", mode="min"):
         Trial(number=2, status="stopped", value=3.0, params={"lr": 0.03, "batch": 64}),
     )
     Trials(metric=metric, mode="min", trials=trials, best=0).write(folder)
-    manifest = Manifest(job="job", workload={}, inputs={}, files=(), versions={}, instances=(), phases_s={})
-    return SweepResult(folder, manifest)
+    return SweepResult(folder, manifest())
 
 
 def test_a_warm_start_takes_the_trials_that_have_a_value(tmp_path):
@@ -109,19 +108,6 @@ def test_of_a_narrower_range_a_warm_start_takes_the_trials_that_lie_in_it(tmp_pa
         sweep(space=elsewhere, warm_start=earlier(tmp_path))
 
 
-def manifest(kind="function_sweep"):
-    return Manifest(
-        job="digits",
-        workload={"kind": kind},
-        inputs={},
-        files=(),
-        versions={},
-        instances=("algo-1",),
-        phases_s={},
-        summary="best of 3",
-    )
-
-
 TRIALS = (
     Trial(number=0, status="done", value=2.0, params={"lr": 0.1}, metrics={"loss": 2.0, "lr": 7.0}, time_s=3),
     Trial(number=1, status="failed", params={"lr": 0.2}, reason="ValueError: <b>", time_s=1),
@@ -134,7 +120,7 @@ TRIALS = (
 def result(tmp_path):
     Trials(metric="loss", mode="min", trials=TRIALS, best=2).write(tmp_path)
     (tmp_path / BEST).mkdir()
-    return read_as(tmp_path, manifest())
+    return read_as(tmp_path, manifest(workload={"kind": "function_sweep"}, summary="best of 3"))
 
 
 def test_the_best_trial_has_its_parameters_metrics_and_checkpoint(result, tmp_path):

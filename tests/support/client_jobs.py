@@ -4,6 +4,7 @@ import time
 
 from raysm.client.storage.s3 import Storage
 from raysm.client.submit import submit
+from raysm.contract.result import Manifest
 from raysm.request import Cluster, Limits, Script
 
 NOW_MS = int(time.time() * 1000) - 60_000  # moto takes no lines of long ago
@@ -25,3 +26,8 @@ def leave(remote, job, name, content):
 def long_job(remote, script, restarts=2):
     remote.sagemaker.script = [[EXCEEDED] for _ in range(restarts)]
     return submit(Script(str(script)), cluster=M5, on=remote.service, limits=Limits(max_restarts=restarts))
+
+
+def manifest(*files, **fields):
+    facts = {"job": "job", "workload": {}, "inputs": {}, "versions": {}, "instances": ("algo-1",), "phases_s": {}}
+    return Manifest(files=files, **facts | fields)

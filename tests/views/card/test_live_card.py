@@ -1,19 +1,14 @@
 """Cards that are drawn again as a job goes on, by ``job.watch()`` and while a cell waits."""
 
-import datetime
-
 import pytest
 
-from raysm.client.costs.bill import bill_of, dollars
-from raysm.client.submit import submit
 from raysm.contract.events import Metric, line
 from raysm.errors import InvalidRequest, NotDone
-from raysm.request import Limits, Script
 from raysm.views.card import live_card
 from raysm.views.card.live_card import MIN_PAUSE_S, NOTEBOOKS, MarimoOutput, output_here, shown_meanwhile, watch
-from tests.support.client_jobs import EXCEEDED, M5, NOW_MS
+from tests.support.client_jobs import NOW_MS
 from tests.support.running_job import job, remote
-from tests.support.sagemaker import fake_aws, now, refusal
+from tests.support.sagemaker import refusal
 from tests.support.screens import WITHIN_S, Screen
 
 __all__ = ["job", "remote"]
@@ -42,23 +37,6 @@ def test_it_is_drawn_at_once_again_as_the_job_goes_on_and_no_more_once_it_has_en
     assert len(screen.cards) == drawn
     pauses = [after - before for before, after in zip(screen.times, screen.times[1:], strict=False)]
     assert all(pause >= MIN_PAUSE_S * 0.9 for pause in pauses), "there are at most two cards a second"
-
-
-def test_while_a_follow_up_runs_its_card_tells_what_all_have_cost(tmp_path):
-    (tmp_path / "train.py").touch()
-    with fake_aws(region="us-east-1") as remote:
-        started = now() - datetime.timedelta(hours=10)
-        remote.sagemaker.script = [[EXCEEDED | {"TrainingStartTime": started, "BillableTimeInSeconds": 9 * 3600}]]
-        limits = Limits(max_restarts=1)
-        job = submit(Script(str(tmp_path / "train.py")), cluster=M5, on=remote.service, limits=limits)
-        screen = Screen()
-        watching = watch(job, screen)
-        screen.wait_for(f"{job.chain.first}-r1")
-        before, _ = job.chain.descriptions()
-        # What the second one costs has not begun: it waits for its instances.
-        screen.wait_for(f"about {dollars(bill_of([before], 'us-east-1').usd)} so far")
-        remote.sagemaker.end(job.name, "Completed", BillableTimeInSeconds=0)
-        assert watching.wait(WITHIN_S)
 
 
 def test_a_service_that_is_away_is_said_and_borne(remote, job):

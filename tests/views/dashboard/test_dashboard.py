@@ -6,7 +6,6 @@ import json
 import logging
 import socket
 import threading
-import time
 from functools import partial
 from types import SimpleNamespace
 
@@ -19,6 +18,7 @@ from raysm.views.dashboard.dashboard import open_dashboard
 from tests.support.another_user import thief
 from tests.support.client_jobs import NOW_MS
 from tests.support.dashboard_head import TOKEN, Answer, Watched, serving_head, showing, told, way_to
+from tests.support.sessions import until
 from tests.support.strangers import asked_by_another_user, needs_two_users
 
 WAIT_S = 300.0
@@ -38,13 +38,6 @@ def get(server, ask):
         return ask(server.port, f"/{server.prefix}/{path}", **more)
 
     return send
-
-
-def until(condition):
-    deadline_s = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
 
 
 def titles(body):
