@@ -40,8 +40,8 @@ class FakeSession(Session):
     ``calls`` are those of instances, by name; what is pushed to one is kept under ``NAME@INSTANCE``.
     """
 
-    def __init__(self, name="digits", call=None, matches=(), calls=None):
-        self.fake_name, self.call, self.names = name, call or FakeCall(), list(matches)
+    def __init__(self, name="digits", call=None, calls=None):
+        self.fake_name, self.call = name, call or FakeCall()
         self.calls = calls or {}
         self.cells, self.variables, self.kept_minutes, self.is_closed = [], {}, None, False
 
@@ -69,9 +69,6 @@ class FakeSession(Session):
             raise NameError(f"the session has no {missing[0]!r}")
         values = tuple(self.variables[name] for name in names)
         return values[0] if len(names) == 1 else values
-
-    def complete(self, text):
-        return [name for name in self.names if name.startswith(text)]
 
     def keep(self, minutes):
         self.kept_minutes = minutes

@@ -84,12 +84,6 @@ def test_a_job_of_others_has_what_the_service_tells(remote):
     assert (row.project, row.workload, row.image, row.parameters) == (None, None, "their/image", {})
 
 
-def test_metrics_that_the_service_found_count_too(remote, job):
-    final = [{"MetricName": "auc", "Value": 0.9, "Timestamp": now()}]
-    remote.sagemaker.end(job.name, "Completed", FinalMetricDataList=final)
-    assert read_job(remote.service, TRAINING, job.name).row.metrics["auc"].last == 0.9
-
-
 def test_what_may_not_be_read_is_left_out_and_asked_for_again(remote, job):
     remote.write_log(job.name, "algo-1", losses(1.0))
     remote.sagemaker.end(job.name, "Completed")
