@@ -75,15 +75,6 @@ def test_a_folder_lists_what_is_below_it_by_name(store):
     assert storage.folder(f"{prefix}/none") == []
 
 
-def test_what_is_brought_here_has_its_name_and_content(store, tmp_path):
-    storage, prefix = store
-    storage.write(f"{prefix}/sub/x", b"1")
-    paths = [storage.bring(item, tmp_path / "out") for item in storage.folder(prefix)]
-    assert paths == [tmp_path / "out" / "sub" / "x"]
-    assert paths[0].read_bytes() == b"1"
-    assert list((tmp_path / "out").rglob("*.partial")) == []
-
-
 def test_an_object_whose_name_leads_out_of_the_folder_is_refused(remote, tmp_path):
     storage = Storage(remote.service)
     storage.ensure_bucket(Bucket(name="bucket"), "eu-west-1")

@@ -11,7 +11,6 @@ import pytest
 from raysm.contract.events import Metric
 from raysm.views.dashboard.charts import (
     MAX_CURVES,
-    MAX_POINTS,
     Timeline,
     board,
     charts_site,
@@ -110,21 +109,6 @@ def test_instances_are_ordered_by_number_and_many_are_summed_up():
     (chart,) = board(timeline(*many), 0.0)
     mean = (count - 1) / 2
     assert curves(chart) == {"highest": [count - 1] * 2, "mean": [mean] * 2, "lowest": [0, 0]}
-
-
-def test_a_late_value_takes_its_place_and_a_range_leaves_earlier_ones_out():
-    late = timeline(("loss", "", 1, 1.0), ("loss", "", 3, 3.0), ("loss", "", 2, 2.0))
-    assert late.series("loss") == {"": [(1, 1.0), (2, 2.0), (3, 3.0)]}
-    assert late.series("loss", 2.0) == {"": [(2, 2.0), (3, 3.0)]}
-    assert late.series("loss", 4.0) == late.series("other") == {}
-
-
-def test_memory_is_bounded_and_all_of_a_long_job_is_shown_evenly():
-    long = timeline(*[("loss", "", second, 0.0) for second in range(10 * MAX_POINTS)])
-    times = [time_s for time_s, _ in long.series("loss")[""]]
-    assert len(times) <= MAX_POINTS
-    assert (times[0], times[-1]) == (0, 10 * MAX_POINTS - 1)
-    assert max(after - before for before, after in zip(times, times[1:], strict=False)) <= 100
 
 
 def listed(*nodes):
