@@ -12,9 +12,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Declaration:
+    """One name that is assigned a value at the top of a module or class."""
+
     name: str
+    """Its name."""
+    type: str
+    """Its annotation, as it is written; empty where there is none."""
+    value: str | None
     """What it is assigned, as it is written; None where it must be given."""
     meaning: str
+    """The string under it; empty where there is none."""
 
 
 def declarations(body):
@@ -33,6 +40,7 @@ def declarations(body):
 
 
 def constants(module):
+    """Return the declarations of a module that have a meaning."""
     return [item for item in declarations(ast.parse(inspect.getsource(module)).body) if item.meaning]
 
 
