@@ -2,9 +2,7 @@
 
     python3 tests/benchmarks/batch.py [--images 4000] [--runs 3]
 
-Both read PNGs of 64 x 64, call a small network of torch on batches of 64 in as many processes as there are CPUs, and
-write Parquet. Ray Data's part files come in no order, and are lost with the job; raysm's are numbered, digested, and
-kept with the checkpoints. What is measured is rows/s, of the work alone: both find Ray running.
+Both read PNGs of 64 x 64, call a small network of torch on batches of 64 in a process for each CPU, and write Parquet.
 """
 
 import argparse

@@ -2,11 +2,8 @@
 
     python3 tests/benchmarks/beside.py bac6e15 [similarity lifecycle submit training start] [--rounds 5]
 
-Each round runs every benchmark once of each tree, each tree's own with its own raysm, so that what the machine does
-meanwhile happens to both. What is printed are the medians of both and today's over the other's: of times, above 1 is
-slower. Machines are noisy: the least of both stand beside, which noise can only raise. 5 % are allowed, and of a job's
-start less is asked for: README's first command in 0.6 of bac6e15's time, a second job in 0.5, and a cluster formed in
-0.6 of the time that Ray itself takes, whatever the other commit took.
+Each round runs every benchmark once of each tree. Printed are the medians of both and today's over the other's; of
+times, above 1 is slower. The least of both stand beside, which noise can only raise. 5 % are allowed.
 """
 
 import argparse

@@ -2,9 +2,8 @@
 
     python3 tests/benchmarks/experiments.py [--jobs 1000] [--list-ms 0] [--mlflow]
 
-The service is a fake in this process, whose answers cost nothing. ``--list-ms`` is the time that a page of a hundred
-jobs takes on the service's side; both lists are read at the same time. ``--mlflow`` also copies the jobs into a new
-MLflow store, as ``raysm ui`` does, and writes 20 of them by MLflow's own client for comparison.
+The service is a fake in this process; ``--list-ms`` is the time that it takes for a page of a hundred jobs.
+``--mlflow`` also copies the jobs into a new MLflow store, and writes 20 of them by MLflow's own client to compare.
 """
 
 import argparse

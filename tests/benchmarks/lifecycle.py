@@ -2,13 +2,8 @@
 
     python3 tests/benchmarks/lifecycle.py [--instances 3] [--runs 3]
 
-Needs Linux and root (instances of kind namespace). All times begin when the instances have been started.
-
-- raysm: a job whose script prints one line.
-- by hand, as most do it: `ray start --head`, then a script that waits for all nodes; each other instance waits for the
-  head's port, then `ray start --address`; at the end `ray stop` on each instance at once.
-- Ray itself: in the same cluster by hand, the moment at which the GCS lists all nodes, seen by a process that was
-  there from the beginning and has Ray imported. What raysm adds to that is its own.
+Needs Linux and root. All times begin when the instances have been started. ``by hand`` are
+`ray start` and `ray stop` on each instance; ``Ray itself`` is the moment at which the GCS lists all nodes.
 """
 
 import argparse

@@ -3,10 +3,9 @@
     python3 -m pip install -e '.[bench]'
     chrt -r 1 python3 tests/benchmarks/session.py [--rounds 5] [--against ipyparallel dask jobs]
 
-Each contender has two workers on this machine and a client in a process of its own; they are asked in turn, so that
-what the machine does meanwhile happens to all. What is printed are medians over the rounds, and raysm's over the best
-of the others': of times, above 1 is slower; of rates, below 1 is. 1 is allowed of latency, 0.9 of throughput.
-``--profile FILE`` writes what raysm's client does in its calls, for pstats.
+Each contender has two workers on this machine and a client in a process of its own; they are asked in turn. What is
+printed are medians over the rounds, and raysm's over the best of the others'. ``--profile FILE`` writes what raysm's
+client does in its calls, for pstats.
 """
 
 import argparse
@@ -24,14 +23,13 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 WORKERS = 2
 CALLS, BURST, ITEMS = 200, 1000, 10_000
-JOBS = 3
-"""Calls of Ray's Jobs API, each of which is a process of its own: seconds."""
-
+JOBS = 3  # calls of Ray's Jobs API: each is a process, and takes seconds
 START_S = 300
+VALUE_BYTES = 200_000_000
 
 
 def nothing():
-    """Do as little as can be asked for."""
+    pass
 
 
 def one_more(number):
@@ -52,11 +50,7 @@ def same(array):
     return array
 
 
-VALUE_BYTES = 200_000_000
-
-
 def times_of_a_value(run):
-    """Return the seconds in which a large array goes out, comes back, and does both; ``run(function, *args)``."""
     array, figures = made(VALUE_BYTES), {}
     for name, function, argument in (("out", size_of, array), ("back", made, VALUE_BYTES), ("both ways", same, array)):
         began_s = time.perf_counter()
@@ -68,7 +62,7 @@ def times_of_a_value(run):
 
 
 class Session:
-    """raysm's, in the embedded SageMaker, whose one instance has both cores."""
+    """A session of raysm in the embedded SageMaker, whose one instance has both cores."""
 
     def start(self):
         import raysm
@@ -89,7 +83,6 @@ class Session:
         return list(self.session.map(one_more, items))
 
     def interrupt(self):
-        """Return the seconds in which a cell that sleeps is interrupted."""
         cell = self.session.cell("import time; time.sleep(600)")
         while cell.status.state != "running":
             time.sleep(0.01)
@@ -111,14 +104,11 @@ class Jobs(Session):
 
         from raysm.errors import InvalidRequest
 
-        until_s = time.monotonic() + START_S
-        while True:
-            try:
+        self.client = None
+        while self.client is None:
+            with contextlib.suppress(InvalidRequest):  # Ray's dashboard is there some seconds after the session
                 self.client = JobSubmissionClient(f"raysm://{self.session.name}")
-                return
-            except InvalidRequest:  # Ray's dashboard takes jobs, and is there some seconds after the session
-                assert time.monotonic() < until_s
-                time.sleep(0.1)
+            time.sleep(0.1)
 
     def call(self):
         self.await_end(self.submit())
@@ -193,24 +183,26 @@ class Dask:
 
 
 CONTENDERS = {"raysm": Session, "ipyparallel": IPyParallel, "dask": Dask, "jobs": Jobs}
-PACKAGES = {"raysm": "raysm", "ipyparallel": "ipyparallel", "dask": "distributed", "jobs": "ray"}
+PACKAGES = {"ipyparallel": "ipyparallel", "dask": "distributed", "jobs": "ray"}
+
+
+def seconds(function, *args):
+    began_s = time.perf_counter()
+    function(*args)
+    return time.perf_counter() - began_s
 
 
 def latencies(contender, count):
-    taken_s = []
-    for _ in range(count):
-        began_s = time.perf_counter()
-        contender.call()
-        taken_s.append(time.perf_counter() - began_s)
-    return taken_s
+    return [seconds(contender.call) for _ in range(count)]
 
 
 def first(contender):
-    """Return the seconds from nothing to the first result."""
-    began_s = time.perf_counter()
     contender.start()
     contender.call()
-    return {"first result, s": time.perf_counter() - began_s}
+
+
+def check_map(contender):
+    assert contender.map(range(ITEMS)) == list(range(1, ITEMS + 1))
 
 
 def asked(contender):
@@ -222,22 +214,16 @@ def asked(contender):
         "no-op call, p95 ms": 1000 * taken_s[int(0.95 * len(taken_s))],
     }
     count = JOBS if is_slow else BURST
-    began_s = time.perf_counter()
-    contender.burst(count)
-    figures["calls a second"] = count / (time.perf_counter() - began_s)
+    figures["calls a second"] = count / seconds(contender.burst, count)
     if not is_slow:
-        began_s = time.perf_counter()
-        assert contender.map(range(ITEMS)) == list(range(1, ITEMS + 1))
-        figures[f"map of {ITEMS} items, s"] = time.perf_counter() - began_s
-    if not is_slow:
+        figures[f"map of {ITEMS} items, s"] = seconds(check_map, contender)
         figures |= times_of_a_value(contender.run)
-    if not is_slow and hasattr(contender, "interrupt"):
-        figures["interrupt of a cell, s"] = contender.interrupt()
+        if hasattr(contender, "interrupt"):
+            figures["interrupt of a cell, s"] = contender.interrupt()
     return figures
 
 
 def profiled(contender, path):
-    """Write what this process does in its calls; the loop's thread is none of it."""
     with cProfile.Profile() as profile:
         latencies(contender, CALLS)
     profile.dump_stats(path)
@@ -248,7 +234,7 @@ def _child(pipe, name):
     contender = CONTENDERS[name]()
     # What they print of themselves would stand between the figures.
     with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
-        pipe.send(first(contender))
+        pipe.send({"first result, s": seconds(first, contender)})
         try:
             latencies(contender, 1 if name == "jobs" else 20)
             pipe.send("warm")
@@ -261,10 +247,9 @@ def _child(pipe, name):
                     case path:
                         pipe.send(profiled(contender, path))
         finally:
-            began_s = time.perf_counter()
-            contender.close()
+            closed_s = seconds(contender.close)
             with contextlib.suppress(OSError):
-                pipe.send({"close, s": time.perf_counter() - began_s})
+                pipe.send({"close, s": closed_s})
 
 
 class Process:
@@ -287,20 +272,15 @@ class Process:
         return self.hear()
 
     def end(self):
-        """End it; return what that took, nothing where it says nothing any more."""
-        with contextlib.suppress(OSError):
-            self.pipe.send("end")
+        """End it; return what that took, if it still answers."""
         closed = {}
         with contextlib.suppress(OSError, EOFError):
+            self.pipe.send("end")
             closed = self.pipe.recv() if self.pipe.poll(60) else {}
         self.process.join(60)
         if self.process.is_alive():
             self.process.kill()
         return closed
-
-
-def is_rate(figure):
-    return figure.endswith("a second")
 
 
 def show(figures):
@@ -310,7 +290,7 @@ def show(figures):
     for figure in figures["raysm"]:
         values = {name: of[figure] for name, of in figures.items() if figure in of}
         others = [value for name, value in values.items() if name != "raysm"]
-        best = (max if is_rate(figure) else min)(others, default=None)
+        best = (max if figure.endswith("a second") else min)(others, default=None)
         cells = [f"{values[name]:14.2f}" if name in values else f"{'-':>14}" for name in names]
         ratio = f"{values['raysm'] / best:10.2f}" if best else f"{'-':>10}"
         print("".join([f"{figure:28}", *cells, ratio]))
@@ -341,8 +321,8 @@ def main():
             closed[process.name] = process.end()
     for name, each in rounds.items():
         figures[name] |= closed[name] | {figure: statistics.median(one[figure] for one in each) for figure in each[0]}
-    versions = {name: importlib.metadata.version(package) for name, package in PACKAGES.items() if package != "raysm"}
-    print(", ".join(f"{name} {version}" for name, version in versions.items()), f"; {chosen.rounds} rounds", sep="")
+    versions = [f"{name} {importlib.metadata.version(package)}" for name, package in PACKAGES.items()]
+    print(", ".join(versions), f"; {chosen.rounds} rounds", sep="")
     show(figures)
 
 

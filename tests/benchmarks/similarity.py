@@ -4,14 +4,10 @@
     python3 tests/benchmarks/similarity.py 50k-768 50k-128 --runs 3 --against faiss
     python3 tests/benchmarks/similarity.py --list
 
-For raysm the seconds are the computing time of the tasks (the sum of their times over the two that run at once); the
-phases and the whole run, on a formed cluster, stand beside it. Of the full matrix they are the time until the file is
-there, of gathering those from merged parts to the file. For the peers they are the whole call, with what it does to the
-rows first. GFLOP/s counts 2 * N * N * d for everybody, whoever computes fewer. The share of the processor's limit
-counts each unordered pair once; the limit is that of a loop of the engine's own instructions over operands that are
-there already, by as many threads, measured with each case. Memory is what the processes held beside mapped files, over
-what they held before. ``disk`` writes as many bytes as the result has, as any program would, and synchronises them at
-the end; ``disk, pieces`` as raysm writes them, without the digest.
+For raysm the seconds are the computing time of the tasks (of the full matrix and of gathering: until the file is
+there), for the peers the whole call. GFLOP/s counts 2 * N * N * d for everybody; the share of the processor's limit
+counts each unordered pair once. Memory is what the processes held beside mapped files, over what they held before.
+``disk`` writes as many bytes as the result has, as any program would; ``disk, pieces`` as raysm writes them.
 Agreement: of some rows, how many have float64's neighbors, index for index.
 """
 
@@ -20,7 +16,7 @@ import os
 import statistics
 import sys
 import tempfile
-import time
+import timeit
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,7 +28,6 @@ from tests.benchmarks.contenders import THREADS, Contender, Job, loaded
 from tests.benchmarks.processor_limit import kind_of, products_per_s
 
 REAL = Path(__file__).parents[3] / "shared" / "data" / "packages-minilm.npy"
-"""The default place of the real embeddings; --real names another."""
 
 SMALL_ROWS = 2000
 
@@ -42,18 +37,17 @@ class Case:
     """One row of the table of goals."""
 
     make: object
-    """Function of a folder that makes the matrix there and returns its path."""
+    """Makes the matrix in a folder and returns its path."""
     goals: dict = field(default_factory=dict)
     """How many times a contender's seconds are to be those of ours."""
     beside: tuple = ()
-    """Contenders without a goal."""
     ours: str = "raysm"
     kind: str = "topk"
     threshold: float = 0.0
     memory: dict = field(default_factory=dict)
     """How many times the memory of a contender ours may be at most."""
     share: float = 0.0
-    """Of the processor's limit, that ours is to reach at least; 0 is no goal."""
+    """Of the processor's limit, that ours is to reach at least."""
     other: object = None
     """Makes another matrix: contenders with a ' *' in their name compute it."""
 
@@ -100,9 +94,7 @@ def nearly_alike(rows, columns):
 
 
 def real(folder):
-    if not REAL.exists():
-        return None
-    return kept(folder, np.load(REAL))
+    return kept(folder, np.load(REAL)) if REAL.exists() else None
 
 
 def sparse(rows, columns, density):
@@ -167,10 +159,7 @@ CASES = {
     "float32-20k-128": Case(make=gaussian(20_000, 128), ours=FORCED, beside=("faiss",)),
     "float32-clustered": Case(make=clustered(50_000, 768), goals=LARGE, ours=FORCED),
     "alike": Case(
-        make=nearly_alike(10_000, 768),
-        goals={"raysm *": 1 / 3},
-        other=gaussian(10_000, 768),
-        beside=("faiss",),
+        make=nearly_alike(10_000, 768), goals={"raysm *": 1 / 3}, other=gaussian(10_000, 768), beside=("faiss",)
     ),
     **{
         f"{before}tight-{count}{behind}": Case(
@@ -195,9 +184,9 @@ CASES = {
         make=keys(10**7, 10), kind="gather", ours="gathering", goals={"disk": 1 / 2.5}, beside=("disk, pieces",)
     ),
     "sparse": Case(make=sparse(100_000, 50_000, 0.001), goals={"sparse_dot_topn": 1, "scipy": 1}),
+    # Only shows that everything runs.
     "tiny": Case(make=gaussian(4_000, 64), goals={"faiss": 0.0}, beside=("ray", "sklearn", *PEERS)),
 }
-"""By name; ``tiny`` only shows that everything runs."""
 
 
 def ceilings():
@@ -217,12 +206,10 @@ def ceilings():
     found = {}
     for name, product in products.items():
         product()
-        took = []
         # What a processor has no instructions for takes a second, and once will do.
+        timer, took = timeit.Timer(product), []
         while len(took) < 5 and sum(took) < 0.5:
-            begin = time.perf_counter()
-            product()
-            took.append(time.perf_counter() - begin)
+            took.append(timer.timeit(1))
         found[name] = 2 * 2048 * 2048 * 1024 / statistics.median(took) / 1e9
     return found
 
@@ -254,17 +241,15 @@ def measured(name, case, arguments, folder):
     if path is None:
         print(f"\n{name}: skipped: {REAL} is not there; --real names the embeddings")
         return True
-    other = None
-    if case.other is not None:
-        (folder / "other").mkdir()
-        other = case.other(folder / "other")
+    (folder / "other").mkdir()
+    other = case.other and case.other(folder / "other")
     matrix = loaded(path)
-    rows, columns = matrix.shape
-    some = tuple(np.linspace(0, rows - 1, arguments.sample).astype(int).tolist())
+    some = tuple(np.linspace(0, matrix.shape[0] - 1, arguments.sample).astype(int).tolist())
     small = path.with_stem("small")
     job = Job(kind=case.kind, path=path, small=small, other=other, threshold=case.threshold, some=some)
-    names = [case.ours, *(peer for peer in (*case.goals, *case.beside) if wanted(peer, arguments))]
-    contenders = [Contender(one, job) for one in dict.fromkeys(names)]
+    against = arguments.against
+    peers = [peer for peer in (*case.goals, *case.beside) if not against or peer in against or peer.endswith(" *")]
+    contenders = [Contender(one, job) for one in dict.fromkeys([case.ours, *peers])]
     try:
         for _ in range(arguments.runs):
             for contender in contenders:
@@ -272,11 +257,7 @@ def measured(name, case, arguments, folder):
     finally:
         for contender in contenders:
             contender.end()
-    return report(name, case, contenders, (rows, columns), agreement(matrix, job, contenders))
-
-
-def wanted(peer, arguments):
-    return not arguments.against or peer in arguments.against or peer.endswith(" *")
+    return report(name, case, contenders, matrix.shape, agreement(matrix, job, contenders))
 
 
 def agreement(matrix, job, contenders):
@@ -315,18 +296,18 @@ def report(name, case, contenders, shape, agrees):
     else:
         tell_phases(ours, contenders[0].runs)
     holds = tell_share(case, contenders[0], shape, seconds[ours])
+    checks = []
     for peer, goal in case.goals.items():
         if peer in seconds:
             ratio = seconds[peer] / seconds[ours]
-            holds &= ratio >= goal
-            print(f"{peer} / {ours}: {ratio:.2f} (goal: at least {goal:.2f}) {'holds' if ratio >= goal else 'MISSED'}")
+            checks.append((f"{peer} / {ours}: {ratio:.2f} (goal: at least {goal:.2f})", ratio >= goal))
     for peer, goal in case.memory.items():
         if peer in memory:
             ratio = memory[ours] / memory[peer]
-            holds &= ratio <= goal
-            verdict = "holds" if ratio <= goal else "MISSED"
-            print(f"memory of {ours} / {peer}: {ratio:.2f} (goal: at most {goal:.2f}) {verdict}")
-    return holds
+            checks.append((f"memory of {ours} / {peer}: {ratio:.2f} (goal: at most {goal:.2f})", ratio <= goal))
+    for check, held in checks:
+        print(check, "holds" if held else "MISSED")
+    return holds and all(held for _, held in checks)
 
 
 def tell_share(case, contender, shape, seconds):
@@ -345,14 +326,12 @@ def tell_share(case, contender, shape, seconds):
 
 
 def tell_phases(ours, runs):
-    last = runs[-1]
-    middle = sorted(runs, key=lambda run: run["beside"]["whole_s"])[len(runs) // 2]
-    beside = middle["beside"]
+    beside = sorted((run["beside"] for run in runs), key=lambda beside: beside["whole_s"])[len(runs) // 2]
     phases = ", ".join(f"{phase} {took:.2f}" for phase, took in beside["phases"].items())
     print(
         f"{ours} on a formed cluster: {beside['whole_s']:.2f} s ({phases}), {beside['share']:.0%} of it in computing;"
     )
-    print(f"computed with {', '.join(last['engines'])}")
+    print(f"computed with {', '.join(runs[-1]['engines'])}")
 
 
 def main():
@@ -374,7 +353,7 @@ def main():
     unknown = [name for name in arguments.cases if name not in CASES]
     if unknown:
         parser.error(f"no such case: {', '.join(unknown)}; --list names them")
-    if arguments.folder is not None:
+    if arguments.folder:
         arguments.folder.mkdir(parents=True, exist_ok=True)
     found = ", ".join(f"{name} {speed:.0f}" for name, speed in ceilings().items())
     print(f"products of this machine, {THREADS} threads of {os.cpu_count()}, GFLOP/s: {found}", flush=True)

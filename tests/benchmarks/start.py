@@ -2,14 +2,9 @@
 
     python3 tests/benchmarks/start.py [first second print] [--runs 3] [--processes]
 
-- first: README's command from nothing, with the start of the embedded SageMaker;
-- second: the same once more, on the server that is there;
-- print: two process instances whose script prints a line, on that server too.
-
-Processor seconds are those of the command and of everything that it started, daemons too: they are nearly the same
-beside other work, where seconds are not. They are read from ``/proc`` every 20 ms, so that of each process the last few
-milliseconds are missing; ``--processes`` prints them one by one. Needs Linux. It imports nothing of raysm: another
-commit's tree is measured by running it there (``beside.py``), and by the first Python on whose path raysm is.
+``first`` starts the embedded SageMaker too, and the others find it. Processor seconds are those of the command and of
+all that it started, which other work on the machine hardly changes; ``--processes`` prints them by process. Needs
+Linux. It imports nothing of raysm, so that ``beside.py`` can run it in another tree.
 """
 
 import argparse

@@ -2,11 +2,8 @@
 
     python3 tests/benchmarks/training.py [--runs 3] [--steps 150]
 
-- steps/s: of a plain DDP script, between its 10th step and its last one, as rank 0 sees it.
-- submit -> first step, last step -> exit: from the call of `raysm.submit` and to the moment at which the job is
-  Completed, beside the start of the command `torchrun` and its end. raysm forms a cluster in between.
-- measuring: seconds per step of a training by `training.step`, alone in one process, with and without the observer that
-  measures, step by step in turn.
+steps/s are those of a plain DDP script between its 10th step and its last one, as rank 0 sees it. Measuring compares
+the steps of `training.step`, alone in one process, with and without the observer that measures, in turn.
 """
 
 import argparse
