@@ -2,12 +2,7 @@
 
 import pytest
 
-from raysm.bootstrap.exit_status import (
-    ExitStatus,
-    blames_cluster,
-    exit_status_of_driver,
-    exit_status_of_error,
-)
+from raysm.bootstrap.exit_status import ExitStatus, blames_cluster, exit_status_of_driver, exit_status_of_error
 from raysm.contract.result import MAX_REASON, Failure
 
 

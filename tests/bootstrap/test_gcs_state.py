@@ -6,12 +6,7 @@ import math
 
 import pytest
 
-from raysm.bootstrap.gcs_state import (
-    UNUSABLE,
-    NodeWatcher,
-    UnmetRequests,
-    find_unmet,
-)
+from raysm.bootstrap.gcs_state import UNUSABLE, NodeWatcher, UnmetRequests, find_unmet
 from raysm.bootstrap.lifecycle import Failed, Node, NodesChanged
 from raysm.errors import InvalidRequest, MissingDependency
 from tests.support.own_process import run_apart

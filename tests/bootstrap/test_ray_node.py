@@ -10,12 +10,7 @@ import pytest
 from raysm import Cluster, InstanceGroup, Ports
 from raysm.bootstrap import environment
 from raysm.bootstrap.children import Children
-from raysm.bootstrap.ray_node import (
-    Capacity,
-    RayNode,
-    detect_capacity,
-    start_arguments,
-)
+from raysm.bootstrap.ray_node import Capacity, RayNode, detect_capacity, start_arguments
 from raysm.bootstrap.resources import ObjectStore
 from tests.support.bootstraps import write_training
 from tests.support.own_process import run_apart

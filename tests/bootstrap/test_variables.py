@@ -4,10 +4,7 @@ import json
 from pathlib import Path
 
 from raysm.bootstrap import environment
-from raysm.bootstrap.variables import (
-    network_variables,
-    user_variables,
-)
+from raysm.bootstrap.variables import network_variables, user_variables
 from tests.support.bootstraps import request, write_training
 
 GROUPS = [

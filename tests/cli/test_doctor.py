@@ -8,15 +8,7 @@ from rich.console import Console
 
 from raysm.cli.arguments import parse
 from raysm.cli.config import read_settings
-from raysm.cli.doctor import (
-    BAD,
-    GOOD,
-    POLICIES,
-    UNKNOWN,
-    case_of,
-    run,
-    status,
-)
+from raysm.cli.doctor import BAD, GOOD, POLICIES, UNKNOWN, case_of, run, status
 from raysm.client.doctor.case import State, bad, good, unknown
 from raysm.client.targets.endpoint import ensure
 from raysm.errors import InvalidRequest

@@ -23,15 +23,7 @@ from tests.support.client_jobs import M5, NOW_MS
 from tests.support.handed_over_grids import ROLE, HandedOver
 from tests.support.homes import in_home
 from tests.support.permissions import covered
-from tests.support.sagemaker import (
-    IMAGE,
-    OF_INSTANCES,
-    ScriptedClient,
-    aws,
-    fake_aws,
-    operations_of,
-    refusal,
-)
+from tests.support.sagemaker import IMAGE, OF_INSTANCES, ScriptedClient, aws, fake_aws, operations_of, refusal
 from tests.support.scripted_controllers import ScriptedControllers
 from tests.support.tuning import SageMaker
 

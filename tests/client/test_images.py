@@ -4,13 +4,7 @@ import re
 
 import pytest
 
-from raysm.client.account.images import (
-    check_python,
-    default_image,
-    images,
-    registry_of,
-    with_image,
-)
+from raysm.client.account.images import check_python, default_image, images, registry_of, with_image
 from raysm.errors import InvalidRequest
 from raysm.request import Cluster, InstanceGroup, JobRequest, Script
 from tests import aws_images

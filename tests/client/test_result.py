@@ -10,10 +10,7 @@ import cloudpickle
 import pytest
 
 from raysm.client.job.handle import attach
-from raysm.client.results.result import (
-    earlier_result,
-    manifest_of,
-)
+from raysm.client.results.result import earlier_result, manifest_of
 from raysm.client.source.function import Function
 from raysm.client.submit import submit
 from raysm.contract.result import EXCEPTION, FAILURE, VALUE, Failure, Manifest, ResultFile

@@ -5,15 +5,7 @@ from pathlib import Path
 import pytest
 
 import raysm
-from raysm.client.settings import (
-    Layer,
-    Project,
-    Settings,
-    check_values,
-    find_project_file,
-    read_request,
-    schema,
-)
+from raysm.client.settings import Layer, Project, Settings, check_values, find_project_file, read_request, schema
 from raysm.errors import InvalidRequest
 from raysm.request import AWS, Cluster, InstanceGroup, Limits, Local, Script, Security, Similarity
 

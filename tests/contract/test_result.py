@@ -3,10 +3,7 @@
 import pytest
 
 from raysm.contract.events import Trial, best_of
-from raysm.contract.result import (
-    MAX_REASON,
-    Failure,
-)
+from raysm.contract.result import MAX_REASON, Failure
 from raysm.errors import BlockFailed
 
 

@@ -7,10 +7,7 @@ import pytest
 
 from raysm.contract import payload
 from raysm.contract.result import Manifest
-from raysm.contract.source import (
-    find_module,
-    source_of,
-)
+from raysm.contract.source import find_module, source_of
 from raysm.errors import InvalidRequest
 from raysm.request import JobRequest, Script
 from tests.support.payloads import pack_payload

@@ -7,13 +7,7 @@ import sys
 
 import pytest
 
-from raysm.contract.store import (
-    files_below,
-    put,
-    read_json,
-    remove_unfinished,
-    replacing,
-)
+from raysm.contract.store import files_below, put, read_json, remove_unfinished, replacing
 from raysm.errors import InvalidConfig
 
 

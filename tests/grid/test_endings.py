@@ -5,13 +5,7 @@ import pytest
 from raysm.client.job.description import Description, SecondaryStatus, Status, read
 from raysm.contract.job_api import TRAINING
 from raysm.errors import ServiceError
-from raysm.grid.endings import (
-    classify_end,
-    classify_refusal,
-    parse_quota,
-    same_reason,
-    shortened,
-)
+from raysm.grid.endings import classify_end, classify_refusal, parse_quota, same_reason, shortened
 
 LIMIT = (
     "create_training_job: ResourceLimitExceeded: The account-level service limit 'ml.p4d.24xlarge for spot training "

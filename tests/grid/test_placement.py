@@ -5,11 +5,7 @@ import random
 import pytest
 
 from raysm.grid.place import Market, Offer, Outlook, Place, Quota
-from raysm.grid.placement import (
-    Cheapest,
-    Estimates,
-    usd_per_gb,
-)
+from raysm.grid.placement import Cheapest, Estimates, usd_per_gb
 from raysm.grid.task import Attempt, AttemptState, Task
 
 EAST, WEST, IRELAND = "us-east-1", "us-west-2", "eu-west-1"

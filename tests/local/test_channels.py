@@ -6,14 +6,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from raysm.errors import InvalidInput, InvalidRequest
-from raysm.local.channels import (
-    SMALL_BYTES,
-    Entry,
-    hand_over,
-    local_path,
-    relink,
-    resolve,
-)
+from raysm.local.channels import SMALL_BYTES, Entry, hand_over, local_path, relink, resolve
 from raysm.local.job_spec import Channel, JobSpec, number_hosts
 
 HOSTS = ("algo-1", "algo-2", "algo-3")

@@ -7,11 +7,7 @@ import pytest
 from raysm.contract.names import LABEL_HOST
 from raysm.errors import InstanceLost, InvalidInput
 from raysm.workloads.blocks import FileBlock
-from raysm.workloads.nodes import (
-    Presence,
-    answers,
-    ask_every_node,
-)
+from raysm.workloads.nodes import Presence, answers, ask_every_node
 from raysm.workloads.row_blocks import RowBlock
 
 

@@ -9,15 +9,7 @@ import pytest
 import raysm
 from raysm.client.costs.prices import volume_usd_per_hour
 from raysm.client.job.description import SecondaryStatus, Status
-from raysm.client.session.starting import (
-    SessionLimits,
-    check_free,
-    find,
-    place_of,
-    prepared,
-    sessions,
-    why_ended,
-)
+from raysm.client.session.starting import SessionLimits, check_free, find, place_of, prepared, sessions, why_ended
 from raysm.contract.events import State, line
 from raysm.contract.names import TASK_TAG, WORKLOAD_TAG
 from raysm.contract.session import CLOSING

@@ -2,14 +2,7 @@
 
 import pytest
 
-from raysm.local.instances.share import (
-    DEFAULT_SHM_BYTES,
-    SMALLEST_OBJECT_STORE,
-    Machine,
-    Share,
-    memory_left,
-    split,
-)
+from raysm.local.instances.share import DEFAULT_SHM_BYTES, SMALLEST_OBJECT_STORE, Machine, Share, memory_left, split
 
 GIB = 2**30
 

@@ -5,9 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from raysm.local.server.definitions import Definition
-from raysm.local.server.job_status import (
-    check_interruption,
-)
+from raysm.local.server.job_status import check_interruption
 from raysm.local.server.validation import ApiError
 
 

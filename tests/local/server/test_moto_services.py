@@ -2,10 +2,7 @@
 
 import pytest
 
-from raysm.local.server.moto_services import (
-    MotoServices,
-    simulate_policy,
-)
+from raysm.local.server.moto_services import MotoServices, simulate_policy
 
 
 def form(action="SimulatePrincipalPolicy", role="arn:aws:iam::123456789012:role/team/trainer"):

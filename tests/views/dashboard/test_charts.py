@@ -9,13 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from raysm.contract.events import Metric
-from raysm.views.dashboard.charts import (
-    MAX_CURVES,
-    Timeline,
-    board,
-    charts_site,
-    samples_of,
-)
+from raysm.views.dashboard.charts import MAX_CURVES, Timeline, board, charts_site, samples_of
 from tests.support.dashboard_head import NODE, NODES
 
 

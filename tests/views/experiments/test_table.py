@@ -11,13 +11,7 @@ from raysm.contract.events import Metric, line
 from raysm.errors import InvalidRequest
 from raysm.request import Script
 from raysm.testing import Answer, FakeSageMaker
-from raysm.views.experiments.table import (
-    Jobs,
-    check_columns,
-    jobs,
-    order,
-    shown,
-)
+from raysm.views.experiments.table import Jobs, check_columns, jobs, order, shown
 from tests.support.experiments import FULL, row
 
 

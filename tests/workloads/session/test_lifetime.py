@@ -5,14 +5,7 @@ import asyncio
 import pytest
 from aiohttp import web
 
-from raysm.workloads.session.lifetime import (
-    ATTACHED_S,
-    Lifetime,
-    Rules,
-    Seen,
-    look_at_ray_jobs,
-    seen_in,
-)
+from raysm.workloads.session.lifetime import ATTACHED_S, Lifetime, Rules, Seen, look_at_ray_jobs, seen_in
 
 RULES = Rules(idle_s=1800, idle_detached_s=300)
 ATTACHED, DETACHED = "idle for 30 min with a client attached", "idle for 5 min with no client attached"
