@@ -118,25 +118,21 @@ def numpy_threshold(matrix, job):
 
 
 def disk_full(matrix, job):
-    """Write what the full matrix is, N * N float32, in strips."""
-    path = job.path.with_name("disk")
-    strip = memoryview(np.random.default_rng(0).bytes(256 * 4 * len(matrix)))
-    try:
-        with path.open("wb", buffering=0) as file:
-            for start in range(0, len(matrix), 256):
-                file.write(strip[: 4 * len(matrix) * min(256, len(matrix) - start)])
-            os.fsync(file.fileno())
-    finally:
-        path.unlink()
+    """Write as many bytes as the full matrix has."""
+    _write_in_order(job.path.with_name("disk"), 4 * len(matrix) ** 2)
 
 
 def disk_gather(matrix, job):
-    """Write as many bytes as the gathered result has, in order, and bring them to the disk."""
-    size, path, piece = _gathered(job), job.path.with_name("disk"), np.random.default_rng(0).bytes(32 << 20)
+    """Write as many bytes as the gathered result has."""
+    _write_in_order(job.path.with_name("disk"), _gathered(job))
+
+
+def _write_in_order(path, size):
+    piece = memoryview(np.random.default_rng(0).bytes(32 << 20))
     try:
         with path.open("wb", buffering=0) as file:
             for at in range(0, size, len(piece)):
-                file.write(memoryview(piece)[: size - at])
+                file.write(piece[: size - at])
             os.fsync(file.fileno())
     finally:
         path.unlink()
