@@ -63,10 +63,7 @@ def pytest_collection(session):
 
 
 def pytest_xdist_auto_num_workers():
-    """Return the number of processes: three, because a test of a cluster waits most of the time.
-
-    Three clusters at a time would fill a small machine's memory, so there it is two.
-    """
+    """Return three, because tests of clusters wait most of the time; two where memory is small."""
     return 3 if memory_limit() > 12 << 30 else 2
 
 

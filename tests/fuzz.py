@@ -1,9 +1,7 @@
 """``python -m tests.fuzz --minutes 10 [--seed N]``: the similarity against float64, until the time is up.
 
-Problems of all kinds of rows, types, formats and layouts, with columns that are named, ordered and chosen at random
-(``tests.support.problems``), are put to every engine that this
-machine has and to the tasks (``tests.support.comparing``), on all cores. Each follows from its seed, which is printed
-with whatever is wrong; Ctrl-C ends it early. The exit code is 1 where anything was wrong.
+Problems (``tests.support.problems``) are put to every engine of this machine and to the tasks, on all cores. Each
+follows from its seed, which is printed with whatever is wrong. The exit code is 1 where anything was wrong.
 """
 
 import argparse

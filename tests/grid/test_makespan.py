@@ -39,11 +39,7 @@ def scenario(seed):
 
 
 def clairvoyant_s(regions, rows):
-    """Return the makespan of who knows what each region has and when it is silent, and is never refused.
-
-    Of rows that are alike, on instances that differ in speed and outages alone, it is optimal to take each time the
-    earliest end: none of an instance's ends comes sooner for waiting.
-    """
+    """Return the makespan of who knows what each region has and when it is silent: the earliest end is always best."""
     ends = [(_ends_s(region, 0.0), name) for name, region in regions.items() for _ in range(region.capacity)]
     heapq.heapify(ends)
     last_s = 0.0

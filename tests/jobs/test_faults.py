@@ -1,8 +1,4 @@
-"""Each fault that can befall a cluster of three, and the exception that the user gets of it.
-
-What is measured is the time from the fault to the line of the job's log that names its cause, by the clock that dates
-the lines: neither the end of the job nor what the test does meanwhile counts, which a loaded machine delays.
-"""
+"""Each fault of a cluster of three, and the exception that the user gets of it; times are those of the log's lines."""
 
 import json
 import os

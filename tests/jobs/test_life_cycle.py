@@ -1,9 +1,4 @@
-"""The life cycle of clusters of real Ray, on instances of kind namespace.
-
-Here stands what only Ray itself can show, each once. What the bootstrap decides is tried with a stand-in for Ray in
-``bootstrap/test_life_cycle``, how a script ends in ``test_script_ends``, a raylet that dies in
-``bootstrap/test_real_ray``, and how soon each fault is known in ``test_faults``.
-"""
+"""The life cycle of clusters of real Ray, on instances of kind namespace: what only Ray itself can show, each once."""
 
 import pytest
 

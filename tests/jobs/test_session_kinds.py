@@ -1,7 +1,4 @@
-"""A session on instances whose loopback is not this machine's: it is reached by the job's tunnel.
-
-On namespaces while AWS does all that it does now and then, but for forbidding the tunnel.
-"""
+"""A session on namespaces, reached by the job's tunnel while AWS does all that it does now and then."""
 
 import socket
 

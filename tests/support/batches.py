@@ -31,10 +31,7 @@ def in_this_process(function, blocks, **options):
 
 
 def run(batch, base, result, *, records=None, channel="data", distribution="FullyReplicated", here=False):
-    """Run a ``raysm.Batch`` over the files below ``base``'s channel, ``here`` or in processes of Ray.
-
-    Return what came of it, and the events.
-    """
+    """Run a ``raysm.Batch`` over ``base``'s channel, ``here`` or in Ray; return the outcome and the events."""
     workload, events = pack(batch, base, channel, distribution), []
     pickled = Paths(base).payload / payload.FUNCTION
     with mock.patch.object(batch_run, "map_blocks", in_this_process if here else batch_run.map_blocks):

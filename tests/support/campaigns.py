@@ -26,10 +26,7 @@ REGIONS = {
 
 
 def ended(folder, rows=12, *, midway=False, **fields):
-    """Return a grid of so many campaigns at its end, or while most of its jobs run; one of them has a typo.
-
-    ``fields`` are further ones of the bench.
-    """
+    """Return a grid of campaigns, one with a typo, at its end or ``midway``; ``fields`` are the bench's."""
     homes = list(REGIONS)
     tasks = [
         # Data that are dear to move stay at home; those of the region without capacity are few, and go elsewhere.

@@ -17,10 +17,7 @@ class Used:
 
 @contextlib.contextmanager
 def counted():
-    """Run the block; then ``seconds`` are its processor seconds, by what this machine does at the moment.
-
-    Beside other work two threads share a core, and each second of either does half as much.
-    """
+    """Run the block; then ``seconds`` are its processor seconds, as an idle machine would have taken them."""
     used = Used()
     before = _loop_s()
     begin = time.process_time()

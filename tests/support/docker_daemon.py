@@ -1,11 +1,7 @@
 """A Docker daemon of the tests' own, of Debian's packages: ``python -m tests.support.docker_daemon COMMAND …``.
 
-Nothing is installed: the packages are unpacked into a temporary folder, in which all that the daemon keeps is too. It
-runs in a network namespace of its own. The daemon sets iptables' FORWARD to DROP and writes rules of its own, and what
-it is to leave as it was is the machine's: so it writes none there. Containers have no way out of that namespace.
-
-What flows in is a command, which gets ``DOCKER_HOST`` and a ``docker`` of the daemon's version; what flows out is its
-exit status. Where no daemon can be had the command runs all the same, and its tests say what is missing.
+The packages are unpacked into a temporary folder. The daemon runs in a network namespace of its own, because it sets
+iptables' FORWARD to DROP. Where no daemon can be had the command runs all the same, and its tests say what is missing.
 """
 
 import contextlib

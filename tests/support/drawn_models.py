@@ -225,13 +225,7 @@ class Drawn:
 
 @st.composite
 def drawn_trainings(draw, *, kinds=EXACT, multiple_of=1):
-    """Draw a training.
-
-    Args:
-        draw: Hypothesis' own.
-        kinds: Blocks to draw from.
-        multiple_of: What the batch size has to divide by: 12 x micro-batches for pipelines of up to four.
-    """
+    """Draw a training of ``kinds`` of blocks; ``multiple_of`` divides its batch size."""
     blocks = tuple(draw(st.lists(st.sampled_from(kinds), min_size=2, max_size=5)))
     pairs = [
         (first, second)

@@ -1,9 +1,7 @@
-"""A stand-in for the ``ray`` command; run as a program.
+"""A stand-in for the ``ray`` command: ``fake_ray.py FOLDER ray start ...`` stands in FOLDER under its host's name.
 
-``fake_ray.py FOLDER ray start --block ...`` stands in FOLDER under its host's name while it lives. If it is the head's,
-it listens on the GCS port, and says to all that connect to ``raysm-nodes-PORT`` who stands there. ``HOST.broken`` in
-FOLDER makes that host's node end at once, with the words that Ray has for it; ``HOST.deaf`` makes a head's GCS
-answer nobody. One that gets ``--wait`` stands nowhere before it has read on stdin whom to join.
+If it is the head's, it listens on the GCS port, and tells who stands there. ``HOST.broken`` in FOLDER makes that host's
+node end at once, ``HOST.deaf`` a head's GCS answer nobody. With ``--wait`` it reads on stdin whom to join.
 """
 
 import contextlib

@@ -8,10 +8,7 @@ FIFTH = 5.0
 
 
 def soon_over():
-    """Return the text of the example's scenario with a fifth of each wait.
-
-    Names that resolve after 4 s are also later than the first instance asks for them.
-    """
+    """Return the example's scenario with a fifth of each wait."""
     text, waits = re.subn(
         r"(?m)^(\w+_s = )([\d.]+)$", lambda each: f"{each[1]}{float(each[2]) / FIFTH}", HOSTILE.read_text()
     )

@@ -30,10 +30,7 @@ UNNEEDED = shutil.ignore_patterns("test", "__pycache__", "*.a", "idlelib", "tkin
 
 @functools.cache
 def image_like_aws(ray="this") -> str:
-    """Make an image with Python 3.11; return its name.
-
-    ``ray`` is ``this`` (the installed version), ``none``, ``older``, or ``user``: this one, not run by root.
-    """
+    """Make an image with Python 3.11 and Ray: ``this``, ``none``, ``older``, or ``user``: this one, not run by root."""
     whole = f"{NAME}:this"
     if not docker.has(whole):
         with docker.debian("python3,ca-certificates") as root:

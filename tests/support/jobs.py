@@ -98,10 +98,7 @@ SPEC_FIELDS = {field.name for field in dataclasses.fields(JobSpec)}
 
 @contextlib.contextmanager
 def started(request: JobRequest, root: Path, kind: str = "namespace", function: bytes | None = None, **options):
-    """Yield a started job and its log; nothing of it outlives the block.
-
-    Options that are fields of a JobSpec replace those; the others are the LocalJob's.
-    """
+    """Yield a started job and its log; options are fields of its JobSpec, or the LocalJob's."""
     log = Log()
     root.mkdir(parents=True, exist_ok=True)
     fields = {name: options.pop(name) for name in SPEC_FIELDS & options.keys()}

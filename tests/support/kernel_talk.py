@@ -17,11 +17,7 @@ TIMEOUT_S = 240
 
 
 def talk(folder, *steps):
-    """Have the steps done one after the other in a kernel that works in ``folder``; return an answer each.
-
-    An answer of code has ``status``, ``ename``, ``traceback``, ``stdout``, ``stderr``, ``results`` (the data of what is
-    shown), ``updates`` (of outputs that are shown again) and ``interrupted_s``; one of a completion has ``matches``.
-    """
+    """Have the steps done in turn in a kernel that works in ``folder``; return an answer each."""
     asked, answered = folder / "steps.json", folder / "answers.json"
     asked.write_text(json.dumps([step if isinstance(step, dict) else {"code": step} for step in steps]))
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}

@@ -12,11 +12,9 @@ from raysm.local.instances.process import PREFIX
 
 
 def left_behind(root: Path, owner: int | None = None) -> list[str]:
-    """Return what is left of the jobs that process ``owner`` (default: this one) ran below ``root``, for people.
+    """Return what is left of the jobs that process ``owner`` (default: this one) ran below ``root``.
 
-    A job's processes are known by a path below ``root`` or the owner's scratch folder in their arguments, environment
-    or working directory, its keepers by the owner that their arguments name, its links by the owner in their alias. A
-    network namespace without a name lives as long as a process in it, hence is found with that.
+    Processes are known by paths in arguments, environment or folder, keepers by arguments, and links by their alias.
     """
     owner = owner or os.getpid()
     scratch = f"{PREFIX}{owner}-"

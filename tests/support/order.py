@@ -26,10 +26,7 @@ def longest_first(items):
 
 
 def lacks_mark(path, expression):
-    """Return whether ``-m expression`` is one mark that a test file does not contain.
-
-    Not importing such files saves each process 15 s of a core.
-    """
+    """Return whether ``-m expression`` is one mark that a file lacks, which need not be imported then."""
     return path.match("test_*.py") and expression.isidentifier() and f"mark.{expression}" not in path.read_text()
 
 

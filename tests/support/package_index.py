@@ -9,10 +9,9 @@ import threading
 
 @contextlib.contextmanager
 def package_index(*wheels, token=None, fetched=None):
-    """Yield the address of an index of ``wheels`` (paths); with ``token`` it answers the user ``aws`` alone.
+    """Yield the address of an index of ``wheels`` (paths); with ``token`` the user ``aws`` alone.
 
-    As in CodeArtifact, files lie below the index: that of another place pip before 23.1 is not let in to by its token.
-    The names of the files that were asked for are added to the list ``fetched``.
+    The names of the files that were asked for are added to the list ``fetched``. As in CodeArtifact, they lie below it.
     """
     files = {wheel.name: wheel.read_bytes() for wheel in wheels}
     wanted = token and "Basic " + base64.b64encode(f"aws:{token}".encode()).decode()

@@ -145,10 +145,7 @@ def adam(model):
 
 
 def train(parallel, *, evaluate_by=None, **options):
-    """Train from the beginning; return the losses of the steps, on rank 0 the final weights, and what was measured.
-
-    ``evaluate_by`` is the batch size of an evaluation after the first step; None is none.
-    """
+    """Train; return losses, rank 0's final weights, and an evaluation in batches of ``evaluate_by``."""
     prepared(parallel, **options)
     losses, measured = [], []
     for batch in training.batches(data(), batch_size=BATCH, epochs=EPOCHS, seed=3):

@@ -31,11 +31,7 @@ def one(pid: int, part: str) -> int:
 
 
 def await_watched(head: int) -> None:
-    """Wait until ``ray start`` watches the processes of the head, the instance of ``head``.
-
-    On a busy machine user code runs before: the cluster is formed as soon as the GCS knows its nodes. Of what dies
-    then ``ray start`` says nothing.
-    """
+    """Wait until ``ray start`` watches the processes of the head: of what dies before, it says nothing."""
     output = Path(f"/proc/{one(head, 'raysm.bootstrap.ray_start')}/fd/1")
     deadline_s = time.monotonic() + WATCHED_S
     while WATCHES not in output.read_bytes():

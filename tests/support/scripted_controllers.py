@@ -10,14 +10,7 @@ ARN = "arn:aws:batch:eu-west-1:123456789012:"
 
 
 class ScriptedControllers:
-    """One queue, ``controllers``.
-
-    Attributes:
-        definitions: What DescribeJobDefinitions says of each revision.
-        submitted: What SubmitJob was sent.
-        status: Of each job.
-        reason: Of its status.
-    """
+    """One queue, ``controllers``, whose jobs have the ``status`` and the ``reason`` that the test sets."""
 
     meta = SimpleNamespace(events=NoEvents())
 

@@ -1,10 +1,7 @@
 """What the SageMaker SDK sends and knows: ``python -m tests.support.sdk_requests``, asked on stdin, answered on stdout.
 
-In a process of its own, because the SDK takes seconds to import, warns while it does, and reads environment variables.
-Nothing leaves the process: S3 and STS are moto's, and a Create is caught with the parameters that boto3 was given.
-
-In: ``{"plans": [[resource, request], ...], "resend": [those to send], "job": as test_twins has it, "source": FOLDER}``.
-Out: ``{"unknown": [[path, ...], ...], "resent": [request, ...], "twins": {name: request}}``.
+In a process of its own, because the SDK takes seconds to import. S3 and STS are moto's, and a Create is caught. Asked:
+``{"plans": [[resource, request], ...], "resend": [[resource, request], ...], "job": {...}, "source": FOLDER}``.
 """
 
 import json

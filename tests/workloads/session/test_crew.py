@@ -10,10 +10,7 @@ FOR_EVER_S = 1e6
 
 
 class Started:
-    """A Crew whose processes are numbers.
-
-    Attributes: crew, ended (processes), begun (how many were), error (why none can be).
-    """
+    """A Crew whose processes are numbers."""
 
     def __init__(self, width, patience_s=FOR_EVER_S, idle_s=FOR_EVER_S):
         self.numbers, self.ended, self.begun, self.error = itertools.count(1), [], 0, None

@@ -1,8 +1,4 @@
-"""Small problems of every kind, solved by every engine that this machine has and by the tasks, without any cluster.
-
-A problem follows from its seed alone: ``pytest -k "[17]"`` is the same one again. ``python -m tests.fuzz`` goes on for
-as long as one likes.
-"""
+"""Small problems of every kind, each from its seed, solved by every engine of this machine and by the tasks."""
 
 from collections import Counter
 

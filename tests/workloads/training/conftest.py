@@ -17,10 +17,6 @@ def forks():
 
 @pytest.fixture(scope="module")
 def ranks(forks, tmp_path_factory):
-    """Ranks that stay for the tests of a file, and take one training after the other.
-
-    No longer: of each group that gloo has formed a thread stays, which wakes a hundred times a second for nothing; a
-    dozen ranks took a fifth of two cores from all tests that came after theirs.
-    """
+    """Ranks that stay for the tests of a file: of each group that gloo has formed a thread stays, which costs time."""
     with contextlib.closing(StandingRanks(forks, tmp_path_factory.mktemp("ranks"))) as standing:
         yield standing

@@ -1,7 +1,4 @@
-"""Whatever is trained, however it is cut: interrupted and gone on with, it is the training that nothing happened to.
-
-In the same layout bit for bit, on the CPU; in another one to 1e-5, with a warning of what cannot be kept.
-"""
+"""An interrupted training goes on as if nothing had happened: bit for bit in the same layout, else to 1e-5."""
 
 import tempfile
 
