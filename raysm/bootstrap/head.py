@@ -91,7 +91,10 @@ class Head:
                         return self._conclude(cause)
                 self._carry_out(decision)
             # Set after every event, so that the polling always ends.
-            self._watch_nodes(membership.watches_nodes)
+            if membership.watches_nodes:
+                self._watcher.start(self._inbox.put)
+            else:
+                self._watcher.stop()
             event = await self._inbox.take(membership.wakes_at_s) or life.Tick(self._control.silent)
             membership, decisions = membership.take(event, time.monotonic())
 
@@ -161,12 +164,6 @@ class Head:
         while not await own_port_answers(LOOPBACK, self._instance.ports.gcs):
             await asyncio.sleep(PROBE_S)
         self._inbox.put(life.GcsAnswers())
-
-    def _watch_nodes(self, is_on: bool) -> None:
-        if is_on:
-            self._watcher.start(self._inbox.put)
-        else:
-            self._watcher.stop()
 
     # Decisions
 
@@ -244,9 +241,6 @@ class Head:
         self._spawn(self._watch_requests())
         named = self._instance.environment.addresses.get(self._instance.name, address)
         shown = LOOPBACK if is_loopback(named) else address
-        self._announce_dashboard(shown)
-
-    def _announce_dashboard(self, address: str) -> None:
         # The dashboard's process starts at the first request to its port, where this instance already listens.
         port = self._instance.ports.dashboard
         try:
@@ -254,7 +248,7 @@ class Head:
         except ForeignListener as error:
             remark(f"{error}; the job goes on without its dashboard")
         else:
-            emit_event(State(name="dashboard", host=self._instance.name, address=f"http://{address}:{port}"))
+            emit_event(State(name="dashboard", host=self._instance.name, address=f"http://{shown}:{port}"))
 
     async def _watch_requests(self) -> None:
         """Fail the job when Ray waits too long for resources that no instance has; in a session only log it."""

@@ -115,7 +115,15 @@ def prepare(environ: Mapping[str, str], commands: Commands | None = None) -> Ins
     # Raises if there is no head, for which all instances would wait until the deadline.
     head = environment.head(cluster)
     if environment.current == head:
-        _check_outputs(environment)
+        # Found now, not after hours: the container's user must be able to write the result.
+        for folder in (environment.paths.model, environment.paths.output_data):
+            # A missing folder will be created in its first existing parent.
+            existing = next(path for path in (folder, *folder.parents) if path.exists())
+            if not os.access(existing, os.W_OK | os.X_OK):
+                raise InvalidConfig(
+                    f"{existing} cannot be written by the container's user ({os.geteuid()}), and the result must go to "
+                    f"{folder}: run the image as root (USER root), or let that user write there"
+                )
     if environment.has_checkpoints:
         # The service restores this folder, including files that an instance had not finished when it died.
         remove_unfinished(environment.paths.checkpoints)
@@ -139,15 +147,3 @@ def prepare(environ: Mapping[str, str], commands: Commands | None = None) -> Ins
         commands=commands or Commands(),
         inherited=dict(environ),
     )
-
-
-def _check_outputs(environment: Environment) -> None:
-    """Raise InvalidConfig if the container's user cannot write the result, before the job has run for hours."""
-    for folder in (environment.paths.model, environment.paths.output_data):
-        # A missing folder will be created in its first existing parent.
-        existing = next(path for path in (folder, *folder.parents) if path.exists())
-        if not os.access(existing, os.W_OK | os.X_OK):
-            raise InvalidConfig(
-                f"{existing} cannot be written by the container's user ({os.geteuid()}), and the result must go to "
-                f"{folder}: run the image as root (USER root), or let that user write there"
-            )

@@ -76,7 +76,9 @@ class Member:
             case life.Invited(port):
                 return self._accept(port)
             case life.GcsReachable(address):
-                return self._join_ray(address)
+                # From here on the head checks that Ray's node registers in time; a stopping worker keeps its deadline.
+                wakes_at_s = self.wakes_at_s if self.is_stopping else None
+                return replace(self, gcs_address=address, wakes_at_s=wakes_at_s), (life.JoinRay(address),)
             case life.RayEnded(why):
                 return self._restart_ray(why)
             case life.JobEnded(reason):
@@ -99,11 +101,6 @@ class Member:
             " a firewall or security group may drop the packets"
         )
         return replace(self, obstacle=obstacle), (life.ReachGcs(port),)
-
-    def _join_ray(self, address: str) -> Step:
-        # From here on the head checks that Ray's node registers in time; a stopping worker keeps its deadline.
-        wakes_at_s = self.wakes_at_s if self.is_stopping else None
-        return replace(self, gcs_address=address, wakes_at_s=wakes_at_s), (life.JoinRay(address),)
 
     def _give_up(self) -> Step:
         if self.is_stopping:

@@ -129,7 +129,9 @@ class Membership:
             case life.Left(host):
                 return self._take_loss(host, "it left before the job was over")
             case life.RayLost(host, reason):
-                return self._take_ray_loss(host, reason)
+                # A node that was never registered has no id that could be confused with its successor's.
+                dead = {host: self.nodes[host].node_id} if host in self.nodes else {}
+                return replace(self, restarting={**self.restarting, **dead}), (life.Announce("lost", host, reason),)
             case _:
                 raise AssertionError(f"{event} happens to workers")
 
@@ -193,11 +195,6 @@ class Membership:
         restarting = {host: dead for host, dead in self.restarting.items() if host not in rejoined}
         announcements = tuple(life.Announce("rejoined", host, "its Ray node was restarted") for host in rejoined)
         return replace(self, nodes=dict(nodes), restarting=restarting), announcements
-
-    def _take_ray_loss(self, host: str, reason: str) -> Step:
-        # A node that was never registered has no id that could be confused with its successor's.
-        dead = {host: self.nodes[host].node_id} if host in self.nodes else {}
-        return replace(self, restarting={**self.restarting, **dead}), (life.Announce("lost", host, reason),)
 
     def _take_loss(self, host: str, reason: str) -> Step:
         if host in self.lost:  # it has reported its failure before it closed its connection

@@ -103,15 +103,8 @@ def start_arguments(
         options |= {"port": ports.gcs, "dashboard-port": ports.dashboard, "dashboard-host": dashboard_host}
     else:
         options["address"] = head_address or None
-    options |= _node_ports(ports)
-    flags = [f"--{name}={value}" for name, value in options.items() if value is not None]
-    role = ["--head"] if head_address is None else []
-    return ["start", "--block", *role, *flags, "--disable-usage-stats"]
-
-
-def _node_ports(ports: Ports) -> dict[str, int | None]:
-    """Return the options of the ports that every node has; 0 leaves the choice to Ray."""
-    return {
+    # Ports that every node has; 0 leaves the choice to Ray.
+    options |= {
         "node-manager-port": ports.node_manager or None,
         "object-manager-port": ports.object_manager or None,
         "runtime-env-agent-port": ports.runtime_env_agent or None,
@@ -121,6 +114,9 @@ def _node_ports(ports: Ports) -> dict[str, int | None]:
         "min-worker-port": ports.worker_min or None,
         "max-worker-port": ports.worker_max if ports.worker_min else None,
     }
+    flags = [f"--{name}={value}" for name, value in options.items() if value is not None]
+    role = ["--head"] if head_address is None else []
+    return ["start", "--block", *role, *flags, "--disable-usage-stats"]
 
 
 def _resources(host: Host) -> dict[str, int]:

@@ -128,7 +128,9 @@ def user_variables(
     channels = {channel: str(environment.paths.channel(channel)) for channel in environment.channels}
     values["training_env"] = {**values, **_only_in_training_env(environment, values, channels)}
     values |= {f"channel_{channel}": path for channel, path in channels.items()}
-    values |= _hyperparameter_values(values["hps"])
+    # ``batch-size`` is both ``hp_batch-size``, as the toolkit names it, and ``hp_batch_size``, as the SDK does.
+    toolkit = {f"hp_{name}": value for name, value in values["hps"].items()}
+    values |= toolkit | {name.replace("-", "_"): value for name, value in toolkit.items()}
     variables = _variables(values)
     if environment.has_checkpoints:
         variables[names.STATE] = str(environment.paths.state(environment.current_host))
@@ -221,12 +223,6 @@ def _only_in_training_env(
         "master_hostname": master,
         "topology": environment.resource_config.get("topology", []),
     }
-
-
-def _hyperparameter_values(hyperparameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Name ``batch-size`` both ``hp_batch-size``, as the toolkit does, and ``hp_batch_size``, as the SDK does."""
-    toolkit = {f"hp_{name}": value for name, value in hyperparameters.items()}
-    return toolkit | {name.replace("-", "_"): value for name, value in toolkit.items()}
 
 
 def _variables(values: Mapping[str, Any]) -> dict[str, str]:

@@ -74,7 +74,33 @@ def add_grid(commands: Any) -> None:
     verb.set_defaults(is_scripted=False)
     verb.add_argument("uri", metavar="URI", help="URI of the handover")
     add_target(verb)
-    _add_naming(verbs)
+    for name, text in NAMING.items():
+        verb = verbs.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False)
+        # Only scripts have arguments after --.
+        verb.set_defaults(is_scripted=False)
+        if name != "list":
+            verb.add_argument("grid", metavar="NAME", nargs="?" if name in UNNAMED else None, help="name of the grid")
+        if name == "result":
+            verb.add_argument("key", metavar="KEY", help="key of the row")
+            verb.add_argument(
+                "--output",
+                type=Path,
+                metavar="DIR",
+                help="folder for its files (default: leave local files, download others)",
+            )
+        if name == "rows":
+            verb.add_argument(
+                "--state", metavar="STATE", help="only rows in this state: waiting, placed, done, failed, …"
+            )
+        if name == "report":
+            verb.add_argument("--html", type=Path, metavar="FILE", help="the file (default: NAME.html)")
+        if name == "table":
+            verb.add_argument("--output", type=Path, metavar="FILE", help="the file (default: NAME.parquet)")
+            verb.add_argument("--column", metavar="NAME", help="name of the column with the rows' keys (default key)")
+            verb.add_argument("--partial", action="store_true", help="leave out rows that are not done")
+        if name == "extend":
+            _add_rows(verb.add_argument_group("rows", "new rows; by default the grid's own source is read again"))
+        verb.add_argument("--json", action="store_true", help="as JSON")
 
 
 def _add_controller(verb: Any) -> None:
@@ -130,36 +156,6 @@ def _index(text: str) -> int:
             "the children of an array job"
         )
     return int(text)
-
-
-def _add_naming(verbs: Any) -> None:
-    for name, text in NAMING.items():
-        verb = verbs.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False)
-        # Only scripts have arguments after --.
-        verb.set_defaults(is_scripted=False)
-        if name != "list":
-            verb.add_argument("grid", metavar="NAME", nargs="?" if name in UNNAMED else None, help="name of the grid")
-        if name == "result":
-            verb.add_argument("key", metavar="KEY", help="key of the row")
-            verb.add_argument(
-                "--output",
-                type=Path,
-                metavar="DIR",
-                help="folder for its files (default: leave local files, download others)",
-            )
-        if name == "rows":
-            verb.add_argument(
-                "--state", metavar="STATE", help="only rows in this state: waiting, placed, done, failed, …"
-            )
-        if name == "report":
-            verb.add_argument("--html", type=Path, metavar="FILE", help="the file (default: NAME.html)")
-        if name == "table":
-            verb.add_argument("--output", type=Path, metavar="FILE", help="the file (default: NAME.parquet)")
-            verb.add_argument("--column", metavar="NAME", help="name of the column with the rows' keys (default key)")
-            verb.add_argument("--partial", action="store_true", help="leave out rows that are not done")
-        if name == "extend":
-            _add_rows(verb.add_argument_group("rows", "new rows; by default the grid's own source is read again"))
-        verb.add_argument("--json", action="store_true", help="as JSON")
 
 
 def _add_request(verb: Any) -> None:

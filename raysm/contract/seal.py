@@ -6,7 +6,6 @@ call the API, cannot change them, and so cannot change the payload.
 
 import hashlib
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
@@ -51,7 +50,12 @@ def verify(folder: Path, *needed: str) -> dict[str, str]:
     if not isinstance(expected, dict):
         raise InvalidPayload(f"{folder / DIGESTS} is not a JSON object of digests")
     try:
-        _restore_empty_files(folder, expected)
+        # SageMaker may leave out objects of zero bytes.
+        for name, digest in expected.items():
+            path = folder / name
+            if digest == EMPTY and not path.exists() and path.resolve().is_relative_to(folder.resolve()):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.touch()
         actual = digests_of(folder)
     except OSError as error:
         raise InvalidPayload(f"the payload in {folder} cannot be read: {error}") from error
@@ -66,15 +70,6 @@ def verify(folder: Path, *needed: str) -> dict[str, str]:
         if actual[name] != expected[name]:
             raise InvalidPayload(f"the payload's file {name!r} does not match its digest: it was changed or torn")
     return actual
-
-
-def _restore_empty_files(folder: Path, expected: Mapping[str, str]) -> None:
-    """Create missing files whose digest is that of no bytes: SageMaker may leave out objects of zero bytes."""
-    for name, digest in expected.items():
-        path = folder / name
-        if digest == EMPTY and not path.exists() and path.resolve().is_relative_to(folder.resolve()):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.touch()
 
 
 def digests_of(folder: Path) -> dict[str, str]:

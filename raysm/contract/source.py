@@ -238,7 +238,18 @@ def _with_neighbours(script: Path | None, names: Iterable[str], folder: Path) ->
         (files if is_small else left_behind).setdefault(name, path)
     name_of_script = None if script is None else script.name
     source = Source(script=name_of_script, folder=folder, files=files, left_behind=left_behind)
-    _check_size(source)
+    # A folder that the user named may be larger, with a warning.
+    sizes = {name: path.stat().st_size for name, path in source.files.items()}
+    if sum(sizes.values()) > MAX_BYTES:
+        largest = max(sizes, key=lambda name: sizes[name])
+        otherwise = (
+            "build a wheel of the code" if source.script is None else f"send the folder with {option('source_dir')}"
+        )
+        raise InvalidRequest(
+            f"{source.script or 'the function'} and what it imports beside it are {_text_of(sum(sizes.values()))}, "
+            f"more than {MAX_BYTES // 1_000_000} MB; the largest is {largest} with {_text_of(sizes[largest])}: make "
+            f"data an input, or {otherwise}"
+        )
     return source
 
 
@@ -285,21 +296,6 @@ def _is_no_source(folder: Path) -> bool:
     except (InvalidConfig, InvalidRequest):
         return False
     return True
-
-
-# A folder that the user named may be larger, with a warning.
-def _check_size(source: Source) -> None:
-    sizes = {name: path.stat().st_size for name, path in source.files.items()}
-    if sum(sizes.values()) > MAX_BYTES:
-        largest = max(sizes, key=lambda name: sizes[name])
-        otherwise = (
-            "build a wheel of the code" if source.script is None else f"send the folder with {option('source_dir')}"
-        )
-        raise InvalidRequest(
-            f"{source.script or 'the function'} and what it imports beside it are {_text_of(sum(sizes.values()))}, "
-            f"more than {MAX_BYTES // 1_000_000} MB; the largest is {largest} with {_text_of(sizes[largest])}: make "
-            f"data an input, or {otherwise}"
-        )
 
 
 def _first(names: list[str]) -> str:

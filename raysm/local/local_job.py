@@ -29,7 +29,7 @@ from raysm.errors import RaysmError
 from raysm.local import channels
 from raysm.local.checkpoints import CheckpointSync
 from raysm.local.instances import Instance, InstanceSpec, Site, open_site
-from raysm.local.job_spec import Channel, JobSpec, Patience
+from raysm.local.job_spec import JobSpec, Patience
 from raysm.local.logs import LogPump
 from raysm.local.preparing import Preparation
 from raysm.local.scenario import Scenario
@@ -175,7 +175,13 @@ class LocalJob:
                 scenario=self._scenario,
             )
             if not self._site.protects:
-                self._warn_of_links(preparation.linked())
+                for channel in preparation.linked():
+                    size = sum(path.stat().st_size for path in files_below(channel.source))
+                    self._on_line(
+                        self.head,
+                        f"raysm: the channel {channel.name!r} ({size / 1e9:.1f} GB) is linked, not copied: a program "
+                        f"that changes one of its files in place changes the original in {channel.source}",
+                    )
             (self._root / "logs").mkdir(exist_ok=True)
             logs = self._logs = LogPump(self._on_line)
             specs = preparation.write(lambda host: logs.open(host, self.log(host)))
@@ -187,15 +193,6 @@ class LocalJob:
             raise
         self._watcher = threading.Thread(target=self._watch, name=f"job {self.spec.name}", daemon=True)
         self._watcher.start()
-
-    def _warn_of_links(self, linked: list[Channel]) -> None:
-        for channel in linked:
-            size = sum(path.stat().st_size for path in files_below(channel.source))
-            self._on_line(
-                self.head,
-                f"raysm: the channel {channel.name!r} ({size / 1e9:.1f} GB) is linked, not copied: a program that "
-                f"changes one of its files in place changes the original in {channel.source}",
-            )
 
     def _restore(self, bases: list[Path]) -> None:
         checkpoints = self.spec.checkpoints
@@ -283,7 +280,12 @@ class LocalJob:
                 stopped = not exits.failed()
                 terminate_at = now
             if exits.failed():
-                self._kill_frozen(exits)
+                # Instances whose main process is stopped (SIGSTOP) cannot react to SIGTERM.
+                for host, instance in self._instances.items():
+                    if host not in exits.codes:
+                        with contextlib.suppress(psutil.Error):  # it has just ended
+                            if psutil.Process(instance.pid).status() == psutil.STATUS_STOPPED:
+                                instance.kill()
                 terminate_at = min(terminate_at, now + self._patience.settle_s)
             if not terminated and now >= terminate_at:
                 terminated = True
@@ -295,26 +297,15 @@ class LocalJob:
             if now >= kill_at:
                 kill_at = float("inf")
                 self._signal_all(signal.SIGKILL)
-        self._relink()
-        self._finish_logs(self._keep_checkpoints())
-        return exits.outcome(self.paths, stopped=stopped, started_s=self._started_s, ended_s=time.time())
-
-    def _kill_frozen(self, exits: Exits) -> None:
-        """Kill instances whose main process is stopped (SIGSTOP): they cannot react to SIGTERM."""
-        for host, instance in self._instances.items():
-            if host not in exits.codes:
-                with contextlib.suppress(psutil.Error):  # it has just ended
-                    if psutil.Process(instance.pid).status() == psutil.STATUS_STOPPED:
-                        instance.kill()
-
-    def _relink(self) -> None:
-        """Make the instances' links to ``/opt/ml`` valid on this machine, so that outputs behind them are found."""
+        # Make the instances' links to ``/opt/ml`` valid on this machine, so that outputs behind them are found.
         assert self._site is not None
         for host in self._instances:
             base = self.paths(host).base
             inside = self._site.base_inside(base)
             if inside != base:
                 channels.relink(base, inside)
+        self._finish_logs(self._keep_checkpoints())
+        return exits.outcome(self.paths, stopped=stopped, started_s=self._started_s, ended_s=time.time())
 
     def _keep_checkpoints(self) -> str | None:
         """Collect checkpoints for the last time; return a line for the log if that fails, and do not fail the job."""

@@ -153,16 +153,6 @@ class Presence:
 
     def check(self, blocks: Iterable[Any], nodes: Sequence[Mapping[str, Any]], now_s: float) -> None:
         """Raise InstanceLost if an instance that a block needs, or all that could run a task, are away too long."""
-        self._check_any(nodes, now_s)
-        alive = {node["Labels"].get(LABEL_HOST, "") for node in nodes}
-        bound = {host: block for block in blocks for host in needed_hosts(block)}
-        # The time starts again for an instance that came back, or that no block needed meanwhile.
-        self._since = {host: self._since.get(host, now_s) for host in bound if host not in alive}
-        for host, since in self._since.items():
-            if now_s - since > LOST_AFTER_S:
-                raise InstanceLost(f"{host} has been away for {now_s - since:.0f} s, and only it has {bound[host]}")
-
-    def _check_any(self, nodes: Sequence[Mapping[str, Any]], now_s: float) -> None:
         if tasks_at_once((node["Resources"] for node in nodes), *self._task):
             self._nowhere_since = None
         elif self._nowhere_since is None:
@@ -172,3 +162,10 @@ class Presence:
                 f"for {now_s - self._nowhere_since:.0f} s no instance has been there that can run a task of "
                 f"num_cpus={self._task[0]:g} and num_gpus={self._task[1]:g}: all that could went away"
             )
+        alive = {node["Labels"].get(LABEL_HOST, "") for node in nodes}
+        bound = {host: block for block in blocks for host in needed_hosts(block)}
+        # The time starts again for an instance that came back, or that no block needed meanwhile.
+        self._since = {host: self._since.get(host, now_s) for host in bound if host not in alive}
+        for host, since in self._since.items():
+            if now_s - since > LOST_AFTER_S:
+                raise InstanceLost(f"{host} has been away for {now_s - since:.0f} s, and only it has {bound[host]}")

@@ -64,21 +64,6 @@ class LogReader:
         if self.is_over:
             return
         # Listed at each look, because an instance has a stream only once it has written something.
-        self._find_streams()
-        came = False
-        whole = whole or late_s is not None
-        for line in heapq.merge(
-            *(self._read(stream, whole) for stream in sorted(self._hosts)), key=lambda line: line.time_s
-        ):
-            came = True
-            yield line
-        if late_s is not None:
-            if self._complete_at_s is None:
-                self._complete_at_s = time.monotonic() + late_s
-            # If lines came just now, more of them may arrive.
-            self.is_over = not came and time.monotonic() >= self._complete_at_s
-
-    def _find_streams(self) -> None:
         pages = self._service.pages(
             "logs",
             "describe_log_streams",
@@ -95,6 +80,18 @@ class LogReader:
         except ServiceError as error:
             if error.code != "ResourceNotFoundException":  # the first job of an account creates the group
                 raise
+        came = False
+        whole = whole or late_s is not None
+        for line in heapq.merge(
+            *(self._read(stream, whole) for stream in sorted(self._hosts)), key=lambda line: line.time_s
+        ):
+            came = True
+            yield line
+        if late_s is not None:
+            if self._complete_at_s is None:
+                self._complete_at_s = time.monotonic() + late_s
+            # If lines came just now, more of them may arrive.
+            self.is_over = not came and time.monotonic() >= self._complete_at_s
 
     def _read(self, stream: str, whole: bool) -> Iterator[LogLine]:
         while True:

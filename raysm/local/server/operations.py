@@ -139,7 +139,12 @@ class Operations:
         missing = missing_for(kind)
         if missing:
             raise validation(missing)
-        self._check_clock(kind)
+        speed = self._records.clock.speed
+        if speed != 1.0 and not instance_kind(kind).keeps_any_time:
+            raise validation(
+                f"instances of the kind {kind} run in this machine's time, and the scenario has speed = {speed:g}: "
+                "use simulated instances, or remove speed from the scenario"
+            )
         if parameters.get("MlflowConfig"):
             raise validation(
                 "MlflowConfig: the embedded SageMaker does not emulate managed MLflow; leave it out, and copy metrics "
@@ -174,15 +179,6 @@ class Operations:
             self._records.delete(api, name, region)
             raise
         return {api.arn_key: record.arn}
-
-    def _check_clock(self, kind: str) -> None:
-        """Refuse instances that keep real time, if the server's clock has another speed."""
-        speed = self._records.clock.speed
-        if speed != 1.0 and not instance_kind(kind).keeps_any_time:
-            raise validation(
-                f"instances of the kind {kind} run in this machine's time, and the scenario has speed = {speed:g}: "
-                "use simulated instances, or remove speed from the scenario"
-            )
 
     def _stop(self, api: JobApi, name: str, region: str) -> Mapping[str, Any]:
         record = self._records.get(api, name, region)

@@ -123,7 +123,10 @@ class JobRun(JobLife):
             while not self._services.cores.wait(ticket, TICK_S):
                 self._check_limits(waiting=True)
                 self.explain_waiting(ticket, self._services.cores.reason(ticket))
-            self._wait_for_start()
+            begin_s = time.monotonic() + self._capacity.start_delay_s
+            while (left_s := begin_s - time.monotonic()) > 0:
+                self._woken.wait(min(TICK_S, left_s))
+                self._check_limits(waiting=True)
             if self._services.stock.take(self._created, self._chance):
                 self._run_attempts()
             else:
@@ -181,12 +184,6 @@ class JobRun(JobLife):
     @property
     def _waited_s(self) -> float:
         return time.monotonic() - self._begun_s
-
-    def _wait_for_start(self) -> None:
-        begin_s = time.monotonic() + self._capacity.start_delay_s
-        while (left_s := begin_s - time.monotonic()) > 0:
-            self._woken.wait(min(TICK_S, left_s))
-            self._check_limits(waiting=True)
 
     def _run_attempts(self) -> None:
         """Run attempts until one ends the job; another follows an interruption or a retried error of the service."""

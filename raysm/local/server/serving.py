@@ -87,18 +87,14 @@ def _is_same_home(home: Path, lock: int) -> bool:
         return False
 
 
-def _restrict_access(home: Path) -> None:
-    """Close the folders of tokens, data and models; the modes in an instance's folders are SageMaker's."""
-    for name in ("jobs", "data", "s3"):
-        (home / name).mkdir(exist_ok=True)
-        (home / name).chmod(0o700)
-
-
 def serve(options: Options) -> None:
     """Serve until a signal, a shutdown request or the idle limit; raise InvalidRequest if a server runs already."""
     with _locked(options.home) as lock:
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
-        _restrict_access(options.home)
+        # The folders of tokens, data and models; the modes in an instance's folders are SageMaker's.
+        for name in ("jobs", "data", "s3"):
+            (options.home / name).mkdir(exist_ok=True)
+            (options.home / name).chmod(0o700)
         if os.getsid(0) == os.getpid():  # not in a terminal; instances have their own sessions
             let_others_first()
         scenario = read(scenario_file(options.home))
@@ -109,7 +105,18 @@ def serve(options: Options) -> None:
         clock = Clock(speed=scenario.speed, begun_s=started_s)
         records = Records(options.home, clock)
         # First, so that no client sees a job of a killed server as InProgress.
-        _recover(records)
+        for job in records.all():
+            if not job.final:
+                records.advance(
+                    job,
+                    "Failed",
+                    f"{job.api.title} job failed",
+                    status="Failed",
+                    failure_reason=LOST,
+                    ended_s=records.clock.now(),
+                )
+            # Of ended jobs too: a server may have been killed before it removed their folders.
+            shutil.rmtree(records.folder(job.api, job.name, job.region) / "work", ignore_errors=True)
         s3_snapshot.restore(options.home)
         moto = MotoServices()
         cores = Cores(options.cores)
@@ -176,19 +183,3 @@ def serve(options: Options) -> None:
                     LOG.error("the record of the %s could not be written; the next server will not know its end", title)
                 # Last, because jobs and answers in flight may put objects.
                 s3_snapshot.save(options.home, records.all())
-
-
-def _recover(records: Records) -> None:
-    """Fail the jobs that a killed server left, and remove what their instances left."""
-    for record in records.all():
-        if not record.final:
-            records.advance(
-                record,
-                "Failed",
-                f"{record.api.title} job failed",
-                status="Failed",
-                failure_reason=LOST,
-                ended_s=records.clock.now(),
-            )
-        # Of ended jobs too: a server may have been killed before it removed their folders.
-        shutil.rmtree(records.folder(record.api, record.name, record.region) / "work", ignore_errors=True)

@@ -18,15 +18,7 @@ from raysm.local.server.validation import ApiError, validation
 
 def check(request: Mapping[str, Any]) -> None:
     """Raise ApiError for what is not available on this machine, with what to use instead."""
-    _check_resources(request["ResourceConfig"])
-    _check_algorithm(request)
-    _check_channels(request)
-    if request.get("CheckpointConfig"):
-        _checkpoint_place(request)
-
-
-def _check_resources(resources: Mapping[str, Any]) -> None:
-    count = sum(len(group.hosts) for group in _groups(resources))
+    count = sum(len(group.hosts) for group in _groups(request["ResourceConfig"]))
     # A network of instances has the addresses of one /24.
     if count > MAX_INSTANCES:
         raise ApiError(
@@ -34,6 +26,17 @@ def _check_resources(resources: Mapping[str, Any]) -> None:
             f"The account-level service limit is {MAX_INSTANCES} instances on this machine, with a request delta of "
             f"{count} instances",
         )
+    _check_algorithm(request)
+    for channel in _channels(request):
+        name, source = channel["ChannelName"], channel["DataSource"].get("S3DataSource")
+        if source is None:
+            raise validation(f"channel {name!r}: only S3DataSource is available here")
+        if source["S3DataType"] not in ("S3Prefix", "ManifestFile"):
+            raise validation(f"channel {name!r}: S3DataType {source['S3DataType']} is not available here")
+        if channel.get("InputMode") == "Pipe":
+            raise validation(f"channel {name!r}: InputMode Pipe is not available here; use File or FastFile")
+    if request.get("CheckpointConfig"):
+        _checkpoint_place(request)
 
 
 def _check_algorithm(request: Mapping[str, Any]) -> None:
@@ -46,17 +49,6 @@ def _check_algorithm(request: Mapping[str, Any]) -> None:
     if algorithm.get("TrainingInputMode") == "Pipe":
         raise validation("TrainingInputMode Pipe is not available here; use File or FastFile")
     _command(request)
-
-
-def _check_channels(request: Mapping[str, Any]) -> None:
-    for channel in _channels(request):
-        name, source = channel["ChannelName"], channel["DataSource"].get("S3DataSource")
-        if source is None:
-            raise validation(f"channel {name!r}: only S3DataSource is available here")
-        if source["S3DataType"] not in ("S3Prefix", "ManifestFile"):
-            raise validation(f"channel {name!r}: S3DataType {source['S3DataType']} is not available here")
-        if channel.get("InputMode") == "Pipe":
-            raise validation(f"channel {name!r}: InputMode Pipe is not available here; use File or FastFile")
 
 
 def image(request: Mapping[str, Any]) -> str:

@@ -68,7 +68,11 @@ def run(
     is also written, as the last file.
     """
     emit_event(State(name="running"))
-    _raise_file_limit()
+    # Raise the soft limit of open files to the hard one: each mapped file counts, of the matrix and of large parts.
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # macOS reports an infinite hard limit and then refuses it.
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     report, mode = Report(emit_event=emit_event), mode_of(workload)
     with report.phase("load"):
         layout = load(source, queries)
@@ -113,14 +117,6 @@ def run(
     # The manifest is written last: its presence says that the result is complete.
     manifest.write(folders.result)
     return manifest
-
-
-def _raise_file_limit() -> None:
-    """Raise the soft limit of open files to the hard one: each mapped file counts, of the matrix and of large parts."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # macOS reports an infinite hard limit and then refuses it.
-    with suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _check(mode: Mode, layout: Layout) -> None:

@@ -179,7 +179,12 @@ def exact_scores(left: Tile, right: Tile) -> NDArray[np.float32]:
         scores, ambiguous = _rounded(quotients, np.multiply(common, 2 * bound, out=common))
     # Free the copies: pairs are scored from the tiles' own rows.
     del first, second
-    _score_pairs(scores, ambiguous, left, right)
+    # Limit the pairs of one step, because both rows of each pair are copied.
+    at_once = max(1, (4 << 20) // left.rows.shape[1])
+    for start in range(0, len(ambiguous), at_once):
+        chosen = ambiguous[start : start + at_once]
+        i, j = np.divmod(chosen, scores.shape[1])
+        scores.ravel()[chosen] = pair_scores(left.rows[i], right.rows[j], left.norms[i], right.norms[j])
     return scores
 
 
@@ -194,12 +199,3 @@ def _rounded(
     high += slack
     scores = high.astype(np.float32) + np.float32(0)
     return scores, np.flatnonzero(low.astype(np.float32) != scores)
-
-
-def _score_pairs(scores: NDArray[np.float32], positions: NDArray[np.int64], left: Tile, right: Tile) -> None:
-    # Limit the pairs of one step, because both rows of each pair are copied.
-    at_once = max(1, (4 << 20) // left.rows.shape[1])
-    for start in range(0, len(positions), at_once):
-        chosen = positions[start : start + at_once]
-        i, j = np.divmod(chosen, scores.shape[1])
-        scores.ravel()[chosen] = pair_scores(left.rows[i], right.rows[j], left.norms[i], right.norms[j])

@@ -134,7 +134,15 @@ class TopK(Mode):
         if "column_counts" in arrays:
             _split_side(pieces, ranges, (columns, arrays["column_counts"], arrays["column_keys"]))
         for at, sides in pieces.items():
-            yield at, _piece(sides)
+            # Find runs on each side alone: the rows and columns of a tile may overlap, but have separate keys.
+            runs = [run for numbers, _, _ in sides for run in consecutive(numbers)]
+            piece = {
+                "starts": np.array([run.start for run in runs], dtype=np.int64),
+                "lengths": np.array([run.rows for run in runs], dtype=np.int64),
+                "counts": np.concatenate([counts for _, counts, _ in sides]),
+                "keys": np.concatenate([keys for _, _, keys in sides]),
+            }
+            yield at, piece
 
     def merger(self, owned: OwnedRange, folder: Path, scratch: Path, record: BlockRecord[Part]) -> RangeMerger:
         return _Merger(self.k, owned, folder, scratch)
@@ -184,17 +192,6 @@ def _split_side(pieces: dict[int, list[Side]], ranges: Ranges, side: Side) -> No
     ends = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
     for at, some in ranges.of(numbers):
         pieces[at].append((numbers[some], counts[some], keys[ends[some.start] : ends[some.stop]]))
-
-
-def _piece(sides: list[Side]) -> dict[str, NDArray[Any]]:
-    # Find runs on each side alone: the rows and columns of a tile may overlap, but have separate keys.
-    runs = [run for numbers, _, _ in sides for run in consecutive(numbers)]
-    return {
-        "starts": np.array([run.start for run in runs], dtype=np.int64),
-        "lengths": np.array([run.rows for run in runs], dtype=np.int64),
-        "counts": np.concatenate([counts for _, counts, _ in sides]),
-        "keys": np.concatenate([keys for _, _, keys in sides]),
-    }
 
 
 class _Merger(RangeMerger):

@@ -65,7 +65,21 @@ def converted(file: Path, scratch: Path, selection: Selection, expected: Feature
     # In the same folder, because a rename cannot cross file systems.
     beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=scratch))
     try:
-        _convert(file, beside, selection, expected)
+        kind = suffix(file)
+        if kind == ".npy":
+            try:
+                _straighten(map_array(file), beside / ROWS)
+            except Unmappable:
+                shutil.copyfile(file, beside / ROWS)
+                _straighten_in_place(beside / ROWS, 2)
+        elif kind == ".npz":
+            extract_archive(file, beside)
+            for name in (ROWS, DATA, INDICES, INDPTR):
+                if (beside / name).exists():
+                    _straighten_in_place(beside / name, 2 if name == ROWS else 1)
+        else:
+            table = tables.describe_table(file, selection)
+            _write_table(file, table, tables.read_table(file, selection, expected), beside)
         beside.rename(folder)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -77,24 +91,6 @@ def converted(file: Path, scratch: Path, selection: Selection, expected: Feature
         # After a successful rename this path no longer exists.
         shutil.rmtree(beside, ignore_errors=True)
     return folder
-
-
-def _convert(file: Path, folder: Path, selection: Selection, expected: Features | None) -> None:
-    kind = suffix(file)
-    if kind == ".npy":
-        try:
-            _straighten(map_array(file), folder / ROWS)
-        except Unmappable:
-            shutil.copyfile(file, folder / ROWS)
-            _straighten_in_place(folder / ROWS, 2)
-    elif kind == ".npz":
-        extract_archive(file, folder)
-        for name in (ROWS, DATA, INDICES, INDPTR):
-            if (folder / name).exists():
-                _straighten_in_place(folder / name, 2 if name == ROWS else 1)
-    else:
-        table = tables.describe_table(file, selection)
-        _write_table(file, table, tables.read_table(file, selection, expected), folder)
 
 
 def _straighten_in_place(path: Path, dimensions: int) -> None:

@@ -209,17 +209,14 @@ class EngineCache:
         operand = self._operands.pop(key, None)
         if operand is None:
             tile = self.tile(cut, queries=queries)
-            self._make_room(tile)
+            # Drop the oldest operands first; the latest stays, because it belongs to the same tile.
+            most = max((operand.nbytes / len(operand) for operand in self._operands.values()), default=0.0)
+            while len(self._operands) > 1 and self.held_bytes + len(tile) * most + _copied_bytes(tile) > KEPT_BYTES:
+                del self._operands[next(iter(self._operands))]
             operand = self.engine.prepare(tile, self._frame)
         # Put it last: the first operand is the least recently used.
         self._operands[key] = operand
         return operand
-
-    def _make_room(self, tile: Tile | SparseTile) -> None:
-        """Drop the oldest operands before adding one; the latest stays, because it belongs to the same tile."""
-        most = max((operand.nbytes / len(operand) for operand in self._operands.values()), default=0.0)
-        while len(self._operands) > 1 and self.held_bytes + len(tile) * most + _copied_bytes(tile) > KEPT_BYTES:
-            del self._operands[next(iter(self._operands))]
 
     @property
     def held_bytes(self) -> int:

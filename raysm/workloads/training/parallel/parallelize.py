@@ -66,7 +66,13 @@ class Parallelizer:
             check_placed(groups, (name for of_stage in parameters for name, _ in of_stage))
             check_ties(find_ties(stages), self.layout, plan)
         # Before anything is cut, because afterwards no rank has the whole weights to send.
-        self._share_weights(model)
+        for tensor in (*model.parameters(), *model.buffers()):
+            # NCCL, by which GPUs talk, sends nothing that lies on the CPU.
+            group = self.session.cpu_group if tensor.device.type == "cpu" else None
+            message = tensor.detach().contiguous()
+            dist.broadcast(message, 0, group=group)
+            if message.data_ptr() != tensor.data_ptr():  # laid out otherwise: channels last
+                tensor.detach().copy_(message)
         mesh = init_device_mesh(self.session.device.type, self.layout.shape, mesh_dim_names=self.layout.dimensions)
         if stages is None:
             return self._in_one_stage(model, blocks, plan, mesh)
@@ -172,15 +178,6 @@ class Parallelizer:
             rank = number % self.layout.pipeline + 1
             self.session.say(f"stage {number + 1} of {len(stages)}, on pipeline rank {rank}: from {start}")
         return stages
-
-    def _share_weights(self, model: nn.Module) -> None:
-        for tensor in (*model.parameters(), *model.buffers()):
-            # NCCL, by which GPUs talk, sends nothing that lies on the CPU.
-            group = self.session.cpu_group if tensor.device.type == "cpu" else None
-            message = tensor.detach().contiguous()
-            dist.broadcast(message, 0, group=group)
-            if message.data_ptr() != tensor.data_ptr():  # laid out otherwise: channels last
-                tensor.detach().copy_(message)
 
     def _wrap(self, module: nn.Module, blocks: Sequence[str], plan: Plan, mesh: DeviceMesh) -> nn.Module:
         inner = module.part if isinstance(module, Stage) else module

@@ -150,7 +150,21 @@ def partition_stages(model: nn.Module, stages: int, blocks: Blocks = None) -> St
         graph = trace(model, names)
         starts = tuple(names[first] for first in balance_stages(_block_costs(model, graph, names), stages)[1:])
     partition = Stages(model=model, graph=graph, starts=starts)
-    _check_norms(partition)
+    owners: dict[int, int] = {}
+    for number, stage in enumerate(partition.modules()):
+        for name, module in stage.named_modules():
+            if isinstance(module, nn.SyncBatchNorm):
+                raise InvalidRequest(
+                    f"{name!r} is a SyncBatchNorm, which waits for all workers, but only those of stage {number + 1} "
+                    "call it: use BatchNorm, which looks at one micro-batch, or another norm"
+                )
+            is_kept = isinstance(module, _NormBase) and module.track_running_stats
+            if is_kept and owners.setdefault(id(module), number) != number:
+                raise InvalidRequest(
+                    f"the norm {name!r} is in stage {owners[id(module)] + 1} and in stage {number + 1}, each of which "
+                    "would keep running averages of its own; give each block its own norm, or cut elsewhere by "
+                    "blocks=[…]"
+                )
     return partition
 
 
@@ -241,24 +255,6 @@ def _block_costs(model: nn.Module, graph: fx.Graph, names: Sequence[str]) -> lis
                 block = names.index(str(node.target))
             costs[block] += sum(parameter.numel() for parameter in model.get_submodule(str(node.target)).parameters())
     return costs
-
-
-def _check_norms(stages: Stages) -> None:
-    owners: dict[int, int] = {}
-    for number, stage in enumerate(stages.modules()):
-        for name, module in stage.named_modules():
-            if isinstance(module, nn.SyncBatchNorm):
-                raise InvalidRequest(
-                    f"{name!r} is a SyncBatchNorm, which waits for all workers, but only those of stage {number + 1} "
-                    "call it: use BatchNorm, which looks at one micro-batch, or another norm"
-                )
-            is_kept = isinstance(module, _NormBase) and module.track_running_stats
-            if is_kept and owners.setdefault(id(module), number) != number:
-                raise InvalidRequest(
-                    f"the norm {name!r} is in stage {owners[id(module)] + 1} and in stage {number + 1}, each of which "
-                    "would keep running averages of its own; give each block its own norm, or cut elsewhere by "
-                    "blocks=[…]"
-                )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
