@@ -115,19 +115,14 @@ def _send_nodes(caller: socket.socket, address: str) -> None:
     last = None
     # The client sends nothing, so a readable socket means that it has disconnected.
     while not (last is not None and select.select([caller], [], [], POLL_S)[0]):
-        nodes = _list_nodes(client)
+        nodes = {}
+        for node_id, info in client.get_all_node_info(timeout=CALL_TIMEOUT_S).items():
+            host = info.labels.get(LABEL_HOST)
+            if info.state == ray_internals.ALIVE and host:
+                nodes[host] = {"id": node_id.hex(), "address": info.node_manager_address}
         if nodes != last:
             caller.sendall(json.dumps(nodes).encode() + b"\n")
             last = nodes
-
-
-def _list_nodes(client: Any) -> Mapping[str, Any]:
-    nodes = {}
-    for node_id, info in client.get_all_node_info(timeout=CALL_TIMEOUT_S).items():
-        host = info.labels.get(LABEL_HOST)
-        if info.state == ray_internals.ALIVE and host:
-            nodes[host] = {"id": node_id.hex(), "address": info.node_manager_address}
-    return nodes
 
 
 def await_first(address: str, limit_s: float) -> None:

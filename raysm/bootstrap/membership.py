@@ -119,9 +119,19 @@ class Membership:
             case life.GcsAnswers():
                 return replace(self, gcs_answers=True), (life.InviteToRay(self.connected),)
             case life.NodesChanged(nodes):
-                return self._take_nodes(nodes)
+                # The GCS notices a dead raylet only after a moment, so a new node is recognized by its id.
+                rejoined = [
+                    host for host, dead in self.restarting.items() if host in nodes and nodes[host].node_id != dead
+                ]
+                restarting = {host: dead for host, dead in self.restarting.items() if host not in rejoined}
+                announcements = tuple(
+                    life.Announce("rejoined", host, "its Ray node was restarted") for host in rejoined
+                )
+                return replace(self, nodes=dict(nodes), restarting=restarting), announcements
             case life.Joined(host):
-                return self._take_joined(host)
+                membership = replace(self, connected=self.connected | {host})
+                invitation = (life.InviteToRay(frozenset({host})),) if self.gcs_answers else ()
+                return membership, (membership._announce_joined(host), *invitation)
             case life.Mismatch(reason=reason):
                 return self._end(InvalidPayload(reason))
             case life.Lost(host, reason):
@@ -173,11 +183,6 @@ class Membership:
             text += f"; connected, but without a registered Ray node: {_enumerate(without_ray)}"
         return text
 
-    def _take_joined(self, host: str) -> Step:
-        membership = replace(self, connected=self.connected | {host})
-        invitation = (life.InviteToRay(frozenset({host})),) if self.gcs_answers else ()
-        return membership, (membership._announce_joined(host), *invitation)
-
     def _announce_joined(self, host: str) -> life.Announce:
         return life.Announce("joined", host, count=1 + len(self.connected), total=len(self.rules.hosts))
 
@@ -188,13 +193,6 @@ class Membership:
         return host == self.rules.head or host in self.connected
 
     # Losses
-
-    def _take_nodes(self, nodes: Mapping[str, life.Node]) -> Step:
-        # The GCS notices a dead raylet only after a moment, so a new node is recognized by its id.
-        rejoined = [host for host, dead in self.restarting.items() if host in nodes and nodes[host].node_id != dead]
-        restarting = {host: dead for host, dead in self.restarting.items() if host not in rejoined}
-        announcements = tuple(life.Announce("rejoined", host, "its Ray node was restarted") for host in rejoined)
-        return replace(self, nodes=dict(nodes), restarting=restarting), announcements
 
     def _take_loss(self, host: str, reason: str) -> Step:
         if host in self.lost:  # it has reported its failure before it closed its connection

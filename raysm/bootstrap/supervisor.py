@@ -77,7 +77,14 @@ async def supervise(instance: Instance) -> ExitStatus:
         if warning:
             remark(warning)
     with contextlib.suppress(Exception):
-        _log_end(instance, status, memory, is_head)
+        if status.reason:
+            # Only the headline, because the log already contains the driver's traceback.
+            remark(f"{instance.name} failed: {status.headline}")
+        if memory.bytes:
+            emit_event(Metric(name="peak_memory_bytes", value=memory.bytes, host=instance.name))
+        if is_head and not status.stopped:
+            name = "failed" if status.reason else "done"
+            emit_event(State(name=name, host=instance.name, detail=status.headline))
     try:
         await role.end(status)
     finally:
@@ -94,14 +101,3 @@ async def _check_gpus(instance: Instance, role: Head | Worker) -> None:
         await check_torch_sees_gpus(instance.name, instance.capacity.gpus, instance.ray_environment())
     except InvalidConfig as error:
         role.fail(error)
-
-
-def _log_end(instance: Instance, status: ExitStatus, memory: PeakMemory, is_head: bool) -> None:
-    if status.reason:
-        # Only the headline, because the log already contains the driver's traceback.
-        remark(f"{instance.name} failed: {status.headline}")
-    if memory.bytes:
-        emit_event(Metric(name="peak_memory_bytes", value=memory.bytes, host=instance.name))
-    if is_head and not status.stopped:
-        name = "failed" if status.reason else "done"
-        emit_event(State(name=name, host=instance.name, detail=status.headline))

@@ -200,7 +200,17 @@ def add_jobs(commands: Any) -> None:
     add(remove, "JOB", "name of a job, or a pattern: 'digits-*'", nargs="+")
     add_reading(remove)
     _add_reading_one_job(commands)
-    _add_changing_one_job(commands)
+    for name, text in (
+        ("stop", "stop a job, after giving it time to save its work"),
+        ("token", "print the token that a job's Ray cluster asks for"),
+        ("debug", "allow SSM sessions into the instances of a job that runs on AWS"),
+    ):
+        command = add_command(commands, name, text, run=JOBS)
+        command.set_defaults(is_reading=False)
+        add(command, "JOB", JOB)
+        if name == "debug":
+            add(command, "--off", "disallow SSM sessions again")
+        add_reading(command)
 
 
 def _add_reading_one_job(commands: Any) -> None:
@@ -234,20 +244,6 @@ def _add_reading_one_job(commands: Any) -> None:
         "dashboard", "open Ray's dashboard of a running job in the browser", run="raysm.cli.dashboard:run"
     )
     add(dashboard, "--no-open", NO_OPEN)
-
-
-def _add_changing_one_job(commands: Any) -> None:
-    for name, text in (
-        ("stop", "stop a job, after giving it time to save its work"),
-        ("token", "print the token that a job's Ray cluster asks for"),
-        ("debug", "allow SSM sessions into the instances of a job that runs on AWS"),
-    ):
-        command = add_command(commands, name, text, run=JOBS)
-        command.set_defaults(is_reading=False)
-        add(command, "JOB", JOB)
-        if name == "debug":
-            add(command, "--off", "disallow SSM sessions again")
-        add_reading(command)
 
 
 def add_entering(commands: Any) -> None:

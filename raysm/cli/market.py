@@ -31,7 +31,17 @@ def run_prices(arguments: Arguments, console: Console) -> None:
                 "--refresh fetches AWS's prices, but the embedded SageMaker has those of its scenario",
                 remedy="drop --refresh, or add --on aws",
             )
-        _refresh(arguments, console)
+        if not arguments.regions:
+            raise InvalidRequest("--refresh needs the regions whose prices to fetch: --regions us-east-1,eu-west-1")
+        # Prices are fetched from AWS even if jobs run on this machine, with the configured credentials.
+        profile = read_settings(arguments).table(AWS.kind).get("profile")
+        service = Service(AWS(role=NO_ROLE, profile=profile))
+        for region in arguments.regions:
+            prices = fetch_prices(service, region)
+            path = save_prices(prices)
+            if not arguments.json:
+                text = f"{region}: {len(prices.usd)} types, version {prices.version} of {prices.as_of}, kept in {path}"
+                _print(console, text)
     chosen = table_of(prices_of(services), arguments.type, arguments.regions)
     if not chosen:
         what, where = arguments.type or "any type", ", ".join(arguments.regions) or "any region"
@@ -66,20 +76,6 @@ def table_of(table: PriceTable, instance_type: str | None, regions: list[str]) -
         if instance_type in (None, name) and (not regions or region in regions)
     ]
     return sorted(chosen, key=lambda each: (each[2].usd_per_hour, each[0]) if instance_type else each[:2])
-
-
-def _refresh(arguments: Arguments, console: Console) -> None:
-    if not arguments.regions:
-        raise InvalidRequest("--refresh needs the regions whose prices to fetch: --regions us-east-1,eu-west-1")
-    # Prices are fetched from AWS even if jobs run on this machine, with the configured credentials.
-    profile = read_settings(arguments).table(AWS.kind).get("profile")
-    service = Service(AWS(role=NO_ROLE, profile=profile))
-    for region in arguments.regions:
-        prices = fetch_prices(service, region)
-        path = save_prices(prices)
-        if not arguments.json:
-            text = f"{region}: {len(prices.usd)} types, version {prices.version} of {prices.as_of}, kept in {path}"
-            _print(console, text)
 
 
 def _print(console: Console, text: str) -> None:

@@ -134,7 +134,13 @@ class Batch(PickledCall):
         super().__init__(predictor, (), self.arguments)
         # A function's first parameter is the batch.
         batch = () if inspect.isclass(predictor) else (None,)
-        _check_call(predictor, batch, self.arguments)
+        # Not by callable(), which is true of every class.
+        if inspect.isclass(predictor) and "__call__" not in {name for base in predictor.__mro__ for name in vars(base)}:
+            raise InvalidRequest(
+                f"Batch: {name_of(predictor)} has no __call__(self, batch), which returns the predictions of a batch"
+            )
+        refusal = "takes other arguments after the batch" if batch else "__init__ takes other arguments"
+        check_call("Batch", predictor, batch, self.arguments, refusal)
         fields: dict[str, Any] = dict(options)
         self._workload = BatchInference(
             name=name_of(predictor),
@@ -151,13 +157,3 @@ class Batch(PickledCall):
 
     def __repr__(self) -> str:
         return f"Batch({name_of(self.predictor)}, batch_size={self.batch_size})"
-
-
-def _check_call(predictor: Callable[..., Any], batch: tuple[Any, ...], arguments: Mapping[str, Any]) -> None:
-    # Not by callable(), which is true of every class.
-    if inspect.isclass(predictor) and "__call__" not in {name for base in predictor.__mro__ for name in vars(base)}:
-        raise InvalidRequest(
-            f"Batch: {name_of(predictor)} has no __call__(self, batch), which returns the predictions of a batch"
-        )
-    refusal = "takes other arguments after the batch" if batch else "__init__ takes other arguments"
-    check_call("Batch", predictor, batch, arguments, refusal)

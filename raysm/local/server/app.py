@@ -97,7 +97,12 @@ class App:
             else:
                 answer = response(environ, start_response)
         if not is_own and self._faults.loses_answer(call.region):
-            return _drop_answer(environ, answer)
+            # Close the connection without the answer of a request that was carried out.
+            for _ in answer:
+                pass
+            with contextlib.suppress(OSError):  # the client closed it
+                environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+            return [b""]
         return answer
 
     def _answer_by_moto(
@@ -184,15 +189,6 @@ def _error_response(error: ApiError, call: Call) -> Response:
 def _is_conditional(request: Request) -> bool:
     """Return whether the request writes an object only if it has not changed."""
     return request.method == "PUT" and ("If-Match" in request.headers or "If-None-Match" in request.headers)
-
-
-def _drop_answer(environ: "WSGIEnvironment", answer: Iterable[bytes]) -> Iterable[bytes]:
-    """Close the connection without the answer of a request that was carried out."""
-    for _ in answer:
-        pass
-    with contextlib.suppress(OSError):  # the client closed it
-        environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
-    return [b""]
 
 
 def _json_error(error: ApiError) -> Response:

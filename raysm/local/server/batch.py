@@ -341,7 +341,16 @@ class BatchService:
             )
             code = self._await_end(job, site.start([spec])[0])
         try:
-            self._send_log(job.region, stream, log)
+            at_ms, text = round(log.stat().st_mtime * 1000), log.read_text(encoding="utf-8", errors="replace")
+            client = self._moto.client("logs", job.region)
+            with contextlib.suppress(client.exceptions.ResourceAlreadyExistsException):
+                client.create_log_group(logGroupName=LOG_GROUP)
+            client.create_log_stream(logGroupName=LOG_GROUP, logStreamName=stream)
+            # CloudWatch takes no empty message.
+            events = [{"timestamp": at_ms, "message": line} for line in text.splitlines() if line.strip()]
+            for begin in range(0, len(events), MAX_LINES):
+                chunk = events[begin : begin + MAX_LINES]
+                client.put_log_events(logGroupName=LOG_GROUP, logStreamName=stream, logEvents=chunk)
         except Exception:
             LOG.exception("the log lines of the job %s of the embedded Batch are lost", job.id)
         return code
@@ -374,18 +383,6 @@ class BatchService:
         # PYTHONPATH would put the site-packages of an installed raysm before the standard library.
         source = Path(raysm.__file__).parent.parent
         return variables if "site-packages" in source.parts else {**variables, "PYTHONPATH": str(source)}
-
-    def _send_log(self, region: str, stream: str, log: Path) -> None:
-        at_ms, text = round(log.stat().st_mtime * 1000), log.read_text(encoding="utf-8", errors="replace")
-        client = self._moto.client("logs", region)
-        with contextlib.suppress(client.exceptions.ResourceAlreadyExistsException):
-            client.create_log_group(logGroupName=LOG_GROUP)
-        client.create_log_stream(logGroupName=LOG_GROUP, logStreamName=stream)
-        # CloudWatch takes no empty message.
-        events = [{"timestamp": at_ms, "message": line} for line in text.splitlines() if line.strip()]
-        for begin in range(0, len(events), MAX_LINES):
-            chunk = events[begin : begin + MAX_LINES]
-            client.put_log_events(logGroupName=LOG_GROUP, logStreamName=stream, logEvents=chunk)
 
 
 def operation_of(method: str, path: str) -> str:

@@ -80,15 +80,6 @@ class JobRecord:
         return self.region, self.api, self.name
 
 
-def _from_json(data: Mapping[str, Any]) -> JobRecord:
-    # Another version of raysm may have written fields that this one does not know.
-    names = {item.name for item in fields(JobRecord)}
-    values = {name: value for name, value in data.items() if name in names}
-    values["transitions"] = tuple(Transition(**item) for item in values.get("transitions", ()))
-    values["metrics"] = tuple(values.get("metrics", ()))
-    return JobRecord(**values)
-
-
 class Records:
     def __init__(self, home: Path, clock: Clock | None = None) -> None:
         """Read the records; a file that cannot be read is skipped."""
@@ -104,7 +95,12 @@ class Records:
         self._unwritten: set[Key] = set()
         for path in self._jobs.glob("*/*/record.json"):
             with contextlib.suppress(InvalidConfig, InvalidRequest, TypeError, KeyError, AttributeError):
-                record = _from_json(read_json(path))
+                # Another version of raysm may have written fields that this one does not know.
+                names = {item.name for item in fields(JobRecord)}
+                values = {name: value for name, value in read_json(path).items() if name in names}
+                values["transitions"] = tuple(Transition(**item) for item in values.get("transitions", ()))
+                values["metrics"] = tuple(values.get("metrics", ()))
+                record = JobRecord(**values)
                 self._records[record.key] = record
 
     def folder(self, api: JobApi, name: str, region: str = REGION) -> Path:

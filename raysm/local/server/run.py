@@ -16,7 +16,6 @@ import shutil
 import threading
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from raysm.contract.store import make_folder
@@ -212,7 +211,9 @@ class JobRun(JobLife):
         root = self._folder / "work" / str(number)
         make_folder(root, within=self._folder)
         self.enter("Downloading", "Downloading input data", attempts=number)
-        spec = self._specify(bring(self._services.objects, self._definition.sources, root / "channels"))
+        objects = self._services.objects
+        sources = bring(objects, self._definition.sources, root / "channels")
+        spec: JobSpec = served(self._api).specify(self.record, objects, sources)
         self._check_limits(waiting=True)
         # A stream's name has the second at which its container started.
         writer = LogWriter(self._folder / "streams", time.time(), self.count_change)
@@ -260,11 +261,6 @@ class JobRun(JobLife):
                 interrupted = False
         shutil.rmtree(root, ignore_errors=True)
         return interrupted
-
-    def _specify(self, sources: Mapping[str, tuple[Path, bool]]) -> JobSpec:
-        record = self.record
-        spec: JobSpec = served(self._api).specify(record, self._services.objects, sources)
-        return spec
 
     def _watch(self, job: LocalJob) -> Outcome:
         """Wait until the instances have ended; stop them at a request, a time limit or an interruption."""

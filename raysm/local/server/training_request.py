@@ -26,7 +26,15 @@ def check(request: Mapping[str, Any]) -> None:
             f"The account-level service limit is {MAX_INSTANCES} instances on this machine, with a request delta of "
             f"{count} instances",
         )
-    _check_algorithm(request)
+    algorithm = request.get("AlgorithmSpecification")
+    # botocore's model requires neither AlgorithmSpecification nor the image.
+    if not algorithm:
+        raise validation("AlgorithmSpecification is required")
+    if not algorithm.get("TrainingImage"):
+        raise validation("AlgorithmSpecification: TrainingImage is required; AlgorithmName is not available here")
+    if algorithm.get("TrainingInputMode") == "Pipe":
+        raise validation("TrainingInputMode Pipe is not available here; use File or FastFile")
+    _command(request)
     for channel in _channels(request):
         name, source = channel["ChannelName"], channel["DataSource"].get("S3DataSource")
         if source is None:
@@ -37,18 +45,6 @@ def check(request: Mapping[str, Any]) -> None:
             raise validation(f"channel {name!r}: InputMode Pipe is not available here; use File or FastFile")
     if request.get("CheckpointConfig"):
         _checkpoint_place(request)
-
-
-def _check_algorithm(request: Mapping[str, Any]) -> None:
-    algorithm = request.get("AlgorithmSpecification")
-    # botocore's model requires neither AlgorithmSpecification nor the image.
-    if not algorithm:
-        raise validation("AlgorithmSpecification is required")
-    if not algorithm.get("TrainingImage"):
-        raise validation("AlgorithmSpecification: TrainingImage is required; AlgorithmName is not available here")
-    if algorithm.get("TrainingInputMode") == "Pipe":
-        raise validation("TrainingInputMode Pipe is not available here; use File or FastFile")
-    _command(request)
 
 
 def image(request: Mapping[str, Any]) -> str:

@@ -333,7 +333,11 @@ class _Run:
         # Written to the disk first, so that readers of the event find it there.
         self._study.finish(replace(trial.entry, trial=record, traceback=traceback))
         if self._population is None:
-            self._keep_only_best()
+            entries = self._study.entries
+            best = best_of([entry.trial for _, entry in sorted(entries.items())], self._workload.mode)
+            for number, entry in list(entries.items()):
+                if entry.checkpoint is not None and (best is None or number != best.number):
+                    self._study.remove_checkpoints(number)
         else:
             # Others may be about to continue from the checkpoints of a trial that has ended.
             self._population.leave(trial.number)
@@ -345,13 +349,6 @@ class _Run:
                 f"no trial reported the metric {metric!r}: the first that ended reported {reported}; report it "
                 "(raysm.report), return it, or name another metric"
             )
-
-    def _keep_only_best(self) -> None:
-        entries = self._study.entries
-        best = best_of([entry.trial for _, entry in sorted(entries.items())], self._workload.mode)
-        for number, entry in list(entries.items()):
-            if entry.checkpoint is not None and (best is None or number != best.number):
-                self._study.remove_checkpoints(number)
 
     def _emit_progress(self) -> None:
         ended = [entry.trial for _, entry in sorted(self._study.entries.items())]

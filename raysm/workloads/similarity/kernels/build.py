@@ -25,7 +25,6 @@ from raysm.contract.paths import kernels_folder
 from raysm.workloads.similarity.kernels.recipes import (
     ARM,
     X86,
-    InstructionSet,
     Recipe,
     all_recipes,
     cpu_flags,
@@ -101,7 +100,14 @@ class Unavailable(Exception):
 @functools.cache
 def library(recipe: Recipe, *, folder: Path | None = None, carried: Path = FOLDER) -> ctypes.CDLL:
     """Return a library, prebuilt in ``carried`` or compiled into ``folder``; ``Unavailable`` if it cannot run here."""
-    _check_processor(recipe.instructions)
+    # A compiler also makes code that this processor cannot run: it would kill the process by SIGILL.
+    if not recipe.instructions.runs_on(this_machine()):
+        raise Unavailable(f"{recipe.instructions.name} is not of {this_machine()}")
+    missing = [flag for flag in recipe.instructions.flags if flag not in cpu_flags()]
+    if missing:
+        raise Unavailable(f"the processor lacks {missing[0]}")
+    if not recipe.instructions.allowed():
+        raise Unavailable(f"the kernel does not let this process use {recipe.instructions.name}")
     ready = find(recipe, carried)
     if ready is not None:
         try:
@@ -110,17 +116,6 @@ def library(recipe: Recipe, *, folder: Path | None = None, carried: Path = FOLDE
             pass  # it was linked with another C library; compile one here
     named = environment.inherited().get(names.KERNELS)
     return _compiled(recipe, folder or (Path(named) if named else kernels_folder()))
-
-
-def _check_processor(instructions: InstructionSet) -> None:
-    # A compiler also makes code that this processor cannot run: it would kill the process by SIGILL.
-    if not instructions.runs_on(this_machine()):
-        raise Unavailable(f"{instructions.name} is not of {this_machine()}")
-    missing = [flag for flag in instructions.flags if flag not in cpu_flags()]
-    if missing:
-        raise Unavailable(f"the processor lacks {missing[0]}")
-    if not instructions.allowed():
-        raise Unavailable(f"the kernel does not let this process use {instructions.name}")
 
 
 def _compiled(recipe: Recipe, folder: Path) -> ctypes.CDLL:

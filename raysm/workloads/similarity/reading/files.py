@@ -116,7 +116,11 @@ def peek(path: Path, selection: Selection = NO_SELECTION, expected: Features | N
             file.table.ordered(expected)
             file_rows, file_columns = file.table.rows, file.table.columns
         else:
-            file_rows, file_columns = _array_shape(file.path)
+            shape = archive_shape(file.path) if suffix(file.path) == ".npz" else read_layout(file.path).shape
+            # This can happen only with an archive: read_layout has refused other files.
+            if len(shape) != 2:
+                raise InvalidInput(f"{file.path.name} has the shape {shape}; expected 2 dimensions (rows, columns)")
+            file_rows, file_columns = shape
         rows = None if rows is None or file_rows is None else rows + file_rows
         # The number is None for lists whose length only reading reveals.
         if columns is not None and file_columns not in (None, columns):
@@ -129,14 +133,6 @@ def peek(path: Path, selection: Selection = NO_SELECTION, expected: Features | N
     if rows == 0 or columns == 0:
         raise InvalidInput(f"{path.name} has the shape ({rows}, {columns}); there is nothing to compute")
     return Shape(rows, columns, expected)
-
-
-def _array_shape(file: Path) -> tuple[int, int]:
-    shape = archive_shape(file) if suffix(file) == ".npz" else read_layout(file).shape
-    # This can happen only with an archive: read_layout has refused other files.
-    if len(shape) != 2:
-        raise InvalidInput(f"{file.name} has the shape {shape}; expected 2 dimensions (rows, columns)")
-    return shape[0], shape[1]
 
 
 # ---- the check before a job is sent ---------------------------------------------------------------------------------

@@ -55,7 +55,12 @@ class Parallelizer:
 
         If it cannot be cut like this, every rank raises InvalidRequest, and nothing was changed.
         """
-        blocks = self._checked_blocks(model)
+        blocks = block_names(model, self.blocks if isinstance(self.blocks, str) else None)
+        if not blocks and (self.parallel.optimize == "memory" or self.parallel.offload):
+            raise InvalidRequest(
+                f"{type(model).__name__} has no Sequential or ModuleList whose children could be computed again or "
+                "offloaded; name one by blocks=…, or leave out optimize='memory' and offload"
+            )
         if self.is_plain:
             self._recompute(model, blocks)
             return self._replicated(model)
@@ -75,30 +80,18 @@ class Parallelizer:
                 tensor.detach().copy_(message)
         mesh = init_device_mesh(self.session.device.type, self.layout.shape, mesh_dim_names=self.layout.dimensions)
         if stages is None:
-            return self._in_one_stage(model, blocks, plan, mesh)
-        return self._in_stages(stages, blocks, plan, mesh)
-
-    def _checked_blocks(self, model: nn.Module) -> Sequence[str]:
-        blocks = block_names(model, self.blocks if isinstance(self.blocks, str) else None)
-        if not blocks and (self.parallel.optimize == "memory" or self.parallel.offload):
-            raise InvalidRequest(
-                f"{type(model).__name__} has no Sequential or ModuleList whose children could be computed again or "
-                "offloaded; name one by blocks=…, or leave out optimize='memory' and offload"
+            wrapped = self._wrap(model, blocks, plan, mesh)
+            engine = FullModel(
+                model=wrapped,
+                loss=self.loss,
+                device=self.session.device,
+                precision=self.precision,
+                # The ranks of a tensor group have the same rows, whose loss counts once.
+                counts=self.layout.coordinates(self.session.rank).tensor == 0,
+                accumulate=self.accumulate,
             )
-        return blocks
-
-    def _in_one_stage(self, model: nn.Module, blocks: Sequence[str], plan: Plan, mesh: DeviceMesh) -> RankModel:
-        wrapped = self._wrap(model, blocks, plan, mesh)
-        engine = FullModel(
-            model=wrapped,
-            loss=self.loss,
-            device=self.session.device,
-            precision=self.precision,
-            # The ranks of a tensor group have the same rows, whose loss counts once.
-            counts=self.layout.coordinates(self.session.rank).tensor == 0,
-            accumulate=self.accumulate,
-        )
-        return RankModel(model=wrapped, parts=model, engine=engine, replicas=self._replicas(mesh))
+            return RankModel(model=wrapped, parts=model, engine=engine, replicas=self._replicas(mesh))
+        return self._in_stages(stages, blocks, plan, mesh)
 
     def _replicas(self, mesh: DeviceMesh) -> "tuple[dist.ProcessGroup, ...]":
         # Broadcast over shards first and over replicas second, so that all get the first shard's of the first replica.
