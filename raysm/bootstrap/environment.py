@@ -181,8 +181,7 @@ def _own_variables(environ: Mapping[str, str]) -> dict[str, Any]:
     temp_dir = Path(environ.get(names.RAY_TEMP_DIR) or DEFAULT_RAY_TEMP_DIR)
     if not temp_dir.is_absolute() or len(os.fsencode(temp_dir)) > MAX_TEMP_DIR:
         raise InvalidConfig(
-            f"{names.RAY_TEMP_DIR} must be an absolute path of at most {MAX_TEMP_DIR} bytes, for it holds sockets,"
-            f" got {shown(str(temp_dir))}"
+            f"{names.RAY_TEMP_DIR} must be an absolute path of at most {MAX_TEMP_DIR} bytes, got {shown(str(temp_dir))}"
         )
     record = environ.get(names.FAILURE_RECORD)
     return {

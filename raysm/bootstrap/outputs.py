@@ -94,8 +94,7 @@ def give_way(paths: Paths, host: str, files: Mapping[str, Path], keys: Iterable[
         )
     if moved:
         remarks.append(
-            f"{host}: another instance has {_named(moved, paths.output_data)} among its outputs too; this one's is "
-            f"kept in {host}/"
+            f"{host}: another instance has {_named(moved, paths.output_data)} too; this one's is kept in {host}/"
         )
     return remarks
 

@@ -340,8 +340,7 @@ def _connect(region: str) -> Any:
         from botocore.config import Config
     except ImportError as error:
         raise InvalidRequest(
-            "this image has no boto3, which is needed to get a token for CodeArtifact; take an image that has it, or "
-            "another pip_index"
+            "this image has no boto3, which CodeArtifact's token needs: take one that has it, or another pip_index"
         ) from error
     # By default, botocore would try for a minute, five times, on every instance.
     config = Config(connect_timeout=TOKEN_S, read_timeout=TOKEN_S, retries={"total_max_attempts": 1})

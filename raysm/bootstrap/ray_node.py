@@ -62,8 +62,7 @@ def ray_version() -> str:
         return importlib.metadata.version("ray")
     except importlib.metadata.PackageNotFoundError:
         raise MissingDependency(
-            "the package 'ray' is not installed in this image; use an image that has it, or add ray[default,train] to "
-            "it"
+            "the package 'ray' is not installed in this image: use one that has it, or add ray[default,train]"
         ) from None
 
 

@@ -152,8 +152,7 @@ def _index(text: str) -> int:
     if not text.isdecimal():
         # The variable is empty outside an array.
         raise argparse.ArgumentTypeError(
-            f"--index takes a whole number from 0, got {text!r}; AWS Batch sets AWS_BATCH_JOB_ARRAY_INDEX only in "
-            "the children of an array job"
+            f"--index takes a whole number from 0, got {text!r}; AWS_BATCH_JOB_ARRAY_INDEX is set only in an array job"
         )
     return int(text)
 

@@ -62,8 +62,7 @@ def _set_scenario(folder: Path, path: Path) -> None:
     # Compare values: a new comment does not make another scenario.
     if endpoint.answering(folder) is not None and scenario != read(place):
         raise InvalidRequest(
-            f"the embedded SageMaker of {folder} runs with another scenario: end it with raysm local down, and try "
-            "again"
+            f"the embedded SageMaker of {folder} runs with another scenario; end it first: raysm local down"
         )
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     put(place, text)

@@ -257,8 +257,7 @@ class Prepared:
             return None
         if state is None:
             _log.info(
-                "%s is not remembered for if_done: its inputs are more than %s objects; send it with if_done='skip' to "
-                "have them all looked at",
+                "%s is not remembered for if_done: its inputs are more than %s objects; if_done='skip' looks at all",
                 self.request.name,
                 f"{MAX_LISTED:,}",
             )

@@ -355,8 +355,7 @@ def _takes_config(train: Callable[..., Any], names: Sequence[str] | None) -> boo
                 return True
         takes = ", ".join(item.name for item in by_name) or "nothing"
         raise InvalidRequest(
-            f"Sweep: {name_of(train)} does not take the space: {error}; it takes {takes}, the space has "
-            f"{', '.join(names)}"
+            f"Sweep: {name_of(train)} does not take the space: {error}; it takes {takes}, not {', '.join(names)}"
         ) from None
 
 

@@ -299,8 +299,7 @@ def _check(sweep: SweepWorkload, parallel: int) -> None:
         )
     if sweep.stop is not None and sweep.stop.service_rule is None:
         raise InvalidRequest(
-            f"tune: stop={sweep.stop.kind!r} is not the service's: take stop='median' (its early stopping), None, or "
-            "raysm.submit(raysm.Sweep(…))"
+            f"tune: stop={sweep.stop.kind!r} is not the service's: take 'median' (its early stopping), None, or a job"
         )
     if sweep.warm_start:
         raise InvalidRequest("tune: warm_start is for sweeps on one cluster; name earlier tuning jobs: parents=[…]")
@@ -344,10 +343,7 @@ def prepare_tuning(job: Prepared, *, parallel: int = 1, parents: Sequence[str] =
         raise InvalidRequest(f"tune: trials are training jobs, got kind={request.kind!r}")
     # A tuning job's definition has no key for the next two: they would be dropped silently.
     if request.checkpoint_uri is not None:
-        raise InvalidRequest(
-            "tune: all trials of a tuning job would have one checkpoint_uri; drop it, and let the trials be short, or "
-            "send the sweep as a job"
-        )
+        raise InvalidRequest("tune: all trials would have one checkpoint_uri; drop it, or send the sweep as a job")
     if request.limits.max_restarts:
         raise InvalidRequest(
             f"tune: max_restarts={request.limits.max_restarts} is for jobs that raysm follows, but the service "

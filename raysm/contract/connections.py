@@ -55,8 +55,7 @@ def check_listener(address: str, port: int) -> frozenset[int]:
     foreign = next((uid for uid, _ in found if uid != os.geteuid()), None)
     if foreign is not None:
         raise ForeignListener(
-            f"a process of another user (uid {foreign}) listens at {address}, port {port}, instead of the job's own: "
-            "nothing was sent to it"
+            f"a process of another user (uid {foreign}) listens at {address}, port {port}: nothing was sent to it"
         )
     return frozenset(inode for _, inode in found)
 

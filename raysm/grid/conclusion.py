@@ -96,10 +96,7 @@ def interrupted(description: Description) -> dict[str, Any]:
 
 def interruptions_text(attempt: Attempt) -> str:
     times = "once" if attempt.interruptions == 1 else f"{attempt.interruptions:,} times"
-    return (
-        f"spot capacity was interrupted {times}, after {attempt.interrupted_s:,.0f} s of work: the job was started "
-        "again"
-    )
+    return f"spot capacity was interrupted {times}, after {attempt.interrupted_s:,.0f} s of work: the job started again"
 
 
 def billed_s(description: Description) -> float | None:

@@ -104,8 +104,7 @@ def naming_file(path: Path | str) -> Iterator[None]:
             ) from error
         if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
             raise StoreFailed(
-                f"{path} cannot be written ({error}); give this user access to it and its folder, or set RAYSM_HOME to "
-                "another folder"
+                f"{path} cannot be written ({error}); give this user access to its folder, or set another RAYSM_HOME"
             ) from error
         if code == sqlite3.SQLITE_BUSY:
             raise StoreFailed(f"another process writes to {path} without a pause; run the command again") from error
@@ -266,6 +265,5 @@ def _refuse_network(path: Path) -> None:
     kind = max(above, default=(0, ""))[1]
     if kind.startswith(NETWORKED):
         raise InvalidRequest(
-            f"{path} is on a network file system ({kind}), where SQLite's locks do not work; set RAYSM_HOME to a "
-            "folder of this machine's own disk"
+            f"{path} is on a network file system ({kind}), where SQLite's locks fail; set RAYSM_HOME to a local folder"
         )

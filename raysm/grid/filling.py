@@ -105,8 +105,7 @@ def _parts(text: str) -> tuple[tuple[str, str | None, str], ...]:
         # str.format would also allow attributes, which let a file of rows reach into the program.
         if name is not None and (not name.isidentifier() or conversion or "{" in (form or "")):
             raise InvalidRequest(
-                f"{text!r}: braces must hold the name of a column, as in {{lr}} or {{lr:.3g}}, got {{{name}}}; write a "
-                "literal brace twice"
+                f"{text!r}: braces hold a column, as in {{lr}} or {{lr:.3g}}, got {{{name}}}; double literal braces"
             )
         parts.append((literal, name, form or ""))
     return tuple(parts)

@@ -160,8 +160,7 @@ def _done_keys(store: Store, partial: bool) -> list[str]:
 def _named(table: Any, key: str, column: str) -> Any:
     if column in table.column_names:
         raise InvalidRequest(
-            f"the table of the row {key!r} has a column {column!r} of its own; give that of the rows' keys another "
-            "name: column"
+            f"the table of the row {key!r} has a column {column!r} too; name that of the rows' keys otherwise: column"
         )
     try:
         import pyarrow

@@ -40,8 +40,7 @@ def folder(root: Path | None = None) -> Path:
 def path_of(name: str, root: Path | None = None) -> Path:
     if not NAME.fullmatch(name):
         raise InvalidRequest(
-            f"a grid's name has letters, digits, spaces and . _ -, begins with a letter or digit, and has at most 100 "
-            f"characters; got {name!r}"
+            f"a grid's name is 1-100 letters, digits, spaces and . _ -, the first a letter or digit; got {name!r}"
         )
     return folder(root) / f"{name}.db"
 

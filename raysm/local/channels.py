@@ -54,8 +54,7 @@ def local_path(channel: str, uri: str) -> Path:
     parts = urlsplit(uri)
     if parts.scheme == "s3":
         raise InvalidRequest(
-            f"channel {channel!r}: local instances cannot read {uri}; download it first "
-            f"(aws s3 cp --recursive {uri} FOLDER) and give the folder"
+            f"channel {channel!r}: local instances cannot read {uri}; download it (aws s3 cp --recursive {uri} FOLDER)"
         )
     if parts.scheme == "file":
         if parts.netloc not in ("", "localhost"):

@@ -187,8 +187,7 @@ class Cluster:
             raise InvalidRequest(f"Cluster: placement_timeout_s must be above 0, got {self.placement_timeout_s}")
         if not MIN_SILENCE_S <= self.silence_s <= MAX_SILENCE_S:
             raise InvalidRequest(
-                f"Cluster: silence_s must be {MIN_SILENCE_S:g} (three heartbeats) to {MAX_SILENCE_S:g}, "
-                f"got {self.silence_s}"
+                f"silence_s must be {MIN_SILENCE_S:g} (three heartbeats) to {MAX_SILENCE_S:g}, got {self.silence_s}"
             )
         # The codec would check this only in the instances, which cost money by then.
         if self.on_instance_loss not in ("fail", "continue"):

@@ -166,8 +166,7 @@ class JobRequest:
         for channel in self.inputs:
             if not CHANNEL_PATTERN.fullmatch(channel) or channel in (".", ".."):
                 raise InvalidRequest(
-                    f"the channel {channel!r} is not 1 to 64 letters, digits, '.', '-' or '_', or is '.' or '..'; "
-                    "rename it"
+                    f"the channel {channel!r} is not 1-64 letters, digits, '.', '-', '_', or is '.' or '..'; rename it"
                 )
             if channel == PAYLOAD_CHANNEL or channel.startswith(OWN_PREFIX):
                 raise InvalidRequest(
@@ -177,8 +176,7 @@ class JobRequest:
         check_channels(self.workload, self.inputs, self.cluster.size)
         if not PROJECT_PATTERN.fullmatch(self.project):
             raise InvalidRequest(
-                f"the project {self.project!r} is not 1 to 63 letters, digits, '.', '-' or '_', the first of them "
-                "a letter or digit"
+                f"the project {self.project!r} is not 1-63 letters, digits, '.', '-', '_', the first a letter or digit"
             )
         for tag in self.tags:
             # AWS reserves its prefix in upper case too.

@@ -46,8 +46,7 @@ class Range:
             raise InvalidRequest(f"{self}: the lower bound {self.low!r} must be below the upper one, {self.high!r}")
         if self.step is not None and (type(self.step) not in (int, float) or not 0 < self.step <= self.high - self.low):
             raise InvalidRequest(
-                f"{self}: the step must be above 0 and at most {self.high - self.low:g}, the length of the range, "
-                f"got {self.step!r}"
+                f"{self}: the step must be above 0 and at most {self.high - self.low:g}, the range, got {self.step!r}"
             )
         if self.log and self.low <= 0:
             raise InvalidRequest(f"{self}: a logarithm needs a lower bound above 0, got {self.low!r}")

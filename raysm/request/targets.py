@@ -145,8 +145,7 @@ class AWS:
         """Return the instance type for the API."""
         if chosen == LOCAL_TYPE:
             raise InvalidRequest(
-                "Cluster(instance_type='local') is this machine; name one of SageMaker's for AWS, as in "
-                "Cluster('ml.m5.xlarge', count=2)"
+                "Cluster(instance_type='local') is this machine; for AWS give Cluster('ml.m5.xlarge', count=2)"
             )
         return chosen
 
@@ -246,8 +245,7 @@ class Local:
     def in_region(self, region: str) -> "Local":
         if region not in self.regions:
             raise InvalidRequest(
-                f"Local(regions={self.regions!r}) has no region {region!r}; name it among them, or send the job to one "
-                "that is"
+                f"Local(regions={self.regions!r}) has no region {region!r}; add it, or send the job to another"
             )
         return replace(self, regions=(region,))
 

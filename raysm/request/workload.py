@@ -270,8 +270,7 @@ class Workload:
             return _imported(KINDS.get(name, name), where)
         shown = repr(kind) if len(repr(kind)) <= 80 else repr(kind)[:77] + "..."
         raise InvalidRequest(
-            f"{where}: expected one of {', '.join(map(repr, KINDS))}, or module:Class of a kind of your own, "
-            f"got {shown}"
+            f"{where}: expected one of {', '.join(map(repr, KINDS))}, or module:Class of your own kind, got {shown}"
         )
 
 
@@ -348,8 +347,7 @@ def check_kind(kind: type[Workload]) -> None:
         )
     if not IMPORT_PATH.fullmatch(kind.runner):
         raise InvalidRequest(
-            f"the kind of workload {kind.__name__} names no runner: give it runner = 'module:Class', "
-            f"got {kind.runner!r}"
+            f"the kind of workload {kind.__name__} names no runner; give runner = 'module:Class', got {kind.runner!r}"
         )
 
 

@@ -148,8 +148,7 @@ def pickled_value(value: object, name: str, into: Pickled | None = None) -> byte
         return b""
     except Exception as error:  # pickling runs the value's own code, which may raise anything
         raise InvalidRequest(
-            f"the value of {name}, a {type(value).__name__}, cannot be pickled: {error}; return plain data, or write "
-            "files into SM_MODEL_DIR"
+            f"the value of {name}, a {type(value).__name__}, cannot be pickled: {error}; return data, or write files"
         ) from error
 
 

@@ -54,10 +54,7 @@ def make_state_folder(here: Environment, source: Path, say: Callable[[str], None
                     shutil.copy(files[name], beside)
     put(folder / RECORD, json.dumps(after, indent=1).encode())
     if hidden:
-        say(
-            f"the state has files of its own that differ from the source's, and the script sees those of the state: "
-            f"{', '.join(hidden)}"
-        )
+        say(f"the script sees the state's files, which differ from the source's: {', '.join(hidden)}")
     return folder
 
 

@@ -91,7 +91,7 @@ def test_the_head_of_a_named_group_comes_first_and_the_others_keep_their_order(t
         ("RAYSM_PORTS", '{"gsc": 1}', "there is no port 'gsc'; known are control, gcs"),
         ("RAYSM_CPUS", "two", "RAYSM_CPUS must be a whole number of at least 0, got 'two'"),
         ("RAYSM_MEMORY_BYTES", "0", "RAYSM_MEMORY_BYTES must be a whole number of at least 1, got '0'"),
-        ("RAYSM_RAY_TEMP_DIR", "/tmp/" + "x" * 60, "of at most 40 bytes, for it holds sockets"),
+        ("RAYSM_RAY_TEMP_DIR", "/tmp/" + "x" * 60, "of at most 40 bytes"),
     ],
 )
 def test_a_bad_variable_is_named_with_its_value(tmp_path, name, value, words):

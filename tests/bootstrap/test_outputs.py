@@ -80,7 +80,7 @@ def test_of_the_model_what_others_have_is_left_out_and_of_the_rest_kept_apart(tm
     assert said == [
         "algo-2: the result has model.pt from another instance, so this one's is left out; files whose names differ "
         "from instance to instance are all kept",
-        "algo-2: another instance has log/x.txt among its outputs too; this one's is kept in algo-2/",
+        "algo-2: another instance has log/x.txt too; this one's is kept in algo-2/",
     ]
 
 

@@ -103,7 +103,7 @@ def test_a_server_is_started_again_where_the_old_one_was_just_ending(home):
 
 def test_a_server_that_ends_at_its_start_says_why(home):
     command = (sys.executable, "-c", "import sys; sys.exit('no disk')")
-    with pytest.raises(ServiceError, match=r"(?s)ended at its start with 1.*server\.log says:\nno disk"):
+    with pytest.raises(ServiceError, match=r"(?s)ended with 1.*server\.log says:\nno disk"):
         endpoint.ensure(home, command=command)
 
 

@@ -35,7 +35,7 @@ def test_a_pattern_means_all_jobs_that_match_it_and_a_short_name_one_job_alone(r
     other = submit(Script(str(script)), name="other", cluster=M5, on=remote.service)
     assert set(find_all("digits-*", remote.service)) == set(digits)
     assert find_all("other", remote.service) == [other]
-    with pytest.raises(InvalidRequest, match=r"2 jobs are named 'digits': .*'digits-\*' for all"):
+    with pytest.raises(InvalidRequest, match=r"2 jobs are named 'digits': .*give one or 'digits-\*'"):
         find_all("digits", remote.service)
     with pytest.raises(JobNotFound, match=r"no job matches 'none-\*'"):
         find_all("none-*", remote.service)

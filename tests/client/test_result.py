@@ -106,7 +106,7 @@ def test_a_result_of_another_task_is_left_alone(remote, script, tmp_path):
     first = ended(remote, script, name="topk", x=b"1")
     first.result(to=tmp_path / "out")
     second = ended(remote, script, name="pairs", y=b"2")
-    said = f"holds the result of {first.name}, another task than 'pairs'; name another folder, or remove that one"
+    said = f"is the result of {first.name}, not of 'pairs'; name another, or remove it"
     with pytest.raises(InvalidRequest, match=said):
         second.result(to=tmp_path / "out")
     assert [name for name in names_in(tmp_path / "out") if not name.startswith(".")] == ["x"]

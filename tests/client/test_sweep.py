@@ -71,7 +71,7 @@ def test_the_direction_has_no_default():
     [
         (
             lambda: sweep(space={"lrr": SPACE["lr"], "batch": SPACE["batch"]}),
-            "missing a required argument: 'lr'; it takes lr, batch, epochs, the space has lrr",
+            "missing a required argument: 'lr'; it takes lr, batch, epochs, not lrr",
         ),
         (lambda: sweep("train.py", space=space), "a script's space is ranges by name"),
         (lambda: sweep(warm_start="digits"), "warm_start is a sweep, or its result, got 'digits'"),

@@ -79,7 +79,7 @@ def test_what_is_no_sweep_is_refused():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"checkpoint_uri": "s3://bucket/state"}, "all trials of a tuning job would have one checkpoint_uri"),
+        ({"checkpoint_uri": "s3://bucket/state"}, "all trials would have one checkpoint_uri"),
     ],
     ids=["checkpoints"],
 )

@@ -30,7 +30,7 @@ def test_a_damaged_file_is_named_with_what_to_do(tmp_path, database):
 
 def test_a_file_that_cannot_be_opened_is_named_with_what_to_do(tmp_path):
     (tmp_path / "g.db").mkdir()
-    with pytest.raises(StoreFailed, match="cannot be written .* set RAYSM_HOME to another folder"):
+    with pytest.raises(StoreFailed, match="cannot be written .* set another RAYSM_HOME"):
         Database(tmp_path / "g.db")
 
 

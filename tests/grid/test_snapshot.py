@@ -48,7 +48,7 @@ def test_interruptions_of_spot_capacity_are_counted_by_region_and_by_row_with_wh
         bench.step()
     # Told while the job still runs.
     assert [each.reason for each in rows_of(bench.store)] == [
-        "spot capacity was interrupted once, after 200 s of work: the job was started again",
+        "spot capacity was interrupted once, after 200 s of work: the job started again",
         "",
     ]
     bench.run()

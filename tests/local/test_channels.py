@@ -105,7 +105,7 @@ def test_a_uri_that_names_a_path(uri, path):
 @pytest.mark.parametrize(
     ("uri", "message"),
     [
-        ("s3://bucket/key", "download it first"),
+        ("s3://bucket/key", "download it"),
         ("file://host/a", "names the host 'host'"),
         ("https://example.org/x", "neither a path nor a file:// or s3:// URI"),
     ],

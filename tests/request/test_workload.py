@@ -120,7 +120,7 @@ def test_a_kind_of_ones_own_goes_by_its_import_path():
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        ("dance", "expected one of 'script', 'function', .*, or module:Class of a kind of your own, got 'dance'"),
+        ("dance", "expected one of 'script', 'function', .*, or module:Class of your own kind, got 'dance'"),
         (["script"], r"got \['script'\]"),
         ("no_such_module:Kind", "'no_such_module:Kind' cannot be imported here: ModuleNotFoundError"),
         ("raysm.request:Cluster", "is not a kind of workload"),
@@ -156,7 +156,7 @@ def local_kind():
         ),
         (3, "must be Script, .*, SessionWorkload, Sweep, ScriptSweep, Batch or a Workload of your own, got 3"),
         (Bare(), "Bare is not a dataclass"),
-        (Runless(), "Runless names no runner: give it runner = 'module:Class', got ''"),
+        (Runless(), "Runless names no runner: give runner = 'module:Class', got ''"),
         (local_kind(), "defined inside a function or class"),
     ],
     ids=lambda value: str(value)[:20],

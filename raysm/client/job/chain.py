@@ -90,8 +90,7 @@ class TransientErrors:
         """Raise ``error`` unless it is transient and the service answered recently; else log it."""
         if isinstance(error, CredentialsExpired):
             raise CredentialsExpired(
-                f"{error}. The job {self._job} goes on: raysm logs -f {self._job} follows it again, raysm result "
-                f"{self._job} waits for its result",
+                f"{error}. The job goes on: follow it by raysm logs -f {self._job}, or wait: raysm result {self._job}",
                 code=error.code,
             ) from error
         if not error.is_transient or time.monotonic() - self._answered_s > self._patience_s:

@@ -91,8 +91,7 @@ def find_all(name: str, service: Service) -> list[Job]:
         if len(named) > 1:
             more = ", …" if len(named) > SHOWN else ""
             raise InvalidRequest(
-                f"{len(named)} jobs are named {name!r}: {', '.join(named[:SHOWN])}{more}; "
-                f"give the whole name of one, or '{name}-*' for all"
+                f"{len(named)} jobs are named {name!r}: {', '.join(named[:SHOWN])}{more}; give one or '{name}-*'"
             ) from None
         return [attach(named[0], service)] if named else [find_running(name, service)]
 

@@ -72,8 +72,7 @@ def check(job: Job, every: Iterable[Description]) -> None:
     description = job.describe()
     if not job.service.target.removes_jobs:
         raise InvalidRequest(
-            f"{job.name} is on AWS, which keeps the records of jobs; remove its outputs yourself: "
-            f"aws s3 rm --recursive {job.outputs}"
+            f"{job.name} is on AWS, which keeps jobs; remove its outputs yourself: aws s3 rm --recursive {job.outputs}"
         )
     if not description.status.is_terminal:
         raise InvalidRequest(f"{job.name} is {description.status}: stop it first (raysm stop {job.name})")

@@ -58,8 +58,7 @@ def check_folder(folder: Path, job: str | None = None) -> ExistingResult | None:
         raise InvalidRequest(f"the output {folder} holds files that are not a result of raysm; name another folder")
     if job is not None and task_of(earlier.job) != task_of(job):
         raise InvalidRequest(
-            f"the output {folder} holds the result of {earlier.job}, another task than {task_of(job)!r}; name another "
-            "folder, or remove that one"
+            f"the output {folder} is the result of {earlier.job}, not of {task_of(job)!r}; name another, or remove it"
         )
     return earlier
 

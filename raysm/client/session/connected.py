@@ -60,10 +60,7 @@ class ConnectedSession:
     def _opened(self) -> "Opened":
         if self._open is None:
             which = "the session" if self._name is None else f"the session {self._name}"
-            raise SessionEnded(
-                f"{which} is not open: start() it, or use it as a context manager; one that runs already is found by "
-                "raysm.Session.attach(name)"
-            )
+            raise SessionEnded(f"{which} is not open: start() it, or find a running one by raysm.Session.attach(name)")
         return self._open
 
     @property

@@ -139,8 +139,7 @@ class Session(SessionFunctions):
                 job.cancel()
             except RaysmError as error:
                 _log.warning(
-                    "the session did not start, and its job %s could not be stopped and may keep costing money: %s; "
-                    "raysm stop %s",
+                    "the session did not start, and its job %s cannot be stopped and may cost money: %s; raysm stop %s",
                     job.name,
                     error,
                     job.name,

@@ -231,8 +231,7 @@ class Wire:
                     await self._check_end()
                 if now_s - began_s > RETRY_S:
                     raise ServiceError(
-                        f"the session's head has not answered for {now_s - began_s:.0f} s, and the service says that "
-                        f"its job runs: {error}",
+                        f"no answer of the session's head for {now_s - began_s:.0f} s, though its job runs: {error}",
                         is_transient=True,
                     ) from error
                 await asyncio.sleep(pause_s)

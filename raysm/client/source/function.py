@@ -177,8 +177,7 @@ def pickled_call(
             where = "" if part is None else f"{part}: "
             named = what or f"{name_of(fn)} or one of its arguments"
             raise InvalidRequest(
-                f"{named} cannot be pickled: {where}{type(error).__name__}: {error}; "
-                "make open files, locks and connections inside the function"
+                f"{named} cannot be pickled: {where}{type(error).__name__}: {error}; open files and locks inside of it"
             ) from error
 
 

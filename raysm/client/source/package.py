@@ -61,8 +61,7 @@ def _merge(source: Source | None, of_kind: Source | None) -> Source | None:
         # A script may import the module of its kind: then both have the same file.
         if other.resolve() != path.resolve():
             raise InvalidRequest(
-                f"two files would travel as {name!r}: {other}, of the script, and {path}, of its kind of workload; "
-                "rename one of them"
+                f"two files would travel as {name!r}: the script's {other} and its kind's {path}; rename one of them"
             )
     return replace(
         source,

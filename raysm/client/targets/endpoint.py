@@ -113,8 +113,7 @@ def _start(home: Path, command: tuple[str, ...]) -> ServerRecord:
             (begin, process), was_restarted = _launch(home, command, log), True
         elif ended and not is_locked(home):
             raise ServiceError(
-                f"the embedded SageMaker ended at its start with {process.returncode}; its log {log} says:\n"
-                f"{_tail(log, begin)}"
+                f"the embedded SageMaker ended with {process.returncode}; its log {log} says:\n{_tail(log, begin)}"
             )
         time.sleep(0.05)
     raise ServiceError(

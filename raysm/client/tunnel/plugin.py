@@ -69,8 +69,7 @@ class PluginAccess(InstanceAccess):
         version = tuple(int(number) for number in re.findall(r"\d+", done.stdout))
         if version <= LAST_WITHOUT_VARIABLE:
             raise MissingDependency(
-                f"{path} has version {done.stdout.strip() or 'unknown'}, which shows the session's token to all users "
-                "of this machine",
+                f"{path} has version {done.stdout.strip() or 'unknown'}, which shows the session's token to all users",
                 remedy=f"install a newer one. {INSTALL}",
             )
         self._path = path

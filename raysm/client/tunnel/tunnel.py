@@ -38,8 +38,7 @@ class Tunnel:
             self._server = _Server((LOOPBACK, local_port), _Handler)
         except OSError as error:
             raise InvalidRequest(
-                f"{LOOPBACK}:{local_port} cannot be listened on: {error.strerror}; choose another local port, or 0 for "
-                "any"
+                f"{LOOPBACK}:{local_port} cannot be listened on: {error.strerror}; choose another port, or 0 for any"
             ) from error
         self._server.connect = connect
         self._on_close = on_close

@@ -69,8 +69,7 @@ class ControllerJob:
                 raise InvalidRequest(f"{name} must be the ARN of a role, arn:aws:iam::ACCOUNT:role/NAME, got {role!r}")
             if role is not None and self.image is None:
                 raise InvalidRequest(
-                    f"{name} is for a job definition that raysm registers, which also needs an image; an existing "
-                    "definition has its own roles"
+                    f"{name} is for a definition that raysm registers, which needs an image; existing ones have roles"
                 )
         if self.assign_public_ip and self.execution_role is None:
             raise InvalidRequest(
@@ -179,8 +178,7 @@ def check_inputs(grid: Planned) -> None:
         # URIs with columns are checked with the row's job.
         if "://" not in uri and not uri.startswith(("job:", "{")):
             raise InvalidRequest(
-                f"{where} is {uri!r}, a path of this machine, which a Batch job cannot read: upload it to S3 and give "
-                "its URI"
+                f"{where} is {uri!r}, a path of this machine, which a Batch job cannot read: upload it to S3"
             )
 
 

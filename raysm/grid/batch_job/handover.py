@@ -148,8 +148,7 @@ def _moved(workload: Workload | Package) -> tuple[Workload, dict[str, Path]]:
     # The controller would need to unpickle it, and its image lacks the modules of a user's own kind.
     if package.pickled is not None or built_in_kind(package.workload.kind) is None:
         raise InvalidRequest(
-            f"{package.title} is not a script, so a Batch job cannot run its grid: run the grid on this machine, or "
-            "make the workload a script"
+            f"{package.title} is not a script, which a Batch job needs: run the grid on this machine, or give a script"
         )
     script = package.workload.entry_script
     if script is None or package.source is None:

@@ -300,8 +300,7 @@ def _open_sqlalchemy(address: str, writes: bool) -> Iterator[Opened]:
         import sqlalchemy
     except ImportError as error:
         raise MissingDependency(
-            "a database other than SQLite needs SQLAlchemy, unless you give an open connection: "
-            "python3 -m pip install 'raysm[sql]'"
+            "other databases than SQLite need SQLAlchemy or an open connection: python3 -m pip install 'raysm[sql]'"
         ) from error
     try:
         engine = sqlalchemy.create_engine(address)

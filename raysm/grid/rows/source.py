@@ -266,8 +266,7 @@ def source_again(description: Mapping[str, Any], on: Any = None) -> Source:
     database = on if on is not None else description.get("on")
     if database is None:
         raise InvalidRequest(
-            "this grid's database was not stored: it was an open connection, or its address has a password; give it "
-            "again, or name it by env:NAME"
+            "this grid's database was an open connection or has a password; give it again, or as env:NAME"
         )
     return source_of(Query(description["sql"], on=database, params=description["params"]))
 
@@ -286,8 +285,7 @@ def _check_count(origin: str, count: int, max_rows: int) -> None:
     # Refuse instead of truncating: missing rows of a result would go unnoticed.
     if count > max_rows:
         raise InvalidRequest(
-            f"{origin} has more than {max_rows:,} rows, and each becomes a job; choose fewer, or allow more with "
-            f"max_rows={10 * max_rows}"
+            f"{origin} has more than {max_rows:,} rows, each a job; choose fewer, or give max_rows={10 * max_rows}"
         )
     if count == 0:
         raise InvalidRequest(f"{origin} has no rows; check the file or the query")

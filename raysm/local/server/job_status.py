@@ -57,8 +57,7 @@ def check_interruption(record: JobRecord, *, spot: bool, is_ending: bool = False
     if not spot:
         raise ApiError(
             "ValidationException",
-            f"the job {record.name} cannot be interrupted: it does not run on spot capacity "
-            "(EnableManagedSpotTraining); stop it instead",
+            f"the job {record.name} cannot be interrupted: it is not on spot capacity; stop it instead",
             409,
         )
     if record.secondary != "Training" or is_ending:

@@ -21,8 +21,7 @@ from raysm.errors import InvalidRequest, RaysmError
 from raysm.views.card.job_card import JobCard
 
 NO_NOTEBOOK = (
-    "job.watch() draws a card in a notebook, and this is not a notebook: in a terminal use job.logs(follow=True), "
-    "or raysm logs -f JOB"
+    "job.watch() draws a card in a notebook, which this is not: use job.logs(follow=True), or raysm logs -f JOB"
 )
 
 MIN_PAUSE_S = 0.5

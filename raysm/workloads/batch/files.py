@@ -102,8 +102,7 @@ class Text:
                 texts = [line.rstrip(b"\r\n").decode() for line in some]
             except UnicodeDecodeError as error:
                 raise InvalidInput(
-                    f"{folder / name}: a line of rows {row} to {row + len(some) - 1} is not UTF-8 ({error}); "
-                    "convert the file, or read='files'"
+                    f"{folder / name}: a line of rows {row} to {row + len(some) - 1} is not UTF-8 ({error}); convert it"
                 ) from error
             numbers = np.arange(row, row + len(some))
             yield {"file": objects([name] * len(some)), "row": numbers, "text": objects(texts)}

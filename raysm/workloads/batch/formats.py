@@ -79,8 +79,7 @@ def reader_of(name: str, columns: "InputColumns | None" = None) -> "Format":
         kind = pkgutil.resolve_name(FORMATS[name][0])
     except ImportError as error:
         raise MissingDependency(
-            f"reading {name} needs the module {error.name}, which the image lacks; add its package to the requirements "
-            "(for images: pillow)"
+            f"reading {name} needs the module {error.name}; add its package to the requirements (for images: pillow)"
         ) from error
     format_: Format = kind() if columns is None else kind(columns)
     return format_

@@ -122,8 +122,7 @@ def table_of(batch: Columns, predicted: object, keys: tuple[str, ...], keep: tup
     rows = len(next(iter(batch.values())))
     if not isinstance(predicted, Mapping) or not predicted:
         raise InvalidRequest(
-            f"{name} must return the predictions of a batch by column, {{'label': array}}, and returned a "
-            f"{type(predicted).__name__}"
+            f"{name} must return predictions by column, {{'label': array}}, and returned a {type(predicted).__name__}"
         )
     unknown = [column for column in keep if column not in batch]
     if unknown:

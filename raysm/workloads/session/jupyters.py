@@ -73,8 +73,7 @@ class Jupyters:
             raise InvalidRequest(f"the base path of a Jupyter server begins and ends with /, got {base!r}")
         if self._command[1] == "-m" and importlib.util.find_spec(self._command[2]) is None:
             raise InvalidRequest(
-                "the session's head has no JupyterLab: start the session with requirements=['jupyterlab'], or with an "
-                "image that has it"
+                "the session's head has no JupyterLab: start it with requirements=['jupyterlab'], or with such an image"
             )
         name = str(next(self._numbers))
         place = self._private / f"j{name}"

@@ -201,8 +201,7 @@ class Collector:
         if not self.is_local:
             self.comparing = Handover(mode=mode, ranges=self._ranges, owners=self._owners)
             self.note = (
-                f"each of {len(self._ranges)} ranges of rows is merged and written by the instance that owns it, into "
-                "a file of its own"
+                f"each of {len(self._ranges)} ranges of rows is merged and written by its instance, into its own file"
             )
         self._touched: dict[tuple[int, int], set[int]] = {}
         self._done: dict[str, TileTask] = {}

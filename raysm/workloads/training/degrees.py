@@ -194,10 +194,7 @@ class Parallel:
 
     def _check_schedule(self) -> None:
         if self.schedule != "interleaved" and self.stages_per_worker not in (None, 1):
-            raise InvalidRequest(
-                f"Parallel: stages_per_worker is {self.stages_per_worker}, but only schedule='interleaved' takes more "
-                f"than 1, not {self.schedule!r}"
-            )
+            raise InvalidRequest(f"Parallel: stages_per_worker > 1 needs schedule='interleaved', got {self.schedule!r}")
         if self.schedule == "interleaved" and self.stages_per_worker == 1:
             raise InvalidRequest("Parallel: schedule='interleaved' needs stages_per_worker of at least 2")
         count = self.microbatch_count
@@ -248,8 +245,7 @@ class Parallel:
         if workers % total or (whole and workers != total):
             rule = "must equal" if whole else "must divide"
             raise InvalidRequest(
-                f"Parallel: {shown} is {total}, which {rule} the number of workers, {workers}; change a degree or "
-                "the workers"
+                f"Parallel: {shown} is {total}, which {rule} the {workers} workers; change a degree or the workers"
             )
         resolved = {name: workers // total if degree is None else degree for name, degree in degrees.items()}
         return Layout(**resolved, placement=self.placement)

@@ -91,8 +91,7 @@ def evaluate(
     # Checked before the first batch: one of two values with one name would be lost, after minutes of computing.
     if "loss" in metrics:
         raise InvalidRequest(
-            "training.evaluate: 'loss' is that of training.prepare, and returned in any case; give the metric another"
-            " name"
+            "training.evaluate: 'loss' is that of training.prepare, and returned in any case; name the metric otherwise"
         )
     batches = one_pass(session, dataset, batch_size=batch_size, loader_workers=loader_workers, collate=collate)
     found: dict[str, float] = session.trainer.evaluate(batches, metrics)

@@ -183,7 +183,7 @@ def test_the_job_of_one_that_cannot_be_begun_is_stopped_and_where_it_cannot_be_t
     job.cancel = refuse
     with pytest.raises(JobFailed, match="ended before it took calls"):
         raysm.Session(name="digits")._begin(job, lambda event: None)
-    assert "could not be stopped and may keep costing money: the endpoint cannot be reached" in caplog.text
+    assert "cannot be stopped and may cost money: the endpoint cannot be reached" in caplog.text
     assert f"raysm stop {job.name}" in caplog.text
 
 

@@ -112,7 +112,7 @@ def test_the_variable_that_names_a_database_has_to_be_the_definitions_too(laptop
         ({"job_queue": ""}, "job_queue must be the name or ARN of a job queue, got ''"),
         ({"job_definition": "a b"}, "job_definition must be a name.*, got 'a b'"),
         ({"job_role": "me", "image": "raysm"}, "job_role must be the ARN of a role, .*, got 'me'"),
-        ({"job_role": ROLE}, "job_role is for a job definition that raysm registers, which also needs an image"),
+        ({"job_role": ROLE}, "job_role is for a definition that raysm registers, which needs an image"),
         (
             {"job_definition": "own:3", "image": "raysm"},
             "'own:3' is an existing revision: give a name without a revision",

@@ -36,7 +36,7 @@ def record(**fields):
 @pytest.mark.parametrize(
     ("fields", "how", "words"),
     [
-        ({}, {"spot": False}, "does not run on spot capacity"),
+        ({}, {"spot": False}, "is not on spot capacity"),
         ({"secondary": "Starting"}, {"spot": True}, "it is in status Starting, not Training"),
         ({}, {"spot": True, "is_ending": True}, "cannot be interrupted now"),
     ],

@@ -100,8 +100,8 @@ def test_what_a_predictor_returns_has_the_type_that_readers_expect(values, kind)
 @pytest.mark.parametrize(
     ("predicted", "message"),
     [
-        (np.zeros(2), "must return the predictions of a batch by column, .* returned a ndarray"),
-        ({}, "must return the predictions of a batch by column"),
+        (np.zeros(2), "must return predictions by column, .* returned a ndarray"),
+        ({}, "must return predictions by column"),
         ({"y": [1.0]}, "returned 1 predictions in 'y' for a batch of 2 records"),
         ({"y": 1.0}, "returned one value in 'y' for a whole batch"),
         ({"file": ["x", "y"]}, "returned the column 'file', which the records already have"),

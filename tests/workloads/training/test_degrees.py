@@ -81,7 +81,7 @@ def test_degrees_that_do_not_multiply_to_the_workers_are_refused_with_each_facto
         ({"schedule": "zero"}, "schedule is 'zero'; it must be one of 'gpipe', '1f1b', 'interleaved'"),
         ({"microbatches": 4}, "microbatches belongs to a pipeline"),
         ({"pipeline": 4, "microbatches": 2}, "microbatches=2 is below pipeline=4"),
-        ({"pipeline": 2, "stages_per_worker": 2}, "only schedule='interleaved' takes more than 1, not '1f1b'"),
+        ({"pipeline": 2, "stages_per_worker": 2}, "stages_per_worker > 1 needs schedule='interleaved', got '1f1b'"),
         ({"pipeline": 2, "schedule": "interleaved", "stages_per_worker": 1}, "stages_per_worker of at least 2"),
         ({"pipeline": 2, "schedule": "interleaved", "microbatches": 3}, "microbatches=3 is no multiple of pipeline=2"),
     ],

@@ -69,8 +69,7 @@ def _digest_of(index: ShardIndex, waiting: list[Any]) -> str:
     sums = dict(pair for answer in answers(waiting) for pair in answer)
     if silent := {host for name, host in zip(index.names, index.hosts, strict=True) if name not in sums}:
         raise InstanceLost(
-            f"{', '.join(sorted(silent, key=natural))} went away while its files were digested; start the job again, "
-            "with all its instances"
+            f"{', '.join(sorted(silent, key=natural))} went away while its files were digested; start the job again"
         )
     return join_digests([(name, sums[name]) for name in index.names])
 

@@ -199,8 +199,7 @@ def join(reports: Sequence[ShardReport], hosts: Sequence[str], source: Source) -
     for name in names:
         if files[name].columns != first.columns:
             raise InvalidInput(
-                f"{name} has {files[name].columns} columns, {first.name} has {first.columns}; all files of a matrix "
-                "need the same columns"
+                f"{name} has {files[name].columns} columns, {first.name} has {first.columns}; all need the same columns"
             )
         if files[name].ids != first.ids:
             raise InvalidInput(

@@ -174,8 +174,7 @@ def _sparse_shape(archive: zipfile.ZipFile, path: Path) -> tuple[int, ...]:
     data = content[layout.offset :]
     if layout.shape != (2,) or len(data) != 2 * layout.dtype.itemsize or layout.dtype.kind not in "iu":
         raise InvalidInput(
-            f"{path.name}: a CSR matrix has two dimensions, its shape member holds {layout.dtype} of the shape "
-            f"{layout.shape}"
+            f"{path.name}: a CSR matrix has two dimensions, its shape member is {layout.dtype} of shape {layout.shape}"
         )
     rows, columns = np.frombuffer(data, dtype=layout.dtype).tolist()
     if rows < 0 or not 0 <= columns <= MOST_COLUMNS:

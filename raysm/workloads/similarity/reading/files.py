@@ -46,8 +46,7 @@ def matrix_files(path: Path) -> list[tuple[str, Path]]:
     for name, file in files:
         if suffix(file) is None:
             raise InvalidInput(
-                f"{name} cannot be read as a matrix; supported are {', '.join(SUFFIXES)}: convert the file, or move it "
-                "out of the input"
+                f"{name} cannot be read as a matrix; supported are {', '.join(SUFFIXES)}: convert it, or move it away"
             )
         if file.stat().st_size == 0:
             raise InvalidInput(f"{name} is empty (0 bytes); write it again, or remove it from the input")
@@ -125,8 +124,7 @@ def peek(path: Path, selection: Selection = NO_SELECTION, expected: Features | N
         # The number is None for lists whose length only reading reveals.
         if columns is not None and file_columns not in (None, columns):
             raise InvalidInput(
-                f"{file.name} has {file_columns} columns, {first} has {columns}; all files of a matrix need the same "
-                "columns"
+                f"{file.name} has {file_columns} columns, {first} has {columns}; all files need the same columns"
             )
         if columns is None and file_columns is not None:
             first, columns = file.name, file_columns

@@ -227,8 +227,7 @@ class Matrix:
             # The client compares widths too, but only of files on its machine.
             if part.shape[1] != self.columns:
                 raise InvalidInput(
-                    f"{name} has {part.shape[1]} columns, {names[0]} has {self.columns}; all files of a matrix "
-                    "need the same columns"
+                    f"{name} has {part.shape[1]} columns, {names[0]} has {self.columns}; all need the same columns"
                 )
         self._starts = np.cumsum([0, *(part.shape[0] for part in parts)])
         self.rows = int(self._starts[-1])

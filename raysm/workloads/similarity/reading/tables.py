@@ -425,8 +425,7 @@ def _list_rows(path: Path, name: str, column: Any, done: int, expected: int | No
     wrong = np.flatnonzero(lengths != length)
     if len(wrong):
         raise InvalidInput(
-            f"{path.name}: column {name!r}, row {done + int(wrong[0])}: the list has {int(lengths[wrong[0]])} numbers, "
-            f"those before have {length}"
+            f"{path.name}: column {name!r}, row {done + int(wrong[0])}: {int(lengths[wrong[0]])} numbers, not {length}"
         )
     # Not column.values, which also has the lists outside this batch.
     values = column.flatten()

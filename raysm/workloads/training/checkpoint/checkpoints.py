@@ -157,8 +157,7 @@ class Checkpointing(Observer):
             # Raised on every rank, because the others would wait for one that left alone.
             if problem:
                 raise InvalidRequest(
-                    f"a checkpoint cannot be read: {problem}; use the raysm that made it, or give another folder to"
-                    " Checkpoints"
+                    f"a checkpoint cannot be read: {problem}; use the raysm that made it, or another folder"
                 )
             by_name |= found
         # Sorted by step before time: clocks of instances may differ by more than the time between two saves.
@@ -329,8 +328,7 @@ class Checkpointing(Observer):
             # The last line of torch's long message has the reason.
             lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
             self._session.say(
-                f"the checkpoint of step {manifest.step} could not be written; the newest whole one is {newest}:"
-                f" {lines[-1]}"
+                f"the checkpoint of step {manifest.step} was not written; the newest whole one is {newest}: {lines[-1]}"
             )
             self._remove([manifest.name])
             return

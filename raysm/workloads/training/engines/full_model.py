@@ -32,8 +32,7 @@ def _mean(metric: Metric, output: Any, target: Any) -> float:
     if torch.is_tensor(mean):
         if mean.numel() != 1:
             raise InvalidRequest(
-                f"training.evaluate: {_name(metric)} returned a tensor of shape {tuple(mean.shape)}; it must be the"
-                " mean over the rows, one number"
+                f"training.evaluate: {_name(metric)} returned a tensor of shape {tuple(mean.shape)}; return one number"
             )
         return float(mean.item())
     # Numbers of NumPy and of scikit-learn's functions are taken as they are.

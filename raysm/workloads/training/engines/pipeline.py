@@ -196,13 +196,11 @@ class Pipeline:
             self._full_rows = self._session.slice_rows or rows
             if self._full_rows % count:
                 raise InvalidInput(
-                    f"a slice of {self._full_rows} rows does not divide into microbatches={count}; change the batch "
-                    "size or microbatches"
+                    f"a slice of {self._full_rows} rows does not divide into microbatches={count}; change one of both"
                 )
         if rows > self._full_rows:
             raise InvalidInput(
-                f"a slice has {rows} rows, the first one had {self._full_rows}: a pipeline's batches may become "
-                "smaller, not larger"
+                f"a slice has {rows} rows, the first one had {self._full_rows}: batches may not become larger"
             )
         return self._full_rows
 

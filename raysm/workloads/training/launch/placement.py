@@ -55,8 +55,7 @@ def place(
     for node, count in zip(chosen, counts, strict=False):
         if with_gpus and not spawns and count > node.gpus:
             raise InvalidRequest(
-                f"{count} workers were asked for on each instance, but {node.host} has {node.gpus} GPUs, and each "
-                "worker needs one"
+                f"{count} workers are asked for, but {node.host} has {node.gpus} GPUs, and each worker needs one"
             )
     places: list[Place] = []
     first = 0

@@ -20,8 +20,7 @@ def inputs_and_target(batch: Any) -> tuple[tuple[Any, ...], Any]:
     # A dict has no order in which its values could be arguments.
     if not isinstance(batch, (tuple, list)) or len(batch) < 2:
         raise InvalidInput(
-            f"training.step takes (input, …, target), got a {type(batch).__name__}; give a tuple of tensors whose "
-            "last is what the loss compares with"
+            f"training.step takes (input, …, target), got a {type(batch).__name__}; give a tuple of tensors"
         )
     return tuple(batch[:-1]), batch[-1]
 
@@ -38,8 +37,7 @@ def rows_of(batch: Any) -> int:
     # A tensor with other rows, such as one number for the whole batch, would get a wrong weight.
     if not shapes or len({shape[:1] for shape in shapes}) > 1 or not shapes[0]:
         raise InvalidInput(
-            f"the rows of a batch are the first dimension of its tensors, whose shapes are {shapes}: give each tensor"
-            " one entry for each row"
+            f"a batch's rows are its tensors' first dimension, got shapes {shapes}: give each tensor an entry per row"
         )
     return shapes[0][0]
 

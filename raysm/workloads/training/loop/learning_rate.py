@@ -132,10 +132,7 @@ class Rate(Observer):
             if before is not None and batch > before:
                 grown = f"{batch / before:g} times that of the checkpoint, {before}"
         if grown:
-            session.say(
-                f"warning: the global batch is {grown}, and the learning rate was not scaled;"
-                " lr=training.scale(lr, base_batch=…) does that"
-            )
+            session.say(f"warning: the global batch is {grown}; scale the rate: lr=training.scale(lr, base_batch=…)")
         # The rate was found for the checkpoint's batch; continuing with another one is allowed, but seldom meant.
         elif batch is not None and before not in (None, batch):
             session.say(f"warning: the global batch is {batch}, that of the checkpoint was {before}")

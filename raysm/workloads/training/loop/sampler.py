@@ -122,8 +122,7 @@ def batches(
         session.trainer.parallel.check_batch(batch_size, session.world_size)
     if epochs is not None and session.position.counts_epochs:
         raise InvalidRequest(
-            f"batches: epochs={epochs} inside of a loop over training.epochs, which counts the epochs of the training;"
-            " leave it out for one pass"
+            f"batches: epochs={epochs} inside training.epochs, which counts them; leave it out for one pass"
         )
     # Before the generator begins, so that an error points to the user's line.
     order = _checked(dataset, batch_size, shuffle, seed, loader_workers, drop_last)

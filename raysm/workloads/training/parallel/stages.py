@@ -29,8 +29,7 @@ def balance_stages(costs: Sequence[float], stages: int) -> list[int]:
     count = len(costs)
     if count < stages:
         raise InvalidRequest(
-            f"{stages} stages need at least as many blocks, but the model has {count}; lower pipeline or "
-            "stages_per_worker, or name smaller blocks"
+            f"{stages} stages need as many blocks, got {count}; lower pipeline or stages_per_worker, or split blocks"
         )
     until = [0.0, *accumulate(costs)]
 
@@ -144,8 +143,7 @@ def partition_stages(model: nn.Module, stages: int, blocks: Blocks = None) -> St
         names = block_names(model, blocks)
         if not names:
             raise InvalidRequest(
-                f"{type(model).__name__} has no Sequential or ModuleList to cut into stages; name split points by "
-                "blocks=[…]"
+                f"{type(model).__name__} has no Sequential or ModuleList to cut into stages; name some by blocks=[…]"
             )
         graph = trace(model, names)
         starts = tuple(names[first] for first in balance_stages(_block_costs(model, graph, names), stages)[1:])
@@ -307,8 +305,7 @@ def check_ties(ties: Iterable[Tie], layout: Layout, cut: Iterable[str]) -> None:
             )
         if cut_modules & {name.rpartition(".")[0] for name in tie.names}:
             raise InvalidRequest(
-                f"stages {where} share the weights {shown}, which plan cuts over the workers of a tensor group: leave"
-                " their modules out of it"
+                f"stages {where} share the weights {shown}, which plan cuts over tensor workers: leave them out"
             )
 
 

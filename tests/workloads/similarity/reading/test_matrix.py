@@ -296,7 +296,7 @@ def test_parquet_nulls_and_ragged_lists_say_where(tmp_path):
     pq.write_table(pa.table({"x": [1.0, None]}), tmp_path / "a.parquet")
     refused(tmp_path / "a.parquet", tmp_path, "column 'x', row 1 .*: the value is missing")
     pq.write_table(pa.table({"v": [[1.0, 2.0], [1.0]]}), tmp_path / "b.parquet")
-    refused(tmp_path / "b.parquet", tmp_path, "column 'v', row 1: the list has 1 numbers, those before have 2")
+    refused(tmp_path / "b.parquet", tmp_path, "column 'v', row 1: 1 numbers, not 2")
     pq.write_table(pa.table({"v": [[1.0, 2.0], [1.0, None]]}), tmp_path / "c.parquet")
     refused(tmp_path / "c.parquet", tmp_path, "column 'v', row 1: a number in the list is missing")
     pq.write_table(pa.table({"v": pa.array([[], []], pa.list_(pa.float32()))}), tmp_path / "d.parquet")

@@ -11,7 +11,7 @@ from raysm.workloads.training.engines.full_model import FullModel, sums
 
 @pytest.mark.parametrize(
     ("returned", "message"),
-    [(torch.zeros(3), r"mean returned a tensor of shape \(3,\); it must be the mean"), (None, "mean returned None")],
+    [(torch.zeros(3), r"mean returned a tensor of shape \(3,\); return one number"), (None, "mean returned None")],
 )
 def test_a_metric_that_is_no_number_is_named(returned, message):
     def mean(output, target):

@@ -46,7 +46,7 @@ def test_stages_one_after_the_other_compute_what_the_model_does(count):
 @pytest.mark.parametrize(
     ("stages", "blocks", "named"),
     [
-        (5, "layers", "5 stages need at least as many blocks, but the model has 4"),
+        (5, "layers", "5 stages need as many blocks, got 4"),
         (
             2,
             "layer",

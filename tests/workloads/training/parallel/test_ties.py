@@ -53,7 +53,7 @@ TIE = Tie(names=("embed.weight", "head.weight"), stages=(0, 2))
     ("layout", "cut", "message"),
     [
         (Layout(shard=2, pipeline=2), [], "stages 1 and 3 share the weights embed.weight = head.weight, and two of"),
-        (Layout(tensor=2, pipeline=3), ["head"], "which plan cuts over the workers of a tensor group"),
+        (Layout(tensor=2, pipeline=3), ["head"], "which plan cuts over tensor workers"),
     ],
 )
 def test_copies_that_could_not_stay_alike_are_refused(layout, cut, message):
