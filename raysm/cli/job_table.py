@@ -109,7 +109,27 @@ def _print_table(arguments: Arguments, service: Service, console: Console) -> No
     elif not rows:
         console.print("no such jobs", highlight=False)
     else:
-        _print_fitting(arguments, rows, columns, console)
+        asked = {*(arguments.params or "").split(","), *(arguments.metrics or "").split(",")}
+        asked |= {"name", "status", (arguments.sort or "").removeprefix("-")}
+        order = list(dict.fromkeys(["name", "status", *columns, *FACTS]))
+        cells = {
+            column: [FACTS.get(column, column), *(_cell(shown(row, column), column) for row in rows)]
+            for column in order
+        }
+        widths = {column: max(map(len, texts)) + len(GAP) for column, texts in cells.items()}
+        left = MAX_WIDTH - sum(widths[column] for column in order if column in asked)
+        fitting = []
+        for column in sorted(order, key=lambda column: column == "created_s"):  # a name tells when a job was sent
+            if column in asked or widths[column] <= left:
+                left -= 0 if column in asked else widths[column]
+                fitting.append(column)
+        table = [cells[column] for column in order if column in fitting]
+        for number, line in enumerate(_columns(list(zip(*table, strict=True)))):
+            console.print(Text(line, style="" if number else "bold"), soft_wrap=True)
+        hidden = [FACTS.get(column, column) for column in order if column not in fitting]
+        if hidden:
+            note = f"not shown: {', '.join(hidden)}; --params NAMES and --metrics NAMES choose columns, --json has all"
+            Console(stderr=True).print(Text(note), soft_wrap=True)
 
 
 def _named(chosen: str | None, names: Sequence[str]) -> list[str]:
@@ -118,29 +138,6 @@ def _named(chosen: str | None, names: Sequence[str]) -> list[str]:
         matching = [each for each in names if fnmatch.fnmatchcase(each, name)] if "*" in name else [name]
         columns += [each for each in matching if each and each not in columns]
     return columns
-
-
-def _print_fitting(arguments: Arguments, rows: Jobs, columns: Sequence[str], console: Console) -> None:
-    asked = {*(arguments.params or "").split(","), *(arguments.metrics or "").split(",")}
-    asked |= {"name", "status", (arguments.sort or "").removeprefix("-")}
-    order = list(dict.fromkeys(["name", "status", *columns, *FACTS]))
-    cells = {
-        column: [FACTS.get(column, column), *(_cell(shown(row, column), column) for row in rows)] for column in order
-    }
-    widths = {column: max(map(len, texts)) + len(GAP) for column, texts in cells.items()}
-    left = MAX_WIDTH - sum(widths[column] for column in order if column in asked)
-    fitting = []
-    for column in sorted(order, key=lambda column: column == "created_s"):  # a name tells when a job was sent
-        if column in asked or widths[column] <= left:
-            left -= 0 if column in asked else widths[column]
-            fitting.append(column)
-    table = [cells[column] for column in order if column in fitting]
-    for number, line in enumerate(_columns(list(zip(*table, strict=True)))):
-        console.print(Text(line, style="" if number else "bold"), soft_wrap=True)
-    hidden = [FACTS.get(column, column) for column in order if column not in fitting]
-    if hidden:
-        note = f"not shown: {', '.join(hidden)}; --params NAMES and --metrics NAMES choose columns, --json has all"
-        Console(stderr=True).print(Text(note), soft_wrap=True)
 
 
 def _cell(text: str, column: str) -> str:

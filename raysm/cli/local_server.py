@@ -43,7 +43,22 @@ def run(arguments: Arguments, console: Console) -> None:
         else:
             _print_answer(arguments, console, {"running": True, "home": str(folder)} | variables)
     elif arguments.verb == "down":
-        _down(arguments, console, folder)
+        record = endpoint.answering(folder)
+        active = [] if record is None else endpoint.active_jobs(record)
+        if active and not arguments.force:
+            # A program gets the list, and also the exit status of the error.
+            if arguments.json:
+                _print_answer(
+                    arguments, console, {"running": True, "ended": False, "home": str(folder), "active_jobs": active}
+                )
+            raise InvalidRequest(
+                f"{len(active)} job{'s are' if len(active) > 1 else ' is'} active: {', '.join(active)}; wait for "
+                "them, stop them (raysm stop JOB), or end them with the server: raysm local down --force"
+            )
+        ended = _end_server(folder, record)
+        # The next server must not play a scenario that its user has forgotten.
+        scenario_file(folder).unlink(missing_ok=True)
+        _print_answer(arguments, console, {"running": False, "ended": ended, "home": str(folder), "ended_jobs": active})
     elif arguments.verb == "status":
         _print_answer(arguments, console, _status() | _scenario(folder) | _sizes(folder, arguments.json))
     elif arguments.verb == "clean":
@@ -66,25 +81,6 @@ def _set_scenario(folder: Path, path: Path) -> None:
         )
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     put(place, text)
-
-
-def _down(arguments: Arguments, console: Console, folder: Path) -> None:
-    record = endpoint.answering(folder)
-    active = [] if record is None else endpoint.active_jobs(record)
-    if active and not arguments.force:
-        # A program gets the list, and also the exit status of the error.
-        if arguments.json:
-            _print_answer(
-                arguments, console, {"running": True, "ended": False, "home": str(folder), "active_jobs": active}
-            )
-        raise InvalidRequest(
-            f"{len(active)} job{'s are' if len(active) > 1 else ' is'} active: {', '.join(active)}; wait for "
-            "them, stop them (raysm stop JOB), or end them with the server: raysm local down --force"
-        )
-    ended = _end_server(folder, record)
-    # The next server must not play a scenario that its user has forgotten.
-    scenario_file(folder).unlink(missing_ok=True)
-    _print_answer(arguments, console, {"running": False, "ended": ended, "home": str(folder), "ended_jobs": active})
 
 
 def _status() -> dict[str, Any]:

@@ -189,7 +189,21 @@ class Prepared:
         code = records.code_of(self.request.workload, self.source)
         with self.uploaded(leaves_payload=leaves_payload):
             self._create()
-        self._remember(code, inputs)
+        request = self.request
+        record = records.Record(
+            job=request.name,
+            api=self.plan.api.create,
+            digest="" if inputs is None else inputs.digest,
+            state=self.state,
+            submitted_s=time.time(),
+            parameters=request.workload.parameters,
+            code=code,
+            versions={"raysm": __version__, "python": PYTHON_VERSION},
+        )
+        try:
+            records.keep(record, self._records, self._storage, request.security.output_kms_key)
+        except (ServiceError, OSError) as error:  # the job runs: its sender must get its handle
+            _log.warning("the job %s is sent, but not remembered for if_done and resume: %s", request.name, error)
         # Passed on, since ListTags would be a call, and a permission, of its own.
         sent_tags = {tag["Key"]: tag["Value"] for tag in self.plan.request["Tags"]}
         chain = Chain(self.request.name, service=self.service, api=self.plan.api, tags=sent_tags)
@@ -262,23 +276,6 @@ class Prepared:
                 f"{MAX_LISTED:,}",
             )
         return state
-
-    def _remember(self, code: str, inputs: records.InputsState | None) -> None:
-        request = self.request
-        record = records.Record(
-            job=request.name,
-            api=self.plan.api.create,
-            digest="" if inputs is None else inputs.digest,
-            state=self.state,
-            submitted_s=time.time(),
-            parameters=request.workload.parameters,
-            code=code,
-            versions={"raysm": __version__, "python": PYTHON_VERSION},
-        )
-        try:
-            records.keep(record, self._records, self._storage, request.security.output_kms_key)
-        except (ServiceError, OSError) as error:  # the job runs: its sender must get its handle
-            _log.warning("the job %s is sent, but not remembered for if_done and resume: %s", request.name, error)
 
 
 REFERENCE = "job:"

@@ -241,30 +241,25 @@ def stop_grid(store: Store, path: Path, services: Services) -> GridStop:
         return GridStop(open=store.open_count())
     before = [attempt.name for attempt in store.open_attempts()]
     try:
-        _follow_stop(store, path, kept, services)
+        grid = store.grid()
+
+        def never(task: Task, attempt: Attempt) -> Prepared:
+            raise AssertionError("a grid that is stopping sends nothing")
+
+        # Without a target no job is open.
+        used = [] if kept is None else left_regions(store, [], grid.clock.now())
+        left = {name: _open_region(kept.target, services, never, name) for name in used if kept is not None}
+        limiter = Limiter(
+            path.parent / LIMITS, account="" if kept is None else account_of(kept.target), moment=grid.clock.now
+        )
+        try:
+            controller = Controller(store, {}, placement_of(grid.rules, []), limiter, left=left)
+            deadline = time.monotonic() + STOP_S
+            while (wait_s := controller.step(grid.clock.now())) is not None and time.monotonic() < deadline:
+                grid.clock.sleep(max(SHORTEST_S, wait_s))
+        finally:
+            limiter.close()
     finally:
         store.database.release_lease()
     still = {attempt.name for attempt in store.open_attempts()}
     return GridStop(stopped=tuple(name for name in before if name not in still), open=len(still))
-
-
-def _follow_stop(store: Store, path: Path, kept: GridTarget | None, services: Services) -> None:
-    """Make a controller's steps until no job is open; it sends no jobs, since the grid is stopping."""
-    grid = store.grid()
-
-    def never(task: Task, attempt: Attempt) -> Prepared:
-        raise AssertionError("a grid that is stopping sends nothing")
-
-    # Without a target no job is open.
-    used = [] if kept is None else left_regions(store, [], grid.clock.now())
-    left = {name: _open_region(kept.target, services, never, name) for name in used if kept is not None}
-    limiter = Limiter(
-        path.parent / LIMITS, account="" if kept is None else account_of(kept.target), moment=grid.clock.now
-    )
-    try:
-        controller = Controller(store, {}, placement_of(grid.rules, []), limiter, left=left)
-        deadline = time.monotonic() + STOP_S
-        while (wait_s := controller.step(grid.clock.now())) is not None and time.monotonic() < deadline:
-            grid.clock.sleep(max(SHORTEST_S, wait_s))
-    finally:
-        limiter.close()

@@ -197,7 +197,20 @@ class JobRequest:
             check_index(self.pip_index)
             if self.security.isolation:
                 raise InvalidRequest("pip_index cannot be reached with security.isolation; drop one of the two")
-        self._check_groups()
+        # The service would refuse these too, but only after the upload.
+        group_names = [group.name for group in self.cluster.groups]
+        for channel, source in self.inputs.items():
+            for name in source.groups:
+                if name not in group_names:
+                    raise InvalidRequest(
+                        f"the channel {channel!r} names the instance group {name!r}; the groups are "
+                        f"{', '.join(group_names) or 'none: give Cluster(groups=…)'}"
+                    )
+        without = [channel for channel, source in self.inputs.items() if not source.groups]
+        if without and len(without) < len(self.inputs):
+            raise InvalidRequest(
+                f"the channel {without[0]!r} names no instance groups while others do; SageMaker takes all or none"
+            )
         # "not 0 < x" also refuses NaN, for which every comparison is false.
         if self.grace_s is not None and not 0 < self.grace_s <= 120:
             raise InvalidRequest(f"grace_s must be above 0 and at most 120, which SageMaker gives, got {self.grace_s}")
@@ -233,22 +246,6 @@ class JobRequest:
         if self.grace_s is not None:
             return self.grace_s
         return SPOT_GRACE_S if self.limits.spot else GRACE_S
-
-    def _check_groups(self) -> None:
-        # The service would refuse these too, but only after the upload.
-        group_names = [group.name for group in self.cluster.groups]
-        for channel, source in self.inputs.items():
-            for name in source.groups:
-                if name not in group_names:
-                    raise InvalidRequest(
-                        f"the channel {channel!r} names the instance group {name!r}; the groups are "
-                        f"{', '.join(group_names) or 'none: give Cluster(groups=…)'}"
-                    )
-        without = [channel for channel, source in self.inputs.items() if not source.groups]
-        if without and len(without) < len(self.inputs):
-            raise InvalidRequest(
-                f"the channel {without[0]!r} names no instance groups while others do; SageMaker takes all or none"
-            )
 
 
 def check_channels(workload: Workload, inputs: Mapping[str, Input], instances: int) -> None:

@@ -73,7 +73,27 @@ class Similarity(Workload):
     """Number of rows of one task; None lets raysm choose. The result does not depend on it."""
 
     def __post_init__(self) -> None:
-        self._check_columns()
+        for name in ("id_column", "columns", "exclude_columns"):
+            value = getattr(self, name)
+            if isinstance(value, list):
+                object.__setattr__(self, name, tuple(value))
+            elif isinstance(value, str) and name != "id_column":
+                object.__setattr__(self, name, (value,))
+            names = getattr(self, name)
+            is_names = isinstance(names, tuple) and all(isinstance(one, str) for one in names)
+            if not (names is None or isinstance(names, str) or is_names):
+                raise InvalidRequest(f"Similarity: {name} must be a list of column names, got {value!r}")
+        if self.columns is not None and self.exclude_columns:
+            raise InvalidRequest("Similarity: give columns or exclude_columns, not both: the first names all features")
+        if self.columns == ():
+            raise InvalidRequest("Similarity: columns is empty; name the features, or drop columns")
+        named = (*self.id_columns, *(self.columns or ()), *(self.exclude_columns or ()))
+        twice = next((name for name, count in Counter(named).items() if count > 1), None)
+        if twice is not None:
+            raise InvalidRequest(
+                f"Similarity: the column {twice!r} is named twice in id_column, columns and exclude_columns; a column "
+                "either names rows, is a feature, or is neither"
+            )
         real = (int, float)
         for name, kind in (("top_k", int), ("threshold", real), ("parts", int), ("block_rows", int)):
             value = getattr(self, name)
@@ -100,29 +120,6 @@ class Similarity(Workload):
     def id_columns(self) -> tuple[str, ...]:
         """The columns that name the rows."""
         return (self.id_column,) if isinstance(self.id_column, str) else self.id_column or ()
-
-    def _check_columns(self) -> None:
-        for name in ("id_column", "columns", "exclude_columns"):
-            value = getattr(self, name)
-            if isinstance(value, list):
-                object.__setattr__(self, name, tuple(value))
-            elif isinstance(value, str) and name != "id_column":
-                object.__setattr__(self, name, (value,))
-            names = getattr(self, name)
-            is_names = isinstance(names, tuple) and all(isinstance(one, str) for one in names)
-            if not (names is None or isinstance(names, str) or is_names):
-                raise InvalidRequest(f"Similarity: {name} must be a list of column names, got {value!r}")
-        if self.columns is not None and self.exclude_columns:
-            raise InvalidRequest("Similarity: give columns or exclude_columns, not both: the first names all features")
-        if self.columns == ():
-            raise InvalidRequest("Similarity: columns is empty; name the features, or drop columns")
-        named = (*self.id_columns, *(self.columns or ()), *(self.exclude_columns or ()))
-        twice = next((name for name, count in Counter(named).items() if count > 1), None)
-        if twice is not None:
-            raise InvalidRequest(
-                f"Similarity: the column {twice!r} is named twice in id_column, columns and exclude_columns; a column "
-                "either names rows, is a feature, or is neither"
-            )
 
     def workers_ahead(self, gpus: int) -> int | None:
         """Return one worker for each GPU; without GPUs None, one for each CPU."""

@@ -197,7 +197,27 @@ class SweepWorkload(Workload):
                 raise InvalidRequest(
                     f"Sweep: {name} is one of {', '.join(map(repr, choices))}, got {getattr(self, name)!r}"
                 )
-        self._check_numbers()
+        for name, value, least in (
+            ("trials", self.trials, 1),
+            ("workers", self.workers, 1),
+            ("concurrency", self.concurrency, 1),
+            ("retries", self.retries, 0),
+            ("seed", self.seed, 0),
+        ):
+            if value is None and name in ("concurrency", "seed"):
+                continue
+            # type(), because True is an int.
+            if type(value) is not int or value < least:
+                raise InvalidRequest(f"Sweep: {name} must be a whole number of at least {least}, got {value!r}")
+        if self.trials > MAX_TRIALS:
+            raise InvalidRequest(f"Sweep: trials must be at most {MAX_TRIALS:,}, got {self.trials:,}")
+        for name, number in (("cpus", self.cpus), ("time_budget_s", self.time_budget_s)):
+            if number is None and name != "cpus":
+                continue
+            if type(number) not in (int, float) or not 0 < cast(float, number) < math.inf:
+                raise InvalidRequest(f"Sweep: {name} must be a number above 0, got {number!r}")
+        if self.gpus is not None and (type(self.gpus) not in (int, float) or not 0 <= self.gpus < math.inf):
+            raise InvalidRequest(f"Sweep: gpus must be a number of at least 0, or None, got {self.gpus!r}")
         self._check_search()
 
     @property
@@ -246,29 +266,6 @@ class SweepWorkload(Workload):
             count = len(self.warm_start)
             texts["warm_start"] = f"{count:,} trial{'s'[: count != 1]}"
         return of_fields(self, **texts)
-
-    def _check_numbers(self) -> None:
-        for name, value, least in (
-            ("trials", self.trials, 1),
-            ("workers", self.workers, 1),
-            ("concurrency", self.concurrency, 1),
-            ("retries", self.retries, 0),
-            ("seed", self.seed, 0),
-        ):
-            if value is None and name in ("concurrency", "seed"):
-                continue
-            # type(), because True is an int.
-            if type(value) is not int or value < least:
-                raise InvalidRequest(f"Sweep: {name} must be a whole number of at least {least}, got {value!r}")
-        if self.trials > MAX_TRIALS:
-            raise InvalidRequest(f"Sweep: trials must be at most {MAX_TRIALS:,}, got {self.trials:,}")
-        for name, number in (("cpus", self.cpus), ("time_budget_s", self.time_budget_s)):
-            if number is None and name != "cpus":
-                continue
-            if type(number) not in (int, float) or not 0 < cast(float, number) < math.inf:
-                raise InvalidRequest(f"Sweep: {name} must be a number above 0, got {number!r}")
-        if self.gpus is not None and (type(self.gpus) not in (int, float) or not 0 <= self.gpus < math.inf):
-            raise InvalidRequest(f"Sweep: gpus must be a number of at least 0, or None, got {self.gpus!r}")
 
     def _check_search(self) -> None:
         if self.stop is not None and self.chosen_search not in self.stop.searches:

@@ -107,7 +107,19 @@ class Processes:
         if self._starting:
             if not self._started(host):
                 ray.wait(list(self._starting.values()), num_returns=1, timeout=timeout_s)
-            self._update_hosts()
+            starting = list(self._starting.values())
+            answering, _ = ray.wait(starting, num_returns=len(starting), timeout=0)
+            hosts = {node.node_id: node.host for node in cluster_nodes()} if answering else {}
+            for process, ready in list(self._starting.items()):
+                if ready not in answering:
+                    continue
+                del self._starting[process]
+                try:
+                    self._hosts[process] = hosts.get(ray.get(ready), "")
+                except RayError:
+                    # The process died before it had a block; a block submitted to it would lose an attempt.
+                    del self._running[process]
+                    self._start()
         return bool(self._started(host))
 
     def _started(self, host: str | None) -> list[Any]:
@@ -115,22 +127,6 @@ class Processes:
         # Others may never start, because their instance went away or other work holds the CPU.
         ready = [process for process in self._running if process not in self._starting]
         return ready if host is None else [process for process in ready if self._hosts.get(process) == host]
-
-    def _update_hosts(self) -> None:
-        """Note the hosts of processes that have started meanwhile; replace those that have died."""
-        starting = list(self._starting.values())
-        answering, _ = ray.wait(starting, num_returns=len(starting), timeout=0)
-        hosts = {node.node_id: node.host for node in cluster_nodes()} if answering else {}
-        for process, ready in list(self._starting.items()):
-            if ready not in answering:
-                continue
-            del self._starting[process]
-            try:
-                self._hosts[process] = hosts.get(ray.get(ready), "")
-            except RayError:
-                # The process died before it had a block; a block submitted to it would lose an attempt.
-                del self._running[process]
-                self._start()
 
     def submit(self, shipped: Any, block: Any) -> Any:
         self._running = {process: _unfinished(blocks) for process, blocks in self._running.items()}

@@ -190,9 +190,6 @@ class Parallel:
                         f"Parallel: {name} belongs to a pipeline: set pipeline above 1, or leave it out"
                     )
             return
-        self._check_schedule()
-
-    def _check_schedule(self) -> None:
         if self.schedule != "interleaved" and self.stages_per_worker not in (None, 1):
             raise InvalidRequest(f"Parallel: stages_per_worker > 1 needs schedule='interleaved', got {self.schedule!r}")
         if self.schedule == "interleaved" and self.stages_per_worker == 1:

@@ -195,20 +195,6 @@ def extract_archive(path: Path, folder: Path) -> None:
         for name in members:
             _extract_member(archive, name, folder / f"{name}.npy", path)
     np.save(folder / "shape.npy", np.array([rows, columns], dtype=np.int64))
-    _check_sparse(folder, path, rows, columns)
-
-
-def _extract_member(archive: zipfile.ZipFile, name: str, target: Path, path: Path) -> None:
-    # Check the header first, to refuse an array that is not a matrix before it is written.
-    with archive.open(f"{name}.npy") as stream:
-        read_header(cast(BinaryIO, stream), f"{path.name}: {name}")
-    # Open it again from the beginning: the extracted file needs the header too.
-    with archive.open(f"{name}.npy") as source, target.open("wb") as written:
-        shutil.copyfileobj(source, written, CHUNK_BYTES)
-
-
-def _check_sparse(folder: Path, path: Path, rows: int, columns: int) -> None:
-    """Check every index: kernels would read or write outside the arrays with a wrong one."""
     data, indices, indptr = (map_array(folder / f"{name}.npy", 1) for name in SPARSE_MEMBERS)
     wrong = f"{path.name} is not a valid CSR matrix"
     if len(indptr) != rows + 1 or len(data) != len(indices) or indptr.dtype.kind != "i" or indices.dtype.kind != "i":
@@ -224,3 +210,12 @@ def _check_sparse(folder: Path, path: Path, rows: int, columns: int) -> None:
         part = indices[start : start + step]
         if part.min() < 0 or part.max() >= columns:
             raise InvalidInput(f"{wrong}: a column index is outside 0 to {columns - 1}")
+
+
+def _extract_member(archive: zipfile.ZipFile, name: str, target: Path, path: Path) -> None:
+    # Check the header first, to refuse an array that is not a matrix before it is written.
+    with archive.open(f"{name}.npy") as stream:
+        read_header(cast(BinaryIO, stream), f"{path.name}: {name}")
+    # Open it again from the beginning: the extracted file needs the header too.
+    with archive.open(f"{name}.npy") as source, target.open("wb") as written:
+        shutil.copyfileobj(source, written, CHUNK_BYTES)

@@ -162,25 +162,21 @@ def check_inputs(workload: Similarity, inputs: Mapping[str, Path | None]) -> Non
         raise InvalidInput(f"{queries} has {width} columns, {matrix} has {shape.columns}; both need the same columns")
     for path, chosen in ((matrix, selection), (queries, of_queries)):
         if path is not None:
-            _check_rows(path, chosen)
-
-
-def _check_rows(path: Path, selection: Selection) -> None:
-    files = matrix_files(path)
-    first = [(name, _first_rows(file, selection)) for name, file in files[:FIRST_FILES]]
-    # One file may be empty if others have rows.
-    if len(files) <= FIRST_FILES and all(rows is not None and not len(rows) for _, rows in first):
-        raise InvalidInput(f"{path.name} has no rows below its header; there is nothing to compute")
-    for name, rows in first:
-        # Integers cannot be NaN.
-        if rows is None or rows.dtype.kind != "f":
-            continue
-        bad = ~np.isfinite(rows).all(axis=1)
-        if bad.any():
-            row = int(np.argmax(bad))
-            raise InvalidInput(
-                f"row {row} of {name} (counted from 0) holds NaN or infinity, the first such row; replace it"
-            )
+            files = matrix_files(path)
+            first = [(name, _first_rows(file, chosen)) for name, file in files[:FIRST_FILES]]
+            # One file may be empty if others have rows.
+            if len(files) <= FIRST_FILES and all(rows is not None and not len(rows) for _, rows in first):
+                raise InvalidInput(f"{path.name} has no rows below its header; there is nothing to compute")
+            for name, rows in first:
+                # Integers cannot be NaN.
+                if rows is None or rows.dtype.kind != "f":
+                    continue
+                bad = ~np.isfinite(rows).all(axis=1)
+                if bad.any():
+                    row = int(np.argmax(bad))
+                    raise InvalidInput(
+                        f"row {row} of {name} (counted from 0) holds NaN or infinity, the first such row; replace it"
+                    )
 
 
 def _first_rows(file: Path, selection: Selection) -> NDArray[Any] | None:

@@ -59,7 +59,8 @@ def resolve_plan(model: nn.Module, plan: Plan | None, degree: int) -> Plan:
         for attribute, count in _head_counts(modules[parent]).items():
             if count % degree:
                 raise InvalidRequest(
-                    f"plan: {parent or type(model).__name__} has {attribute}={count}, not divided by tensor={degree}"
+                    f"plan: {parent or type(model).__name__} has {attribute}={count}, which tensor={degree} does not "
+                    "divide"
                 )
     return resolved
 
