@@ -38,7 +38,6 @@ from raysm.request import Local, Target, Workload
 __all__ = ["Answer", "FakeSageMaker"]
 
 WRITTEN = datetime(2026, 1, 1, tzinfo=UTC)
-
 SPEED = 100.0
 """Seconds of the fake's clock in one second: a grid polls its jobs every ten, and all have ended by then."""
 

@@ -22,7 +22,6 @@ WAITS = (
 """Statuses of a job that has no instances yet."""
 
 DOWNLOADS = (SecondaryStatus.DOWNLOADING, SecondaryStatus.DOWNLOADING_IMAGE)
-
 MIN_PART_S = 0.05
 """Shorter parts are left out: they would be shown as 0.0 s."""
 

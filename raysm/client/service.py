@@ -32,7 +32,6 @@ REMEDIES: Mapping[str, str] = {
 """Remedies by the beginning of the error code: S3 says AccessDenied, and SageMaker AccessDeniedException."""
 
 EXPIRED = ("ExpiredToken", "RequestExpired", "TokenRefreshRequired")
-
 LOGIN = "the credentials have expired: log in again (aws sso login), or renew them"
 
 TRANSIENT = (

@@ -29,7 +29,6 @@ TARGETS: Mapping[str, type[Target]] = {
 """The targets, each with a table of its own; the first one is the default."""
 
 NEEDED = {"role": "the ARN of the role that the job runs as"}
-
 OWN = {"wheels": tuple[str, ...], "if_done": Literal["run", "skip"], "resume": bool}
 
 GROUPS = ("cluster", "groups")

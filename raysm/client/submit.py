@@ -44,7 +44,6 @@ from raysm.request.job import NAME_PATTERN
 _log = logging.getLogger("raysm")
 
 ENDING = (SecondaryStatus.UPLOADING, SecondaryStatus.STOPPING, SecondaryStatus.MAX_RUNTIME_EXCEEDED)
-
 MAX_LISTED = 10_000
 """Maximum number of input objects to list without if_done='skip': ten calls, about a second. A million took minutes,
 and money, before the job was even sent."""

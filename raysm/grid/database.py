@@ -69,7 +69,6 @@ class Turns:
 
 
 MEMORY = ":memory:"
-
 LEASE_S = 30.0
 """Seconds of silence after which another controller may take over."""
 

@@ -18,7 +18,6 @@ PROBE_S = 120.0
 """Seconds that a first job must run before more are sent: most errors of a program show within them."""
 
 TAKEN_OUT = "which was removed from the grid; to continue there, raysm grid retry, and raysm grid run with that region"
-
 MAX_SENT = 100
 """Most jobs of one step: more than an account's rate allows, and few enough that a step does not read all rows."""
 

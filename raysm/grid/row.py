@@ -207,7 +207,6 @@ UNSETTLE = f"UPDATE {TABLE} SET state = '' WHERE grid = :grid AND task = :task"
 INSERT = f"INSERT INTO {TABLE} ({', '.join(COLUMNS)}) VALUES ({', '.join(f':{name}' for name in COLUMNS)})"
 
 MAX_CHARACTERS = 1024
-
 WRITE_BATCH = 500
 
 

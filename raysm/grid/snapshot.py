@@ -13,7 +13,6 @@ from raysm.grid.store import Money, Store
 from raysm.grid.task import TaskState
 
 HOUR_S = 3600.0
-
 POINTS = 200
 """Points of the curve of done rows, one per two or three pixels."""
 

@@ -26,7 +26,6 @@ ENDED = "ended"
 NO_STRAY = "NOT EXISTS (SELECT 1 FROM stray WHERE stray.ended_s IS NULL AND stray.task = task.key)"
 
 RUN_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
-
 MAX_RATES = 1_000
 
 # The name becomes a file's name, part of jobs' names, and a word of the commands in messages.

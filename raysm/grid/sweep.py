@@ -43,7 +43,6 @@ UNLISTED_S = 60.0
 """Seconds after which a sent job that is missing in List is described by its name."""
 
 GAUGE_S = 60.0
-
 FREE_S = 5.0
 """The same if nothing is billed: jobs of the embedded SageMaker may be this short."""
 

@@ -100,7 +100,6 @@ TRANSIENT = (OSError, MemoryError)
 """Errors that the instance, the network or a disk may cause, so that another attempt may succeed."""
 
 CHECK_S = 10.0
-
 LATER: Any = object()
 """An iterator of blocks yields this if it has no block yet; it is asked again when a block has finished."""
 

@@ -67,7 +67,6 @@ def map_file(descriptor: int, map_pages: MapPages = mmap.mmap) -> mmap.mmap | No
 
 
 PIECES = 6
-
 EARLY = 3
 """Maximum number of written pieces that wait in memory for an earlier one before they are digested; further ones are
 read again from the disk."""

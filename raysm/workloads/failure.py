@@ -23,7 +23,6 @@ from raysm.errors import (
 )
 
 TERMINATED = 128 + signal.SIGTERM
-
 COLORS = re.compile(r"\x1b\[[0-9;]*m")
 
 ORIGINAL = "Original exception:\n"

@@ -25,7 +25,6 @@ V = TypeVar("V")
 Buffers: TypeAlias = Sequence[bytes | memoryview]
 
 MAX_LINE_BYTES = 4096
-
 MAPPED_BYTES = 1 << 20
 """Smaller files are read, because a mapping holds a file descriptor while any view of it lives."""
 

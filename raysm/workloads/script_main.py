@@ -22,7 +22,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 FILE: type = io.IOBase.__mro__[1]
-
 OUTPUT_LOST = 120
 
 

@@ -14,11 +14,8 @@ from raysm.bootstrap import die_with_parent, environment
 from raysm.contract.events import ProgressLines
 
 TAIL_LINES = 30
-
 DRAIN_S = 2.0
-
 POLL_S = 0.5
-
 CHUNK = 65536
 
 

@@ -24,7 +24,6 @@ from raysm.contract.names import TUNING_OBJECTIVE
 from raysm.contract.payload import Payload
 
 DRIVER = Commands().driver
-
 SERVICE_PREFIXES = ("sagemaker_", "_tuning_")
 
 CHUNK = 65536

@@ -23,9 +23,7 @@ from raysm.request.options import keys_taken_over
 _log = logging.getLogger("raysm")
 
 TAKEN_OVER = keys_taken_over(JobRequest, AWS, Local)
-
 FOLLOW_UP = re.compile(r"-r\d+$")
-
 READ_ONLY = ("SelectedInstanceType", "SelectedInstanceCount")
 """Keys of ResourceConfig that Create refuses."""
 

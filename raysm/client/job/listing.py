@@ -19,9 +19,7 @@ from raysm.request.job import NAME_PATTERN
 from raysm.request.session import SessionWorkload
 
 NO_LIMIT = 1_000_000
-
 SHOWN = 5
-
 COMPARED = 200
 """Of the latest jobs, names are compared."""
 

@@ -26,7 +26,6 @@ from raysm.request.codec import from_json, to_json
 from raysm.request.options import decisive
 
 MAX_NAME = 63
-
 RUN = re.compile(r"-\d{8}-\d{6}-[0-9a-f]*(-r\d+)?$")
 """The end of a job's name after its task's: what ``job_name`` adds, and a follow-up's number."""
 
@@ -35,7 +34,6 @@ RANDOM_CHARACTERS = 4
 RUN_CHARACTERS = len("-20260102-030405-") + DIGEST_CHARACTERS + RANDOM_CHARACTERS
 
 READ_AT_ONCE = 16
-
 LOG_EVERY = 100_000
 
 _log = logging.getLogger("raysm")

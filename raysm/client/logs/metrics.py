@@ -14,9 +14,7 @@ from raysm.contract.events import Metric
 from raysm.errors import MissingDependency
 
 PERIOD_S = 60
-
 MAX_POINTS = 1440
-
 MAX_SHOWN = 12
 
 

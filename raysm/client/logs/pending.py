@@ -11,7 +11,6 @@ from raysm.contract.events import State, parse
 from raysm.errors import RaysmError
 
 AFTER_S = 5.0
-
 REMARK = "raysm: "
 """Prefix of the log lines that the bootstrap writes for users."""
 

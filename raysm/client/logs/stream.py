@@ -22,7 +22,6 @@ FULL_PAGE = 1_000
 """Events of a page after which more are likely; a page has at most 10,000, or 1 MB."""
 
 STREAM = re.compile(r"(algo-\d+)-\d+")
-
 FOLLOW_S = 5.0
 
 

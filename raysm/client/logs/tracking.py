@@ -26,7 +26,6 @@ from raysm.request import Local, Target
 from raysm.request.external import place_of
 
 ENDS: dict[Status, End] = {Status.COMPLETED: "FINISHED", Status.FAILED: "FAILED", Status.STOPPED: "KILLED"}
-
 LAST_S = 60.0
 """Seconds to write the last values: importing MLflow and creating its tables took 12 s on a busy machine."""
 

@@ -32,7 +32,6 @@ from raysm.errors import InvalidRequest, SessionEnded
 from raysm.request.codec import from_json
 
 LOOPBACK = "127.0.0.1"
-
 ANSWER_S = 2.0
 """How long to wait for a server on this machine, which usually answers in milliseconds, before using the tunnel."""
 

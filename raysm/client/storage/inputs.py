@@ -21,7 +21,6 @@ from raysm.errors import InvalidInput, InvalidRequest, MissingDependency, option
 from raysm.request import Input, Target
 
 KEPT_S = 30 * 24 * 3600
-
 CLASSES = (("numpy", "ndarray"), ("torch", "Tensor"), ("pandas", "DataFrame"), ("polars", "DataFrame"))
 """Packages and their classes that can be inputs; they are not imported here."""
 

@@ -23,7 +23,6 @@ CONNECTIONS: dict[str, str] = {
 """The class of each kind of target, ``module:Class``, imported on first use."""
 
 SET_REGION = "give --region (AWS(region=…) in Python), or run aws configure set region REGION"
-
 MAX_LOG_PAUSE_S = 20.0
 """Longest pause between two looks at the log of a job with many instances."""
 

@@ -19,7 +19,6 @@ from raysm.contract.home import ServerRecord, lock_file, log_file
 from raysm.errors import InvalidRequest, MissingDependency, ServiceError
 
 START_S = 60.0
-
 MAX_BYTES = 1 << 20
 """Limit of an answer: another program may listen on the port."""
 

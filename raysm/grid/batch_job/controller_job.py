@@ -22,7 +22,6 @@ from raysm.grid.store import path_of
 from raysm.request import Input
 
 DEFINITION = "raysm-grid-controller"
-
 MAX_ATTEMPTS = 10
 """Limit of AWS Batch: https://docs.aws.amazon.com/batch/latest/APIReference/API_RetryStrategy.html"""
 

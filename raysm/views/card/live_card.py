@@ -25,7 +25,6 @@ NO_NOTEBOOK = (
 )
 
 MIN_PAUSE_S = 0.5
-
 STALE_S = 30.0
 """Seconds after which a card is redrawn even if only the time and the cost have changed."""
 

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 
 NODES = "nodes?view=summary"
-
 NODE_COUNT = "nodes"
 
 SPEEDS = (

@@ -111,7 +111,6 @@ def _cost(job: Experiment) -> str:
 
 
 MAX_COLUMNS = 6
-
 MAX_ROWS = 50
 
 

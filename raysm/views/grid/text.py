@@ -94,9 +94,7 @@ def _aligned(table: Sequence[tuple[str, ...]], nothing: Sequence[str], texts: Se
 # -- snapshots
 
 BAR = 40
-
 SHADES = {"done": "█", "placed": "▒", "failed": "x", "stopped": "-", "impossible": "x", "waiting": "·"}
-
 LEVELS = " ▁▂▃▄▅▆▇█"
 
 REGION_HEADER = (

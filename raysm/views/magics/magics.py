@@ -35,7 +35,6 @@ COMPLETED_S = 2.0
 """The longest wait while the user types."""
 
 UNITS_S = {"": 60.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-
 COMMANDS = ("start", "connect", "status", "result", "dashboard", "keep", "close", "on", "off")
 
 

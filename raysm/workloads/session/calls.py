@@ -21,7 +21,6 @@ KEPT_CALLS = 2000
 """How many delivered calls are kept. The oldest are forgotten first, because a map has thousands."""
 
 SIGNAL_S = 0.5
-
 MAX_WAIT_S = 25.0
 """Maximum time to hold an answer back (long poll): shorter than the timeouts of proxies."""
 

@@ -20,7 +20,6 @@ from raysm.workloads.session.calls import Call, CallEnded
 from raysm.workloads.session.outcomes import interrupted
 
 CHUNK_BYTES = 1 << 20
-
 STORE_SILENCE_S = 60.0
 """How long the store may stay silent. aiohttp's default is a limit of five minutes for the whole transfer."""
 

@@ -17,7 +17,6 @@ from raysm.workloads.session.lifetime import End, Lifetime, Seen, duration
 from raysm.workloads.session.remote_calls import RemoteCalls
 
 CHECK_S = 1.0
-
 JOBS_S = 5.0
 """How often to ask Ray for its jobs while one runs."""
 

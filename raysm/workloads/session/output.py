@@ -162,7 +162,6 @@ def refusing_input() -> Iterator[None]:
 # In a process of calls
 
 HELD_CHARACTERS = 8192
-
 SENDING = threading.Lock()
 """Serializes messages, because user code may print from several threads, even after the end of its call."""
 

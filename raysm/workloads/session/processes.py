@@ -169,9 +169,7 @@ class Crew(Generic[P]):
 
 
 FORCE_S = 5.0
-
 LINGER_S = 0.5
-
 REASON_S = 5.0
 """How long to wait until Ray reports why a process has ended."""
 

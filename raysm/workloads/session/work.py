@@ -98,7 +98,6 @@ def _line(head: Mapping[str, object]) -> bytes:
 
 
 KEPT_OUTPUT = 1 << 20
-
 MAX_PENDING = 256
 """How many messages another instance may send before it waits for the head: more than a burst of lines, and only about
 100 kB."""

@@ -37,7 +37,6 @@ from raysm.workloads.similarity.tasks.parts import TileTask, prepared_part
 from raysm.workloads.similarity.tasks.preparing import compares_elements, prepare_block, prepared
 
 MAX_ROWS = 4096
-
 MIN_S = 0.6
 """Seconds for which each measurement is repeated, so that all cores measure the same thing at the same time."""
 

@@ -32,7 +32,6 @@ PAIRS_GROUP = 1 << 20
 """Pairs of one row group; pairs with ids are fewer, and take as many bytes."""
 
 PAIR_BYTES = 20
-
 STEP_KEYS = 1 << 15
 """Keys that are decoded at a time: they and the decoded values stay in a core's cache."""
 

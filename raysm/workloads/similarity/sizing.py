@@ -32,7 +32,6 @@ GPU_OPERAND_BYTES = 1 << 30
 """Largest operand that a GPU compares: its rows are mapped on the host and sent to the GPU in panels."""
 
 PART_BYTES = 32 << 20
-
 TILE_TASKS = 1 << 10
 """Up to this many tiles, each is a task. If there are more, a task of top-k does several, so that the head merges
 fewer parts."""

@@ -34,7 +34,6 @@ from raysm.workloads.script_process import TAIL_LINES, headline, lines_of, start
 from raysm.workloads.sweep.head_files import download, upload
 
 MODEL = "model"
-
 TRACEBACK_CHARACTERS = 4000
 
 

@@ -22,7 +22,6 @@ WARM_UP_STEPS = 2
 """The first steps allocate, compile kernels and start loader workers, so they do not count."""
 
 EMIT_EVERY_S = 2.0
-
 WORTH_ACTING_ON = {"data": 0.10, "checkpoint": 0.05, "between_steps": 0.10}
 """Shares of the time below which advice would gain little; lower for checkpoints, because saving less often is free."""
 

@@ -17,7 +17,6 @@ from raysm.contract.machine import memory_limit, memory_used
 from raysm.workloads.report import EmitEvent
 
 INTERVAL_S = 1.0
-
 EMIT_EVERY_S = 10.0
 """A line each second and metric would bury the log of a job of many instances."""
 

@@ -16,11 +16,8 @@ from raysm.workloads.disk import full_disk_is_no_room
 from raysm.workloads.row_blocks import RowBlock
 
 EMPTY_KEY = np.uint64(2**64 - 1)
-
 INDEX_BITS = np.uint64(0xFFFFFFFF)
-
 SIGN = np.uint32(1 << 31)
-
 NO_SCORE = np.uint32(2**32 - 1)
 
 

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from raysm.workloads.similarity.arithmetic.score import Rows
 
 MOST_COLUMNS = 1 << 31
-
 DENSE_GAIN = 1500
 """Elements that a dense product handles in the time of one element of a sparse product; measured."""
 

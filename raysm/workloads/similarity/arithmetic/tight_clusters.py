@@ -21,7 +21,6 @@ SAMPLE_BYTES = 8 << 20
 """Most bytes of the sample as float32: all of it is sent to the head."""
 
 LEAST_ROWS = 4
-
 MOST_CLUSTERS = 64
 """Most clusters: every row is compared with all centres, which would take time with more."""
 

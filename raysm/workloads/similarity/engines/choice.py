@@ -50,7 +50,6 @@ PROBE_ROWS = 512
 """Rows of the probe; with fewer than a quarter of them, times would not be meaningful."""
 
 PROBE_K = 10
-
 MIX_PAYS = 0.9
 
 Candidates = tuple[tuple[int, InstructionSet], ...]

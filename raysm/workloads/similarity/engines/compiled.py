@@ -23,7 +23,6 @@ from raysm.workloads.similarity.kernels.build import Unavailable, library
 from raysm.workloads.similarity.kernels.recipes import InstructionSet, dense
 
 ELEMENTS = {8: "int8", 16: "int16", 32: "float32"}
-
 LENGTHS = (*range(1, 33), *range(33, 301, 13), 1000, 1023, 4097)
 """Row lengths at which the kernels' scores must equal NumPy's before they are used."""
 
@@ -32,7 +31,6 @@ TWO_TYPES = -2
 """The kernels return this if the rows of two sides are of different types."""
 
 LINE = 16
-
 ARRAYS = ("cheap", "finer", "panels", "first", "scale", "error", "length", "shift", "finer_error", "middle")
 
 

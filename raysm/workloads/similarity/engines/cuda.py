@@ -52,11 +52,8 @@ SURVIVORS = 1 << 20
 """A product overflows if more pairs than this pass the filter, or a larger share than ``MAX_SURVIVING``."""
 
 MAX_SURVIVING = 1 / 8
-
 MIN_FREE = 1 << 30
-
 LEAST = -65504.0
-
 LENGTHS = (1, 7, 8, 9, 127, 128, 129, 136, 300, 768, 1021)
 
 EXTRA, ALIGNED = 6, 8

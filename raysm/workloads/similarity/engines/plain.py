@@ -16,7 +16,6 @@ from raysm.workloads.similarity.arithmetic.score import Tile, exact_scores
 from raysm.workloads.similarity.engines.protocol import Best, DenseSide, Frame, Pairs, PreparedTile
 
 ENTRIES = 1 << 20
-
 ROW_BYTES = 32 << 20
 
 

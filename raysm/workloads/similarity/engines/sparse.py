@@ -156,7 +156,6 @@ SEGMENT_ROWS = 12_000
 """Approximate number of right rows that are summed at a time: their sums just fit a core's first-level cache."""
 
 OUTPUT_ENTRIES = 1 << 22
-
 SMALLEST = np.float32(2.0**-62)
 
 PairColumns: TypeAlias = tuple[NDArray[Any], ...]

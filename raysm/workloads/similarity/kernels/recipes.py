@@ -121,7 +121,6 @@ INTEGERS = ((8, AMX), (8, VNNI), (16, AVX512), (16, AVX2), (8, DOT))
 """Kinds of low precision: bits of the elements and instructions, the fastest of each machine first."""
 
 FLOATS = ((32, AVX512), (32, AVX2), (32, NEON))
-
 SPARSE_FOR = (AVX512, AVX2, BASELINE)
 """Instructions that ``sparse.c`` is compiled for, the best first."""
 

@@ -38,9 +38,7 @@ HEADER_BYTES = 128
 """Size of every header that ``header`` makes; it is fixed, so that the header can be written last."""
 
 MAX_HEADER_BYTES = 64 << 10
-
 REAL_KINDS = "fiub"
-
 READ_HEADER = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 """Readers by version; NumPy writes version 3 only for structured types with names that are not Latin-1."""
 
@@ -123,7 +121,6 @@ def write_rows(path: Path, row_shape: tuple[int, ...], dtype: np.dtype[Any], pie
 
 
 CHUNK_BYTES = 8 << 20
-
 SPARSE_MEMBERS = ("data", "indices", "indptr")
 
 

@@ -25,7 +25,6 @@ from raysm.workloads.similarity.reading.ids import word
 from raysm.workloads.similarity.reading.tables import Table, describe_table, read_table
 
 SUFFIXES = (".npy", ".npz", ".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
-
 ARRAYS = (".npy", ".npz")
 
 
@@ -136,7 +135,6 @@ def peek(path: Path, selection: Selection = NO_SELECTION, expected: Features | N
 # ---- the check before a job is sent ---------------------------------------------------------------------------------
 
 FIRST_BYTES = 1 << 20
-
 FIRST_FILES = 8
 """Number of files whose rows are checked, the first of the matrix: each table costs some hundredths of a second."""
 

@@ -33,7 +33,6 @@ from raysm.workloads.similarity.reading.columns import NO_SELECTION, Features, S
 from raysm.workloads.similarity.reading.files import ARRAYS, described_files, features_of, suffix
 
 CHUNK_BYTES = 16 << 20
-
 ID_ROWS = 1 << 17
 """Number of ids in one batch, and in one row group of the files of ids."""
 

@@ -20,7 +20,6 @@ from raysm.workloads.similarity.reading import ids as row_ids
 from raysm.workloads.similarity.reading.columns import NO_SELECTION, Features, Selection, is_row_index, listed
 
 BATCH_BYTES = 16 << 20
-
 MAX_COLUMNS = 100_000
 """Most columns of a table: Arrow takes about 4 kB of memory for each of a CSV, and 10 kB for each of a Parquet file."""
 
@@ -28,7 +27,6 @@ MAX_LINE_CHARACTERS = 16 << 20
 """Most characters of a line: a small compressed file can hold one line of many gigabytes."""
 
 LONG_LINE = "a line is too long to be read; write one row on each line, or save the matrix as .npy"
-
 MAX_LIST = 1 << 24
 """Most numbers in one list of a Parquet file: a small compressed file can hold one list of many gigabytes."""
 

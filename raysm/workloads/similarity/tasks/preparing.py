@@ -26,7 +26,6 @@ from raysm.workloads.similarity.tasks.context import Operand, RowShape, tile_row
 from raysm.workloads.similarity.tasks.parts import Part
 
 BLOCK_ROWS = 1 << 20
-
 SPARSE_ELEMENTS = 1 << 22
 """Approximate number of elements of a sparse matrix in one step."""
 

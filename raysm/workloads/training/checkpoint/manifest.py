@@ -24,9 +24,7 @@ MANIFEST = "manifest.json"
 Best: TypeAlias = tuple[str, Literal["min", "max"]]
 
 FORMAT = 1
-
 NAME = re.compile(r"step-\d{10,}-[0-9a-f]{8}")
-
 FILE = re.compile(r"[A-Za-z0-9_.-]+")
 """Names of a checkpoint's files; other characters could make a path (``/``), or an invalid name (NUL)."""
 

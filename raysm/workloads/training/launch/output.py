@@ -26,7 +26,6 @@ AGENT = 3
 """The stream of an agent, which also receives messages."""
 
 TAKEN = b"+"
-
 STOP = b"T"
 """The head's message: stop within the grace period."""
 END = b"E"
