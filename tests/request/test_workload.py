@@ -156,7 +156,7 @@ def local_kind():
         ),
         (3, "must be Script, .*, SessionWorkload, Sweep, ScriptSweep, Batch or a Workload of your own, got 3"),
         (Bare(), "Bare is not a dataclass"),
-        (Runless(), "Runless names no runner: give runner = 'module:Class', got ''"),
+        (Runless(), "Runless names no runner; give runner = 'module:Class', got ''"),
         (local_kind(), "defined inside a function or class"),
     ],
     ids=lambda value: str(value)[:20],
