@@ -242,7 +242,8 @@ class Parallel:
         if workers % total or (whole and workers != total):
             rule = "must equal" if whole else "must divide"
             raise InvalidRequest(
-                f"Parallel: {shown} is {total}, which {rule} the {workers} workers; change a degree or the workers"
+                f"Parallel: {shown} is {total}, which {rule} the number of workers, {workers}; change a degree or the "
+                "workers"
             )
         resolved = {name: workers // total if degree is None else degree for name, degree in degrees.items()}
         return Layout(**resolved, placement=self.placement)
