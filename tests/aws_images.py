@@ -1,7 +1,6 @@
-"""Writes the table of AWS's PyTorch images anew: ``python -m tests.aws_images``.
+"""Write ``aws_images.json`` of ``raysm.client.account`` anew, by the SageMaker SDK: ``python -m tests.aws_images``.
 
-From the tables of the installed SageMaker SDK, to ``aws_images.json`` of ``raysm.client.account``. The SDK's tables do
-not tell the Python of an image and its CUDA, which are below, from AWS's own pages; an unknown image stops the script.
+The Python of an image and its CUDA are below, from AWS's own pages; an unknown image stops the script.
 """
 
 import datetime

@@ -1,7 +1,6 @@
-"""Write the tested versions of the packages that instances install: ``python3 -m tests.constraints``.
+"""Write the versions that pip chooses today of what instances install: ``python3 -m tests.constraints``.
 
-They are what pip chooses today, from the package index, for all that raysm's workloads need, without torch: an image's
-own torch stays. Run the tests with them before you commit the file.
+An image's own torch stays. Run the tests with them before you commit the file.
 """
 
 import datetime

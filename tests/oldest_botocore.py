@@ -1,8 +1,6 @@
-"""Records what the oldest botocore admitted knows of SageMaker's jobs: ``python -m tests.oldest_botocore WHEEL``.
+"""Record what the oldest botocore admitted knows of SageMaker's jobs: ``python -m tests.oldest_botocore WHEEL``.
 
-What flows in is botocore's wheel (``pip download --no-deps botocore==VERSION``), what flows out is
-``tests/support/recorded/oldest_botocore.json``: the names of all operations, and of those that make and describe jobs
-the members, which of them are required, bounds, patterns and values, without a word of the documentation.
+It writes names, bounds, patterns and values to ``tests/support/recorded/oldest_botocore.json``, and no documentation.
 """
 
 import datetime

@@ -1,9 +1,6 @@
 """What the controller of a grid costs by itself: many rows over four regions, under a clock of its own.
 
-    python3 tests/benchmarks/grid.py [--rows 100000]
-
-The regions are fakes in this process, whose answers cost little; what is printed is this process's own CPU time, its
-memory and the size of the store. The issue asks for 90 s, 400 MB and 200 MB of 100,000 rows.
+python3 tests/benchmarks/grid.py [--rows 100000]
 """
 
 import argparse

@@ -321,7 +321,7 @@ def main():
             closed[process.name] = process.end()
     for name, each in rounds.items():
         figures[name] |= closed[name] | {figure: statistics.median(one[figure] for one in each) for figure in each[0]}
-    versions = [f"{name} {importlib.metadata.version(package)}" for name, package in PACKAGES.items()]
+    versions = [f"{name} {importlib.metadata.version(PACKAGES[name])}" for name in chosen.against]
     print(", ".join(versions), f"; {chosen.rounds} rounds", sep="")
     show(figures)
 

@@ -1,9 +1,6 @@
-"""What submitting costs on this machine: from the call of `raysm.submit` to "instances started", and the imports.
+"""What submitting costs on this machine, beside the same instances started directly, and what the imports cost.
 
-    python3 tests/benchmarks/submit.py [--runs 5] [--kind process]
-
-The peer is the same job without client and server: its instances started directly, in turn with the submitted ones, in
-one run. Whatever lies between the two is the way through plan, payload, upload, HTTP, and the server.
+python3 tests/benchmarks/submit.py [--runs 5] [--kind process]
 """
 
 import argparse

@@ -101,9 +101,8 @@ def live(role, instance, after=lambda role: None):
 class Cluster:
     """Bootstraps of one job, each a subprocess; nothing of them is left when the context ends.
 
-    ``driver`` is a program: by itself what the bootstrap runs as its driver, or, where ``runner`` is true, the user's
-    script that raysm's own driver runs. Where ``fake`` is true stand-ins take the place of Ray, and an instance costs a
-    tenth of one with Ray: enough for whatever only processes, sockets and signals decide.
+    ``driver`` is what they run as their driver, or, if ``runner``, the script of its driver. If ``fake``, stand-ins
+    take the place of Ray, at a tenth of the time.
     """
 
     def __init__(

@@ -223,7 +223,8 @@ class Asked:
         # Of zero rows no engine is asked.
         some = np.concatenate([tile.norms for tile in self.left]) > 0
         if self.same:
-            return wrong_keys_of(keys, expected, some)
+            expected = expected.copy()
+            np.fill_diagonal(expected, -np.inf)
         return wrong_keys(keys[some], expected[some], False)
 
     def _pairs(self, left, right, least):
@@ -248,11 +249,3 @@ class Asked:
                 columns = slice(beside.start, beside.start + len(beside))
                 self.engine.scores(above, beside, out[rows, columns])
         return wrong_scores(out, expected.astype(dtype))
-
-
-def wrong_keys_of(keys, scores, some):
-    """Return what is wrong with the keys of some rows of one matrix."""
-    falling = -scores.astype(np.float64)
-    np.fill_diagonal(falling, np.inf)
-    own = np.where(np.isinf(falling), -np.inf, scores)
-    return wrong_keys(keys[some], own[some].astype(np.float32), False)
