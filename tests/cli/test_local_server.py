@@ -204,7 +204,7 @@ def test_up_keeps_a_scenario_for_the_home_until_it_is_taken_down(tmp_path, monke
         command("local", "up", "--scenario", str(chosen))
         command("local", "up", "--scenario", str(chosen))
         assert "checkpoints.sync_s = 0.5" in command("local", "status")
-        with pytest.raises(InvalidRequest, match="runs with another scenario: end it with raysm local down"):
+        with pytest.raises(InvalidRequest, match="runs with another scenario; end it first: raysm local down"):
             command("local", "up", "--scenario", str(other))
         command("local", "down")
         assert not (home / "scenario.toml").exists()

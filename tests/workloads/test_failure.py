@@ -42,7 +42,7 @@ KeyError: 'txt'"""
 
 
 def test_a_value_that_cannot_be_pickled_says_what_to_return():
-    with pytest.raises(InvalidRequest, match="the value of f, a lock, cannot be pickled: .*; return plain data"):
+    with pytest.raises(InvalidRequest, match="the value of f, a lock, cannot be pickled: .*; return data"):
         pickled_value(threading.Lock(), "f")
 
 

@@ -64,7 +64,7 @@ def test_a_batch_that_grew_since_the_checkpoint_without_the_rate_is_warned_of(se
 def test_workers_that_each_bring_their_own_batch_are_warned_of(session, capsys):
     session.position.order, session.world_size = None, 4
     trained(session, 0.1, 1)
-    assert "warning: the global batch is 4 times that of one worker, and the learning rate" in capsys.readouterr().out
+    assert "warning: the global batch is 4 times that of one worker; scale the rate" in capsys.readouterr().out
 
 
 def test_with_batches_of_ones_own_it_has_to_be_told_the_global_batch(session):
