@@ -159,6 +159,7 @@ EXPLAINED = {
     "InputDataConfig.sm_drivers": "the SDK's channel of its start script",
     "OutputDataConfig.CompressionType": "as an archive, a result would have to be fetched whole to read one file",
     "CheckpointConfig.LocalPath": "what AWS's sample says is the API's own default",
+    "Environment.RAYSM_TRAIN_STORAGE": "several instances share no disk, and Ray Train needs a storage that they share",
     "EnableNetworkIsolation": "the API's default, said: policies may have a condition on it",
     "EnableInterContainerTrafficEncryption": "the API's default, said: policies may have a condition on it",
     "EnableManagedSpotTraining": "the API's default, said",
