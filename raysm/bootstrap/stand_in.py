@@ -34,13 +34,15 @@ def option(command: Sequence[str], name: str) -> str:
 
 def await_call(port_option: str, names: str, command: Sequence[str]) -> list[str]:
     """Listen, announce the ports, and return the command line of the agent when a client connects."""
+    # Read first: a parent that is killed as soon as a port is announced must be missed too.
+    parent = os.getppid()
     listener = _listen(option(command, "--node-ip-address"), int(option(command, port_option) or 0))
     port = listener.getsockname()[1]
     *unused, called = names.split(",")
     _announce_port(command, called, port)
     for name in unused:
         _announce_port(command, name, OUT_OF_USE)
-    _wait_for(listener)
+    _wait_for(listener, parent)
     listener.set_inheritable(True)
     python, unbuffered, program, *options = command
     # -P: Ray may have modules with the names of those beside this file. The last port on the command line counts.
@@ -65,8 +67,7 @@ def _announce_port(command: Sequence[str], name: str, port: int) -> None:
     os.rename(f"{path}.new", path)
 
 
-def _wait_for(listener: socket.socket) -> None:
-    parent = os.getppid()
+def _wait_for(listener: socket.socket, parent: int) -> None:
     while not select.select([listener], [], [], LOOK_S)[0]:
         if os.getppid() != parent:
             sys.exit(0)

@@ -56,7 +56,7 @@ def test_a_checkpoint_of_a_name_that_the_source_has_too_is_kept_and_named(here, 
     for _ in range(2):
         make_state_folder(here, source, said.append)
         assert (folder / "checkpoint.pth.tar").read_text() == "epoch 1"
-    assert [text.endswith("those of the state: checkpoint.pth.tar") for text in said] == [True, True]
+    assert [text.endswith("differ from the source's: checkpoint.pth.tar") for text in said] == [True, True]
 
 
 def test_what_a_training_leaves_in_its_state_folder_is_in_the_result_and_stays(here, source):
