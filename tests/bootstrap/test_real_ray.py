@@ -25,7 +25,10 @@ def where():
 @ray.remote(num_cpus=1)
 def states():
     from ray.util.state import list_nodes
-    return [node.state for node in list_nodes()]
+    # The new raylet may have joined before the GCS has noticed the end of the old one.
+    until = time.monotonic() + 60
+    while "DEAD" not in (found := [node.state for node in list_nodes()]) and time.monotonic() < until: time.sleep(.2)
+    return found
 
 on = lambda host, task: task.options(resources={f"host:{host}": 0.001})
 nodes = sorted((node["Labels"]["raysm.io/host"], node["Resources"]["CPU"]) for node in ray.nodes())
