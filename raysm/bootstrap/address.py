@@ -57,7 +57,7 @@ def default_address() -> str | None:
 def choose_interface(
     interfaces: Sequence[Interface], *, named: str | None, own_name: str | None, default: str | None
 ) -> Interface | None:
-    """Return the interface by which the other instances most likely reach this one; None if there is only loopback."""
+    """Return the interface that the other instances most likely use; None if there is only loopback."""
     reachable = [item for item in interfaces if not item.address.startswith("127.")]
 
     def rank(item: Interface) -> tuple[bool, bool, bool]:

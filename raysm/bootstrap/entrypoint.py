@@ -47,7 +47,7 @@ def main(folder: str) -> int:
 
 
 def without_missing_preload(environ: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the variables without LD_PRELOAD if a file of it is missing, of which every program would complain."""
+    """Return the variables without LD_PRELOAD if it names a missing file, because each program would print an error."""
     files = environ.get("LD_PRELOAD", "").replace(":", " ").split()
     # A name without a slash is searched by the loader.
     if all("/" not in file or os.path.exists(file) for file in files):

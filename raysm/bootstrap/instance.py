@@ -55,7 +55,7 @@ class Instance:
         return self.environment.head(self.cluster).name
 
     def at(self, address: str) -> "Instance":
-        """Return this instance with the network interface that has ``address``, by which the others reach it.
+        """Return this instance with the network interface that has ``address``, which the others use.
 
         The service names no interface to a Processing job, and the one that it names to a Training job may not exist.
         """

@@ -209,7 +209,7 @@ def encode(value: Any) -> Message:
 
 
 def decode(message: Message, kinds: tuple[Any, ...], host: str = "") -> Any:
-    """Return the value in a message of the peer ``host``; None if it is none of ``kinds``, or malformed."""
+    """Return the value in a message of the peer ``host``; None if it is malformed or of another kind."""
     for kind in kinds:
         if kind.__name__ == message.get("kind"):
             known = {**message, "host": host}

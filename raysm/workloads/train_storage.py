@@ -15,15 +15,8 @@ CONSTANTS = "ray.train.constants"
 
 
 def set_default_storage(uri: str) -> None:
-    """Make ``uri`` the default ``storage_path`` once this process imports Ray Train or Ray Tune."""
-    if CONSTANTS in sys.modules:
-        _set(sys.modules[CONSTANTS], uri)
-    else:
-        sys.meta_path.insert(0, _Finder(uri))
-
-
-def _set(constants: ModuleType, uri: str) -> None:
-    vars(constants)["DEFAULT_STORAGE_PATH"] = uri
+    """Make ``uri`` the default ``storage_path``; call it before this process imports Ray Train or Ray Tune."""
+    sys.meta_path.insert(0, _Finder(uri))
 
 
 class _Finder(MetaPathFinder):
@@ -53,4 +46,4 @@ class _Loading(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         self._loader.exec_module(module)
-        _set(module, self._uri)
+        vars(module)["DEFAULT_STORAGE_PATH"] = self._uri

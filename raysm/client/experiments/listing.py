@@ -281,7 +281,7 @@ def _row(
         for name, text in answer.get("HyperParameters", {}).items()
         if not name.startswith(FOREIGN_HYPERPARAMETERS)
     }
-    # Of the metrics that the service found in the log, it reports only the last value.
+    # The service reports only the last value of each metric that it found in the log.
     final = {item["MetricName"]: item["Value"] for item in answer.get("FinalMetricDataList", ())}
     metrics = {name: Summary(last=value, lowest=value, highest=value, count=1) for name, value in final.items()}
     training, processing = answer.get("AlgorithmSpecification", {}), answer.get("AppSpecification", {})

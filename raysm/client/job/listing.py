@@ -21,7 +21,7 @@ from raysm.request.session import SessionWorkload
 NO_LIMIT = 1_000_000
 SHOWN = 5
 COMPARED = 200
-"""Of the latest jobs, names are compared."""
+"""Number of the latest jobs whose names are compared."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -178,7 +178,7 @@ class RemoteState:
             run_commands(self._folder, self._store, now)
             self._push()
         except (ServiceError, Outdated) as error:
-            # A moment without S3 is harmless while nobody else can have the lease.
+            # A moment without S3 is harmless while no other process can have the lease.
             if self._silence_s >= SURE_S:
                 raise Unreachable(f"the grid's lease cannot be renewed: {error}") from error
 
