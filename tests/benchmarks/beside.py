@@ -1,6 +1,6 @@
 """The benchmarks of this tree beside those of another commit: in turn, in one run, with the same packages; ratios.
 
-    python3 tests/benchmarks/beside.py bac6e15 [similarity lifecycle submit training start] [--rounds 5]
+    python3 tests/benchmarks/beside.py edc27cee [similarity lifecycle submit ...] [--rounds 5]
 
 Each round runs every benchmark once of each tree. Printed are the medians of both and today's over the other's; of
 times, above 1 is slower. The least of both stand beside, which noise can only raise. 5 % are allowed.
@@ -20,10 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 ALLOWED = 1.05
-GOALS = {"first job": 0.6, "second job": 0.5}
-"""By how a figure's name begins: the most that today's may be of the other's, where that is less."""
-
-LIMITS = {"forming / Ray itself": 0.6}
+LIMITS = {"forming / Ray itself": 0.4}
 """By name, of figures that are ratios by themselves: the most that today's may be."""
 
 NUMBER = r"\s*:?\s+(\d+\.\d+)"
@@ -34,6 +31,9 @@ COMMANDS = {
     "submit": ("--runs", "3"),
     "training": ("--runs", "1"),
     "start": ("--runs", "1"),
+    "session": ("--rounds", "2", "--against"),
+    "batch": ("--images", "4000", "--runs", "1"),
+    "grid": ("--rows", "20000"),
 }
 """By name of the benchmark: what it is run with, once a round."""
 
@@ -51,10 +51,13 @@ FIGURES = {
     ),
     "start": (r"^((?:first|second|print) job, processor s)" + NUMBER, r"^((?:first|second|print) job, s)" + NUMBER),
     "training": (r"^(steps/s)" + NUMBER, r"^(start -> first step)" + NUMBER, r"^(last step -> end)" + NUMBER),
+    "session": (r"^(.+, s|.+ms|calls a second)" + NUMBER,),
+    "batch": (r"^(rows/s, raysm / Ray Data)" + NUMBER,),
+    "grid": (r"^(CPU, s|memory, MB|store, MB)" + NUMBER,),
 }
 """By name of the benchmark: the lines that are compared, each with its name and its first number."""
 
-MORE_IS_BETTER = ("steps/s",)
+MORE_IS_BETTER = ("steps/s", "Ray Data", "a second")
 
 CASE = re.compile(r"^([\w-]+): \w+ of \d+ x \d+")
 """A line below which the figures of another case stand."""
@@ -82,9 +85,11 @@ def measured(python, tree, name):
     place = next(place for place in (tree, ROOT) if (place / f"tests/benchmarks/{name}.py").exists())
     command = [str(python), str(place / f"tests/benchmarks/{name}.py"), *COMMANDS[name]]
     out = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
-    if out.returncode:
+    found = figures(name, out.stdout)
+    # Some end with 1 where a goal of their own is missed.
+    if not found:
         raise SystemExit(f"{name} of {tree} ended with {out.returncode}:\n{out.stdout[-2000:]}{out.stderr[-2000:]}")
-    return figures(name, out.stdout)
+    return found
 
 
 def figures(name, text):
@@ -115,8 +120,7 @@ def report(commit, values):
         before, today = values[commit, name, key], values["today", name, key]
         ratio, best = compared(key, before, today)
         # Either alone may be chance: a change that costs is seen in both.
-        most = next((goal for begin, goal in GOALS.items() if key.startswith(begin)), ALLOWED)
-        holds = statistics.median(today) <= LIMITS[key] if key in LIMITS else min(ratio, best) <= most
+        holds = statistics.median(today) <= LIMITS[key] if key in LIMITS else min(ratio, best) <= ALLOWED
         if not holds:
             missed.append(f"{name}: {key}")
         print(
