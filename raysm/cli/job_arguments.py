@@ -276,6 +276,7 @@ def add_sessions(commands: Any) -> None:
     add(start, "--budget USD", "end the session once it has cost this much", type=float)
     text = "hourly price of one instance (default: from the price table)"
     add(start, "--price-per-hour USD", text, type=float)
+    add(start, "--dry-run", "print the exact API call and send nothing")
     add_flags(start, COMMON)
     add_change(start)
     add_reading(start)

@@ -88,6 +88,13 @@ def facts(ready: Prepared) -> list[tuple[str, str, str]]:
     return [(verb, label, fact) for verb, label, fact in rows if fact]
 
 
+def print_plan(ready: Prepared, text: str | None = None) -> None:
+    """Print the API call of a job that is not sent, or ``text``, and to stderr what raysm chose and what it costs."""
+    print(ready.plan.json() if text is None else text)
+    for verb, _, fact in facts(ready):
+        print(f"would {verb} {fact}", file=sys.stderr)
+
+
 def as_request(ready: Prepared, settings: Settings) -> dict[str, Any]:
     """Return a prepared job in the form of ``--request``, with all options including defaults.
 
@@ -230,9 +237,7 @@ def run(arguments: Arguments, console: rich.console.Console) -> int | None:
         print(f"raysm: {warning}", file=sys.stderr)
     if arguments.dry_run:
         # --request accepts the printed request; the plan is the API call.
-        print(json.dumps(as_request(ready, settings), indent=1) if arguments.json else ready.plan.json())
-        for verb, _, fact in facts(ready):
-            print(f"would {verb} {fact}", file=sys.stderr)
+        print_plan(ready, json.dumps(as_request(ready, settings), indent=1) if arguments.json else None)
         return None
     # Looked up here instead of in send(), so that the display can say that nothing was started.
     done = ready.finished() if settings.options().get("if_done") == "skip" else None

@@ -14,7 +14,7 @@ from rich.text import Text
 from raysm.cli.arguments import Arguments
 from raysm.cli.config import read_settings, service_to_read
 from raysm.cli.console import Console
-from raysm.cli.sending import cluster, options_of
+from raysm.cli.sending import cluster, options_of, print_plan
 from raysm.client.logs.rendering import sentence
 from raysm.client.service import Service
 from raysm.client.session.connected import detached, rows
@@ -50,6 +50,9 @@ def run(arguments: Arguments, console: Console, service: Service | None = None) 
 def _start(arguments: Arguments, console: Console, service: Service | None) -> None:
     settings = read_settings(arguments)
     session = Session(on=service or settings.target(), **chosen(arguments, settings))
+    if arguments.dry_run:
+        print_plan(session.prepare())
+        return
     progress = Console(stderr=True) if arguments.json else console
 
     def show(event: Event) -> None:

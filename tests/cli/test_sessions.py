@@ -18,6 +18,7 @@ from raysm.contract.names import TASK_TAG, WORKLOAD_TAG
 from raysm.contract.session import SERVING
 from raysm.errors import InvalidRequest
 from raysm.request import Local
+from tests.support.sagemaker import fake_aws
 from tests.support.sessions import state
 
 
@@ -111,6 +112,18 @@ def test_the_start_prints_commands_and_no_address_that_asks_for_a_token(monkeypa
     assert "http" not in out
     assert "raysm dashboard digits-1" in out
     assert "raysm session keep digits" in out
+
+
+def test_a_dry_run_of_a_start_prints_the_call_and_its_cost_and_sends_nothing(capsys):
+    options = "--on aws --instance-type ml.m5.large --max-runtime 1h --name digits --idle 5m".split()
+    with fake_aws() as remote:
+        printed("start", "--dry-run", *options, service=remote.service)
+    out, err = capsys.readouterr()
+    call = json.loads(out)["request"]
+    assert call["TrainingJobName"].startswith("digits-")
+    assert call["RemoteDebugConfig"] == {"EnableRemoteDebug": True}
+    assert "would cost unknown, up to 1.0 instance-hours" in err
+    assert remote.operations() <= {"sts:GetCallerIdentity"}
 
 
 def test_a_file_that_is_not_there_is_said_before_any_session_is_looked_for(tmp_path):

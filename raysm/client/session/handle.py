@@ -21,6 +21,7 @@ from raysm.client.session.functions import SessionFunctions
 from raysm.client.session.opened import Opened, as_state
 from raysm.client.session.starting import SessionLimits, Show, check_free, find, place_of, prepared
 from raysm.client.session.wire import require_aiohttp
+from raysm.client.submit import Prepared
 from raysm.client.tunnel.tunnel import Tunnel
 from raysm.contract.names import TASK_TAG
 from raysm.contract.session import SHELL, CallRequest, SessionState
@@ -108,6 +109,10 @@ class Session(SessionFunctions):
         session._connect(job, lambda event: None)
         return session
 
+    def prepare(self) -> Prepared:
+        """Return the job that ``start`` would send: ``prepare().plan`` is its API call. Sends nothing."""
+        return prepared(self._name, self.limits, self._service, self._options)
+
     def start(self, show: Show | None = None) -> Self:
         """Submit the job of the session, and wait until it accepts calls.
 
@@ -123,7 +128,7 @@ class Session(SessionFunctions):
             return self
         require_aiohttp()
         # Validates the name before the service is asked for it.
-        ready = prepared(self._name, self.limits, self._service, self._options)
+        ready = self.prepare()
         # Without a name the session is called like its job, whose name is unique.
         if self._name is not None:
             check_free(self._service, self._name)
