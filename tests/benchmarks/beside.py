@@ -8,6 +8,7 @@ times, above 1 is slower. The least of both stand beside, which noise can only r
 
 import argparse
 import io
+import os
 import re
 import statistics
 import subprocess
@@ -80,11 +81,14 @@ def interpreter(tree, folder):
 
 
 def measured(python, tree, name):
-    """Run one benchmark of one tree; return its figures by name."""
+    """Run one benchmark of one tree, with an embedded SageMaker of its own; return its figures by name."""
     # One that a tree is too old to have measures it from here: its raysm is the one of the folder that it runs in.
     place = next(place for place in (tree, ROOT) if (place / f"tests/benchmarks/{name}.py").exists())
     command = [str(python), str(place / f"tests/benchmarks/{name}.py"), *COMMANDS[name]]
-    out = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "RAYSM_HOME": str(python.parents[1] / "home")}
+    out = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
+    down = [str(python), "-c", "from raysm.cli.main import main; main(['local', 'down'])"]
+    subprocess.run(down, cwd=tree, env=environment, capture_output=True, check=False)
     found = figures(name, out.stdout)
     # Some end with 1 where a goal of their own is missed.
     if not found:
