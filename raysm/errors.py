@@ -1,4 +1,4 @@
-"""Every error that raysm raises; ``docs/reference/errors.md`` draws the tree.
+"""Every error that raysm raises.
 
 Errors of other libraries are translated into these once, at the boundary, with ``from``.
 """

@@ -3,7 +3,7 @@
 import json
 
 from raysm.client.account.permissions import ROLE, USER, policy
-from tests.reference.aws import placeholders
+from tests.reference.tables import placeholders
 from tests.support.permissions import covered
 
 
