@@ -122,6 +122,8 @@ def report(commit, values):
     missed = []
     for name, key in dict.fromkeys((name, key) for _, name, key in values):
         before, today = values[commit, name, key], values["today", name, key]
+        if not before or not today:
+            continue
         ratio, best = compared(key, before, today)
         # Either alone may be chance: a change that costs is seen in both.
         holds = statistics.median(today) <= LIMITS[key] if key in LIMITS else min(ratio, best) <= ALLOWED
