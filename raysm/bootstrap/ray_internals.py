@@ -140,6 +140,7 @@ OTHER_COMMANDS = ("ray.serve.scripts", "ray.dashboard.modules.job.cli", "ray.uti
 RAYLET = "raylet"
 GCS = "gcs_server"
 DASHBOARD = "dashboard"
+LOG_MONITOR = "log_monitor"
 GCS_ADDRESS = "--gcs-address="
 PRESTART = "--num_prestart_python_workers="
 AGENTS = {

@@ -49,6 +49,7 @@ from raysm.bootstrap.handed_socket import DashboardPort
 from raysm.bootstrap.log import remark
 from raysm.contract.connections import has_own_listener
 
+LOWEST_PRIORITY = 19
 WORKERS = "--workers="
 """Option, before the arguments of ``ray``: the number of workers to start before the first task."""
 HEAD = "--head"
@@ -147,6 +148,10 @@ def adapt_start(
         started = start(command, process_type, *args, **named)
         if process_type == ray_internals.GCS:
             await_gcs(command, started)
+        if process_type == ray_internals.LOG_MONITOR:
+            # Its imports would take a core from the node's start for 0.6 s. It may have ended already.
+            with contextlib.suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, started.process.pid, LOWEST_PRIORITY)
         return started
 
     return start_adapted
