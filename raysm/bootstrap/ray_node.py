@@ -110,8 +110,9 @@ def start_arguments(
         "dashboard-agent-listen-port": ports.dashboard_agent,  # Ray's default is a fixed port, so 0 is passed on
         "dashboard-agent-grpc-port": ports.dashboard_agent_grpc or None,
         "metrics-export-port": ports.metrics_export or None,
-        "min-worker-port": ports.worker_min or None,
-        "max-worker-port": ports.worker_max if ports.worker_min else None,
+        # Ray's default is a fixed range, from which two nodes of one address could give out the same port.
+        "min-worker-port": ports.worker_min,
+        "max-worker-port": ports.worker_max if ports.worker_min else 0,
     }
     flags = [f"--{name}={value}" for name, value in options.items() if value is not None]
     role = ["--head"] if head_address is None else []

@@ -65,6 +65,12 @@ def test_the_head_listens_on_the_ports_of_the_request(tmp_path):
     } <= set(found)
 
 
+def test_ray_chooses_the_ports_that_the_request_leaves_to_it(tmp_path):
+    # Without these options, Ray takes its fixed ports, which two nodes of one address would both take.
+    found = arguments(tmp_path, ports=Ports(dashboard_agent=0, worker_min=0))
+    assert {"--dashboard-agent-listen-port=0", "--min-worker-port=0", "--max-worker-port=0"} <= set(found)
+
+
 def test_a_node_says_its_host_group_type_and_rank(tmp_path):
     found = arguments(tmp_path, "algo-10", head_address="10.0.0.1:6379")
     labels = next(text for text in found if text.startswith("--labels="))
