@@ -69,7 +69,11 @@ def _choices(flag: Flag, value: Any, on: str) -> Iterator[tuple[Key, Any]]:
     if flag.metavar is None or "=" not in flag.metavar:
         yield key, value
         return
-    for name, text in _parse_named(value, flag).items():
+    named = _parse_named(value, flag)
+    if key == ("metrics",):
+        yield key, [{"name": name, "regex": regex} for name, regex in named.items()]
+        return
+    for name, text in named.items():
         # Only the URI of a channel: its other options from a file still apply.
         yield ((*key, name, "uri") if key == ("inputs",) else (*key, name)), text
 
@@ -86,6 +90,7 @@ NOUNS = {
     "environment": "variable",
     "hyperparameters": "hyperparameter",
     "tags": "tag",
+    "metrics": "metric",
     "workload.space": "parameter",
 }
 
@@ -167,8 +172,11 @@ def _workload_layer(arguments: Arguments) -> Layer:
     script, matrix = getattr(arguments, "script", None), getattr(arguments, "matrix", None)
     if script is not None:
         values["workload", "script"] = script
-    if arguments.script_args:
-        values["workload", "args"] = list(arguments.script_args)
+    args = list(arguments.script_args)
+    if arguments.command == "run" and script is None and args:
+        values |= {("workload", "command"): True, ("workload", "script"): args.pop(0), ("workload", "args"): args}
+    elif args:
+        values["workload", "args"] = args
     if matrix is not None:
         values["inputs", MATRIX, "uri"] = matrix
     if getattr(arguments, "sharded", False):

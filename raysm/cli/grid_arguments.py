@@ -206,7 +206,7 @@ def _add_request(verb: Any) -> None:
 
 def _add_rows(rows: Any) -> None:
     source = rows.add_mutually_exclusive_group()
-    source.add_argument("--rows", type=Path, metavar="FILE", help=".csv, .tsv, .jsonl or .parquet")
+    source.add_argument("--rows", metavar="FILE", help=".csv, .tsv, .jsonl or .parquet; a path or s3://…")
     source.add_argument(
         "--sql",
         nargs=2,

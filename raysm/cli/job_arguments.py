@@ -40,9 +40,9 @@ NO_OPEN = "print the address without opening a browser"
 # By command: what it does, its flags, and its usage.
 SCRIPTS: Mapping[str, tuple[str, tuple[Flag, ...], str]] = {
     "run": (
-        "run a Python script on the head of the cluster; ray.init() in the script joins the cluster",
+        "run a script or a command on the head of the cluster; ray.init() in a Python script joins the cluster",
         SCRIPT,
-        SCRIPT_USAGE,
+        "[SCRIPT] [options] [-- ARGUMENTS OF THE SCRIPT, OR A COMMAND]",
     ),
     "train": (
         "run a script written for torchrun, unchanged, on all instances; rank 0's model is the result",
@@ -137,7 +137,7 @@ def _missing_of_similarity(arguments: argparse.Namespace) -> str | None:
 def _missing_script(arguments: argparse.Namespace) -> str | None:
     if arguments.request is not None:
         return None
-    if arguments.script is None:
+    if arguments.script is None and not (arguments.command == "run" and arguments.script_args):
         return _required("SCRIPT")
     if arguments.command in ("sweep", "tune") and None in (arguments.space, arguments.metric, arguments.mode):
         return "a sweep needs --space NAME=RANGE, --metric NAME and --mode min or --mode max"
@@ -234,6 +234,12 @@ def _add_reading_one_job(commands: Any) -> None:
     add(waiting, "--no-wait", "exit with 1 at once if the job still runs")
     add(waiting, "--timeout TIME", "wait at most this long for its end: 90s, 2h", type=seconds)
     add(result, "--output DIR", "copy the result to this folder", type=Path)
+    text = (
+        "copy this to --output, also of a job that failed: the result, $SM_OUTPUT_DATA_DIR, $RAYSM_STATE, or the logs"
+    )
+    add(result, "--what model|data|state|logs", text, choices=["model", "data", "state", "logs"])
+    lacking = "--what needs --output DIR, an empty folder"
+    result.set_defaults(lacks=lambda asked: lacking if asked.what and asked.output is None else None)
     metrics = command("metrics", "show the metrics of a job, or the utilization of its instances")
     text = "only metrics with this name, or matching a pattern such as val/*; repeatable"
     add(metrics, "--name NAME", text, action="append", default=[])

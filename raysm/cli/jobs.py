@@ -18,7 +18,7 @@ from raysm.cli.sending import check_output, check_timeout
 from raysm.cli.tuning import run_about
 from raysm.client.costs.bill import lines
 from raysm.client.job.handle import Job, attach, token_of
-from raysm.client.job.listing import find_all, find_running
+from raysm.client.job.listing import find_all, find_job, find_running
 from raysm.client.job.removal import check, descriptions, remove
 from raysm.client.logs.stream import JobStream
 from raysm.client.service import Service
@@ -30,10 +30,7 @@ from raysm.errors import InvalidRequest, JobNotFound, NotDone, ServiceError
 
 
 def find_to_read(name: str, service: Service) -> Job:
-    try:
-        return attach(name, service)
-    except JobNotFound:
-        return find_running(name, service, ended=tell_ended(name))
+    return find_job(name, service, ended=tell_ended(name))
 
 
 def tell_ended(name: str) -> Callable[[Job], None]:
@@ -91,6 +88,8 @@ def run(arguments: Arguments, console: Console, service: Service | None = None) 
         with contextlib.suppress(ServiceError):
             tuning = attach_tuning(arguments.job, service)
         if tuning is not None:
+            if getattr(arguments, "what", None) is not None:
+                raise InvalidRequest(f"{tuning.name} is a tuning job; --what takes one of its trials") from None
             run_about(arguments, tuning, console)
             return
         # Imported here, because commands that find a job do not need the modules of grids.
@@ -160,6 +159,10 @@ def _result(arguments: Arguments, job: Job, console: Console) -> None:
         check_output(arguments.output)
     if not job.done():
         await_end(job, Console(stderr=True), 0.0 if arguments.no_wait else arguments.timeout)
+    if arguments.what is not None:
+        folder = job.download(arguments.what, arguments.output)
+        print(json.dumps({"path": str(folder)}) if arguments.json else folder)
+        return
     result = brought(job, arguments.output, Console(stderr=True) if arguments.json else console)
     print_result(
         console,

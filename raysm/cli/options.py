@@ -210,14 +210,22 @@ IN_STATE = Flag(
     "run in $RAYSM_STATE: files in the working folder survive interruptions, and --resume finds them",
 )
 
+METRIC = Flag(
+    "--metric NAME=REGEX",
+    "metrics",
+    "metric that SageMaker finds in the printed lines: the first group of REGEX is its value; repeatable",
+)
+
 SCRIPT = (
     *SOURCE,
+    METRIC,
     Flag("--ray-init", "workload.ray_init", "join the cluster before the script starts, if it calls no ray.init()"),
     IN_STATE,
 )
 
 TRAIN = (
     *SOURCE,
+    METRIC,
     IN_STATE,
     Flag(
         "--workers-per-instance N", "workload.workers_per_instance", "worker processes (default: one per GPU, else one)"

@@ -135,7 +135,7 @@ def _json(result: Any) -> dict[str, Any]:
 
 HOW = (
     "report metrics by raysm.report(loss=0.5), or in a training loop by training.report(loss=0.5); "
-    "raysm.submit(metrics=[raysm.MetricDefinition(name, regex)]) extracts metrics from printed lines"
+    "--metric NAME=REGEX (in Python metrics=[raysm.MetricDefinition(name, regex)]) finds metrics in printed lines"
 )
 
 TELEMETRY = (

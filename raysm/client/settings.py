@@ -273,7 +273,9 @@ def absolute(data: Mapping[str, Any], base: Path) -> dict[str, Any]:
     if "wheels" in data:
         tables["wheels"] = [_joined(item, base) for item in data["wheels"]]
     if "workload" in data:
-        name = next((name for name in SCRIPT_PATHS if data["workload"].get(name) is not None), None)
+        # A command is found by the instance's PATH.
+        names = SCRIPT_PATHS[:1] if data["workload"].get("command") else SCRIPT_PATHS
+        name = next((name for name in names if data["workload"].get(name) is not None), None)
         paths = {} if name is None else {name: _joined(data["workload"][name], base)}
         tables["workload"] = data["workload"] | paths
     if "home" in data.get("local", {}):

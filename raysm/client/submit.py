@@ -24,6 +24,7 @@ from raysm.client.job import records
 from raysm.client.job.chain import Chain, TransientErrors
 from raysm.client.job.description import SecondaryStatus, Status
 from raysm.client.job.handle import Job, attach
+from raysm.client.job.listing import find_job
 from raysm.client.options import IfDone, SubmitOptions, check_names, of_request, request_fields
 from raysm.client.plan import Plan, plan
 from raysm.client.service import Service, connect
@@ -429,7 +430,12 @@ def _input(channel: str, item: Any, service: Service, id_columns: Sequence[str])
     name, slash, output = source.uri.removeprefix(REFERENCE).partition("/")
     if not name:
         raise InvalidRequest(f"the channel {channel!r} is {source.uri!r}; write job:NAME/data or job:NAME/model")
-    return replace(source, uri=attach(name, service).output(output if slash else "model").uri)
+    job = find_job(
+        name,
+        service,
+        ended=lambda job: _log.warning("the input %r is from %s, the last job of that name", channel, job.name),
+    )
+    return replace(source, uri=job.output(output if slash else "model").uri)
 
 
 def _check_packages(request: JobRequest, wheels: Sequence[Path]) -> None:

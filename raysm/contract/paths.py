@@ -85,12 +85,12 @@ class Paths:
 
     @property
     def model(self) -> Path:
-        """Folder of the result: uploaded as ``model.tar.gz``, or as a Processing job's output ``raysm-result``."""
+        """Folder of the result: uploaded as files to ``output/model/``, or as a Processing job's ``raysm-result``."""
         return self.base / self.api.layout.model
 
     @property
     def output_data(self) -> Path:
-        """Folder of other outputs: uploaded as ``output.tar.gz``, or as a Processing job's output ``raysm-data``."""
+        """Folder of other outputs: uploaded to ``output/data/``, or as a Processing job's output ``raysm-data``."""
         return self.base / self.api.layout.output_data
 
     @property

@@ -174,6 +174,8 @@ class Source:
     def remedy_for(self, failure: str) -> str | None:
         """Return the remedy for a failure whose missing module lies beside the script; None for other failures."""
         missing = MISSING.search(failure)
+        if missing and missing[1].partition(".")[0] == "smdistributed":
+            return "raysm.training replaces smdistributed: docs/how-to/come-from-smdistributed.md shows each call"
         # The message may name a submodule of a package beside the script.
         module = find_module(missing[1].partition(".")[0], self.folder) if missing else None
         # A module that has travelled is missing for another reason.
@@ -189,12 +191,16 @@ def source_of(workload: ScriptWorkload) -> Source:
     if workload.source_dir is not None:
         folder = Path(workload.source_dir)
         files = {path.relative_to(folder).as_posix(): path for path in _below(folder)}
-        script_name = Path(workload.script).as_posix()
+        script_name = workload.script if getattr(workload, "command", False) else Path(workload.script).as_posix()
         real_folder = folder.resolve()
         real = {name: path.resolve() for name, path in files.items()}
         outside = {name: path for name, path in real.items() if not path.is_relative_to(real_folder)}
         return Source(script=script_name, folder=folder, files=files, outside=outside)
     script = Path(workload.script)
+    if getattr(workload, "command", False):
+        return Source(script=workload.script, folder=Path(), files={})
+    if script.suffix == ".sh":
+        return _with_neighbours(script, (), script.resolve().parent)
     try:
         # A script that cannot be parsed would travel without its imports and fail in the job.
         read_tree(script)
@@ -212,14 +218,16 @@ def source_of_modules(names: Iterable[str], folder: Path) -> Source:
 
 
 def _check_there(workload: ScriptWorkload) -> None:
-    script = Path(workload.script)
+    script, is_command = Path(workload.script), getattr(workload, "command", False)
     if workload.source_dir is None:
-        if not script.is_file():
+        if not is_command and not script.is_file():
             raise InvalidRequest(f"the script {workload.script!r} is not there, or is no file; check the path")
         return
     folder = Path(workload.source_dir)
     if not folder.is_dir():
         raise InvalidRequest(f"source_dir={workload.source_dir!r} is not there, or is no folder")
+    if is_command:
+        return
     # A script outside of the folder would not travel.
     if script.is_absolute() or not (folder / script).resolve().is_relative_to(folder.resolve()):
         raise InvalidRequest(f"the script {workload.script!r} must be a path inside source_dir={workload.source_dir!r}")

@@ -31,6 +31,7 @@ from typing import Any
 from raysm.client.settings import Key, Layer, absolute, check_values, nested, schema
 from raysm.errors import InvalidRequest
 from raysm.grid.filling import GIVEN, Template, check_names
+from raysm.grid.local_grids import read_target
 from raysm.grid.rows.columns import REGION, tasks_of
 from raysm.grid.rows.databases import Query
 from raysm.grid.rows.source import MAX_ROWS, Source, source_again, source_of
@@ -68,7 +69,7 @@ class GridRequest:
             raise InvalidRequest(f"max_rows must be at least 1, got {self.max_rows}")
 
     def tasks(self) -> list[Task]:
-        table = self.source.read(self.max_rows)
+        table = self.source.by(self.template.target).read(self.max_rows)
         self.template.check(table.columns, table.origin)
         return tasks_of(table)
 
@@ -83,7 +84,8 @@ def extend(store: Store, source: Source | None = None, *, max_rows: int = MAX_RO
     grid = store.grid()
     if grid.state == "stopping":
         raise InvalidRequest(f"the grid {grid.name!r} is being stopped and takes no new rows; wait until it is closed")
-    table = (source or source_again(json.loads(grid.source))).read(max_rows)
+    source, kept = source or source_again(json.loads(grid.source)), read_target(path_of(grid.name))
+    table = (source if kept is None else source.by(kept.target)).read(max_rows)
     # Report a column that was removed now, not when the first job is made.
     check_names(json.loads(grid.template), [*table.columns, *GIVEN], table.origin)
     return join(store, tasks_of(table))
@@ -204,7 +206,8 @@ def _source(path: Path, rows: Any) -> Source:
         raise InvalidRequest(f"{path}: [rows] has either a file or a query: file = …, or sql = … and on = …")
     texts = {name: from_json(str, rows[name], f"{path}: rows.{name}") for name in ROWS[:3] if name in rows}
     if "file" in rows:
-        return source_of(path.absolute().parent / texts["file"])
+        file = texts["file"]
+        return source_of(file if file.startswith("s3://") else path.absolute().parent / file)
     if "on" not in rows:
         raise InvalidRequest(f"{path}: [rows] has a query and no database: on = 'sqlite:///campaigns.db', or env:NAME")
     return source_of(Query(texts["sql"], on=texts["on"], params=rows.get("params", {})))

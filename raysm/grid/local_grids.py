@@ -20,7 +20,10 @@ def opened(name: str) -> Iterator[Store]:
     path = path_of(name)
     if not path.exists():
         names = ", ".join(grid_names()) or "none"
-        raise InvalidRequest(f"there is no grid {path.stem!r} in {path.parent}; existing grids: {names}")
+        raise InvalidRequest(
+            f"there is no grid {path.stem!r} in {path.parent}; existing grids: {names}; raysm jobs --contains "
+            f"{path.stem} lists jobs that children of an AWS Batch array sent"
+        )
     store = Store(path)
     try:
         yield store

@@ -276,6 +276,8 @@ class Input:
             raise InvalidRequest(
                 f"Input: distribution is 'FullyReplicated' or 'ShardedByS3Key', got {self.distribution!r}"
             )
+        if self.mode not in ("File", "FastFile"):
+            raise InvalidRequest(f"Input: mode is 'File' or 'FastFile' (streamed plain files), got {self.mode!r}")
         if self.manifest and self.mode == "FastFile":
             raise InvalidRequest(
                 f"Input: the manifest {self.uri!r} cannot be streamed; drop mode='FastFile', or give a prefix"

@@ -54,9 +54,10 @@ class Program(ScriptWorkload):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Script(Program):
-    """A Python script that runs once on the head, as ``__main__``, with ``RAY_ADDRESS`` set to the formed cluster.
+    """A script that runs once on the head, with ``RAY_ADDRESS`` set to the formed cluster: Python, or ``.sh`` by bash.
 
-    The script joins the cluster by ``ray.init()``; with ``ray_init`` it has joined before it begins.
+    A Python script runs as ``__main__`` and joins the cluster by ``ray.init()``; with ``ray_init`` it has joined before
+    it begins.
 
     Raises:
         InvalidRequest: The script has no name.
@@ -65,6 +66,9 @@ class Script(Program):
     runner: ClassVar[str] = "raysm.workloads.runners.programs:ScriptRunner"
     label: ClassVar[str] = "the script"
     keeps: ClassVar[str] = "what the script writes into the folder $SM_MODEL_DIR"
+
+    command: bool = False
+    """``script`` is a program of the image, such as ``make``, which runs with ``args`` in the sent ``source_dir``."""
 
     ray_init: bool = False
     """Join the cluster before the script begins, for a script that does not call ``ray.init()``; Ray would refuse such

@@ -72,6 +72,7 @@ def _failure_of_exit(error: SystemExit, user_frames: TracebackType | None) -> Fa
     code = error.code if isinstance(error.code, int) else 1
     last = traceback.extract_tb(user_frames)[-1:] if user_frames else []
     where = f", raised at {Path(last[0].filename).name}:{last[0].lineno}" if last else ""
+    where = where or "".join(getattr(error, "__notes__", ()))
     # An exit status has eight bits, and 256 would look like success.
     return Failure(error_type="SystemExit", message=f"{error.code}{where}", exit_code=code & 0xFF or 1)
 

@@ -33,10 +33,20 @@ def chosen(*argv, on="local"):
         (["--wheel", "a.whl", "--wheel", "b.whl"], ("wheels",), ["a.whl", "b.whl"]),
         (["--subnet", "a", "--subnet", "b"], ("security", "subnets"), ["a", "b"]),
         (["--hyperparameter", "lr=0.1"], ("hyperparameters", "lr"), "0.1"),
+        (["--metric", "loss=loss=(.*)"], ("metrics",), [{"name": "loss", "regex": "loss=(.*)"}]),
     ],
 )
 def test_a_flag_chooses_its_option_and_no_other(argv, key, value):
     assert chosen("run", "a.py", *argv) == {key: value}
+
+
+@pytest.mark.parametrize("argv", [["make", "data"], ["nvidia-smi"]])
+def test_a_command_without_a_script_stays_a_command_in_a_printed_request(argv, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    settings = read_settings(parse(["run", "--source-dir", ".", "--", *argv]))
+    workload = settings.workload()
+    assert (workload.command, [workload.script, *workload.args]) == (True, argv)
+    assert as_request(prepared(settings), settings)["workload"]["script"] == argv[0]
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,12 @@ from rich.console import Console
 from raysm.cli.arguments import parse
 from raysm.cli.jobs import await_end, find_to_read, run
 from raysm.client.job.records import task_of
+from raysm.client.storage.s3 import Storage
 from raysm.client.submit import submit
 from raysm.contract import events
 from raysm.errors import InvalidRequest, JobNotFound
 from raysm.request import Script
-from tests.support.client_jobs import M5
+from tests.support.client_jobs import M5, leave
 from tests.support.commands import NOW_MS, tell
 
 SENT = datetime(2026, 1, 2, tzinfo=UTC)
@@ -144,3 +145,24 @@ def test_the_token_of_a_job_is_that_of_its_payload_as_long_as_there_is_one(remot
     printed(remote, "result", job.name)
     with pytest.raises(JobNotFound, match="the payload of .* was deleted, and its token with it"):
         printed(remote, "token", job.name)
+
+
+# result --what
+
+
+def test_data_state_and_logs_are_fetched_also_of_a_job_that_failed(remote, job, tmp_path, capsys):
+    leave(remote, job, "data/scores.csv", b"1,2")
+    state = job.describe().answer["CheckpointConfig"]["S3Uri"].rstrip("/")
+    Storage(remote.service).write(f"{state}/algo-1/epoch.txt", b"7")
+    remote.write_log(job.name, "algo-2", [(NOW_MS, "a line of algo-2")])
+    remote.sagemaker.end(job.name, "Failed")
+    for what, file, content in (
+        ("data", "scores.csv", "1,2"),
+        ("state", "algo-1/epoch.txt", "7"),
+        ("logs", "algo-2.log", "algo-2 | a line of algo-2\n"),
+    ):
+        printed(remote, "result", job.name, "--what", what, "--output", str(tmp_path / what))
+        assert capsys.readouterr().out == f"{tmp_path / what}\n"
+        assert (tmp_path / what / file).read_text() == content
+    with pytest.raises(InvalidRequest, match="is not an empty folder"):
+        job.download("data", tmp_path / "data")

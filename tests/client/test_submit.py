@@ -223,10 +223,16 @@ def test_the_output_of_one_job_is_the_input_of_the_next(either, script):
     first = submit(Script(str(script)), cluster=cluster, on=either.service)
     either.sagemaker.end(first.name, "Completed")
     Storage(either.service).write(f"{first.outputs}/data/x.npy", b"1")
-    for given in (first.output("data"), f"job:{first.name}/data"):
-        submit(Script(str(script)), cluster=cluster, on=either.service, inputs={"train": given})
+    state = sent(either)["CheckpointConfig"]["S3Uri"].rstrip("/")
+    for given, expected in (
+        (first.output("data"), f"{first.outputs}/data"),
+        (f"job:{first.name}/data", f"{first.outputs}/data"),
+        ("job:train/data", f"{first.outputs}/data"),
+        ("job:train/state", state),
+    ):
+        submit(Script(str(script)), name="next", cluster=cluster, on=either.service, inputs={"train": given})
         uri = sent(either)["InputDataConfig"][1]["DataSource"]["S3DataSource"]["S3Uri"]
-        assert uri.rstrip("/") == f"{first.outputs}/data"
+        assert uri.rstrip("/") == expected
 
 
 # Functions

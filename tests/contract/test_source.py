@@ -161,6 +161,15 @@ def test_what_lies_beside_the_script_and_did_not_travel_is_named_where_it_was_mi
     assert "pkg lies beside" in source.remedy_for("ModuleNotFoundError: No module named 'pkg.sub'")
     assert source.remedy_for("ModuleNotFoundError: No module named 'torch'") is None
     assert source.remedy_for("ValueError: plugin") is None
+    missing = "ModuleNotFoundError: No module named 'smdistributed.modelparallel'"
+    assert "docs/how-to/come-from-smdistributed.md" in source.remedy_for(missing)
+
+
+def test_a_shell_script_travels_alone_and_a_command_with_its_source_folder(project, tmp_path):
+    folder = project({"run.sh": "import os", "os.py": "", "Makefile": ""})
+    assert travelling(Script(str(folder / "run.sh")), tmp_path) == {"run.sh"}
+    command = Script("make", args=("data",), command=True, source_dir=str(folder))
+    assert travelling(command, tmp_path / "command") == {"run.sh", "os.py", "Makefile"}
 
 
 def test_a_source_folder_of_very_many_files_or_bytes_is_sent_with_a_warning(tmp_path):

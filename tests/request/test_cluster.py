@@ -5,7 +5,7 @@ from dataclasses import fields
 import pytest
 
 from raysm.errors import InvalidRequest
-from raysm.request.cluster import Cluster, InstanceGroup, Ports
+from raysm.request.cluster import Cluster, Input, InstanceGroup, Ports
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,11 @@ def test_no_fixed_port_lies_in_the_range_of_the_workers():
     ports = Ports()
     fixed = [getattr(ports, item.name) for item in fields(Ports) if not item.name.startswith("worker")]
     assert not [port for port in fixed if ports.worker_min <= port <= ports.worker_max]
+
+
+def test_the_mode_pipe_of_old_estimators_is_refused_where_it_is_written():
+    with pytest.raises(InvalidRequest, match="mode is 'File' or 'FastFile' .*, got 'Pipe'"):
+        Input("s3://bucket/x", mode="Pipe")
 
 
 HEAD = InstanceGroup("head", "ml.m5.large", 1)

@@ -23,7 +23,7 @@ from raysm.client.job.description import Description, SecondaryStatus, Status, o
 from raysm.client.plan import chosen_types
 from raysm.client.service import Service, connect
 from raysm.client.storage.payload import payload_uri
-from raysm.client.storage.s3 import Storage
+from raysm.client.storage.s3 import Storage, in_parallel
 from raysm.client.units import deadline
 from raysm.contract.job_api import APIS
 from raysm.contract.names import PYTHON_TAG
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from raysm.contract.events import Event, Progress
 
 OUTPUT_FOLDERS = {"model": "model", "result": "model", "data": "data"}
+STATE, LOGS = "state", "logs"
 
 _log = logging.getLogger("raysm")
 
@@ -451,22 +452,59 @@ class Job:
         """Wait for the job, and return one of its outputs as an input of the next job.
 
         Args:
-            name: ``model`` (or ``result``), ``data``, or something below them, ``data/train.npy``.
+            name: ``model`` (or ``result``), ``data``, ``state`` (its checkpoints, with a folder for each instance), or
+                something below them, ``data/train.npy``.
 
         Raises:
             InvalidRequest: There is no such output.
             JobFailed: The job did not complete.
         """
         folder, slash, rest = name.partition("/")
-        # Checked before the wait, which may take days. Checkpoints are not an output: resume= continues from them.
-        if folder not in OUTPUT_FOLDERS:
-            raise InvalidRequest(f"a job leaves 'model' (or 'result') and 'data', got {name!r}")
+        # Checked before the wait, which may take days.
+        if folder not in (*OUTPUT_FOLDERS, STATE):
+            raise InvalidRequest(f"a job leaves 'model' (or 'result'), 'data' and 'state', got {name!r}")
         error = self.exception()
         if error is not None:
             raise error
-        uri = f"{self.outputs}/{OUTPUT_FOLDERS[folder]}{slash}{rest}"
+        uri = f"{self._uri_of(folder)}{slash}{rest}"
         # SageMaker reads all keys with this prefix: without the slash, those of model-2 too.
         return Input(f"{uri}/" if uri.startswith("s3://") and not slash else uri)
+
+    def _uri_of(self, output: str) -> str:
+        if output != STATE:
+            return f"{self.outputs}/{OUTPUT_FOLDERS[output]}"
+        config = self.chain.known().answer.get("CheckpointConfig")
+        if config is None:
+            raise InvalidRequest(f"{self.name} has no state: a Processing job, or a workload that keeps none")
+        return str(config["S3Uri"]).rstrip("/")
+
+    def download(self, what: str, to: str | Path) -> Path:
+        """Wait until it has ended, successfully or not, and copy one of its outputs to a folder of this machine.
+
+        Args:
+            what: ``model`` (or ``result``), ``data``, ``state``, or ``logs``: a file for each instance.
+            to: A new or empty folder.
+
+        Returns:
+            The folder.
+
+        Raises:
+            InvalidRequest: There is no such output, or the folder has files.
+        """
+        folder = Path(to)
+        if what not in (*OUTPUT_FOLDERS, STATE, LOGS):
+            raise InvalidRequest(f"what is 'model' (or 'result'), 'data', 'state' or 'logs', got {what!r}")
+        if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+            raise InvalidRequest(f"{folder} is not an empty folder; name another one")
+        self.wait()
+        folder.mkdir(parents=True, exist_ok=True)
+        if what == LOGS:
+            for number in range(1, sum(count for _, count in self.instances) + 1):
+                with (folder / f"algo-{number}.log").open("w", encoding="utf-8") as file:
+                    self.logs(instance=f"algo-{number}", to=file)
+        else:
+            in_parallel(lambda item: self._storage.bring(item, folder), self._storage.folder(self._uri_of(what)))
+        return folder
 
     def cost(self) -> "Bill | None":
         """Return what it and its follow-ups have cost; None on this machine, and until they have ended."""

@@ -67,11 +67,11 @@ def _listed(service: Service, api: JobApi, item: dict[str, Any]) -> Listed:
     )
 
 
-def find_job(name: str, service: Service) -> Job:
+def find_job(name: str, service: Service, *, ended: Callable[[Job], None] | None = None) -> Job:
     try:
         return attach(name, service)
     except JobNotFound:
-        return find_running(name, service)
+        return find_running(name, service, ended=ended)
 
 
 def find_all(name: str, service: Service) -> list[Job]:

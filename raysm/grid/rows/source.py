@@ -7,15 +7,19 @@ import abc
 import csv
 import gzip
 import json
+import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from raysm.client.service import Service
+from raysm.client.storage.s3 import Storage
 from raysm.errors import InvalidRequest, MissingDependency
 from raysm.grid.rows.columns import Table, plain
 from raysm.grid.rows.databases import Query, database_of, kept_name
+from raysm.request import Local, Target
 
 __all__ = ["MAX_ROWS", "Source", "source_again", "source_of"]
 
@@ -41,6 +45,10 @@ class Source(abc.ABC):
     def database(self) -> Any:
         """The database that the rows come from and that states are written back to; None if there is none."""
         return None
+
+    def by(self, target: Target) -> "Source":
+        """Return the same rows, read with the credentials of ``target`` if they are in S3."""
+        return self
 
     def with_columns(self, columns: Sequence[str]) -> "Source":
         """Return the same rows with these column names; InvalidRequest if the source has names."""
@@ -92,6 +100,37 @@ class FileSource(Source):
         if self.path.suffix.lower() == ".gz":
             return gzip.open(self.path, "rt", encoding="utf-8-sig", newline="")
         return self.path.open(encoding="utf-8-sig", newline="")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ObjectSource(Source):
+    """A file in S3, of the same kinds as a file of this machine."""
+
+    uri: str
+    columns: tuple[str, ...] = ()
+    target: Target = field(default_factory=Local)
+    """The target whose credentials read it."""
+
+    @property
+    def description(self) -> dict[str, Any]:
+        return {"file": self.uri, **({"columns": list(self.columns)} if self.columns else {})}
+
+    def with_columns(self, columns: Sequence[str]) -> Source:
+        return replace(self, columns=tuple(columns))
+
+    def by(self, target: Target) -> Source:
+        return replace(self, target=target)
+
+    def read(self, max_rows: int) -> Table:
+        content = Storage(Service(self.target)).read(self.uri)
+        if content is None:
+            raise InvalidRequest(f"{self.uri} does not exist")
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, self.uri.rpartition("/")[2])
+            path.write_bytes(content)
+            file = source_of(path)
+            table = (file.with_columns(self.columns) if self.columns else file).read(max_rows)
+        return replace(table, origin=self.uri)
 
 
 def _read_csv(lines: Iterable[str], origin: str, max_rows: int, delimiter: str, columns: tuple[str, ...]) -> Table:
@@ -240,6 +279,8 @@ def source_of(rows: Any) -> Source:
         return rows
     if isinstance(rows, Query):
         return QuerySource(query=rows)
+    if isinstance(rows, str) and rows.startswith("s3://"):
+        return ObjectSource(uri=rows)
     if isinstance(rows, str | Path):
         file = FileSource(path=Path(rows))
         if file.kind in (*DELIMITERS, *JSON_LINES, *PARQUET):
@@ -249,8 +290,8 @@ def source_of(rows: Any) -> Source:
     elif isinstance(rows, Iterable) and not isinstance(rows, bytes | Mapping):
         return Records(records=list(rows))
     raise InvalidRequest(
-        f"rows={rows!r:.80} is not a source of rows; give a path of .csv, .tsv, .jsonl or .parquet, raysm.Query(sql, "
-        "on=…), a data frame, or a list of dictionaries"
+        f"rows={rows!r:.80} is not a source of rows; give a path or s3://… of .csv, .tsv, .jsonl or .parquet, "
+        "raysm.Query(sql, on=…), a data frame, or a list of dictionaries"
     )
 
 

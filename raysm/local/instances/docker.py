@@ -197,7 +197,7 @@ def create_arguments(spec: InstanceSpec, image: str, *, name: str, network: str,
         "cpuset-cpus": ",".join(map(str, share.affinity)) if share.affinity else None,
         "gpus": f'"device={",".join(share.gpus)}"' if share.gpus else None,
         "env-file": env_file,
-        "entrypoint": spec.command[0],
+        "entrypoint": spec.command[0] or None,
     }
     flags = [f"--{option}={value}" for option, value in options.items() if value is not None]
     mounts = [_mount(spec.base, DEFAULT_BASE)]

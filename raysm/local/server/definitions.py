@@ -78,16 +78,18 @@ Sources: TypeAlias = Mapping[str, tuple[Path, bool]]
 
 
 def served(api: JobApi) -> Any:
-    """Return the module that reads the requests of an API: its ``check``, ``image``, ``define`` and ``specify``."""
+    """Return the module of an API's requests: ``check``, ``image``, ``command``, ``define`` and ``specify``."""
     return importlib.import_module(SERVED[api])
 
 
-def command_of(image: str, entrypoint: Sequence[str] | None, arguments: Sequence[str] | None) -> tuple[str, ...]:
-    if not entrypoint:
-        raise validation(
-            f"the embedded SageMaker does not know the entry point of the image {image!r}: give ContainerEntrypoint"
-        )
-    return (*entrypoint, *(arguments or ()))
+def command_of(
+    entrypoint: Sequence[str] | None, arguments: Sequence[str] | None, default: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Return the command of an instance; an empty first word is the image's own entry point, which only Docker knows.
+
+    ``default`` are the arguments that the service gives to that entry point.
+    """
+    return (*entrypoint, *(arguments or ())) if entrypoint else ("", *(arguments or default))
 
 
 def kind_of(image: str, tags: Mapping[str, str], default: str) -> str:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from raysm.contract.job_api import APIS, TRAINING, JobApi
+from raysm.contract.names import INSTANCE_KIND_TAG
 from raysm.local.instances import Instance, missing_for
 from raysm.local.server.answers import (
     STATUS,
@@ -135,7 +136,13 @@ class Operations:
         tags = tags_of(request.get("Tags") or [])
         check_rules(api, request)
         served(api).check(parameters)
-        kind = kind_of(served(api).image(parameters), tags, self._default_kind)
+        image = served(api).image(parameters)
+        kind = kind_of(image, tags, self._default_kind)
+        if not served(api).command(parameters)[0] and not instance_kind(kind).needs_image:
+            raise validation(
+                f"the embedded SageMaker does not know the entry point of the image {image!r}: give "
+                f"ContainerEntrypoint, or run the image itself: the tag {INSTANCE_KIND_TAG}=docker"
+            )
         missing = missing_for(kind)
         if missing:
             raise validation(missing)

@@ -34,7 +34,6 @@ def check(request: Mapping[str, Any]) -> None:
             raise validation(f"output {item['OutputName']!r}: only S3Output is available here")
         # SageMaker admits only paths below /opt/ml/processing/.
         local_part(f"output {item['OutputName']!r}: LocalPath", _path(item["S3Output"]), PROCESSING)
-    _command(request)
 
 
 def image(request: Mapping[str, Any]) -> str:
@@ -66,9 +65,9 @@ def _downloaded_inputs(request: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [item for item in request.get("ProcessingInputs") or [] if item["S3Input"].get("LocalPath")]
 
 
-def _command(request: Mapping[str, Any]) -> tuple[str, ...]:
+def command(request: Mapping[str, Any]) -> tuple[str, ...]:
     app = request["AppSpecification"]
-    return command_of(app["ImageUri"], app.get("ContainerEntrypoint"), app.get("ContainerArguments"))
+    return command_of(app.get("ContainerEntrypoint"), app.get("ContainerArguments"))
 
 
 def define(record: JobRecord) -> Definition:
@@ -102,7 +101,7 @@ def specify(record: JobRecord, objects: Objects, sources: Sources) -> JobSpec:
         region=record.region,
         # The files of a Processing job have no groups.
         groups=number_hosts(("homogeneousCluster", cluster["InstanceType"], cluster["InstanceCount"])),
-        command=_command(request),
+        command=command(request),
         channels=tuple(_channel(item, *sources[item["InputName"]]) for item in _downloaded_inputs(request)),
         environment=request.get("Environment") or {},
         outputs={item["OutputName"]: local_part("", _path(item["S3Output"])) for item in _outputs(request)},

@@ -34,7 +34,6 @@ def check(request: Mapping[str, Any]) -> None:
         raise validation("AlgorithmSpecification: TrainingImage is required; AlgorithmName is not available here")
     if algorithm.get("TrainingInputMode") == "Pipe":
         raise validation("TrainingInputMode Pipe is not available here; use File or FastFile")
-    _command(request)
     for channel in _channels(request):
         name, source = channel["ChannelName"], channel["DataSource"].get("S3DataSource")
         if source is None:
@@ -116,7 +115,7 @@ def specify(record: JobRecord, objects: Objects, sources: Sources) -> JobSpec:
         account=ACCOUNT,
         region=record.region,
         groups=_groups(request["ResourceConfig"]),
-        command=_command(request),
+        command=command(request),
         channels=tuple(_channel(channel, *sources[channel["ChannelName"]]) for channel in _channels(request)),
         environment=request.get("Environment") or {},
         hyperparameters=request.get("HyperParameters") or {},
@@ -124,9 +123,9 @@ def specify(record: JobRecord, objects: Objects, sources: Sources) -> JobSpec:
     )
 
 
-def _command(request: Mapping[str, Any]) -> tuple[str, ...]:
+def command(request: Mapping[str, Any]) -> tuple[str, ...]:
     algorithm = request["AlgorithmSpecification"]
-    return command_of(image(request), algorithm.get("ContainerEntrypoint"), algorithm.get("ContainerArguments"))
+    return command_of(algorithm.get("ContainerEntrypoint"), algorithm.get("ContainerArguments"), ["train"])
 
 
 def _channels(request: Mapping[str, Any]) -> list[Mapping[str, Any]]:

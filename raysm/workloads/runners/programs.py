@@ -3,6 +3,7 @@
 import atexit
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,11 +14,12 @@ from raysm.bootstrap.exit_status import exit_by_signal
 from raysm.bootstrap.log import remark
 from raysm.contract.result import VALUE
 from raysm.contract.store import put
+from raysm.errors import InvalidRequest
 from raysm.request.programs import PickledFunction, Script
 from raysm.workloads.failure import failure_of, pickled_value, unpickled
 from raysm.workloads.folders import fill_folders, make_state_folder
 from raysm.workloads.runner import Runner, naming_what_is_missing
-from raysm.workloads.script_main import run_script
+from raysm.workloads.script_main import command, run_script
 
 
 class ScriptRunner(Runner[Script]):
@@ -39,13 +41,33 @@ class ScriptRunner(Runner[Script]):
         if self.workload.in_state:
             os.chdir(make_state_folder(self.environment, self.payload.source, remark))
         args = fill_folders(self.request.script_args, self.environment)
+        script = str(self.payload.source / self.workload.script)
         try:
-            run_script(str(self.payload.source / self.workload.script), args)
+            if self.workload.command:
+                run_command([self.workload.script, *args])
+            elif script.endswith(".sh"):
+                run_command(command(script, args))
+            else:
+                run_script(script, args)
         except BaseException as error:
             # ``SystemExit(0)`` is a good end; the files of a failure are no result, and get no manifest.
             if failure_of(error) is not None:
                 atexit.unregister(describe)
             raise
+
+
+def run_command(words: Sequence[str]) -> None:
+    """Run a program that is not Python, and raise SystemExit if it fails."""
+    # A stop signals the program too, and the driver waits until it has saved its work.
+    signal.signal(signal.SIGTERM, lambda number, frame: None)
+    try:
+        status = subprocess.run(words).returncode
+    except OSError as error:
+        raise InvalidRequest(f"the command {words[0]!r} cannot be started in the instance: {error.strerror}") from error
+    if status:
+        ended = SystemExit(status if status > 0 else 128 - status)
+        ended.add_note(f", of {Path(words[0]).name} {' '.join(words[1:])}".rstrip())
+        raise ended
 
 
 class FunctionRunner(Runner[PickledFunction]):

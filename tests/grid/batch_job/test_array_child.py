@@ -1,13 +1,16 @@
 """One row of a grid as one job: sent once, however often and from wherever it is tried."""
 
 import os
+from dataclasses import replace
 
 import pytest
 
 from raysm.client.job.description import Status
+from raysm.client.storage.s3 import Storage
 from raysm.contract.home import VARIABLE
 from raysm.errors import InvalidRequest
 from raysm.grid.batch_job.array_child import RowJobs, slice_of
+from raysm.grid.rows.source import source_again, source_of
 from raysm.grid.task import Task
 from tests.support.embedded_grids import EmbeddedGrid, embedded
 
@@ -37,6 +40,17 @@ def test_a_row_goes_to_its_own_region_and_one_that_names_none_to_the_first(grid)
     rows = rows_of(grid, "places")
     assert [rows.send(task).region for task in rows.tasks] == ["us-east-1", "eu-west-1", "us-east-1"]
     assert len(jobs_of(grid, "places")) == 3
+
+
+def test_rows_may_lie_in_s3_where_every_child_reads_them(grid):
+    service = grid.service(grid.target)
+    service.call("s3", "create_bucket", Bucket="arrays")
+    Storage(service).write("s3://arrays/array.txt", b"b,eu-west-1\n")
+    source = source_of("s3://arrays/array.txt").with_columns(("key", "region"))
+    (task,) = replace(grid.request(ROWS, name="in-s3"), source=source_again(source.description)).tasks()
+    assert (task.key, task.region) == ("b", "eu-west-1")
+    with pytest.raises(InvalidRequest, match="s3://arrays/none.csv does not exist"):
+        replace(grid.request(ROWS), source=source_of("s3://arrays/none.csv")).tasks()
 
 
 def test_nor_does_one_on_another_machine(grid, tmp_path):

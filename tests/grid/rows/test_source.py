@@ -10,7 +10,7 @@ from pyarrow import parquet
 
 from raysm.errors import InvalidRequest
 from raysm.grid.rows.databases import Query
-from raysm.grid.rows.source import FileSource, Frame, QuerySource, Records, source_again, source_of
+from raysm.grid.rows.source import FileSource, Frame, ObjectSource, QuerySource, Records, source_again, source_of
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,7 @@ from raysm.grid.rows.source import FileSource, Frame, QuerySource, Records, sour
         (({"lr": lr} for lr in (1, 2)), Records),
         (pd.DataFrame({"lr": [1]}), Frame),
         (Query("SELECT 1", on="a.db"), QuerySource),
+        ("s3://b/drives.csv", ObjectSource),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else type(value).__name__,
 )
@@ -34,7 +35,7 @@ def test_source_of_recognizes_what_it_is_given(rows, kind):
 
 @pytest.mark.parametrize("rows", [3, "drives.xlsx", "select * from drives", {"lr": 1}, b"x", None], ids=str)
 def test_what_is_no_source_is_refused_with_what_there_is(rows):
-    with pytest.raises(InvalidRequest, match=r"is not a source of rows; give a path of \.csv"):
+    with pytest.raises(InvalidRequest, match=r"is not a source of rows; give a path or s3://… of \.csv"):
         source_of(rows)
 
 

@@ -46,6 +46,12 @@ def test_a_container_gets_the_names_the_network_and_the_files_of_its_instance(tm
     assert f"--mount=type=bind,source={tmp_path}/matrix.npy,target=/opt/ml/input/data/m.npy,readonly" in found
 
 
+def test_without_an_entry_point_a_container_has_that_of_its_image(tmp_path):
+    found = arguments(make_spec(tmp_path, command=["", "train"]))
+    assert not [word for word in found if word.startswith("--entrypoint")]
+    assert found[-2:] == ["image:1", "train"]
+
+
 def test_a_container_is_limited_to_its_share(tmp_path):
     share = Share(cpus=2, affinity=(2, 3), memory_bytes=2**30, gpus=("GPU-a", "GPU-b"))
     found = arguments(make_spec(tmp_path, share=share))

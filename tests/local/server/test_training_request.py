@@ -2,7 +2,7 @@
 
 import pytest
 
-from raysm.local.server.training_request import check
+from raysm.local.server.training_request import check, command
 from raysm.local.server.validation import ApiError
 from tests.support.api_requests import training_parameters
 
@@ -24,7 +24,6 @@ def channel(**source):
         ({"AlgorithmSpecification": None}, "AlgorithmSpecification is required"),
         ({"AlgorithmSpecification": {"AlgorithmName": "x"}}, "TrainingImage is required"),
         ({"AlgorithmSpecification": {**ALGORITHM, "TrainingInputMode": "Pipe"}}, "use File or FastFile"),
-        ({"AlgorithmSpecification": {**ALGORITHM, "ContainerEntrypoint": None}}, "give ContainerEntrypoint"),
         ({"InputDataConfig": [channel(S3DataType="AugmentedManifestFile")]}, "channel 'x': S3DataType Augmented"),
         ({"InputDataConfig": [{**channel(), "InputMode": "Pipe"}]}, "channel 'x': InputMode Pipe"),
         ({"InputDataConfig": [{"ChannelName": "x", "DataSource": {}}]}, "only S3DataSource"),
@@ -35,3 +34,7 @@ def channel(**source):
 def test_what_is_not_to_be_had_here_is_refused_with_what_is(fields, message):
     with pytest.raises(ApiError, match=message):
         check(request(**fields))
+
+
+def test_an_image_without_an_entry_point_in_the_request_runs_its_own_with_the_argument_train():
+    assert command(request(AlgorithmSpecification={"TrainingImage": "image"})) == ("", "train")

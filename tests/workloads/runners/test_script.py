@@ -44,6 +44,36 @@ def test_a_script_that_calls_no_ray_init_finds_itself_joined_where_the_request_s
     assert done.stdout == "['auto']\n", done.stderr
 
 
+@pytest.mark.parametrize(
+    ("script", "fields"),
+    [("job.sh", {"args": ("a b",)}), ("sh", {"args": ("job.sh", "a b"), "command": True, "source_dir": "src"})],
+)
+def test_a_shell_script_or_a_command_runs_in_the_source_folder(instance, tmp_path, monkeypatch, script, fields):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "job.sh").write_text('echo $0 "$1"; ls\n')
+    monkeypatch.chdir(tmp_path if "command" in fields else tmp_path / "src")
+    pack_payload(JobRequest(name="job", workload=Script(script, **fields)), instance.payload)
+    done, failure = drive(instance, tmp_path)
+    assert (done.returncode, failure) == (0, None), done.stderr
+    assert done.stdout.split("\n")[0].endswith("job.sh a b")
+    assert done.stdout.splitlines()[1:] == ["job.sh"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"args": ("-c", "exit 3")}, "SystemExit: 3, of sh -c exit 3"),
+        ({"script": "no-such-program"}, "InvalidRequest: the command 'no-such-program' cannot be started"),
+    ],
+)
+def test_a_command_that_fails_is_named_with_its_exit_status(instance, tmp_path, fields, reason):
+    pack_payload(
+        JobRequest(name="job", workload=Script(**{"script": "sh", "command": True} | fields)), instance.payload
+    )
+    _, failure = drive(instance, tmp_path)
+    assert failure.headline.startswith(reason)
+
+
 def stand_in_for_ray(folder):
     """Return a folder with a Ray that only remembers where it was told to join."""
     (folder / "image").mkdir()
