@@ -6,7 +6,7 @@ from typing import Any
 
 from raysm.cli.machine_arguments import names
 from raysm.cli.options import COMMON, add_flags, add_target
-from raysm.cli.parser import add_command
+from raysm.cli.parser import add, add_command
 from raysm.grid.batch_job.controller_job import DEFINITION
 
 ASKING = {
@@ -45,107 +45,63 @@ def add_grid(commands: Any) -> None:
     )
     verbs = grid.add_subparsers(dest="verb", required=True, metavar="|".join((*ASKING, "take-up", *NAMING)))
     for name, text in ASKING.items():
-        verb = verbs.add_parser(
-            name,
-            help=text,
-            description=text[0].upper() + text[1:] + ".",
-            usage=f"raysm grid {name} FILE.toml|SCRIPT [options] [-- ARGUMENTS OF THE SCRIPT, as in --lr {{lr}}]",
-            allow_abbrev=False,
-        )
+        usage = f"raysm grid {name} FILE.toml|SCRIPT [options] [-- ARGUMENTS OF THE SCRIPT, as in --lr {{lr}}]"
+        verb = add_command(verbs, name, text, usage=usage)
         verb.set_defaults(is_scripted=True)
         _add_request(verb)
         if name == "row":
             _add_index(verb)
         if name == "run":
-            verb.add_argument(
-                "--go-on",
-                action="store_true",
-                help="continue a grid that paused because its first rows failed for one reason",
-            )
+            add(verb, "--go-on", "continue a grid that paused because its first rows failed for one reason")
             _add_controller(verb)
-            verb.add_argument(
-                "--write-back",
-                action="store_true",
-                default=None,
-                help="write the states of the rows to the database of the query",
-            )
-    text = "run a grid that was handed over until it is done; the job of --via batch runs this"
-    verb = verbs.add_parser("take-up", help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False)
+            add(verb, "--write-back", "write the states of the rows to the database of the query", default=None)
+    verb = add_command(
+        verbs, "take-up", "run a grid that was handed over until it is done; the job of --via batch runs this"
+    )
     verb.set_defaults(is_scripted=False)
-    verb.add_argument("uri", metavar="URI", help="URI of the handover")
+    add(verb, "URI", "URI of the handover")
     add_target(verb)
     for name, text in NAMING.items():
-        verb = verbs.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False)
+        verb = add_command(verbs, name, text)
         # Only scripts have arguments after --.
         verb.set_defaults(is_scripted=False)
         if name != "list":
             verb.add_argument("grid", metavar="NAME", nargs="?" if name in UNNAMED else None, help="name of the grid")
         if name == "result":
-            verb.add_argument("key", metavar="KEY", help="key of the row")
-            verb.add_argument(
-                "--output",
-                type=Path,
-                metavar="DIR",
-                help="folder for its files (default: leave local files, download others)",
-            )
+            add(verb, "KEY", "key of the row")
+            add(verb, "--output DIR", "folder for its files (default: leave local files, download others)", type=Path)
         if name == "rows":
-            verb.add_argument(
-                "--state", metavar="STATE", help="only rows in this state: waiting, placed, done, failed, …"
-            )
+            add(verb, "--state STATE", "only rows in this state: waiting, placed, done, failed, …")
         if name == "report":
-            verb.add_argument("--html", type=Path, metavar="FILE", help="the file (default: NAME.html)")
+            add(verb, "--html FILE", "the file (default: NAME.html)", type=Path)
         if name == "table":
-            verb.add_argument("--output", type=Path, metavar="FILE", help="the file (default: NAME.parquet)")
-            verb.add_argument("--column", metavar="NAME", help="name of the column with the rows' keys (default key)")
-            verb.add_argument("--partial", action="store_true", help="leave out rows that are not done")
+            add(verb, "--output FILE", "the file (default: NAME.parquet)", type=Path)
+            add(verb, "--column NAME", "name of the column with the rows' keys (default key)")
+            add(verb, "--partial", "leave out rows that are not done")
         if name == "extend":
             _add_rows(verb.add_argument_group("rows", "new rows; by default the grid's own source is read again"))
-        verb.add_argument("--json", action="store_true", help="as JSON")
+        add(verb, "--json", "as JSON")
 
 
 def _add_controller(verb: Any) -> None:
     job = verb.add_argument_group("controller", "run the grid by AWS Batch instead of this process")
-    job.add_argument(
-        "--via",
-        choices=("batch",),
-        help="run the grid in a job of AWS Batch, without this machine; Batch starts it again if its host is lost",
-    )
-    job.add_argument("--job-queue", metavar="NAME", help="the job queue, of EC2 or Fargate; required with --via batch")
-    job.add_argument(
-        "--job-definition",
-        metavar="NAME[:REVISION]",
-        help=f"the job definition (default {DEFINITION}); with --job-image raysm registers it",
-    )
-    job.add_argument(
-        "--job-image", metavar="URI", help="an image with raysm, for example of containers/Dockerfile.batch"
-    )
-    job.add_argument(
-        "--job-role", metavar="ARN", help="the role with which the controller sends jobs; needs --job-image"
-    )
-    job.add_argument(
-        "--execution-role", metavar="ARN", help="the role with which Fargate pulls the image; omit for a queue of EC2"
-    )
-    job.add_argument(
-        "--assign-public-ip",
-        action="store_true",
-        default=None,
-        help="give the controller a public address, for public subnets of Fargate",
-    )
+    text = "run the grid in a job of AWS Batch, without this machine; Batch starts it again if its host is lost"
+    job.add_argument("--via", choices=("batch",), help=text)
+    add(job, "--job-queue NAME", "the job queue, of EC2 or Fargate; required with --via batch")
+    text = f"the job definition (default {DEFINITION}); with --job-image raysm registers it"
+    add(job, "--job-definition NAME[:REVISION]", text)
+    add(job, "--job-image URI", "an image with raysm, for example of containers/Dockerfile.batch")
+    add(job, "--job-role ARN", "the role with which the controller sends jobs; needs --job-image")
+    add(job, "--execution-role ARN", "the role with which Fargate pulls the image; omit for a queue of EC2")
+    add(job, "--assign-public-ip", "give the controller a public address, for public subnets of Fargate", default=None)
 
 
 def _add_index(verb: Any) -> None:
     child = verb.add_argument_group("child")
-    child.add_argument(
-        "--index",
-        type=_index,
-        required=True,
-        metavar="N",
-        help="index of the child, from 0: $AWS_BATCH_JOB_ARRAY_INDEX",
-    )
-    child.add_argument("--per-child", type=int, default=1, metavar="K", help="rows of each child (default 1)")
-    child.add_argument(
-        "--wait", action="store_true", help="wait until the jobs end; the exit status is 0 if all are done"
-    )
+    text = "index of the child, from 0: $AWS_BATCH_JOB_ARRAY_INDEX"
+    add(child, "--index N", text, type=_index, required=True)
+    add(child, "--per-child K", "rows of each child (default 1)", type=int, default=1)
+    add(child, "--wait", "wait until the jobs end; the exit status is 0 if all are done")
 
 
 def _index(text: str) -> int:
@@ -161,66 +117,31 @@ def _add_request(verb: Any) -> None:
     verb.add_argument("what", metavar="FILE.toml|SCRIPT", help="a grid's file, or the script of all rows")
     _add_rows(verb.add_argument_group("rows"))
     places = verb.add_argument_group("places")
-    places.add_argument(
-        "--regions",
-        type=names,
-        default=[],
-        metavar="A,B",
-        help="where rows may run (default: the regions of their data)",
-    )
-    places.add_argument(
-        "--instance-type", type=names, default=[], metavar="A,B", help="instance types, the best first; needed on AWS"
-    )
-    places.add_argument(
-        "--instances", type=int, metavar="N", help="instances of each job, unless its row says otherwise (default 1)"
-    )
-    places.add_argument("--spot", action="store_true", default=None, help="use spot capacity, which can be interrupted")
-    places.add_argument(
-        "--any-type",
-        action="store_true",
-        default=None,
-        help="let SageMaker choose any of the types in one job; not with --spot",
-    )
-    places.add_argument(
-        "--move-data", action="store_true", default=None, help="allow rows to run in another region than their data"
-    )
+    add(places, "--regions A,B", "where rows may run (default: the regions of their data)", type=names, default=[])
+    add(places, "--instance-type A,B", "instance types, the best first; needed on AWS", type=names, default=[])
+    add(places, "--instances N", "instances of each job, unless its row says otherwise (default 1)", type=int)
+    add(places, "--spot", "use spot capacity, which can be interrupted", default=None)
+    add(places, "--any-type", "let SageMaker choose any of the types in one job; not with --spot", default=None)
+    add(places, "--move-data", "allow rows to run in another region than their data", default=None)
     rules = verb.add_argument_group("rules")
     rules.add_argument("--name", help="name of the grid (default: the file's or script's)")
-    rules.add_argument("--budget", type=float, metavar="USD", help="dollars that the grid never exceeds")
-    rules.add_argument("--parallel", type=int, metavar="N", help="jobs at a time (default 200)")
-    rules.add_argument(
-        "--rate",
-        metavar="METRIC",
-        help="metric that jobs report as work per second, images_per_s for example; the grid adds them up",
-    )
-    rules.add_argument(
-        "--retries",
-        type=int,
-        metavar="N",
-        help="retries of a row whose program fails with an error that may pass (default 2)",
-    )
+    add(rules, "--budget USD", "dollars that the grid never exceeds", type=float)
+    add(rules, "--parallel N", "jobs at a time (default 200)", type=int)
+    text = "metric that jobs report as work per second, images_per_s for example; the grid adds them up"
+    add(rules, "--rate METRIC", text)
+    text = "retries of a row whose program fails with an error that may pass (default 2)"
+    add(rules, "--retries N", text, type=int)
     add_flags(verb, [flag for flag in COMMON if flag.path not in OWN])
     add_target(verb)
-    verb.add_argument("--json", action="store_true", help="as JSON")
+    add(verb, "--json", "as JSON")
 
 
 def _add_rows(rows: Any) -> None:
     source = rows.add_mutually_exclusive_group()
-    source.add_argument("--rows", metavar="FILE", help=".csv, .tsv, .jsonl or .parquet; a path or s3://…")
-    source.add_argument(
-        "--sql",
-        nargs=2,
-        metavar=("DATABASE", "QUERY"),
-        help="rows of a query: sqlite:///campaigns.db, duckdb://, postgresql://…, env:NAME",
-    )
-    rows.add_argument(
-        "--columns",
-        type=names,
-        default=[],
-        metavar="A,B",
-        help="names of the columns of a .csv, .tsv or .txt whose first line is a row: region,input_data",
-    )
-    rows.add_argument(
-        "--param", action="append", default=[], metavar="NAME=VALUE", help="value of :NAME in the query; repeatable"
-    )
-    rows.add_argument("--max-rows", type=int, metavar="N", help="maximum number of rows (default 10000)")
+    add(source, "--rows FILE", ".csv, .tsv, .jsonl or .parquet; a path or s3://…")
+    text = "rows of a query: sqlite:///campaigns.db, duckdb://, postgresql://…, env:NAME"
+    source.add_argument("--sql", nargs=2, metavar=("DATABASE", "QUERY"), help=text)
+    text = "names of the columns of a .csv, .tsv or .txt whose first line is a row: region,input_data"
+    add(rows, "--columns A,B", text, type=names, default=[])
+    add(rows, "--param NAME=VALUE", "value of :NAME in the query; repeatable", action="append", default=[])
+    add(rows, "--max-rows N", "maximum number of rows (default 10000)", type=int)

@@ -497,13 +497,13 @@ class Job:
         if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
             raise InvalidRequest(f"{folder} is not an empty folder; name another one")
         self.wait()
+        stored = [] if what == LOGS else self._storage.folder(self._uri_of(what))
         folder.mkdir(parents=True, exist_ok=True)
         if what == LOGS:
             for number in range(1, sum(count for _, count in self.instances) + 1):
                 with (folder / f"algo-{number}.log").open("w", encoding="utf-8") as file:
                     self.logs(instance=f"algo-{number}", to=file)
-        else:
-            in_parallel(lambda item: self._storage.bring(item, folder), self._storage.folder(self._uri_of(what)))
+        in_parallel(lambda item: self._storage.bring(item, folder), stored)
         return folder
 
     def cost(self) -> "Bill | None":

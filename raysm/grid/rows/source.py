@@ -64,6 +64,10 @@ class FileSource(Source):
     path: Path
     columns: tuple[str, ...] = ()
     """Column names of a text file whose first line is a row; empty if the first line has the names."""
+    uri: str = ""
+    """The file's place in S3, from which ``read`` fetches it; empty for a file of this machine."""
+    target: Target = field(default_factory=Local)
+    """The target whose credentials read ``uri``."""
 
     @property
     def kind(self) -> str:
@@ -73,7 +77,10 @@ class FileSource(Source):
     def description(self) -> dict[str, Any]:
         """The absolute path, since the grid may continue in another folder, and the given names of columns."""
         names = {"columns": list(self.columns)} if self.columns else {}
-        return {"file": str(self.path.absolute()), **names}
+        return {"file": self.uri or str(self.path.absolute()), **names}
+
+    def by(self, target: Target) -> Source:
+        return replace(self, target=target)
 
     def with_columns(self, columns: Sequence[str]) -> Source:
         if self.kind not in DELIMITERS:
@@ -82,6 +89,14 @@ class FileSource(Source):
         return replace(self, columns=tuple(columns))
 
     def read(self, max_rows: int) -> Table:
+        if self.uri:
+            content = Storage(Service(self.target)).read(self.uri)
+            if content is None:
+                raise InvalidRequest(f"{self.uri} does not exist")
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder, self.path)
+                path.write_bytes(content)
+                return replace(replace(self, path=path, uri="").read(max_rows), origin=self.uri)
         try:
             if self.kind in PARQUET:
                 return _read_parquet(self.path, max_rows)
@@ -100,37 +115,6 @@ class FileSource(Source):
         if self.path.suffix.lower() == ".gz":
             return gzip.open(self.path, "rt", encoding="utf-8-sig", newline="")
         return self.path.open(encoding="utf-8-sig", newline="")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ObjectSource(Source):
-    """A file in S3, of the same kinds as a file of this machine."""
-
-    uri: str
-    columns: tuple[str, ...] = ()
-    target: Target = field(default_factory=Local)
-    """The target whose credentials read it."""
-
-    @property
-    def description(self) -> dict[str, Any]:
-        return {"file": self.uri, **({"columns": list(self.columns)} if self.columns else {})}
-
-    def with_columns(self, columns: Sequence[str]) -> Source:
-        return replace(self, columns=tuple(columns))
-
-    def by(self, target: Target) -> Source:
-        return replace(self, target=target)
-
-    def read(self, max_rows: int) -> Table:
-        content = Storage(Service(self.target)).read(self.uri)
-        if content is None:
-            raise InvalidRequest(f"{self.uri} does not exist")
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, self.uri.rpartition("/")[2])
-            path.write_bytes(content)
-            file = source_of(path)
-            table = (file.with_columns(self.columns) if self.columns else file).read(max_rows)
-        return replace(table, origin=self.uri)
 
 
 def _read_csv(lines: Iterable[str], origin: str, max_rows: int, delimiter: str, columns: tuple[str, ...]) -> Table:
@@ -279,10 +263,10 @@ def source_of(rows: Any) -> Source:
         return rows
     if isinstance(rows, Query):
         return QuerySource(query=rows)
-    if isinstance(rows, str) and rows.startswith("s3://"):
-        return ObjectSource(uri=rows)
     if isinstance(rows, str | Path):
         file = FileSource(path=Path(rows))
+        if str(rows).startswith("s3://"):
+            file = FileSource(path=Path(file.path.name), uri=str(rows))
         if file.kind in (*DELIMITERS, *JSON_LINES, *PARQUET):
             return file
     elif (hasattr(rows, "columns") or hasattr(rows, "column_names")) and hasattr(rows, "shape"):

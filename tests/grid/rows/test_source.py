@@ -10,7 +10,7 @@ from pyarrow import parquet
 
 from raysm.errors import InvalidRequest
 from raysm.grid.rows.databases import Query
-from raysm.grid.rows.source import FileSource, Frame, ObjectSource, QuerySource, Records, source_again, source_of
+from raysm.grid.rows.source import FileSource, Frame, QuerySource, Records, source_again, source_of
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from raysm.grid.rows.source import FileSource, Frame, ObjectSource, QuerySource,
         (({"lr": lr} for lr in (1, 2)), Records),
         (pd.DataFrame({"lr": [1]}), Frame),
         (Query("SELECT 1", on="a.db"), QuerySource),
-        ("s3://b/drives.csv", ObjectSource),
+        ("s3://b/drives.csv", FileSource),
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else type(value).__name__,
 )
