@@ -43,6 +43,10 @@ class Program(ScriptWorkload):
     source_dir: str | None = None
     """A folder that travels whole, except hidden files, caches, virtual environments and earlier results; None is the
     script with the modules and packages beside it that it imports."""
+    in_state: bool = False
+    """Run the script in $RAYSM_STATE, with a copy of its source: the next run with ``resume``, or after an
+    interruption, finds the files that it wrote to its working folder, such as checkpoints. In ``args``, ``{state}`` is
+    replaced by the state folder and ``{channel_NAME}`` by the folder of an input, also without this option."""
 
     def __post_init__(self) -> None:
         self.check_script(type(self).__name__)
@@ -73,11 +77,6 @@ class Script(Program):
     ray_init: bool = False
     """Join the cluster before the script begins, for a script that does not call ``ray.init()``; Ray would refuse such
     a call as a second one."""
-
-    in_state: bool = False
-    """Run the script in $RAYSM_STATE, with a copy of its source: the next run with ``resume``, or after an
-    interruption, finds the files that it wrote to its working folder, such as checkpoints. In ``args``, ``{state}`` is
-    replaced by the state folder and ``{channel_NAME}`` by the folder of an input, also without this option."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -167,10 +166,6 @@ class TorchScript(Program):
     """True for a script that starts the processes of its node itself (``torch.multiprocessing.spawn``): each instance
     has one worker, which sees all GPUs. RANK and WORLD_SIZE then count instances; in ``args``, ``{rank}``,
     ``{world_size}``, ``{master_addr}`` and ``{master_port}`` are replaced by the instance's values."""
-    in_state: bool = False
-    """Run the script in $RAYSM_STATE, with a copy of its source: the next run with ``resume``, or after an
-    interruption, finds the files that it wrote to its working folder, such as checkpoints. In ``args``, ``{state}`` is
-    replaced by the state folder and ``{channel_NAME}`` by the folder of an input, also without this option."""
     max_restarts: int = 0
     """Number of times that all workers are restarted after one of them failed, at least 0. Losses of instances that
     ``Cluster(on_instance_loss="continue")`` allows do not count."""
