@@ -224,6 +224,7 @@ def test_the_output_of_one_job_is_the_input_of_the_next(either, script):
     either.sagemaker.end(first.name, "Completed")
     Storage(either.service).write(f"{first.outputs}/data/x.npy", b"1")
     state = sent(either)["CheckpointConfig"]["S3Uri"].rstrip("/")
+    Storage(either.service).write(f"{state}/algo-1/epoch.txt", b"7")
     for given, expected in (
         (first.output("data"), f"{first.outputs}/data"),
         (f"job:{first.name}/data", f"{first.outputs}/data"),
