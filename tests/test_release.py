@@ -41,7 +41,9 @@ def release(tmp_path_factory):
     """The folder of an sdist and of the wheel that was built from it."""
     folder = tmp_path_factory.mktemp("release")
     # In a copy: setuptools leaves its own files beside the source.
-    ignored = shutil.ignore_patterns(".git", ".venv", "*.egg-info", "__pycache__", ".*_cache", "build", "dist", "out")
+    ignored = shutil.ignore_patterns(
+        ".git", ".venv", "*.egg-info", "__pycache__", ".*_cache", "build", "dist", "out", "site", ".cache"
+    )
     shutil.copytree(ROOT, folder / "tree", ignore=ignored)
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder / "dist", cwd=folder / "tree")
     return folder / "dist"

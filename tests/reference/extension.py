@@ -23,21 +23,21 @@ VALUES = ("raysm.AWS", "raysm.Local", "raysm.contract.", "raysm.local.")
 class Complete(Preprocessor):
     def run(self, lines: list[str]) -> list[str]:
         text = "\n".join(lines)
-        text = re.sub(r"^- `(raysm\.[\w.]+)`(.*)$", lambda found: described(*found.groups()), text, flags=re.MULTILINE)
-        text = re.sub(r"^<!-- generated: ([\w-]+) -->$", lambda found: PARTS[found[1]](), text, flags=re.MULTILINE)
+        text = re.sub(r"(?m)^- `(raysm\.[\w.]+)`(, returned to you)?$", lambda found: described(*found.groups()), text)
+        text = re.sub(r"(?m)^<!-- generated: ([\w-]+) -->$", lambda found: PARTS[found[1]](), text)
         # Files outside of docs are not in the site.
         text = re.sub(
             r"\[([^\]]+)\]\((?:\.\./)+(?:raysm|examples|containers|CONTRIBUTING|CHANGELOG)[^)]*\)", r"\1", text
         )
         # What begins a literal block in a docstring.
-        return re.sub(r"^::$|(?<=\w):(?=:$)", "", text, flags=re.MULTILINE).split("\n")
+        return re.sub(r"(?m)^::$|(?<=\w):(?=:$)", "", text).split("\n")
 
 
-def described(name: str, note: str) -> str:
-    """Return the directive by which mkdocstrings describes ``name``; an object with a ``note`` is not made by users."""
+def described(name: str, returned: str | None) -> str:
+    """Return the directive by which mkdocstrings describes ``name``; users do not make what is ``returned``."""
     item = pydoc.locate(name)
     options = []
-    if note:
+    if returned:
         options.append("merge_init_into_class: false")
     if name == "raysm.Session":
         options.append("inherited_members: true")
