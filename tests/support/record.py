@@ -1,4 +1,4 @@
-"""Record a command and what it prints as a picture: ``python3 -m tests.support.record docs/run.svg raysm demo``."""
+"""Record a command and what it prints as a picture: ``python3 -m tests.support.record PICTURE.svg raysm demo``."""
 
 import io
 import re
