@@ -16,13 +16,14 @@ from typing import Any
 
 from raysm.client.submit import Prepared
 from raysm.contract.home import Clock
+from raysm.contract.names import counted
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.grid.batch_job.state import Folder, RemoteState, Unreachable, recall, share_secret
 from raysm.grid.capacity import set_quota
 from raysm.grid.controller import SHORTEST_S, Controller
 from raysm.grid.database import naming_file
 from raysm.grid.filling import Services, preparing, secret_of, secret_path
-from raysm.grid.grid_request import GridRequest, join
+from raysm.grid.grid_request import MAX_NAMED, GridRequest, join
 from raysm.grid.limiter import Limiter
 from raysm.grid.local_grids import GridTarget, keep_target, read_target
 from raysm.grid.placement import offers_of, placement_of
@@ -193,6 +194,15 @@ def _store_request(grid: ReadyGrid, store: Store, now: float, clock: Clock) -> i
     if isinstance(grid, Planned):
         store.note_plan(grid.plan.usd)
     added = join(store, grid.tasks)
+    keys = {task.key for task in grid.tasks}
+    if gone := [key for key in store.waiting_keys() if key not in keys]:
+        # Without a key column, a corrected value makes another key, and the old row would run unnoticed.
+        _log.warning(
+            "%s not in the source any more, and will run: %s; give the rows a column key, so that a corrected row "
+            "takes the place of the old one",
+            f"{counted(len(gone), 'waiting row')} of the grid {'is' if len(gone) == 1 else 'are'}",
+            ", ".join(gone[:MAX_NAMED]) + (" …" if len(gone) > MAX_NAMED else ""),
+        )
     with store.database.transaction("quotas", fenced=False):
         for place, quota in grid.facts.quotas.items():
             set_quota(store, place, quota, now)

@@ -170,6 +170,9 @@ class Store:
         chosen, values = ("", ()) if state is None else (" WHERE state = ?", (state,))
         yield from map(task_record, self._execute(f"SELECT * FROM task{chosen} ORDER BY position, key", values))
 
+    def waiting_keys(self) -> list[str]:
+        return [key for (key,) in self._execute("SELECT key FROM task WHERE state = 'waiting' ORDER BY position, key")]
+
     def states(self) -> dict[str, int]:
         return dict(self._execute("SELECT state, count(*) FROM task GROUP BY state").fetchall())
 

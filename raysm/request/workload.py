@@ -300,6 +300,10 @@ class ScriptWorkload(Workload):
         # tuple() would split a text into letters.
         if isinstance(self.args, str):
             raise InvalidRequest(f"{name}: args is a list of texts, got {self.args!r}; give args={self.args.split()!r}")
+        for item in self.args:
+            # The script would read "False" as a text, which is true.
+            if item is None or isinstance(item, bool | list | tuple | set | dict):
+                raise InvalidRequest(f"{name}: args has {item!r}; give the text that the script reads, or leave it out")
         object.__setattr__(self, "args", tuple(str(item) for item in self.args))
         if not self.script:
             raise InvalidRequest(f"{name}: the path of the script is empty")

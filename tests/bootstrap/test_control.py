@@ -175,6 +175,26 @@ def test_a_message_that_is_changed_or_repeated_on_its_way_ends_the_connection(ch
     asyncio.run(scenario())
 
 
+def test_silent_connections_keep_no_worker_out_and_the_oldest_is_dropped():
+    async def scenario():
+        async with head() as (server, reports):
+            silent = []
+            for _ in range(control.SPARE_STRANGERS + 3):
+                silent.append(await asyncio.open_connection("127.0.0.1", server.port))
+                assert b"nonce" in await silent[-1][0].readline()
+            worker = await join(server)
+            async with running(worker):
+                await reports.wait_for(lambda report: report == Joined("algo-2"))
+                # Nobody had to wait for their time to be over.
+                assert not silent[-1][0].at_eof()
+                with contextlib.suppress(ConnectionError):
+                    assert await asyncio.wait_for(silent[0][0].read(), 60) == b""
+            for _, writer in silent:
+                writer.close()
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize(
     "said",
     [

@@ -13,9 +13,11 @@ from raysm.client.storage.s3 import Storage
 from raysm.client.submit import submit
 from raysm.contract import events
 from raysm.errors import InvalidRequest, JobNotFound
+from raysm.grid.store import path_of
 from raysm.request import Script
 from tests.support.client_jobs import M5, leave
 from tests.support.commands import NOW_MS, tell
+from tests.support.homes import in_home
 
 SENT = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -95,6 +97,15 @@ def printed(remote, *argv):
 def test_a_job_that_runs_is_known_by_its_short_name_too(remote, job, command, capsys):
     printed(remote, command, task_of(job.name))
     assert remote.sagemaker.stopped == ([job.name] if command == "stop" else [])
+
+
+@pytest.mark.parametrize("command", ["logs", "status", "result"])
+def test_the_name_of_a_grid_is_refused_with_the_command_that_lists_its_jobs(remote, tmp_path, command):
+    with in_home(tmp_path):
+        path_of("drives").parent.mkdir(parents=True)
+        path_of("drives").touch()
+        with pytest.raises(InvalidRequest, match=rf"drives is a grid.*raysm grid rows drives .*raysm {command} takes"):
+            printed(remote, command, "drives")
 
 
 @pytest.mark.parametrize("command", ["stop", "token"])

@@ -188,6 +188,24 @@ def test_clean_keeps_the_latest_and_a_dry_run_keeps_all(kept, capsys):
     assert {path.split("/")[2] for path in left(kept) if path.startswith("jobs/")} == {"new"}
 
 
+ENDING = """
+import fcntl, sys, time
+lock = open(sys.argv[1] + "/server.lock", "w")
+fcntl.flock(lock, fcntl.LOCK_EX)
+print("ready", flush=True)
+time.sleep(0.5)
+open(sys.argv[1] + "/saved", "w").close()
+"""
+
+
+def test_down_waits_for_a_server_that_is_already_ending_and_still_saves(tmp_path, monkeypatch):
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    with subprocess.Popen([sys.executable, "-c", ENDING, str(tmp_path)], stdout=subprocess.PIPE) as server:
+        assert server.stdout.readline() == b"ready\n"
+        command("local", "down")
+        assert (tmp_path / "saved").exists()
+
+
 def test_up_keeps_a_scenario_for_the_home_until_it_is_taken_down(tmp_path, monkeypatch):
     home = tmp_path / "home"
     monkeypatch.setenv(VARIABLE, str(home))

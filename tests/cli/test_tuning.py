@@ -110,9 +110,12 @@ def test_what_is_asked_of_jobs_alone_is_refused_with_the_way_to_those_of_its_tri
         run_about(arguments, SimpleNamespace(name="tuned"), Console(file=io.StringIO()))
 
 
-def test_status_and_stop_print_the_tuning_job_as_json(capsys):
-    sagemaker = SageMaker(["InProgress", "InProgress", "Stopped"], [[summary(0, value=0.5)]])
-    tuning = scripted_tuning(sagemaker)
+def test_status_names_the_best_and_its_direction_and_is_printed_as_json_as_stop_is(capsys):
+    best = {"TrainingJobName": "tuned-001-abc"}
+    sagemaker = SageMaker(["InProgress"] * 3 + ["Stopped"], [[summary(0, value=0.5)]], BestTrainingJob=best)
+    tuning, out = scripted_tuning(sagemaker), io.StringIO()
+    run_about(SimpleNamespace(command="status", json=False), tuning, Console(file=out, width=200))
+    assert "best     tuned-001-abc, lowest loss; raysm result tuned" in out.getvalue()
     run_about(SimpleNamespace(command="status", json=True), tuning, Console(file=io.StringIO()))
     told = json.loads(capsys.readouterr().out)
     assert (told["status"], [trial["value"] for trial in told["trials"]]) == ("InProgress", [0.5])

@@ -92,6 +92,7 @@ def test_a_matrix_and_queries_in_memory_are_compared_by_name(sent):
         (np.ones(3), r"has the shape \(3,\); expected 2 dimensions"),
         (np.array([[None, 1]]), r"an array of object; give numbers"),
         (np.ma.masked_less(ROWS, 3), "masked array"),
+        (torch.empty(3, 3, device="meta"), "a tensor without plain numbers"),
         (pd.DataFrame(ROWS, columns=pd.MultiIndex.from_product([["x"], [1, 2, 3]])), "several levels"),
     ],
 )

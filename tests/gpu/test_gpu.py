@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.gpu.__main__ import main
 from tests.gpu.figures import Figure, Findings
 
 ROOT = Path(__file__).parents[2]
@@ -67,6 +68,13 @@ def test_the_whole_of_it_runs_where_there_is_nothing_but_torch(tmp_path):
     assert "0 wrong" in done.stdout
     # What a machine without Ray cannot show is said.
     assert "need Ray" in done.stdout
+
+
+def test_a_file_is_written_only_where_it_was_asked_for(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for options, files in (([], []), (["--out", "there"], ["there/gpu.json"])):
+        main(["--device", "cpu", *options], {"nothing": lambda findings: None})
+        assert [path.as_posix() for path in Path().rglob("*.json")] == files
 
 
 def test_a_figure_below_its_goal_and_a_wrong_answer_fail_the_run():

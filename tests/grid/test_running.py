@@ -165,6 +165,15 @@ def test_another_script_under_the_same_name_is_refused(bench):
         bench.open(bench.request(ROWS, args=("--other", "{lr}")))
 
 
+def test_a_waiting_row_without_a_key_that_was_corrected_is_named(bench, caplog):
+    bench.open(bench.request([{"lr": 0.1}, {"lr": 0.2}])).close()
+    assert caplog.messages == []
+    running = bench.open(bench.request([{"lr": 0.1}, {"lr": 0.3}]))
+    (old,) = (record.task.key for record in running.store.tasks() if record.task.parameters == {"lr": 0.2})
+    assert f"1 waiting row of the grid is not in the source any more, and will run: {old};" in caplog.text
+    running.close()
+
+
 def test_rows_of_a_query_are_written_back_to_their_database(bench, tmp_path):
     path = tmp_path / "campaigns.db"
     with contextlib.closing(sqlite3.connect(path)) as connection:

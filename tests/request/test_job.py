@@ -36,7 +36,7 @@ def test_a_value_arrives_in_sm_hps_as_it_was_given_or_as_its_text_spells(tmp_pat
     ],
 )  # fmt: skip
 def test_hyperparameters_become_arguments_as_the_sdk_spells_them(text, argument):
-    assert hyperparameter_arguments({"x": text}) == ("--x", argument)
+    assert hyperparameter_arguments({"x": text, "y": "-1e-05"}) == ("--x", argument, "--y=-1e-05")
 
 
 def test_a_script_gets_its_hyperparameters_before_its_own_arguments_where_that_is_asked_for():

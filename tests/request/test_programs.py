@@ -14,6 +14,13 @@ def test_arguments_in_one_text_are_refused_with_the_list_that_was_meant(kind):
         kind("train.py", args="--lr 1")
 
 
+@BOTH
+@pytest.mark.parametrize("value", [True, None, [1, 2], {"a": 1}])
+def test_an_argument_without_a_spelling_of_its_own_is_refused(kind, value):
+    with pytest.raises(InvalidRequest, match=rf"{kind.__name__}: args has .* give the text that the script reads"):
+        kind("train.py", args=["--lr", 1e-05, value])
+
+
 LOOP = {"name": "module.loop", "python": "3.11"}
 
 

@@ -127,11 +127,16 @@ def _numpy_array(channel: str, tensor: Any) -> Any:
     torch = sys.modules["torch"]
     if tensor.layout is not torch.strided:
         raise InvalidInput(f"the input {channel!r} is a tensor with the layout {tensor.layout}; give tensor.to_dense()")
-    tensor = tensor.detach().cpu()
-    # NumPy lacks bfloat16 and float8, whose values float32 can hold.
-    if tensor.is_floating_point() and tensor.dtype not in (torch.float16, torch.float32, torch.float64):
-        tensor = tensor.float()
-    return tensor.resolve_conj().resolve_neg().numpy()
+    try:
+        tensor = tensor.detach().cpu()
+        # NumPy lacks bfloat16 and float8, whose values float32 can hold.
+        if tensor.is_floating_point() and tensor.dtype not in (torch.float16, torch.float32, torch.float64):
+            tensor = tensor.float()
+        return tensor.resolve_conj().resolve_neg().numpy()
+    except (RuntimeError, TypeError) as error:  # a quantized tensor, or one of the device meta
+        raise InvalidInput(
+            f"the input {channel!r} is a tensor without plain numbers ({error}); give tensor.float()"
+        ) from error
 
 
 def _save_table(channel: str, table: Any, folder: Path) -> Path:

@@ -153,7 +153,7 @@ def _read_json_lines(lines: Iterable[str], origin: str, max_rows: int) -> Table:
         where = f"{origin}, line {number}"
         try:
             value = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidRequest(f"{where} is not JSON: {error}") from error
         if not isinstance(value, dict):
             raise InvalidRequest(

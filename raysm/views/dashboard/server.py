@@ -31,7 +31,16 @@ if TYPE_CHECKING:
     from raysm.contract.connections import OpenConnection
 
 
-_log = logging.getLogger("raysm")
+def _in_one_line(record: logging.LogRecord) -> bool:
+    """Log an error in a request without its traceback, which would fill the user's terminal."""
+    if record.exc_info:
+        record.msg, record.args = f"{record.getMessage()}: {record.exc_info[1]!r}", ()
+        record.exc_info = None
+    return True
+
+
+_log = logging.getLogger("raysm.dashboard")
+_log.addFilter(_in_one_line)
 
 LOOPBACK = "127.0.0.1"
 START_S = 30.0

@@ -67,7 +67,7 @@ class Table:
     def scan(self, folder: Path, file: str, types: Mapping[str, str]) -> FileColumns:
         try:
             return self.scanned(folder / file, file, types)
-        except (pa.ArrowInvalid, OSError, EOFError, zlib.error) as error:
+        except (pa.ArrowInvalid, OSError, EOFError, zlib.error, RecursionError) as error:
             raise InvalidInput(f"{folder / file} cannot be read: {error}") from error
 
     def unified(self, files: Sequence[FileColumns], types: Iterable[str]) -> InputColumns:
@@ -90,7 +90,7 @@ class Table:
                     columns[key] = array_of(table.column(key), nullable[key])
                 yield TableColumns(columns, table)
                 row += len(table)
-        except (pa.ArrowInvalid, OSError, EOFError, zlib.error) as error:
+        except (pa.ArrowInvalid, OSError, EOFError, zlib.error, RecursionError) as error:
             raise InvalidInput(f"{folder / name} cannot be read: {error}") from error
 
     def scanned(self, path: Path, file: str, types: Mapping[str, str]) -> FileColumns:

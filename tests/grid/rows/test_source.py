@@ -118,12 +118,13 @@ def test_every_name_that_occurs_is_a_column_and_lines_are_counted_with_empty_one
     ("text", "message"),
     [
         ('{"key": 1}\n{"key": \n', "line 2 is not JSON"),
+        ("[" * 100_000, "line 1 is not JSON"),
         ("[1, 2]\n", "line 1: a row is a JSON object"),
         (b"\xff\n", "is not UTF-8"),
         ("", "has no rows"),
         ('{"a":1}\n' * 4, "has more than 3 rows"),
     ],
-    ids=["torn", "a list", "Latin-1", "empty", "too many"],
+    ids=["torn", "deep", "a list", "Latin-1", "empty", "too many"],
 )
 def test_json_lines_that_cannot_be_read_are_refused_with_the_line(tmp_path, text, message):
     with pytest.raises(InvalidRequest, match=message):

@@ -85,6 +85,19 @@ def test_every_answer_forbids_the_page_to_load_or_tell_anything_elsewhere(server
         assert headers["Server"] == "raysm"
 
 
+def test_an_error_of_a_request_is_one_line_on_the_terminal(site, ask, caplog):
+    async def fails(request, path):
+        raise RuntimeError("the upstream is gone")
+
+    site.answer = fails
+    server = LocalServer(site)
+    assert ask(server.port, f"/{server.prefix}/api/")[0] == 500
+    server.close()
+    (record,) = (record for record in caplog.records if record.name == "raysm.dashboard")
+    assert record.getMessage().endswith("RuntimeError('the upstream is gone')")
+    assert record.exc_info is None
+
+
 def test_it_listens_on_loopback_only(server):
     for family, _, _, _, address in socket.getaddrinfo(socket.gethostname(), server.port, type=socket.SOCK_STREAM):
         if not address[0].startswith(("127.", "::1")):

@@ -197,6 +197,8 @@ def test_the_user_may_say_the_type_of_a_column(tmp_path, ending):
         (JsonLines, "a.jsonl", "[1]\n", {}, r"a.jsonl cannot be read: line 1 is not a JSON object"),
         (Csv, "a.csv", "x,x\n1,2\n", {}, "a.csv has several columns named 'x'"),
         (Csv, "a.csv", b"i,x\n1,caf\xe9\n", {}, r"the column 'x' of \S*a.csv is not UTF-8; convert the file"),
+        (JsonLines, "a.jsonl", "[" * 100_000, {}, "a.jsonl cannot be read: line 1 is not JSON"),
+        (JsonLines, "a.jsonl", '{"x": ' + "[" * 900 + "]" * 900 + "}", {}, "a.jsonl cannot be read: maximum recursion"),
         (Csv, "a.csv", "x,y\n1,2\n", {"z": "string"}, "types names the column 'z'; the input has x, y"),
     ],
 )
@@ -204,6 +206,13 @@ def test_what_cannot_be_read_is_named_by_its_file_and_its_column(tmp_path, kind,
     (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(InvalidInput, match=message):
         read(kind, tmp_path, [name], types=types)
+
+
+def test_parquet_columns_without_a_common_type_are_refused_with_both_files(tmp_path):
+    pq.write_table(pa.table({"x": [1]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"x": [[1]]}), tmp_path / "b.parquet")
+    with pytest.raises(InvalidInput, match=r"the column 'x' is list<\S+ int64> in b.parquet and int64 in a.parquet"):
+        read(Parquet, tmp_path, ["a.parquet", "b.parquet"])
 
 
 def test_whole_numbers_of_more_than_64_bits_keep_their_digits_as_text_in_json(tmp_path):

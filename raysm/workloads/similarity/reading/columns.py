@@ -12,10 +12,10 @@ from raysm.request.similarity import MATRIX, Similarity
 SHOWN = 8
 
 ROW_INDEX = re.compile(
-    r"|Unnamed: \d+(\.\d+)*|__index_level_\d+__|index|level_0|\.\.\.1|row|row[_ ]?names?|row[_ ]?nr|row[_ ]?number",
-    re.IGNORECASE,
+    r"(?i:|Unnamed: \d+(\.\d+)*|__index_level_\d+__|index|level_0|\.\.\.1|row|row[._ ]?(names?|nr|number|id))"
+    r"|(?i:(.*_)?(uu)?id)|.*[a-z]I[dD]"
 )
-"""Names that pandas, polars, R and raysm's own results give to a column of row numbers or row names."""
+"""Names that pandas, polars, R and raysm's own results give to a column of row numbers or names, and names of IDs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,7 +197,7 @@ def describe(matrix: Described, selection: Selection, features: Features | None)
     if features is not None:
         names = f" ({features.describe(matrix.columns)})"
     elif any(suffix(Path(name)) not in ARRAYS for name in matrix.names):
-        names = " (no header line)"
+        names = " (columns without names)"
     else:
         names = ""
     text = f"{matrix.rows:,} rows x {matrix.columns:,} columns{names}, {matrix.dtype}"

@@ -27,6 +27,8 @@ MAX_LINE_CHARACTERS = 16 << 20
 """Most characters of a line: a small compressed file can hold one line of many gigabytes."""
 
 LONG_LINE = "a line is too long to be read; write one row on each line, or save the matrix as .npy"
+MIN_COUNTED = 8
+"""Fewest rows in which a column that counts by one cannot be a coincidence."""
 MAX_LIST = 1 << 24
 """Most numbers in one list of a Parquet file: a small compressed file can hold one list of many gigabytes."""
 
@@ -79,14 +81,40 @@ def _id_or_exclude(column: str) -> str:
     )
 
 
-def _refuse_row_index(path: Path, names: Sequence[str], how_to_write: str) -> None:
-    """Refuse features with names that programs give to row numbers, which would silently pass for data."""
+def _refuse_row_index(path: Path, names: Sequence[str]) -> None:
+    """Refuse features with names that programs give to row numbers and IDs, which would silently pass for data."""
     found = next((name for name in names if is_row_index(name)), None)
     if found is not None:
-        raise InvalidInput(
-            f"{path.name}: the column {found!r} looks like a row index, not like a feature{_id_or_exclude(found)}; if "
-            f"it is a feature, rename it or list all features with {option('columns')}. {how_to_write}"
-        )
+        raise _row_index(path, found, "rename it or ")
+
+
+def _refuse_counting(path: Path, table: Table, positions: Sequence[int], rows: NDArray[Any]) -> None:
+    """Refuse a feature whose first rows count by one, as row numbers (0, 1, 2) and IDs (1001, 1002) do."""
+    if len(rows) < MIN_COUNTED or rows.dtype.kind == "b":
+        return
+    with np.errstate(all="ignore"):
+        suspects = np.flatnonzero(rows[-1] - rows[0] == len(rows) - 1)
+        for at in suspects.tolist():
+            if rows[0, at] % 1 == 0 and np.all(np.diff(rows[:, at]) == 1):
+                if not table.header_lines and table.features is None:
+                    raise InvalidInput(
+                        f"{path.name} has no header line, and its column {at} counts its rows ({rows[0, at]:g}, "
+                        f"{rows[1, at]:g} …); leave it out (pandas: index=False), or write a header line, and choose "
+                        f"the features with {option('columns')}"
+                    )
+                raise _row_index(path, table.names[positions[at]], "")
+
+
+def _row_index(path: Path, name: str, rename: str) -> InvalidInput:
+    how_to_write = (
+        "pandas writes no index with to_parquet(…, index=False)"
+        if path.name.lower().endswith(".parquet")
+        else "pandas writes no index with to_csv(…, index=False), R with write.csv(…, row.names = FALSE)"
+    )
+    return InvalidInput(
+        f"{path.name}: the column {name!r} looks like a row index or an ID, not like a feature{_id_or_exclude(name)}; "
+        f"if it is a feature, {rename}list all features with {option('columns')}. {how_to_write}"
+    )
 
 
 def _too_many_columns(path: Path) -> InvalidInput:
@@ -142,6 +170,10 @@ def _is_number(text: str) -> bool:
     return True
 
 
+def _count_from(start: int, length: int) -> list[str]:
+    return [str(start + i) for i in range(length)]
+
+
 def _csv_table(path: Path, selection: Selection) -> Table:
     """Read the first line of a CSV or TSV: it is a header unless all its fields are numbers.
 
@@ -161,8 +193,13 @@ def _csv_table(path: Path, selection: Selection) -> Table:
         raise InvalidInput(f"{path.name} has an empty first line; a CSV has one row of numbers on each line")
     if len(first) > MAX_COLUMNS:
         raise _too_many_columns(path)
-    counted = len(first) > 1 and first == [str(i) for i in range(len(first))]
+    counted = len(first) > 1 and first == _count_from(0, len(first))
     has_header = counted or not all(map(_is_number, first))
+    if not has_header and len(first) > 2 and first[0].isdecimal() and first == _count_from(int(first[0]), len(first)):
+        raise InvalidInput(
+            f"{path.name}: the first line, {', '.join(first[:3])} …, may be a header or a row; write a header line of "
+            "names, or save the matrix as .npy"
+        )
     names = tuple(name.strip() for name in first) if has_header else tuple(f"column {i}" for i in range(len(first)))
     if selection.named and not has_header:
         raise InvalidInput(
@@ -175,9 +212,7 @@ def _csv_table(path: Path, selection: Selection) -> Table:
         raise InvalidInput(f"{path.name} has no feature columns; its columns are {listed(names)}")
     chosen = tuple(names[i] for i in positions)
     if has_header and selection.columns is None:
-        _refuse_row_index(
-            path, chosen, "pandas writes no index with to_csv(…, index=False), R with write.csv(…, row.names = FALSE)"
-        )
+        _refuse_row_index(path, chosen)
     used = {*chosen, *selection.ids}
     left_out = tuple(name for name in names if name not in used)
     return Table(
@@ -234,6 +269,8 @@ def _read_csv(path: Path, selection: Selection, expected: Features | None) -> It
             for target, i in enumerate(positions):
                 # Not to_numpy, which imports pandas if it is installed: 0.3 s of a core in every process that reads.
                 rows[:, target] = np.from_dlpack(batch.column(at[i]))
+            if not done and selection.columns is None:
+                _refuse_counting(path, table, positions, rows)
             yield Batch(rows, row_ids.joined({table.names[i]: batch.column(at[i]) for i in ids}))
             done += batch.num_rows
     except (pa.ArrowInvalid, OSError) as error:
@@ -291,9 +328,7 @@ def _parquet_table(path: Path, selection: Selection) -> Table:
             f"{option('columns', name)} takes the list alone, with names of columns of numbers those too"
         )
     if selection.columns is None and not lists:
-        _refuse_row_index(
-            path, [field.name for field in fields], "pandas writes no index with to_parquet(…, index=False)"
-        )
+        _refuse_row_index(path, [field.name for field in fields])
     used = {*(field.name for field in fields), *selection.ids}
     return Table(
         rows=metadata.num_rows,
@@ -382,7 +417,10 @@ def _read_parquet(path: Path, selection: Selection, expected: Features | None) -
                         # Booleans are single bits in Arrow, so they need a copy.
                         piece = column.to_numpy(zero_copy_only=False)
                     pieces.append(piece)
-                yield Batch(_joined(pieces, table.dtype), row_ids.joined({table.names[i]: columns[i] for i in ids}))
+                rows = _joined(pieces, table.dtype)
+                if not (done or length) and selection.columns is None:
+                    _refuse_counting(path, table, positions, rows)
+                yield Batch(rows, row_ids.joined({table.names[i]: columns[i] for i in ids}))
                 done += batch.num_rows
     except (pa.ArrowException, OSError) as error:
         raise InvalidInput(f"{path.name} cannot be read as Parquet: {error}") from error

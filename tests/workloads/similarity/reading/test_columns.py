@@ -43,7 +43,16 @@ def test_the_index_that_pandas_hides_in_a_parquet_file_is_not_a_feature(read, tm
 
 @pytest.mark.parametrize(
     ("name", "suffix"),
-    [("", ".csv"), ("Unnamed: 0", ".csv.gz"), ("index", ".parquet"), ("rowname", ".tsv"), ("", ".parquet")],
+    [
+        ("", ".csv"),
+        ("Unnamed: 0", ".csv.gz"),
+        ("index", ".parquet"),
+        ("Row.names", ".tsv"),
+        ("", ".parquet"),
+        ("id", ".csv"),
+        ("user_id", ".parquet"),
+        ("PassengerId", ".tsv"),
+    ],
 )
 def test_a_column_that_looks_like_a_row_index_is_refused_with_every_way_out(read, tmp_path, name, suffix):
     path = tmp_path / f"m{suffix}"
@@ -52,13 +61,34 @@ def test_a_column_that_looks_like_a_row_index_is_refused_with_every_way_out(read
         pq.write_table(table, path)
     else:
         table.to_pandas().to_csv(path, index=False, sep="\t" if suffix == ".tsv" else ",")
-    with pytest.raises(InvalidInput, match="looks like a row index, not like a feature; if it names the rows") as error:
+    with pytest.raises(InvalidInput, match="looks like a row index or an ID, not like a feature; if it names") as error:
         read(path)
     assert "--id-column" in str(error.value)
     assert "index=False" in str(error.value)
     np.testing.assert_array_equal(read(path, exclude=(name,)), ROWS)
     np.testing.assert_array_equal(read(path, ids=(name,)), ROWS)
     np.testing.assert_array_equal(read(path, columns=(name, "b")), np.column_stack([np.arange(4), ROWS[:, 1]]))
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_a_column_whose_values_count_is_refused_until_it_is_named(read, tmp_path, suffix):
+    path, rows = tmp_path / f"m{suffix}", np.column_stack([np.arange(1001, 1013), np.arange(12) ** 2])
+    save(path, ["n", "bid"], rows)
+    with pytest.raises(InvalidInput, match="the column 'n' looks like a row index or an ID, .* list all features"):
+        read(path)
+    np.testing.assert_array_equal(read(path, exclude=("n",)), rows[:, 1:])
+    np.testing.assert_array_equal(read(path, columns=("n", "bid")), rows)
+    np.savetxt(tmp_path / "plain.csv", rows, delimiter=",")
+    with pytest.raises(InvalidInput, match="no header line, and its column 0 counts its rows"):
+        read(tmp_path / "plain.csv")
+
+
+def test_a_first_line_that_may_be_a_header_or_a_row_is_refused(read, tmp_path):
+    (tmp_path / "m.csv").write_text("2001,2002,2003\n1,2,4\n")
+    with pytest.raises(InvalidInput, match="the first line, 2001, 2002, 2003 …, may be a header or a row"):
+        read(tmp_path / "m.csv")
+    (tmp_path / "m.csv").write_text("0,1,2\n1,2,4\n")
+    np.testing.assert_array_equal(read(tmp_path / "m.csv"), [[1, 2, 4]])
 
 
 def test_features_can_be_chosen_or_excluded_beside_text(read, tmp_path):
@@ -78,6 +108,9 @@ def test_a_list_column_beside_scalar_columns_needs_a_choice(read, tmp_path):
     )
     with pytest.raises(InvalidInput, match=r"the list column 'vector' and also 'item', 'price'; choose the features"):
         read(tmp_path / "m.parquet")
+    pq.write_table(pa.table({"one": list(ROWS), "two": list(ROWS)}), tmp_path / "lists.parquet")
+    with pytest.raises(InvalidInput, match="the list column 'one' and also 'two'"):
+        read(tmp_path / "lists.parquet", columns=("one", "two"))
     np.testing.assert_array_equal(read(tmp_path / "m.parquet", columns=("vector",)), ROWS)
     both = np.column_stack([ROWS, [5, 6, 7, 8]])
     np.testing.assert_array_equal(read(tmp_path / "m.parquet", columns=("price", "vector")), both)
@@ -101,6 +134,10 @@ def test_the_same_columns_in_another_order_are_aligned_by_name(read, tmp_path, s
     expected = peek(tmp_path / "m").features
     save(tmp_path / "q.parquet", ["b", "c", "a"], ROWS[:, [1, 2, 0]])
     np.testing.assert_array_equal(read(tmp_path / "q.parquet", expected), ROWS)
+    pq.write_table(pa.table([[1], [2], [3]], names=["a", "b", "b"]), tmp_path / "twice.parquet")
+    pq.write_table(pa.table([[2], [3], [1]], names=["b", "b", "a"]), tmp_path / "other.parquet")
+    with pytest.raises(InvalidInput, match="in another order, and several are named 'b'"):
+        read(tmp_path / "other.parquet", peek(tmp_path / "twice.parquet").features)
 
 
 def test_other_columns_are_refused_with_the_names_that_differ(read, tmp_path):
@@ -178,6 +215,6 @@ def test_a_matrix_is_described_with_its_columns(tmp_path):
     )
     assert described("l.parquet", columns=("vector", "price")) == "4 rows x 4 columns (vector[3], price), float64"
     (tmp_path / "m.csv").write_text("1,2\n3,4\n")
-    assert described("m.csv") == "2 rows x 2 columns (no header line), float64"
+    assert described("m.csv") == "2 rows x 2 columns (columns without names), float64"
     np.save(tmp_path / "m.npy", wide)
     assert described("m.npy") == "3,000 rows x 32 columns, float32"

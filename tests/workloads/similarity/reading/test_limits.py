@@ -48,7 +48,10 @@ def test_a_line_of_hundreds_of_megabytes_is_refused_without_reading_it(tmp_path,
     assert peak_mb < PEAK_MB
 
 
-def test_a_parquet_file_with_too_many_columns_is_refused(tmp_path):
+def test_a_table_with_too_many_columns_is_refused(tmp_path):
+    (tmp_path / "m.csv").write_text(",".join(["1.5"] * 100_001))
+    with pytest.raises(InvalidInput, match="m.csv has more than 100,000 columns"):
+        peek(tmp_path / "m.csv")
     schema = pa.schema([pa.field(f"f{i}", pa.int8()) for i in range(100_001)])
     with pq.ParquetWriter(tmp_path / "m.parquet", schema):
         pass
