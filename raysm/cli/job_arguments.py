@@ -182,7 +182,7 @@ def add_jobs(commands: Any) -> None:
     add(jobs, "--status STATUS", "only jobs with this status: Completed, or Failed,Stopped")
     add(jobs, "--since TIME", "only jobs submitted since a date or within an age: 2026-11-01, 7d, 12h")
     add(jobs, "--grid NAME", "only the jobs of this grid, the latest of each row, in all regions")
-    add(jobs, "--trials", "list the trials of each sweep below it")
+    add(jobs, "--trials", "list the trials of each sweep, and calls of each session that report metrics, below it")
     text = "show these parameters as columns: lr,batch; without names, those that differ between jobs"
     add(jobs, "--params NAMES", text, nargs="?", const="*")
     text = "show these metrics as columns: loss (its last value), loss:min, loss:max, loss:best; without names, all"
@@ -190,7 +190,7 @@ def add_jobs(commands: Any) -> None:
     # The help shows the equals sign, because argparse would take -auc for an option.
     add(jobs, "--sort COLUMN", "sort by lr, loss, cost_usd …; --sort=-auc puts the highest first")
     add_reading(jobs)
-    text = "compare all jobs, trials and grid rows in the browser, with MLflow's pages"
+    text = "compare all jobs, trials, sessions' calls and grid rows in the browser, with MLflow's pages"
     ui = add_command(commands, "ui", text, run="raysm.cli.dashboard:run_ui")
     add(ui, "--limit N", "maximum number of jobs (default 1000)", type=int, default=1000)
     add(ui, "--no-open", NO_OPEN)

@@ -72,6 +72,29 @@ class Metric:
     """The instance that it describes; empty for the job."""
     step: int | None = None
     """Training step; None if there is none."""
+    call: int | None = None
+    """The number of the session's call that reported it; None for a job without calls."""
+    time_s: float = field(default_factory=time.time)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SessionCall:
+    """A call or cell of a session reported its first metrics, or has ended after reporting some."""
+
+    kind: ClassVar[str] = "call"
+
+    number: int
+    """From 1, in the order of arrival; calls that report nothing have a number too, but no event."""
+    name: str
+    """The function, or the file of the cell."""
+    status: str
+    """``running``, ``done``, ``stopped`` (interrupted), ``failed``; readers must accept unknown ones."""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    """The arguments of the call by name."""
+    reason: str = ""
+    """Why it failed."""
+    seconds: float = 0.0
+    """How long it has run."""
     time_s: float = field(default_factory=time.time)
 
 
@@ -101,7 +124,7 @@ class Trial:
     time_s: float = field(default_factory=time.time)
 
 
-Event: TypeAlias = State | Progress | Metric | Trial
+Event: TypeAlias = State | Progress | Metric | SessionCall | Trial
 
 
 @dataclass(frozen=True, slots=True)

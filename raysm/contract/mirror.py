@@ -79,7 +79,7 @@ class Mirror:
         # MLflow requires a step. Counting the values gives the same numbers whenever a log is read again.
         step = number if metric.step is None else metric.step
         with self._lock:
-            self._waiting.append((_name(metric.name), metric.value, int(metric.time_s * 1000), step))
+            self._waiting.append((legal_name(metric.name), metric.value, int(metric.time_s * 1000), step))
 
     def close(self, end: End, within_s: float) -> bool:
         """Write the missing values and the final state; return False if that fails for ``within_s`` seconds."""
@@ -122,7 +122,7 @@ class Mirror:
         return True
 
 
-def _name(name: str) -> str:
+def legal_name(name: str) -> str:
     return ILLEGAL.sub("_", name)[:MAX_NAME]
 
 
@@ -167,7 +167,7 @@ class _MlflowPlace:
             for point in client.get_metric_history(run.info.run_id, name)
         }
         # MLflow refuses to change a parameter.
-        new = {_name(name): str(value)[:MAX_VALUE] for name, value in self._run.parameters.items()}
+        new = {legal_name(name): str(value)[:MAX_VALUE] for name, value in self._run.parameters.items()}
         params = [Param(name, value) for name, value in new.items() if name not in run.data.params]
         for begin in range(0, len(params), MAX_PARAMS):
             client.log_batch(run.info.run_id, params=params[begin : begin + MAX_PARAMS])

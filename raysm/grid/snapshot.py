@@ -108,10 +108,11 @@ def snapshot(store: Store, now: float) -> Snapshot:
     names = [row[0] for row in execute("SELECT DISTINCT region FROM attempt ORDER BY region")]
     versions = execute("SELECT DISTINCT price_version FROM attempt WHERE price_version <> '' ORDER BY 1").fetchall()
     low, high = execute("SELECT planned_low_usd, planned_high_usd FROM grid").fetchone()
-    # Also single jobs: one may have started and ended between two reads of all rates.
-    (highest,) = execute(
-        "SELECT coalesce(max(value), 0.0) FROM (SELECT value FROM rate UNION ALL SELECT value FROM rate_history)"
-    ).fetchone()
+    # Also the fastest job: it may have started and ended between two reads of all rates.
+    rates = execute(
+        "SELECT at_s, value FROM rate_history UNION SELECT at_s, value FROM (SELECT at_s, value FROM rate ORDER BY 2 "
+        "DESC LIMIT 1) WHERE value > (SELECT coalesce(max(value), 0.0) FROM rate_history) ORDER BY 1"
+    ).fetchall()
     return Snapshot(
         name=grid.name,
         state=grid.state,
@@ -129,9 +130,9 @@ def snapshot(store: Store, now: float) -> Snapshot:
         planned_usd=None if low is None else (low, high),
         rate_unit="" if grid.rules.rate is None else rate_unit(grid.rules.rate),
         rate=_rate(store, now),
-        rates=tuple(tuple(row) for row in execute("SELECT at_s, value FROM rate_history ORDER BY at_s")),
-        highest_rate=float(highest),
-        done_per_hour=_pace(store, now),
+        rates=tuple(tuple(row) for row in rates),
+        highest_rate=float(max((value for _, value in rates), default=0.0)),
+        done_per_hour=_pace(store, now, is_over=all(TaskState(state).final for state in states)),
     )
 
 
@@ -199,8 +200,12 @@ def _curve(store: Store, done: int, created_s: float) -> tuple[tuple[float, int]
     return ((created_s, 0), *((row[0], row[1]) for row in rows)) if rows else ()
 
 
-def _pace(store: Store, now: float) -> float | None:
-    done, first_s = store.database.connection.execute(
+def _pace(store: Store, now: float, *, is_over: bool) -> float | None:
+    execute = store.database.connection.execute
+    if is_over:  # its pace does not fall any more
+        (last_s,) = execute("SELECT max(at_s) FROM event WHERE now = 'done' AND task IS NOT NULL").fetchone()
+        now = now if last_s is None else last_s
+    done, first_s = execute(
         "SELECT (SELECT count(*) FROM event WHERE now = 'done' AND task IS NOT NULL AND at_s > ?), "
         "(SELECT min(intended_s) FROM attempt)",
         (now - HOUR_S,),

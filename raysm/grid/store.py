@@ -464,7 +464,8 @@ class Store:
         if self._value("SELECT count(*) FROM rate_history") > MAX_RATES:
             self._execute(
                 "DELETE FROM rate_history WHERE at_s IN (SELECT at_s FROM "
-                "(SELECT at_s, row_number() OVER (ORDER BY at_s) AS number FROM rate_history) WHERE number % 2 = 0)"
+                "(SELECT at_s, row_number() OVER (ORDER BY at_s) AS number FROM rate_history) WHERE number % 2 = 0) "
+                "AND at_s <> (SELECT at_s FROM rate_history ORDER BY value DESC LIMIT 1)"
             )
 
     # -- events

@@ -10,9 +10,10 @@ results, so texts whose name looks like that of a secret are hidden, and large v
 
 import dataclasses
 import importlib
+import inspect
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeAlias
 
@@ -37,6 +38,21 @@ def of_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     pairs = list(_flat("", arguments))
     # Only the first ones, because a table of experiments reads the record of every row.
     return {name: plain(name, value) for name, value in pairs[:MAX_PARAMETERS]}
+
+
+def arguments_of(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    try:
+        signature = inspect.signature(fn)
+        bound = signature.bind(*args, **kwargs)
+    except (TypeError, ValueError):  # a built-in without a signature
+        return of_arguments({f"argument {number}": value for number, value in enumerate(args, 1)} | kwargs)
+    bound.apply_defaults()
+    arguments = dict(bound.arguments)
+    for name, parameter in signature.parameters.items():
+        # The caller of def train(**options) knows no "options".
+        if parameter.kind is parameter.VAR_KEYWORD:
+            arguments |= arguments.pop(name)
+    return of_arguments(arguments)
 
 
 def of_fields(value: Any, **texts: Any) -> dict[str, Any]:

@@ -25,7 +25,7 @@ class RemoteJupyter(Page):
     def link(self) -> str:
         return f"{super().link}lab"
 
-    def _frame(self, url: str) -> str:
+    def _frame(self) -> str:
         # JupyterLab needs its own page for shortcuts and menus.
         return ""
 

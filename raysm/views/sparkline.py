@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Sequence
 
+from raysm.client.experiments.experiment import thinned
 from raysm.client.logs.rendering import metric_value
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -28,6 +29,10 @@ def thin(points: list[tuple[float, float]], max_points: int) -> None:
         points[:] = [*sorted(kept.values()), last]
 
 
+def _label(value: float) -> str:
+    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:,.4g}"
+
+
 def sparkline(
     points: Sequence[tuple[float, float]], title: str, *, width: int = 320, height: int = 80, note: str = ""
 ) -> str:
@@ -37,9 +42,7 @@ def sparkline(
     there is less room than ``width``. ``points`` are (x, y) in the order of x; ``note`` is right of the title.
     """
     finite = [point for point in points if math.isfinite(point[0]) and math.isfinite(point[1])]
-    step = max(1, math.ceil(len(finite) / MAX_POINTS))
-    # Thinned from the end, so that the last value is always drawn.
-    drawn = finite[::-step][::-1]
+    drawn = [(x, y) for _, x, y in thinned([(None, x, y) for x, y in finite], MAX_POINTS)]
     if not drawn:
         return ""
     left, top = 64, 22
@@ -62,10 +65,10 @@ def sparkline(
     shown = html.escape(metric_value(drawn[-1][1]))
     texts = [
         f'<text x="{left}" y="13">{label}: <tspan font-weight="600">{shown}</tspan></text>',
-        f'<text x="{left - 6}" y="{top + 8}" text-anchor="end" opacity="0.75">{high:,.4g}</text>',
+        f'<text x="{left - 6}" y="{top + 8}" text-anchor="end" opacity="0.75">{_label(high)}</text>',
     ]
     if high > low:
-        texts.append(f'<text x="{left - 6}" y="{top + height}" text-anchor="end" opacity="0.75">{low:,.4g}</text>')
+        texts.append(f'<text x="{left - 6}" y="{top + height}" text-anchor="end" opacity="0.75">{_label(low)}</text>')
     if note:
         texts.append(f'<text x="{width - 6}" y="13" text-anchor="end" opacity="0.75">{html.escape(note)}</text>')
     total = top + height + 6

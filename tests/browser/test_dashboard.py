@@ -9,7 +9,6 @@ from raysm.client.job.handle import token_of
 from tests.support.browsers import looking
 from tests.support.dashboard_head import Answer, serving_head
 from tests.support.jobs import FORMING_S
-from tests.support.jupyter import OpenNotebook
 
 expect = pytest.importorskip("playwright.sync_api").expect
 pytest.importorskip("nbformat")
@@ -107,15 +106,22 @@ def test_another_page_gets_nothing_even_where_it_knows_the_address(browser, dash
 
 
 def test_a_notebook_in_jupyterlab_shows_it_in_a_frame(browser, lab, job):
-    path = lab.write("look", [f"import raysm\nshown = raysm.attach({job.name!r}).dashboard()\nshown"])
+    open_it = f"import raysm\nshown = raysm.attach({job.name!r}).dashboard()\nshown"
+    path = lab.write("look", [open_it, "shown.close()"])
     with looking(browser) as (context, seen):
         page = context.new_page()
-        lab.open(page, path).begin().run()
+        notebook = lab.open(page, path).begin()
+        notebook.run()
         frame = page.frame_locator(".jp-OutputArea iframe")
         expect(frame.get_by_text("Recent jobs")).to_be_visible()
-        source = page.locator(".jp-OutputArea iframe").get_attribute("src")
-        assert re.fullmatch(r"/proxy/\d+/[\w-]{32}/", source)
-        saved = OpenNotebook(page, path).save("<iframe")
+        source = page.locator(".jp-OutputArea iframe").element_handle().content_frame().url
+        assert re.search(r"/proxy/\d+/[\w-]{32}/", source)
+        notebook.run()
+        notebook.ran(1)
+        saved = notebook.save("<iframe")
+        # As a kernel that has ended.
+        lab.open(page, path)
+        expect(frame.get_by_text("Run the cell again to open it.")).to_be_visible()
         # JupyterLab's own page may report what it lacks; what counts is that nothing was asked of anybody else.
         seen.errors.clear()
     assert token_of(job) not in saved

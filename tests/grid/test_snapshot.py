@@ -32,6 +32,7 @@ def test_at_its_end_dollars_reasons_and_the_curve_are_those_of_the_books(bench):
     assert (end.states, end.left, end.state) == ({"done": 19, "failed": 1}, 0, "closed")
     assert end.money.spent_usd == pytest.approx(sum(each.money.spent_usd for each in end.regions))
     assert end.money.wasted_usd > 0
+    assert snapshot(bench.store, bench.clock.now + 36_000).done_per_hour == end.done_per_hour
     ((reason, number),) = end.reasons
     assert (number, WORDS.partition(":")[2].strip() in reason) == (1, True)
     counts = [count for _, count in end.done]

@@ -7,15 +7,20 @@ from types import SimpleNamespace
 
 import pytest
 
+from raysm.cli.arguments import parse
+from raysm.cli.console import Console
+from raysm.cli.jobs import run
 from raysm.client.job.description import Description, SecondaryStatus, Status
 from raysm.client.job.text import html as job_html
 from raysm.client.results.result import Result
+from raysm.client.submit import submit
 from raysm.client.sweep import TrialTable
 from raysm.contract.events import Metric, Progress, State, Trial, line
 from raysm.contract.job_api import TRAINING
 from raysm.contract.result import Manifest, ResultFile
 from raysm.grid.task import TaskState
-from raysm.request import Local
+from raysm.request import Local, Script
+from raysm.testing import Answer, FakeSageMaker
 from raysm.views.card.job_card import JobCard, session_card
 from raysm.views.dashboard.charts import Timeline, charts_site
 from raysm.views.dashboard.dashboard import Watch, dashboard_site
@@ -153,3 +158,15 @@ def test_whatever_users_write_is_text(place):
     assert not [name for name in read.attributes if name.startswith("on")]
     assert SEEN in read.text
     assert "\x1b" not in job_card()
+
+
+def test_markup_in_a_terminal_is_text(tmp_path, capsys):
+    fake = FakeSageMaker(tmp_path)
+    (tmp_path / "train.py").touch()
+    told = ["[red]line[/red]", line(Metric(name="[red]loss[/red]", value=1.0)), line(State(name="[red]on[/red]"))]
+    fake.answer("script", Answer(lines=told))
+    job = submit(Script(str(tmp_path / "train.py"), args=["--lr", "[red]1[/red]"]), on=fake).name
+    for command in (["metrics", job], ["logs", job], ["jobs", "--params", "lr", "--metrics", "*"]):
+        run(parse(command), Console(force_terminal=True), service=fake)
+    shown = capsys.readouterr().out
+    assert all(f"[red]{text}[/red]" in shown for text in ("line", "loss", "on", "1"))

@@ -4,12 +4,12 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
 
 from raysm.client.job.description import SecondaryStatus, Status
-from raysm.contract.events import Metric, Trial
+from raysm.contract.events import Metric, SessionCall, Trial
 
 Value: TypeAlias = str | int | float | bool | None
 
@@ -51,8 +51,8 @@ def curves_of(metrics: Iterable[Metric]) -> dict[str, Curve]:
     curves: dict[str, dict[tuple[int | None, float], tuple[int | None, float, float]]] = {}
     for metric in metrics:
         if not metric.host:
-            # Values without a step differ by their time.
-            key = (metric.step, 0.0 if metric.step is not None else metric.time_s)
+            # Values without a step differ by their time. Each call of a session has steps of its own.
+            key = (metric.step, float(metric.call or 0) if metric.step is not None else metric.time_s)
             curves.setdefault(metric.name, {})[key] = (metric.step, metric.time_s, metric.value)
     return {name: list(points.values()) for name, points in curves.items()}
 
@@ -117,7 +117,7 @@ class Experiment:
     first: str | None = None
     """For a follow-up job, the name of the first job."""
     trial: int | None = None
-    """The number of a trial of a sweep; its name is the sweep's name and this number, ``digits-1/3``."""
+    """The number of a trial of a sweep, or of a call of a session; its name is the job's and this, ``digits-1/3``."""
     parameters: Mapping[str, Value] = field(default_factory=dict)
     """The workload's arguments and the hyperparameters."""
     metrics: Mapping[str, Summary] = field(default_factory=dict)
@@ -218,6 +218,24 @@ TRIAL_STATUS = {"done": Status.COMPLETED, "stopped": Status.STOPPED, "failed": S
 def trial_rows(job: Experiment, trials: Iterable[Trial]) -> list[Experiment]:
     latest = {trial.number: trial for trial in trials}
     return [_trial_row(job, latest[number]) for number in sorted(latest)]
+
+
+def call_rows(
+    job: Experiment, calls: Iterable[SessionCall], metrics: Iterable[Metric]
+) -> list[tuple[Experiment, dict[str, Curve]]]:
+    """Return the calls of a session that reported metrics as rows, each with its curves."""
+    latest = {call.number: call for call in calls}
+    of_call: dict[int | None, list[Metric]] = {}
+    for metric in metrics:
+        of_call.setdefault(metric.call, []).append(metric)
+    rows = []
+    for number, call in sorted(latest.items()):
+        curves = curves_of(of_call.get(number, ()))
+        params = {"call": call.name, **call.params}
+        trial = Trial(number=number, status=call.status, params=params, reason=call.reason)
+        row = _trial_row(job, replace(trial, seconds=call.seconds, time_s=call.time_s))
+        rows.append((replace(row, metrics={name: summary_of(curve) for name, curve in curves.items()}), curves))
+    return rows
 
 
 def _trial_row(job: Experiment, trial: Trial) -> Experiment:

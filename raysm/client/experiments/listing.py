@@ -11,21 +11,30 @@ import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
 from raysm.client.costs.bill import bill_of, usd_so_far
 from raysm.client.costs.prices import price_of
-from raysm.client.experiments.experiment import Curve, Experiment, Summary, curves_of, summary_of, thinned, trial_rows
+from raysm.client.experiments.experiment import (
+    Curve,
+    Experiment,
+    Summary,
+    call_rows,
+    curves_of,
+    summary_of,
+    thinned,
+    trial_rows,
+)
 from raysm.client.job import records
 from raysm.client.job.description import Description, Status, read
 from raysm.client.job.records import RUN
 from raysm.client.logs.stream import LogReader
 from raysm.client.service import Service
 from raysm.client.storage.s3 import Storage, in_parallel
-from raysm.contract.events import Metric, Trial, parse
+from raysm.contract.events import Metric, SessionCall, Trial, parse
 from raysm.contract.job_api import APIS, JobApi, api_of
 from raysm.contract.names import FIRST_TAG, PROJECT_TAG, TASK_TAG, WORKLOAD_TAG
 from raysm.errors import InvalidRequest, JobNotFound, ServiceError
@@ -33,7 +42,7 @@ from raysm.request.workload import typed
 
 T = TypeVar("T")
 
-VERSION = 4
+VERSION = 5
 """Part of the file's name: another version of the rows has another file."""
 BUSY_S = 10.0
 SCHEMA = """
@@ -53,10 +62,12 @@ class Cache:
     def rows(self) -> dict[str, Experiment]:
         return {arn: Experiment.of_json(row) for arn, row in self._select("select arn, row from jobs")}
 
-    def curves(self, arn: str, names: Iterable[str]) -> dict[str, Curve]:
-        curves: dict[str, Any] = next(
+    def curves(self, arn: str, names: Iterable[str], call: str | None = None) -> dict[str, Curve]:
+        """Return curves of a job; ``call`` is the ARN of one of its calls."""
+        stored: dict[str, Any] = next(
             (json.loads(text) for (text,) in self._select("select curves from jobs where arn = ?", arn)), {}
         )
+        curves = stored.get(call or arn, {})
         return {name: [tuple(point) for point in curves[name]] for name in names if name in curves}
 
     def trials(self) -> dict[str, list[Experiment]]:
@@ -65,7 +76,12 @@ class Cache:
 
     def keep(self, jobs: Iterable["Reading"]) -> None:
         rows = [
-            (job.row.arn, job.row.as_json(), json.dumps(job.curves), json.dumps([row.as_json() for row in job.trials]))
+            (
+                job.row.arn,
+                job.row.as_json(),
+                json.dumps({job.row.arn: job.curves, **job.call_curves}),
+                json.dumps([row.as_json() for row in job.trials]),
+            )
             for job in jobs
         ]
         if rows:
@@ -234,8 +250,11 @@ class Reading:
     row: Experiment
     curves: Mapping[str, Curve]
     trials: Sequence[Experiment]
+    """The trials of a sweep, or the calls of a session that reported metrics."""
     is_final: bool
     """True if the job and what is known of it cannot change any more, so that it may be cached."""
+    call_curves: Mapping[str, Mapping[str, Curve]] = field(default_factory=dict)
+    """The curves of each call by its ARN."""
 
 
 def read_job(service: Service, api: JobApi, name: str) -> Reading | None:
@@ -256,16 +275,24 @@ def read_job(service: Service, api: JobApi, name: str) -> Reading | None:
     tags = optional(lambda: service.tags(description.arn)) or {}
     record = optional(lambda: _record(service, tags, name))
     trials: list[Trial] = []
-    curves = optional(lambda: curves_of(_metrics(LogReader(service, api, name), trials))) or {}
+    calls: list[SessionCall] = []
+    metrics = optional(lambda: list(_metrics(LogReader(service, api, name), trials, calls))) or []
+    curves = curves_of(metrics)
     row = _row(service, description, tags, record, curves)
+    of_calls = call_rows(row, calls, metrics)
     is_late = row.ended_s is not None and time.time() - row.ended_s < service.polling.late_s
     return Reading(
         row=row,
-        curves={name: thinned(curve) for name, curve in curves.items()},
-        trials=trial_rows(row, trials),
+        curves=_thinned(curves),
+        trials=[*trial_rows(row, trials), *(call for call, _ in of_calls)],
+        call_curves={call.arn: _thinned(own) for call, own in of_calls},
         # The last lines of a log arrive late, and a missing permission may be granted later.
         is_final=description.status.is_terminal and not is_late and is_whole,
     )
+
+
+def _thinned(curves: Mapping[str, Curve]) -> dict[str, Curve]:
+    return {name: thinned(curve) for name, curve in curves.items()}
 
 
 def _row(
@@ -322,13 +349,15 @@ def _record(service: Service, tags: Mapping[str, str], name: str) -> records.Rec
     return records.of_job(tags.get(FIRST_TAG, name), prefix, Storage(service))
 
 
-def _metrics(log: LogReader, trials: list[Trial]) -> Iterator[Metric]:
+def _metrics(log: LogReader, trials: list[Trial], calls: list[SessionCall]) -> Iterator[Metric]:
     for line in log.new_lines():
         match parse(line.text):
-            case Metric() as metric:
+            case Metric(host="") as metric:
                 yield metric
             case Trial() as trial:
                 trials.append(trial)
+            case SessionCall() as call:
+                calls.append(call)
 
 
 def _cost(service: Service, description: Description) -> float | None:

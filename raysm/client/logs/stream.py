@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from raysm.client.job.chain import Chain, TransientErrors
 from raysm.client.service import Service
 from raysm.client.units import deadline
-from raysm.contract.events import Metric, Progress, parse
+from raysm.contract.events import Metric, Progress, SessionCall, parse
 from raysm.contract.job_api import JobApi
 from raysm.errors import InvalidRequest, NotDone, ServiceError
 
@@ -205,7 +205,7 @@ class EventLog:
 
 
 def last_lines(lines: Iterable[LogLine], count: int) -> Iterator[LogLine]:
-    readable = (line for line in lines if not isinstance(parse(line.text), Progress | Metric))
+    readable = (line for line in lines if not isinstance(parse(line.text), Progress | Metric | SessionCall))
     return iter(deque(readable, maxlen=count))
 
 

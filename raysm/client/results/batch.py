@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from raysm.client.results.result import Result
-from raysm.client.source.function import PickledCall, arguments_of, check_call, code_digest, name_of
+from raysm.client.source.function import PickledCall, check_call, code_digest, name_of
 from raysm.client.units import PYTHON_VERSION
 from raysm.errors import InvalidRequest, MissingDependency
 from raysm.request.batch import BatchInference
 from raysm.request.options import check_names
+from raysm.request.workload import arguments_of
 
 
 class BatchResult(Result):

@@ -291,7 +291,13 @@ class Call(Generic[T]):
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait for the end of the call and return its exception, or None if it succeeded."""
-        _, outcome = self._await(timeout)
+        deadline(timeout)
+        try:
+            _, outcome = self._await(timeout)
+        except NotDone:
+            raise
+        except Exception as error:  # the session has ended, say
+            return error
         return None if outcome.error is None else error_of(outcome, self.name, self._line.session, self._line.loads)
 
     def _await(self, timeout: float | None) -> tuple[CallStatus, Outcome]:
@@ -369,7 +375,11 @@ class Call(Generic[T]):
         return cell_result(pieces, Outcome()).text
 
     def add_done_callback(self, fn: "Callable[[Call[T]], object]") -> None:
-        """Call ``fn(call)`` when the call ends, or now if it has ended."""
+        """Call ``fn(call)`` in another thread when the call ends, or now if it has ended."""
+        # Not in the connection's thread, where a call of the session would wait for itself.
+        self.on_end(lambda call: threading.Thread(target=fn, args=(call,), name="raysm callback", daemon=True).start())
+
+    def on_end(self, fn: "Callable[[Call[T]], object]") -> None:
         self._ended.add_done_callback(lambda _: fn(self))
 
     def show(
@@ -429,7 +439,7 @@ def as_completed(calls: Iterable[Call[T]], timeout: float | None = None) -> Iter
     until_s = None if timeout is None else time.monotonic() + timeout
     ended: queue.SimpleQueue[Call[T]] = queue.SimpleQueue()
     for call in waited:
-        call.add_done_callback(ended.put)
+        call.on_end(ended.put)
     for number in range(len(waited)):
         try:
             yield ended.get(timeout=None if until_s is None else max(0.0, until_s - time.monotonic()))
@@ -442,24 +452,28 @@ def gather(calls: Any, *, return_exceptions: bool = False) -> Any:
     """Wait for all calls and return their values.
 
     Args:
-        calls: A list of calls, or a dictionary whose values are calls. The result has the same form.
+        calls: A call, or a list or dictionary of calls, also nested. The result has the same form.
         return_exceptions: Return exceptions as values; otherwise the first one is raised.
 
     Raises:
         InvalidRequest: An element is not a call.
         Exception: The exception of a call, with the remote traceback as a note.
     """
-    if isinstance(calls, Mapping):
-        values = gather(list(calls.values()), return_exceptions=return_exceptions)
-        return dict(zip(calls, values, strict=True))
-    waited = list(calls)
-    _checked("gather", waited)
-    if return_exceptions:
-        return [call.result() if (error := call.exception()) is None else error for call in waited]
+    calls = calls if isinstance(calls, Call | Mapping) else list(calls)
+    waited = _checked("gather", calls)
     # In the order of their ends, so that a failure does not wait for slower calls.
-    for call in as_completed(waited):
+    for call in [] if return_exceptions else as_completed(waited):
         call.result()
-    return [call.result() for call in waited]
+    values = {call: call.result() if (error := call.exception()) is None else error for call in waited}
+
+    def filled(each: Any) -> Any:
+        if isinstance(each, Call):
+            return values[each]
+        if isinstance(each, Mapping):
+            return {name: filled(item) for name, item in each.items()}
+        return [filled(item) for item in each]
+
+    return filled(calls)
 
 
 def progress(calls: Iterable[Call[Any]], out: TextIO | None = None) -> None:
@@ -475,7 +489,7 @@ def progress(calls: Iterable[Call[Any]], out: TextIO | None = None) -> None:
     waited, began_s = _checked("progress", calls), time.monotonic()
     news = threading.Event()
     for call in waited:
-        call.add_done_callback(lambda _: news.set())
+        call.on_end(lambda _: news.set())
     while True:
         news.clear()
         done = [call for call in waited if call.is_over()]
@@ -495,9 +509,10 @@ def progress(calls: Iterable[Call[Any]], out: TextIO | None = None) -> None:
         time.sleep(DRAWN_S)
 
 
-def _checked(name: str, calls: Iterable[Any]) -> list[Call[Any]]:
-    waited = list(dict.fromkeys(calls))
-    for each in waited:
-        if not isinstance(each, Call):
-            raise InvalidRequest(f"{name}: expected calls, as session.submit(…) returns them, got {each!r}")
-    return waited
+def _checked(name: str, calls: Any) -> list[Call[Any]]:
+    if isinstance(calls, Call):
+        return [calls]
+    if isinstance(calls, str) or not isinstance(calls, Iterable):
+        raise InvalidRequest(f"{name}: expected calls, as session.submit(…) returns them, got {calls!r}")
+    each_of = calls.values() if isinstance(calls, Mapping) else calls
+    return list(dict.fromkeys(call for each in each_of for call in _checked(name, each)))

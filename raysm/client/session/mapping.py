@@ -114,7 +114,7 @@ class Mapped:
         batch = _Batch(items, self._submit(first, pickle.dumps(pickled)))
         self._batches.append(batch)
         # A queue, because the callback runs in the connection's thread and the user takes results in another.
-        batch.call.add_done_callback(lambda _: self._ended.put(batch))
+        batch.call.on_end(lambda _: self._ended.put(batch))
         return True
 
     def _read(self, batch: _Batch) -> list[Outcome]:

@@ -17,7 +17,7 @@ from raysm.contract.source import Source
 from raysm.errors import InvalidRequest, MissingDependency
 from raysm.request import PickledFunction, TrainLoop, Workload
 from raysm.request.programs import Precision
-from raysm.request.workload import of_arguments
+from raysm.request.workload import arguments_of, of_arguments
 
 _NO_FILE = "<dynamic-code>"
 """cloudpickle 3.1.3 and later write this in place of the file name of code."""
@@ -247,21 +247,6 @@ def _pickled(
     file = io.BytesIO()
     Pickler(file).dump(value)
     return file.getvalue()
-
-
-def arguments_of(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    try:
-        signature = inspect.signature(fn)
-        bound = signature.bind(*args, **kwargs)
-    except (TypeError, ValueError):  # a built-in without a signature
-        return of_arguments({f"argument {number}": value for number, value in enumerate(args, 1)} | kwargs)
-    bound.apply_defaults()
-    arguments = dict(bound.arguments)
-    for name, parameter in signature.parameters.items():
-        # The caller of def train(**options) knows no "options".
-        if parameter.kind is parameter.VAR_KEYWORD:
-            arguments |= arguments.pop(name)
-    return of_arguments(arguments)
 
 
 def code_digest(fn: Callable[..., Any]) -> str:

@@ -10,6 +10,7 @@ import contextlib
 import hmac
 import html
 import importlib.util
+import json
 import logging
 import os
 import secrets
@@ -211,6 +212,14 @@ def _base_url(environ: Mapping[str, str]) -> str | None:
     return servers.get(environ["JPY_PARENT_PID"])
 
 
+# A saved notebook outlives the page, and would show an error of the server's.
+IF_REACHABLE = """((url, gone) => {
+    const say = () => document.body.append(gone);
+    fetch(url, {mode: "no-cors", cache: "no-store"}).then(
+        answer => answer.status == 404 || answer.status >= 500 ? say() : location.replace(url), say);
+})"""
+
+
 class Page:
     """A page at an address of this machine until ``close``; use it as a context manager.
 
@@ -253,11 +262,16 @@ class Page:
         link = f'<a href="{url}" target="_blank" rel="noopener">{html.escape(self._title)}</a>'
         if not self._seen.in_frame:
             return f"<div>{link} (on the machine of this kernel)</div>"
-        return f"<div>{link}{self._frame(url)}</div>"
+        return f"<div>{link}{self._frame()}</div>"
 
-    def _frame(self, url: str) -> str:
+    def _frame(self) -> str:
+        gone = f"{self._title} is shown here while the kernel that opened it runs. Run the cell again to open it."
+        # Both may have a tag; inside of a script it would end that.
+        url, text = (json.dumps(each).replace("<", "\\u003c") for each in (self.link, gone))
+        page = f"<body style='font:15px system-ui;color:gray'><script>{IF_REACHABLE}({url}, {text})</script>"
         # High enough for the Overview of Ray's dashboard without scrolling.
-        return f'<iframe src="{url}" width="100%" height="720" style="border:1px solid #8884"></iframe>'
+        style = 'width="100%" height="720" style="border:1px solid #8884"'
+        return f'<iframe srcdoc="{html.escape(page)}" {style}></iframe>'
 
 
 def with_query(request: "web.Request", path: str) -> str:

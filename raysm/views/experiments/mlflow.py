@@ -1,4 +1,4 @@
-"""Copy jobs, trials and rows of grids into a local MLflow store, and show them in MLflow's own pages.
+"""Copy jobs, trials, calls and rows of grids into a local MLflow store, and show them in MLflow's own pages.
 
 The copy is written into the tables of MLflow's SQLite file. MLflow's client takes several times as long, because it
 writes each run in several transactions (``tests/benchmarks/experiments.py --mlflow``). A test reads the runs back by
@@ -30,9 +30,10 @@ from raysm.client.experiments.listing import Choice, cache_of, experiments, read
 from raysm.client.job.description import Status
 from raysm.client.service import Service
 from raysm.contract.job_api import api_of
-from raysm.contract.mirror import ILLEGAL, JOB_TAG, MAX_NAME
+from raysm.contract.mirror import JOB_TAG, legal_name
 from raysm.errors import MissingDependency, RaysmError
 from raysm.grid.local_grids import grid_names, opened
+from raysm.request.session import SessionWorkload
 from raysm.views.dashboard.server import LocalServer, check_aiohttp, relaying
 from raysm.views.grid.handle import experiments_of
 
@@ -77,9 +78,11 @@ def check_mlflow() -> None:
 class Record:
     row: Experiment
     job: str
-    """The name of the job in raysm's commands; for a trial, the name of its sweep."""
+    """The name of the job in raysm's commands; for a trial or a call, the name of its sweep or session."""
     curves: Callable[[], Mapping[str, Curve]] = dict
     """Reads the curves; called only if the run is new or has changed."""
+    where: str = ""
+    """The options of raysm's commands that find the job."""
 
     @property
     def run_id(self) -> str:
@@ -94,6 +97,7 @@ class Record:
 def records(service: Service, limit: int = 1000) -> list[Record]:
     """Return the latest jobs with the trials of sweeps, and the latest rows of each grid; ``limit`` of both."""
     jobs = with_trials(service, experiments(service, Choice(limit=limit)))
+    of_calls = {job.arn.rpartition("/")[0] for job in jobs if _is_call(job)}
     rows: dict[str, Experiment] = {}
     for grid in grid_names():
         with opened(grid) as store:
@@ -105,21 +109,41 @@ def records(service: Service, limit: int = 1000) -> list[Record]:
         if of_grid is not None:
             both = {**of_grid.parameters, **job.parameters}
             job = replace(job, parameters=both, project=of_grid.project, task=of_grid.task)
+        # One curve of all calls would jump between them.
+        job = replace(job, metrics={}) if job.arn in of_calls else job
         is_trial = job.trial is not None
         name = job.name.rpartition("/")[0] if is_trial else job.name
-        curves = _curves(service, job) if job.metrics and not is_trial else dict
-        found.append(Record(row=job, job=name, curves=curves))
+        # The log has only the last values of a trial.
+        curves = _curves(service, job, name) if job.metrics and (not is_trial or _is_call(job)) else dict
+        found.append(Record(row=job, job=name, curves=curves, where=_where(service, service.region)))
     # The remaining rows belong to jobs of other regions and accounts.
-    return found + [Record(row=row, job=row.name) for row in rows.values()]
+    other = [(row, _where(service, row.parameters["region"])) for row in rows.values()]
+    return found + [Record(row=row, job=row.name, where=where) for row, where in other]
 
 
-def _curves(service: Service, row: Experiment) -> Callable[[], Mapping[str, Curve]]:
+def _where(service: Service, region: object) -> str:
+    if not service.target.is_billed:
+        return ""
+    profile = getattr(service.target, "profile", None)
+    return f" --on aws --region {region}" + (f" --profile {shlex.quote(profile)}" if profile else "")
+
+
+def _is_call(row: Experiment) -> bool:
+    return row.trial is not None and row.workload == SessionWorkload.kind
+
+
+def _curves(service: Service, row: Experiment, job: str) -> Callable[[], Mapping[str, Curve]]:
     def read() -> Mapping[str, Curve]:
-        cached = cache_of(service).curves(row.arn, row.metrics)
-        if cached or row.ended_s is not None:
+        call = row.arn if _is_call(row) else None
+        arn = row.arn if call is None else row.arn.rpartition("/")[0]
+        cached = cache_of(service).curves(arn, row.metrics, call)
+        # A call may have ended in a session that still runs, which is not cached.
+        if cached or (row.ended_s is not None and call is None):
             return cached
-        reading = read_job(service, api_of(row.kind), row.name)
-        return {} if reading is None else reading.curves
+        reading = read_job(service, api_of(row.kind), job)
+        if reading is None:
+            return {}
+        return reading.curves if call is None else reading.call_curves.get(call, {})
 
     return read
 
@@ -188,7 +212,7 @@ class MlflowStore:
         )
         for table in ("metrics", "latest_metrics", "params"):
             database.execute(f"DELETE FROM {table} WHERE run_uuid = ?", (run,))
-        params = {_name(name): str(value)[:MAX_TEXT] for name, value in row.parameters.items()}
+        params = {legal_name(name): str(value)[:MAX_TEXT] for name, value in row.parameters.items()}
         database.executemany(
             "INSERT INTO params (run_uuid, key, value) VALUES (?, ?, ?)", [(run, *item) for item in params.items()]
         )
@@ -221,10 +245,6 @@ def _run_id(name: str) -> str:
     return hashlib.sha256(name.encode()).hexdigest()[:32]
 
 
-def _name(name: str) -> str:
-    return ILLEGAL.sub("_", name)[:MAX_NAME]
-
-
 def _points(row: Experiment, curves: Mapping[str, Curve]) -> Iterator[tuple[str, float, int, int, bool]]:
     """Yield (name, value, milliseconds since the epoch, step, is NaN) for each value of each metric, in order."""
     end_s = row.ended_s or row.started_s or row.created_s
@@ -238,7 +258,7 @@ def _points(row: Experiment, curves: Mapping[str, Curve]) -> Iterator[tuple[str,
             is_nan = math.isnan(value)
             # MLflow stores NaN as 0 with a flag, and an infinity as the largest float.
             stored = 0.0 if is_nan else max(-sys.float_info.max, min(sys.float_info.max, value))
-            yield _name(name), stored, int(time_s * 1000), number if step is None else step, is_nan
+            yield legal_name(name), stored, int(time_s * 1000), number if step is None else step, is_nan
 
 
 def _tags(record: Record) -> dict[str, str]:
@@ -261,10 +281,15 @@ def _tags(record: Record) -> dict[str, str]:
 
 
 def _note(record: Record) -> str:
-    job = shlex.quote(record.job)
+    row, job = record.row, f"{shlex.quote(record.job)}{record.where}"
+    result = f"raysm result {job} --output DIR", "its result"
+    if row.workload == SessionWorkload.kind:
+        result = f"raysm session attach {job}", "its session, while it runs"
+    elif not row.arn and row.project and row.task:  # known from its grid alone
+        result = f"raysm grid result {shlex.quote(row.project)} {shlex.quote(row.task)} --output DIR", "its result"
     commands = (
         (f"raysm logs {job}", "what it wrote"),
-        (f"raysm result {job} --output DIR", "its result"),
+        result,
         (f"raysm metrics {job} --all", "its metrics and those of its instances"),
         (f"raysm dashboard {job}", "Ray's dashboard, while it runs"),
     )

@@ -137,7 +137,8 @@ class Jobs(list[Experiment]):
     def with_trials(self) -> "Jobs":
         """Return the jobs, each sweep followed by its trials as rows: ``digits-1/3`` is trial 3 of ``digits-1``.
 
-        A trial has its parameters and the last value of each metric. Its cost is part of its job's.
+        A trial has its parameters and the last value of each metric. Its cost is part of its job's. A session is
+        followed by its calls that reported metrics.
         """
         return Jobs(with_trials(self._service, self), self._service)
 

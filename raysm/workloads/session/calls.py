@@ -5,14 +5,19 @@ Everything here belongs to the server's event loop, except the output of calls.
 
 import asyncio
 import contextlib
+import itertools
+import json
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from dataclasses import replace
+from typing import Any, Protocol
 
+from raysm.contract import events
 from raysm.contract.parcels import SMALL_BYTES
-from raysm.contract.session import DONE, RUNNING, WAITING, CallRequest, CallStatus, Outcome, Versions
+from raysm.contract.session import CALL, CELL, DONE, RUNNING, WAITING, CallRequest, CallStatus, Outcome, Versions
 from raysm.errors import InvalidConfig, InvalidRequest, RaysmError, SessionEnded
+from raysm.workloads.report import EmitEvent
 from raysm.workloads.session.blobs import Blob, Blobs
 from raysm.workloads.session.outcomes import death_of, failed, interrupted, refused
 from raysm.workloads.session.output import Output
@@ -34,9 +39,15 @@ class CallEnded(Exception):
 
 
 class Call:
-    def __init__(self, id: str, request: CallRequest, body: bytes | Blob, wake: Callable[[], None]) -> None:
+    """One call; ``number`` is that of its metrics in the job's log, and None if they are the job's own."""
+
+    def __init__(
+        self, id: str, request: CallRequest, body: bytes | Blob, wake: Callable[[], None], number: int | None
+    ) -> None:
         self.id, self.request, self.body = id, request, body
-        self.output = Output(wake)
+        self.output = Output(wake, log_lines=self._log_lines)
+        self._number = number
+        self._params: Mapping[str, Any] | None = None
         self.done = asyncio.Event()
         self.is_cancelled = self.is_delivered = False
         self.ended_by = ""
@@ -58,6 +69,36 @@ class Call:
         # Emptying the body releases the arguments of the call, which may be large.
         self._failed, self.body, self.outcome = has_failed, b"", outcome
         self.done.set()
+
+    def _log_lines(self, event: str, arguments: str) -> list[str]:
+        # Called in the thread of a cell, or in the server's.
+        metric = events.parse(event)
+        if self._number is None or not isinstance(metric, events.Metric):
+            return [event]
+        lines = [events.line(replace(metric, call=self._number))]
+        if self._params is None:
+            self._params = json.loads(arguments or "{}")
+            lines.insert(0, events.line(self._event("running")))
+        return lines
+
+    def _event(self, status: str, reason: str = "") -> events.SessionCall:
+        return events.SessionCall(
+            number=self._number or 0,
+            name=self.request.name,
+            status=status,
+            params=self._params or {},
+            reason=reason,
+            seconds=self._elapsed_s(),
+        )
+
+    def ending(self) -> events.SessionCall | None:
+        """Return the event of its end, None if it has reported no metrics."""
+        if self._params is None:
+            return None
+        error = Outcome.decode(self.outcome).error if self._failed and isinstance(self.outcome, bytes) else None
+        if error is not None and error.cancelled:
+            return self._event("stopped")
+        return self._event("failed" if self._failed else "done", "" if error is None else error.headline)
 
     @property
     def status(self) -> CallStatus:
@@ -92,9 +133,12 @@ class Executor(Protocol):
 
 
 class Calls:
-    def __init__(self, executors: Mapping[str, Executor], blobs: Blobs, active: Callable[[float], None]) -> None:
+    def __init__(
+        self, executors: Mapping[str, Executor], blobs: Blobs, active: Callable[[float], None], emit: EmitEvent
+    ) -> None:
         # active() is called with the monotonic time when a call arrives or ends.
-        self._executors, self._blobs, self._active = executors, blobs, active
+        self._executors, self._blobs, self._active, self._emit = executors, blobs, active, emit
+        self._numbers = itertools.count(1)
         self._calls: dict[str, Call] = {}
         # Only ids. A client that asks too late gets an error, and does not send the call again.
         self._forgotten: set[str] = set()
@@ -126,7 +170,8 @@ class Calls:
         if self.closing:
             raise SessionEnded(f"the session is closing ({self.closing}); start another one")
         self._check(request)
-        call = Call(id, request, self._blobs.take(id) if body is None else body, lambda: wake(call))
+        number = next(self._numbers) if request.kind in (CALL, CELL) else None
+        call = Call(id, request, self._blobs.take(id) if body is None else body, lambda: wake(call), number)
         self._calls[id] = call
         self._active(time.monotonic())
         task = asyncio.create_task(self._carry_out(call))
@@ -161,6 +206,8 @@ class Calls:
             outcome, has_failed = _failure(call, error).encode(), True
         call.end(outcome, has_failed)
         self._active(time.monotonic())
+        if (ending := call.ending()) is not None:
+            self._emit(ending)
 
     def deliver(self, id: str) -> None:
         call = self._calls.get(id)

@@ -40,7 +40,7 @@ class SessionHost:
     ) -> None:
         self._job, self._hosts, self._folder, self._looks, self._emit = job, hosts, folder, looks, emit
         self.cells, self.remote, self.blobs, self.lifetime = cells, remote, blobs, lifetime
-        self.calls = Calls(executors, blobs, lifetime.active)
+        self.calls = Calls(executors, blobs, lifetime.active, emit)
         self.loop = asyncio.get_running_loop()
         self.notices: list[str] = []
         self._closed = asyncio.Event()

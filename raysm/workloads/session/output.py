@@ -41,12 +41,21 @@ class Piece:
         return self.start + len(self.text)
 
 
+LogLines = Callable[[str, str], list[str]]
+"""Returns the lines of the job's log for a call's event: the event's line, and the call's arguments as JSON."""
+
+
 class Output:
     """The output of one call, of which the last part is kept. Any thread may write."""
 
-    def __init__(self, wake: Callable[[], None] = lambda: None, most: int = KEPT_CHARACTERS) -> None:
+    def __init__(
+        self,
+        wake: Callable[[], None] = lambda: None,
+        most: int = KEPT_CHARACTERS,
+        log_lines: LogLines = lambda event, arguments: [event],
+    ) -> None:
         # wake() is called in the writer's thread.
-        self._wake, self._most = wake, most
+        self._wake, self._most, self.log_lines = wake, most, log_lines
         self._lock = threading.Lock()
         self._pieces: deque[Piece] = deque()
         self.end = 0
@@ -106,7 +115,7 @@ class RoutedStream(_Stream):
             return self._original.write(text)
         rest, lines = events_apart(text)
         for event in lines:
-            self._original.write(f"{event}\n")
+            self._original.writelines(f"{each}\n" for each in output.log_lines(event, ""))
             self._original.flush()
         output.write(self._name, rest)
         return len(text)
@@ -195,6 +204,7 @@ def call_in(folder: str, id: str, send: Send) -> Iterator["Printed"]:
 class Printed:
     def __init__(self, call: str, send: Send) -> None:
         self.messages = 0
+        self.arguments: Callable[[], Mapping[str, Any]] = dict
         self._call, self._send = call, send
 
     def send(self, **message: str) -> None:
@@ -202,6 +212,11 @@ class Printed:
             # Counted afterwards, so that the server does not wait for an interrupted message.
             self._send({"call": self._call, **message})
             self.messages += 1
+
+    def report(self, event: str) -> None:
+        # With the first event: most calls report nothing, so their arguments need not be described.
+        arguments, self.arguments = self.arguments(), dict
+        self.send(event=event, **({"arguments": json.dumps(arguments)} if arguments else {}))
 
     def show(self, bundle: Mapping[str, Any]) -> None:
         for stream in (sys.stdout, sys.stderr):
@@ -239,7 +254,7 @@ class _Relay(_Stream):
         # raysm.report() prints events of the job, which the server writes into the job's log.
         rest, events = events_apart(text)
         for event in events:
-            self._printed.send(event=event)
+            self._printed.report(event)
         if rest:
             self._printed.send(stream=self._name, text=rest)
 
@@ -317,11 +332,13 @@ class Printing:
             writer.close()
 
     def _receive(self, message: Mapping[str, str]) -> None:
-        if "event" in message:
-            # The output of the server's thread is the job's log.
-            sys.stdout.write(message["event"] + "\n")
-            sys.stdout.flush()
         received = self._calls.get(message["call"])
+        if "event" in message:
+            event, arguments = message["event"], message.get("arguments", "")
+            lines = [event] if received is None else received.output.log_lines(event, arguments)
+            # The output of the server's thread is the job's log.
+            sys.stdout.writelines(f"{line}\n" for line in lines)
+            sys.stdout.flush()
         # None: a thread of the user printed after the end of its call.
         if received is None:
             return

@@ -7,6 +7,7 @@ the user's code.
 import asyncio
 import base64
 import contextlib
+import importlib
 import json
 import linecache
 import shutil
@@ -40,6 +41,8 @@ Display = Callable[[Mapping[str, Any]], None]
 
 INLINE = "module://matplotlib_inline.backend_inline"
 IPYTHON = str(Path(page.__file__).parents[1])
+WIDGET = "application/vnd.jupyter.widget-view+json"
+"""Left out: a session has no connection for widgets, and a notebook would show an error in place of their text."""
 MAX_DISPLAY_BYTES = 32 << 20
 """A larger display is replaced by its text."""
 
@@ -120,12 +123,23 @@ class _ResultHook(DisplayHook):  # type: ignore[misc]
 def _as_json(data: Mapping[str, Any]) -> dict[str, Any]:
     content = {}
     for mime, value in data.items():
+        if mime == WIDGET:
+            continue
         if isinstance(value, bytes):
             value = base64.b64encode(value).decode()
         elif not isinstance(value, str):
             value = json.loads(json.dumps(value, default=repr))
         content[mime] = value
     return content
+
+
+class _TextBars(types.ModuleType):
+    """Stands for ``tqdm.notebook``, whose bars are widgets: the same names draw bars of text."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(importlib.import_module("tqdm"), {"tqdm_notebook": "tqdm", "tnrange": "trange"}.get(name, name))
 
 
 class _Shell(InteractiveShell):  # type: ignore[misc]
@@ -207,6 +221,7 @@ class Namespace:
         self._remove = weakref.finalize(self, shutil.rmtree, own, ignore_errors=True)
         # IPython advises on the keys of a terminal when a cell raises SystemExit.
         warnings.filterwarnings("ignore", "To exit: use")
+        sys.modules.setdefault("tqdm.notebook", _TextBars("tqdm.notebook"))
         main = sys.modules["__main__"]
         try:
             self._shell = _Shell(

@@ -20,6 +20,7 @@ from raysm.bootstrap.environment import base_paths
 from raysm.contract.parcels import SMALL_BYTES, Piece, load, size_of
 from raysm.contract.session import CallRequest, Outcome
 from raysm.request.codec import from_json
+from raysm.request.workload import arguments_of
 from raysm.workloads.session.blobs import Blob, Blobs, opened, write_to
 from raysm.workloads.session.outcomes import outcome_of, outcome_of_error
 from raysm.workloads.session.output import Printed, SocketLine, call_in
@@ -125,6 +126,7 @@ class CallProcess:
         def work() -> Any:
             # Loaded here, so that a failure to load is the call's failure.
             function, args, kwargs = load(pickled)
+            printed.arguments = lambda: arguments_of(function, args, kwargs)
             return function(*args, **kwargs)
 
         with call_in(self._folder, id, self._send) as printed:

@@ -26,6 +26,7 @@ def test_what_is_kept_comes_back_in_another_process(cache):
     again = Cache(cache._path)
     assert again.rows() == {"arn:1": FULL}
     assert again.curves("arn:1", ["loss", "accuracy"]) == {"loss": [(0, 1.0, 2.0), (None, 2.0, 0.5)]}
+    assert again.curves("arn:1", ["loss"], "arn:1/3") == {}
 
 
 def test_the_trials_of_a_sweep_are_kept_apart_and_forgotten_with_it(cache):

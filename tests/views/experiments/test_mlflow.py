@@ -5,10 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from raysm.client.submit import submit
-from raysm.contract.events import Metric, Trial, line
+from raysm.client.submit import prepare, submit
+from raysm.contract.events import Metric, SessionCall, Trial, line
 from raysm.errors import RaysmError
 from raysm.request import Cluster, Script
+from raysm.request.session import SessionWorkload
 from raysm.testing import Answer, FakeSageMaker
 from raysm.views.experiments import mlflow
 from raysm.views.experiments.mlflow import MlflowStore, Record, open_mlflow, records
@@ -120,11 +121,33 @@ def test_trials_are_runs_below_their_sweep(store, client, train):
     assert f"raysm logs {name} " in trial.data.tags["mlflow.note.content"]
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_calls_of_a_session_that_report_metrics_are_runs_with_curves_of_their_own(store, client, tmp_path, again):
+    fake = FakeSageMaker(tmp_path / "home")
+    metrics = [Metric(name="loss", value=1 / (lr + step), step=step, call=lr) for step in range(3) for lr in (1, 2)]
+    calls = [
+        SessionCall(number=lr, name="train", status=status, params={"lr": lr}, seconds=2.0, reason=reason)
+        for lr, status, reason in ((1, "done", ""), (2, "failed", "ValueError: no"))
+    ]
+    fake.answer("session", Answer(lines=[line(event) for event in (*metrics, *calls)]))
+    job = prepare(SessionWorkload(), on=fake, name="digits").send().name
+    if again:  # from the cache
+        records(fake)
+    assert store.update(records(fake)) == 3
+    session, first, second = (run_of(client, name) for name in (job, f"{job}/1", f"{job}/2"))
+    assert (session.data.metrics.get("loss"), first.data.tags["mlflow.parentRunId"]) == (None, session.info.run_id)
+    assert (first.info.status, second.info.status) == ("FINISHED", "FAILED")
+    assert (first.data.params, second.data.tags["raysm.message"]) == ({"call": "train", "lr": "1"}, "ValueError: no")
+    history = client.get_metric_history(second.info.run_id, "loss")
+    assert [(point.step, point.value) for point in history] == [(0, 0.5), (1, 1 / 3), (2, 0.25)]
+    assert f"raysm session attach {job}" in first.data.tags["mlflow.note.content"]
+
+
 def test_a_row_of_a_grid_and_its_job_are_one_run(monkeypatch, store, client, train):
     fake, name = train(Metric(name="loss", value=0.5))
     rows = [
         row(name=name, project="drives", task="a", parameters={"row": "a"}),
-        row(name="b-job", project="drives", arn=""),
+        row(name="b-job", project="drives", task="b", arn="", parameters={"region": "eu-west-1"}),
     ]
     # A grid's own tests make rows of its store; here counts what becomes of them.
     monkeypatch.setattr(mlflow, "grid_names", lambda: ["drives"])
@@ -134,7 +157,7 @@ def test_a_row_of_a_grid_and_its_job_are_one_run(monkeypatch, store, client, tra
     run = run_of(client, name)
     assert (run.data.params["row"], run.data.params["lr"]) == ("a", "0.1")
     assert client.get_experiment(run.info.experiment_id).name == "drives"
-    assert run_of(client, "b-job").data.tags["raysm.job"] == "b-job"
+    assert "raysm grid result drives b " in run_of(client, "b-job").data.tags["mlflow.note.content"]
 
 
 def test_whatever_a_job_says_is_text(store, client):

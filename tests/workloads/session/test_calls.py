@@ -1,10 +1,12 @@
 """The calls of a session."""
 
 import asyncio
+import itertools
 import pickle
 
 import pytest
 
+from raysm.contract.events import Metric, line, parse
 from raysm.contract.parcels import SMALL_BYTES
 from raysm.contract.session import CALL, CallRequest, Outcome
 from raysm.errors import InvalidRequest, SessionEnded
@@ -14,6 +16,8 @@ from raysm.workloads.session.calls import CallEnded, Calls
 from raysm.workloads.session.outcomes import failed, interrupted
 
 WAIT_S = 300.0
+told = []
+"""The events of the last session."""
 
 
 class Scripted:
@@ -40,7 +44,8 @@ def with_calls(folder, script, **how):
 
     async def go():
         executor, active = Scripted(**how), []
-        await script(Calls({CALL: executor}, Blobs(folder), active.append), executor, active)
+        told.clear()
+        await script(Calls({CALL: executor}, Blobs(folder), active.append, told.append), executor, active)
 
     asyncio.run(asyncio.wait_for(go(), WAIT_S))
 
@@ -62,6 +67,27 @@ def test_a_large_outcome_for_which_there_is_no_room_is_said_to_who_waits_for_it(
         assert Outcome.decode(call.outcome).error.type == "FileExistsError"
 
     with_calls(tmp_path / "full", script, size=SMALL_BYTES + 1)
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(None, "done"), (RuntimeError("no room"), "failed"), (CallEnded(interrupted()), "stopped")]
+)
+def test_a_call_that_reports_metrics_tells_its_number_its_arguments_and_its_end(tmp_path, error, status):
+    async def script(calls, executor, active):
+        executor.go.set()
+        call = ask(calls, "2", kind=CALL)
+        lines = [call.output.log_lines(line(Metric(name="loss", value=value)), '{"lr": 0.1}') for value in (2.0, 1.0)]
+        await call.done.wait()
+        begin, *metrics = map(parse, itertools.chain(*lines))
+        assert [(each.call, each.value) for each in metrics] == [(1, 2.0), (1, 1.0)]
+        assert (begin.number, begin.name, begin.status, begin.params) == (1, "f", "running", {"lr": 0.1})
+        (end,) = told
+        assert (end.number, end.params, end.status) == (1, {"lr": 0.1}, status)
+        assert end.reason == ("RuntimeError: no room" if status == "failed" else "")
+        await ask(calls, "3").done.wait()
+        assert len(told) == 1
+
+    with_calls(tmp_path, script, error=error)
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,7 @@ def test_what_a_call_prints_is_sent_by_lines_and_counted(heard):
         print("one", end="")
         print(" line")
         print("wrong", file=sys.stderr)
+        printed.arguments = lambda: {"lr": 0.1}
         print(METRIC)
         print("no newline", end="")
         assert os.getcwd() == os.path.realpath(heard.folder)
@@ -116,7 +117,7 @@ def test_what_a_call_prints_is_sent_by_lines_and_counted(heard):
     assert heard.messages(4) == [
         {"call": "c", "stream": "stdout", "text": "one line\n"},
         {"call": "c", "stream": "stderr", "text": "wrong\n"},
-        {"call": "c", "event": METRIC},
+        {"call": "c", "event": METRIC, "arguments": '{"lr": 0.1}'},
         {"call": "c", "stream": "stdout", "text": "no newline"},
     ]
 
