@@ -1,6 +1,7 @@
 """The commands of sessions: raysm session start, list, attach, keep, close; and raysm exec."""
 
 import code
+import contextlib
 import json
 import sys
 from collections.abc import Callable
@@ -140,40 +141,27 @@ def _attach(arguments: Arguments, console: Console, service: Service | None) -> 
         _print_state(session, arguments, console)
         if not arguments.json:
             console.print("Python prompt of the session; Ctrl-D leaves it, and the session keeps running", style="dim")
-            Prompt(session).live()
+            Prompt(session).interact(banner="", exitmsg="")
     finally:
         session.detach()
 
 
-class Prompt:
-    """A prompt that reads lines of Python here and runs them in the session."""
+class Prompt(code.InteractiveConsole):
+    """A prompt that reads lines of Python here and runs them in the session until ``read`` raises EOFError."""
 
     def __init__(self, session: Session, read: Read = input) -> None:
-        self._session, self._read = session, read
+        super().__init__()
+        self._session, self.raw_input = session, read  # type: ignore[assignment]
 
-    def live(self) -> None:
-        """Run the input until its end; Ctrl-C interrupts the running code, or drops the typed lines."""
-        lines: list[str] = []
-        while True:
-            try:
-                lines.append(self._read("... " if lines else ">>> "))
-                source = "\n".join(lines)
-                if self._is_whole(source):
-                    lines = []
-                    _run_source(self._session, source, "", ())
-            except EOFError:
-                return
-            except KeyboardInterrupt:
-                lines = []
-                print(file=sys.stderr)
-
-    @staticmethod
-    def _is_whole(source: str) -> bool:
-        try:
+    def runsource(self, source: str, filename: str = "", symbol: str = "single") -> bool:
+        """Run the typed lines, or return True if more lines are needed."""
+        # The session reports errors of the syntax.
+        with contextlib.suppress(SyntaxError, ValueError, OverflowError):
             # As in Python's own prompt, a block ends with an empty line.
-            return code.compile_command(source, symbol="single") is not None
-        except (SyntaxError, ValueError, OverflowError):
-            return True  # the session reports the error
+            if code.compile_command(source, symbol=symbol) is None:
+                return True
+        _run_source(self._session, source, "", ())
+        return False
 
 
 def _exec(arguments: Arguments, service: Service) -> int:

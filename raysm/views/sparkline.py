@@ -29,10 +29,6 @@ def thin(points: list[tuple[float, float]], max_points: int) -> None:
         points[:] = [*sorted(kept.values()), last]
 
 
-def _label(value: float) -> str:
-    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:,.4g}"
-
-
 def sparkline(
     points: Sequence[tuple[float, float]], title: str, *, width: int = 320, height: int = 80, note: str = ""
 ) -> str:
@@ -65,10 +61,10 @@ def sparkline(
     shown = html.escape(metric_value(drawn[-1][1]))
     texts = [
         f'<text x="{left}" y="13">{label}: <tspan font-weight="600">{shown}</tspan></text>',
-        f'<text x="{left - 6}" y="{top + 8}" text-anchor="end" opacity="0.75">{_label(high)}</text>',
+        f'<text x="{left - 6}" y="{top + 8}" text-anchor="end" opacity="0.75">{metric_value(high)}</text>',
     ]
     if high > low:
-        texts.append(f'<text x="{left - 6}" y="{top + height}" text-anchor="end" opacity="0.75">{_label(low)}</text>')
+        texts.append(f'<text x="{left - 6}" y="{top + height}" text-anchor="end" opacity="0.75">{metric_value(low)}</text>')
     if note:
         texts.append(f'<text x="{width - 6}" y="13" text-anchor="end" opacity="0.75">{html.escape(note)}</text>')
     total = top + height + 6
