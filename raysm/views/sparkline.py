@@ -64,7 +64,9 @@ def sparkline(
         f'<text x="{left - 6}" y="{top + 8}" text-anchor="end" opacity="0.75">{metric_value(high)}</text>',
     ]
     if high > low:
-        texts.append(f'<text x="{left - 6}" y="{top + height}" text-anchor="end" opacity="0.75">{metric_value(low)}</text>')
+        texts.append(
+            f'<text x="{left - 6}" y="{top + height}" text-anchor="end" opacity="0.75">{metric_value(low)}</text>'
+        )
     if note:
         texts.append(f'<text x="{width - 6}" y="13" text-anchor="end" opacity="0.75">{html.escape(note)}</text>')
     total = top + height + 6

@@ -42,7 +42,7 @@ class Call:
     """One call; ``number`` is that of its metrics in the job's log, and None if they are the job's own."""
 
     def __init__(
-        self, id: str, request: CallRequest, body: bytes | Blob, wake: Callable[[], None], number: int | None
+        self, id: str, request: CallRequest, body: bytes | Blob, wake: Callable[[], None], number: int | None = None
     ) -> None:
         self.id, self.request, self.body = id, request, body
         self.output = Output(wake, log_lines=self._log_lines)

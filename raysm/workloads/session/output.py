@@ -151,21 +151,22 @@ def routed(route: Route) -> contextlib.AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def refusing_input() -> Iterator[None]:
-    """Make ``input()`` and ``getpass()`` raise InvalidRequest: no keyboard is connected to a session."""
+    """Make ``input()``, ``getpass()`` and ``breakpoint()`` raise InvalidRequest: a session has no keyboard."""
 
     def refuse(prompt: object = "", *_: Any, **__: Any) -> NoReturn:
         asked = f" (it asked {str(prompt).strip()!r})" if str(prompt).strip() else ""
         raise InvalidRequest(
-            f"input() does not work in a session, where no keyboard is connected{asked}; send the value as an "
+            f"input() does not work in a session, nor a debugger: no keyboard is connected{asked}; send the value as an "
             "argument, or with session.push(name=value)"
         )
 
-    before = builtins.input, getpass.getpass
-    builtins.input, getpass.getpass = refuse, refuse
+    # Ray's own hook for breakpoint() would wait for a debugger.
+    before = builtins.input, getpass.getpass, sys.breakpointhook
+    builtins.input, getpass.getpass, sys.breakpointhook = refuse, refuse, refuse
     try:
         yield
     finally:
-        builtins.input, getpass.getpass = before
+        builtins.input, getpass.getpass, sys.breakpointhook = before
 
 
 # In a process of calls

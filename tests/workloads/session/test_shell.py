@@ -134,6 +134,7 @@ def test_a_failure_shows_the_users_lines_alone(notebook, source, text):
     [
         ("input('name? ')", r"input() does not work in a session"),
         ("import getpass\ngetpass.getpass()", r"input() does not work in a session"),
+        ("breakpoint()", r"input() does not work in a session, nor a debugger"),
         ("%nosuch", "Line magic function `%nosuch` not found"),
     ],
 )
