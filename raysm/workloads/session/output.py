@@ -156,8 +156,8 @@ def refusing_input() -> Iterator[None]:
     def refuse(prompt: object = "", *_: Any, **__: Any) -> NoReturn:
         asked = f" (it asked {str(prompt).strip()!r})" if str(prompt).strip() else ""
         raise InvalidRequest(
-            f"input() does not work in a session, nor a debugger: no keyboard is connected{asked}; send the value as an "
-            "argument, or with session.push(name=value)"
+            f"input() does not work in a session, nor a debugger: no keyboard is connected{asked}; send the value as "
+            "an argument, or with session.push(name=value)"
         )
 
     # Ray's own hook for breakpoint() would wait for a debugger.
