@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import time
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -21,9 +20,8 @@ from raysm.bootstrap.scratch import private_folder, settle_scratch
 from raysm.bootstrap.sdk_job import is_driver_folder, make_payload
 from raysm.contract import names
 from raysm.contract import payload as payloads
-from raysm.contract.packages import LIBRARY
+from raysm.contract.packages import LIBRARY, unpack
 from raysm.contract.payload import Payload, join
-from raysm.errors import InvalidPayload
 from raysm.request.job import JOB_CHANNEL
 
 # -P: the working folder may contain a random.py or a raysm.py, which must not be imported.
@@ -85,16 +83,6 @@ def _load(folder: Path, private: Path, environ: Mapping[str, str]) -> Payload:
     job_part = folder.parent / JOB_CHANNEL
     # A payload in two parts arrives in two channels, which are joined in a new folder.
     return payloads.load(join(folder, job_part, private / "payload") if job_part.is_dir() else folder)
-
-
-def unpack(library: Path, folder: Path) -> Path:
-    """Unpack raysm's modules: Ray's workers then import them faster, and some are run by their path."""
-    try:
-        with zipfile.ZipFile(library) as archive:
-            archive.extractall(folder)
-    except (OSError, zipfile.BadZipFile) as error:
-        raise InvalidPayload(f"{library} cannot be unpacked into {folder}: {error}") from error
-    return folder
 
 
 def _joined(first: Sequence[Path], rest: str | None) -> str:

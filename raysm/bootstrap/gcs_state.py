@@ -20,13 +20,15 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from raysm.bootstrap import ray_internals
-from raysm.bootstrap.lifecycle import Failed, Node, NodesChanged
 from raysm.contract.connections import has_own_listener
 from raysm.contract.names import LABEL_HOST
 from raysm.errors import InvalidRequest, MissingDependency
+
+if TYPE_CHECKING:
+    from raysm.bootstrap.lifecycle import Failed, NodesChanged
 
 POLL_S = 0.05
 FIRST_POLL_S = 0.1
@@ -48,7 +50,7 @@ class NodeWatcher:
         self._path = path
         self._task: asyncio.Task[None] | None = None
 
-    def start(self, report: Callable[[NodesChanged | Failed], None]) -> None:
+    def start(self, report: "Callable[[NodesChanged | Failed], None]") -> None:
         if self._task is None:
             self._task = asyncio.create_task(self._run(report))
 
@@ -57,7 +59,7 @@ class NodeWatcher:
             self._task.cancel()
         self._task = None
 
-    async def _run(self, report: Callable[[NodesChanged | Failed], None]) -> None:
+    async def _run(self, report: "Callable[[NodesChanged | Failed], None]") -> None:
         while True:
             # The server may not listen yet, or may close the connection within a line: always connect again.
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -65,7 +67,7 @@ class NodeWatcher:
             # The GCS may not have started yet, or may be busy. The caller's deadline ends this loop.
             await asyncio.sleep(RETRY_S)
 
-    async def _ask(self, report: Callable[[NodesChanged | Failed], None]) -> None:
+    async def _ask(self, report: "Callable[[NodesChanged | Failed], None]") -> None:
         reader, writer = await asyncio.open_unix_connection(self._path, limit=MAX_ANSWER)
         try:
             # An incomplete line means that the server has closed the connection.
@@ -75,7 +77,10 @@ class NodeWatcher:
             writer.close()
 
 
-def _read(answer: dict[str, Any]) -> NodesChanged | Failed:
+def _read(answer: dict[str, Any]) -> "NodesChanged | Failed":
+    # Imported late: the process that answers would import all of them for nothing.
+    from raysm.bootstrap.lifecycle import Failed, Node, NodesChanged
+
     if UNUSABLE in answer:
         return Failed(MissingDependency(str(answer[UNUSABLE])))
     return NodesChanged({host: Node(node["id"], node["address"]) for host, node in answer.items()})

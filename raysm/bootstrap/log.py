@@ -1,11 +1,16 @@
 """Write the bootstrap's output: events on stdout, one line each, and messages for people on stderr."""
 
 import sys
+from typing import TYPE_CHECKING
 
-from raysm.contract.events import Event, line
+if TYPE_CHECKING:
+    from raysm.contract.events import Event
 
 
-def emit_event(event: Event) -> None:
+def emit_event(event: "Event") -> None:
+    # Imported late: the process that starts Ray only remarks.
+    from raysm.contract.events import line
+
     # One write, so that a driver that shares this stdout cannot cut the line in two.
     sys.stdout.write(line(event) + "\n")
     sys.stdout.flush()

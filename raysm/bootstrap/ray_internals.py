@@ -143,6 +143,9 @@ DASHBOARD = "dashboard"
 LOG_MONITOR = "log_monitor"
 GCS_ADDRESS = "--gcs-address="
 PRESTART = "--num_prestart_python_workers="
+WORKER_COMMAND = "--python_worker_command"
+LEAN = ("default_worker.py", "log_monitor.py")
+"""Programs that ``ray_imports`` can run: they import Ray first."""
 AGENTS = {
     "--dashboard_agent_command": (
         "--listen-port",

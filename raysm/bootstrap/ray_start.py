@@ -15,7 +15,8 @@ command. The changes:
   actor or driver that has a runtime environment.
 - On the head, no client connects to the GCS before a process of this user listens at its port, because Ray's clients
   send the token to any process that listens there.
-- The modules of other ``ray`` commands, which take half of the start time, are not imported.
+- The modules of other ``ray`` commands, which take half of the start time, are not imported. This process, the log
+  monitor and the workers import Ray without packages for rare cases (``ray_imports``).
 - On the head, this process serves the list of registered nodes (``gcs_state``), because another process would have to
   import Ray too.
 - With ``--wait``, this process imports Ray at once, but reads the cluster's address later from stdin, so that the head
@@ -42,7 +43,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from raysm.bootstrap import ray_internals
+from raysm.bootstrap import ray_imports, ray_internals
 from raysm.bootstrap.children import WAIT
 from raysm.bootstrap.gcs_state import CALL_TIMEOUT_S, await_first, nodes_socket, tell_nodes, tell_unmet, unmet_socket
 from raysm.bootstrap.handed_socket import DashboardPort
@@ -76,6 +77,7 @@ def main() -> None:
         del sys.argv[1]
     if len(sys.argv) > 1 and sys.argv[1].startswith(WORKERS):
         workers = int(sys.argv.pop(1).removeprefix(WORKERS))
+    ray_imports.import_ray_lean()
     # Ray starts the Ray Client server unless this function returns an error.
     ray_internals.RAY_CLIENT.replace(lambda _: lambda: ImportError("raysm uses no Ray Client"))
     dashboard_port = None
@@ -134,6 +136,9 @@ def adapt_start(
     def adapt(word: str) -> str:
         if workers is not None and word.startswith(ray_internals.PRESTART):
             return f"{ray_internals.PRESTART}{workers}"
+        name, separator, text = word.partition("=")
+        if name == ray_internals.WORKER_COMMAND:
+            return name + separator + subprocess.list2cmdline(lean(shlex.split(text)))
         return stand_in_for(word) if postpones_agents else word
 
     def start_adapted(command: Sequence[str], process_type: str, *args: Any, **named: Any) -> Any:
@@ -145,7 +150,7 @@ def adapt_start(
         if process_type == ray_internals.DASHBOARD and port is not None:
             with port.as_stdin():
                 return start(port.command(command), process_type, *args, **named)
-        started = start(command, process_type, *args, **named)
+        started = start(lean(command), process_type, *args, **named)
         if process_type == ray_internals.GCS:
             await_gcs(command, started)
         if process_type == ray_internals.LOG_MONITOR:
@@ -166,6 +171,13 @@ def stand_in_for(word: str) -> str:
         return word
     # Ray quotes the command in this way, and the raylet parses it.
     return name + separator + subprocess.list2cmdline([*STAND_IN, *ray_internals.AGENTS[name], *agent])
+
+
+def lean(words: Sequence[str]) -> list[str]:
+    """Return a command line of Ray with ``ray_imports`` before the program, if that imports Ray first."""
+    # In a worker's command Ray's ``setup_worker.py`` comes before both: the raylet looks for it in second place.
+    before = {word: [ray_imports.__file__] for word in words if os.path.basename(word) in ray_internals.LEAN}
+    return [each for word in words for each in (*before.get(word, ()), word)]
 
 
 def await_gcs(command: Sequence[str], started: Any) -> None:

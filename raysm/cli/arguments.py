@@ -2,6 +2,7 @@
 
 import argparse
 import shlex
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -67,6 +68,7 @@ def parse(argv: Sequence[str]) -> Arguments:
     if theirs and not arguments.is_scripted:
         arguments.refuse(f"{arguments.command} takes nothing behind --, got {' '.join(theirs)}")
     arguments.script_args = tuple(theirs)
+    arguments.started_s = time.time()
     # Checked last, so that a misspelt option is reported before what is missing because of it.
     lacks = arguments.lacks(arguments)
     if lacks is not None:

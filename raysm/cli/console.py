@@ -5,7 +5,9 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol, TypeVar
 
@@ -111,3 +113,12 @@ def interruptible() -> Iterator[Interrupts]:
     finally:
         for one, action in previous.items():
             signal.signal(one, action)
+
+
+def process_started_s() -> float:
+    """Return when this process started, in seconds since the epoch; now on a system without ``/proc``."""
+    try:
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, AttributeError):
+        return time.time()

@@ -1,5 +1,6 @@
 """The display of a running job: log lines, progress bars, and at the end how long each part took."""
 
+import re
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +25,8 @@ WAITS = (
 DOWNLOADS = (SecondaryStatus.DOWNLOADING, SecondaryStatus.DOWNLOADING_IMAGE)
 MIN_PART_S = 0.05
 """Shorter parts are left out: they would be shown as 0.0 s."""
+INSTALLED = re.compile(r"raysm: installed \d+ packages, .* in (\d+\.\d+) s ")
+"""The line of ``bootstrap.packages`` in the log."""
 
 
 @dataclass(kw_only=True)
@@ -36,6 +39,8 @@ class Times:
     """When the cluster was formed for the first time."""
     done_s: float | None = None
     ended_s: float | None = None
+    installing_s: float = 0.0
+    """How long the slowest instance installed packages."""
     described: Description | None = field(default=None, repr=False)
     is_billed: bool = False
     """True if the job ran on AWS, where it waits for instances; on this machine it waits for cores."""
@@ -50,27 +55,44 @@ class Times:
         before_s = formed_s - sent_s
         waiting_s = min(self._spent_s(WAITS), before_s)
         downloading_s = min(self._spent_s(DOWNLOADS), before_s - waiting_s)
+        installing_s = min(self.installing_s, before_s - waiting_s - downloading_s)
         phased_s = sum(phases_s.values())
         parts = {
             "preparing and sending": sent_s - self.started_s,
             "waiting for instances" if self.is_billed else "waiting for cores": waiting_s,
             "downloading": downloading_s,
-            "forming the cluster": before_s - waiting_s - downloading_s,
+            "installing packages": installing_s,
+            "forming the cluster": before_s - waiting_s - downloading_s - installing_s,
             "starting the workload" if phases_s else "running the workload": max(0.0, done_s - formed_s - phased_s),
             **phases_s,
-            "storing and bringing the result": self.ended_s - done_s,
+            **self._last_parts(self.ended_s, self.ended_s - done_s),
         }
-        return whole_s, {name: seconds for name, seconds in parts.items() if seconds >= MIN_PART_S or name in phases_s}
+        shown = {name: seconds for name, seconds in parts.items() if seconds >= MIN_PART_S or name in phases_s}
+        rest_s = whole_s - sum(shown.values())
+        return whole_s, shown | ({"the rest": rest_s} if rest_s >= MIN_PART_S else {})
+
+    def _last_parts(self, ended_s: float, after_s: float) -> dict[str, float]:
+        """Split the time ``after_s`` from the head's whole result to the end of the command."""
+        stored = self._transitions((SecondaryStatus.UPLOADING,))
+        if not stored:  # a Processing job has no such status
+            return {"storing and bringing the result": after_s}
+        bringing_s = min(max(0.0, ended_s - stored[-1][1]), after_s)
+        storing_s = min(stored[-1][1] - stored[-1][0], after_s - bringing_s)
+        return {
+            "ending the cluster": after_s - bringing_s - storing_s,
+            "storing the result": storing_s,
+            "bringing the result": bringing_s,
+        }
 
     def _spent_s(self, statuses: tuple[SecondaryStatus, ...]) -> float:
-        if self.described is None:
-            return 0.0
-        spent = [
-            (end - begin).total_seconds()
-            for status, begin, end in self.described.transitions
+        return sum(end - begin for begin, end in self._transitions(statuses))
+
+    def _transitions(self, statuses: tuple[SecondaryStatus, ...]) -> list[tuple[float, float]]:
+        return [
+            (begin.timestamp(), end.timestamp())
+            for status, begin, end in (() if self.described is None else self.described.transitions)
             if status in statuses and begin is not None and end is not None
         ]
-        return sum(spent)
 
 
 REMEMBERED_LINES = 2_000
@@ -85,6 +107,7 @@ class Display:
         way_in: A line on how to open the dashboard, printed when it runs; None prints nothing.
         formed_s: When the cluster was formed for the first time, seconds since the epoch; None until then.
         done_s: When the head had the whole result; None until then.
+        installing_s: How long the slowest instance installed packages.
     """
 
     def __init__(self, console: Console) -> None:
@@ -107,6 +130,7 @@ class Display:
         self.way_in: str | None = None
         self.formed_s: float | None = None
         self.done_s: float | None = None
+        self.installing_s = 0.0
 
     def __enter__(self) -> "Display":
         self._bars.start()
@@ -130,6 +154,8 @@ class Display:
                 return
             case None:
                 self._shown.append(text.rstrip())
+                if installed := INSTALLED.match(text):
+                    self.installing_s = max(self.installing_s, float(installed[1]))
         for line in self._rendering.render(host, text):
             self._print(line)
         # After the event's own line, which says where the dashboard is.

@@ -7,7 +7,7 @@ from typing import Any
 from raysm.cli.machine_arguments import names
 from raysm.cli.options import COMMON, add_flags, add_target
 from raysm.cli.parser import add, add_command
-from raysm.grid.batch_job.controller_job import DEFINITION
+from raysm.contract.names import CONTROLLER_DEFINITION
 
 ASKING = {
     "plan": "show a grid's places, costs and hours, and rows that cannot run; sends nothing",
@@ -88,7 +88,7 @@ def _add_controller(verb: Any) -> None:
     text = "run the grid in a job of AWS Batch, without this machine; Batch starts it again if its host is lost"
     job.add_argument("--via", choices=("batch",), help=text)
     add(job, "--job-queue NAME", "the job queue, of EC2 or Fargate; required with --via batch")
-    text = f"the job definition (default {DEFINITION}); with --job-image raysm registers it"
+    text = f"the job definition (default {CONTROLLER_DEFINITION}); with --job-image raysm registers it"
     add(job, "--job-definition NAME[:REVISION]", text)
     add(job, "--job-image URI", "an image with raysm, for example of containers/Dockerfile.batch")
     add(job, "--job-role ARN", "the role with which the controller sends jobs; needs --job-image")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from raysm.cli.arguments import parse
-from raysm.cli.console import Console, discard_unread_output, say_last
+from raysm.cli.console import Console, discard_unread_output, process_started_s, say_last
 from raysm.errors import CredentialsExpired, InvalidConfig, InvalidRequest, MissingDependency, NoRoom, RaysmError
 
 INTERRUPTED = 130
@@ -29,6 +29,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     # Outside of the try block, because argparse reports errors itself and exits with 2.
     arguments = parse(sys.argv[1:] if argv is None else argv)
+    if argv is None:
+        # The user has waited for this command's imports too.
+        arguments.started_s = process_started_s()
     # On stderr, which the user sees even if a pipe reads stdout.
     errors = Console(stderr=True)
     for stream in (sys.stdout, sys.stderr):

@@ -196,6 +196,7 @@ def follow_and_fetch(
         display.way_in = job.service.target.way_to_dashboard(job.name)
         follow(job, display, (f"job {job.name}", *first))
     times.formed_s, times.done_s, times.is_billed = display.formed_s, display.done_s, job.service.target.is_billed
+    times.installing_s = display.installing_s
     try:
         with Silence(_print_to_stderr, lambda: "waiting: bringing the result"):
             result = brought(job, output, console)
@@ -221,8 +222,7 @@ def end_showing(job: Job, console: rich.console.Console) -> None:
 
 def run(arguments: Arguments, console: rich.console.Console) -> int | None:
     """Send the requested job and follow it, or print it with ``--dry-run``; return 1 if trials of a sweep failed."""
-    # Started here, because the printed time is the time that the user waited.
-    times = Times(started_s=time.time())
+    times = Times(started_s=arguments.started_s)
     if arguments.output is not None:
         check_output(arguments.output)
     with Silence(_print_to_stderr, lambda: "waiting: reading the options and the inputs"):

@@ -79,6 +79,8 @@ LABEL_RANK = "raysm.io/rank"
 # SageMaker's name; https://github.com/aws/sagemaker-training-toolkit has it too.
 TUNING_OBJECTIVE = "_tuning_objective_metric"
 """Hyperparameter with the objective metric, which only the training jobs of a tuning job have."""
+CONTROLLER_DEFINITION = "raysm-grid-controller"
+"""Default name of the job definition of a grid's controller in AWS Batch."""
 
 
 def natural(name: str) -> tuple[list[tuple[int, int, str]], str]:

@@ -15,6 +15,7 @@ from raysm.bootstrap import ray_internals
 from raysm.bootstrap.children import WAIT
 from raysm.bootstrap.environment import Environment
 from raysm.bootstrap.exit_status import exception_beside
+from raysm.bootstrap.ray_imports import import_ray_lean
 from raysm.contract import payload as payloads
 from raysm.contract.payload import Payload
 from raysm.contract.result import Failure
@@ -37,6 +38,7 @@ def main(arguments: Sequence[str] = ()) -> int:
     try:
         environment = environments.read()
         payload = payloads.load(environment.payload)
+        import_ray_lean()
         logging.getLogger(ray_internals.LOGGER).setLevel(logging.WARNING)
         # Added only now: at Python's start a json.py of the user's would replace the standard library's.
         sys.path.insert(0, str(payload.source))

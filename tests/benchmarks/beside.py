@@ -35,6 +35,7 @@ COMMANDS = {
     "session": ("--rounds", "2", "--against"),
     "batch": ("--images", "4000", "--runs", "1"),
     "grid": ("--rows", "20000"),
+    "whole": ("core", "digits", "ddp", "--runs", "1", "--against", "none"),
 }
 """By name of the benchmark: what it is run with, once a round."""
 
@@ -55,6 +56,7 @@ FIGURES = {
     "session": (r"^(.+, s|.+ms|calls a second)" + NUMBER,),
     "batch": (r"^(rows/s, raysm / Ray Data)" + NUMBER,),
     "grid": (r"^(CPU, s|memory, MB|store, MB)" + NUMBER,),
+    "whole": (r"^([\w-]+ (?:first|second), s)" + NUMBER, r"^([\w-]+ (?:first|second)), s:.*, processor s\s+(\d+\.\d+)"),
 }
 """By name of the benchmark: the lines that are compared, each with its name and its first number."""
 

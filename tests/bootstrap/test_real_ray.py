@@ -9,8 +9,6 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-import pytest
-
 from raysm.bootstrap.children import descendants
 from tests.support.bootstraps import Cluster, request
 
@@ -22,8 +20,6 @@ ray.init(log_to_driver=False)
 
 @ray.remote(num_cpus=1)
 def where():
-    # Else Ray's clients in a task find another Ray of the machine, or none.
-    assert os.environ["RAY_ADDRESS"] == ray.get_runtime_context().gcs_address
     return os.environ["SM_CURRENT_HOST"], os.environ["SAGEMAKER_BASE_DIR"]
 
 @ray.remote(num_cpus=1)
@@ -92,7 +88,6 @@ def read(path):
         return b""
 
 
-@pytest.mark.long
 def test_two_instances_form_one_cluster_survive_a_raylet_and_leave_nothing(tmp_path):
     with Cluster(tmp_path, request(2), driver=DRIVER, fake=False) as cluster:
         cluster.start().wait_for("user code runs", 180)

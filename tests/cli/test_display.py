@@ -28,28 +28,51 @@ def described(*transitions):
     )
 
 
-def test_the_parts_add_up_to_the_whole_and_waiting_for_cores_is_apart_from_forming():
+def test_the_parts_add_up_to_the_whole_and_each_wait_is_apart():
     times = Times(
         started_s=1000,
         sent_s=1002,
         formed_s=1050,
         done_s=1090,
-        ended_s=1095,
-        described=described(("Starting", 1002, 1003), ("Pending", 1003, 1033), ("Downloading", 1033, 1035)),
+        ended_s=1097,
+        described=described(
+            ("Starting", 1002, 1003), ("Pending", 1003, 1033), ("Downloading", 1033, 1035), ("Uploading", 1091, 1095)
+        ),
+        installing_s=6.0,
     )
-    whole_s, parts = times.parts({"load": 4.0, "similarity": 26.0})
-    assert whole_s == 95
+    whole_s, parts = times.parts({"load": 4.0, "similarity": 20.0, "gather": 6.0})
+    assert whole_s == 97
     assert parts == {
         "preparing and sending": 2,
         "waiting for cores": 31,
         "downloading": 2,
-        "forming the cluster": 15,
+        "installing packages": 6,
+        "forming the cluster": 9,
         "starting the workload": 10,
         "load": 4,
-        "similarity": 26,
-        "storing and bringing the result": 5,
+        "similarity": 20,
+        "gather": 6,
+        "ending the cluster": 1,
+        "storing the result": 4,
+        "bringing the result": 2,
     }
     assert sum(parts.values()) == whole_s
+
+
+def test_of_the_time_of_a_short_job_at_most_a_twentieth_is_left_out():
+    times = Times(started_s=0, sent_s=0.9, formed_s=2.4, done_s=3.3, ended_s=3.6)
+    times.described = described(("Starting", 0.9, 0.93), ("Downloading", 0.93, 0.97), ("Uploading", 3.32, 3.35))
+    whole_s, parts = times.parts({"load": 0.2, "similarity": 0.4})
+    assert sum(parts.values()) == pytest.approx(whole_s, rel=0.05)
+
+
+def test_the_slowest_instance_s_installation_of_packages_counts():
+    display = Display(Console(file=io.StringIO()))
+    for seconds in ("3.5", "7.0", "0.4"):
+        display.line(
+            "algo-1", f"raysm: installed 3 packages, 12 MB, in {seconds} s (1.0 s of them to resolve versions)"
+        )
+    assert display.installing_s == 7.0
 
 
 def shown(*lines, terminal=False):

@@ -2,6 +2,8 @@
 
 import io
 import os
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -12,8 +14,10 @@ from raysm.contract.packages import (
     NEEDS,
     kept_library,
     name_of,
+    unpack,
     without_credentials,
 )
+from raysm.errors import InvalidPayload
 
 
 @pytest.fixture
@@ -37,7 +41,7 @@ def names_of(content):
 
 def test_modules_are_packed_once_and_anew_when_one_has_changed_is_gone_or_was_added(package):
     first = kept_library(package)
-    assert names_of(first) == ["package/__init__.py", "package/room/b.py"]
+    assert names_of(first) == ["package/__init__.py", "package/__init__.pyc", "package/room/b.py"]
     (file,) = kept(package)
     assert file.read_bytes() == first
     # What is there is taken: nothing is packed a second time.
@@ -53,6 +57,44 @@ def test_modules_are_packed_once_and_anew_when_one_has_changed_is_gone_or_was_ad
     (package / "c.py").unlink()
     assert names_of(kept_library(package)) == names_of(first)
     assert len(kept(package)) == 1
+
+
+@pytest.fixture
+def unpacked(package, tmp_path):
+    """Unpack the zip of a package with one module of an instance; ``change`` edits the zip's entries by name."""
+
+    def unpacked(change=lambda name, content: content):
+        (package / "contract").mkdir()
+        (package / "contract" / "c.py").write_text("c = 1\n")
+        library = tmp_path / "library.zip"
+        with zipfile.ZipFile(io.BytesIO(kept_library(package))) as archive, zipfile.ZipFile(library, "w") as changed:
+            for name in archive.namelist():
+                changed.writestr(name, change(name, archive.read(name)))
+        return unpack(library, tmp_path / "unpacked")
+
+    return unpacked
+
+
+def test_an_instance_gets_the_bytecode_of_the_modules_that_it_runs_and_does_not_compile_them(unpacked):
+    folder = unpacked()
+    assert (folder / "package" / "room" / "b.py").read_text() == "b = 1\n"
+    assert not (folder / "package" / "room" / "__pycache__").exists()
+    # A change of the source would not be seen: the bytecode is part of what was verified.
+    (folder / "package" / "contract" / "c.py").write_text("c = 2\n")
+    command = [sys.executable, "-c", "from package.contract import c; print(c.c)"]
+    assert subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout == "1\n"
+
+
+def test_bytecode_of_another_python_is_left_out(unpacked):
+    folder = unpacked(lambda name, content: b"other" + content if name.endswith(".pyc") else content)
+    assert [path.name for path in folder.rglob("*.py*")].count("c.py") == 1
+    assert list(folder.rglob("*.pyc")) == []
+
+
+def test_a_zip_that_cannot_be_read_is_named(tmp_path):
+    (tmp_path / "library.zip").write_bytes(b"torn")
+    with pytest.raises(InvalidPayload, match=r"library.zip cannot be unpacked"):
+        unpack(tmp_path / "library.zip", tmp_path / "unpacked")
 
 
 def test_what_an_image_may_lack_is_required_as_the_project_requires_it():

@@ -23,6 +23,11 @@ def nothing():
     pass
 
 
+@raysm.remote(cluster=ONE)
+def tripled(x):
+    return 3 * x
+
+
 def reasons(job):
     return [event.detail for event in job.events() if getattr(event, "name", "") == CLOSING]
 
@@ -47,7 +52,7 @@ def test_one_that_is_closed_ends_its_job_and_the_calls_that_run():
 
 LEFT = """
 import raysm
-session = raysm.Session(cluster=raysm.Cluster(count=1), name="left", idle_timeout_detached_s=10).start()
+session = raysm.Session(cluster=raysm.Cluster(count=1), name="left", idle_timeout_detached_s=40).start()
 print(session.job.name, flush=True)
 session.exec("import time; time.sleep(3)")
 
@@ -60,7 +65,7 @@ def test_one_whose_client_is_killed_ends_when_it_has_been_idle():
     client.kill()
     client.communicate()
     assert job.wait(timeout=ENDS_S) == "Completed"
-    assert reasons(job) == ["idle for 10 s with no client attached"]
+    assert reasons(job) == ["idle for 40 s with no client attached"]
 
 
 @pytest.mark.parametrize("victim", ["os.getpid()", "os.getppid()"], ids=["driver", "bootstrap"])
@@ -76,3 +81,8 @@ def test_one_whose_head_is_killed_says_so_to_who_waits(victim):
         session.run(nothing)
     assert job.wait(timeout=ENDS_S) == "Failed"
     session.detach()
+
+
+# That it runs here, and in a session that is open, is shown by test_session.
+def test_a_decorated_function_runs_as_a_job_where_no_session_is_open():
+    assert tripled.submit(2).result(timeout=ENDS_S) == 6

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from raysm.client.service import Service
+from raysm.contract.names import CONTROLLER_DEFINITION
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.grid.batch_job.handover import NOT_ALL_DONE, REFUSED, bundle_of, name_of
 from raysm.grid.batch_job.state import RemoteState, folder_of, recall, share_secret
@@ -21,7 +22,6 @@ from raysm.grid.running import open_running, written_to
 from raysm.grid.store import path_of
 from raysm.request import Input
 
-DEFINITION = "raysm-grid-controller"
 MAX_ATTEMPTS = 10
 """Limit of AWS Batch: https://docs.aws.amazon.com/batch/latest/APIReference/API_RetryStrategy.html"""
 
@@ -87,7 +87,7 @@ class ControllerJob:
     @property
     def definition(self) -> str:
         """The definition's name."""
-        return self.job_definition or DEFINITION
+        return self.job_definition or CONTROLLER_DEFINITION
 
 
 # -- the job definition
