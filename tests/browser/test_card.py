@@ -70,7 +70,7 @@ def test_in_marimo_a_card_goes_on_too(browser, tmp_path):
         page.goto(url)
         # The one output of the page: each card is in the place of the one before. Its kernel begins only now, and
         # imports everything once more: on a machine with much other work that takes longer than a page may take.
-        expect(page.get_by_text(CARD)).to_have_count(1, timeout=1000 * START_S)
+        expect(page.get_by_text(CARD)).to_have_count(1, timeout=2000 * START_S)
         looks_right(page.locator("body"))
         expect(page.get_by_text(CARD)).to_have_count(1)
         assert page.title() != "taken"
