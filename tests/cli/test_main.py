@@ -19,11 +19,12 @@ from raysm.cli import demo
 from raysm.cli.main import main
 from raysm.client.job.handle import attach
 from raysm.client.targets import endpoint
+from tests.support import reference
 from tests.support.homes import in_home
 
 pytestmark = pytest.mark.usefixtures("home")
 
-ROOT = Path(__file__).parents[2]
+DIGITS = Path(__file__).parents[2] / "examples" / "data" / "digits.csv.gz"
 RAYSM = [sys.executable, "-m", "raysm"]
 
 
@@ -49,8 +50,7 @@ def command(tmp_path, monkeypatch, capsys):
 def first(home, tmp_path_factory):
     """The README's first command, run in an empty folder; what it printed, and the folder."""
     folder = tmp_path_factory.mktemp("first")
-    digits = ROOT / "examples" / "data" / "digits.csv.gz"
-    return raysm("similarity", digits, "--top-k", 10, "--instances", 2, "--output", "out/", cwd=folder), folder
+    return raysm("similarity", DIGITS, "--top-k", 10, "--instances", 2, "--output", "out/", cwd=folder), folder
 
 
 @pytest.mark.smoke
@@ -69,6 +69,15 @@ def test_the_readmes_first_command_leaves_the_result_and_says_how_to_read_it(fir
     exec(how, names)
     assert names["table"].num_rows == 1797
     assert sorted(path.name for path in folder.iterdir()) == ["out"]
+
+
+def test_its_neighbors_equal_those_of_float64_index_for_index(first):
+    table = pq.read_table(first[1] / "out" / "neighbors.parquet")
+    assert table.column_names == ["row", "neighbors", "similarities"]
+    assert table["row"].to_pylist() == list(range(1797))
+    indices, scores = reference.neighbors(np.loadtxt(DIGITS, delimiter=",", skiprows=1), 10, list(range(1797)))
+    np.testing.assert_array_equal(np.stack(table["neighbors"].to_numpy()), indices)
+    np.testing.assert_array_equal(np.stack(table["similarities"].to_numpy()), scores)
 
 
 def test_the_demo_shows_a_part_of_its_result(first, command, monkeypatch):
@@ -94,7 +103,7 @@ def test_a_script_with_its_modules_and_inputs_is_left_to_itself_and_found_again_
     (tmp_path / "reading.py").write_text("def text(channel):\n    return open(channel + '/x.txt').read()\n")
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "x.txt").write_text("content")
-    asked = ("run", "s.py", "--instances", "2", "--input", "train=data")
+    asked = ("run", "s.py", "--input", "train=data")
     code, out, said = command(*asked, "--detach", "--", "--to", "you")
     assert code == 0, out + said
     assert "sent s.py, reading.py, 295 bytes" in said

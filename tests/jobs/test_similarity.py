@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -12,9 +11,11 @@ import pytest
 from raysm.contract.events import Metric, Progress, parse
 from raysm.contract.result import Manifest
 from raysm.request import Cluster, Input, InstanceGroup, JobRequest, Similarity
-from tests.support import reference
 from tests.support.jobs import ENDS_S, completed, started
 from tests.support.leftovers import leaving_nothing
+
+# The plain run has the README's first command, in cli/test_main.
+pytestmark = pytest.mark.long
 
 DIGITS = Path(__file__).parents[2] / "examples" / "data" / "digits.csv.gz"
 
@@ -38,20 +39,6 @@ def digits_by_process(tmp_path_factory):
     return similarity(tmp_path_factory.mktemp("process"), DIGITS, Cluster(count=2), "process", top_k=10)
 
 
-def assert_equal_to_reference(table, rows, k, at):
-    indices, scores = reference.neighbors(rows, k, at)
-    np.testing.assert_array_equal(np.stack(table["neighbors"].to_numpy())[at], indices)
-    np.testing.assert_array_equal(np.stack(table["similarities"].to_numpy())[at], scores)
-
-
-def test_the_neighbours_of_the_digits_equal_float64_index_for_index(digits_by_process):
-    _, model = digits_by_process
-    table = pq.read_table(model / "neighbors.parquet")
-    assert table.column_names == ["row", "neighbors", "similarities"]
-    assert table["row"].to_pylist() == list(range(1797))
-    assert_equal_to_reference(table, np.loadtxt(DIGITS, delimiter=",", skiprows=1), 10, list(range(1797)))
-
-
 def test_the_job_says_how_far_it_is_and_how_much_memory_each_instance_took(digits_by_process):
     log, _ = digits_by_process
     last = [event for event in log.events(Progress) if event.phase == "similarity"][-1]
@@ -70,7 +57,6 @@ def test_one_instance_under_a_head_that_only_coordinates_leaves_the_same_bytes_a
     assert digest(model / "neighbors.parquet") == digest(digits_by_process[1] / "neighbors.parquet")
 
 
-@pytest.mark.long
 @pytest.mark.namespace
 def test_rows_that_a_lost_instance_owned_are_merged_and_written_by_another(tmp_path, digits_by_process):
     with without_algo_3(Similarity(top_k=10, block_rows=32, parts=3), tmp_path / "job") as (job, log):
