@@ -24,7 +24,6 @@ from raysm.client.job import records
 from raysm.client.job.chain import Chain, TransientErrors
 from raysm.client.job.description import SecondaryStatus, Status
 from raysm.client.job.handle import Job, attach
-from raysm.client.job.listing import find_job
 from raysm.client.options import IfDone, SubmitOptions, check_names, of_request, request_fields
 from raysm.client.plan import Plan, plan
 from raysm.client.service import Service, connect
@@ -430,6 +429,9 @@ def _input(channel: str, item: Any, service: Service, id_columns: Sequence[str])
     name, slash, output = source.uri.removeprefix(REFERENCE).partition("/")
     if not name:
         raise InvalidRequest(f"the channel {channel!r} is {source.uri!r}; write job:NAME/data or job:NAME/model")
+    # Imported here, because few jobs read another one's output.
+    from raysm.client.job.listing import find_job
+
     job = find_job(
         name,
         service,
