@@ -37,12 +37,12 @@ REASONS = {"browser": browsers.why_not, "namespace": namespaces.why_not, "docker
 
 
 def pytest_addoption(parser):
-    parser.addoption("--draw", type=int, metavar="N", help="run N of the chosen tests, drawn at random")
+    parser.addoption("--draw", type=int, metavar="N", help="of the chosen soak tests, run N drawn at random")
     parser.addoption(
         "--until",
         type=float,
         metavar="TIME",
-        help="skip tests that have not begun by then, in seconds since 1970, and shuffle the files",
+        help="skip tests that have not begun by then, in seconds since 1970, and shuffle the shorter files",
     )
 
 

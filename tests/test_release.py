@@ -25,6 +25,9 @@ TIMEOUT_S = 170
 LIBRARIES = "raysm/workloads/similarity/kernels/libraries/"
 """What was compiled of the C files."""
 
+NEWEST_GLIBC = (2, 17)
+"""Of manylinux2014, which Ray's own wheels need (https://peps.python.org/pep-0599/)."""
+
 pytestmark = pytest.mark.long
 
 
@@ -129,6 +132,30 @@ def test_the_wheel_has_the_kernels_of_every_machine_that_there_is_a_compiler_for
         made = [name for name in contents if name.startswith(f"{LIBRARIES}{machine}-")]
         wanted = len(list(all_recipes(machine))) if build.compiler_for(machine) else 0
         assert len(made) == wanted
+
+
+@pytest.fixture(scope="module")
+def libraries(wheel, contents, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("libraries")
+    with zipfile.ZipFile(wheel) as archive:
+        return [Path(archive.extract(name, folder)) for name in sorted(contents) if name.startswith(LIBRARIES)]
+
+
+def test_every_library_is_for_its_machine(libraries):
+    for path in libraries:
+        # What machine an ELF file is for stands in its 19th byte: 62 and 183 (https://refspecs.linuxfoundation.org/elf/).
+        machine = X86 if path.name.startswith(X86) else ARM
+        assert path.read_bytes()[18] == {X86: 62, ARM: 183}[machine], path.name
+
+
+def test_they_need_no_newer_c_library_than_rays_own_wheels(libraries):
+    if shutil.which("objdump") is None:
+        pytest.skip("no objdump: install binutils")
+    for path in libraries:
+        listed = subprocess.run(["objdump", "-p", path], capture_output=True, text=True, check=True).stdout
+        versions = [tuple(map(int, found.split("."))) for found in re.findall(r"GLIBC_([\d.]+)", listed)]
+        assert all(version <= NEWEST_GLIBC for version in versions), path.name
+        assert versions
 
 
 def test_an_installed_wheel_needs_no_compiler(installed, tmp_path):

@@ -9,6 +9,8 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import pytest
+
 from raysm.bootstrap.children import descendants
 from tests.support.bootstraps import Cluster, request
 
@@ -88,6 +90,7 @@ def read(path):
         return b""
 
 
+@pytest.mark.long
 def test_two_instances_form_one_cluster_survive_a_raylet_and_leave_nothing(tmp_path):
     with Cluster(tmp_path, request(2), driver=DRIVER, fake=False) as cluster:
         cluster.start().wait_for("user code runs", 180)

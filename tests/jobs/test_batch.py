@@ -61,10 +61,10 @@ def predicted(model):
 
 
 @pytest.mark.long
-def test_one_two_and_four_instances_leave_the_same_bytes(images, tmp_path):
+def test_one_instance_and_three_leave_the_same_bytes(images, tmp_path):
     folder, pixels = images
     digests = []
-    for count in (1, 2, 4):
+    for count in (1, 3):
         batch = Batch(Brightness, batch_size=4, piece_rows=8)
         request, pickled = asked(folder, batch, Cluster(count=count))
         root = tmp_path / str(count)
@@ -72,7 +72,7 @@ def test_one_two_and_four_instances_leave_the_same_bytes(images, tmp_path):
             outcome, log, model = completed(request, root, "process", function=pickled)
         assert outcome.status == "Completed", f"{outcome.failure_reason}\n{log.text()}"
         digests.append([hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(model.rglob("*.parquet"))])
-    assert digests[0] == digests[1] == digests[2]
+    assert digests[0] == digests[1]
     table = predicted(model)
     assert table["file"].to_pylist() == [f"{number:03}.png" for number in range(IMAGES)]
     np.testing.assert_allclose(table["brightness"].to_numpy(), pixels.reshape(IMAGES, -1).mean(axis=1))

@@ -4,16 +4,15 @@ import pytest
 
 from raysm.contract.events import State
 from raysm.request import Cluster
-from tests.support.jobs import ENDS_S, completed, script_request, started
+from tests.support.jobs import ENDS_S, script_request, started
 
 pytestmark = pytest.mark.namespace
 
 SILENCE_S = 600.0
 """So long may an instance be silent: no loss is known by waiting, however slow the machine."""
 
-
-ORPHAN = """
-import os, subprocess, time
+ORPHAN_AND_SIGTERM = """
+import os, signal, subprocess, sys, time, ray
 subprocess.Popen(["sh", "-c", "sleep 0.2 & exec true"]).wait()
 def is_orphan(pid):
     try:
@@ -26,6 +25,18 @@ while any(map(is_orphan, filter(str.isdigit, os.listdir("/proc")))):
     assert time.time() < deadline, "the orphan was never reaped"
     time.sleep(0.05)
 print("no orphan is left", flush=True)
+ray.init(log_to_driver=False)
+@ray.remote(num_cpus=0, label_selector={"raysm.io/host": "algo-2"})
+def weights():
+    return "weights of algo-2"
+def save(signum, frame):
+    with open(os.environ["SM_MODEL_DIR"] + "/checkpoint", "w") as file:
+        file.write(ray.get(weights.remote()))
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+print("user code runs", flush=True)
+while True:
+    time.sleep(0.1)
 """
 
 BLOCKS = """
@@ -42,30 +53,6 @@ for done, (block, value) in enumerate(raysm.map_blocks(work, raysm.row_blocks(60
 print("the sum is", total, flush=True)
 """
 
-SAVE_ON_SIGTERM = """
-import os, signal, sys, time, ray
-ray.init(log_to_driver=False)
-@ray.remote(num_cpus=0, label_selector={"raysm.io/host": "algo-2"})
-def weights():
-    return "weights of algo-2"
-def save(signum, frame):
-    with open(os.environ["SM_MODEL_DIR"] + "/checkpoint", "w") as file:
-        file.write(ray.get(weights.remote()))
-    print("saved", flush=True)
-    sys.exit(0)
-signal.signal(signal.SIGTERM, save)
-print("user code runs", flush=True)
-while True:
-    time.sleep(0.1)
-"""
-
-
-def test_orphans_of_user_code_are_reaped_and_a_job_that_is_done_ends_everywhere_with_zero(tmp_path):
-    outcome, log, _ = completed(script_request(tmp_path, ORPHAN, cluster=Cluster(count=2)), tmp_path / "job")
-    assert outcome.status == "Completed", f"{outcome.failure_reason}\n{log.text()}"
-    assert outcome.exit_codes == {"algo-1": 0, "algo-2": 0}
-    assert "no orphan is left" in log.text()
-
 
 @pytest.mark.long
 def test_the_loss_of_an_instance_is_survived_where_the_request_says_so_and_its_blocks_are_done_by_the_others(tmp_path):
@@ -80,10 +67,11 @@ def test_the_loss_of_an_instance_is_survived_where_the_request_says_so_and_its_b
         assert "the sum is 1770" in log.text()
 
 
-def test_on_sigterm_user_code_saves_its_work_while_ray_lives_on_every_instance(tmp_path):
-    request = script_request(tmp_path, SAVE_ON_SIGTERM, cluster=Cluster(count=2))
+def test_orphans_are_reaped_and_on_sigterm_user_code_saves_its_work_while_ray_lives_on_every_instance(tmp_path):
+    request = script_request(tmp_path, ORPHAN_AND_SIGTERM, cluster=Cluster(count=2))
     with started(request, tmp_path / "job") as (job, log):
         log.wait_for_text("user code runs")
+        assert "no orphan is left" in log.text()
         job.stop()
         outcome = job.wait(timeout_s=ENDS_S)
         assert outcome.status == "Stopped"

@@ -16,7 +16,7 @@ from raysm.workloads.similarity.layouts.rotation import MAX_LEAVING
 from raysm.workloads.similarity.tasks.context import KEPT_BYTES
 from tests.support.jobs import completed, script_request
 
-pytestmark = pytest.mark.namespace
+pytestmark = [pytest.mark.namespace, pytest.mark.long]
 
 ROWS, COLUMNS = 1200, 8192
 """Few rows of many columns: much memory, little to compute."""
@@ -139,17 +139,14 @@ def files(folder, suffix, shares):
 
 
 CASES = [
-    ("ids", "table", {"top_k": 3, "id_column": "name"}, ""),
-    ("sparse", "sparse", {"top_k": 7}, ""),
-    ("query pairs", "small", {"threshold": 0.4}, "only queries"),
-    ("all queries", "small", {"full": True, "dtype": "float16"}, "queries"),
-]
-
-LARGE = [
+    # The first one, because a process keeps its largest peak.
     ("big", "big", {"top_k": 5, "block_rows": CHUNK_ROWS}, ""),
     # Chunks of more than 100 KB: smaller ones Ray keeps with who asks for them, and no instance can lose them.
     ("wide", "wide", {"top_k": 5}, ""),
     ("ids", "table", {"top_k": 3, "id_column": "name"}, ""),
+    ("sparse", "sparse", {"top_k": 7}, ""),
+    ("query pairs", "small", {"threshold": 0.4}, "only queries"),
+    ("all queries", "small", {"full": True, "dtype": "float16"}, "queries"),
     # More parts than instances: each has a process of its own.
     ("owned ids", "table", {"top_k": 3, "id_column": "name", "parts": 4}, "only sharded"),
     ("owned wide", "wide", {"top_k": 5, "parts": 3, "block_rows": 75}, "killed, only sharded"),
@@ -159,45 +156,28 @@ LARGE = [
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory):
+    """Have a job of three instances compute the cases, one after the other; return the folder of its result."""
     folder = tmp_path_factory.mktemp("sharded")
-    rng = np.random.default_rng(3)
-    small = rng.standard_normal((300, 48)).astype(np.float32)
-    small[::97] = 0
-    small[140:160] = small[20:40]
-    files(folder / "small", ".npy", np.split(small, [20, 26, 120, 121, 240]))
-    table(folder)
-    # So few elements that rows are compared by those that they share.
-    elements = rng.standard_normal((200, 900)) * (rng.random((200, 900)) < 0.01)
-    files(folder / "sparse", ".npz", np.split(elements.astype(np.float32), [80, 160, 180]))
-    files(folder / "asked", ".npy", np.split(small[5:180:3] * np.float32(3), [20, 21, 40]))
-    return done(CASES, folder, ("small", "table", "sparse", "asked"))
-
-
-@pytest.fixture(scope="module")
-def large(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("large")
     rng = np.random.default_rng(3)
     big = rng.random((ROWS, COLUMNS), dtype=np.float32) - np.float32(0.5)
     files(folder / "big", ".npy", np.split(big, [75, 150, 400, 475, 800, 875]))
     wide = rng.standard_normal((900, 512)).astype(np.float32)
     files(folder / "wide", ".npy", np.split(wide, [200, 450, 451, 700]))
-    table(folder)
-    return done(LARGE, folder, ("big", "wide", "table"))
-
-
-def table(folder):
-    """Save rows with ids in two files for three instances: one has none."""
-    rows = np.random.default_rng(4).standard_normal((200, 6))
-    files(folder / "table", ".parquet", np.split(rows, [120]))
-
-
-def done(cases, folder, names):
-    """Have a job of three instances compute these, one after the other; return the folder of its result."""
+    # Two files with ids for three instances: one has none.
+    files(folder / "table", ".parquet", np.split(rng.standard_normal((200, 6)), [120]))
+    small = rng.standard_normal((300, 48)).astype(np.float32)
+    small[::97] = 0
+    small[140:160] = small[20:40]
+    files(folder / "small", ".npy", np.split(small, [20, 26, 120, 121, 240]))
+    # So few elements that rows are compared by those that they share.
+    elements = rng.standard_normal((200, 900)) * (rng.random((200, 900)) < 0.01)
+    files(folder / "sparse", ".npz", np.split(elements.astype(np.float32), [80, 160, 180]))
+    files(folder / "asked", ".npy", np.split(small[5:180:3] * np.float32(3), [20, 21, 40]))
     inputs = {}
-    for name in names:
+    for name in ("big", "wide", "table", "small", "sparse", "asked"):
         inputs[name] = Input(str(folder / name))
         inputs[f"{name}-shards"] = Input(str(folder / name), distribution="ShardedByS3Key")
-    request = script_request(folder, SCRIPT, args=(json.dumps(cases),), cluster=Cluster(count=3), inputs=inputs)
+    request = script_request(folder, SCRIPT, args=(json.dumps(CASES),), cluster=Cluster(count=3), inputs=inputs)
     # As a job of the similarity is told.
     environment = Similarity.ray_variables | {
         # What nobody needs any more is freed at once, not once a second.
@@ -239,24 +219,22 @@ def assert_content_of_whole_matrix(job, case):
     assert pa.concat_tables([pq.read_table(found[name]) for name in names]) == whole
 
 
-@pytest.mark.long
-def test_an_instance_whose_ray_node_dies_on_the_way_leaves_no_trace_in_the_result(large):
-    assert digests(large / "killed wide" / "shards") == digests(large / "wide" / "whole")
-    assert digests(large / "wide" / "shards") == digests(large / "wide" / "whole")
-    assert_content_of_whole_matrix(large, "owned wide")
-    assert_content_of_whole_matrix(large, "owned ids")
+def test_an_instance_whose_ray_node_dies_on_the_way_leaves_no_trace_in_the_result(job):
+    assert digests(job / "killed wide" / "shards") == digests(job / "wide" / "whole")
+    assert digests(job / "wide" / "shards") == digests(job / "wide" / "whole")
+    assert_content_of_whole_matrix(job, "owned wide")
+    assert_content_of_whole_matrix(job, "owned ids")
     for case in ("killed wide", "owned wide"):
-        done, total = json.loads((large / "probes.json").read_text())[f"{case} killed at"]
+        done, total = json.loads((job / "probes.json").read_text())[f"{case} killed at"]
         assert done < total / 2
 
 
-@pytest.mark.long
-def test_each_instance_sends_the_bytes_of_the_half_ring_and_no_more(large):
+def test_each_instance_sends_the_bytes_of_the_half_ring_and_no_more(job):
     # The files are so that each instance has a third of the rows; each transfers one of the others.
     model = dict.fromkeys(("algo-1", "algo-2", "algo-3"), ROWS // 3 * COLUMNS * 4)
-    measures = Manifest.read(large / "big" / "shards").measures
+    measures = Manifest.read(job / "big" / "shards").measures
     assert {host: measures[f"sent_bytes_{host}"] for host in model} == model
-    seen = json.loads((large / "probes.json").read_text())["big True"]
+    seen = json.loads((job / "probes.json").read_text())["big True"]
     for host, expected in model.items():
         sent = seen["after"][host]["sent"] - seen["before"][host]["sent"]
         # Beside the rows: TCP's own bytes, the results, and what Ray's processes say to each other.
@@ -264,12 +242,11 @@ def test_each_instance_sends_the_bytes_of_the_half_ring_and_no_more(large):
         assert expected <= sent <= 1.1 * expected + 8e6
 
 
-@pytest.mark.long
-def test_an_instance_holds_its_share_and_a_few_parcels(large):
+def test_an_instance_holds_its_share_and_a_few_parcels(job):
     matrix = ROWS * COLUMNS * 4
-    whole, shards = (Manifest.read(large / "big" / name).measures["peak_memory_bytes"] for name in ("whole", "shards"))
+    whole, shards = (Manifest.read(job / "big" / name).measures["peak_memory_bytes"] for name in ("whole", "shards"))
     print(f"a task's peak: {whole / 1e6:.0f} MB of a matrix of {matrix / 1e6:.0f} MB, {shards / 1e6:.0f} MB of shards")
-    seen = json.loads((large / "probes.json").read_text())
+    seen = json.loads((job / "probes.json").read_text())
     before, after = (seen["big True"][when] for when in ("before", "after"))
     worker = max(host["peak"] for host in before.values())
     print(f"of which a worker takes {worker / 1e6:.0f} MB before its first task of the work")

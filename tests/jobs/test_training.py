@@ -85,6 +85,7 @@ def test_two_hosts_called_aws_train_in_a_processing_job_which_names_no_interface
     assert (result / "sum").read_text() == "3.0"
 
 
+@pytest.mark.long
 @pytest.mark.namespace
 def test_a_torchrun_script_sees_on_two_instances_what_torchrun_sets_and_a_stop_reaches_every_worker(tmp_path):
     (tmp_path / "images").mkdir()

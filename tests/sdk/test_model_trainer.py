@@ -60,6 +60,8 @@ with open(os.path.join(os.environ["SM_MODEL_DIR"], "weights"), "w") as file:
     file.write("trained")
 """
 
+FAILING = "raise ValueError('the data are odd')"
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
@@ -76,21 +78,22 @@ def training(folder, script, ray=None, inputs=None):
     return {"source": str(folder), "ray": ray, "inputs": inputs or {}}
 
 
-@pytest.fixture
-def train(server, tmp_path):
-    def run(script, **how):
-        options = {"role": ROLE, "trainings": [training(tmp_path / "src", script, **how)]}
-        return run_program(TRAIN, options, server, tmp_path)[0]
-
-    return run
-
-
 @pytest.fixture(scope="module")
 def trained(server, tmp_path_factory):
-    """A plain training and one with Ray, by one process: to import the SDK takes it seconds of a core."""
+    """Name, status and reason of each training, by one process: to import the SDK takes it seconds of a core."""
     folder = tmp_path_factory.mktemp("trained")
-    trainings = [training(folder / "plain", PLAIN), training(folder / "ray", ON_A_CLUSTER, ray={})]
-    return run_program(TRAIN, {"role": ROLE, "trainings": trainings}, server, folder)
+    server.make_bucket()
+    server.put("sample/a.csv", b"1\n\n2\n")
+    server.put("sample/b.csv", b"3\n")
+    sample = {"ray": {"init": True}, "inputs": {"processing": f"s3://{BUCKET}/sample/"}}
+    trainings = {
+        "plain": training(folder / "plain", PLAIN),
+        "ray": training(folder / "ray", ON_A_CLUSTER, ray={}),
+        "sample": training(folder / "sample", SAMPLE, **sample),
+        "failing": training(folder / "failing", FAILING, ray={"coordinator_only": True}),
+    }
+    options = {"role": ROLE, "trainings": list(trainings.values())}
+    return dict(zip(trainings, run_program(TRAIN, options, server, folder), strict=True))
 
 
 def said(server, name, start):
@@ -108,14 +111,14 @@ def model(server, name, folder):
 
 
 def test_plain_train_runs_the_sdks_own_script_on_both_instances(server, trained):
-    name, status, reason = trained[0]
+    name, status, reason = trained["plain"]
     assert status == "Completed", reason
     arguments = ["--epochs", "3", "--name", "a b", "--rate", "0.5"]
     assert sorted(said(server, name, "SAW ")) == [("algo-1", [arguments, "algo-1"]), ("algo-2", [arguments, "algo-2"])]
 
 
 def test_with_ray_the_script_runs_once_on_a_cluster_of_both_instances(server, trained, tmp_path):
-    name, status, reason = trained[1]
+    name, status, reason = trained["ray"]
     assert status == "Completed", reason
     code = "/opt/ml/input/data/code"
     arguments = ["--epochs", "3", "--name", "a b", "--rate", "0.5"]
@@ -126,19 +129,16 @@ def test_with_ray_the_script_runs_once_on_a_cluster_of_both_instances(server, tr
     assert list(left) == ["manifest.json"]
 
 
-def test_a_script_of_aws_s_samples_for_ray_runs_unmodified(server, train, tmp_path):
-    server.make_bucket()
-    server.put("sample/a.csv", b"1\n\n2\n")
-    server.put("sample/b.csv", b"3\n")
-    name, status, reason = train(SAMPLE, ray={"init": True}, inputs={"processing": f"s3://{BUCKET}/sample/"})
+def test_a_script_of_aws_s_samples_for_ray_runs_unmodified(server, trained, tmp_path):
+    name, status, reason = trained["sample"]
     assert status == "Completed", reason
     assert [text for _, text in server.lines(name) if text.startswith("SAW")] == ["SAW 1 2"]
     assert model(server, name, tmp_path)["counts.txt"] == b"[2, 1]"
 
 
 # How the script's exception becomes the reason is the bootstrap's: jobs/test_script_ends.
-def test_with_ray_what_the_script_raises_is_the_failure_reason_and_the_secret_is_in_no_log(server, train):
-    name, status, reason = train("raise ValueError('the data are odd')", ray={"coordinator_only": True})
+def test_with_ray_what_the_script_raises_is_the_failure_reason_and_the_secret_is_in_no_log(server, trained):
+    name, status, reason = trained["failing"]
     assert status == "Failed"
     assert reason.startswith("AlgorithmError: ValueError: the data are odd\nTraceback (most recent call last):")
     described = json.dumps(server.describe(name), default=str)

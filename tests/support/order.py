@@ -31,17 +31,18 @@ def lacks_mark(path, expression):
 
 
 def shuffle_files(items):
-    """Shuffle the files, so that a run that ends early (--until) leaves out other tests each time."""
+    """Shuffle the files but the longest, so that a run that ends early (--until) leaves out other tests each time."""
     paths = sorted({item.path for item in items})
     _random().shuffle(paths)
-    ranks = {path: rank for rank, path in enumerate(paths)}
+    ranks = {path: len(RANKS) + rank for rank, path in enumerate(paths)} | RANKS
     items.sort(key=lambda item: ranks[item.path])
 
 
 def draw(items, count):
-    """Return ``count`` of the tests, drawn at random, in their order."""
-    chosen = set(_random().sample(range(len(items)), min(count, len(items))))
-    return [item for number, item in enumerate(items) if number in chosen]
+    """Return all tests but soak tests, and ``count`` of those, drawn at random; all in their order."""
+    soak = [item for item in items if item.get_closest_marker("soak")]
+    left_out = set(soak) - set(_random().sample(soak, min(count, len(soak))))
+    return [item for item in items if item not in left_out]
 
 
 def _random():

@@ -1,5 +1,7 @@
 """Trains the same small model in every mode, one after the other, on four workers."""
 
+import os
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -194,9 +196,9 @@ def normed(parallel, precision="fp32"):
     return weights
 
 
-def relay(modes, folder):
+def relay(modes):
     """Train an epoch in each mode, each going on from what the one before has saved; return losses and weights."""
-    losses = []
+    losses, folder = [], Path("relay")
     for epoch, mode in enumerate(modes):
         handed_on(MODES[mode])
         session = sessions.current()
@@ -212,18 +214,26 @@ def relay(modes, folder):
     return losses, weights
 
 
+TRAININGS = {
+    **{name: partial(train, parallel, **TRAINED[name]) for name, parallel in MODES.items()},
+    "bf16": partial(train, Parallel(shard=2, pipeline=2, microbatches=4), precision="bf16"),
+    "named": partial(train, Parallel(pipeline=2, data=2, microbatches=4), blocks=["layers.3"]),
+    "norms evaluated, sharded": partial(evaluated_norms, Parallel(shard=4)),
+    "norms evaluated": partial(evaluated_norms, Parallel()),
+    "normed": partial(normed, Parallel(shard=4)),
+    "normed, memory": partial(normed, Parallel(shard=4, optimize="memory")),
+    "normed, bf16": partial(normed, Parallel(shard=4), "bf16"),
+    "normed, pipeline": partial(normed, Parallel(data=2, pipeline=2, microbatches=2)),
+    "relay": partial(relay, RELAY),
+}
+"""All that the ranks can be asked to train, by its name."""
+
+
 def main(arguments):
-    """Be one rank of a launch; leave what was found in the folder."""
-    folder = Path(arguments[0])
+    """Be one rank of a launch; leave in the folder what was found in each of the trainings that are named."""
+    folder, *names = arguments
     torch.set_num_threads(1)
-    results = {name: train(parallel, **TRAINED[name]) for name, parallel in MODES.items()}
-    results["bf16"] = train(Parallel(shard=2, pipeline=2, microbatches=4), precision="bf16")
-    results["named"] = train(Parallel(pipeline=2, data=2, microbatches=4), blocks=["layers.3"])
-    results["norms, evaluated"] = [evaluated_norms(Parallel(shard=4)), evaluated_norms(Parallel())]
-    results["normed"] = normed(Parallel(shard=4))
-    results["normed, memory"] = normed(Parallel(shard=4, optimize="memory"))
-    results["normed, bf16"] = normed(Parallel(shard=4), "bf16")
-    results["normed, pipeline"] = normed(Parallel(data=2, pipeline=2, microbatches=2))
-    results["relay"] = relay(RELAY, folder)
-    torch.save(results, folder / f"rank-{training.rank()}.pt")
+    os.chdir(folder)
+    results = {name: TRAININGS[name]() for name in names}
+    torch.save(results, f"rank-{training.rank()}.pt")
     torch.distributed.destroy_process_group()

@@ -21,6 +21,7 @@ from tests.support.parallel_modes import (
     RELAY,
     ROWS,
     TRAINED,
+    TRAININGS,
     UNSEEN,
     WORKERS,
     Transformer,
@@ -36,12 +37,35 @@ from tests.support.parallel_modes import (
 TOLERANCE = 1e-5
 
 
+PLAIN = (
+    *("ddp", "hybrid shard", "interleaved", "data x tensor", "memory", "named"),
+    *("norms evaluated, sharded", "norms evaluated", "normed", "normed, memory"),
+)
+"""Trainings of the plain run; each rank and each cut is in one of them. Tests of the others are long."""
+LONG = tuple(name for name in TRAININGS if name not in PLAIN)
+
+
+def marked(*modes):
+    return [mode if mode in PLAIN else pytest.param(mode, marks=pytest.mark.long) for mode in modes]
+
+
 @pytest.fixture(scope="module")
-def launched(forks, tmp_path_factory):
-    """What each of four workers found in each mode, and the log."""
-    folder = tmp_path_factory.mktemp("modes")
-    text = forks.program(parallel_modes.__name__).run(folder, [folder], workers=WORKERS)
-    return [torch.load(folder / f"rank-{rank}.pt") for rank in range(WORKERS)], text
+def launch(forks, tmp_path_factory):
+    """Return what launches trainings on four workers; it returns what each worker found in them, and the log."""
+
+    @functools.cache
+    def launch(names):
+        folder = tmp_path_factory.mktemp("modes")
+        text = forks.program(parallel_modes.__name__).run(folder, [folder, *names], workers=WORKERS)
+        return [torch.load(folder / f"rank-{rank}.pt") for rank in range(WORKERS)], text
+
+    return launch
+
+
+@pytest.fixture(scope="module")
+def found(launch):
+    """Return what returns what each of four workers found in a training."""
+    return lambda name: [rank[name] for rank in launch(PLAIN if name in PLAIN else LONG)[0]]
 
 
 @pytest.fixture(scope="module")
@@ -84,13 +108,13 @@ def expected(alone, clipped):
     return lambda mode: clipped if mode in (*CLIPPED, *ACCUMULATED) else alone
 
 
-@pytest.mark.parametrize("mode", [*MODES, "named"])
-def test_a_mode_follows_one_process_in_losses_and_weights(mode, launched, expected):
-    ranks, _ = launched
+@pytest.mark.parametrize("mode", marked(*MODES, "named"))
+def test_a_mode_follows_one_process_in_losses_and_weights(mode, found, expected):
+    ranks = found(mode)
     losses, weights = expected(mode)
-    assert all(rank[mode][0] == ranks[0][mode][0] for rank in ranks)
-    assert ranks[0][mode][0] == pytest.approx(losses, abs=TOLERANCE)
-    assert worst(ranks[0][mode][1], weights) < TOLERANCE
+    assert all(rank[0] == ranks[0][0] for rank in ranks)
+    assert ranks[0][0] == pytest.approx(losses, abs=TOLERANCE)
+    assert worst(ranks[0][1], weights) < TOLERANCE
 
 
 @pytest.fixture(scope="module")
@@ -113,11 +137,11 @@ def measured():
     return lambda mode: means(TRAINED[mode].get("max_norm"))
 
 
-@pytest.mark.parametrize("mode", EVALUATED)
-def test_an_evaluation_is_the_exact_mean_over_uneven_slices_and_leaves_no_trace(mode, launched, expected, measured):
-    ranks, _ = launched
-    losses, weights, means = ranks[0][mode]
-    assert all(rank[mode][2] == means for rank in ranks)
+@pytest.mark.parametrize("mode", marked(*EVALUATED))
+def test_an_evaluation_is_the_exact_mean_over_uneven_slices_and_leaves_no_trace(mode, found, expected, measured):
+    ranks = found(mode)
+    losses, weights, means = ranks[0]
+    assert all(rank[2] == means for rank in ranks)
     assert means == [pytest.approx(measured(mode), abs=TOLERANCE)]
     # The steps before and after are those of a training that was never evaluated.
     assert losses == pytest.approx(expected(mode)[0], abs=TOLERANCE)
@@ -128,52 +152,54 @@ def test_one_process_evaluates_as_all_do(measured):
     assert train(None, evaluate_by=UNSEEN)[2] == [pytest.approx(measured("pipeline x tensor"), abs=TOLERANCE)]
 
 
-def test_every_rank_evaluates_by_the_running_averages_that_a_checkpoint_would_keep(launched):
-    ranks, _ = launched
-    sharded, replicated = ranks[0]["norms, evaluated"]
-    assert all(rank["norms, evaluated"] == [sharded, replicated] for rank in ranks)
+def test_every_rank_evaluates_by_the_running_averages_that_a_checkpoint_would_keep(found):
+    (sharded, *others), (replicated, *others_replicated) = found("norms evaluated, sharded"), found("norms evaluated")
+    assert all(other == sharded for other in others)
+    assert all(other == replicated for other in others_replicated)
     assert sharded == pytest.approx(replicated, abs=TOLERANCE)
     # Of all rows in one process they are others: the ranks' own averages would have shown.
     assert sharded != pytest.approx(evaluated_norms(None), abs=0.01)
 
 
-def test_bf16_follows_float32_as_far_as_its_eight_bits_go(launched, alone):
-    ranks, _ = launched
-    losses, weights, _ = ranks[0]["bf16"]
+@pytest.mark.long
+def test_bf16_follows_float32_as_far_as_its_eight_bits_go(found, alone):
+    losses, weights, _ = found("bf16")[0]
     assert losses == pytest.approx(alone[0], abs=0.05)
     assert losses != pytest.approx(alone[0], abs=TOLERANCE)
     assert all(tensor.dtype == torch.float32 for tensor in weights.values())
 
 
-def test_a_batch_that_is_computed_again_counts_once_in_running_averages(launched):
-    ranks, _ = launched
-    assert worst(ranks[0]["normed, memory"], ranks[0]["normed"]) < TOLERANCE
-    assert ranks[0]["normed, memory"]["1.num_batches_tracked"] == 2
+def test_a_batch_that_is_computed_again_counts_once_in_running_averages(found):
+    again = found("normed, memory")[0]
+    assert worst(again, found("normed")[0]) < TOLERANCE
+    assert again["1.num_batches_tracked"] == 2
 
 
-def test_running_averages_of_a_pipeline_know_its_micro_batches_alone(launched):
-    ranks, _ = launched
-    weights = ranks[0]["normed, pipeline"]
+@pytest.mark.long
+def test_running_averages_of_a_pipeline_know_its_micro_batches_alone(found):
+    weights = found("normed, pipeline")[0]
     assert [int(weights[f"{layer}.num_batches_tracked"]) for layer in (1, 3)] == [4, 4]
     assert all(bool(tensor.isfinite().all()) for tensor in weights.values())
 
 
-def test_batch_norms_are_sharded_in_bf16(launched):
-    ranks, _ = launched
-    assert 0 < worst(ranks[0]["normed, bf16"], ranks[0]["normed"]) < 0.05
-    assert ranks[0]["normed, bf16"]["1.running_mean"].dtype == torch.float32
+@pytest.mark.long
+def test_batch_norms_are_sharded_in_bf16(found):
+    weights = found("normed, bf16")[0]
+    assert 0 < worst(weights, found("normed")[0]) < 0.05
+    assert weights["1.running_mean"].dtype == torch.float32
 
 
-def test_each_mode_goes_on_from_what_any_other_has_saved(launched):
-    ranks, _ = launched
+@pytest.mark.long
+def test_each_mode_goes_on_from_what_any_other_has_saved(found):
+    relayed = found("relay")[0]
     handed_on(None)
     losses = [training.step(batch) for batch in training.batches(data(), batch_size=ROWS, epochs=len(RELAY))]
-    assert ranks[0]["relay"][0] == pytest.approx(losses, abs=TOLERANCE)
-    assert worst(ranks[0]["relay"][1], sessions.current().trainer.full_state_dict()) < TOLERANCE
+    assert relayed[0] == pytest.approx(losses, abs=TOLERANCE)
+    assert worst(relayed[1], sessions.current().trainer.full_state_dict()) < TOLERANCE
 
 
-def test_the_log_prints_the_map_of_ranks_the_stages_and_the_cut_tensors(launched):
-    _, log = launched
+def test_the_log_prints_the_map_of_ranks_the_stages_and_the_cut_tensors(launch):
+    _, log = launch(PLAIN)
     assert "rank 3 on node-0: replica 2 of 2, pipeline rank 2 of 2" in log
     assert "stage 3 of 4, on pipeline rank 1: from layers.2" in log
     assert "layers.*.mlp.0, layers.*.mlp.2; linear layers whole on every worker: embed, head" in log
