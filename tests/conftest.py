@@ -15,7 +15,7 @@ from raysm.contract.home import VARIABLE
 from tests.support import browsers, docker, namespaces
 from tests.support.homes import serving
 from tests.support.models_of_aws import read_once
-from tests.support.order import draw, lacks_mark, longest_first, shuffle_files
+from tests.support.order import SharingScheduling, draw, is_left_out, longest_first, shuffle_files
 
 # A shell's background processes ignore these signals, and so would every command that a test starts and interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -47,8 +47,8 @@ def pytest_addoption(parser):
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Do not import files without the mark that is asked for."""
-    return True if lacks_mark(collection_path, config.option.markexpr) else None
+    """Do not import files that the marks leave out: it takes seconds of a core in each process."""
+    return True if is_left_out(collection_path, config.option.markexpr) else None
 
 
 @pytest.hookimpl(wrapper=True)
@@ -65,6 +65,10 @@ def pytest_collection(session):
 def pytest_xdist_auto_num_workers():
     """Return three, because tests of clusters wait most of the time; two where memory is small."""
     return 3 if memory_limit() > 12 << 30 else 2
+
+
+def pytest_xdist_make_scheduler(config, log):
+    return SharingScheduling(config, log)
 
 
 # After pytest has chosen by marks.

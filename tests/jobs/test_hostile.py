@@ -118,8 +118,7 @@ def test_a_function_returns_its_value(on):
     assert raysm.submit(raysm.Function(sum, [1, 2, 3]), cluster=ONE, on=on).result(timeout=ENDED_S) == 6
 
 
-@pytest.mark.parametrize("distribution", ["FullyReplicated", "ShardedByS3Key"])
-def test_a_similarity_equals_float64_index_for_index(tmp_path, on, distribution):
+def test_a_similarity_of_shards_equals_float64_index_for_index(tmp_path, on):
     rows = np.loadtxt(DIGITS, delimiter=",", skiprows=1)
     for number, part in enumerate(np.array_split(rows, 4)):
         np.save(tmp_path / f"part-{number}.npy", part)
@@ -127,7 +126,7 @@ def test_a_similarity_equals_float64_index_for_index(tmp_path, on, distribution)
         raysm.submit(
             raysm.Similarity(top_k=5),
             cluster=TWO,
-            inputs={"matrix": raysm.Input(str(tmp_path), distribution=distribution)},
+            inputs={"matrix": raysm.Input(str(tmp_path), distribution="ShardedByS3Key")},
             on=on,
         )
     )

@@ -57,6 +57,9 @@ check answers "alive" to anybody, which orchestrators rely on, and RaySyncer/Sta
 
 PORTS = Ports()
 
+ANSWERS_S = 60.0
+"""A port answers at once, or closes the connection; on a loaded machine that takes seconds."""
+
 REFUSALS = {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNAVAILABLE}
 
 
@@ -103,7 +106,7 @@ def token_of(job):
 def refused_by_grpc(address, port, call, metadata=()):
     with grpc.insecure_channel(f"{address}:{port}") as channel:
         try:
-            channel.unary_unary(call)(b"", timeout=5, metadata=metadata)
+            channel.unary_unary(call)(b"", timeout=ANSWERS_S, metadata=metadata)
         except grpc.RpcError as error:
             return error.code() in REFUSALS
     return False
@@ -111,7 +114,7 @@ def refused_by_grpc(address, port, call, metadata=()):
 
 def http_status(address, port, path, headers=None):
     """Return the status of a GET, or None where the port speaks no HTTP/1."""
-    connection = http.client.HTTPConnection(address, port, timeout=5)
+    connection = http.client.HTTPConnection(address, port, timeout=ANSWERS_S)
     try:
         connection.request("GET", path, headers=headers or {})
         return connection.getresponse().status
@@ -157,7 +160,7 @@ def test_with_the_token_the_same_calls_are_answered(running):
 
 def test_the_dashboard_shows_a_stranger_its_empty_page_which_asks_for_the_token(running):
     job, _ = running
-    connection = http.client.HTTPConnection(job.instances["algo-1"].address, 8265, timeout=5)
+    connection = http.client.HTTPConnection(job.instances["algo-1"].address, 8265, timeout=ANSWERS_S)
     connection.request("GET", "/")
     page = connection.getresponse().read()
     connection.close()

@@ -285,7 +285,8 @@ def tripled(x):
     return 3 * x
 
 
-def test_a_decorated_function_runs_here_in_the_session_and_as_a_job(digits):
+# That it runs as a job where no session is open is shown by client/test_on_this_machine.
+def test_a_decorated_function_runs_here_in_the_session(digits):
     assert tripled(2) == 6
     call = tripled.submit(2)
     assert (call.result(), call.name) == (6, "tripled")

@@ -23,11 +23,6 @@ def nothing():
     pass
 
 
-@raysm.remote(cluster=ONE)
-def tripled(x):
-    return 3 * x
-
-
 def reasons(job):
     return [event.detail for event in job.events() if getattr(event, "name", "") == CLOSING]
 
@@ -81,8 +76,3 @@ def test_one_whose_head_is_killed_says_so_to_who_waits(victim):
         session.run(nothing)
     assert job.wait(timeout=ENDS_S) == "Failed"
     session.detach()
-
-
-# That it runs here, and in a session that is open, is shown by test_session.
-def test_a_decorated_function_runs_as_a_job_where_no_session_is_open():
-    assert tripled.submit(2).result(timeout=ENDS_S) == 6

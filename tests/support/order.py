@@ -1,8 +1,12 @@
 """Which tests run, and in which order."""
 
+import functools
 import os
 import random
+import re
 from pathlib import Path
+
+from xdist.scheduler import LoadFileScheduling
 
 TESTS = Path(__file__).parents[1]
 
@@ -25,9 +29,41 @@ def longest_first(items):
     items.sort(key=lambda item: RANKS.get(item.path, len(RANKS)))
 
 
-def lacks_mark(path, expression):
-    """Return whether ``-m expression`` is one mark that a file lacks, which need not be imported then."""
-    return path.match("test_*.py") and expression.isidentifier() and f"mark.{expression}" not in path.read_text()
+SHARED = {"forks": r"\b(forks|ranks)\b", "one_ray": r"\b(one_ray|ray_here|address|base)\b"}
+"""Session fixtures of tests/workloads that take seconds of a core, and what functions of a file that uses one take."""
+
+
+class SharingScheduling(LoadFileScheduling):
+    """Gives all files that use a costly session fixture to one process, so that it is set up once."""
+
+    def _split_scope(self, nodeid):
+        return _shared_by(super()._split_scope(nodeid))
+
+
+@functools.cache
+def _shared_by(file):
+    """Return the session fixture for whose sake a file goes where others go, or else the file itself."""
+    if file.startswith("tests/workloads/"):
+        text = (TESTS.parent / file).read_text()
+        for name, pattern in SHARED.items():
+            if re.search(rf"^ *def .*{pattern}", text, re.MULTILINE):
+                return name
+    return file
+
+
+def is_left_out(path, expression):
+    """Return whether ``-m expression`` leaves out a whole file, as its text says, which need not be imported then.
+
+    The expression is one mark, which the file lacks, or ``not a and not b``, of which ``pytestmark`` has one.
+    """
+    if not path.match("test_*.py"):
+        return False
+    if expression.isidentifier():
+        return f"mark.{expression}" not in path.read_text()
+    if not re.fullmatch(r"not \w+( and not \w+)*", expression):
+        return False
+    names = "|".join(re.findall(r"not (\w+)", expression))
+    return re.search(rf"^pytestmark = .*\bmark\.({names})\b", path.read_text(), re.MULTILINE) is not None
 
 
 def shuffle_files(items):
