@@ -85,12 +85,7 @@ class Instance:
 
     def ray_environment(self) -> dict[str, str]:
         additions = variables.user_variables(
-            self.environment,
-            self.request,
-            self.payload.source,
-            self.capacity.cpus,
-            self.capacity.gpus,
-            self.inherited,
+            self.environment, self.request, self.payload.source, self.capacity.cpus, self.capacity.gpus, self.inherited
         )
         if SDK_DRIVERS in self.environment.channels:
             # The SDK has set some of these variables itself, in the form that its users know.

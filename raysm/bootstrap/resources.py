@@ -115,11 +115,7 @@ def _is_efa(device: Path) -> bool:
 
 
 def plan_object_store(
-    memory_bytes: int,
-    shared_bytes: int,
-    disk: Path,
-    asked_bytes: int | None = None,
-    disk_free_bytes: int | None = None,
+    memory_bytes: int, shared_bytes: int, disk: Path, asked_bytes: int | None = None, disk_free_bytes: int | None = None
 ) -> ObjectStore:
     """Fit Ray's object store into ``/dev/shm``, or place it on the disk of the folder ``disk`` if that is too small."""
     intended = asked_bytes or max(MIN_OBJECT_STORE_BYTES, int(memory_bytes * OBJECT_STORE_SHARE))

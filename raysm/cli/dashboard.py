@@ -86,12 +86,7 @@ def run_ui(
 
 
 def _show(
-    arguments: Arguments,
-    console: Console,
-    service: Service,
-    url: str,
-    browse: Browse,
-    wait: Callable[[], object],
+    arguments: Arguments, console: Console, service: Service, url: str, browse: Browse, wait: Callable[[], object]
 ) -> None:
     if arguments.json:
         print(json.dumps({"url": url}), flush=True)

@@ -164,13 +164,7 @@ def _result(arguments: Arguments, job: Job, console: Console) -> None:
         print(json.dumps({"path": str(folder)}) if arguments.json else folder)
         return
     result = brought(job, arguments.output, Console(stderr=True) if arguments.json else console)
-    print_result(
-        console,
-        result,
-        workload=job.tags.get(WORKLOAD_TAG, ""),
-        as_json=arguments.json,
-        bill=job.cost(),
-    )
+    print_result(console, result, workload=job.tags.get(WORKLOAD_TAG, ""), as_json=arguments.json, bill=job.cost())
 
 
 def _stop(arguments: Arguments, job: Job, console: Console) -> None:

@@ -12,16 +12,7 @@ from raysm.client.storage.s3 import file_path
 from raysm.contract.instance_types import has_local_storage, local_storage_gb
 from raysm.contract.job_api import TRAINING, JobApi, api_of
 from raysm.contract.packages import RAY_RANGE, name_of, release_of
-from raysm.contract.service_model import (
-    Entry,
-    Key,
-    Rule,
-    Step,
-    Violation,
-    may_be_newer,
-    service_model,
-    violations,
-)
+from raysm.contract.service_model import Entry, Key, Rule, Step, Violation, may_be_newer, service_model, violations
 from raysm.contract.service_rules import breaches
 from raysm.errors import InvalidRequest, option
 from raysm.request import Input, InstanceGroup, JobRequest, Workload

@@ -60,12 +60,7 @@ class Service:
     """SageMaker, S3, CloudWatch Logs and STS of one target; ``connection`` has what differs between targets."""
 
     def __init__(
-        self,
-        target: Target,
-        *,
-        clients: Clients | None = None,
-        polling: Polling | None = None,
-        repeats: bool = True,
+        self, target: Target, *, clients: Clients | None = None, polling: Polling | None = None, repeats: bool = True
     ) -> None:
         """Prepare a service; the first call connects.
 

@@ -361,12 +361,7 @@ def prepare_tuning(job: Prepared, *, parallel: int = 1, parents: Sequence[str] =
     begin = re.sub(r"[^a-zA-Z0-9-]", "-", job.task)[: MAX_NAME - len(suffix) - 1].strip("-")
     name = f"{begin}-{suffix}"
     call = request_of(
-        name,
-        sweep,
-        job.plan.request,
-        parallel=parallel,
-        parents=parents,
-        takes_files=job.service.target.takes_files,
+        name, sweep, job.plan.request, parallel=parallel, parents=parents, takes_files=job.service.target.takes_files
     )
     return PreparedTuning(name=name, sweep=sweep, request=call, job=job)
 

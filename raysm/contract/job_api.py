@@ -102,11 +102,7 @@ TRAINING = JobApi(
     cluster_keys=("ResourceConfig",),
     instance_type_shape="TrainingInstanceType",
     layout=Layout(
-        config="input/config",
-        channels="input/data",
-        model="model",
-        output_data="output/data",
-        failure="output/failure",
+        config="input/config", channels="input/data", model="model", output_data="output/data", failure="output/failure"
     ),
     can_update=True,
     has_groups=True,

@@ -98,11 +98,7 @@ def _spot_wait(request: Parameters) -> Iterator[str]:
         yield f"MaxWaitTimeInSeconds ({wait}) must be at least MaxRuntimeInSeconds ({runtime})"
 
 
-@_rule(
-    TRAINING,
-    source=f"{REFERENCE}/API_ResourceConfig.html",
-    remedy="drop cluster.alternatives or limits.spot",
-)
+@_rule(TRAINING, source=f"{REFERENCE}/API_ResourceConfig.html", remedy="drop cluster.alternatives or limits.spot")
 def _preferences(request: Parameters) -> Iterator[str]:
     resources = request["ResourceConfig"]
     choices = resources.get("InstancePreferences") or []
@@ -123,9 +119,7 @@ def _preferences(request: Parameters) -> Iterator[str]:
 
 
 @_rule(
-    TRAINING,
-    source=f"{GUIDE}/train-warm-pools.html",
-    remedy="drop cluster.keep_alive_s, or the groups or limits.spot",
+    TRAINING, source=f"{GUIDE}/train-warm-pools.html", remedy="drop cluster.keep_alive_s, or the groups or limits.spot"
 )
 def _warm_pool(request: Parameters) -> Iterator[str]:
     resources = request["ResourceConfig"]

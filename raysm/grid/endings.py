@@ -64,11 +64,7 @@ ENDINGS: dict[str, Ending] = {
         # It costs nothing, and says nothing about the place.
         Ending(name=EndName.THROTTLED, is_end=False, is_throttle=True, advice="the grid sends more slowly"),
         Ending(
-            name=EndName.MAYBE,
-            is_end=False,
-            is_doubtful=True,
-            closes_region=True,
-            advice="the same call is sent again",
+            name=EndName.MAYBE, is_end=False, is_doubtful=True, closes_region=True, advice="the same call is sent again"
         ),
         Ending(name=EndName.QUOTA, backoff_after=1, advice="ask for a higher quota, or give more types or regions"),
         # Without instances an attempt costs nothing, and ``Rules.give_up_s`` is the limit. A place that gives instances

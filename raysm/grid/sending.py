@@ -95,11 +95,7 @@ def _refusal(api: RegionApi, task: Task, attempt: Attempt) -> Verdict | None:
 
 
 def _keep(
-    store: Store,
-    region: str,
-    answers: Sequence[tuple[Attempt, Verdict | None]],
-    held_up: Sequence[Attempt],
-    now: float,
+    store: Store, region: str, answers: Sequence[tuple[Attempt, Verdict | None]], held_up: Sequence[Attempt], now: float
 ) -> None:
     accepted = [attempt for attempt, verdict in answers if verdict is None]
     if accepted:

@@ -168,11 +168,7 @@ class LocalJob:
         try:
             self._site.check(self._scenario)
             preparation = Preparation(
-                spec=self.spec,
-                root=self._root,
-                site=self._site,
-                entries=entries,
-                scenario=self._scenario,
+                spec=self.spec, root=self._root, site=self._site, entries=entries, scenario=self._scenario
             )
             if not self._site.protects:
                 for channel in preparation.linked():

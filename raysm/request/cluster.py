@@ -257,8 +257,7 @@ class Input:
     )
     """MIME type that the service passes to the job."""
     groups: tuple[str, ...] = field(
-        default=(),
-        metadata=decides(result=True, create="InputDataConfig", processing_lacks="instance groups"),
+        default=(), metadata=decides(result=True, create="InputDataConfig", processing_lacks="instance groups")
     )
     """Instance groups that get the channel; either all channels name groups, or none does."""
     manifest: bool = field(default=False, metadata=decides(result=True, create="InputDataConfig"))

@@ -94,10 +94,7 @@ class Security:
         default=False, metadata=decides(result=False, create="EnableInterContainerTrafficEncryption")
     )
     """Encrypt the traffic between instances, which makes it slower."""
-    isolation: bool = field(
-        default=False,
-        metadata=decides(result=False, create="EnableNetworkIsolation"),
-    )
+    isolation: bool = field(default=False, metadata=decides(result=False, create="EnableNetworkIsolation"))
     """Allow no network except between the instances; pip then cannot install requirements from an index."""
     # A user who may start an SSM session gets a root shell with the role's credentials, so some accounts allow
     # CreateTrainingJob only without it: docs.aws.amazon.com/sagemaker/latest/dg/train-remote-debugging.html

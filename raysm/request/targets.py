@@ -208,8 +208,7 @@ class Local:
     regions: tuple[str, ...] = field(default=("us-east-1",), metadata=decides(result=False))
     """Regions that the server emulates, each with its own jobs; a job goes to the first, a grid's jobs to all."""
     home: str | None = field(
-        default=None,
-        metadata=decides(result=False, create=("OutputDataConfig.S3OutputPath", "CheckpointConfig.S3Uri")),
+        default=None, metadata=decides(result=False, create=("OutputDataConfig.S3OutputPath", "CheckpointConfig.S3Uri"))
     )
     """The server's root folder; None is ``$RAYSM_HOME``, else ``~/.raysm``."""
     image: str | None = field(

@@ -21,16 +21,7 @@ from raysm.workloads.file_names import input_files
 from raysm.workloads.nodes import PlacedBlock, Presence, ask_every_node, tasks_at_once
 from raysm.workloads.workers import Processes, Tasks, Workers
 
-__all__ = [
-    "FileBlock",
-    "LATER",
-    "PlacedBlock",
-    "Record",
-    "file_blocks",
-    "instances",
-    "map_blocks",
-    "task_slots",
-]
+__all__ = ["FileBlock", "LATER", "PlacedBlock", "Record", "file_blocks", "instances", "map_blocks", "task_slots"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

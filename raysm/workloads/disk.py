@@ -85,11 +85,7 @@ class Stream:
     """A file that is written in pieces, in any order, with a digest of the whole."""
 
     def __init__(
-        self,
-        path: Path,
-        head: bytes,
-        size: int | None = None,
-        write: Callable[[int, int, memoryview], None] = write_at,
+        self, path: Path, head: bytes, size: int | None = None, write: Callable[[int, int, memoryview], None] = write_at
     ) -> None:
         """Open or create the file, which begins with ``head``; its other content stays."""
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -109,11 +105,7 @@ class Stream:
         # One thread: a digest is computed from the beginning, so two threads could not share it.
         self._digester = ThreadPoolExecutor(max_workers=1)
 
-    def put(
-        self,
-        start: int,
-        data: memoryview | Sequence[bytes | memoryview],
-    ) -> None:
+    def put(self, start: int, data: memoryview | Sequence[bytes | memoryview]) -> None:
         """Write ``data`` at byte ``start``; wait while too many pieces are in memory. It raises NoRoom."""
         self._room.acquire()
         buffers = [data] if isinstance(data, memoryview) else data

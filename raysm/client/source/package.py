@@ -64,9 +64,7 @@ def _merge(source: Source | None, of_kind: Source | None) -> Source | None:
                 f"two files would travel as {name!r}: the script's {other} and its kind's {path}; rename one of them"
             )
     return replace(
-        source,
-        files={**of_kind.files, **source.files},
-        left_behind={**of_kind.left_behind, **source.left_behind},
+        source, files={**of_kind.files, **source.files}, left_behind={**of_kind.left_behind, **source.left_behind}
     )
 
 

@@ -228,12 +228,7 @@ def _plan_upload(channel: str, root: Path, places: Places) -> Upload:
     files = dict(zip(names, in_parallel(sha256_of, paths), strict=True))
     # Names and contents alone: a file that was only touched is the same.
     digest = hashlib.sha256(json.dumps(sorted(files.items())).encode()).hexdigest()
-    return Upload(
-        channel=channel,
-        root=root,
-        files=files,
-        prefix=f"{places.inputs()}/{digest[:40]}/",
-    )
+    return Upload(channel=channel, root=root, files=files, prefix=f"{places.inputs()}/{digest[:40]}/")
 
 
 def carry_out(upload: Upload, storage: Storage, kms_key: str | None = None) -> int:

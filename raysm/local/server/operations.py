@@ -11,15 +11,7 @@ from typing import Any, TypeAlias
 from raysm.contract.job_api import APIS, TRAINING, JobApi
 from raysm.contract.names import INSTANCE_KIND_TAG
 from raysm.local.instances import Instance, missing_for
-from raysm.local.server.answers import (
-    STATUS,
-    describe,
-    listed,
-    matches,
-    page_of,
-    summarize,
-    tags_of,
-)
+from raysm.local.server.answers import STATUS, describe, listed, matches, page_of, summarize, tags_of
 from raysm.local.server.definitions import kind_of, served
 from raysm.local.server.job_status import JobLife
 from raysm.local.server.moto_services import ACCOUNT

@@ -143,11 +143,7 @@ def serve(options: Options) -> None:
             signal.signal(number, lambda number, frame: ending.set())
         try:
             record = ServerRecord(
-                pid=os.getpid(),
-                port=server.server_port,
-                started_s=started_s,
-                version=__version__,
-                speed=scenario.speed,
+                pid=os.getpid(), port=server.server_port, started_s=started_s, version=__version__, speed=scenario.speed
             )
             batch.url = record.url
 

@@ -17,13 +17,7 @@ from collections.abc import Callable, Mapping
 
 from raysm.local.instances import Instance
 from raysm.local.server.definitions import EndReason
-from raysm.local.server.job_status import (
-    FAILURES,
-    JobLife,
-    check_interruption,
-    check_stop,
-    ended,
-)
+from raysm.local.server.job_status import FAILURES, JobLife, check_interruption, check_stop, ended
 from raysm.local.server.market import INSUFFICIENT, draw_interruption_s
 from raysm.local.server.records import JobRecord
 from raysm.local.server.services import Services

@@ -217,10 +217,7 @@ class _Run:
             self._emit(trial.entry.trial)
         trial.entry = replace(trial.entry, trial=replace(trial.entry.trial, reports=trial.entry.reports))
         assignment = Assignment(
-            number=trial.number,
-            params=trial.entry.trial.params,
-            checkpoint=trial.entry.checkpoint,
-            files=self._files,
+            number=trial.number, params=trial.entry.trial.params, checkpoint=trial.entry.checkpoint, files=self._files
         )
         self._calls[slot.actor.begin.remote(assignment)] = slot
 

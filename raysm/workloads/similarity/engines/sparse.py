@@ -313,9 +313,7 @@ def sparse_norms(rows: SparseRows) -> Norms:
     squares = sums_of_squares(library, own.scaled(exponents))
     bad_rows = ~np.isfinite(squares)
     return Norms(
-        norms=np.sqrt(squares),
-        exponents=exponents,
-        first_bad=int(np.argmax(bad_rows)) if bad_rows.any() else None,
+        norms=np.sqrt(squares), exponents=exponents, first_bad=int(np.argmax(bad_rows)) if bad_rows.any() else None
     )
 
 

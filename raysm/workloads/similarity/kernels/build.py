@@ -22,14 +22,7 @@ from pathlib import Path
 from raysm.bootstrap import environment
 from raysm.contract import names
 from raysm.contract.paths import kernels_folder
-from raysm.workloads.similarity.kernels.recipes import (
-    ARM,
-    X86,
-    Recipe,
-    all_recipes,
-    cpu_flags,
-    this_machine,
-)
+from raysm.workloads.similarity.kernels.recipes import ARM, X86, Recipe, all_recipes, cpu_flags, this_machine
 
 FOLDER = Path(__file__).with_name("libraries")
 LEAN = ("-s", "-Wl,--build-id=none")

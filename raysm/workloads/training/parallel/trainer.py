@@ -122,10 +122,7 @@ class Trainer(RankModel):
         Tensors are this rank's live ones: copy them before the next step. Cut ones are DTensors; ranks of a pipeline
         have the entries of their stages only.
         """
-        state = {
-            "model": get_model_state_dict(self.parts),
-            "optimizer": self._optimizer_state(),
-        }
+        state = {"model": get_model_state_dict(self.parts), "optimizer": self._optimizer_state()}
         if self.scheduler is not None:
             state["scheduler"] = self.scheduler.state_dict()
         return state
