@@ -33,8 +33,8 @@ def paths() -> str:
                 "" if f"({other} only)" in meaning else f"`{getattr(layout, name)}`"
                 for layout, other in ((training, "processing"), (processing, "training"))
             ]
-            rows.append([*cells, re.sub(r" \(\w+ only\)", "", meaning)])
-    return _table(["in a Training job", "in a Processing job", "what it is"], rows)
+            rows.append([re.sub(r" \(\w+ only\)", "", meaning), *cells])
+    return _table(["what it is", "in a Training job", "in a Processing job"], rows)
 
 
 def columns() -> str:
