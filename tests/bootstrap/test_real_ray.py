@@ -22,6 +22,8 @@ ray.init(log_to_driver=False)
 
 @ray.remote(num_cpus=1)
 def where():
+    # Else Ray's clients in a task find another Ray of the machine, or none.
+    assert os.environ["RAY_ADDRESS"] == ray.get_runtime_context().gcs_address
     return os.environ["SM_CURRENT_HOST"], os.environ["SAGEMAKER_BASE_DIR"]
 
 @ray.remote(num_cpus=1)

@@ -40,6 +40,7 @@ print(json.dumps(answers), flush=True)
 def test_more_silent_connections_of_another_user_than_open_files_do_not_keep_the_owner_out(server):
     pid = server.process.pid
     before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    assert before[0] == before[1], "the server raises its limit"
     # A low limit instead of the common 1,024, so that a few connections reach it.
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (256, before[1]))
     server.train("unharmed", "exit 0")
