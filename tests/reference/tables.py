@@ -68,7 +68,9 @@ def example() -> str:
             gpus=1,
         )
         texts = {name: value.replace(str(paths.base), "/opt/ml") for name, value in sorted(found.items())}
-    rows = [[f"`{name}`", f"`{value if len(value) <= 60 else value[:57] + '…'}`"] for name, value in texts.items()]
+    rows = [
+        [f"`{name}`", f"`{value if len(value) <= 60 else value[:57] + '…'}`"] for name, value in texts.items() if value
+    ]
     return _table(["variable", "for example"], rows)
 
 
