@@ -2,7 +2,6 @@
 
 import dataclasses
 import shutil
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,6 @@ class SweepRunner(Runner[SweepWorkload]):
     def run(self, address: str) -> None:
         self.workload = as_launched(self.workload, self.environment.hyperparameters)
         print(self.workload.plan, flush=True)  # noqa: T201
-        begun_s = time.monotonic()
         ray.init(address=address, configure_logging=False)
         # The journal is on disk at all times, so SIGTERM may end the process anywhere.
         leave_on_sigterm()
@@ -46,7 +44,7 @@ class SweepRunner(Runner[SweepWorkload]):
         finally:
             ray.shutdown()
         self.describe_result(
-            {"trials": outcome.seconds, "whole": time.monotonic() - begun_s},
+            {"trials": outcome.seconds},
             packages=self.workload.packages,
             described=described,
             measures={"trials": float(len(outcome.entries)), "resumed_trials": float(outcome.resumed)},

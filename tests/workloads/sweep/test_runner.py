@@ -29,6 +29,7 @@ def test_the_driver_leaves_the_table_the_best_and_a_manifest(base, tmp_path):
     manifest = Manifest.read(paths.model)
     assert [file.name for file in manifest.files] == [TABLE, TRIALS]
     assert manifest.summary.startswith("best of 3 trials (3 done; lowest loss): loss = 0 with x = 2")
+    assert list(manifest.phases_s) == ["trials"], "parts of the whole, which add up"
     assert manifest.measures == {"trials": 3.0, "resumed_trials": 0.0}
     assert "optuna" in manifest.versions
     assert '"kind": "trial"' in done.stdout
