@@ -40,14 +40,15 @@ def library() -> bytes:
 def kept_library(package: Path, *, keep: bool = True) -> bytes:
     """Return a zip of the modules of ``package``.
 
-    It is kept beside the bytecode until a module changes, because packing takes a third as long as a command's imports.
+    It is kept beside the bytecode until a module changes, because packing takes as long as a command's imports. A zip
+    that is not kept has no bytecode, which takes most of that time.
     """
     paths = sorted(_travelling(package))
     folder = package / BYTECODE
     archive = folder / f"{LIBRARY}.{sys.implementation.cache_tag}.{_state_of(package, paths)}"
     with contextlib.suppress(OSError):
         return archive.read_bytes()
-    content = _packed(package, paths)
+    content = _packed(package, paths, with_bytecode=keep)
     if keep:
         with contextlib.suppress(OSError):  # the folder may be another user's
             put(archive, content)
@@ -73,13 +74,14 @@ def _state_of(package: Path, paths: Sequence[Path]) -> str:
     return state.hexdigest()[:16]
 
 
-def _packed(package: Path, paths: Sequence[Path]) -> bytes:
+def _packed(package: Path, paths: Sequence[Path], *, with_bytecode: bool) -> bytes:
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         for path in paths:
             name, source = path.relative_to(package.parent).as_posix(), path.read_bytes()
             files = {name: source}
-            if path.suffix == ".py" and path.relative_to(package).parts[0] in (path.name, *RUN_BY_INSTANCES):
+            is_run = path.suffix == ".py" and path.relative_to(package).parts[0] in (path.name, *RUN_BY_INSTANCES)
+            if is_run and with_bytecode:
                 # Beside its source, where Python looks for it in a zip; ``unpack`` moves it.
                 files[f"{name}c"] = _bytecode(source, name)
             for name, data in files.items():

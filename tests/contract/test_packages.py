@@ -59,6 +59,11 @@ def test_modules_are_packed_once_and_anew_when_one_has_changed_is_gone_or_was_ad
     assert len(kept(package)) == 1
 
 
+def test_a_zip_that_is_not_kept_has_no_bytecode(package):
+    assert names_of(kept_library(package, keep=False)) == ["package/__init__.py", "package/room/b.py"]
+    assert kept(package) == []
+
+
 @pytest.fixture
 def unpacked(package, tmp_path):
     """Unpack the zip of a package with one module of an instance; ``change`` edits the zip's entries by name."""
