@@ -94,7 +94,8 @@ def _packed(package: Path, paths: Sequence[Path], *, with_bytecode: bool) -> byt
 
 def _bytecode(source: bytes, name: str) -> bytes:
     code = compile(source, name, "exec", dont_inherit=True)
-    return importlib.util.MAGIC_NUMBER + UNCHECKED + importlib.util.source_hash(source) + marshal.dumps(code)
+    # Version 2: later ones depend on which objects a process shares, and would give payloads different digests.
+    return importlib.util.MAGIC_NUMBER + UNCHECKED + importlib.util.source_hash(source) + marshal.dumps(code, 2)
 
 
 def unpack(library: Path, folder: Path) -> Path:
