@@ -86,6 +86,8 @@ def run(arguments: Arguments, console: Console, connect: Callable[[Target], Serv
     options = settings.options()
     if arguments.runs_job and "cluster" not in options:
         options["cluster"] = Cluster(RUN_INSTANCE_TYPE if settings.on.names_own_types else LOCAL_TYPE, count=2)
+    if arguments.runs_job:
+        options["limits"] = replace(options.get("limits") or Limits(), max_runtime_s=RUN_MAX_S, max_restarts=0)
     findings = []
     is_aws = settings.on.kind == AWS.kind
     for finding in examine(case_of(settings, options, connect)) if is_aws else local_checks():
@@ -105,9 +107,7 @@ def run(arguments: Arguments, console: Console, connect: Callable[[Target], Serv
 
 def _run_job(service: Service, options: dict[str, Any], console: Console, *, agreed: bool) -> None:
     times = Times(started_s=time.time())
-    limits = replace(options.get("limits") or Limits(), max_runtime_s=RUN_MAX_S)
-    options = {**options, "limits": limits, "name": "doctor"}
-    options.pop("if_done", None)
+    options = {name: value for name, value in options.items() if name != "if_done"} | {"name": "doctor"}
     ready = prepare(Script(probe.__file__), on=service, **options)
     is_billed = service.target.is_billed
     if is_billed and not agreed:
@@ -129,9 +129,8 @@ def status(findings: list[Finding]) -> int:
 
 def case_of(settings: Settings, options: Mapping[str, Any], connect: Callable[[Target], Service] = Service) -> Case:
     """Return the case of a job on AWS, as far as files, flags and ``options`` describe it."""
-    # The chosen role, if any: the target below has a stand-in that must not be checked.
+    # The target below has a stand-in that must not be checked.
     role = settings.table(AWS.kind).get("role")
-    # A function, so that the check that calls it turns an error into a finding.
     plan = (lambda: prepared(settings).plan) if ("workload",) in settings else None
     return Case(connect(settings.target(role=NO_ROLE)), intent_of(options), role=role, plan=plan)
 

@@ -2,6 +2,8 @@
 
 import io
 import json
+import subprocess
+import sys
 
 import pytest
 from rich.console import Console
@@ -100,7 +102,13 @@ def test_run_tells_the_costs_and_sends_nothing_that_nobody_agreed_to():
     with aws_account.account() as account:
         printed, refusal = run_job(account, "--instance-type", "ml.m5.large", "--instances", "2")
     assert "the job costs unknown, up to 0.5 instance-hours: no price of ml.m5.large" in printed
+    assert "a job with these options takes up to 0.5 instance-hours" in printed
     assert "--yes" in refusal
+
+
+def test_a_client_without_ray_has_the_doctor():
+    code = "import sys; sys.modules['ray'] = None; import raysm.cli.doctor"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_run_sends_nothing_if_a_check_is_bad():

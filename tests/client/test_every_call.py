@@ -1,6 +1,7 @@
 """All that the client does on AWS, once, and beside it the policies: a line for every call, a call for every line."""
 
 import pytest
+from moto import mock_aws
 
 import raysm.client
 from raysm.client.costs.prices import fetch_prices
@@ -15,6 +16,7 @@ from raysm.client.tunnel.plugin import PluginAccess
 from raysm.errors import ServiceError
 from raysm.grid.batch_job.controller_job import ControllerJob, send
 from raysm.grid.region import Region
+from raysm.grid.rows.databases import database_of
 from raysm.request import Cluster, MetricDefinition, Script, Security
 from tests.client.costs.test_prices import Pricing, product
 from tests.client.tunnel.test_plugin import Ssm
@@ -23,7 +25,17 @@ from tests.support.client_jobs import M5, NOW_MS
 from tests.support.handed_over_grids import ROLE, HandedOver
 from tests.support.homes import in_home
 from tests.support.permissions import covered
-from tests.support.sagemaker import IMAGE, OF_INSTANCES, ScriptedClient, aws, fake_aws, operations_of, refusal
+from tests.support.sagemaker import (
+    IMAGE,
+    OF_INSTANCES,
+    REGION,
+    SESSION,
+    ScriptedClient,
+    aws,
+    fake_aws,
+    operations_of,
+    refusal,
+)
 from tests.support.scripted_controllers import ScriptedControllers
 from tests.support.tuning import SageMaker
 
@@ -125,6 +137,17 @@ def sessions_calls(folder):
     return operations_of("ssm", client) | {"ssm:ResumeSession"}
 
 
+def database_calls():
+    """Read the address of a grid's database in a secret; return what was called."""
+    with mock_aws(), pytest.MonkeyPatch.context() as patched:
+        client = ScriptedClient(SESSION.client("secretsmanager", region_name=REGION), [])
+        patched.setattr("boto3.client", lambda name, region_name: client)
+        secret = client.create_secret(Name="rows", SecretString="sqlite:///rows.db")["ARN"]
+        client.calls.clear()
+        assert database_of(secret).name == "sqlite:///rows.db"
+    return operations_of("secretsmanager", client)
+
+
 def test_every_line_of_the_policies_is_for_a_call_and_every_call_has_a_line(script, tmp_path):
     with fake_aws() as remote:
         everything(remote, script, tmp_path)
@@ -133,4 +156,5 @@ def test_every_line_of_the_policies_is_for_a_call_and_every_call_has_a_line(scri
         calls |= doctors_calls() | prices_calls() | sessions_calls(tmp_path)
         with in_home(tmp_path / "home"):
             calls |= controller_calls(remote, script)
+        calls |= database_calls()
     assert calls == covered()

@@ -1,10 +1,17 @@
 """Policies: one statement for each grant, as narrow as IAM allows."""
 
 import json
+from fnmatch import fnmatchcase
+from types import SimpleNamespace
 
+import raysm
 from raysm.client.account.permissions import ROLE, USER, policy
+from raysm.client.submit import prepare
+from raysm.grid.filling import Template, preparing
+from raysm.grid.task import Attempt, Rules, Task
 from tests.reference.tables import placeholders
 from tests.support.permissions import covered
+from tests.support.sagemaker import REGION, aws, fake_aws
 
 
 def test_a_statement_falls_away_with_what_it_is_about():
@@ -39,6 +46,38 @@ def test_nothing_but_what_takes_no_narrower_resource_is_allowed_on_all():
     assert {action for action in everywhere if action.startswith("ecr:")} == {"ecr:GetAuthorizationToken"}
     batch = [action.partition(":")[2] for action in everywhere if action.startswith("batch:")]
     assert all(action.startswith(("Describe", "List")) for action in batch)
+
+
+def test_the_roles_policy_covers_what_jobs_sessions_and_rows_of_grids_read_and_write_and_no_other_project(script):
+    common = {"cluster": raysm.Cluster("ml.m5.large", count=2), "project": "ours"}
+    options = common | {"inputs": {"in": str(script), "data": "s3://data/x/"}}
+    at = {"region": REGION, "instance_type": "ml.m5.large", "count": 2, "max_runtime_s": 60}
+    loop = raysm.TorchScript(str(script))
+    with fake_aws(bucket="b") as remote:
+        template = Template(workload=loop, target=aws(bucket="b"), options=options)
+        grid = SimpleNamespace(prefix="rows-", rules=Rules())
+        row = preparing(template, grid, "secret", lambda target: remote.service)
+        jobs = [
+            prepare(loop, on=remote.service, **options),
+            row(Task(key="a"), Attempt(task="a", number=1, name="rows-a1", **at)),
+            raysm.Session(on=remote.service, **common).prepare(),
+        ]
+    names = {**NAMES, "bucket": ("b",), "project": ("ours",), "input_prefix": ("data/x/",), "output_prefix": ()}
+    statements = policy(ROLE, names)["Statement"]
+
+    def allows(action, uri):
+        arn = f"arn:aws:s3:::{uri.removeprefix('s3://').rstrip('/')}/object"
+        resources = [item["Resource"] for item in statements if action in item["Action"]]
+        return any(fnmatchcase(arn, one) for item in resources for one in ([item] if isinstance(item, str) else item))
+
+    for request in (job.plan.request for job in jobs):
+        read = [item["DataSource"]["S3DataSource"]["S3Uri"] for item in request["InputDataConfig"]]
+        written = [request["OutputDataConfig"]["S3OutputPath"], request["Environment"]["RAYSM_TRAIN_STORAGE"]]
+        written += [request[name]["S3Uri"] for name in ("CheckpointConfig",) if name in request]
+        assert [uri for uri in read + written if not allows("s3:GetObject", uri)] == []
+        assert [uri for uri in written if not allows("s3:PutObject", uri)] == []
+    assert not allows("s3:GetObject", "s3://b/raysm/theirs")
+    assert not allows("s3:PutObject", "s3://b/raysm/payloads/ours")
 
 
 def test_what_sessions_call_is_covered_and_asked_of_nobody_whose_job_is_not_entered():

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from raysm.client.account.images import registry_in
+from raysm.client.account.images import has_ray, registry_in
 from raysm.client.account.quotas import listed_quotas
 from raysm.client.checks import instance_types
 from raysm.client.doctor.case import Case, Finding, State, bad, good, one_suffices, unknown
@@ -107,7 +107,6 @@ def check_quotas(case: Case) -> Iterator[Finding]:
         if intent.cluster is not None and intent.cluster.keep_alive_s:
             needs |= {f"{name} for {case.api.kind} warm pool usage": count for name, count in choice.items()}
         choices.append(needs)
-    # Not every account lists these.
     common: dict[str, float] = {
         f"Number of instances across all {capacity}s": intent.size,
         f"Maximum number of instances per {capacity}": intent.size,
@@ -269,7 +268,10 @@ def check_image(case: Case) -> Iterator[Finding]:
     if case.service.target.image is None and case.intent.cluster is None:
         yield unknown("no image is given, and AWS's own depends on the instances", "--image URI, or --instance-type")
         return
-    uri = case.image
+    uri, intent = case.image, case.intent
+    if intent.security.isolation and not has_ray(uri, intent.wheels):
+        text = f"{uri} has no Ray, and security.isolation leaves no way to install it"
+        yield bad(text, "name an image that has it (raysm image prints how to build one), or add its wheels: --wheel")
     repository = registry_in(uri)
     if repository is None:
         yield bad(
@@ -310,17 +312,15 @@ def check_image(case: Case) -> Iterator[Finding]:
 DENIALS = ("AccessDenied", "UnauthorizedOperation", "AuthorizationError", "Forbidden", "403")
 """Error codes of a caller who may not ask begin with one of these."""
 
-MAX_TEXT = 300
-"""Characters of an error that are shown: a proxy may answer with a whole page."""
+MAX_TEXT = 300  # characters of an error: a proxy may answer with a whole page
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
-    """One check."""
+    """One check; ``look`` yields its findings."""
 
     name: str
     look: Callable[[Case], Iterator[Finding]]
-    """Yields its findings; none if the job has no such thing."""
     asks: bool = True
 
 

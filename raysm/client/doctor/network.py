@@ -1,8 +1,7 @@
 """Checks of a job's VPC: whether its subnets lead to S3, and whether its instances can reach each other.
 
-SageMaker pulls the image and writes the log over a network of its own; containers and channels use the subnets
-(https://docs.aws.amazon.com/sagemaker/latest/dg/train-vpc.html). Instances have no public address there, so they need a
-NAT gateway or endpoints; an internet gateway does not help.
+Containers and channels use the subnets, not the image and the log. Instances have no public address there: an internet
+gateway does not help (https://docs.aws.amazon.com/sagemaker/latest/dg/train-vpc.html).
 """
 
 import ipaddress
@@ -12,6 +11,7 @@ from typing import Any, TypeAlias
 from raysm.client.account.images import has_ray
 from raysm.client.doctor.case import Case, Finding, bad, good, unknown
 from raysm.errors import ServiceError
+from raysm.request.external import CodeArtifact
 
 Item: TypeAlias = Mapping[str, Any]
 """One item of an answer of EC2."""
@@ -20,12 +20,10 @@ ADDRESSES = 2
 """Private addresses that an instance of a training job takes of its subnet, by AWS's guide."""
 
 AGENT = "ssmmessages"
-"""The service that the agent in a container needs for tunnels and shells, through the job's subnets
-(https://docs.aws.amazon.com/sagemaker/latest/dg/train-remote-debugging.html)."""
+"""Tunnels and shells need it (https://docs.aws.amazon.com/sagemaker/latest/dg/train-remote-debugging.html)."""
 
 ENCRYPTED = (("udp", 500), ("50", None))
-"""IKE and ESP, which encrypted traffic between containers needs
-(https://docs.aws.amazon.com/sagemaker/latest/dg/train-encrypt.html)."""
+"""IKE and ESP (https://docs.aws.amazon.com/sagemaker/latest/dg/train-encrypt.html)."""
 
 
 def check_subnets(case: Case) -> Iterator[Finding]:
@@ -101,11 +99,14 @@ def _check_routes(case: Case, subnet: Item, table: Item, endpoints: Sequence[Ite
         )
     lacks_ray = not has_ray(case.service.target.image, intent.wheels)
     missing = [*(("Ray",) if lacks_ray else ()), *(() if intent.wheels else intent.requirements)]
+    has_own = intent.pip_index is not None and CodeArtifact.of(intent.pip_index) is None
     # CodeArtifact's endpoint leads to a repository of the account, if the job names one.
     has_index = intent.pip_index is not None and all(
         _has_endpoint(f"codeartifact.{part}", case.region, table, endpoints) for part in ("api", "repositories")
     )
-    if has_index:
+    if has_own:
+        yield unknown(f"{name} has no way out: the package index {intent.pip_index} has to be in the VPC or beside it")
+    elif has_index:
         yield good(f"{name} reaches the package index {intent.pip_index} by endpoints")
     elif missing:
         yield bad(

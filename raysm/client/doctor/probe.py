@@ -7,11 +7,11 @@ import socket
 import sys
 from pathlib import Path
 
-import ray
-
 
 def describe(host: str) -> str:
     """Return one line about the instance that this runs on."""
+    import ray  # here, since a client without Ray imports this module for its path
+
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     free = shutil.disk_usage(os.environ.get("SM_MODEL_DIR", "/")).free
     python = ".".join(map(str, sys.version_info[:3]))
@@ -23,6 +23,8 @@ def describe(host: str) -> str:
 
 def main() -> None:
     """Ask each instance of the cluster, and leave the answers as the job's result."""
+    import ray
+
     ray.init(log_to_driver=False)
     look = ray.remote(num_cpus=0)(describe)
     hosts = json.loads(os.environ["SM_HOSTS"])

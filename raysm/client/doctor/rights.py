@@ -22,11 +22,10 @@ from raysm.request.external import CodeArtifact, place_of
 MISSING = "NoSuchEntity"
 """IAM's code for a role that does not exist."""
 
+OF_KEY = ", unless the key's own does"
+
 EXAMPLE = "doctor"
 """Replaces wildcards: IAM simulates one resource, whose name it takes literally."""
-
-MLFLOW_APP = "mlflow-app"
-"""The ARN's resource of an MLflow App, which needs an action that tracking servers do not have."""
 
 
 def check_role(case: Case) -> Iterator[Finding]:
@@ -65,7 +64,9 @@ def check_role_policy(case: Case) -> Iterator[Finding]:
         return  # check_role reported it
     for grant, text in denied:
         put = f"aws iam put-role-policy --role-name {_role_name(case.role)} --policy-name raysm-{grant.purpose}"
-        yield bad(f"the role may not {text}", f"{put} --policy-document {_quoted(policy([grant], names))}")
+        remedy = f"{put} --policy-document {_quoted(policy([grant], names))}"
+        tell = unknown if text.endswith(OF_KEY) else bad
+        yield tell(f"the role may not {text}", remedy)
     if not denied:
         yield good("the role's policies allow what the job needs; policies of buckets and keys are not checked")
 
@@ -84,7 +85,8 @@ def check_caller(case: Case) -> Iterator[Finding]:
     denied = list(_denials(case, principal, grants, names))
     for grant, text in denied:
         statement = json.dumps(policy([grant], names))
-        yield bad(f"you may not {text}", f"have this added to the policies of {principal}: {statement}")
+        tell = unknown if text.endswith(OF_KEY) else bad
+        yield tell(f"you may not {text}", f"have this added to the policies of {principal}: {statement}")
     if not denied:
         yield good("your policies allow to send and follow jobs, and to pass the role")
 
@@ -125,7 +127,6 @@ def _creation(case: Case, name: str) -> str:
 
 
 def _role_name(arn: str) -> str:
-    # A role's ARN may have a path before the name, which IAM's operations do not take.
     return arn.rpartition("/")[2]
 
 
@@ -159,7 +160,9 @@ def _denials(case: Case, principal: str, grants: Iterable[Grant], names: Names) 
         if denied:
             actions = tuple(dict.fromkeys(item["EvalActionName"] for item in denied))
             is_explicit = any(item["EvalDecision"] == "explicitDeny" for item in denied)
-            why = "a policy denies it" if is_explicit else "no policy allows it"
+            # IAM does not simulate a key's own policy, which may admit the role or the user.
+            rest = OF_KEY if grant.actions[0].startswith("kms:") else ""
+            why = "a policy denies it" if is_explicit else f"no policy allows it{rest}"
             text = f"{', '.join(actions)} on {', '.join(resources_of(grant, names))}: {why}"
             yield replace(grant, actions=actions), text
 
@@ -208,7 +211,7 @@ def names_of(case: Case) -> Names:
         "domain": () if index is None else (f"{index.arn.partition(':repository/')[0]}:domain/{index.domain}",),
         "package_repository": () if index is None else (str(intent.pip_index),),
         "mlflow": mlflow,
-        "mlflow_app": tuple(arn for arn in mlflow if f":{MLFLOW_APP}/" in arn),
+        "mlflow_app": tuple(arn for arn in mlflow if ":mlflow-app/" in arn),
     }
 
 

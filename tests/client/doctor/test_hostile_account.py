@@ -15,17 +15,18 @@ def test_the_doctor_names_each_obstacle_of_a_hostile_account():
         keys = [made.kms.create_key()["KeyMetadata"]["Arn"] for _ in range(2)]
         made.encrypt(BUCKET, keys[0])
         made.s3.put_object(Bucket=BUCKET, Key="x/0", Body=b"", ServerSideEncryption="aws:kms", SSEKMSKeyId=keys[1])
-        made.deny("kms:Decrypt")
+        made.deny("kms:Decrypt", "explicitDeny")
         subnet, group = made.vpc(s3=True)
         intent = Intent(
             cluster=Cluster("ml.m5.large", count=2),
-            security=Security(subnets=(subnet,), security_groups=(group,)),
+            security=Security(subnets=(subnet,), security_groups=(group,), isolation=True),
             inputs={"train": Input(f"s3://{BUCKET}/x/")},
         )
         found = made.findings(intent)
         obstacles = [
             ("role's rights", f"kms:Decrypt on {keys[0]}", "aws iam put-role-policy"),
             ("role's rights", f"kms:Decrypt on {keys[1]}", "aws iam put-role-policy"),
+            ("image", "has no Ray", "raysm image"),
             ("subnets", "Ray must be installed", "raysm image"),
             ("groups", "do not allow tcp", "authorize-security-group-ingress"),
         ]

@@ -62,6 +62,10 @@ def test_awss_image_without_a_way_to_an_index_is_bad_unless_ray_travels_or_an_en
         index = f"arn:aws:codeartifact:{REGION}:{ACCOUNT}:repository/ours/pypi"
         named = replace(intent(subnet, group), pip_index=index)
         assert made.findings(named)["subnets"][-1].state is State.GOOD
+        # An index within the network may be reached.
+        own = replace(intent(subnet, group), pip_index="https://pip.example/simple")
+        assert "the package index https://pip.example" in made.findings(own)["subnets"][-1].text
+        assert made.findings(own)["subnets"][-1].state is State.UNKNOWN
 
 
 def test_a_job_that_is_to_be_entered_needs_a_way_to_its_agents_service(account):
