@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 
 from raysm.contract.result import MODEL_FILE, TRAINING, Manifest
-from tests.support.homes import serving
+from tests.support.homes import in_home, serving
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -135,6 +135,20 @@ def test_shards_of_two_regions_are_predicted_where_they_lie_and_are_one_table(tm
     # Each record once, in the region of its shard.
     assert table["file"].to_pylist() == [f"{number:04}.png" for number in range(1797)]
     assert table["key"].to_pylist() == ["digits-eu-central-1"] * 899 + ["digits-us-west-2"] * 898
+
+
+@pytest.mark.long
+def test_the_pipeline_ends_although_the_capacity_of_its_training_is_taken_away(tmp_path):
+    assert len((EXAMPLES / "pipeline.py").read_text().splitlines()) <= 80
+    with serving(tmp_path), in_home(tmp_path):
+        run(*RAYSM, "local", "up", "--scenario", "examples/pipeline.toml")
+        said = run(sys.executable, "examples/pipeline.py")
+    assert re.search(r"goes on from the checkpoint of step [1-9]", said), said
+    assert "epoch 19: loss" in said
+    assert float(re.search(r"([0-9.]+)% of 449 new digits are right", said)[1]) > 85
+    assert float(re.search(r"([0-9.]+)% of their nearest embeddings are the same digit", said)[1]) > 75
+    assert "3 rows: 3 done" in said
+    assert "1348 predictions of 3 shards" in said
 
 
 @pytest.mark.long
