@@ -14,7 +14,7 @@ from raysm.contract.packages import RAY_RANGE
 from raysm.errors import MissingDependency
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Internal:
     module: str
     name: str
@@ -72,65 +72,40 @@ def spare_options(internal: Internal, options: Mapping[str, Any]) -> dict[str, A
 
 # Needed names
 
-COMMAND = Internal(module="ray.scripts.scripts", name="main", purpose="start a node", is_needed=True)
-GCS_CLIENT = Internal(
-    module="ray._raylet", name="GcsClient", purpose="learn which nodes are registered", is_needed=True
-)
+COMMAND = Internal("ray.scripts.scripts", "main", "start a node", is_needed=True)
+GCS_CLIENT = Internal("ray._raylet", "GcsClient", "learn which nodes are registered", is_needed=True)
+# GcsClient delegates its calls to an InnerGcsClient.
 ALL_NODES = Internal(
-    module="ray._raylet",
-    # GcsClient delegates its calls to an InnerGcsClient.
-    name="InnerGcsClient.get_all_node_info",
-    purpose="learn which nodes are registered",
-    is_needed=True,
+    "ray._raylet", "InnerGcsClient.get_all_node_info", "learn which nodes are registered", is_needed=True
 )
 ALIVE = 0
 
 # Adapted by ``ray_start``
 
 RAY_CLIENT = Internal(
-    module="ray._private.utils",
-    name="get_ray_client_dependency_error",
-    purpose="keep Ray Client's server, its port and its 90 MB away",
+    "ray._private.utils", "get_ray_client_dependency_error", "keep Ray Client's server, its port and its 90 MB away"
 )
 START_PROCESS = Internal(
-    module="ray._private.services",
-    name="start_ray_process",
-    purpose="start few workers ahead, and the dashboard and the agents when they are wanted",
+    "ray._private.services",
+    "start_ray_process",
+    "start few workers ahead, and the dashboard and the agents when they are wanted",
 )
-INITIALIZE = Internal(
-    module="ray._private.node", name="Node.__init__", purpose="start the dashboard and the monitor when they are wanted"
-)
-START_MONITOR = Internal(
-    module="ray._private.node", name="Node.start_monitor", purpose="start the monitor when it is wanted"
-)
-START_DASHBOARD = Internal(
-    module="ray._private.node", name="Node.start_api_server", purpose="start the dashboard when it is wanted"
-)
+INITIALIZE = Internal("ray._private.node", "Node.__init__", "start the dashboard and the monitor when they are wanted")
+START_MONITOR = Internal("ray._private.node", "Node.start_monitor", "start the monitor when it is wanted")
+START_DASHBOARD = Internal("ray._private.node", "Node.start_api_server", "start the dashboard when it is wanted")
 DASHBOARD_ADDRESS = Internal(
-    module="ray._private.ray_constants",
-    name="DASHBOARD_ADDRESS",
-    purpose="let Ray's State API find the dashboard before it is started",
+    "ray._private.ray_constants", "DASHBOARD_ADDRESS", "let Ray's State API find the dashboard before it is started"
 )
 DASHBOARD_NAMESPACE = Internal(
-    module="ray._private.ray_constants",
-    name="KV_NAMESPACE_DASHBOARD",
-    purpose="start the agents of all nodes with the dashboard",
+    "ray._private.ray_constants", "KV_NAMESPACE_DASHBOARD", "start the agents of all nodes with the dashboard"
 )
-NODE_CLIENT = Internal(
-    module="ray._private.node",
-    name="Node.get_gcs_client",
-    purpose="start the agents of all nodes with the dashboard",
-)
-PORT_FILES = Internal(
-    module="ray._raylet",
-    # Since Ray 2.54. A raylet of an earlier release gives its agents their ports on the command line.
-    name="persist_port",
-    purpose="start a node's agents when they are wanted",
-)
+NODE_CLIENT = Internal("ray._private.node", "Node.get_gcs_client", "start the agents of all nodes with the dashboard")
+# Since Ray 2.54. A raylet of an earlier release gives its agents their ports on the command line.
+PORT_FILES = Internal("ray._raylet", "persist_port", "start a node's agents when they are wanted")
 AGENT_PORT = Internal(
-    module="ray.core.generated.gcs_pb2",
-    name="GcsNodeInfo.DASHBOARD_AGENT_LISTEN_PORT_FIELD_NUMBER",
-    purpose="find the agents of all nodes to start them with the dashboard",
+    "ray.core.generated.gcs_pb2",
+    "GcsNodeInfo.DASHBOARD_AGENT_LISTEN_PORT_FIELD_NUMBER",
+    "find the agents of all nodes to start them with the dashboard",
 )
 OTHER_COMMANDS = ("ray.serve.scripts", "ray.dashboard.modules.job.cli", "ray.util.state.state_cli")
 """Modules of other commands, whose imports take half of the start time of ``ray start``."""
@@ -165,25 +140,19 @@ LOGGER = "ray._private.worker"
 # Used by workloads
 
 RESOURCE_STATE = Internal(
-    module="ray.autoscaler.v2.sdk",
-    name="get_cluster_resource_state",
-    purpose="name requests that no instance can ever meet",
+    "ray.autoscaler.v2.sdk", "get_cluster_resource_state", "name requests that no instance can ever meet"
 )
 TRAIN_CALLBACKS = Internal(
-    module="ray.train.v2.api.data_parallel_trainer",
-    name="DataParallelTrainer._create_default_callbacks",
-    purpose="keep Ray Data's manager, and who asks the dashboard once a second, away from a training",
+    "ray.train.v2.api.data_parallel_trainer",
+    "DataParallelTrainer._create_default_callbacks",
+    "keep Ray Data's manager, and who asks the dashboard once a second, away from a training",
 )
 SCALING_POLICY = Internal(
-    module="ray.train.v2._internal.execution.scaling_policy",
-    name="FixedScalingPolicy",
-    purpose="ask no autoscaler for the workers of a training",
+    "ray.train.v2._internal.execution.scaling_policy",
+    "FixedScalingPolicy",
+    "ask no autoscaler for the workers of a training",
 )
-FAILURE_LIMITS = Internal(
-    module="ray.train", name="FailureConfig", purpose="bound what Ray Train tries again by itself"
-)
+FAILURE_LIMITS = Internal("ray.train", "FailureConfig", "bound what Ray Train tries again by itself")
 BACKPRESSURE = Internal(
-    module="ray._common.ray_option_utils",
-    name="task_options",
-    purpose="bound the pieces of a model that are under way at a time",
+    "ray._common.ray_option_utils", "task_options", "bound the pieces of a model that are under way at a time"
 )

@@ -7,7 +7,6 @@ they are, everything else as JSON with sorted keys. Hosts are in natural order, 
 """
 
 import json
-import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -77,11 +76,6 @@ def ray_variables(token_file: Path) -> dict[str, str]:
         # On other systems than Linux, Ray refuses several nodes without this.
         **({} if sys.platform == "linux" else {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1"}),
     }
-
-
-def import_variables(inherited: Mapping[str, str]) -> dict[str, str]:
-    folder = str(Path(__file__).with_name("deferred"))
-    return {"PYTHONPATH": os.pathsep.join(filter(None, [inherited.get("PYTHONPATH"), folder]))}
 
 
 def workload_variables(workload: Workload) -> dict[str, str]:

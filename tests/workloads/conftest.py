@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from raysm.bootstrap.variables import import_variables, ray_variables
+from raysm.bootstrap.variables import ray_variables
 from raysm.contract.names import BASE_DIR
 from raysm.contract.paths import Paths
 from tests.support.small_ray import small_ray
@@ -26,7 +26,6 @@ def environment(folder):
         "RAY_worker_niceness": "0",
         "RAY_idle_worker_killing_time_threshold_ms": "60000",
         **ray_variables(folder / "token"),
-        **import_variables(os.environ),
     }
     names = [*wanted, "RAY_AUTH_TOKEN", "RAY_ADDRESS"]
     before = {name: os.environ.pop(name) for name in names if name in os.environ}
