@@ -1,16 +1,11 @@
 """Write the bootstrap's output: events on stdout, one line each, and messages for people on stderr."""
 
 import sys
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from raysm.contract.events import Event
+from raysm.contract.events import Event, line
 
 
-def emit_event(event: "Event") -> None:
-    # Imported late: the process that starts Ray only remarks.
-    from raysm.contract.events import line
-
+def emit_event(event: Event) -> None:
     # One write, so that a driver that shares this stdout cannot cut the line in two.
     sys.stdout.write(line(event) + "\n")
     sys.stdout.flush()

@@ -47,7 +47,6 @@ from raysm.bootstrap import ray_imports, ray_internals
 from raysm.bootstrap.children import WAIT
 from raysm.bootstrap.gcs_state import CALL_TIMEOUT_S, await_first, nodes_socket, tell_nodes, tell_unmet, unmet_socket
 from raysm.bootstrap.handed_socket import DashboardPort
-from raysm.bootstrap.log import remark
 from raysm.contract.connections import has_own_listener
 
 LOWEST_PRIORITY = 19
@@ -124,7 +123,7 @@ def _listen_for_dashboard() -> DashboardPort | None:
     try:
         return DashboardPort(host, port)
     except OSError as error:
-        remark(f"warning: cannot listen at the dashboard's port {port}: {error.strerror}")
+        sys.stderr.write(f"raysm: warning: cannot listen at the dashboard's port {port}: {error.strerror}\n")
         return None
 
 

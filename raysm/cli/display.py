@@ -26,7 +26,6 @@ DOWNLOADS = (SecondaryStatus.DOWNLOADING, SecondaryStatus.DOWNLOADING_IMAGE)
 MIN_PART_S = 0.05
 """Shorter parts are left out: they would be shown as 0.0 s."""
 INSTALLED = re.compile(r"raysm: installed \d+ packages, .* in (\d+\.\d+) s ")
-"""The line of ``bootstrap.packages`` in the log."""
 
 
 @dataclass(kw_only=True)
@@ -57,6 +56,10 @@ class Times:
         downloading_s = min(self._spent_s(DOWNLOADS), before_s - waiting_s)
         installing_s = min(self.installing_s, before_s - waiting_s - downloading_s)
         phased_s = sum(phases_s.values())
+        after_s = self.ended_s - done_s
+        stored = self._transitions((SecondaryStatus.UPLOADING,))
+        bringing_s = min(max(0.0, self.ended_s - stored[-1][1]), after_s) if stored else after_s
+        storing_s = min(self._spent_s((SecondaryStatus.UPLOADING,)), after_s - bringing_s)
         parts = {
             "preparing and sending": sent_s - self.started_s,
             "waiting for instances" if self.is_billed else "waiting for cores": waiting_s,
@@ -65,24 +68,11 @@ class Times:
             "forming the cluster": before_s - waiting_s - downloading_s - installing_s,
             "starting the workload" if phases_s else "running the workload": max(0.0, done_s - formed_s - phased_s),
             **phases_s,
-            **self._last_parts(self.ended_s, self.ended_s - done_s),
-        }
-        shown = {name: seconds for name, seconds in parts.items() if seconds >= MIN_PART_S or name in phases_s}
-        rest_s = whole_s - sum(shown.values())
-        return whole_s, shown | ({"the rest": rest_s} if rest_s >= MIN_PART_S else {})
-
-    def _last_parts(self, ended_s: float, after_s: float) -> dict[str, float]:
-        """Split the time ``after_s`` from the head's whole result to the end of the command."""
-        stored = self._transitions((SecondaryStatus.UPLOADING,))
-        if not stored:  # a Processing job has no such status
-            return {"storing and bringing the result": after_s}
-        bringing_s = min(max(0.0, ended_s - stored[-1][1]), after_s)
-        storing_s = min(stored[-1][1] - stored[-1][0], after_s - bringing_s)
-        return {
             "ending the cluster": after_s - bringing_s - storing_s,
             "storing the result": storing_s,
-            "bringing the result": bringing_s,
+            "bringing the result" if stored else "storing and bringing the result": bringing_s,
         }
+        return whole_s, {name: seconds for name, seconds in parts.items() if seconds >= MIN_PART_S or name in phases_s}
 
     def _spent_s(self, statuses: tuple[SecondaryStatus, ...]) -> float:
         return sum(end - begin for begin, end in self._transitions(statuses))

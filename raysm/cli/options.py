@@ -114,28 +114,16 @@ COMMON = (
     Flag("--name", "name", "name of the task; each job's name starts with it"),
     *_grouped(
         PACKAGES_GROUP,
-        Flag(
-            "--requirement PACKAGE",
-            "requirements",
-            "install a package with pip, or those of a requirements.txt; repeatable",
-        ),
+        Flag("--requirement PACKAGE", "requirements", "install a package with pip, or a requirements.txt; repeatable"),
         Flag("--pip-index URL", "pip_index", "index of pip: a URL, or the ARN of a CodeArtifact repository"),
         Flag("--wheel FILE", "wheels", "upload this wheel and install it; repeatable"),
-        Flag(
-            "--env NAME=VALUE",
-            "environment",
-            "environment variable of every instance; not for secrets: DescribeTrainingJob shows it; repeatable",
-        ),
+        Flag("--env NAME=VALUE", "environment", "environment variable; not for secrets, AWS shows it; repeatable"),
     ),
     *_grouped(
         RECORDS_GROUP,
         Flag("--project", "project", "project of the job, a prefix in the bucket (default: default)"),
         Flag("--hyperparameter NAME=VALUE", "hyperparameters", "hyperparameter, passed in SM_HPS; repeatable"),
-        Flag(
-            "--hyperparameters-as-args",
-            "hyperparameters_as_args",
-            "also pass the hyperparameters to the script as arguments: --NAME VALUE",
-        ),
+        Flag("--hyperparameters-as-args", "hyperparameters_as_args", "pass them to the script too: --NAME VALUE"),
         Flag("--tag NAME=VALUE", "tags", "tag of the job, for example for cost reports; repeatable"),
         Flag("--tracking URI", "tracking", "copy metrics to MLflow: sqlite:///mlflow.db, http://…, or an ARN"),
     ),
@@ -182,39 +170,18 @@ TARGET = (
         Flag("--region", "target.region", "AWS region (default: from the AWS configuration)"),
         Flag("--profile", "target.profile", "profile of the AWS configuration"),
         Flag("--bucket", "target.bucket", "bucket for payloads and results (default: sagemaker-REGION-ACCOUNT)"),
-        Flag(
-            "--image URI",
-            "target.image",
-            "container image (default: AWS's PyTorch image of the region); also for --instance-kind docker",
-        ),
+        Flag("--image URI", "target.image", "container image (default: AWS's PyTorch image); also for kind docker"),
     ),
 )
 
 SOURCE = (
-    Flag(
-        "--source-dir DIR",
-        "workload.source_dir",
-        "upload this whole folder, except hidden files, environments and results (default: the script and the "
-        "modules beside it that it imports)",
-    ),
-    Flag(
-        "--input NAME=URI",
-        "inputs",
-        "input channel: a path, s3://…, or job:JOB/data; the script finds it at $SM_CHANNEL_NAME; repeatable",
-    ),
+    Flag("--source-dir DIR", "workload.source_dir", "upload this folder (default: the script and what it imports)"),
+    Flag("--input NAME=URI", "inputs", "data at $SM_CHANNEL_NAME: a path, s3://…, or job:JOB/data; repeatable"),
 )
 
-IN_STATE = Flag(
-    "--in-state",
-    "workload.in_state",
-    "run in $RAYSM_STATE: files in the working folder survive interruptions, and --resume finds them",
-)
+IN_STATE = Flag("--in-state", "workload.in_state", "run in $RAYSM_STATE, whose files interruptions and --resume keep")
 
-METRIC = Flag(
-    "--metric NAME=REGEX",
-    "metrics",
-    "metric that SageMaker finds in the printed lines: the first group of REGEX is its value; repeatable",
-)
+METRIC = Flag("--metric NAME=REGEX", "metrics", "metric in the printed lines: the first group of REGEX; repeatable")
 
 SCRIPT = (
     *SOURCE,
@@ -227,9 +194,7 @@ TRAIN = (
     *SOURCE,
     METRIC,
     IN_STATE,
-    Flag(
-        "--workers-per-instance N", "workload.workers_per_instance", "worker processes (default: one per GPU, else one)"
-    ),
+    Flag("--workers-per-instance N", "workload.workers_per_instance", "workers (default: one per GPU, else one)"),
     Flag(
         "--spawns",
         "workload.spawns",
@@ -245,18 +210,8 @@ SIMILARITY = (
     Flag("--full", "workload.full", "keep the whole N x N matrix"),
     Flag("--queries FILE", "inputs.queries.uri", "compare the rows of this matrix with those of MATRIX"),
     Flag("--dtype", "workload.dtype", "data type of the result of --full"),
-    Flag(
-        "--id-column NAME",
-        "workload.id_column",
-        "column with row IDs, which is copied to the result and not used as a feature; repeatable",
-        takes=tuple[str, ...],
-    ),
-    Flag(
-        "--columns NAME,NAME",
-        "workload.columns",
-        "columns to use as features (default: all numeric ones except IDs and a pandas index); repeatable",
-        action=_Names,
-    ),
+    Flag("--id-column NAME", "workload.id_column", "column of row IDs, no feature; repeatable", takes=tuple[str, ...]),
+    Flag("--columns NAME,NAME", "workload.columns", "features (default: numbers but IDs); repeatable", action=_Names),
     Flag("--exclude-columns NAME,NAME", "workload.exclude_columns", "columns to leave out; repeatable", action=_Names),
     Flag("--parts", "workload.parts", "number of result files, each written by one instance (default 1)"),
     Flag("--block-rows ROWS", "workload.block_rows", "rows per task (default: automatic)"),
@@ -264,22 +219,12 @@ SIMILARITY = (
 
 SWEEP = (
     *SOURCE,
-    Flag(
-        "--space NAME=RANGE",
-        "workload.space",
-        "range of a parameter: lr=loguniform:1e-4:1e-1, batch=choice:32,64, layers=randint:1:4; repeatable",
-    ),
+    Flag("--space NAME=RANGE", "workload.space", "range: lr=loguniform:1e-4:1e-1, batch=choice:32,64; repeatable"),
     Flag("--metric NAME", "workload.metric", "metric to optimize, as the script reports it (raysm.report)"),
     Flag("--mode", "workload.mode", "min keeps the lowest value of the metric, max the highest"),
     Flag("--trials N", "workload.trials", "number of trials (default 20)"),
     Flag("--search", "workload.search", "search algorithm (default: optuna)", takes=Search),
-    Flag(
-        "--stop",
-        "workload.stop",
-        "stop trials early if they do worse than others (default: none)",
-        choices=lambda: ("asha", "median", "pbt"),
-        takes=str,
-    ),
+    Flag("--stop", "workload.stop", "stop bad trials early", choices=lambda: ("asha", "median", "pbt"), takes=str),
     Flag("--cpus N", "workload.cpus", "CPUs of a trial (default 1)"),
     Flag("--gpus N", "workload.gpus", "GPUs of a trial (default: one if there are any)"),
     Flag("--concurrency N", "workload.concurrency", "maximum number of concurrent trials (default: as many as fit)"),

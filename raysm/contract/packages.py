@@ -103,20 +103,14 @@ def unpack(library: Path, folder: Path) -> Path:
 
     Ray's workers import modules from a folder faster than from a zip, and some are run by their path.
     """
-    folders = set()
     try:
         with zipfile.ZipFile(library) as archive:
-            for entry in archive.infolist():
-                path, content = os.path.join(folder, entry.filename), archive.read(entry)
-                if path.endswith(".pyc"):
-                    if not content.startswith(importlib.util.MAGIC_NUMBER):
-                        continue
-                    path = importlib.util.cache_from_source(path.removesuffix("c"))
-                if (parent := os.path.dirname(path)) not in folders:
-                    os.makedirs(parent, exist_ok=True)
-                    folders.add(parent)
-                with open(path, "wb", buffering=0) as file:
-                    file.write(content)
+            archive.extractall(folder)
+        for path in list(folder.rglob("*.pyc")):
+            cached = Path(importlib.util.cache_from_source(str(path.with_suffix(".py"))))
+            cached.parent.mkdir(exist_ok=True)
+            # Python compiles a module anew if its bytecode is another release's.
+            path.rename(cached)
     except (OSError, zipfile.BadZipFile) as error:
         raise InvalidPayload(f"{library} cannot be unpacked into {folder}: {error}") from error
     return folder

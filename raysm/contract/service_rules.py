@@ -193,13 +193,6 @@ def _remote_debugging(request: Parameters) -> Iterator[str]:
         yield "RemoteDebugConfig: EnableRemoteDebug is not supported with EnableNetworkIsolation"
 
 
-@_rule(TRAINING, source=f"{REFERENCE}/API_CreateTrainingJob.html", remedy="give it a name")
-def _hyperparameters(request: Parameters) -> Iterator[str]:
-    # The model allows an empty key.
-    if any(not key.strip() for key in request.get("HyperParameters") or {}):
-        yield "HyperParameters: a key is empty"
-
-
 @_rule(PROCESSING, source=f"{REFERENCE}/API_ProcessingInput.html")
 def _processing_names(request: Parameters) -> Iterator[str]:
     outputs = (request.get("ProcessingOutputConfig") or {}).get("Outputs") or []
@@ -208,14 +201,6 @@ def _processing_names(request: Parameters) -> Iterator[str]:
     names += [item["OutputName"] for item in outputs]
     if len(set(names)) != len(names):
         yield f"ProcessingInputs and ProcessingOutputConfig: names must be unique, got {', '.join(names)}"
-
-
-@_rule(PROCESSING, source=f"{REFERENCE}/API_ProcessingS3Input.html")
-def _processing_compression(request: Parameters) -> Iterator[str]:
-    for item in request.get("ProcessingInputs") or []:
-        source = item.get("S3Input") or {}
-        if source.get("S3CompressionType", "None") != "None" and source.get("S3InputMode") != "Pipe":
-            yield f"input {item['InputName']!r}: S3CompressionType is supported in Pipe mode only"
 
 
 @_rule(PROCESSING, source=f"{REFERENCE}/API_ProcessingS3Input.html")

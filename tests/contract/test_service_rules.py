@@ -103,7 +103,6 @@ TRAININGS = {
         {"RemoteDebugConfig": {"EnableRemoteDebug": True}, "EnableNetworkIsolation": True},
         "EnableRemoteDebug is not supported with EnableNetworkIsolation",
     ),
-    "a hyperparameter without a name": ({"HyperParameters": {"": "1"}}, "HyperParameters: a key is empty"),
     "a key for disks": (
         resources(InstanceType="ml.g5.xlarge", VolumeKmsKeyId="k"),
         "not supported for instance types with local storage (ml.g5.xlarge)",
@@ -120,10 +119,6 @@ TRAININGS = {
 PROCESSINGS = {
     "inputs of one name": ({"ProcessingInputs": [item("a"), item("a")]}, "names must be unique, got a, a"),
     "an input without a place": ({"ProcessingInputs": [item("a", LocalPath=None)]}, "needs a LocalPath unless"),
-    "an archive as a file": (
-        {"ProcessingInputs": [item("a", S3CompressionType="Gzip")]},
-        "supported in Pipe mode only",
-    ),
     "a key for disks": (
         machines(InstanceType="ml.p4d.24xlarge", VolumeKmsKeyId="k"),
         "not supported for instance types with local storage",

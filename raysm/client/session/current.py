@@ -3,26 +3,20 @@
 Inside the block, functions decorated with ``raysm.remote`` are called in the session instead of being sent as jobs.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
-
-
-class Submits(Protocol):
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Call a function in the session."""
-
+from typing import Any
 
 # Shared by all threads, so that threads started inside the block use its session, too.
-_entered: list[Submits] = []
+_entered: list[Any] = []
 
 
-def current_session() -> Submits | None:
+def current_session() -> Any:
     return _entered[-1] if _entered else None
 
 
 @contextmanager
-def inside(session: Submits) -> Iterator[None]:
+def inside(session: Any) -> Iterator[None]:
     _entered.append(session)
     try:
         yield
