@@ -15,6 +15,7 @@ from raysm.views.experiments import mlflow
 from raysm.views.experiments.mlflow import MlflowStore, Record, open_mlflow, records
 from tests.support.client_jobs import NOW_MS
 from tests.support.experiments import FULL, row
+from tests.support.homes import in_home
 from tests.support.sagemaker import fake_aws
 
 MlflowClient = pytest.importorskip("mlflow").MlflowClient
@@ -23,6 +24,13 @@ pytest.importorskip("sqlalchemy")
 pytestmark = pytest.mark.filterwarnings("default")  # MLflow's own, of its dependencies
 
 HOSTILE = "<script>alert(1)</script>"
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path):
+    """A home without the grids of other tests, whose rows are runs too."""
+    with in_home(tmp_path):
+        yield
 
 
 @pytest.fixture(scope="module")
