@@ -147,7 +147,8 @@ def test_a_job_loses_its_instances_at_a_line_however_fast_it_goes_on_behind_it(s
     region.train("taken", script, **spot())
     job = region.ended("taken")
     assert (job["TrainingJobStatus"], statuses(job).count("Interrupted")) == ("Completed", 1)
-    assert region.streams("taken")[1] == ["step 3", "done", "again"]
+    # It may end before it has printed "done".
+    assert [line for line in region.streams("taken")[1] if line != "done"] == ["step 3", "again"]
     region.train("later", "echo step 3", **spot())
     assert "Interrupted" not in statuses(region.ended("later"))
 
