@@ -27,6 +27,7 @@ MAX_ROWS = 4_500
 """Below the 5,000 rows of data that Altair accepts."""
 NEUTRAL = "#808080"
 """Its contrast is about 4 on white and 4.5 on the dark pages of JupyterLab and Ray."""
+VALUE_LABEL = "format(datum.value, abs(datum.value) < 1000 ? '~g' : '~s')"
 TIME_LABEL = (
     "datum.value < 600 ? format(datum.value, '~r') + ' s' :"
     " floor(datum.value / 3600) + ':' + utcFormat(datum.value * 1000, '%M:%S')"
@@ -189,7 +190,7 @@ def _time_chart(chart: Chart, data: str, start_s: float, *, log: bool) -> Any:
                 "v:Q",
                 title=chart.unit or None,
                 scale=alt.Scale(type="log") if log else alt.Scale(zero=chart.from_zero),
-                axis=alt.Axis(tickCount=4, format="~s"),
+                axis=alt.Axis(tickCount=4, labelExpr=VALUE_LABEL),
             ),
             color=alt.Color(
                 "name:N",

@@ -14,6 +14,7 @@ from types import TracebackType
 from raysm.bootstrap import environment
 from raysm.bootstrap.log import emit_event
 from raysm.contract.events import Metric
+from raysm.contract.names import TRIAL
 from raysm.contract.result import Measured
 from raysm.workloads.training.loop.session import Observer, Session
 from raysm.workloads.training.usage import Usage
@@ -166,7 +167,8 @@ class Measuring(Observer):
             Measured(summary=summary, measures=finite).write(environment.base_paths().model)
 
     def _emit(self, step: int) -> None:
-        if self._session.in_job and self._session.rank == 0:
+        # A trial's curves are what it reports; its events would be lines of Ray's log.
+        if self._session.in_job and self._session.rank == 0 and TRIAL not in environment.inherited():
             recent, self._recent = self._recent, defaultdict(float)
             for name, value in _per_step(recent).items() if recent["steps"] else ():
                 emit_event(Metric(name=name, value=round(value, 6), step=step))

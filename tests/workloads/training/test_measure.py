@@ -47,6 +47,15 @@ def test_a_job_leaves_its_figures_and_one_sentence_beside_the_model(job, capsys)
     assert (job / TRAINING).exists()
 
 
+@pytest.mark.parametrize("trial", [{}, {"RAYSM_TRIAL": "trial"}])
+def test_a_job_draws_curves_of_its_steps_and_a_trial_of_a_sweep_prints_no_events(job, monkeypatch, capsys, trial):
+    for name, value in trial.items():
+        monkeypatch.setenv(name, value)
+    train(5)
+    session.end()
+    assert ('"name": "step_s"' in capsys.readouterr().out) is not bool(trial)
+
+
 def test_measuring_can_be_switched_off(job, monkeypatch, capsys):
     monkeypatch.setenv("RAYSM_MEASURE", "0")
     train(5)
