@@ -40,7 +40,7 @@ def importing_later() -> Iterator[None]:
 
 
 class LeanRay:
-    """An entry of ``sys.meta_path`` that imports Ray in this way, whoever imports it first."""
+    """Put this into ``sys.meta_path``: the first import of Ray then defers these packages."""
 
     def find_spec(self, name: str, *_: Any) -> Any:
         if name != "ray" or self not in sys.meta_path:

@@ -16,7 +16,7 @@ from raysm.request.codec import from_json, to_json
 
 @contextlib.contextmanager
 def opened(name: str) -> Iterator[Store]:
-    """Open the store of a grid; InvalidRequest lists the existing ones if there is none of this name."""
+    """Open the store of a grid; for an unknown name, raise InvalidRequest with the names of existing grids."""
     path = path_of(name)
     if not path.exists():
         names = ", ".join(grid_names()) or "none"

@@ -72,7 +72,7 @@ class Parallelizer:
             check_ties(find_ties(stages), self.layout, plan)
         # Before anything is cut, because afterwards no rank has the whole weights to send.
         for tensor in (*model.parameters(), *model.buffers()):
-            # NCCL, by which GPUs talk, sends nothing that lies on the CPU.
+            # NCCL, which connects GPUs, cannot send from the CPU's memory.
             group = self.session.cpu_group if tensor.device.type == "cpu" else None
             message = tensor.detach().contiguous()
             dist.broadcast(message, 0, group=group)

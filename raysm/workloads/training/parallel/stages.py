@@ -159,8 +159,8 @@ def partition_stages(model: nn.Module, stages: int, blocks: Blocks = None) -> St
             is_kept = isinstance(module, _NormBase) and module.track_running_stats
             if is_kept and owners.setdefault(id(module), number) != number:
                 raise InvalidRequest(
-                    f"the norm {name!r} is in stage {owners[id(module)] + 1} and in stage {number + 1}, each of which "
-                    "would keep running averages of its own; give each block its own norm, or cut elsewhere by "
+                    f"the norm {name!r} is in stage {owners[id(module)] + 1} and in stage {number + 1}, and both "
+                    "would keep running averages of their own; give each block its own norm, or cut elsewhere by "
                     "blocks=[…]"
                 )
     return partition

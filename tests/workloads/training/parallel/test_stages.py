@@ -85,7 +85,7 @@ def sharing_a_norm():
 @pytest.mark.parametrize(
     ("model", "named"),
     [
-        (sharing_a_norm(), r"the norm '1\.1' is in stage 1 and in stage 2, each of which would keep running averages"),
+        (sharing_a_norm(), r"the norm '1\.1' is in stage 1 and in stage 2, and both would keep running averages"),
         (
             nn.Sequential(nn.Linear(4, 4), nn.SyncBatchNorm(4)),
             "'1' is a SyncBatchNorm, which waits for all workers, but only those of stage 2 call it",
