@@ -49,10 +49,10 @@ print(ray.data.range(10_000, override_num_blocks=8).map_batches(lambda batch: {"
 """,
     "map": """
 import raysm
-with raysm.open_session(cluster=raysm.Cluster(count=2)) as session:
+with raysm.Session(cluster=raysm.Cluster(count=2)) as session:
     print(sum(session.map(lambda i: i * i, range(1000))))
 """,
-    "dask": """
+    "map_by_dask": """
 from distributed import Client, LocalCluster
 if __name__ == "__main__":
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster) as client:
@@ -130,7 +130,7 @@ CASES = {
     "20k-128": similarity_case("{folder}/rows.npy"),
     "map": Case(
         raysm="{python} {folder}/map.py",
-        against={"dask": "{python} {folder}/dask.py"},
+        against={"dask": "{python} {folder}/map_by_dask.py"},
         needs=("distributed", "aiohttp"),
     ),
     "ddp": train_case("torchrun", "torch"),
