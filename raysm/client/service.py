@@ -32,6 +32,7 @@ REMEDIES: Mapping[str, str] = {
 """Remedies by the beginning of the error code: S3 says AccessDenied, and SageMaker AccessDeniedException."""
 
 EXPIRED = ("ExpiredToken", "RequestExpired", "TokenRefreshRequired")
+CHECK_PROXY = "check the proxy, and AWS_ENDPOINT_URL"
 LOGIN = "the credentials have expired: log in again (aws sso login), or renew them"
 
 TRANSIENT = (
@@ -171,7 +172,12 @@ class Service:
         return str(self._call_api(plan.api.create, **plan.request)[plan.api.arn_key])
 
     def describe(self, api: JobApi, name: str) -> dict[str, Any]:
-        return dict(self._call_api(api.describe, **{api.name_key: name}))
+        answer = dict(self._call_api(api.describe, **{api.name_key: name}))
+        if api.name_key not in answer:  # botocore takes an answer without a body for an empty one
+            raise ServiceError(
+                f"{api.describe}: the answer is not AWS's: it is empty", is_transient=True, remedy=CHECK_PROXY
+            )
+        return answer
 
     def update(self, api: JobApi, name: str, **changes: Any) -> None:
         assert api.update is not None, "checked by the caller"
@@ -245,7 +251,7 @@ def _translate(action: str, error: Exception) -> ServiceError | None:
             return ServiceError(
                 f"{action}: the answer is not AWS's: {error}",
                 is_transient=True,
-                remedy="check the proxy, and AWS_ENDPOINT_URL",
+                remedy=CHECK_PROXY,
             )
         case exceptions.NoRegionError():
             return ServiceError(f"{action}: no AWS region is set", remedy=SET_REGION)

@@ -136,3 +136,11 @@ def test_a_page_of_a_proxy_is_said_to_be_none_of_aws():
     with pytest.raises(ServiceError, match=r"(?s)the answer is not AWS's: .*check the proxy") as error:
         Service(aws(), clients=lambda name: client).call("sts", "get_caller_identity")
     assert error.value.is_transient
+
+
+def test_an_empty_answer_about_a_job_is_said_to_be_none_of_aws():
+    client = SESSION.client("sagemaker", region_name=REGION)
+    client.meta.events.register("before-send.sagemaker", lambda **_: AWSResponse("https://sagemaker", 200, {}, Page()))
+    with pytest.raises(ServiceError, match=r"the answer is not AWS's: it is empty; check the proxy") as error:
+        Service(aws(), clients=lambda name: client).describe(TRAINING, "job")
+    assert error.value.is_transient
