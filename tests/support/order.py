@@ -18,6 +18,12 @@ LONGEST = (
     "jobs/test_training.py",
     "workloads/training/test_parallel_modes.py",
     "jobs/test_sharded_similarity.py",
+    "grid/test_faults.py",
+    "jobs/test_images.py",
+    "jobs/test_session_ends.py",
+    "test_coming_from.py",
+    "jobs/test_training_interrupted.py",
+    "test_notebook.py",
 )
 """Files to begin with, so that no process still works on one of them when the others have nothing left."""
 
@@ -26,7 +32,13 @@ RANKS = {TESTS / name: rank for rank, name in enumerate(LONGEST)}
 
 def longest_first(items):
     """Sort tests by their files; those of one file stay together and keep their order."""
-    items.sort(key=lambda item: RANKS.get(item.path, len(RANKS)))
+    items.sort(key=lambda item: _rank(item.path))
+
+
+def _rank(path):
+    """Return the place of a file: one process works for minutes on those that share a costly session fixture."""
+    file = path.relative_to(TESTS.parent).as_posix()
+    return RANKS.get(path, len(RANKS) + (_shared_by(file) == file))
 
 
 SHARED = {"forks": r"\b(forks|ranks)\b", "one_ray": r"\b(one_ray|ray_here|address|base)\b"}
@@ -70,8 +82,8 @@ def shuffle_files(items):
     """Shuffle the files but the longest, so that a run that ends early (--until) leaves out other tests each time."""
     paths = sorted({item.path for item in items})
     _random().shuffle(paths)
-    ranks = {path: len(RANKS) + rank for rank, path in enumerate(paths)} | RANKS
-    items.sort(key=lambda item: ranks[item.path])
+    order = {path: (_rank(path), number) for number, path in enumerate(paths)}
+    items.sort(key=lambda item: order[item.path])
 
 
 def draw(items, count):
