@@ -15,6 +15,7 @@ import pytest
 import raysm
 from raysm.cli.arguments import FAMILIES, parse
 from raysm.testing import Answer, FakeSageMaker
+from tests.support.pages import assert_printed, outputs, run_page
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -74,7 +75,8 @@ def has_own_test(page):
 
 
 def python_of(page):
-    return "\n".join(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL))
+    # Without programs for the page's commands, which begin with their names.
+    return "\n".join(re.findall(r"```python\n(?!# \S+\.py\n)(.*?)```", page.read_text(), re.DOTALL))
 
 
 def with_python():
@@ -168,6 +170,26 @@ def test_the_python_of_a_page_is_taken_as_it_stands(page, tmp_path, monkeypatch)
 def test_the_python_of_a_page_runs_as_it_stands(page, one, tmp_path):
     lines = run(tmp_path, python_of(page), f"import page; print({one})")
     assert lines.splitlines()[-1] == "1"
+    assert_printed("\n".join(outputs(page)), lines)
+
+
+@pytest.mark.long
+def test_the_page_about_grids_runs_as_it_stands(home, tmp_path):
+    assert_printed(
+        "\n".join(outputs("how-to/run-a-grid.md")), run_page(DOCS / "how-to" / "run-a-grid.md", tmp_path, home)
+    )
+
+
+def test_the_page_about_sweeps_shows_the_plan_of_its_command():
+    space = {"lr": raysm.loguniform(1e-4, 1e-1), "batch": raysm.choice([32, 64])}
+    sweep = raysm.Sweep("train.py", space=space, metric="loss", mode="min", trials=50)
+    assert outputs("how-to/sweep-parameters.md") == [sweep.workload().plan]
+
+
+def test_each_page_that_shows_output_has_a_test_that_compares_it():
+    shows = {name(page) for page in PAGES if outputs(page) and name(page) not in REALLY and not has_own_test(page)}
+    tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    assert not {page for page in shows if f'outputs("{page.removeprefix("docs/")}")' not in tests}
 
 
 def test_the_job_on_aws_can_be_planned_as_it_stands(tmp_path):

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.pages import assert_printed
+
 PAGE = Path(__file__).parents[1] / "docs" / "tutorial" / "first-job-to-first-training.md"
 
 TIMEOUT_S = 600
@@ -35,12 +37,6 @@ def run(command, folder):
     return ended.stdout + ended.stderr
 
 
-def seen(line, output):
-    """Whether ``line``, in which ``…`` stands for anything, is one of the output."""
-    pattern = ".*".join(re.escape(part) for part in line.split("…"))
-    return re.search(rf"^\s*{pattern}\s*$", output, re.MULTILINE) is not None
-
-
 @pytest.fixture(scope="module")
 def followed(tmp_path_factory, home):
     """The reader's folder at the end, with what each command printed."""
@@ -50,9 +46,7 @@ def followed(tmp_path_factory, home):
         if step["file"]:
             (folder / step["file"]).write_text(step["code"])
         elif step["lines"]:
-            command, output = list(outputs.items())[-1]
-            missing = [line for line in step["lines"].splitlines() if not seen(line, output)]
-            assert not missing, f"{command} printed:\n{output}"
+            assert_printed(step["lines"], list(outputs.values())[-1])
         # The server of these tests is ended with them; to install is what .ci/run does.
         elif "pip install" not in step["command"] and step["command"] != "raysm local down":
             outputs[step["command"]] = run(step["command"], folder)

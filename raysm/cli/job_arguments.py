@@ -107,7 +107,7 @@ def _add_similarity(commands: Any) -> None:
         usage="raysm similarity MATRIX (--top-k K | --threshold T | --full) [options]",
     )
     command.set_defaults(lacks=_missing_of_similarity)
-    add(command, "MATRIX", ".npy, .npz, .csv, .csv.gz, .parquet, or a folder of them; a path or s3://…", nargs="?")
+    add(command, "MATRIX", ".npy, .npz, .csv(.gz), .parquet, or a folder; a path, s3://… or job:NAME/model", nargs="?")
     add_flags(command.add_mutually_exclusive_group(), SIMILARITY[:KEPT], "similarity")
     add_flags(command, SIMILARITY[KEPT:], "similarity")
     text = (

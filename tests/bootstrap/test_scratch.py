@@ -13,6 +13,7 @@ from raysm.bootstrap.environment import base_paths
 from raysm.bootstrap.scratch import empty_scratch, private_token, settle_scratch
 from raysm.contract import names
 from raysm.contract.paths import Paths
+from tests.support.pages import assert_printed, outputs
 
 
 @pytest.fixture
@@ -119,7 +120,7 @@ LARGE_TMP = "mount -t tmpfs -o size=64m small /opt/ml && mount -t tmpfs -o size=
 def test_as_on_sagemaker_the_volume_at_tmp_is_taken_and_not_the_small_root():
     told, log = in_a_container(LARGE_TMP)
     assert told == "RAYSM_SCRATCH=/tmp/raysm"
-    assert "/tmp/raysm has 0.7 GB free for raysm's temporary files" in log
+    assert_printed(outputs("how-to/run-on-aws.md")[0], log)
 
 
 @pytest.mark.namespace

@@ -9,6 +9,7 @@ from raysm.cli import jobs
 from raysm.cli.arguments import parse
 from raysm.client.submit import submit
 from raysm.request import Cluster, Script
+from tests.support.pages import assert_printed, outputs
 from tests.support.sagemaker import fake_aws
 
 
@@ -37,6 +38,6 @@ def test_a_job_that_runs_has_no_bill_and_one_that_has_ended_has(virginia, tmp_pa
     virginia.sagemaker.end(job.name, "Completed", BillableTimeInSeconds=100, TrainingTimeInSeconds=100)
     *_, money, warm = printed(virginia, "status", job.name)
     # Two instances with volumes of 30 GB.
-    assert money.startswith("  money   0.0067 USD: 2 x ml.m5.large, each billed for 100 s at 0.115 USD/h (on demand in")
+    assert_printed(outputs("how-to/run-on-aws.md")[1], money)
     assert warm.startswith("  warm    the instances are billed for up to 600 s more")
     assert printed(virginia, "result", job.name)[1].startswith("money    0.0067 USD: ")

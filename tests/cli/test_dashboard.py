@@ -18,6 +18,7 @@ from raysm.cli.arguments import parse
 from raysm.contract.events import State, line
 from tests.support.client_jobs import NOW_MS
 from tests.support.echo import ECHO, exchange
+from tests.support.pages import assert_printed, outputs
 from tests.support.sagemaker_server import SOON_S, Server, port_of
 
 
@@ -85,14 +86,20 @@ def test_a_tunnel_is_told_and_ends_with_its_job(server):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         local = free.getsockname()[1]
+    command = [sys.executable, "-m", "raysm", "tunnel", "echo"]
+    environ = {**os.environ, "RAYSM_HOME": str(server.home)}
     process = subprocess.Popen(
-        [sys.executable, "-m", "raysm", "tunnel", "echo", str(port), "--local", str(local), "--json"],
-        env={**os.environ, "RAYSM_HOME": str(server.home)},
+        [*command, str(port), "--local", str(local), "--json"],
+        env=environ,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
     )
     try:
         told = json.loads(process.stdout.readline())
+        with subprocess.Popen([*command, "8265"], env=environ, stdout=subprocess.PIPE, text=True) as second:
+            shown = second.stdout.readline()
+            second.kill()
+        assert_printed(*outputs("how-to/reach-a-running-job.md"), shown)
         assert told == {"job": "echo", "address": f"127.0.0.1:{local}", "port": local}
         assert exchange(("127.0.0.1", local), b"abc") == b"abc"
         server.sm.stop_training_job(TrainingJobName="echo")

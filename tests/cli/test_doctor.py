@@ -15,6 +15,7 @@ from raysm.client.doctor.case import State, bad, good, unknown
 from raysm.client.targets.endpoint import ensure
 from raysm.errors import InvalidRequest
 from tests.support import aws_account, sagemaker
+from tests.support.pages import assert_printed, outputs
 from tests.support.sagemaker import REGION
 
 ROLE = "arn:aws:iam::123456789012:role/jobs"
@@ -125,5 +126,5 @@ def test_run_sends_a_job_whose_instances_are_described(home, capsys):
     code = run(parse(["doctor", "--run", "--set", f"local.home={home}"]), Console(width=200))
     printed = capsys.readouterr().out
     assert code == GOOD
-    assert "algo-2: Python 3." in printed
+    assert_printed(*outputs("how-to/the-first-hour-on-aws.md"), printed)
     assert "instances.txt" in printed

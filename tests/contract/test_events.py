@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raysm.contract.events import MAX_LINE_BYTES, Metric, Progress, ProgressLines, State, line, parse
+from tests.support.pages import DOCS
 
 EVENTS = [
     State(name="dashboard", host="algo-1", address="http://10.0.0.1:8265"),
@@ -17,6 +18,11 @@ EVENTS = [
 def test_an_event_survives_its_line(event):
     assert parse(line(event)) == event
     assert "\n" not in line(event)
+
+
+def test_the_page_about_events_shows_the_line_of_one():
+    page = (DOCS / "reference" / "events.md").read_text()
+    assert line(Metric(name="loss", value=0.25, step=3, time_s=1790000000.0)) in page.splitlines()
 
 
 @given(st.text() | st.builds(lambda tail: '{"raysm": 1, ' + tail, st.text()))

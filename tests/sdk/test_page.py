@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.pages import run_page
+from tests.support.pages import assert_printed, outputs, run_page
 
 pytestmark = [pytest.mark.namespace, pytest.mark.long]
 
@@ -29,14 +29,11 @@ def printed(tmp_path_factory):
         subprocess.run(down, env=os.environ | {"RAYSM_HOME": str(folder / "home")}, capture_output=True, timeout=100)
 
 
-SHOWN = re.findall(r"```text\n(.*?)```", PAGE.read_text(), re.DOTALL)
-
-
-@pytest.mark.parametrize("index", [1, 2, 3], ids=["Ray", "torchrun", "boto3"])
+@pytest.mark.parametrize("index", [0, 1, 2, 3], ids=["variables", "Ray", "torchrun", "boto3"])
 def test_the_page_prints_what_it_shows(printed, index):
-    assert SHOWN[index] in printed
+    assert_printed(outputs(PAGE)[index], printed)
 
 
 @pytest.mark.skipif(shutil.which("aws") is None, reason="the AWS CLI is not installed")
 def test_the_aws_cli_finds_the_job_and_its_result(printed):
-    assert SHOWN[4] in printed
+    assert_printed(outputs(PAGE)[4], printed)

@@ -80,7 +80,7 @@ class LocalConnection(Connection):
                 # Each job would download gigabytes, torch for example, for itself alone.
                 if extra is not None and is_missing:
                     raise MissingDependency(
-                        f"{type(request.workload).__name__} needs the package {package!r}, which this Python lacks: "
+                        f"{request.workload.label} needs the package {package!r}, which this Python lacks: "
                         f"python3 -m pip install 'raysm[{extra}]'"
                     )
         return self._target, ""

@@ -129,9 +129,8 @@ def screen_lines(view: Snapshot) -> list[str]:
 
 
 def _costs(view: Snapshot) -> list[str]:
-    # The embedded SageMaker has no prices.
     if not view.prices:
-        return ["costs   unknown: the prices of its instances are unknown"]
+        return ["costs   unknown: no price of its instances is known; on this machine jobs cost nothing"]
     note = unpriced_note(view)
     budget = "" if view.budget_usd is None else f" of {dollars(view.budget_usd)}"
     return [

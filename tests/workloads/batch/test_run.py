@@ -18,6 +18,7 @@ from raysm.workloads.batch.pieces import Piece
 from raysm.workloads.batch.predict import Part, parquet_of
 from raysm.workloads.batch.run import Gathered, record_of
 from tests.support.batches import run
+from tests.support.pages import outputs
 
 
 class Lengths:
@@ -137,8 +138,7 @@ def test_files_of_which_each_instance_has_a_share_have_one_type_too(base, tmp_pa
     table = pa.concat_tables([pq.read_table(tmp_path / "model" / file.name) for file in outcome.files])
     assert table["n"].to_pylist() == [0, 1, 2]
     assert table["zip"].to_pylist() == ["00123", "90210", "90210"]
-    shown = "input 'data': 3 csv files, 3 rows, 3 columns: zip string, when string, n double\n"
-    assert capfd.readouterr().out == shown
+    assert capfd.readouterr().out.splitlines() == outputs("how-to/predict-in-batches.md")
     assert [event.done for event in events if isinstance(event, Progress) and event.phase == "scan"][-1] == 3
 
 

@@ -10,6 +10,7 @@ from raysm.contract.result import TRAINING, Measured
 from raysm.workloads.training.loop import session
 from raysm.workloads.training.measure import bottleneck
 from raysm.workloads.training.prepare import prepare, step
+from tests.support.pages import outputs
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def test_measuring_can_be_switched_off(job, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("shares", "usage", "options", "says"),
     [
-        ({"data": 0.41}, {}, {}, "41 % of the step waits for data: more loader workers"),
+        ({"data": 0.41}, {}, {}, *outputs("how-to/find-what-slows-a-training.md")),
         ({"data": 0.09, "checkpoint": 0.08}, {}, {}, "8 % of the time goes into checkpoints: save more rarely"),
         ({"between_steps": 0.5, "data": 0.2}, {}, {}, "50 % of the time goes into the loop's own code"),
         ({}, {"cpu_percent": 99.0}, {}, "96 % of the step computes: more or faster CPUs"),

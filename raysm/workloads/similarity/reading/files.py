@@ -38,7 +38,7 @@ def suffix(path: Path) -> str | None:
 def matrix_files(path: Path) -> list[tuple[str, Path]]:
     """List a channel's files as (name, path), in natural order; names that begin with ``.`` or ``_`` are skipped."""
     if not path.exists():
-        raise InvalidInput(f"{path} does not exist; give a file, or a folder of files, with the rows of the matrix")
+        raise InvalidInput(f"{path} does not exist; give a file, a folder, s3://…, or job:NAME/model")
     files = sorted(data_files(path), key=lambda item: natural(item[0]))
     if not files:
         raise InvalidInput(f"the folder {path} holds no files; put the rows of the matrix there")

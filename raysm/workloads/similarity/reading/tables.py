@@ -54,6 +54,8 @@ class Table:
     header_lines: int = 0
     """Lines of a CSV's header: several if a quoted name holds a line break, 0 if there is no header."""
     ids: pa.DataType | None = None
+    texts: tuple[str, ...] = ()
+    """Features of a CSV with text in the first row."""
 
     def ordered(self, expected: Features | None) -> list[int]:
         """Return the positions of the features in the order of another table's; refuse a table with other features."""
@@ -170,10 +172,6 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _count_from(start: int, length: int) -> list[str]:
-    return [str(start + i) for i in range(length)]
-
-
 def _csv_table(path: Path, selection: Selection) -> Table:
     """Read the first line of a CSV or TSV: it is a header unless all its fields are numbers.
 
@@ -186,6 +184,7 @@ def _csv_table(path: Path, selection: Selection) -> Table:
             records = csv.reader(_lines(path, stream), delimiter=_delimiter(path))
             first = next(records, [])
             lines = records.line_num
+            row = next(records, [])
     # gzip raises EOFError for a truncated file.
     except (UnicodeDecodeError, EOFError, OSError, csv.Error) as error:
         raise InvalidInput(f"{path.name} cannot be read as CSV: {error}") from error
@@ -193,9 +192,11 @@ def _csv_table(path: Path, selection: Selection) -> Table:
         raise InvalidInput(f"{path.name} has an empty first line; a CSV has one row of numbers on each line")
     if len(first) > MAX_COLUMNS:
         raise _too_many_columns(path)
-    counted = len(first) > 1 and first == _count_from(0, len(first))
+    start = first[0][:18]
+    counts = start.isdecimal() and first == [str(int(start) + i) for i in range(len(first))]
+    counted = len(first) > 1 and counts and first[0] == "0"
     has_header = counted or not all(map(_is_number, first))
-    if not has_header and len(first) > 2 and first[0].isdecimal() and first == _count_from(int(first[0]), len(first)):
+    if not has_header and len(first) > 2 and counts:
         raise InvalidInput(
             f"{path.name}: the first line, {', '.join(first[:3])} …, may be a header or a row; write a header line of "
             "names, or save the matrix as .npy"
@@ -225,6 +226,7 @@ def _csv_table(path: Path, selection: Selection) -> Table:
         features=Features(path.name, chosen, left_out=left_out) if has_header and not counted else None,
         header_lines=lines if has_header else 0,
         ids=row_ids.joined_type({name: pa.large_string() for name in selection.ids}),
+        texts=tuple(names[i] for i in positions if has_header and row[i:] and row[i] and not _is_number(row[i])),
     )
 
 
@@ -284,8 +286,11 @@ def _csv_error(path: Path, table: Table, reason: str) -> InvalidInput:
     remedy = _delimiter_hint(path, table.names)
     if found := re.match(r"In CSV column #(\d+): ", reason):
         name = table.names[int(found[1])]
+        reason = re.sub(r"Row #(\d+): CSV conversion .*invalid value", r"not a number in line \1:", reason)
         reason = f"column {name!r}: {reason[found.end() :]}"
         remedy = remedy or (_id_or_exclude(name) if table.header_lines else "")
+        if others := [other for other in table.texts if other != name]:
+            remedy += f"; not numbers either: {listed(others)}"
     return InvalidInput(f"{path.name}: {reason}{remedy}")
 
 

@@ -12,6 +12,7 @@ from raysm.errors import InvalidInput
 from raysm.workloads.similarity.reading.columns import Selection
 from raysm.workloads.similarity.reading.files import peek
 from raysm.workloads.similarity.reading.matrix import describe, open_matrix
+from tests.support.pages import outputs
 
 ROWS = np.arange(12, dtype=np.float64).reshape(4, 3) + 1
 NAMES = ["a", "b", "c"]
@@ -204,8 +205,9 @@ def test_a_matrix_is_described_with_its_columns(tmp_path):
         return describe(matrix, chosen, peek(tmp_path / name, chosen).features)
 
     wide = np.ones((3000, 32), dtype=np.float32)
-    save(tmp_path / "wide.parquet", [f"f{i}" for i in range(32)], wide)
-    assert described("wide.parquet") == "3,000 rows x 32 columns (f0 ... f31), float32"
+    table = pd.DataFrame(wide, columns=[f"f{i}" for i in range(32)], index=np.arange(3000) * 2)
+    table.assign(sku=table.index.map(str)).to_parquet(tmp_path / "wide.parquet")
+    assert outputs("reference/similarity.md") == [f"matrix: {described('wide.parquet', ids=('sku',))}"]
     frame(index=pd.Index([7, 9, 2, 4], name="key")).to_parquet(tmp_path / "m.parquet")
     assert described("m.parquet") == "4 rows x 3 columns (a, b, c), float64; left out: 'key'"
     assert described("m.parquet", ids=("key",)) == "4 rows x 3 columns (a, b, c), float64; named by 'key'"

@@ -62,8 +62,8 @@ def test_queries_are_looked_at_beside_the_matrix(refusal, tmp_path):
     [
         ("a,b\n", "m.csv has no rows below its header; there is nothing to compute"),
         (
-            "name,x\none,1\ntwo,2\n",
-            "column 'name': Row #2: CSV conversion error to double: invalid value 'one'; if it names the rows",
+            "name,x,color\none,1,red\ntwo,2,blue\n",
+            "column 'name': not a number in line 2: 'one'; if it names the rows, .*; not numbers either: 'color'",
         ),
         ("a,b\n1,2\n3,nan\n", r"row 1 of m.csv \(counted from 0\) holds NaN or infinity, the first such row"),
         ("a,b\n1,2\n3,\n", "column 'b', row 1 .*: the value is missing"),

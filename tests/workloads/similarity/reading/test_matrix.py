@@ -243,10 +243,10 @@ def test_files_of_different_widths_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("text", "pattern"),
     [
-        ("a,b\n1,2\n3,x\n", r"column 'b': Row #3: .*'x'; if it names the rows, give --id-column b \(in"),
+        ("a,b\n1,2\n3,x\n", r"column 'b': not a number in line 3: 'x'; if it names the rows, give --id-column b \(in"),
         ("a,b\n1,2\n3,\n", r"column 'b', row 1 \(counted from 0\): the value is missing"),
         ("a,b\n1,2\n3\n", r"Row #3: Expected 2 columns, got 1"),
-        ("1,2\n3,NA\n", r"column 'column 1': Row #2: .*'NA'"),
+        ("1,2\n3,NA\n", r"column 'column 1': not a number in line 2: 'NA'"),
         ("\n", r"empty"),
         ("gr\xf6\xdfe,b\n1,2\n", "cannot be read as CSV"),
     ],
@@ -280,7 +280,7 @@ def test_a_csv_whose_quoted_header_has_line_breaks_is_read(end, tmp_path):
     (tmp_path / "n.csv").write_bytes((text + f"1,2,x,4{end}").encode())
     refused_again = tmp_path / "again"
     refused_again.mkdir()
-    refused(tmp_path / "n.csv", refused_again, r"column .c.*d.: Row #\d+: .*'x'")
+    refused(tmp_path / "n.csv", refused_again, r"column .c.*d.: not a number in line \d+: 'x'")
 
 
 def test_an_id_column_that_is_not_there_is_refused_with_those_that_are(tmp_path):
