@@ -74,8 +74,9 @@ def settle_scratch(environ: Mapping[str, str], temp: Path = TEMP) -> dict[str, s
     folders = [paths.scratch]
     # With another base folder, this is one of several instances on a machine, which share /tmp.
     if paths.base == DEFAULT_BASE:
+        # A user who is not root can write /opt/ml/input but not /opt/ml.
         folders = sorted(
-            [temp / "raysm", paths.scratch],
+            [temp / "raysm", paths.scratch, paths.base / "input" / "raysm"],
             key=lambda folder: (_is_noexec(folder.parent), _is_in_memory(folder.parent)),
         )
     variables: dict[str, str] = {}
@@ -89,7 +90,7 @@ def settle_scratch(environ: Mapping[str, str], temp: Path = TEMP) -> dict[str, s
         if len(folders) > 1:
             free_gb = shutil.disk_usage(scratch).free / 1e9
             remark("; ".join([*obstacles, f"{scratch} has {free_gb:.1f} GB free for raysm's temporary files"]))
-            if scratch == paths.scratch:
+            if scratch.parent != temp:
                 # Ray spills objects to its temporary folder, so that needs space too. Otherwise it stays below /tmp,
                 # where Ray's own tools look for a cluster.
                 variables = {names.RAY_TEMP_DIR: str(scratch / "ray")} | ({"TMPDIR": str(scratch)} if obstacles else {})

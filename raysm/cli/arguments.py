@@ -54,7 +54,9 @@ FAMILIES: Mapping[str, Sequence[str]] = {
 
 def parse(argv: Sequence[str]) -> Arguments:
     """Parse the command line; arguments behind the first ``--`` go to the user's script unchanged."""
-    ours, theirs = _split(list(argv))
+    # argparse would drop the -- and parse the rest itself.
+    at = list(argv).index("--") if "--" in argv else len(argv)
+    ours, theirs = argv[:at], argv[at + 1 :]
     parser = build_parser()
     if not argv:
         # Without the list of commands, which --help prints.
@@ -74,12 +76,6 @@ def parse(argv: Sequence[str]) -> Arguments:
     if lacks is not None:
         arguments.refuse(lacks)
     return arguments
-
-
-def _split(argv: list[str]) -> tuple[list[str], list[str]]:
-    # argparse would drop the -- and parse the rest itself.
-    at = argv.index("--") if "--" in argv else len(argv)
-    return argv[:at], argv[at + 1 :]
 
 
 def build_parser() -> argparse.ArgumentParser:

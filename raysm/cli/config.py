@@ -193,7 +193,6 @@ WIDE = 80
 
 
 def run(arguments: Arguments, console: Console) -> None:
-    """Print every option with its value and origin."""
     settings, file = read_settings(arguments), project_file(arguments)
     options = dict(effective(settings))
     if arguments.json:
@@ -201,17 +200,16 @@ def run(arguments: Arguments, console: Console) -> None:
         answer = {"file": None if file is None else str(file), "profile": arguments.config_profile, "options": shown}
         print(json.dumps(answer, indent=1))
         return
-    lines = {_line(key, value): origin for key, (value, origin) in options.items()}
+    lines = {
+        # TOML has no null, so an option without a value is a comment.
+        f"# {key} has no value" if value is None else f"{key} = {toml(value)}": origin
+        for key, (value, origin) in options.items()
+    }
     # One long value would move all origins out of sight.
     width = max(len(line) for line in lines if len(line) < WIDE)
     console.print(Text(f"# project file: {file or 'none (raysm.toml, here or above)'}"), soft_wrap=True)
     for line, origin in lines.items():
         console.print(Text(f"{line:<{width}}  # {origin}"), soft_wrap=True)
-
-
-def _line(key: str, value: Any) -> str:
-    # TOML has no null, so an option without a value is a comment.
-    return f"# {key} has no value" if value is None else f"{key} = {toml(value)}"
 
 
 def toml(value: Any) -> str:

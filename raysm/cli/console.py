@@ -53,8 +53,6 @@ def discard_unread_output() -> None:
 
 
 class Answer(Protocol):
-    """The answer of a command."""
-
     def as_dict(self) -> Mapping[str, Any]: ...
 
 

@@ -19,12 +19,13 @@ from raysm.cli.display import Times
 from raysm.cli.report import print_result
 from raysm.cli.sending import follow_and_fetch, prepared, send
 from raysm.client.account.permissions import ROLE, USER, policy
-from raysm.client.costs.bill import most_expensive
+from raysm.client.costs.bill import dollars, most_expensive
 from raysm.client.doctor import probe
 from raysm.client.doctor.case import Case, Finding, State, bad, good, intent_of
 from raysm.client.doctor.checks import examine
 from raysm.client.doctor.rights import names_of
 from raysm.client.service import Service
+from raysm.client.session.starting import usd_per_hour
 from raysm.client.settings import Settings
 from raysm.client.submit import prepare
 from raysm.client.targets import endpoint
@@ -38,7 +39,6 @@ LOCAL_PACKAGES = ("ray", "pyarrow", "numpy", "moto")
 
 
 def local_checks() -> Iterator[Finding]:
-    """Check what jobs on this machine need."""
     from raysm.local.instances import missing_for
 
     for name in LOCAL_PACKAGES:
@@ -72,6 +72,7 @@ POLICIES = {"user": USER, "role": ROLE}
 
 RUN_INSTANCE_TYPE = "ml.m5.large"
 RUN_MAX_S = 900
+RUN_MAX_USD = 1.0
 
 
 def run(arguments: Arguments, console: Console, connect: Callable[[Target], Service] = Service) -> int:
@@ -94,7 +95,9 @@ def run(arguments: Arguments, console: Console, connect: Callable[[Target], Serv
         findings.append(finding)
         # Printed one by one, since checks on AWS take seconds each.
         if not arguments.json:
-            _print(finding, console)
+            console.print(Text(f"{finding.word:<4}  {finding.name:<14} {finding.text}"), soft_wrap=True)
+            if finding.remedy:
+                console.print(Text(f"      {'':<14} -> {finding.remedy}"), soft_wrap=True)
     if arguments.json:
         print(json.dumps([asdict(finding) for finding in findings], indent=1))
     if not arguments.runs_job:
@@ -107,15 +110,29 @@ def run(arguments: Arguments, console: Console, connect: Callable[[Target], Serv
 
 def _run_job(service: Service, options: dict[str, Any], console: Console, *, agreed: bool) -> None:
     times = Times(started_s=time.time())
-    options = {name: value for name, value in options.items() if name != "if_done"} | {"name": "doctor"}
-    ready = prepare(Script(probe.__file__), on=service, **options)
-    is_billed = service.target.is_billed
-    if is_billed and not agreed:
+    # A file of zero bytes, which AWS may leave out, and one that makes the channel.
+    folder = service.home / "doctor"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / probe.EMPTY).touch()
+    (folder / "full").write_text("raysm doctor\n")
+    inputs = {**options.get("inputs", {}), probe.CHANNEL: str(folder)}
+    options = {name: value for name, value in options.items() if name != "if_done"}
+    ready = prepare(Script(probe.__file__), on=service, **options | {"name": "doctor", "inputs": inputs})
+    if service.target.is_billed:
         console.print(Text(f"the job costs {most_expensive(ready.request, service.region)}"), soft_wrap=True)
-        if not sys.stdin.isatty():
-            raise InvalidRequest("cannot ask whether to send the job, since there is no terminal; add --yes")
-        if input("send this job? [y/N] ").strip().lower() not in ("y", "yes"):
-            raise InvalidRequest("no job was sent")
+        cluster = ready.request.cluster
+        price = usd_per_hour(cluster, service, None)
+        usd = (price or 0.0) * (RUN_MAX_S + cluster.keep_alive_s) / 3600
+        if usd > RUN_MAX_USD:
+            raise InvalidRequest(
+                f"a trial may cost at most {dollars(RUN_MAX_USD)}, and this one could cost {dollars(usd)}",
+                remedy="name a cheaper --instance-type, or fewer --instances",
+            )
+        if price is None or not agreed:
+            if not sys.stdin.isatty():
+                raise InvalidRequest("no terminal to ask whether to send the job: add --yes, which needs a known price")
+            if input("send this job? [y/N] ").strip().lower() not in ("y", "yes"):
+                raise InvalidRequest("no job was sent")
     job = send(ready, console)
     times.sent_s = time.time()
     result = follow_and_fetch(job, console, times)
@@ -133,9 +150,3 @@ def case_of(settings: Settings, options: Mapping[str, Any], connect: Callable[[T
     role = settings.table(AWS.kind).get("role")
     plan = (lambda: prepared(settings).plan) if ("workload",) in settings else None
     return Case(connect(settings.target(role=NO_ROLE)), intent_of(options), role=role, plan=plan)
-
-
-def _print(finding: Finding, console: Console) -> None:
-    console.print(Text(f"{finding.word:<4}  {finding.name:<14} {finding.text}"), soft_wrap=True)
-    if finding.remedy:
-        console.print(Text(f"      {'':<14} -> {finding.remedy}"), soft_wrap=True)

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import Any, cast
 
 from rich.text import Text
@@ -251,7 +250,7 @@ def _watching(controller: SentController, service: Service) -> Callable[[float],
 def _take_up(arguments: Arguments, console: Console) -> int:
     service = Service(read_settings(arguments).target(role=NO_ROLE))
     # Batch and spot hosts end a job with SIGTERM, which by default ends Python without cleanup.
-    previous = signal.signal(signal.SIGTERM, _terminate)
+    previous = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(TERMINATED))
     try:
         with tempfile.TemporaryDirectory(prefix="raysm-grid-") as folder:
             running = take_up(arguments.uri, service, Path(folder))
@@ -263,10 +262,6 @@ def _take_up(arguments: Arguments, console: Console) -> int:
                 running.close()
     finally:
         signal.signal(signal.SIGTERM, previous)
-
-
-def _terminate(number: int, frame: FrameType | None) -> None:
-    sys.exit(TERMINATED)
 
 
 def _row(arguments: Arguments, console: Console) -> int:

@@ -89,7 +89,7 @@ def resolve(spec: JobSpec) -> dict[str, list[Entry]]:
     return entries
 
 
-def hand_over(entries: Mapping[str, list[Entry]], bases: Mapping[str, Path]) -> None:
+def hand_over(entries: Mapping[str, list[Entry]], bases: Mapping[str, Path], *, leaves_out_empty: bool = False) -> None:
     """Copy owned entries to their hosts; the last host of a movable source gets the source itself."""
     targets_of: dict[tuple[Path, bool], list[tuple[Path, Path]]] = {}
     for host, base in bases.items():
@@ -98,7 +98,8 @@ def hand_over(entries: Mapping[str, list[Entry]], bases: Mapping[str, Path]) -> 
                 targets_of.setdefault((entry.source, entry.movable), []).append((base, base / entry.name))
     for (source, movable), targets in targets_of.items():
         for number, (base, target) in enumerate(targets, start=1):
-            for below in list(files_below(source)):  # a list, because files are moved meanwhile
+            # A list, because files are moved meanwhile.
+            for below in [path for path in files_below(source) if path.stat().st_size or not leaves_out_empty]:
                 path = target / below.relative_to(source) if below != source else target
                 make_folder(path.parent, within=base)
                 if movable and number == len(targets):

@@ -151,7 +151,6 @@ class LocalJob:
 
     @property
     def model_dir(self) -> Path:
-        """The head's ``/opt/ml/model``."""
         return self.paths(self.head).model
 
     @property

@@ -57,7 +57,7 @@ class Preparation:
             # Without parents: if the server's home was deleted meanwhile, it must not come back.
             (self.root / host).mkdir(exist_ok=True)
             write_files(self.spec, host, base, self.site.base_inside(base), self.site.interface)
-        channels.hand_over(self.entries, bases)
+        channels.hand_over(self.entries, bases, leaves_out_empty=self.scenario.container.leaves_out_empty)
         return [replace(self._instance_spec(host, shares[host], open_log(host)), originals=originals) for host in order]
 
     def _instance_spec(self, host: str, share: Share, log_fd: int) -> InstanceSpec:

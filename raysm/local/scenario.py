@@ -36,6 +36,10 @@ class Container:
     user: int = 0
     """Number of the user that the job runs as, like an image's ``USER``; 0 is root. Any other user can write only the
     documented folders, ``/tmp`` and ``/dev/shm``, and has no home."""
+    noexec_tmp: bool = False
+    """``/tmp`` is mounted noexec, as hardened hosts mount it: no program or compiled module loads from there."""
+    leaves_out_empty: bool = False
+    """Objects of zero bytes do not arrive in small channels. AWS does not document what happens to them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

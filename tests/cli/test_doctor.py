@@ -99,12 +99,20 @@ def run_job(account, *words):
     return out.getvalue(), str(refusal.value)
 
 
-def test_run_tells_the_costs_and_sends_nothing_that_nobody_agreed_to():
+@pytest.mark.parametrize("words", [(), ("--yes",)])
+def test_run_tells_the_costs_and_sends_nothing_that_nobody_agreed_to_or_whose_price_is_unknown(words):
     with aws_account.account() as account:
-        printed, refusal = run_job(account, "--instance-type", "ml.m5.large", "--instances", "2")
+        printed, refusal = run_job(account, "--instance-type", "ml.m5.large", "--instances", "2", *words)
     assert "the job costs unknown, up to 0.5 instance-hours: no price of ml.m5.large" in printed
     assert "a job with these options takes up to 0.5 instance-hours" in printed
-    assert "--yes" in refusal
+    assert "add --yes, which needs a known price" in refusal
+
+
+def test_run_sends_no_trial_that_could_cost_more_than_a_dollar(monkeypatch):
+    monkeypatch.setattr("raysm.cli.doctor.usd_per_hour", lambda cluster, service, price: 3.0 * cluster.size)
+    with aws_account.account() as account:
+        _, refusal = run_job(account, "--instance-type", "ml.m5.large", "--instances", "2", "--yes")
+    assert "a trial may cost at most 1.00 USD, and this one could cost 1.50 USD" in refusal
 
 
 def test_a_client_without_ray_has_the_doctor():

@@ -192,12 +192,3 @@ def test_a_sweep_has_the_trial_whose_value_is_the_best(on):
 def test_a_session_in_an_account_that_forbids_remote_debugging_says_that_none_can_be_had(on):
     with pytest.raises(ServiceError, match="sagemaker:EnableRemoteDebug.*a session cannot be had without"):
         raysm.Session(cluster=TWO, on=on).start()
-
-
-def test_a_container_that_can_write_little_runs_a_script(tmp_path):
-    with serving(tmp_path / "home") as home:
-        home.mkdir()
-        scenario_file(home).write_text("[container]\nuser = 4242\n")
-        on = raysm.Local(home=str(home), instance_kind="namespace")
-        job = ended(raysm.submit(raysm.Script(str(script(tmp_path, EVERYWHERE))), cluster=TWO, on=on))
-        assert (job.result() / "clash").read_text() == "of the head"

@@ -30,8 +30,6 @@ ECR_HOST = re.compile(r"(?P<account>\d{12})\.dkr[.-]ecr(?:-fips)?\.(?P<region>[a
 
 
 class Processor(StrEnum):
-    """The processor of an instance."""
-
     CPU = "cpu"
     GPU = "gpu"
     NEURON = "neuron"
@@ -72,11 +70,6 @@ def is_arm(instance_type: str) -> bool:
     return family is not None and ("g" in family["attributes"] or (family["chip"] or "").startswith("-gb"))
 
 
-def has_cuda_13(instance_type: str) -> bool:
-    """Return whether a type's GPUs are new enough for CUDA 13."""
-    return processor_of(instance_type) is Processor.GPU and _family(instance_type) not in BEFORE_CUDA_13
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AWSImage:
     """One of AWS's PyTorch images; it is the same in every region."""
@@ -115,10 +108,6 @@ def registry_of(region: str) -> str | None:
     return registry
 
 
-def table_date() -> str:
-    return str(_table()["date"])
-
-
 def has_ray(uri: str | None, wheels: Iterable[str | Path]) -> bool:
     """Return False if Ray is in none of the wheels, and the image is one of AWS's without it, the default for None."""
     if any(Path(wheel).name.startswith("ray-") for wheel in wheels):
@@ -144,8 +133,6 @@ def python_of(uri: str) -> str | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Repository:
-    """A repository of Amazon ECR."""
-
     host: str
     """The registry, ``123456789012.dkr.ecr.eu-west-1.amazonaws.com``."""
     region: str
@@ -181,7 +168,7 @@ def default_image(cluster: Cluster, region: str, python: str | None = None) -> t
     if registry is None:
         raise InvalidRequest(
             f"no image is named, and none of AWS's PyTorch images is known in the region {region!r} "
-            f"(table of {table_date()})",
+            f"(table of {_table()['date']})",
             remedy=GIVE_ONE,
         )
     _check_types(cluster.types)
@@ -205,7 +192,7 @@ def _check_types(types: Iterable[str]) -> None:
             reason = f"{name} computes with AWS Neuron, for which raysm has no default image"
         elif is_arm(name):
             reason = f"{name} has ARM processors, for which AWS publishes no PyTorch image for SageMaker training"
-        elif processor_of(name) is Processor.GPU and not has_cuda_13(name):
+        elif _family(name) in BEFORE_CUDA_13:
             reason = f"the GPUs of {name} are too old for the CUDA 13 of AWS's images"
         else:
             continue

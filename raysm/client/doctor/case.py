@@ -17,8 +17,6 @@ from raysm.request import Cluster, Input, Limits, Security
 
 
 class State(StrEnum):
-    """The result of a check in one word."""
-
     GOOD = "good"
     BAD = "bad"
     UNKNOWN = "unknown"
@@ -26,8 +24,6 @@ class State(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """The result of one check."""
-
     name: str = ""
     state: State
     text: str
@@ -38,7 +34,6 @@ class Finding:
 
     @property
     def word(self) -> str:
-        """The state as one word."""
         if self.state is State.BAD and not self.needed:
             return "none"
         return {State.GOOD: "ok", State.BAD: "BAD", State.UNKNOWN: "?"}[self.state]

@@ -40,7 +40,6 @@ def check_endpoints(case: Case) -> Iterator[Finding]:
 
 
 def check_region(case: Case) -> Iterator[Finding]:
-    """Yield whether a region is set, and exists."""
     import boto3
 
     try:
@@ -65,7 +64,6 @@ def check_region(case: Case) -> Iterator[Finding]:
 
 
 def check_credentials(case: Case) -> Iterator[Finding]:
-    """Yield who calls."""
     try:
         yield good(case.caller)
     except ServiceError as error:
@@ -76,7 +74,6 @@ def check_credentials(case: Case) -> Iterator[Finding]:
 
 
 def check_types(case: Case) -> Iterator[Finding]:
-    """Yield whether the installed botocore knows the instance types."""
     import botocore
 
     types: Any = instance_types(case.api)
@@ -149,7 +146,6 @@ def check_plan(case: Case) -> Iterator[Finding]:
 
 
 def check_tunnel(case: Case) -> Iterator[Finding]:
-    """Yield whether tunnels and shells can be opened from this machine."""
     try:
         PluginAccess(case.service).check()
     except MissingDependency as error:
@@ -214,7 +210,6 @@ def _try_writing(case: Case) -> Finding:
 
 
 def check_inputs(case: Case) -> Iterator[Finding]:
-    """Yield whether the data of each channel exists, in the job's region."""
     for channel, source in case.intent.inputs.items():
         if source.uri.startswith("s3://"):
             yield _check_input(case, channel, source.uri)
@@ -247,7 +242,6 @@ def _check_input(case: Case, channel: str, uri: str) -> Finding:
 
 
 def check_keys(case: Case) -> Iterator[Finding]:
-    """Yield whether each KMS key can be used."""
     security = case.intent.security
     for key in dict.fromkeys(key for key in (security.volume_kms_key, security.output_kms_key) if key):
         try:
@@ -348,7 +342,6 @@ CHECKS = (
 
 
 def examine(case: Case) -> Iterator[Finding]:
-    """Yield the findings of all checks, as they come."""
     has_credentials = True
     for check in CHECKS:
         if check.asks and not has_credentials:

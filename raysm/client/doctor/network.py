@@ -129,7 +129,6 @@ def _has_endpoint(service: str, region: str, table: Item, endpoints: Sequence[It
 
 
 def check_groups(case: Case) -> Iterator[Finding]:
-    """Yield whether the security groups let the instances reach each other."""
     ids = case.intent.security.security_groups
     if not ids or case.intent.size == 1:
         return

@@ -1,4 +1,7 @@
-"""The script of ``raysm doctor --run``: prints what each instance of the cluster has."""
+"""The script of ``raysm doctor --run``: prints what each instance of the cluster has.
+
+The client, which may lack Ray, imports this module for its constants: only the job's functions import Ray.
+"""
 
 import json
 import os
@@ -7,17 +10,22 @@ import socket
 import sys
 from pathlib import Path
 
+CHANNEL, EMPTY = "doctor", "empty"
+"""The input of the job, and its file of zero bytes."""
 
-def describe(host: str) -> str:
+
+def describe(host: str, channel: str) -> str:
     """Return one line about the instance that this runs on."""
-    import ray  # here, since a client without Ray imports this module for its path
+    import ray
 
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     free = shutil.disk_usage(os.environ.get("SM_MODEL_DIR", "/")).free
     python = ".".join(map(str, sys.version_info[:3]))
     return (
         f"{host}: Python {python}, Ray {ray.__version__}, {os.cpu_count()} cores, {memory / 2**30:.1f} GiB of memory, "
-        f"{free / 2**30:.0f} GiB free, host name {socket.gethostname()}"
+        f"{free / 2**30:.0f} GiB free, host name {socket.gethostname()}, user {os.getuid()}, "
+        f"/tmp {'noexec' if os.statvfs('/tmp').f_flag & os.ST_NOEXEC else 'exec'}, "
+        f"empty files {'arrive' if Path(channel, EMPTY).exists() else 'are left out'}"
     )
 
 
@@ -27,8 +35,8 @@ def main() -> None:
 
     ray.init(log_to_driver=False)
     look = ray.remote(num_cpus=0)(describe)
-    hosts = json.loads(os.environ["SM_HOSTS"])
-    lines = ray.get([look.options(label_selector={"raysm.io/host": host}).remote(host) for host in hosts])
+    hosts, channel = json.loads(os.environ["SM_HOSTS"]), os.environ[f"SM_CHANNEL_{CHANNEL.upper()}"]
+    lines = ray.get([look.options(label_selector={"raysm.io/host": host}).remote(host, channel) for host in hosts])
     print("\n".join(lines), flush=True)
     (Path(os.environ["SM_MODEL_DIR"]) / "instances.txt").write_text("\n".join(lines) + "\n")
 

@@ -29,7 +29,6 @@ EXAMPLE = "doctor"
 
 
 def check_role(case: Case) -> Iterator[Finding]:
-    """Yield whether the role exists, and whether SageMaker may assume it."""
     if case.role is None:
         yield bad("no role was given", f"--role ARN, of a role made by: {_creation(case, 'raysm')}")
         return

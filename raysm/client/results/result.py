@@ -4,6 +4,7 @@ import html
 import json
 import pickle
 import pkgutil
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -248,6 +249,9 @@ def load_exception(outputs: str, storage: Storage, *, job: str, python: str | No
     remote = failure.remote_traceback if failure is not None else ""
     headline = failure.headline if failure is not None else reason
     text = f"the job {job} failed: {headline}" + (f"{IN_THE_JOB}{remote}" if remote else "")
+    # By the service: the job's own code leaves a failure.
+    if failure is None and re.match(r"ClientError: .*(not authorized|access ?denied|\bkms\b)", reason, re.I | re.S):
+        text += "\nthe role lacks a permission, which raysm doctor --on aws --role ROLE names, with the job's --input"
     failed = JobFailed(text, job=job, reason=reason or headline, remote_traceback=remote)
     if python is None:
         return failed

@@ -33,7 +33,6 @@ class Tunnel:
     def __init__(
         self, connect: Callable[[], socket.socket], *, local_port: int = 0, on_close: Callable[[], None] = lambda: None
     ) -> None:
-        """Listen."""
         try:
             self._server = _Server((LOOPBACK, local_port), _Handler)
         except OSError as error:

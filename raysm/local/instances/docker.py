@@ -46,11 +46,6 @@ while data := os.read(0, 65536):
 DOCKER = ("docker",)
 
 
-def _open_without_control(path: str, flags: int) -> int:
-    # Only the command takes a terminal as its controlling one.
-    return os.open(path, flags | os.O_NOCTTY)
-
-
 class _DockerInstance(KeptInstance):
     docker: Sequence[str]
     name: str
@@ -77,8 +72,9 @@ class _DockerInstance(KeptInstance):
 
     def enter(self, command: Sequence[str], *, stdin: str, stdout: str) -> Visit:
         with contextlib.ExitStack() as opened:
+            # Only the command takes a terminal as its controlling one.
             reads, writes = (
-                opened.enter_context(open(path, mode, opener=_open_without_control))
+                opened.enter_context(open(path, mode, opener=lambda path, flags: os.open(path, flags | os.O_NOCTTY)))
                 for path, mode in ((stdin, "rb"), (stdout, "wb"))
             )
             tty = ["--tty"] if writes.isatty() else []

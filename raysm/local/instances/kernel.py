@@ -44,6 +44,8 @@ def enter(hostname: str, mounts: Sequence[Sequence[str]]) -> None:
             # In two steps: the kernel ignores MS_RDONLY in the call that binds.
             _mount(source, target, flags=MS_BIND | MS_REC)
             _make_readonly(target)
+        elif kind == "noexec":
+            _remount(target, MS_NOEXEC)
         elif kind == "mkdir":
             os.mkdir(target)
         else:

@@ -29,7 +29,7 @@ from pathlib import Path
 from raysm.contract.paths import DEFAULT_BASE, kernels_folder
 from raysm.contract.store import make_folder
 from raysm.errors import InvalidRequest
-from raysm.local.instances.base import HOST_NAME, Instance, InstanceSpec, Link, Site, open_to_all
+from raysm.local.instances.base import HOST_NAME, Instance, InstanceSpec, Site, open_to_all
 from raysm.local.instances.kept import Keeper, KeptInstance, end_all
 from raysm.local.instances.network import (
     INTERFACE,
@@ -42,7 +42,7 @@ from raysm.local.instances.network import (
 from raysm.local.instances.process import overlays
 
 Mount = tuple[str, str, str, str]
-"""Kind (``bind``, ``bind_readonly``, ``overlay``, ``mkdir``, or a file system's type),
+"""Kind (``bind``, ``bind_readonly``, ``noexec``, ``overlay``, ``mkdir``, or a file system's type),
 source, target, options."""
 
 OPT, TMP, SHM = Path("/opt"), Path("/tmp"), Path("/dev/shm")
@@ -56,7 +56,8 @@ class _NamespaceInstance(KeptInstance):
 class NamespaceSite(Site):
     interface = INTERFACE
     plays = frozenset(
-        {"container.root_mb", "container.user", "network.names_resolve_after_s", "network.silent_internet"}
+        ("container.root_mb", "container.user", "container.noexec_tmp", "container.leaves_out_empty")
+        + ("network.names_resolve_after_s", "network.silent_internet")
     )
 
     @staticmethod
@@ -165,7 +166,9 @@ def plan(spec: InstanceSpec, keep: Iterable[Path], hosts: Path, resolver: Path, 
         if os.path.exists(target)
     ]
     mounts += [("bind", str(spec.base), str(spec.base), "")]
-    mounts += [_link(link, spec.base) for link in spec.links]
+    for link in spec.links:
+        _mount_point(link.source, link.target, within=spec.base)
+        mounts.append(("bind_readonly", str(link.source), str(link.target), ""))
     # After the links, whose sources may be in the job's folder.
     mounts += _own_job(spec.private)
     closed = _closed_folders(keep) if spec.scenario.container.user else []
@@ -180,6 +183,8 @@ def plan(spec: InstanceSpec, keep: Iterable[Path], hosts: Path, resolver: Path, 
         *_own_opt(opt, spec.private / "opt", _own_ml(spec, spec.private / "opt" / "ml")),
         ("tmpfs", "shm", str(SHM), f"size={spec.share.shm_bytes},mode=1777"),
         *(mount for folder_mounts in replaced for mount in folder_mounts),
+        # Only that mount: the programs of this machine that stay visible below it can be run.
+        *([("noexec", "", str(TMP), "")] if spec.scenario.container.noexec_tmp else []),
     ]
 
 
@@ -188,11 +193,6 @@ def _own_job(private: Path) -> list[Mount]:
     staging = private / "job"
     (staging / private.name).mkdir(parents=True)
     return [("bind", str(private), str(staging / private.name), ""), ("bind", str(staging), str(private.parent), "")]
-
-
-def _link(link: Link, base: Path) -> Mount:
-    _mount_point(link.source, link.target, within=base)
-    return ("bind_readonly", str(link.source), str(link.target), "")
 
 
 def _own_ml(spec: InstanceSpec, target: Path) -> list[Mount]:

@@ -112,7 +112,7 @@ class App:
         try:
             answer, status, headers = run_wsgi_app(self._moto.application, environ)
             # moto's router answers an unknown path with a page of HTML.
-            if status[0] not in "45" or not _is_html(content := b"".join(answer)):
+            if status[0] not in "45" or (content := b"".join(answer))[:14].lower() != b"<!doctype html":
                 start_response(status, headers.to_wsgi_list())
                 return answer if status[0] not in "45" else [content]
             reason = ""
@@ -174,10 +174,6 @@ class App:
             self._groups_made.add(region)
         for group in GROUPS:
             self._moto.client("logs", region).create_log_group(logGroupName=group)
-
-
-def _is_html(content: bytes) -> bool:
-    return content[:14].lower() == b"<!doctype html"
 
 
 def _error_response(error: ApiError, call: Call) -> Response:

@@ -111,9 +111,6 @@ class JobLife(abc.ABC):
                 message = f"Stopping the {self._api.kind} job"
                 self._records.advance(self.record, "Stopping", message, status="Stopping")
 
-    def wait_for_capacity(self, reason: str) -> None:
-        self.enter("Pending", self._waiting(reason))
-
     def explain_waiting(self, ticket: Ticket, reason: str) -> None:
         with self._records.held():
             if not ticket.granted and self.record.secondary == "Pending":

@@ -50,8 +50,6 @@ class _Ended(Exception):
 
 
 class JobRun(JobLife):
-    """Runs one job."""
-
     def __init__(self, services: Services, record: JobRecord) -> None:
         super().__init__(services, record)
         self._begun_s = time.monotonic()  # monotonic, because a clock may be set
@@ -114,11 +112,10 @@ class JobRun(JobLife):
             self.enter_stopping()
 
     def _run(self) -> None:
-        """Run the job from start to end, in a thread."""
         ticket = self._ticket = self._services.cores.ask(self._definition.instances, self._created.name)
         try:
             if not self._services.cores.wait(ticket, 0.0):
-                self.wait_for_capacity(self._services.cores.reason(ticket))
+                self.enter("Pending", self._waiting(self._services.cores.reason(ticket)))
             while not self._services.cores.wait(ticket, TICK_S):
                 self._check_limits(waiting=True)
                 self.explain_waiting(ticket, self._services.cores.reason(ticket))

@@ -66,7 +66,7 @@ def check_rules(api: JobApi, request: Mapping[str, Any]) -> None:
 
 
 def _message(violation: Violation) -> str:
-    path, shown = _named(violation.path), str(violation.value)[:LONGEST_SHOWN]
+    path, shown = ".".join(map(_step, violation.path)) or "request", str(violation.value)[:LONGEST_SHOWN]
     if violation.rule is Rule.MISSING:
         return f"Value null at '{path}' failed to satisfy constraint: Member must not be null"
     if violation.rule is Rule.TYPE:
@@ -80,10 +80,6 @@ def _message(violation: Violation) -> str:
     pattern = f"satisfy regular expression pattern: {violation.pattern}"
     constraint = constraints.get(violation.rule, pattern)
     return f"Value '{shown}' at '{path}' failed to satisfy constraint: Member must {constraint}"
-
-
-def _named(path: tuple[Step, ...]) -> str:
-    return ".".join(map(_step, path)) or "request"
 
 
 def _step(step: Step) -> str:
