@@ -14,12 +14,7 @@ from raysm.client.job.description import Description, SecondaryStatus
 from raysm.client.logs.rendering import Rendering
 from raysm.contract import events
 
-WAITS = (
-    SecondaryStatus.STARTING,
-    SecondaryStatus.PENDING,
-    SecondaryStatus.LAUNCHING,
-    SecondaryStatus.PREPARING,
-)
+WAITS = (SecondaryStatus.STARTING, SecondaryStatus.PENDING, SecondaryStatus.LAUNCHING, SecondaryStatus.PREPARING)
 """Statuses of a job that has no instances yet."""
 
 DOWNLOADS = (SecondaryStatus.DOWNLOADING, SecondaryStatus.DOWNLOADING_IMAGE)

@@ -283,7 +283,6 @@ class Sweep:
         self._workload = _workload(train, space, fields)
 
     def workload(self) -> SweepWorkload:
-        """Return the workload of the request."""
         return self._workload
 
     def pickled(self) -> bytes | None:

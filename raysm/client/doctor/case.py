@@ -48,7 +48,6 @@ def bad(text: str, remedy: str, *, needed: bool = True) -> Finding:
 
 
 def unknown(text: str, remedy: str = "") -> Finding:
-    """Return that a check could not look."""
     return Finding(state=State.UNKNOWN, text=text, remedy=remedy)
 
 

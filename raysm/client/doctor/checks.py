@@ -285,11 +285,7 @@ def check_image(case: Case) -> Iterator[Finding]:
     try:
         # The call by which the role pulls the image.
         answer = case.call(
-            "ecr",
-            "batch_get_image",
-            registryId=repository.account,
-            repositoryName=repository.name,
-            imageIds=[image_id],
+            "ecr", "batch_get_image", registryId=repository.account, repositoryName=repository.name, imageIds=[image_id]
         )
     except ServiceError as error:
         if error.code != "RepositoryNotFoundException":

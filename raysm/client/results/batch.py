@@ -153,7 +153,6 @@ class Batch(PickledCall):
         )
 
     def title(self) -> str:
-        """Return the default name of the job."""
         return getattr(self.predictor, "__name__", "batch").lower()
 
     def __repr__(self) -> str:

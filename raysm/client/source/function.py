@@ -75,7 +75,6 @@ class Function(PickledCall):
         self.fn, self.args, self.kwargs = fn, args, kwargs
 
     def workload(self) -> PickledFunction:
-        """Return the workload of the request."""
         return PickledFunction(
             name=name_of(self.fn),
             python=PYTHON_VERSION,

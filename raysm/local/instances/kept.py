@@ -151,7 +151,6 @@ class KeptInstance(Instance):
         self.follow()
 
     def follow(self) -> None:
-        """Have ``exited`` follow the keeper's from now on."""
         self.keeper.exited.add_done_callback(self._finish)
 
     def _finish(self, exited: "Future[int]") -> None:

@@ -91,7 +91,8 @@ class App:
             # In AWS's form, so that a client shows this message.
             response = _response({"__type": "InternalFailure", "message": message}, 500)
         # moto checks the condition and then writes: without the lock, two requests at a time could both succeed.
-        with self._writing if _is_conditional(request) else contextlib.nullcontext():
+        is_conditional = "If-Match" in request.headers or "If-None-Match" in request.headers
+        with self._writing if request.method == "PUT" and is_conditional else contextlib.nullcontext():
             if response is None:
                 answer = self._answer_by_moto(call, environ, start_response)
             else:
@@ -180,11 +181,6 @@ def _error_response(error: ApiError, call: Call) -> Response:
     if call.in_json:
         return _json_error(error)
     return Response(xml_error(error, call.service), status=error.status, content_type="text/xml")
-
-
-def _is_conditional(request: Request) -> bool:
-    """Return whether the request writes an object only if it has not changed."""
-    return request.method == "PUT" and ("If-Match" in request.headers or "If-None-Match" in request.headers)
 
 
 def _json_error(error: ApiError) -> Response:
