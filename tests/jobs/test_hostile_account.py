@@ -4,6 +4,7 @@ result, or in a reason with its remedy."""
 import zipfile
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from markupsafe import _speedups
@@ -30,7 +31,7 @@ def test_the_doctor_names_each_obstacle_of_a_hostile_account():
         keys = [made.kms.create_key()["KeyMetadata"]["Arn"] for _ in range(2)]
         made.encrypt(BUCKET, keys[0])
         made.s3.put_object(Bucket=BUCKET, Key="x/0", Body=b"", ServerSideEncryption="aws:kms", SSEKMSKeyId=keys[1])
-        made.deny("kms:Decrypt", "explicitDeny")
+        made.deny("kms:Decrypt")
         subnet, group = made.vpc(s3=True)
         intent = Intent(
             cluster=Cluster("ml.m5.large", count=2),
@@ -91,10 +92,6 @@ def compiled_wheel(folder):
     return str(path)
 
 
-def expired(**call):
-    raise refusal("ExpiredTokenException", "The security token included in the request is expired", "Describe")
-
-
 @pytest.fixture
 def on(tmp_path):
     with serving(tmp_path / "home") as home:
@@ -132,6 +129,7 @@ def test_each_job_in_a_hostile_account_ends_in_its_result_or_in_a_reason_with_it
         (submit(replace(on, instance_kind="simulated")), "raysm doctor --on aws --role"),
     ]
     # Credentials that expire end the wait, not the job; once they are renewed, another handle fetches the result.
+    expired = Mock(side_effect=refusal("ExpiredTokenException", "The security token is expired", "Describe"))
     events = loads.service.client("sagemaker").meta.events
     events.register("before-call.sagemaker.DescribeTrainingJob", expired)
     with pytest.raises(CredentialsExpired, match="log in again"):

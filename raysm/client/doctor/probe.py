@@ -1,7 +1,4 @@
-"""The script of ``raysm doctor --run``: prints what each instance of the cluster has.
-
-The client, which may lack Ray, imports this module for its constants: only the job's functions import Ray.
-"""
+"""The script of ``raysm doctor --run``: prints what each instance of the cluster has."""
 
 import json
 import os
@@ -16,7 +13,7 @@ CHANNEL, EMPTY = "doctor", "empty"
 
 def describe(host: str, channel: str) -> str:
     """Return one line about the instance that this runs on."""
-    import ray
+    import ray  # here, since a client without Ray imports this module for its constants
 
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     free = shutil.disk_usage(os.environ.get("SM_MODEL_DIR", "/")).free

@@ -1,13 +1,14 @@
 """Checks of the job's role and the caller's permissions, and the names of a case's things for IAM policies.
 
 IAM's SimulatePrincipalPolicy looks at the policies of a user or role, its boundary and the organisation's. It does not
-see policies of buckets, keys and repositories.
+see policies of buckets and repositories; those of keys are read here.
 """
 
 import json
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from typing import Any
 
 from raysm.client.account.images import registry_in
@@ -55,19 +56,60 @@ def check_role_policy(case: Case) -> Iterator[Finding]:
     if case.role is None:
         return
     names = names_of(case)
+    findings: list[Finding] = []
     try:
-        denied = list(_denials(case, case.role, ROLE, names))
+        for grant in ROLE:
+            # A grant about KMS keys by key: each has its own policy.
+            keys = resources_of(grant, names) if grant.purpose.endswith("Key") else []
+            for one in [replace(grant, resources=(key,)) for key in keys] or [grant]:
+                findings += _of_role(case, case.role, one, names)
     except ServiceError as error:
         if error.code != MISSING:
             raise
         return  # check_role reported it
-    for grant, text in denied:
-        put = f"aws iam put-role-policy --role-name {_role_name(case.role)} --policy-name raysm-{grant.purpose}"
-        remedy = f"{put} --policy-document {_quoted(policy([grant], names))}"
-        tell = unknown if text.endswith(OF_KEY) else bad
-        yield tell(f"the role may not {text}", remedy)
-    if not denied:
-        yield good("the role's policies allow what the job needs; policies of buckets and keys are not checked")
+    yield from findings or [good("the policies of role and keys allow what the job needs; the bucket's is not checked")]
+
+
+def _of_role(case: Case, role: str, grant: Grant, names: Names) -> Iterator[Finding]:
+    account = case.service.account
+    denials = list(_denials(case, role, [grant], names))
+    for denied, text in denials:
+        put = f"aws iam put-role-policy --role-name {_role_name(role)} --policy-name raysm-{grant.purpose}"
+        remedy = f"{put} --policy-document {_quoted(policy([denied], names))}"
+        # A key's own policy may suffice, unless the key is another account's.
+        may_suffice = text.endswith(OF_KEY) and grant.resources[0].split(":")[4] == account
+        admits = _admits(case, denied, "*", role) if may_suffice else False
+        if admits is None:
+            yield unknown(f"the role may not {text}", remedy)
+        elif not admits:
+            yield bad(f"the role may not {text.removesuffix(OF_KEY)}", remedy)
+    # A policy that names the account leaves the decision to IAM.
+    root = f"arn:{case.partition}:iam::{account}:root"
+    if not denials and grant.purpose.endswith("Key") and _admits(case, grant, "*", role, root, account) is False:
+        yield unknown(
+            f"the policy of {grant.resources[0]} allows the job nothing: it names neither the role nor the account",
+            f"have {role} added to it, unless the key has a grant for the role",
+        )
+
+
+def _admits(case: Case, grant: Grant, *principals: str) -> bool | None:
+    """Return whether a key's own policy allows one of the principals a grant's actions; None if it is not known."""
+    try:
+        answer = case.call("kms", "get_key_policy", KeyId=grant.resources[0], PolicyName="default")
+    except ServiceError:  # not allowed to ask, or only an alias is known
+        return None
+    # https://docs.aws.amazon.com/kms/latest/developerguide/key-policies.html; AWS's own keys have conditions.
+    effects: dict[str, set[str]] = {action: set() for action in grant.actions}
+    for statement in json.loads(answer["Policy"])["Statement"]:
+        principal = statement.get("Principal", {})
+        named = _as_list(principal.get("AWS", ()) if isinstance(principal, Mapping) else principal)
+        patterns = [pattern.lower() for pattern in _as_list(statement.get("Action", ()))]
+        for action in grant.actions:
+            if not set(principals).isdisjoint(named) and any(fnmatchcase(action.lower(), one) for one in patterns):
+                effects[action].add(statement["Effect"] + ("If" if "Condition" in statement else ""))
+    if any("Deny" in found or found.isdisjoint({"Allow", "AllowIf"}) for found in effects.values()):
+        return False
+    return True if all("Allow" in found and "DenyIf" not in found for found in effects.values()) else None
 
 
 def check_caller(case: Case) -> Iterator[Finding]:

@@ -1,11 +1,13 @@
 """The bucket, the inputs, the keys and the image."""
 
+import json
+
 import pytest
 
 from raysm.client.doctor.case import Intent, State
 from raysm.request import Input, Security
 from tests.support import aws_account
-from tests.support.aws_account import BUCKET
+from tests.support.aws_account import BUCKET, ROLE
 from tests.support.sagemaker import ACCOUNT, IMAGE, REGION
 
 
@@ -57,23 +59,45 @@ def test_a_bucket_without_a_rule_for_uploads_that_were_cut_off_is_told_and_runs_
     assert account.findings()["bucket"][1].state is State.GOOD
 
 
-def test_the_role_needs_the_key_that_encrypts_the_bucket_and_the_key_of_an_input(account):
-    account.encrypt(BUCKET, mine := account.kms.create_key()["KeyMetadata"]["Arn"])
-    account.make_bucket("data", REGION)
-    theirs = account.kms.create_key()["KeyMetadata"]["Arn"]
-    account.s3.put_object(Bucket="data", Key="x/0", Body=b"", ServerSideEncryption="aws:kms", SSEKMSKeyId=theirs)
-    intent = Intent(inputs={"train": Input("s3://data/x/")})
-    assert account.findings(intent)["role's rights"][0].state is State.GOOD
-    account.deny("kms:Decrypt")
-    found = account.findings(intent)["role's rights"]
-    # A key's own policy, which IAM does not simulate, may admit the role, but a denial counts.
-    assert [finding.state for finding in found] == [State.UNKNOWN, State.UNKNOWN]
-    assert [key in finding.remedy for key, finding in zip((mine, theirs), found, strict=True)] == [True, True]
-    account.deny("kms:Decrypt", "explicitDeny")
-    assert {finding.state for finding in account.findings(intent)["role's rights"]} == {State.BAD}
-    # Whoever may not read the input learns that its key is unknown.
+def test_the_key_of_an_input_whose_objects_may_not_be_read_is_unknown(account):
+    account.s3.put_object(Bucket=BUCKET, Key="x/0", Body=b"")
     account.refuse("head_object", "403")
-    assert account.findings(intent)["inputs"][0].state is State.UNKNOWN
+    (finding,) = account.findings(Intent(inputs={"train": Input(f"s3://{BUCKET}/x/")}))["inputs"]
+    assert (finding.state, "KMS key" in finding.text) == (State.UNKNOWN, True)
+
+
+ROOT, OTHER = f"arn:aws:iam::{ACCOUNT}:root", ROLE.replace("jobs", "others")
+
+
+@pytest.mark.parametrize(
+    ("principal", "is_conditional", "denial", "state"),
+    [
+        # A key's own policy admits a role whose policies do not name the key, or leaves it to them.
+        (ROLE, False, "implicitDeny", State.GOOD),
+        (ROLE, False, "explicitDeny", State.BAD),
+        (ROOT, False, "implicitDeny", State.BAD),
+        (OTHER, False, "implicitDeny", State.BAD),
+        (ROOT, False, None, State.GOOD),
+        # It admits under conditions, cannot be read, or names others: it is not known whether it does.
+        ("*", True, "implicitDeny", State.UNKNOWN),
+        (None, False, "implicitDeny", State.UNKNOWN),
+        (OTHER, False, None, State.UNKNOWN),
+    ],
+)
+def test_what_the_role_may_do_with_a_key_is_told_as_far_as_the_keys_own_policy_is_known(
+    account, principal, is_conditional, denial, state
+):
+    statement = {"Effect": "Allow", "Principal": {"AWS": principal or "*"}, "Action": "kms:*", "Resource": "*"}
+    statement |= {"Condition": {"StringEquals": {"kms:CallerAccount": ACCOUNT}}} if is_conditional else {}
+    document = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+    account.encrypt(BUCKET, account.kms.create_key(Policy=document)["KeyMetadata"]["Arn"])
+    if principal is None:
+        # Such a caller does not learn either whether the key is AWS's own.
+        account.refuse("describe_key")
+        account.refuse("get_key_policy")
+    if denial:
+        account.deny("kms:Decrypt", denial)
+    assert {finding.state for finding in account.findings()["role's rights"]} == {state}
 
 
 def test_inputs_are_looked_at_by_one_key_each(account):
