@@ -205,10 +205,7 @@ def test_a_grid_that_is_over_is_watched_once(grid, capsys):
     assert json.loads(line)["state"] == "closed"
 
 
-@pytest.mark.parametrize(
-    "argv",
-    [["grid", "plan"], ["grid", "plan", "t.py", "--rows", "r.csv", "--sql", "a", "b"]],
-)
+@pytest.mark.parametrize("argv", [["grid", "plan"], ["grid", "plan", "t.py", "--rows", "r.csv", "--sql", "a", "b"]])
 def test_what_contradicts_itself_is_refused(argv, capsys):
     with pytest.raises(SystemExit):
         parse(argv)

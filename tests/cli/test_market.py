@@ -22,10 +22,7 @@ def test_every_line_has_its_date_and_version_and_what_is_old_says_so(capsys):
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (
-            ["ml.none.large"],
-            "no price of ml.none.large in any region is known; check the name, or fetch it: raysm",
-        ),
+        (["ml.none.large"], "no price of ml.none.large in any region is known; check the name, or fetch it: raysm"),
         (["--refresh"], "--refresh needs the regions whose prices to fetch"),
     ],
 )

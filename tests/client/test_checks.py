@@ -65,14 +65,7 @@ def test_another_ray_is_refused_with_the_one_that_will_do(line):
         check_ray(["tqdm", line])
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "ray[train]>=2.50,<2.54",
-        "rayleigh==2.50",
-        "ray==2.50; python_version < '3.9'",
-    ],
-)
+@pytest.mark.parametrize("line", ["ray[train]>=2.50,<2.54", "rayleigh==2.50", "ray==2.50; python_version < '3.9'"])
 def test_what_leaves_room_for_raysm_s_ray_passes(line):
     check_ray([line])
 
@@ -101,10 +94,7 @@ AT_AND_PAST = {
     "channels, raysm's own among them": lambda past: {"inputs": channels(19 + past)},
     "length of a URI": lambda past: {"inputs": {"x": Input("s3://b/" + "x" * (1017 + past))}},
     "Processing: inputs, raysm's own among them": lambda past: {"kind": "processing", "inputs": channels(9 + past)},
-    "Processing: instances": lambda past: {
-        "kind": "processing",
-        "cluster": Cluster("ml.m5.large", count=100 + past),
-    },
+    "Processing: instances": lambda past: {"kind": "processing", "cluster": Cluster("ml.m5.large", count=100 + past)},
     "Processing: runtime": lambda past: {"kind": "processing", "limits": Limits(max_runtime_s=777_600 + past)},
     "length of the name": lambda past: {"name": "n" * (63 + past)},
     "wait shorter than the runtime": lambda past: {

@@ -33,10 +33,7 @@ def test_a_state_that_a_running_job_writes_is_not_gone_on_with(remote, script, s
 
 @pytest.mark.parametrize(
     "ending",
-    [
-        {"SecondaryStatus": "Uploading"},
-        {"TrainingJobStatus": "Stopping", "SecondaryStatus": "MaxRuntimeExceeded"},
-    ],
+    [{"SecondaryStatus": "Uploading"}, {"TrainingJobStatus": "Stopping", "SecondaryStatus": "MaxRuntimeExceeded"}],
 )
 def test_a_job_that_is_just_ending_is_waited_for_and_that_is_said(remote, script, ending, caplog):
     stopped = {"TrainingJobStatus": "Stopped", "SecondaryStatus": "Stopped"}

@@ -86,10 +86,7 @@ def test_importing_the_client_pulls_in_neither_boto3_nor_cloudpickle():
 
 @pytest.mark.parametrize(
     "error",
-    [
-        exceptions.UnauthorizedSSOTokenError(),
-        exceptions.TokenRetrievalError(provider="sso", error_msg="expired"),
-    ],
+    [exceptions.UnauthorizedSSOTokenError(), exceptions.TokenRetrievalError(provider="sso", error_msg="expired")],
     ids=lambda error: type(error).__name__,
 )
 def test_a_login_that_is_too_old_for_a_call_is_the_same_error(error):
@@ -97,13 +94,7 @@ def test_a_login_that_is_too_old_for_a_call_is_the_same_error(error):
         raise error
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "InternalServerException",
-        "ThrottlingException",
-    ],
-)
+@pytest.mark.parametrize("code", ["InternalServerException", "ThrottlingException"])
 def test_an_error_that_passes_is_known_by_its_code(stubbed, code):
     service, stubber = stubbed
     stubber.add_client_error("describe_training_job", code, "later")

@@ -181,10 +181,7 @@ def test_a_path_is_relative_to_the_file_in_which_it_stands(file):
     ("text", "message"),
     [
         ("[clutser]\ncount = 1", ": there is no option clutser; did you mean cluster?"),
-        (
-            "\n[profile.x.cluster]\ncuont = 1",
-            " [profile.x]: there is no option cluster.cuont; did you mean",
-        ),
+        ("\n[profile.x.cluster]\ncuont = 1", " [profile.x]: there is no option cluster.cuont; did you mean"),
         ("[workload]\nkind = 'script'", ": a project file has no workload; put it into a file for --request"),
         ("count = ", " is not TOML that can be read: Invalid value (at end of document)"),
         ("[tags]\nsince = 2020-01-01", ": tags.since: expected text, got datetime.date(2020, 1, 1)"),
@@ -210,10 +207,7 @@ def test_a_request_has_a_workload_too_and_is_json_or_toml(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [
-        ("{", "is not JSON that can be read: "),
-        pytest.param("[" * 100_000, "is not JSON that can be read: ", id="deep"),
-    ],
+    [("{", "is not JSON that can be read: "), pytest.param("[" * 100_000, "is not JSON that can be read: ", id="deep")],
 )
 def test_a_request_that_is_none_is_refused_with_its_file(tmp_path, text, message):
     (tmp_path / "r.json").write_text(text)

@@ -78,9 +78,7 @@ def test_what_is_no_sweep_is_refused():
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [
-        ({"checkpoint_uri": "s3://bucket/state"}, "all trials would have one checkpoint_uri"),
-    ],
+    [({"checkpoint_uri": "s3://bucket/state"}, "all trials would have one checkpoint_uri")],
     ids=["checkpoints"],
 )
 def test_what_a_trial_would_lose_without_a_word_is_refused(options, message):

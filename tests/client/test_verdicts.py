@@ -75,11 +75,7 @@ channels = drawn(
     groups=choose((), (), ("a",), ("a", "b")),
 )
 fields = st.fixed_dictionaries(
-    {
-        "cluster": clusters,
-        "limits": limits,
-        "kind": choose("training", "training", "processing"),
-    },
+    {"cluster": clusters, "limits": limits, "kind": choose("training", "training", "processing")},
     optional={
         "security": securities,
         "inputs": st.dictionaries(choose("train", "test", "c" * 64), channels, max_size=2),

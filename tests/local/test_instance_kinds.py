@@ -39,10 +39,7 @@ class AbsentSite(ProcessSite):
 
 @pytest.fixture(autouse=True)
 def kinds():
-    added = [
-        InstanceKind(name="audited", summary="audited processes"),
-        InstanceKind(name="absent", summary="nothing"),
-    ]
+    added = [InstanceKind(name="audited", summary="audited processes"), InstanceKind(name="absent", summary="nothing")]
     INSTANCE_KINDS.update({kind.name: kind for kind in added})
     SITES.update(audited=f"{__name__}:AuditedSite", absent=f"{__name__}:AbsentSite")
     yield

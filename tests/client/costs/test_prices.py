@@ -114,12 +114,7 @@ def test_all_pages_of_a_region_are_fetched():
 
 
 @pytest.mark.parametrize(
-    "other",
-    [
-        product(usd="1.2"),
-        product(usd="9", instanceName="NA"),
-    ],
-    ids=["of two the dearer counts", "no instance"],
+    "other", [product(usd="1.2"), product(usd="9", instanceName="NA")], ids=["of two the dearer counts", "no instance"]
 )
 def test_what_is_no_price_of_training_is_passed_over(other):
     (one,) = prices_of_products([json.dumps(product()), json.dumps(other)], "GetProducts")

@@ -27,11 +27,7 @@ def test_calls_that_go_elsewhere_are_said_with_the_variable_to_unset(account):
 
 
 @pytest.mark.parametrize(
-    ("region", "state", "remedy"),
-    [
-        ("eu-west-1", State.GOOD, ""),
-        ("eu-wets-1", State.UNKNOWN, "check its name"),
-    ],
+    ("region", "state", "remedy"), [("eu-west-1", State.GOOD, ""), ("eu-wets-1", State.UNKNOWN, "check its name")]
 )
 def test_a_region_is_compared_with_those_that_boto3_knows(region, state, remedy):
     with aws_account.account(region=region) as made:

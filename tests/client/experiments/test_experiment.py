@@ -46,13 +46,7 @@ def test_a_value_that_is_nan_is_neither_the_lowest_nor_the_highest():
 
 
 @pytest.mark.parametrize(
-    ("name", "goal"),
-    [
-        ("val/loss", "min"),
-        ("val_acc", "max"),
-        ("rows_per_s", "max"),
-        ("loss_score", None),
-    ],
+    ("name", "goal"), [("val/loss", "min"), ("val_acc", "max"), ("rows_per_s", "max"), ("loss_score", None)]
 )
 def test_whether_lower_is_better_is_said_by_the_name_or_not_at_all(name, goal):
     assert goal_of(name) == goal
@@ -91,13 +85,7 @@ def test_one_that_was_not_told_to_end_runs_as_long_as_its_job():
 
 @pytest.mark.parametrize(
     ("column", "value"),
-    [
-        ("status", "Completed"),
-        ("loss", 0.5),
-        ("loss:best", 0.25),
-        ("loss:median", None),
-        ("duration_s", 100.0),
-    ],
+    [("status", "Completed"), ("loss", 0.5), ("loss:best", 0.25), ("loss:median", None), ("duration_s", 100.0)],
 )
 def test_a_column_is_a_fact_a_parameter_or_a_metric(column, value):
     assert FULL.value(column) == value

@@ -43,13 +43,7 @@ def write(records):
     def add(job, region="us-east-1", **streams):
         records.add(
             JobRecord(
-                kind="training",
-                name=job,
-                arn=f"arn:{job}",
-                region=region,
-                request={},
-                created_s=1.0,
-                modified_s=1.0,
+                kind="training", name=job, arn=f"arn:{job}", region=region, request={}, created_s=1.0, modified_s=1.0
             )
         )
         folder = records.folder(TRAINING, job, region) / "streams"

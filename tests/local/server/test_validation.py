@@ -63,8 +63,7 @@ def test_what_cannot_be_is_a_validation_exception(unchecked, case):
 
 
 @pytest.mark.parametrize(
-    "fields",
-    [{"StoppingCondition": {"MaxRuntimeInSeconds": 28 * DAY_S + 1}}, resources(InstanceCount=241)],
+    "fields", [{"StoppingCondition": {"MaxRuntimeInSeconds": 28 * DAY_S + 1}}, resources(InstanceCount=241)]
 )
 def test_what_is_past_an_accounts_limit_is_resource_limit_exceeded(unchecked, fields):
     with pytest.raises(ClientError) as caught:
