@@ -1,4 +1,4 @@
-"""Run tests with another release of Ray: by default the smoke tests and the fault matrix.
+"""Run tests with another release of Ray: by default the fault matrix and the smoke tests.
 
     python3 -m tests.with_ray 2.53.0 [arguments of pytest]
 
@@ -26,7 +26,8 @@ def installed(version: str, folder: Path) -> Path:
     # pip installs Ray alone: the other packages, of any version that this Ray admits, are found behind it.
     target = ("--target", str(packages), "--no-deps", f"ray=={version}")
     subprocess.run([sys.executable, "-m", "pip", "install", "-q", *target], check=True)
-    (packages / "tests.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    # As a folder of packages, whose own .pth files are read too.
+    (packages / "tests.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
     return python
 
 
@@ -35,7 +36,7 @@ def main(version: str, arguments: list[str]) -> int:
     print(f"Ray {version}, of the supported {RAY_RANGE}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         python = installed(version, Path(folder))
-        runs = [arguments] if arguments else [SMOKE, FAULTS]
+        runs = [arguments] if arguments else [FAULTS, SMOKE]
         codes = [subprocess.run([python, "-m", "pytest", *run], check=False).returncode for run in runs]
     return max(map(bool, codes))
 

@@ -27,7 +27,8 @@ MODULE = (sys.executable, "-P", "-m")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Commands:
-    ray: tuple[str, ...] = (*MODULE, "raysm.bootstrap.ray_start")
+    # -u: some releases of Ray print why a node ends, and exit without flushing it.
+    ray: tuple[str, ...] = (sys.executable, "-u", "-P", "-m", "raysm.bootstrap.ray_start")
     """The ``ray`` command; the arguments are ``start --block ...``, on a worker after WAIT."""
     driver: tuple[str, ...] = (*MODULE, "raysm.workloads.driver")
     tracked_driver: tuple[str, ...] = (*MODULE, "raysm.workloads.tracked")
