@@ -83,7 +83,8 @@ def _packed(package: Path, paths: Sequence[Path], *, with_bytecode: bool) -> byt
             is_run = path.suffix == ".py" and path.relative_to(package).parts[0] in (path.name, *RUN_BY_INSTANCES)
             if is_run and with_bytecode:
                 # Beside its source, where Python looks for it in a zip; ``unpack`` moves it.
-                files[f"{name}c"] = _bytecode(source, name)
+                with contextlib.suppress(ValueError):  # constant slices of Python 3.14, which marshal's version 2 lacks
+                    files[f"{name}c"] = _bytecode(source, name)
             for name, data in files.items():
                 entry = zipfile.ZipInfo(name, EPOCH)
                 entry.compress_type = zipfile.ZIP_DEFLATED
