@@ -107,8 +107,8 @@ AGENT_PORT = Internal(
     "GcsNodeInfo.DASHBOARD_AGENT_LISTEN_PORT_FIELD_NUMBER",
     "find the agents of all nodes to start them with the dashboard",
 )
-OTHER_COMMANDS = ("ray.serve.scripts", "ray.dashboard.modules.job.cli", "ray.util.state.state_cli")
-"""Modules of other commands, whose imports take half of the start time of ``ray start``."""
+OTHER_COMMANDS = ("ray.serve.scripts", "ray.dashboard.modules.job.cli", "ray.util.state.state_cli", "prometheus_client")
+"""Modules of other commands, the last for an autoscaler, whose imports take half of the start time of ``ray start``."""
 
 # Names of processes, options on their command lines, and words of Ray's log
 
@@ -139,6 +139,7 @@ LOGGER = "ray._private.worker"
 
 # Used by workloads
 
+PYDANTIC = Internal("ray._common.pydantic_compat", "PYDANTIC_INSTALLED", "import it only where its models may be sent")
 RESOURCE_STATE = Internal(
     "ray.autoscaler.v2.sdk", "get_cluster_resource_state", "name requests that no instance can ever meet"
 )

@@ -76,18 +76,21 @@ def main() -> None:
         del sys.argv[1]
     if len(sys.argv) > 1 and sys.argv[1].startswith(WORKERS):
         workers = int(sys.argv.pop(1).removeprefix(WORKERS))
-    ray_imports.import_ray_lean()
-    # Ray starts the Ray Client server unless this function returns an error.
-    ray_internals.RAY_CLIENT.replace(lambda _: lambda: ImportError("raysm uses no Ray Client"))
-    dashboard_port = None
-    if ray_internals.can_postpone_dashboard():
-        dashboard_port = _listen_for_dashboard() if HEAD in sys.argv else None
-        postpone_dashboard(dashboard_port)
-    postpones_agents = ray_internals.can_postpone_agents()
-    ray_internals.START_PROCESS.replace(lambda start: adapt_start(start, workers, dashboard_port, postpones_agents))
-    for module in ray_internals.OTHER_COMMANDS:
-        sys.modules[module] = None  # type: ignore[assignment]  # makes an import of the module fail
-    command = ray_internals.COMMAND.find()
+    with ray_imports.importing_later():
+        # Ray starts the Ray Client server unless this function returns an error.
+        ray_internals.RAY_CLIENT.replace(lambda _: lambda: ImportError("raysm uses no Ray Client"))
+        dashboard_port = None
+        if ray_internals.can_postpone_dashboard():
+            dashboard_port = _listen_for_dashboard() if HEAD in sys.argv else None
+            postpone_dashboard(dashboard_port)
+        postpones_agents = ray_internals.can_postpone_agents()
+        ray_internals.START_PROCESS.replace(lambda start: adapt_start(start, workers, dashboard_port, postpones_agents))
+        for module in ray_internals.OTHER_COMMANDS:
+            sys.modules[module] = None  # type: ignore[assignment]  # makes an import of the module fail
+        command = ray_internals.COMMAND.find()
+        # The dashboard needs one of them.
+        for module in ray_internals.OTHER_COMMANDS:
+            del sys.modules[module]
     if HEAD in sys.argv:
         folder, port = Path(_option("--temp-dir=")), int(_option("--port="))
         for tell, where in ((tell_nodes, nodes_socket(folder, port)), (tell_unmet, unmet_socket(folder, port))):
