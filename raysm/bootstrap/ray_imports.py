@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 RARE = ("requests", "jsonschema", "yaml")
+USAGE = "ray._common.usage.usage_lib"
 
 
 class Later(types.ModuleType):
@@ -48,7 +49,16 @@ class LeanRay:
         sys.meta_path.remove(self)
         spec: Any = importlib.util.find_spec(name)
         if spec is not None:
-            spec.loader.exec_module = importing_later()(spec.loader.exec_module)
+            execute = spec.loader.exec_module
+
+            @importing_later()
+            def execute_with_usage(module: types.ModuleType) -> None:
+                execute(module)
+                # Each worker and driver would import it when it connects, and with it two of the packages.
+                with contextlib.suppress(Exception):
+                    importlib.import_module(USAGE)
+
+            spec.loader.exec_module = execute_with_usage
         return spec
 
 

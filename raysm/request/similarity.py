@@ -35,7 +35,7 @@ class Similarity(Workload):
     input_check: ClassVar[str | None] = "raysm.workloads.similarity.reading.files:check_inputs"
     packages: ClassVar[tuple[str, ...]] = ("numpy", "pyarrow")
     extra: ClassVar[str | None] = "local"
-    preloads: ClassVar[tuple[str, ...]] = ("raysm.workloads.similarity.modes",)
+    preloads: ClassVar[tuple[str, ...]] = ("raysm.workloads.similarity.imports",)
     wants_all_cpus_at_once: ClassVar[bool] = True
     ray_variables: ClassVar[Mapping[str, str]] = {
         # While all CPUs are busy, Ray kills a worker that has been idle for a second. Each chunk of rows would then

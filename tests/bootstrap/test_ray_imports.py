@@ -17,7 +17,8 @@ after = [name for name in ("requests", "yaml") if name in sys.modules]
 import requests
 print(json.dumps({
     "before": before, "after": after, "argv": sys.argv[1:], "name": __name__, "path": sys.path[0],
-    "ray": ray.get(), "same": ray.requests.get is requests.get, "module": type(requests).__name__,
+    "ray": ray.get(), "same": ray._common.usage.usage_lib.requests.get is requests.get,
+    "module": type(requests).__name__,
 }))
 """
 
@@ -26,14 +27,15 @@ print(json.dumps({
 def folder(tmp_path):
     """A folder with a program and with packages named like Ray and like two that it imports."""
     files = {
-        "ray/__init__.py": "import requests\nfrom yaml import load\nget = lambda: [requests.get(), load()]\n",
+        "ray/__init__.py": "from yaml import load\nget = lambda: [_common.usage.usage_lib.requests.get(), load()]\n",
+        "ray/_common/usage/usage_lib.py": "import requests\n",
         "requests/__init__.py": "from requests import sessions\n\ndef get():\n    return sessions.VALUE\n",
         "requests/sessions.py": "VALUE = 7\n",
         "yaml.py": "def load():\n    return 8\n",
         "program.py": PROGRAM,
     }
     for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     return tmp_path
 

@@ -4,6 +4,7 @@ It reads the channels ``matrix`` and, if there is one, ``queries``, and leaves t
 tasks are kept beside the checkpoints, so that a job that is stopped continues later.
 """
 
+import importlib
 import shutil
 from dataclasses import replace
 
@@ -43,6 +44,7 @@ class SimilarityRunner(Runner[Similarity]):
         compile_ahead()
 
     def run(self, address: str) -> None:
+        importlib.import_module(self.workload.preloads[0])
         source, queries = self._sources()
         # What is finished is on disk already, so SIGTERM may end the work anywhere.
         leave_on_sigterm(self._clean)

@@ -24,6 +24,19 @@ def test_an_image_without_numpy_says_so_and_names_the_extra():
     )
 
 
+def test_ray_imports_no_pydantic_in_a_process_of_a_similarity_which_can_itself():
+    code = """
+import importlib, sys
+importlib.import_module(sys.argv[1])
+import ray._common.pydantic_compat
+before = "pydantic" in sys.modules
+import pydantic
+print(before, pydantic.BaseModel.__name__)
+"""
+    command = [sys.executable, "-c", code, *Similarity.preloads]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "False BaseModel\n"
+
+
 def pack_similarity(base: Path, rows, **workload):
     paths = Paths(base)
     paths.channel("matrix").mkdir(parents=True)
