@@ -25,6 +25,7 @@ from raysm.client.job.handle import Job, attach
 from raysm.client.logs.pending import Silence, reasons_told
 from raysm.client.options import default_of
 from raysm.client.results.result import check_folder
+from raysm.client.service import connect
 from raysm.client.settings import Settings, absolute
 from raysm.client.submit import Prepared, prepare
 from raysm.client.sweep import SweepResult
@@ -227,6 +228,10 @@ def run(arguments: Arguments, console: rich.console.Console) -> int | None:
         check_output(arguments.output)
     with Silence(_print_to_stderr, lambda: "waiting: reading the options and the inputs"):
         settings = read_settings(arguments)
+        service = connect(settings.target())
+        # Now, because preparing the first job of a machine and starting its server take seconds.
+        if not (arguments.dry_run or service.target.is_billed or answering(service.home)):
+            _print_to_stderr("waiting: preparing the job, and starting the embedded SageMaker of this machine")
         ready = prepared(settings)
     if arguments.output is not None:
         # Checked again now that the job's name is known: the result of another task must not be replaced.
@@ -273,9 +278,7 @@ def _print_to_stderr(text: str) -> None:
 
 
 def _before_creation(ready: Prepared) -> str:
-    service = ready.service
-    if not service.target.is_billed and answering(service.home) is None:
-        return "waiting: the embedded SageMaker of this machine starts"
     if ready.uploads:
-        return f"waiting: uploading {', '.join(upload.channel for upload in ready.uploads)} to s3://{service.bucket}"
+        channels = ", ".join(upload.channel for upload in ready.uploads)
+        return f"waiting: uploading {channels} to s3://{ready.service.bucket}"
     return "waiting: sending the job"

@@ -4,6 +4,7 @@ import pytest
 
 from raysm.cli.arguments import parse
 from raysm.cli.config import read_settings
+from raysm.cli.main import main
 from raysm.cli.sending import crowding, facts, prepared
 from raysm.errors import InvalidRequest
 
@@ -70,3 +71,12 @@ def test_what_nobody_asked_for_is_told_and_of_a_job_that_is_billed_what_it_costs
 
 
 pytestmark = pytest.mark.usefixtures("home")
+
+
+def test_a_command_that_starts_the_embedded_sagemaker_says_so_before_it_prepares_the_job(capsys):
+    assert main(["run", "absent.py"]) == 2
+    first, refusal = capsys.readouterr().err.splitlines()
+    assert first == "waiting: preparing the job, and starting the embedded SageMaker of this machine"
+    assert refusal.startswith("raysm: the script 'absent.py' is not there")
+    assert main(["run", "a.py", "--dry-run"]) == 0
+    assert "waiting" not in capsys.readouterr().err
