@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol, TypeVar
@@ -20,6 +20,17 @@ class Console(rich.console.Console):
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError("the reader of the output has gone")
+
+
+def say(text: str, console: rich.console.Console) -> None:
+    """Print a line verbatim and unwrapped: a row's key may look like markup, and users grep the lines."""
+    console.print(Text(text), soft_wrap=True)
+
+
+def aligned(table: Iterable[Sequence[str]]) -> list[str]:
+    rows = list(table)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
 def say_last(console: rich.console.Console, text: str) -> None:

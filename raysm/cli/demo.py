@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 
 from rich.console import Console
-from rich.text import Text
 
 from raysm.cli.arguments import Arguments
+from raysm.cli.console import say
 from raysm.cli.display import Times
 from raysm.cli.report import print_result
 from raysm.cli.sending import check_output, follow_and_fetch
@@ -26,14 +26,13 @@ def run(arguments: Arguments, console: Console) -> None:
     """Send the job, follow it, and show a part of its result."""
     times = Times(started_s=time.time())
     # Checked before the job runs.
-    if arguments.output is not None:
-        check_output(arguments.output)
+    check_output(arguments.output)
     labels = _labels()
     instances = "1 emulated instance" if arguments.instances == 1 else f"{arguments.instances} emulated instances"
-    _print(
-        console,
+    say(
         f"{len(labels):,} pictures of handwritten digits come with raysm. A job of {instances} forms one Ray cluster "
         f"on this\nmachine, and finds the {TOP_K} most similar other pictures of each: exactly, by their cosine.",
+        console,
     )
     job = submit(
         Similarity(top_k=TOP_K),
@@ -43,17 +42,17 @@ def run(arguments: Arguments, console: Console) -> None:
     )
     times.sent_s = time.time()
     result = follow_and_fetch(job, console, times, output=arguments.output)
-    _print(console, f"\n{job!r}\n")
+    say(f"\n{job!r}\n", console)
     neighbors = result.table().to_pylist()
     for row in neighbors[:ROWS]:
         pairs = zip(row["neighbors"], row["similarities"], strict=True)
         others = ", ".join(f"{other} (a {labels[other]}, {similarity:.4f})" for other, similarity in pairs)
-        _print(console, f"picture {row['row']} (a {labels[row['row']]}) is most similar to {others}")
+        say(f"picture {row['row']} (a {labels[row['row']]}) is most similar to {others}", console)
     same = sum(labels[row["row"]] == labels[row["neighbors"][0]] for row in neighbors)
     share = f"{100 * same / len(neighbors):.1f} %"
-    _print(console, f"\n{share} of all rows are the same digit as the row most similar to them.\n")
+    say(f"\n{share} of all rows are the same digit as the row most similar to them.\n", console)
     print_result(console, result, workload=Similarity.kind, times=times)
-    _print(console, "\nThe same for your own matrix:  raysm similarity FILE --top-k 10 --instances 2 --output out/")
+    say("\nThe same for your own matrix:  raysm similarity FILE --top-k 10 --instances 2 --output out/", console)
 
 
 def _labels() -> list[int]:
@@ -62,8 +61,3 @@ def _labels() -> list[int]:
         rows = csv.reader(file)
         next(rows)  # the name of the column
         return [int(label) for (label,) in rows]
-
-
-def _print(console: Console, text: str) -> None:
-    # rich would color the numbers.
-    console.print(Text(text), soft_wrap=True, highlight=False)

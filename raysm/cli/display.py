@@ -10,12 +10,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from raysm.client.job.description import Description, SecondaryStatus
+from raysm.client.job.description import NEVER_RAN, Description, SecondaryStatus
 from raysm.client.logs.rendering import Rendering
 from raysm.contract import events
-
-WAITS = (SecondaryStatus.STARTING, SecondaryStatus.PENDING, SecondaryStatus.LAUNCHING, SecondaryStatus.PREPARING)
-"""Statuses of a job that has no instances yet."""
 
 DOWNLOADS = (SecondaryStatus.DOWNLOADING, SecondaryStatus.DOWNLOADING_IMAGE)
 MIN_PART_S = 0.05
@@ -47,7 +44,7 @@ class Times:
         formed_s = min(max(sent_s, self.formed_s or sent_s), self.ended_s)
         done_s = min(max(formed_s, self.done_s or self.ended_s), self.ended_s)
         before_s = formed_s - sent_s
-        waiting_s = min(self._spent_s(WAITS), before_s)
+        waiting_s = min(self._spent_s(NEVER_RAN), before_s)
         downloading_s = min(self._spent_s(DOWNLOADS), before_s - waiting_s)
         installing_s = min(self.installing_s, before_s - waiting_s - downloading_s)
         phased_s = sum(phases_s.values())

@@ -6,16 +6,14 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from rich.text import Text
-
 from raysm.cli.arguments import Arguments
 from raysm.cli.config import NO_ROLE, read_settings
-from raysm.cli.console import Console, print_answer
+from raysm.cli.console import Console, aligned, print_answer, say
 from raysm.cli.report import print_result
 from raysm.cli.sending import check_output, options_of
 from raysm.client.job.description import Status
@@ -23,43 +21,33 @@ from raysm.client.service import Service
 from raysm.client.settings import Key, Layer, Settings
 from raysm.contract.names import counted
 from raysm.errors import InvalidRequest
-from raysm.grid.batch_job.array_child import RowJob, RowJobs, slice_of
+from raysm.grid.batch_job.array_child import RowJob, RowJobs, SentRow, sent_rows, slice_of
 from raysm.grid.batch_job.controller_job import ControllerJob, send
 from raysm.grid.batch_job.handover import exit_code, take_up
 from raysm.grid.endings import brief
 from raysm.grid.filling import Template
 from raysm.grid.grid_request import GridFile, GridRequest, read_grid_file
 from raysm.grid.local_grids import SentController, grid_names, only_grid
-from raysm.grid.plan import Planned, planned
-from raysm.grid.row import KEY
+from raysm.grid.plan import Planned, planned, services_in
+from raysm.grid.row import KEY, GridRow, check_state
 from raysm.grid.rows.databases import Query
 from raysm.grid.rows.source import MAX_ROWS, Source, source_of
 from raysm.grid.running import Running, open_running
 from raysm.grid.snapshot import snapshot
+from raysm.grid.store import path_of
 from raysm.grid.task import Rules, TaskState
 from raysm.request.cluster import LOCAL_TYPE
 from raysm.views.grid.handle import GridHandle, attach_grid
 from raysm.views.grid.text import plan_lines, screen_lines
 from raysm.views.grid.watching import watch
 
-RULES = {
-    "write_back": "write_back",
-    "budget": "budget_usd",
-    "parallel": "parallel",
-    "retries": "retries",
-    "move_data": "move_data",
-    "any_type": "any_type",
-    "rate": "rate",
+RULES = {"budget": "budget_usd"} | {
+    name: name for name in ("write_back", "parallel", "retries", "move_data", "any_type", "rate")
 }
 
 
 def run(arguments: Arguments, console: Console) -> int | None:
     return VERBS[arguments.verb](arguments, console)
-
-
-def _say(text: str, console: Console) -> None:
-    """Print a line verbatim and unwrapped: a row's key may look like markup, and users grep the lines."""
-    console.print(Text(text), soft_wrap=True)
 
 
 def _messages(arguments: Arguments, console: Console) -> Console:
@@ -151,16 +139,16 @@ def _run(arguments: Arguments, console: Console) -> int:
     running = open_running(grid, functools.lru_cache(Service), goes_on=arguments.go_on)
     try:
         for note in grid.plan.notes:
-            _say(f"note: {note}", shown)
+            say(f"note: {note}", shown)
         for region in running.left:
             text = f"{region} was removed from the grid: its open jobs run to their end, and no job starts there"
-            _say(f"note: {text}", shown)
-        _say(f"grid {grid.plan.name}: {counted(len(grid.tasks), 'row')}, {running.added:,} new", shown)
+            say(f"note: {text}", shown)
+        say(f"grid {grid.plan.name}: {counted(len(grid.tasks), 'row')}, {running.added:,} new", shown)
         follow(running, shown)
         view = snapshot(running.store, running.clock.now())
     except KeyboardInterrupt:
         command = f"raysm grid stop {grid.plan.name}"
-        _say(f"its jobs keep running: run the same command to continue, or {command} to stop them", shown)
+        say(f"its jobs keep running: run the same command to continue, or {command} to stop them", shown)
         raise
     finally:
         running.close()
@@ -179,7 +167,7 @@ def follow(running: Running, console: Console) -> None:
         while events := running.store.events(last):
             for event in events:
                 if event.task is not None and event.attempt is None:
-                    _say(f"{event.task}: {event.now} {brief(event.text)}".rstrip(), console)
+                    say(f"{event.task}: {event.now} {brief(event.text)}".rstrip(), console)
             last = events[-1].seq
         running.clock.sleep(seconds)
 
@@ -195,14 +183,7 @@ ASKED_S = 10.0
 TERMINATED = 128 + signal.SIGTERM
 """Exit code of a process ended by SIGTERM, by which Batch starts the controller again."""
 
-FLAGS = {
-    "job_queue": "--job-queue",
-    "job_definition": "--job-definition",
-    "job_image": "--job-image",
-    "job_role": "--job-role",
-    "execution_role": "--execution-role",
-    "assign_public_ip": "--assign-public-ip",
-}
+FLAGS = ("job_queue", "job_definition", "job_image", "job_role", "execution_role", "assign_public_ip")
 
 
 def controller_of(arguments: Arguments, in_file: Mapping[str, Any]) -> ControllerJob | None:
@@ -210,7 +191,8 @@ def controller_of(arguments: Arguments, in_file: Mapping[str, Any]) -> Controlle
     named = {name: value for name, value in vars(arguments).items() if name in FLAGS and value is not None}
     if arguments.via is None:
         if named:
-            raise InvalidRequest(f"{FLAGS[next(iter(named))]} is an option of --via batch; add --via batch")
+            flag = next(iter(named)).replace("_", "-")
+            raise InvalidRequest(f"--{flag} is an option of --via batch; add --via batch")
         return None
     # --image is the image of the training jobs.
     fields = {**in_file, **{name.replace("job_image", "image"): value for name, value in named.items()}}
@@ -225,7 +207,7 @@ def _run_by_batch(grid: Planned, controller: ControllerJob, arguments: Arguments
     name, target = grid.plan.name, grid.request.template.target
     handle = attach_grid(name)
     text = "nothing is left to do" if sent is None else f"{sent} runs it; Ctrl-C stops only the display"
-    _say(f"grid {name}: {counted(len(grid.tasks), 'row')}; {text}", shown)
+    say(f"grid {name}: {counted(len(grid.tasks), 'row')}; {text}", shown)
     if sent is not None:
         watch(handle.status, shown, sleep=_watching(sent, Service(target)))
     view = handle.status()
@@ -274,7 +256,7 @@ def _row(arguments: Arguments, console: Console) -> int:
         row = rows.send(task)
         sent.append(row)
         verb = "is sent" if row.is_new else "was sent before"
-        _say(f"{task.key}: {row.job.name} {verb}, to {row.region}", shown)
+        say(f"{task.key}: {row.job.name} {verb}, to {row.region}", shown)
     # Send all rows before waiting for the first.
     statuses = []
     for row in sent:
@@ -282,7 +264,7 @@ def _row(arguments: Arguments, console: Console) -> int:
         statuses.append(status)
         if arguments.wait:
             reason = row.job.describe().reason if status is Status.FAILED else None
-            _say(f"{row.task.key}: {status}{f': {reason}' if reason else ''}", shown)
+            say(f"{row.task.key}: {status}{f': {reason}' if reason else ''}", shown)
     if arguments.json:
         listed = [
             {"key": row.task.key, "job": row.job.name, "region": row.region, "new": row.is_new, "status": status}
@@ -302,7 +284,7 @@ def _answer(arguments: Arguments, console: Console, text: str, **values: Any) ->
     if arguments.json:
         print(json.dumps({"grid": arguments.grid, **values}))
     else:
-        _say(text, console)
+        say(text, console)
 
 
 def _handle(arguments: Arguments) -> GridHandle:
@@ -320,15 +302,30 @@ def _watch(arguments: Arguments, console: Console) -> None:
 
 
 def _rows(arguments: Arguments, console: Console) -> None:
-    rows = _handle(arguments).rows(arguments.state)
+    sent: list[SentRow] = []
+    if path_of(arguments.grid).exists():
+        rows: Sequence[GridRow] = _handle(arguments).rows(arguments.state)
+    else:
+        check_state(arguments.state)
+        sent = sent_rows(arguments.grid, services_in(read_settings(arguments).target(role=NO_ROLE), arguments.regions))
+        if not sent:
+            attach_grid(arguments.grid)  # raises InvalidRequest
+        rows = sent = [row for row in sent if arguments.state in (None, row.state)]
     if arguments.json:
         print(json.dumps([row.as_dict() for row in rows], indent=1))
         return
-    cells = [(row.state.value, str(row.attempts), " ".join(row.key.split()), row.job or "-") for row in rows]
-    table = [("state", "jobs", "key", "last job"), *cells]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for line, reason in zip(table, ("reason", *(brief(row.reason) for row in rows)), strict=True):
-        _say("  ".join((*map(str.ljust, line, widths), reason)).rstrip(), console)
+    columns = {
+        "index": [str(row.index) for row in sent],
+        "state": [row.state.value for row in rows],
+        "jobs": [str(row.attempts) for row in rows],
+        "key": [" ".join(row.key.split()) for row in rows],
+        "last job": [row.job or "-" for row in rows],
+        "result": [row.result or "-" for row in sent],
+        "reason": [brief(row.reason) for row in rows],
+    }
+    shown = [(head, *cells) for head, cells in columns.items() if sent or head not in ("index", "result")]
+    for line in aligned(zip(*shown, strict=True)):
+        say(line, console)
 
 
 def _list(arguments: Arguments, console: Console) -> None:
@@ -338,14 +335,13 @@ def _list(arguments: Arguments, console: Console) -> None:
         return
     for name, view in grids.items():
         states = ", ".join(f"{count:,} {state}" for state, count in view.states.items())
-        _say(f"{name}  {view.state}  {counted(view.total, 'row')}{f': {states}' if states else ''}", console)
+        say(f"{name}  {view.state}  {counted(view.total, 'row')}{f': {states}' if states else ''}", console)
     if not grids:
-        _say("this machine has no grids; raysm grid run creates one", console)
+        say("this machine has no grids; raysm grid run creates one", console)
 
 
 def _result(arguments: Arguments, console: Console) -> None:
-    if arguments.output is not None:
-        check_output(arguments.output)
+    check_output(arguments.output)
     result = _handle(arguments).result(arguments.key, to=arguments.output)
     print_result(console, result, workload="script", as_json=arguments.json)
 

@@ -50,7 +50,11 @@ def add_grid(commands: Any) -> None:
         verb.set_defaults(is_scripted=True)
         _add_request(verb)
         if name == "row":
-            _add_index(verb)
+            child = verb.add_argument_group("child")
+            text = "index of the child, from 0: $AWS_BATCH_JOB_ARRAY_INDEX"
+            add(child, "--index N", text, type=_index, required=True)
+            add(child, "--per-child K", "rows of each child (default 1)", type=int, default=1)
+            add(child, "--wait", "wait until the jobs end; the exit status is 0 if all are done")
         if name == "run":
             add(verb, "--go-on", "continue a grid that paused because its first rows failed for one reason")
             _add_controller(verb)
@@ -72,6 +76,9 @@ def add_grid(commands: Any) -> None:
             add(verb, "--output DIR", "folder for its files (default: leave local files, download others)", type=Path)
         if name == "rows":
             add(verb, "--state STATE", "only rows in this state: waiting, placed, done, failed, …")
+            text = "regions of the rows of an AWS Batch array, which keeps no file here (default: the target's region)"
+            add(verb, "--regions A,B", text, type=names, default=[])
+            add_target(verb)
         if name == "report":
             add(verb, "--html FILE", "the file (default: NAME.html)", type=Path)
         if name == "table":
@@ -94,14 +101,6 @@ def _add_controller(verb: Any) -> None:
     add(job, "--job-role ARN", "the role with which the controller sends jobs; needs --job-image")
     add(job, "--execution-role ARN", "the role with which Fargate pulls the image; omit for a queue of EC2")
     add(job, "--assign-public-ip", "give the controller a public address, for public subnets of Fargate", default=None)
-
-
-def _add_index(verb: Any) -> None:
-    child = verb.add_argument_group("child")
-    text = "index of the child, from 0: $AWS_BATCH_JOB_ARRAY_INDEX"
-    add(child, "--index N", text, type=_index, required=True)
-    add(child, "--per-child K", "rows of each child (default 1)", type=int, default=1)
-    add(child, "--wait", "wait until the jobs end; the exit status is 0 if all are done")
 
 
 def _index(text: str) -> int:

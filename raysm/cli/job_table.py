@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
-from raysm.cli.console import Console
+from raysm.cli.console import Console, aligned
 from raysm.client.job.listing import Listed
 from raysm.client.job.listing import jobs as list_jobs
 from raysm.client.service import Service
@@ -49,7 +49,7 @@ def _print_list(arguments: Arguments, service: Service, console: Console) -> Non
         return
     # No duration: the service's list does not have the start time of a job.
     rows = [[job.name, f"{job.created:%Y-%m-%d %H:%M:%S}", _ended(job), ""] for job in listed]
-    head, *lines = _columns([["name", "sent", "ended", ""], *rows])
+    head, *lines = aligned([["name", "sent", "ended", ""], *rows])
     indent = max(map(len, (head, *lines))) + len(GAP)
     console.print(Text(f"{head.ljust(indent)}status", style="bold"), soft_wrap=True)
     for line, job in zip(lines, listed, strict=True):
@@ -124,7 +124,7 @@ def _print_table(arguments: Arguments, service: Service, console: Console) -> No
                 left -= 0 if column in asked else widths[column]
                 fitting.append(column)
         table = [cells[column] for column in order if column in fitting]
-        for number, line in enumerate(_columns(list(zip(*table, strict=True)))):
+        for number, line in enumerate(aligned(zip(*table, strict=True))):
             console.print(Text(line, style="" if number else "bold"), soft_wrap=True)
         hidden = [FACTS.get(column, column) for column in order if column not in fitting]
         if hidden:
@@ -142,11 +142,6 @@ def _named(chosen: str | None, names: Sequence[str]) -> list[str]:
 
 def _cell(text: str, column: str) -> str:
     return text if column in FACTS or len(text) <= MAX_CELL else f"{text[: MAX_CELL - 1]}…"
-
-
-def _columns(table: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return [GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
 
 
 def _print_more(arguments: Arguments, count: int) -> None:

@@ -155,8 +155,7 @@ def _logs(arguments: Arguments, job: Job, console: Console) -> None:
 def _result(arguments: Arguments, job: Job, console: Console) -> None:
     check_timeout(arguments.timeout)
     # Before the wait, which may take hours.
-    if arguments.output is not None:
-        check_output(arguments.output)
+    check_output(arguments.output)
     if not job.done():
         await_end(job, Console(stderr=True), 0.0 if arguments.no_wait else arguments.timeout)
     if arguments.what is not None:

@@ -1,5 +1,6 @@
 """The commands about the embedded SageMaker: up, down, status, clean, interrupt."""
 
+import contextlib
 import http.client
 import json
 import os
@@ -60,7 +61,9 @@ def run(arguments: Arguments, console: Console) -> None:
         scenario_file(folder).unlink(missing_ok=True)
         _print_answer(arguments, console, {"running": False, "ended": ended, "home": str(folder), "ended_jobs": active})
     elif arguments.verb == "status":
-        _print_answer(arguments, console, _status() | _scenario(folder) | _sizes(folder, arguments.json))
+        switched = [f"{switch} = {json.dumps(value)}" for switch, value in read(scenario_file(folder)).switched()]
+        scenario = {"scenario": switched} if switched else {}
+        _print_answer(arguments, console, _status() | scenario | _sizes(folder, arguments.json))
     elif arguments.verb == "clean":
         _print_answer(arguments, console, _clean(arguments))
     else:
@@ -105,11 +108,6 @@ def _status() -> dict[str, Any]:
         "active_jobs": active,
         **_client_variables(running.url, folder),
     }
-
-
-def _scenario(folder: Path) -> dict[str, Any]:
-    switched = [f"{switch} = {json.dumps(value)}" for switch, value in read(scenario_file(folder)).switched()]
-    return {"scenario": switched} if switched else {}
 
 
 def _sizes(folder: Path, as_json: bool) -> dict[str, Any]:
@@ -171,7 +169,14 @@ def _end_server(folder: Path, record: ServerRecord | None) -> bool:
         record = endpoint.answering(folder)
     if record is None:
         return False
-    _terminate(record.pid)
+    try:
+        # The pid is still the server's: it has just answered while it held the lock.
+        os.kill(record.pid, signal.SIGTERM)
+    except ProcessLookupError:  # it ended by itself meanwhile
+        pass
+    except PermissionError as error:
+        server = f"the embedded SageMaker (pid {record.pid})"
+        raise ServiceError(f"{server} belongs to another user, who must end it") from error
     # Watch the process, not the lock, which another server may have by then.
     while _is_running(record.pid):
         _wait(deadline_s, f"the embedded SageMaker (pid {record.pid})")
@@ -182,16 +187,6 @@ def _wait(deadline_s: float, server: str) -> None:
     if time.monotonic() > deadline_s:
         raise ServiceError(f"{server} did not end within {END_S:.0f} s")
     time.sleep(0.05)
-
-
-def _terminate(pid: int) -> None:
-    try:
-        # The pid is still the server's: it has just answered while it held the lock.
-        os.kill(pid, signal.SIGTERM)
-    except ProcessLookupError:  # it ended by itself meanwhile
-        pass
-    except PermissionError as error:
-        raise ServiceError(f"the embedded SageMaker (pid {pid}) belongs to another user, who must end it") from error
 
 
 def _is_running(pid: int) -> bool:
@@ -223,14 +218,9 @@ def _interrupt(job: str) -> None:
     if answer.status == 404:
         raise JobNotFound(f"there is no job {job!r} {Local().describe()}; raysm jobs lists all jobs")
     if answer.status >= 400:
-        raise InvalidRequest(_message(body))
-
-
-def _message(body: str) -> str:
-    try:
-        return str(json.loads(body)["message"])
-    except (ValueError, KeyError, TypeError):
-        return body
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            body = str(json.loads(body)["message"])
+        raise InvalidRequest(body)
 
 
 def _print_answer(arguments: Arguments, console: Console, answer: dict[str, Any]) -> None:

@@ -3,15 +3,15 @@
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console
-from rich.text import Text
 
 from raysm.cli.arguments import Arguments
 from raysm.cli.config import NO_ROLE, read_settings
+from raysm.cli.console import say
 from raysm.client.costs.prices import OLD_DAYS, Price, PriceTable, fetch_prices, save_prices
 from raysm.client.service import Service
 from raysm.errors import InvalidRequest
@@ -40,8 +40,8 @@ def run_prices(arguments: Arguments, console: Console) -> None:
             prices = fetch_prices(service, region)
             path = save_prices(prices)
             if not arguments.json:
-                text = f"{region}: {len(prices.usd)} types, version {prices.version} of {prices.as_of}, kept in {path}"
-                _print(console, text)
+                version = f"version {prices.version} of {prices.as_of}"
+                say(f"{region}: {len(prices.usd)} types, {version}, kept in {path}", console)
     chosen = table_of(prices_of(services), arguments.type, arguments.regions)
     if not chosen:
         what, where = arguments.type or "any type", ", ".join(arguments.regions) or "any region"
@@ -51,18 +51,14 @@ def run_prices(arguments: Arguments, console: Console) -> None:
             remedy = "set it in the scenario's table market.usd_per_hour"
         raise InvalidRequest(f"no price of {what} in {where} is known; {remedy}")
     if arguments.json:
-        print(
-            json.dumps(
-                [{"region": region, "instance_type": name, **_as_json(price)} for region, name, price in chosen],
-                indent=1,
-            )
-        )
+        listed = [{"region": region, "instance_type": name, **_as_json(price)} for region, name, price in chosen]
+        print(json.dumps(listed, indent=1))
         return
     today = datetime.now(UTC).date()
     for region, name, price in chosen:
         age = price.age_days(today)
         old = f", {age} days old: raysm prices --refresh" if age is not None and age > OLD_DAYS else ""
-        _print(console, f"{region:<16} {name:<18} {_priced(price)}{old}")
+        say(f"{region:<16} {name:<18} {_priced(price)}{old}", console)
 
 
 def table_of(table: PriceTable, instance_type: str | None, regions: list[str]) -> list[tuple[str, str, Price]]:
@@ -76,10 +72,6 @@ def table_of(table: PriceTable, instance_type: str | None, regions: list[str]) -
         if instance_type in (None, name) and (not regions or region in regions)
     ]
     return sorted(chosen, key=lambda each: (each[2].usd_per_hour, each[0]) if instance_type else each[:2])
-
-
-def _print(console: Console, text: str) -> None:
-    console.print(Text(text), soft_wrap=True)
 
 
 def _priced(price: Price) -> str:
@@ -99,14 +91,7 @@ class Fitting:
     price: Price | None
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "region": self.place.region,
-            "instance_type": self.place.instance_type,
-            "spot": self.place.spot,
-            "limit": self.limit,
-            "in_use_by_grids": self.in_use,
-            **_as_json(self.price),
-        }
+        return {**asdict(self.place), "limit": self.limit, "in_use_by_grids": self.in_use, **_as_json(self.price)}
 
 
 def run_quotas(arguments: Arguments, console: Console) -> None:
@@ -128,7 +113,7 @@ def run_quotas(arguments: Arguments, console: Console) -> None:
         used = f", {each.in_use:,} in use by grids of this machine" if each.in_use else ""
         price = "  price unknown: raysm prices --refresh" if each.price is None else _priced(each.price)
         place = f"{each.place.region:<16} {each.place.instance_type:<18} {market:<9}"
-        _print(console, f"{place} {each.limit:>6,} instances{used} {price}")
+        say(f"{place} {each.limit:>6,} instances{used} {price}", console)
 
 
 def in_use_here() -> Counter[Place]:

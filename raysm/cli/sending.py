@@ -143,7 +143,9 @@ def check_timeout(timeout_s: float | None) -> None:
         raise InvalidRequest(f"--timeout must be at least 0 seconds, got {timeout_s:g}")
 
 
-def check_output(output: Path) -> None:
+def check_output(output: Path | None) -> None:
+    if output is None:
+        return
     check_folder(output)
     try:
         # Try to write, because os.access reports every folder as writable to root.
@@ -224,8 +226,7 @@ def end_showing(job: Job, console: rich.console.Console) -> None:
 def run(arguments: Arguments, console: rich.console.Console) -> int | None:
     """Send the requested job and follow it, or print it with ``--dry-run``; return 1 if trials of a sweep failed."""
     times = Times(started_s=arguments.started_s)
-    if arguments.output is not None:
-        check_output(arguments.output)
+    check_output(arguments.output)
     with Silence(_print_to_stderr, lambda: "waiting: reading the options and the inputs"):
         settings = read_settings(arguments)
         service = connect(settings.target())

@@ -5,11 +5,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from rich.text import Text
-
 from raysm.cli.arguments import Arguments
 from raysm.cli.config import read_settings
-from raysm.cli.console import Console, interruptible, say_last
+from raysm.cli.console import Console, interruptible, say, say_last
 from raysm.cli.report import brought, print_result
 from raysm.cli.sending import as_request, check_output, check_timeout, facts, prepared
 from raysm.client.results.result import check_folder
@@ -23,8 +21,7 @@ from raysm.errors import InvalidRequest
 
 def run(arguments: Arguments, console: Console) -> int | None:
     """Send the requested tuning job and follow it, or print it with ``--dry-run``; return 1 if a trial failed."""
-    if arguments.output is not None:
-        check_output(arguments.output)
+    check_output(arguments.output)
     settings = read_settings(arguments)
     _check(settings)
     ready = prepare_tuning(prepared(settings), parallel=arguments.parallel, parents=arguments.parent)
@@ -43,8 +40,8 @@ def run(arguments: Arguments, console: Console) -> int | None:
     # With --json, stdout has only the result.
     shown = Console(stderr=True) if arguments.json else console
     sweep = ready.sweep
-    _say(f"tuning job {tuning.name}, {arguments.parallel} at a time", shown)
-    _say(sweep.plan, shown)
+    say(f"tuning job {tuning.name}, {arguments.parallel} at a time", shown)
+    say(sweep.plan, shown)
     _follow(tuning, shown)
     # Before the table is printed, because this raises if the tuning job failed.
     best = tuning.best
@@ -53,8 +50,8 @@ def run(arguments: Arguments, console: Console) -> int | None:
     if arguments.json:
         print(json.dumps({"tuning": tuning.name, "trials": trials.rows(), "best": best.name, "path": str(result.path)}))
         return int(bool(trials.failed))
-    _say(f"\n{trials!r}\n", console)
-    _say(f"best     {best.name}, {sweep.direction} {sweep.metric}", console)
+    say(f"\n{trials!r}\n", console)
+    say(f"best     {best.name}, {sweep.direction} {sweep.metric}", console)
     print_result(console, result, workload=best.tags.get(WORKLOAD_TAG, ""))
     return int(bool(trials.failed))
 
@@ -88,13 +85,9 @@ def teller(tuning: Tuning, console: Console) -> Callable[[Trial], None]:
         value = "" if trial.value is None else f", {tuning.metric} {trial.value:g}"
         # Only the first line: the trial's own log has the traceback.
         why = f": {trial.reason.splitlines()[0]}" if trial.reason else ""
-        _say(f"trial {trial.number} {trial.status}{value} ({params}), {trial.host}{why}", console)
+        say(f"trial {trial.number} {trial.status}{value} ({params}), {trial.host}{why}", console)
 
     return tell
-
-
-def _say(text: str, console: Console) -> None:
-    console.print(Text(text), soft_wrap=True)
 
 
 def run_about(arguments: Arguments, tuning: Tuning, console: Console) -> None:
@@ -115,12 +108,11 @@ def _status(arguments: Arguments, tuning: Tuning, console: Console) -> None:
         print(json.dumps(state, indent=1))
         return
     why = f": {state['reason']}" if state["reason"] else ""
-    console.print(Text(f"tuning job {tuning.name}: {state['status']}{why}\n{trials!r}"), soft_wrap=True)
+    say(f"tuning job {tuning.name}: {state['status']}{why}\n{trials!r}", console)
     best = state["best"]
     if best is not None:
         direction = "lowest" if tuning.mode == "min" else "highest"
-        text = f"best     {best}, {direction} {tuning.metric}; raysm result {tuning.name} fetches its result"
-        console.print(Text(text), soft_wrap=True)
+        say(f"best     {best}, {direction} {tuning.metric}; raysm result {tuning.name} fetches its result", console)
 
 
 def _stop(arguments: Arguments, tuning: Tuning, console: Console) -> None:
@@ -131,13 +123,12 @@ def _stop(arguments: Arguments, tuning: Tuning, console: Console) -> None:
     if arguments.json:
         print(json.dumps(_as_dict(tuning, tuning.trials), indent=1))
     else:
-        console.print(Text(f"{tuning.name}: {status}"), soft_wrap=True)
+        say(f"{tuning.name}: {status}", console)
 
 
 def _result(arguments: Arguments, tuning: Tuning, console: Console) -> None:
     check_timeout(arguments.timeout)
-    if arguments.output is not None:
-        check_output(arguments.output)
+    check_output(arguments.output)
     shown = Console(stderr=True)
     tuning.wait(0.0 if arguments.no_wait else arguments.timeout, ended=None if tuning.done() else teller(tuning, shown))
     best = tuning.best

@@ -318,6 +318,7 @@ def prepare(
     job_name: str | None = None,
     token: bytes | None = None,
     shares: bool = False,
+    own_tags: Mapping[str, str] | None = None,
     **options: Unpack[SubmitOptions],
 ) -> Prepared:
     """Do all steps of ``submit`` except sending: ``prepare(…).plan`` is exactly the call that ``.send()`` makes.
@@ -325,7 +326,7 @@ def prepare(
     Asks AWS for the account's number if the target names no bucket, and reads the task's records if ``resume`` is set.
     ``workload`` may be a package that many jobs share. ``job_name`` and ``token`` are for callers that must know the
     name before, or prepare a job twice. With ``shares``, what the job has in common with others is uploaded once and
-    kept.
+    kept. ``own_tags`` are more tags of raysm.
     """
     check_names(options)
     chosen: Mapping[str, Any] = options
@@ -373,7 +374,7 @@ def prepare(
         target=target,
         places=service.places,
         state=state,
-        tags=job_tags(request, task),
+        tags={**job_tags(request, task), **(own_tags or {})},
         seal=contents.seal,
         shared=shared,
     )

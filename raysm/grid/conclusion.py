@@ -24,16 +24,13 @@ FIRST = 10
 """Factor by which the brake reads more ends than it needs, since some say nothing about the program."""
 
 
+def _end(store: Store, attempt: Attempt, verdict: Verdict, now: float, **changes: Any) -> Attempt:
+    changes |= {"state": AttemptState.ENDED, "ending": verdict.ending.name, "reason": verdict.reason, "ended_s": now}
+    return store.move(attempt, now, **changes)
+
+
 def refuse(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:
-    ended = store.move(
-        attempt,
-        now,
-        state=AttemptState.ENDED,
-        ending=verdict.ending.name,
-        reason=verdict.reason,
-        ended_s=now,
-        watch_s=now + WATCH_S if attempt.is_doubtful else 0.0,
-    )
+    ended = _end(store, attempt, verdict, now, watch_s=now + WATCH_S if attempt.is_doubtful else 0.0)
     learn_quota(store, ended, verdict.reason, now)
     _judge_place(store, ended, verdict, now)
     _follow(store, ended, verdict, now)
@@ -45,16 +42,14 @@ def refuse(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None
 def conclude(store: Store, attempt: Attempt, verdict: Verdict, description: Description | None, now: float) -> None:
     """End an attempt whose job has ended; ``description`` is None if the service no longer knows the job."""
     started = description.started if description else None
-    ended = store.move(
+    ended = _end(
+        store,
         attempt,
+        verdict,
         now,
-        state=AttemptState.ENDED,
-        ending=verdict.ending.name,
-        reason=verdict.reason,
         # A job that List showed before Create was answered was sent, too, and is billed.
         sent_s=attempt.sent_s if attempt.sent_s is not None else now,
         started_s=started.timestamp() if started else attempt.started_s,
-        ended_s=now,
         training_s=description.training_s if description else None,
         billable_s=billed_s(description) if description else None,
         **(interrupted(description) if description else {}),

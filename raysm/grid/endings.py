@@ -6,34 +6,15 @@ that match no pattern are UNKNOWN, a class with its own consequences, so that ne
 
 import re
 from dataclasses import dataclass
-from enum import StrEnum
 
-from raysm.client.job.description import Description, SecondaryStatus, Status
+from raysm.client.job.description import NEVER_RAN, Description, SecondaryStatus, Status
 from raysm.errors import CredentialsExpired, InvalidRequest, ServiceError
 from raysm.grid.task import TaskState
 
 
-class EndName(StrEnum):
-    OK = "OK"
-    THROTTLED = "THROTTLED"
-    MAYBE = "MAYBE"
-    QUOTA = "QUOTA"
-    CAPACITY = "CAPACITY"
-    SERVICE = "SERVICE"
-    ERROR = "ERROR"
-    USER = "USER"
-    INVALID = "INVALID"
-    DENIED = "DENIED"
-    TIME = "TIME"
-    LEFT = "LEFT"
-    STOPPED = "STOPPED"
-    CLASH = "CLASH"
-    UNKNOWN = "UNKNOWN"
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ending:
-    name: EndName
+    name: str
     then: TaskState = TaskState.WAITING
     is_end: bool = True
     """True if the attempt has ended; otherwise the same Create is sent again."""
@@ -60,52 +41,47 @@ class Ending:
 ENDINGS: dict[str, Ending] = {
     each.name: each
     for each in (
-        Ending(name=EndName.OK, then=TaskState.DONE, is_waste=False),
+        Ending(name="OK", then=TaskState.DONE, is_waste=False),
         # It costs nothing, and says nothing about the place.
-        Ending(name=EndName.THROTTLED, is_end=False, is_throttle=True, advice="the grid sends more slowly"),
-        Ending(
-            name=EndName.MAYBE, is_end=False, is_doubtful=True, closes_region=True, advice="the same call is sent again"
-        ),
-        Ending(name=EndName.QUOTA, backoff_after=1, advice="ask for a higher quota, or give more types or regions"),
+        Ending(name="THROTTLED", is_end=False, is_throttle=True, advice="the grid sends more slowly"),
+        Ending(name="MAYBE", is_end=False, is_doubtful=True, closes_region=True, advice="the same call is sent again"),
+        Ending(name="QUOTA", backoff_after=1, advice="ask for a higher quota, or give more types or regions"),
         # Without instances an attempt costs nothing, and ``Rules.give_up_s`` is the limit. A place that gives instances
         # and takes them away needs its own limit, since each such attempt costs money.
         Ending(
-            name=EndName.CAPACITY,
+            name="CAPACITY",
             is_capacity=True,
             backoff_after=1,
             max_started=8,
             advice="give more types or regions, or wait",
         ),
         # SageMaker has already restarted the job by its RetryStrategy: one more attempt here, then in other places.
-        Ending(name=EndName.SERVICE, backoff_after=2, max_count=8, advice="SageMaker failed, not the row"),
+        Ending(name="SERVICE", backoff_after=2, max_count=8, advice="SageMaker failed, not the row"),
         # No retry: see DETERMINISTIC.
         Ending(
-            name=EndName.ERROR,
+            name="ERROR",
             then=TaskState.FAILED,
             pauses_grid=True,
             advice="the same program would fail again: correct it, or the row, then raysm grid retry",
         ),
         Ending(
-            name=EndName.USER,
+            name="USER",
             uses_retry=True,
             pauses_grid=True,
             advice="read the job's log, correct the program, raysm grid retry",
         ),
-        Ending(name=EndName.INVALID, then=TaskState.FAILED, pauses_grid=True, advice="correct the request or the row"),
-        Ending(name=EndName.DENIED, closes_region=True, advice="log in again, or ask for the permission named above"),
+        Ending(name="INVALID", then=TaskState.FAILED, pauses_grid=True, advice="correct the request or the row"),
+        Ending(name="DENIED", closes_region=True, advice="log in again, or ask for the permission named above"),
         # The row's checkpoint is in the bucket of this region.
-        Ending(name=EndName.TIME, uses_retry=True, stays=True, advice="raise max_runtime_s, or keep checkpoints"),
-        Ending(name=EndName.LEFT, is_waste=False, advice="the row goes to another region of the grid"),
-        Ending(name=EndName.STOPPED, then=TaskState.STOPPED, advice="raysm grid retry queues it again"),
+        Ending(name="TIME", uses_retry=True, stays=True, advice="raise max_runtime_s, or keep checkpoints"),
+        Ending(name="LEFT", is_waste=False, advice="the row goes to another region of the grid"),
+        Ending(name="STOPPED", then=TaskState.STOPPED, advice="raysm grid retry queues it again"),
         # Another user's job has this name; the next attempt has another name.
         Ending(
-            name=EndName.CLASH,
-            max_count=8,
-            is_waste=False,
-            advice="another job has this name: give the grid another --name",
+            name="CLASH", max_count=8, is_waste=False, advice="another job has this name: give the grid another --name"
         ),
         # One more attempt here, one in another place; then the user must look.
-        Ending(name=EndName.UNKNOWN, backoff_after=1, max_count=3, advice="report this reason to raysm's authors"),
+        Ending(name="UNKNOWN", backoff_after=1, max_count=3, advice="report this reason to raysm's authors"),
     )
 }
 
@@ -172,9 +148,6 @@ QUOTA = re.compile(
     r"(?P<limit>\d+) Instances?"
     r", with current utilization of (?P<used>\d+) Instances? and a request delta of (?P<wanted>\d+)"
 )
-
-NEVER_RAN = (SecondaryStatus.STARTING, SecondaryStatus.PENDING, SecondaryStatus.LAUNCHING, SecondaryStatus.PREPARING)
-"""Phases of a job before its instances start to work."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,6 +18,7 @@ from typing import Any
 from raysm.client.service import Service
 from raysm.client.source.package import Package
 from raysm.client.submit import Prepared, prepare
+from raysm.contract.names import ROW_TAG
 from raysm.contract.store import put_first
 from raysm.errors import InvalidRequest
 from raysm.grid.place import Place, place_of
@@ -276,6 +277,8 @@ Services = Callable[[Target], Service]
 
 SECRET_BYTES = 32
 
+MAX_TAG_CHARACTERS = 256
+
 
 def preparing(template: Template, grid: GridRecord, secret: str, services: Services) -> Prepare:
     """Return the function that prepares the jobs of a grid.
@@ -306,10 +309,17 @@ def preparing(template: Template, grid: GridRecord, secret: str, services: Servi
             job_name=attempt.name,
             token=token_of(secret, attempt),
             shares=True,
+            own_tags={ROW_TAG: _row_tag(grid.name, task)},
             **options,
         )
 
     return make
+
+
+def _row_tag(grid: str, task: Task) -> str:
+    # A key may have characters that values of tags cannot have.
+    text = f"{task.position}/{grid}/{task.key}"[:MAX_TAG_CHARACTERS]
+    return "".join(letter if letter.isalnum() or letter in " _.:/=+-@" else "_" for letter in text)
 
 
 def with_rate(metrics: Iterable[MetricDefinition], rate: str | None) -> tuple[MetricDefinition, ...]:

@@ -21,8 +21,8 @@ def opened(name: str) -> Iterator[Store]:
     if not path.exists():
         names = ", ".join(grid_names()) or "none"
         raise InvalidRequest(
-            f"there is no grid {path.stem!r} in {path.parent}; existing grids: {names}; raysm jobs --contains "
-            f"{path.stem} lists jobs that children of an AWS Batch array sent"
+            f"there is no grid {path.stem!r} in {path.parent}; existing grids: {names}; raysm grid rows {path.stem} "
+            "--on aws --regions A,B lists rows that children of an AWS Batch array sent"
         )
     store = Store(path)
     try:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 
 from raysm.client.costs.prices import PriceTable
 from raysm.contract.service_model import knows_preferences
-from raysm.grid.endings import EndName
 from raysm.grid.place import NO_PRICE, OUTPACED, OUTPACED_S, Choice, Market, Offer, Outlook, Place, place_of
 from raysm.grid.store import Store
 from raysm.grid.task import UNKNOWN_S, Attempt, Rules, Task
@@ -49,7 +48,7 @@ class Estimates:
         if attempt.sent_s is not None and attempt.started_s is not None:
             for waits in (self._waits[place_of(attempt)], self._all_waits):
                 waits.append(max(0.0, attempt.started_s - attempt.sent_s))
-        if attempt.training_s and attempt.ending == EndName.OK:
+        if attempt.training_s and attempt.ending == "OK":
             self._seconds[attempt.instance_type].append(attempt.training_s)
             # Relative to the row's own estimate: a type that happened to get long rows is not slower.
             if task.expected_s:
@@ -101,7 +100,7 @@ class Forecast:
         self._seconds: defaultdict[Place, deque[float]] = defaultdict(_latest)
 
     def learn(self, task: Task, attempt: Attempt) -> None:
-        if attempt.ending == EndName.OK and attempt.sent_s is not None and attempt.ended_s is not None:
+        if attempt.ending == "OK" and attempt.sent_s is not None and attempt.ended_s is not None:
             self._seconds[place_of(attempt)].append((attempt.ended_s - attempt.sent_s) / task.work)
 
     def outlook(self, store: Store, now: float) -> Outlook:

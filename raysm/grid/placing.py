@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from raysm.grid.capacity import last_refusal, read_market
-from raysm.grid.endings import EndName, ending
+from raysm.grid.endings import ending
 from raysm.grid.limiter import Limiter
 from raysm.grid.place import Choice, Offer
 from raysm.grid.placement import Cheapest, Forecast
@@ -26,7 +26,7 @@ def probing(store: Store, grid: GridRecord, now: float) -> bool:
     """Whether only a few jobs are sent yet, to see whether the program runs at all."""
     if not grid.rules.brake or grid.goes_on:
         return False
-    return not store.has_run((EndName.OK, EndName.TIME), now - PROBE_S)
+    return not store.has_run(("OK", "TIME"), now - PROBE_S)
 
 
 class Placing:

@@ -9,7 +9,7 @@ import heapq
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -160,9 +160,7 @@ class GridPlan:
             "hours": self.hours,
             "places": [
                 {
-                    "region": each.place.region,
-                    "instance_type": each.place.instance_type,
-                    "spot": each.place.spot,
+                    **asdict(each.place),
                     "rows": each.rows,
                     "instances": each.instances,
                     "usd_per_hour": each.usd_per_hour,

@@ -111,6 +111,13 @@ NAME_CHARACTERS = 24
 """Characters of the grid's name in the names of its jobs, which have at most 63."""
 
 
+def prefix_of(grid: str) -> str:
+    """Return the beginning of the names of a grid's jobs; other grids may share it."""
+    # Names of jobs have ASCII letters, digits and hyphens; names of grids have any letters.
+    letters = "".join(letter if letter.isalnum() and letter.isascii() else "-" for letter in grid)
+    return f"{letters[:NAME_CHARACTERS].strip('-') or 'grid'}-"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GridRecord:
     name: str
@@ -130,9 +137,7 @@ class GridRecord:
     @property
     def prefix(self) -> str:
         """The beginning of the names of its jobs, unique to this grid."""
-        # Names of jobs have ASCII letters, digits and hyphens; names of grids have any letters.
-        letters = "".join(letter if letter.isalnum() and letter.isascii() else "-" for letter in self.name)
-        return f"{letters[:NAME_CHARACTERS].strip('-') or 'grid'}-{self.run}-"
+        return f"{prefix_of(self.name)}{self.run}-"
 
     def job_name(self, task: Task, number: int) -> str:
         """Return the name of a row's job: a function of key and number, so that the same attempt is the same job."""

@@ -31,7 +31,7 @@ TROUBLES_FIRST = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GridRow:
-    """One row of a grid. Unknown values are None."""
+    """One row of a grid. Unknown values are None. Region, instance type, count and spot are those of its last job."""
 
     key: str
     """The user's name of the row."""
@@ -44,13 +44,9 @@ class GridRow:
     job: str | None
     """Name of its last job."""
     region: str | None
-    """Region of the last job."""
     instance_type: str | None
-    """Instance type of the last job."""
     count: int | None
-    """Number of the last job's instances."""
     spot: bool | None
-    """True if the last job uses spot capacity."""
     sent_s: float | None
     """When the service accepted the last job, in seconds since the epoch."""
     started_s: float | None
@@ -69,6 +65,11 @@ class GridRow:
     def as_dict(self) -> dict[str, Any]:
         """Return it as JSON values."""
         return {**asdict(self), "state": self.state.value}
+
+
+def check_state(state: str | None) -> None:
+    if state is not None and state not in list(TaskState):
+        raise InvalidRequest(f"a row's state is one of {', '.join(TaskState)}, got {state!r}")
 
 
 def rows_of(store: Store, state: str | None = None) -> Iterator[GridRow]:

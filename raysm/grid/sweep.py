@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from raysm.client.job.description import Description
+from raysm.client.job.description import NEVER_RAN, Description
 from raysm.errors import JobNotFound
 from raysm.grid.capacity import record_answer, record_start
 from raysm.grid.conclusion import conclude, end_stray, interrupted, interruptions_text
-from raysm.grid.endings import ENDINGS, NEVER_RAN, Verdict, classify_end
+from raysm.grid.endings import ENDINGS, Verdict, classify_end
 from raysm.grid.region import RATES_PAGE, Listed, Page, RegionApi, RegionUnavailable
 from raysm.grid.store import ENDED, Store
 from raysm.grid.task import Attempt, AttemptState

@@ -63,6 +63,10 @@ class SecondaryStatus(_Known):
     UNKNOWN = "Unknown"
 
 
+NEVER_RAN = (SecondaryStatus.STARTING, SecondaryStatus.PENDING, SecondaryStatus.LAUNCHING, SecondaryStatus.PREPARING)
+"""Statuses of a job before its instances start to work."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Description:
     name: str

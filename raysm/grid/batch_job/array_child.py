@@ -1,4 +1,4 @@
-"""Send rows of a grid from the children of an AWS Batch array, without store or controller.
+"""Send rows of a grid from the children of an AWS Batch array, without store or controller, and list them.
 
 A job's name is derived from the request and the row, so that a child that Batch starts again finds the jobs that it has
 sent. If an earlier job of a row has failed, the next job has the next number, like a controller's attempts.
@@ -8,24 +8,31 @@ import base64
 import functools
 import hashlib
 import itertools
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from raysm.client.job.description import Status
+from raysm.client.job.description import Status, outputs_of, read
 from raysm.client.job.handle import Job, attach
 from raysm.client.service import Service
+from raysm.client.storage.s3 import in_parallel
+from raysm.contract.job_api import TRAINING
+from raysm.contract.names import ROW_TAG
 from raysm.errors import InvalidRequest, JobNotFound
 from raysm.grid.batch_job.state import folder_of, share_secret
 from raysm.grid.filling import Services, preparing, secret_of, secret_path
 from raysm.grid.grid_request import GridRequest
 from raysm.grid.plan import own_region, reaching
-from raysm.grid.records import GridRecord
+from raysm.grid.records import GridRecord, prefix_of
+from raysm.grid.row import GridRow
 from raysm.grid.running import identity_of
 from raysm.grid.store import path_of
-from raysm.grid.task import Attempt, Task
+from raysm.grid.task import Attempt, Task, TaskState
 from raysm.request import Limits
 
 RUN_CHARACTERS = 6
+
+STATES = {Status.COMPLETED: TaskState.DONE, Status.FAILED: TaskState.FAILED, Status.STOPPED: TaskState.STOPPED}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,3 +132,58 @@ def slice_of(tasks: list[Task], index: int, per_child: int) -> Iterator[Task]:
             f"{children} (indices 0 to {children - 1})"
         )
     yield from tasks[first : first + per_child]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SentRow(GridRow):
+    """A row as the service knows it. What only a grid's file has is None or empty."""
+
+    index: int
+    """Number of the row in its source, from 0."""
+    result: str | None
+    """URI of the folder with the result of a done row."""
+
+
+def sent_rows(grid: str, services: Iterable[Service]) -> list[SentRow]:
+    """Return the rows of a grid that have jobs in these regions, in the order of their source.
+
+    The tags of the jobs name the grid and the row, since children of an array share no store.
+    """
+    prefix, rows = prefix_of(grid), list[SentRow | None]()
+    for service in services:
+        # The last job of each row: its number and ARN.
+        last: dict[str, tuple[int, str]] = {}
+        for item in service.summaries(TRAINING, contains=prefix, limit=sys.maxsize):
+            name, _, number = str(item[TRAINING.name_key]).rpartition("-a")
+            if name.startswith(prefix) and number.isdecimal():
+                last[name] = max(last.get(name, (0, "")), (int(number), item[TRAINING.arn_key]))
+        rows += in_parallel(functools.partial(_read_row, grid, service), last.items())
+    return sorted(filter(None, rows), key=lambda row: (row.index, row.sent_s or 0.0))
+
+
+def _read_row(grid: str, service: Service, last: tuple[str, tuple[int, str]]) -> SentRow | None:
+    name, (number, arn) = last
+    tag = service.tags(arn).get(ROW_TAG, "").split("/", 2)
+    if tag[1:2] != [grid]:
+        return None
+    job = read(TRAINING, service.describe(TRAINING, f"{name}-a{number}"))
+    times = [None if at is None else at.timestamp() for at in (job.created, job.started, job.ended)]
+    return SentRow(
+        index=int(tag[0]),
+        key=tag[2],
+        state=STATES.get(job.status, TaskState.PLACED),
+        reason=job.reason,
+        attempts=number,
+        job=job.name,
+        region=service.region,
+        instance_type=job.instances[0][0],
+        count=job.instances[0][1],
+        spot=bool(job.answer.get("EnableManagedSpotTraining")),
+        sent_s=times[0],
+        started_s=times[1],
+        ended_s=times[2],
+        usd=None,
+        rate=None,
+        parameters={},
+        result=outputs_of(job) if job.status is Status.COMPLETED else None,
+    )

@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from raysm.client.experiments.experiment import Experiment, Summary, Value
+from raysm.client.experiments.experiment import Experiment, Summary
 from raysm.client.job.description import Status
 from raysm.client.service import Service, connect
 from raysm.contract.store import put
@@ -22,7 +22,7 @@ from raysm.grid.database import naming_file
 from raysm.grid.filling import Services
 from raysm.grid.grid_request import extend
 from raysm.grid.local_grids import opened, read_target
-from raysm.grid.row import KEY, TROUBLES_FIRST, GridRow, row_result, row_tables, rows_of, write_tables
+from raysm.grid.row import KEY, TROUBLES_FIRST, GridRow, check_state, row_result, row_tables, rows_of, write_tables
 from raysm.grid.rows.source import MAX_ROWS, source_of
 from raysm.grid.running import GridStop, stop_grid
 from raysm.grid.snapshot import snapshot
@@ -57,6 +57,9 @@ def experiments_of(store: Store) -> list[Experiment]:
 
 
 def _experiment(row: GridRow, grid: str, workload: str | None, rate: str | None) -> Experiment:
+    metrics: Mapping[str, Summary] = {}
+    if rate is not None and row.rate is not None:
+        metrics = {rate: Summary(last=row.rate, lowest=row.rate, highest=row.rate, count=1)}
     return Experiment(
         name=row.job or "",
         # The store does not know the account; name and region find the job.
@@ -67,25 +70,15 @@ def _experiment(row: GridRow, grid: str, workload: str | None, rate: str | None)
         project=grid,
         task=row.key,
         workload=workload,
-        parameters=_parameters(row),
-        metrics=_metrics(row, rate),
+        # A user's own column of the same name wins.
+        parameters={"row": row.key, "region": row.region, "spot": row.spot, **row.parameters},
+        metrics=metrics,
         instances=((row.instance_type or "", row.count or 1),),
         created_s=row.sent_s or 0.0,
         started_s=row.started_s,
         ended_s=row.ended_s,
         cost_usd=row.usd,
     )
-
-
-def _parameters(row: GridRow) -> Mapping[str, Value]:
-    # A user's own column of the same name wins.
-    return {"row": row.key, "region": row.region, "spot": row.spot, **row.parameters}
-
-
-def _metrics(row: GridRow, rate: str | None) -> Mapping[str, Summary]:
-    if rate is None or row.rate is None:
-        return {}
-    return {rate: Summary(last=row.rate, lowest=row.rate, highest=row.rate, count=1)}
 
 
 class GridHandle:
@@ -164,8 +157,7 @@ class GridHandle:
         Raises:
             InvalidRequest: There is no grid of this name, or no such state.
         """
-        if state is not None and state not in list(TaskState):
-            raise InvalidRequest(f"a row's state is one of {', '.join(TaskState)}, got {state!r}")
+        check_state(state)
         with self._opened() as store:
             return list(rows_of(store, state))
 

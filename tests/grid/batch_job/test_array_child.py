@@ -1,10 +1,11 @@
 """One row of a grid as one job: sent once, however often and from wherever it is tried."""
 
-import os
+import json
 from dataclasses import replace
 
 import pytest
 
+from raysm.cli.main import main
 from raysm.client.job.description import Status
 from raysm.client.storage.s3 import Storage
 from raysm.contract.home import VARIABLE
@@ -20,7 +21,7 @@ ROWS = [{"key": "a", "region": "us-east-1"}, {"key": "b", "region": "eu-west-1"}
 
 @pytest.fixture(scope="module")
 def grid(tmp_path_factory):
-    with embedded(tmp_path_factory.mktemp("rows")) as home:
+    with embedded(tmp_path_factory.mktemp("rows"), "[regions.eu-west-1.simulated]\nrun_s = 0.1\n") as home:
         yield EmbeddedGrid(home, REGIONS)
 
 
@@ -53,14 +54,10 @@ def test_rows_may_lie_in_s3_where_every_child_reads_them(grid):
         replace(grid.request(ROWS), source=source_of("s3://arrays/none.csv")).tasks()
 
 
-def test_nor_does_one_on_another_machine(grid, tmp_path):
+def test_a_child_on_another_machine_sends_no_second_job(grid, tmp_path, monkeypatch):
     first = rows_of(grid, "elsewhere").send(Task(key="a", region="us-east-1"))
-    before = os.environ[VARIABLE]
-    os.environ[VARIABLE] = str(tmp_path)
-    try:
-        again = rows_of(grid, "elsewhere").send(Task(key="a", region="us-east-1"))
-    finally:
-        os.environ[VARIABLE] = before
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    again = rows_of(grid, "elsewhere").send(Task(key="a", region="us-east-1"))
     assert (again.job.name, again.is_new) == (first.job.name, False)
 
 
@@ -78,6 +75,30 @@ def test_another_request_of_the_same_name_is_other_jobs(grid):
     one = rows_of(grid, "same").send(Task(key="a", region="us-east-1"))
     other = rows_of(grid, "same", args=("{key}", "--more")).send(Task(key="a", region="us-east-1"))
     assert one.job.name != other.job.name
+
+
+def test_rows_that_children_sent_are_listed_over_regions_each_with_its_last_job_and_result(grid, capsys):
+    rows = rows_of(grid, "listed")
+    first, second, third = map(rows.send, rows.tasks)
+    first.job.stop(timeout=120)
+    again = rows.send(rows.tasks[0])
+    # A grid whose jobs' names begin alike.
+    rows_of(grid, "listed-too").send(rows.tasks[0])
+    assert second.job.wait(120) is Status.COMPLETED
+    assert main(["grid", "rows", "listed", "--regions", ",".join(REGIONS)]) == 0
+    table = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert table == [
+        ["index", "state", "jobs", "key", "last", "job", "result", "reason"],
+        ["0", "placed", "2", "a", again.job.name, "-"],
+        ["1", "done", "1", "b", second.job.name, second.job.outputs],
+        ["2", "placed", "1", "c", third.job.name, "-"],
+    ]
+    assert main(["grid", "rows", "listed", "--regions", "eu-west-1", "--state", "done", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    found = [row[name] for name in ("index", "key", "state", "job", "region", "instance_type", "result")]
+    assert found == [1, "b", "done", second.job.name, "eu-west-1", "ml.g5.xlarge", second.job.outputs]
+    assert main(["grid", "rows", "nothing"]) == 2
+    assert "there is no grid 'nothing'" in capsys.readouterr().err
 
 
 def test_a_row_without_a_type_of_instance_is_refused(grid):
