@@ -61,17 +61,24 @@ def tiny_image() -> str:
 
 
 @functools.cache
-def requirements() -> tuple[str, ...]:
-    """Return what containers/Dockerfile.cpu installs, and what builds it."""
+def requirements(*extras: str) -> tuple[str, ...]:
+    """Return what raysm with these extras requires, and what builds it."""
     import tomllib
 
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-    return (*project["dependencies"], *project["optional-dependencies"]["local"], "setuptools")
+    optional = [line for extra in extras for line in project["optional-dependencies"][extra]]
+    return (*project["dependencies"], *optional, "setuptools")
+
+
+def of_base() -> tuple[str, ...]:
+    """Return what containers/Dockerfile.cpu installs, and what builds it."""
+    (extras,) = re.findall(r"/tmp/raysm\[([\w,]+)\]", (REPOSITORY / "containers" / "Dockerfile.cpu").read_text())
+    return requirements(*extras.split(","))
 
 
 def _base() -> str:
     """Return the base's name: another one once something else is required."""
-    return f"raysm-test-base:{hashlib.sha256(repr(requirements()).encode()).hexdigest()[:12]}"
+    return f"raysm-test-base:{hashlib.sha256(repr(of_base()).encode()).hexdigest()[:12]}"
 
 
 def why_no_base() -> str | None:
@@ -123,7 +130,7 @@ def has(image) -> bool:
 def _make_base():
     """Make a Debian with Python, pip and the packages of this Python that raysm requires; takes a minute or two."""
     with debian("python3,python3-pip,ca-certificates") as root:
-        install(requirements(), root / "usr/local/lib/python3.11/dist-packages")
+        install(of_base(), root / "usr/local/lib/python3.11/dist-packages")
         load(root, _base())
 
 

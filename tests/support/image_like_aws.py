@@ -35,7 +35,9 @@ def image_like_aws(ray="this") -> str:
     if not docker.has(whole):
         with docker.debian("python3,ca-certificates") as root:
             subprocess.run(["chroot", str(root), "python3", "-m", "venv", "--without-pip", f"/{VENV}"], check=True)
-            docker.install((*docker.requirements(), "torch", "pip"), root / VENV / "lib/python3.11/site-packages")
+            docker.install(
+                (*docker.requirements("local"), "torch", "pip"), root / VENV / "lib/python3.11/site-packages"
+            )
             docker.load(root, whole, *_variables())
     site = f"/{VENV}/lib/python3.11/site-packages"
     without = f"RUN rm -rf {site}/ray {site}/ray-*.dist-info"
