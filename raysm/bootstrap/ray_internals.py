@@ -110,6 +110,9 @@ AGENT_PORT = Internal(
 OTHER_COMMANDS = ("ray.serve.scripts", "ray.dashboard.modules.job.cli", "ray.util.state.state_cli", "prometheus_client")
 """Modules of other commands, the last for an autoscaler, whose imports take half of the start time of ``ray start``."""
 
+DASHBOARD_PACKAGES = "ray.dashboard.optional_deps"
+"""A module that imports what the dashboard needs, only to learn whether it is installed."""
+
 # Names of processes, options on their command lines, and words of Ray's log
 
 RAYLET = "raylet"

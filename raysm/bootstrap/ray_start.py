@@ -15,8 +15,8 @@ command. The changes:
   actor or driver that has a runtime environment.
 - On the head, no client connects to the GCS before a process of this user listens at its port, because Ray's clients
   send the token to any process that listens there.
-- The modules of other ``ray`` commands, which take half of the start time, are not imported. This process, the log
-  monitor and the workers import Ray without packages for rare cases (``ray_imports``).
+- The modules of other ``ray`` commands and the dashboard's packages, half of the start time, are not imported. This
+  process, the log monitor and the workers import Ray without packages for rare cases (``ray_imports``).
 - On the head, this process serves the list of registered nodes (``gcs_state``), because another process would have to
   import Ray too.
 - With ``--wait``, this process imports Ray at once, but reads the cluster's address later from stdin, so that the head
@@ -30,7 +30,9 @@ command itself the node cannot start.
 import contextlib
 import copy
 import http.client
+import importlib.util
 import os
+import re
 import shlex
 import socket
 import subprocess
@@ -91,6 +93,7 @@ def main() -> None:
         # The dashboard needs one of them.
         for module in ray_internals.OTHER_COMMANDS:
             del sys.modules[module]
+    defer_dashboard_packages()
     if HEAD in sys.argv:
         folder, port = Path(_option("--temp-dir=")), int(_option("--port="))
         for tell, where in ((tell_nodes, nodes_socket(folder, port)), (tell_unmet, unmet_socket(folder, port))):
@@ -100,6 +103,16 @@ def main() -> None:
     if head := _option(ADDRESS):
         await_first(head, HEAD_S)
     command()
+
+
+def defer_dashboard_packages() -> None:
+    """If all packages of the dashboard are installed, let Ray find a stand-in for the module that imports them."""
+    module = ray_internals.DASHBOARD_PACKAGES
+    spec = importlib.util.find_spec(module)
+    text = Path(spec.origin).read_text() if spec is not None and spec.origin else ""
+    packages = re.findall(r"^(?:from|import) (\w+)", text, re.MULTILINE)
+    if packages and all(importlib.util.find_spec(package) for package in packages):
+        sys.modules[module] = ray_imports.Later(module)
 
 
 def _read_address() -> str:

@@ -1,6 +1,7 @@
 """``ray start`` with the changes for which Ray has no options."""
 
 import shlex
+import subprocess
 import sys
 
 import pytest
@@ -38,3 +39,19 @@ def test_a_raylet_starts_a_stand_in_of_each_agent_with_the_agent_s_own_command_l
 def test_an_agent_that_is_run_in_another_way_starts_with_its_node(python):
     word = f"--dashboard_agent_command={python} agent.py"
     assert stand_in_for(word) == word
+
+
+def test_ray_learns_whether_the_dashboard_s_packages_are_installed_without_importing_them():
+    code = """
+import sys
+from ray._private.utils import get_dashboard_dependency_error
+from raysm.bootstrap.ray_start import defer_dashboard_packages
+sys.modules["aiohttp_cors"] = None
+defer_dashboard_packages()
+print(type(get_dashboard_dependency_error()).__name__)
+del sys.modules["aiohttp_cors"]
+defer_dashboard_packages()
+print(get_dashboard_dependency_error(), "aiohttp_cors" in sys.modules)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "ModuleNotFoundError\nNone False\n"
