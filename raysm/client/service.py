@@ -248,11 +248,7 @@ def _translate(action: str, error: Exception) -> ServiceError | None:
             )
         # Not one of botocore's exceptions: the page of a proxy, or of a network that wants a login first.
         case ResponseParserError():
-            return ServiceError(
-                f"{action}: the answer is not AWS's: {error}",
-                is_transient=True,
-                remedy=CHECK_PROXY,
-            )
+            return ServiceError(f"{action}: the answer is not AWS's: {error}", is_transient=True, remedy=CHECK_PROXY)
         case exceptions.NoRegionError():
             return ServiceError(f"{action}: no AWS region is set", remedy=SET_REGION)
         # With SSO, the token itself has expired, so botocore does not even make the call.

@@ -60,11 +60,7 @@ def filled(home, jobs, page_s):
         arn = TRAINING.arn(region="us-east-1", account="123456789012", name=name)
         # The list is the latest first, and what is added last is the latest.
         created = fake.jobs[sent]["CreationTime"] + timedelta(minutes=1 + number)
-        fake.jobs[name] = fake.jobs[sent] | {
-            "TrainingJobName": name,
-            "TrainingJobArn": arn,
-            "CreationTime": created,
-        }
+        fake.jobs[name] = fake.jobs[sent] | {"TrainingJobName": name, "TrainingJobArn": arn, "CreationTime": created}
         fake.lines[name] = fake.lines[sent]
     fake.tags = lambda arn: tags
     return fake

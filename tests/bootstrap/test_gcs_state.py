@@ -68,8 +68,7 @@ NODES = [{"CPU": 1.0, "memory": 4e9, "host:algo-1": 1.0}, {"CPU": 1.0, "GPU": 1.
 
 
 @pytest.mark.parametrize(
-    "bundles",
-    [[{"CPU": 1}], [{"GPU": 1, "CPU": 0.5}], [{"CPU": 1}, {"CPU": 1}], [{"host:algo-1": 1}], [{}]],
+    "bundles", [[{"CPU": 1}], [{"GPU": 1, "CPU": 0.5}], [{"CPU": 1}, {"CPU": 1}], [{"host:algo-1": 1}], [{}]]
 )
 def test_a_request_that_fits_an_instance_is_met_sooner_or_later(bundles):
     assert find_unmet(NODES, [bundles]) == {}

@@ -103,13 +103,7 @@ async def to_worker(*lines):
 
 
 @pytest.mark.parametrize(
-    "greeting",
-    [
-        {"host": "algo-2", "nonce": "n"},
-        {"host": 2, "nonce": "n", "proof": "p"},
-        [],
-        b"\xff",
-    ],
+    "greeting", [{"host": "algo-2", "nonce": "n"}, {"host": 2, "nonce": "n", "proof": "p"}, [], b"\xff"]
 )
 def test_a_greeting_that_lacks_something_is_no_workers(greeting):
     with pytest.raises(ProtocolError) as caught:

@@ -10,13 +10,7 @@ from pathlib import Path
 import pytest
 
 import raysm
-from raysm.contract.packages import (
-    NEEDS,
-    kept_library,
-    name_of,
-    unpack,
-    without_credentials,
-)
+from raysm.contract.packages import NEEDS, kept_library, name_of, unpack, without_credentials
 from raysm.errors import InvalidPayload
 
 

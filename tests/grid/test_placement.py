@@ -103,11 +103,7 @@ def test_whatever_happens_a_choice_is_a_place_that_takes_the_row_or_a_moment_or_
 
 @pytest.mark.parametrize(("usd", "region"), [(1.0, None), (0.9, EAST)])
 def test_the_last_rows_wait_for_a_faster_place_that_costs_no_more(usd, region):
-    outlook = Outlook(
-        waiting=1,
-        takes_s={place(EAST): 3.0, place(WEST): 1.0},
-        free_s={place(WEST): (NOW + 60,)},
-    )
+    outlook = Outlook(waiting=1, takes_s={place(EAST): 3.0, place(WEST): 1.0}, free_s={place(WEST): (NOW + 60,)})
     market = Market(outlook=outlook, in_use={place(WEST): 1}, blocked={place(WEST): NOW + 60})
     choice = choose([offer(EAST, usd), offer(WEST, 1.0)], market=market)
     assert (choice.offer and choice.offer.place.region) == region

@@ -79,12 +79,7 @@ def test_no_query_of_a_step_reads_a_whole_table(bench):
     bench.run()
     store, now = bench.store, bench.clock.now
     # Called by steps of grids that have a brake, a rate, or are stopped.
-    (
-        store.running(),
-        store.first_ends(3),
-        store.pending_since("us-east-1", now),
-        store.unwritten(),
-    )
+    (store.running(), store.first_ends(3), store.pending_since("us-east-1", now), store.unwritten())
     list(store.tasks(TaskState.WAITING))
     read_market(bench.store, bench.limiter, list(bench.regions), bench.clock.now)
     connection.set_trace_callback(None)

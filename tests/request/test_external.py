@@ -41,26 +41,13 @@ def test_an_address_with_a_password_is_refused_and_the_password_not_repeated():
 MLFLOW = "arn:aws:sagemaker:eu-west-1:123456789012:mlflow-tracking-server/team"
 
 
-@pytest.mark.parametrize(
-    "tracking",
-    [
-        "mlruns",
-        "sqlite:///",
-        "postgresql://x",
-    ],
-)
+@pytest.mark.parametrize("tracking", ["mlruns", "sqlite:///", "postgresql://x"])
 def test_what_is_none_is_refused_with_those_that_there_are(tracking):
     with pytest.raises(InvalidRequest, match=r"give sqlite:///mlflow.db, http://.*, arn:aws:sagemaker"):
         check_tracking(tracking)
 
 
-@pytest.mark.parametrize(
-    "tracking",
-    [
-        "https://me:hunter2@mlflow.example",
-        "postgresql://me:hunter2@db.example/mlflow",
-    ],
-)
+@pytest.mark.parametrize("tracking", ["https://me:hunter2@mlflow.example", "postgresql://me:hunter2@db.example/mlflow"])
 def test_a_password_in_it_is_refused_and_not_repeated(tracking):
     with pytest.raises(InvalidRequest, match="tracking has a password in it") as raised:
         check_tracking(tracking)

@@ -31,13 +31,7 @@ def test_the_folders_go_with_the_object_that_made_them():
     assert not folder.exists()
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"silence_s": 2},
-        {"on_instance_loss": "wait"},
-    ],
-)
+@pytest.mark.parametrize("options", [{"silence_s": 2}, {"on_instance_loss": "wait"}])
 def test_what_no_cluster_takes_is_refused_before_anything_is_sent(options):
     with pytest.raises(ValidationError):
         Ray(**options)

@@ -106,11 +106,7 @@ class Account:
         real = real_clients()
         self.permissions = Permissions(real["iam"])
         self.quotas = Quotas(dict(QUOTAS), {})
-        behind = real | {
-            "iam": self.permissions,
-            "sts": Caller(real["sts"], caller),
-            "service-quotas": self.quotas,
-        }
+        behind = real | {"iam": self.permissions, "sts": Caller(real["sts"], caller), "service-quotas": self.quotas}
         self.clients = {name: ScriptedClient(client, self.failures) for name, client in behind.items()}
         self.s3, self.ecr, self.ec2, self.kms, self.iam = (real[name] for name in ("s3", "ecr", "ec2", "kms", "iam"))
         self.service = Service(aws(**{"bucket": BUCKET} | target), clients=self.clients.__getitem__)

@@ -10,9 +10,7 @@ def make_queue(batch, name="programs", *, vcpus=8):
         computeResources={"type": "FARGATE", "maxvCpus": vcpus, "subnets": ["subnet-1"], "securityGroupIds": ["sg-1"]},
     )
     return batch.create_job_queue(
-        jobQueueName=name,
-        priority=1,
-        computeEnvironmentOrder=[{"order": 1, "computeEnvironment": f"{name}-env"}],
+        jobQueueName=name, priority=1, computeEnvironmentOrder=[{"order": 1, "computeEnvironment": f"{name}-env"}]
     )["jobQueueArn"]
 
 

@@ -53,10 +53,7 @@ def free_ports(count):
 def request(count=2, *, name="a-job", script="user.py", args=(), grace_s=100.0, **cluster):
     shape = {} if "groups" in cluster else {"count": count}
     return raysm.JobRequest(
-        name=name,
-        workload=raysm.Script(script, args=args),
-        cluster=raysm.Cluster(**shape, **cluster),
-        grace_s=grace_s,
+        name=name, workload=raysm.Script(script, args=args), cluster=raysm.Cluster(**shape, **cluster), grace_s=grace_s
     )
 
 

@@ -59,16 +59,7 @@ def program(bits, instructions, folder):
     """Compile the driver with the kernels of one kind; return the program."""
     path = Path(folder) / f"driver-{bits}"
     options = [option for option in dense(bits, instructions).options if option not in ("-shared", "-fPIC")]
-    command = [
-        build.compiler_for(ARM),
-        *options,
-        "-static",
-        f"-I{DENSE.parent}",
-        str(DRIVER),
-        "-o",
-        str(path),
-        "-lm",
-    ]
+    command = [build.compiler_for(ARM), *options, "-static", f"-I{DENSE.parent}", str(DRIVER), "-o", str(path), "-lm"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 0, done.stderr[-2000:]
     return path

@@ -62,16 +62,9 @@ SECURITIES = {
     "looked into": Security(remote_debug=True),
 }
 
-WORDS = {
-    "environment": {"OMP_NUM_THREADS": "4"},
-    "tags": {"team": "search"},
-    "output_uri": "s3://b/results",
-}
+WORDS = {"environment": {"OMP_NUM_THREADS": "4"}, "tags": {"team": "search"}, "output_uri": "s3://b/results"}
 
-TRAINING_WORDS = {
-    "hyperparameters": {"lr": "0.1"},
-    "metrics": (MetricDefinition("loss", "loss=([0-9.]+)"),),
-}
+TRAINING_WORDS = {"hyperparameters": {"lr": "0.1"}, "metrics": (MetricDefinition("loss", "loss=([0-9.]+)"),)}
 
 WITHOUT = {
     ("warm", "spot"): "a warm pool has no spot capacity",

@@ -9,10 +9,7 @@ from raysm.request import Cluster, Input, JobRequest
 from raysm.workloads.runner import write_manifest
 
 REQUEST = JobRequest(
-    name="a-job",
-    workload=raysm.Script("main.py"),
-    cluster=Cluster(),
-    inputs={"images": Input("s3://bucket/images")},
+    name="a-job", workload=raysm.Script("main.py"), cluster=Cluster(), inputs={"images": Input("s3://bucket/images")}
 )
 
 

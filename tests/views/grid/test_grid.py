@@ -42,10 +42,7 @@ def test_type_and_count_are_the_clusters_where_none_are_given(script):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [
-        ({"region": REGION}, "takes no option 'region'; did you mean regions"),
-        ({"rows": 7}, "is not a source of rows"),
-    ],
+    [({"region": REGION}, "takes no option 'region'; did you mean regions"), ({"rows": 7}, "is not a source of rows")],
     ids=["misspelt", "rows"],
 )
 def test_what_cannot_be_is_said_in_the_line_that_has_it(script, options, message):

@@ -29,11 +29,7 @@ def test_a_script_runs_as_main_with_its_arguments_and_folder(instance, tmp_path)
     done, failure = drive(instance, tmp_path)
     assert done.returncode == 0, done.stderr
     assert failure is None
-    assert done.stdout.splitlines() == [
-        "__main__ ['--lr', 'it\\'s \"quoted\"'] True True",
-        "True False",
-        "later 7",
-    ]
+    assert done.stdout.splitlines() == ["__main__ ['--lr', 'it\\'s \"quoted\"'] True True", "True False", "later 7"]
 
 
 def test_a_script_that_calls_no_ray_init_finds_itself_joined_where_the_request_says_so(instance, tmp_path):
@@ -103,8 +99,7 @@ def test_what_a_script_leaves_has_a_manifest_that_counts_what_its_exit_handlers_
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["pass", "raise ValueError", "raise SystemExit(3)", "open(MODEL + '/manifest.json', 'w').write('mine')"],
+    "text", ["pass", "raise ValueError", "raise SystemExit(3)", "open(MODEL + '/manifest.json', 'w').write('mine')"]
 )
 def test_what_is_no_result_has_no_manifest_of_raysm(instance, tmp_path, text):
     instance.model.mkdir(parents=True)

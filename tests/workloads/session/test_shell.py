@@ -113,10 +113,7 @@ TRACEBACKS = [
         '  File "Cell In[7]", line 5, in <module>\n    f()\n'
         '  File "Cell In[7]", line 3, in f\n    return 1 / 0\n           ~~^~~\nZeroDivisionError: division by zero',
     ),
-    (
-        "%timeit -n 1 -r 1 1 / 0",
-        '  File "Cell In[7]", line 1, in <module>\n    %timeit -n 1 -r 1 1 / 0',
-    ),
+    ("%timeit -n 1 -r 1 1 / 0", '  File "Cell In[7]", line 1, in <module>\n    %timeit -n 1 -r 1 1 / 0'),
     ("async def f():\n    1 / 0\nawait f()", '  File "Cell In[7]", line 3, in <module>\n    await f()'),
 ]
 

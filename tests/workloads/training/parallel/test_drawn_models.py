@@ -114,11 +114,7 @@ def test_weights_that_stages_share_follow_one_process(ranks, case):
 
 
 PLAIN = settings(
-    max_examples=8,
-    derandomize=True,
-    deadline=None,
-    database=None,
-    suppress_health_check=list(HealthCheck),
+    max_examples=8, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
 )
 
 
