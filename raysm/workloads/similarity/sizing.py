@@ -67,7 +67,7 @@ def _gpu_rows(matrix: Described) -> int:
     return max(1, GPU_OPERAND_BYTES // (matrix.columns * matrix.dtype.itemsize))
 
 
-DENSE = Footprint(max_rows=_dense_rows, min_rows=256, joins=True)
+DENSE = Footprint(max_rows=_dense_rows, min_rows=512, joins=True)
 """A core that compares dense rows."""
 
 SPARSE = Footprint(max_rows=_sparse_rows, min_rows=256)
