@@ -4,7 +4,6 @@ It reads the channels ``matrix`` and, if there is one, ``queries``, and leaves t
 tasks are kept beside the checkpoints, so that a job that is stopped continues later.
 """
 
-import importlib
 import shutil
 from dataclasses import replace
 
@@ -13,6 +12,7 @@ import ray
 from raysm.bootstrap import environment as environments
 from raysm.bootstrap.environment import Environment
 from raysm.bootstrap.log import emit_event
+from raysm.bootstrap.ray_internals import spare_pydantic
 from raysm.contract.store import remove_unfinished
 from raysm.request.similarity import MATRIX, QUERIES, Similarity
 from raysm.workloads.runner import Runner, leave, leave_on_sigterm
@@ -44,7 +44,7 @@ class SimilarityRunner(Runner[Similarity]):
         compile_ahead()
 
     def run(self, address: str) -> None:
-        importlib.import_module(self.workload.preloads[0])
+        spare_pydantic()
         source, queries = self._sources()
         # What is finished is on disk already, so SIGTERM may end the work anywhere.
         leave_on_sigterm(self._clean)

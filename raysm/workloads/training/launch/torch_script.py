@@ -24,6 +24,7 @@ from ray.exceptions import RayActorError
 
 from raysm.bootstrap import die_with_parent, environment
 from raysm.bootstrap.environment import Environment
+from raysm.bootstrap.ray_internals import spare_pydantic
 from raysm.contract import payload
 from raysm.contract.events import line
 from raysm.contract.machine import let_others_first
@@ -334,5 +335,6 @@ class _Script:
 
 class TorchScriptRunner(Runner[TorchScript]):
     def run(self, address: str) -> None:
+        spare_pydantic()  # the user's code runs in other processes
         with naming_what_is_missing(self.workload):
             run_torch_script(self.workload, self.payload, self.environment)
