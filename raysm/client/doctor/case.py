@@ -89,7 +89,6 @@ class Intent:
 
 
 def intent_of(options: Mapping[str, Any]) -> Intent:
-    """Return the options of ``raysm.submit`` that the checks look at."""
     names = {item.name for item in fields(Intent)}
     return Intent(**{name: value for name, value in options.items() if name in names})
 
@@ -124,7 +123,6 @@ class Case:
 
     @functools.cached_property
     def image(self) -> str:
-        """The URI of the image that the job runs in."""
         target, cluster = self.service.target, self.intent.cluster
         if target.image is not None:
             return target.image

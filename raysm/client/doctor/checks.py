@@ -137,7 +137,6 @@ def _compare(case: Case, name: str, amount: float, quota: dict[str, Any] | None)
 
 
 def check_plan(case: Case) -> Iterator[Finding]:
-    """Yield whether the Create call can be made, if the job is fully known."""
     if case.plan is not None:
         yield good(f"{case.plan().api.create} keeps to the API's rules")
     if case.intent.size:
@@ -258,7 +257,6 @@ def check_keys(case: Case) -> Iterator[Finding]:
 
 
 def check_image(case: Case) -> Iterator[Finding]:
-    """Yield whether the image is in Amazon ECR, in the job's region."""
     if case.service.target.image is None and case.intent.cluster is None:
         yield unknown("no image is given, and AWS's own depends on the instances", "--image URI, or --instance-type")
         return

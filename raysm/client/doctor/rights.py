@@ -42,17 +42,22 @@ def check_role(case: Case) -> Iterator[Finding]:
         yield bad(f"{case.role} does not exist", _creation(case, name))
         return
     statements = _as_list(document.get("Statement", ()))
-    if any(_trusts(statement) for statement in statements):
+    own = trust(case.service.account)["Statement"]
+    trusting = [statement for statement in statements if _trusts(statement)]
+    if trusting:
         yield good(f"{case.role}, which {SERVICE} may assume")
+        if not any(f"aws:Source{key}" in json.dumps(trusting) for key in ("Account", "Arn")):
+            # https://docs.aws.amazon.com/sagemaker/latest/dg/security-confused-deputy-prevention.html
+            condition = f'add to that statement of its trust policy: "Condition": {json.dumps(own[0]["Condition"])}'
+            yield bad(f"{SERVICE} may assume {case.role} for other accounts, too", condition, needed=False)
         return
     # With the present statements: the command replaces the whole document.
-    whole = _quoted({**document, "Statement": [*statements, *trust(case.service.account)["Statement"]]})
+    whole = _quoted({**document, "Statement": [*statements, *own]})
     change = f"aws iam update-assume-role-policy --role-name {name} --policy-document {whole}"
     yield bad(f"{SERVICE} may not assume {case.role}", change)
 
 
 def check_role_policy(case: Case) -> Iterator[Finding]:
-    """Yield whether the role's policies allow what SageMaker does in its name."""
     if case.role is None:
         return
     names = names_of(case)
@@ -113,7 +118,6 @@ def _admits(case: Case, grant: Grant, *principals: str) -> bool | None:
 
 
 def check_caller(case: Case) -> Iterator[Finding]:
-    """Yield whether the caller may send and follow jobs, and pass the role."""
     if case.caller.endswith(":root"):
         yield good("the account's root user may do everything; better use another")
         return

@@ -5,6 +5,7 @@ import shlex
 
 import pytest
 
+from raysm.client.account.permissions import trust
 from raysm.client.doctor.case import Intent, State
 from raysm.client.doctor.rights import names_of
 from raysm.request import Cluster, Input, Security
@@ -82,6 +83,14 @@ def test_the_role_is_asked_about_networks_and_keys_only_of_a_job_that_has_them(a
         "the role may not kms:CreateGrant",
         "the role may not ec2:CreateNetworkInterface",
     ]
+
+
+def test_a_trust_that_names_no_account_is_told_and_runs_jobs(account):
+    finding = account.findings()["role"][1]
+    assert (finding.state, finding.needed) == (State.BAD, False)
+    assert "aws:SourceAccount" in finding.remedy
+    account.iam.update_assume_role_policy(RoleName="jobs", PolicyDocument=json.dumps(trust(ACCOUNT)))
+    assert [finding.state for finding in account.findings()["role"]] == [State.GOOD]
 
 
 def test_a_caller_who_may_not_pass_the_role_on_is_told_so(account):
