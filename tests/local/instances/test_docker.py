@@ -102,7 +102,8 @@ class Job:
             (self.root / host).mkdir(parents=True, exist_ok=True)
             self._logs[host] = (self.root / host / "log").open("wb")
             log_fd = self._logs[host].fileno()
-            specs.append(make_spec(self.root, host, ["sh", "-c", command], log_fd, **fields))
+            words = ["sh", "-c", command] if isinstance(command, str) else command
+            specs.append(make_spec(self.root, host, words, log_fd, **fields))
         return self.site.start(specs)
 
     def log(self, host="algo-1"):
@@ -146,6 +147,20 @@ def test_instances_find_each_other_get_their_variables_and_end_with_their_own_co
     assert job.log().split() == [second.address, "algo-2"]
     # Not the path of this machine, but the image's own.
     assert job.log("algo-2").splitlines()[-1] == "b c='d'|/usr/bin:/bin"
+
+
+@pytest.mark.docker
+def test_without_an_entry_point_the_image_s_own_program_train_runs(tmp_path):
+    def write(folder):
+        (folder / "train").write_text("#!/bin/sh\necho trained > /opt/ml/model/x\n")
+        (folder / "train").chmod(0o755)
+
+    image = docker.changed(docker.tiny_image(), "raysm-test-train", "COPY packages/train /usr/bin/train", write)
+    (tmp_path / "algo-1" / "ml" / "model").mkdir(parents=True)
+    with contextlib.closing(Job(DockerSite(image), tmp_path)) as job:
+        (instance,) = job.start(["", "train"])
+        assert instance.wait(SOON_S) == 0, job.log()
+    assert (tmp_path / "algo-1" / "ml" / "model" / "x").read_text() == "trained\n"
 
 
 WORK = "echo began; while :; do sleep 0.1; done"
