@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -161,12 +161,9 @@ def _adopt_orphans(adopt: bool) -> None:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(adopt), 0, 0, 0)
 
 
-def descendants(pid: int, read_parents: Callable[[], Mapping[int, int]] | None = None) -> list[int]:
+def descendants(pid: int) -> list[int]:
     """Return the processes below ``pid`` without zombies; empty on a system without ``/proc``."""
-    parents = (read_parents or _read_parents)()
-    below: dict[int, list[int]] = {}
-    for process, parent in parents.items():
-        below.setdefault(parent, []).append(process)
+    below = _read_children()
     pids: list[int] = []
     front = [pid]
     while front:
@@ -175,8 +172,8 @@ def descendants(pid: int, read_parents: Callable[[], Mapping[int, int]] | None =
     return pids
 
 
-def _read_parents() -> dict[int, int]:
-    parents: dict[int, int] = {}
+def _read_children() -> dict[int, list[int]]:
+    below: dict[int, list[int]] = {}
     try:
         processes = [name for name in os.listdir("/proc") if name.isdigit()]
     except OSError:
@@ -189,5 +186,5 @@ def _read_parents() -> dict[int, int]:
         except (OSError, ValueError):
             continue
         if state not in (b"Z", b"X"):
-            parents[int(process)] = int(parent)
-    return parents
+            below.setdefault(int(parent), []).append(int(process))
+    return below

@@ -12,9 +12,9 @@ import asyncio
 import contextlib
 import itertools
 import resource
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
+from time import monotonic as clock
 from typing import Any
 
 from raysm.bootstrap import lifecycle as life
@@ -87,9 +87,7 @@ class _Peer:
     dropped: str = ""
 
 
-async def _beat(
-    peers: Callable[[], Iterable[_Peer]], beat_s: float, silence_s: float, clock: Callable[[], float]
-) -> None:
+async def _beat(peers: Callable[[], Iterable[_Peer]], beat_s: float, silence_s: float) -> None:
     """Send a heartbeat to every peer each ``beat_s`` and drop those that are silent for ``silence_s``; never return."""
     due = clock()
     for tick in itertools.count():
@@ -113,7 +111,7 @@ async def _beat(
                 peer.line.abort()
 
 
-async def _listen(peer: _Peer, clock: Callable[[], float], deliver: Callable[[Message], None]) -> str:
+async def _listen(peer: _Peer, deliver: Callable[[Message], None]) -> str:
     """Deliver the messages of ``peer`` until the connection ends; return the reason as text."""
     try:
         while True:
@@ -140,11 +138,10 @@ class HeadControl:
         report: Callable[[Report], None],
         silence_s: float,
         beat_s: float = BEAT_S,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._token, self._identity, self._report = token, identity, report
         self._expected = frozenset(hosts)
-        self._beat_s, self._silence_s, self._clock = beat_s, silence_s, clock
+        self._beat_s, self._silence_s = beat_s, silence_s
         self._peers: dict[str, _Peer] = {}
         # A lost worker is not accepted again, because its Ray node and its files are gone.
         self._seen: set[str] = set()
@@ -164,7 +161,7 @@ class HeadControl:
     @property
     def silent(self) -> frozenset[str]:
         """The connected workers whose last heartbeats are missing, but which are not lost yet."""
-        late = self._clock() - LATE_BEATS * self._beat_s
+        late = clock() - LATE_BEATS * self._beat_s
         # list() copies atomically, because another thread reads this property.
         return frozenset(host for host, peer in list(self._peers.items()) if peer.heard_at < late)
 
@@ -177,7 +174,7 @@ class HeadControl:
         _allow_files(len(self._expected) + SPARE_FILES)
         # All workers of a large job connect in the same second.
         self._server = await asyncio.start_server(self._serve, address, port, limit=MAX_LINE, backlog=4096)
-        self._pulse = asyncio.create_task(_beat(self._peers.values, self._beat_s, self._silence_s, self._clock))
+        self._pulse = asyncio.create_task(_beat(self._peers.values, self._beat_s, self._silence_s))
 
     def tell(self, host: str, message: Message) -> None:
         if host in self._peers:
@@ -238,7 +235,9 @@ class HeadControl:
         finally:
             self._strangers.pop(writer, None)
         if peer:
-            await self._serve_peer(peer)
+            reason = await _listen(peer, lambda message: self._report(MessageReceived(peer.host, message)))
+            del self._peers[peer.host]
+            self._report(life.Left(peer.host) if peer.leaving else life.Lost(peer.host, reason))
 
     async def _admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> _Peer | None:
         host, line = await greet_worker(reader, writer, self._token)
@@ -259,14 +258,9 @@ class HeadControl:
         # Sent before it becomes a peer, because its first line must not be a heartbeat.
         line.send({"kind": "welcome"})
         self._seen.add(host)
-        peer = self._peers[host] = _Peer(host, line, self._clock())
+        peer = self._peers[host] = _Peer(host, line, clock())
         self._report(life.Joined(host))
         return peer
-
-    async def _serve_peer(self, peer: _Peer) -> None:
-        reason = await _listen(peer, self._clock, lambda message: self._report(MessageReceived(peer.host, message)))
-        del self._peers[peer.host]
-        self._report(life.Left(peer.host) if peer.leaving else life.Lost(peer.host, reason))
 
 
 def _allow_files(count: int) -> None:
@@ -278,9 +272,9 @@ def _allow_files(count: int) -> None:
 
 
 class WorkerControl:
-    def __init__(self, head: str, line: Line, beat_s: float, silence_s: float, clock: Callable[[], float]) -> None:
+    def __init__(self, head: str, line: Line, beat_s: float, silence_s: float) -> None:
         self._peer = _Peer(head, line, clock())
-        self._beat_s, self._silence_s, self._clock = beat_s, silence_s, clock
+        self._beat_s, self._silence_s = beat_s, silence_s
 
     @property
     def addresses(self) -> tuple[str, str]:
@@ -291,10 +285,10 @@ class WorkerControl:
 
     async def run(self, report: Callable[[Report], None]) -> None:
         """Report the head's messages until the head is lost, which is the last report."""
-        pulse = asyncio.create_task(_beat(lambda: [self._peer], self._beat_s, self._silence_s, self._clock))
+        pulse = asyncio.create_task(_beat(lambda: [self._peer], self._beat_s, self._silence_s))
         try:
             host = self._peer.host
-            reason = await _listen(self._peer, self._clock, lambda message: report(MessageReceived(host, message)))
+            reason = await _listen(self._peer, lambda message: report(MessageReceived(host, message)))
             report(life.Lost(host, reason))
         finally:
             pulse.cancel()
@@ -318,7 +312,6 @@ async def join(
     identity: Identity,
     silence_s: float,
     beat_s: float = BEAT_S,
-    clock: Callable[[], float] = time.monotonic,
 ) -> WorkerControl:
     """Connect to the head, once, with ``limit=MAX_LINE``, and wait for its welcome.
 
@@ -336,4 +329,4 @@ async def join(
     if answer.get("kind") != "welcome":
         writer.close()
         raise Refused(str(answer.get("reason", "the head refuses this instance without a reason")))
-    return WorkerControl(head, line, beat_s, silence_s, clock)
+    return WorkerControl(head, line, beat_s, silence_s)

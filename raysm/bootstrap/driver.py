@@ -17,9 +17,11 @@ from raysm.bootstrap.children import WAIT, Children
 from raysm.bootstrap.exit_status import ExitStatus, exit_status_of_driver
 from raysm.bootstrap.instance import Instance
 from raysm.bootstrap.lifecycle import DriverEnded
+from raysm.bootstrap.log import copy_to_log
 from raysm.bootstrap.scratch import private_tempdir
 from raysm.contract.events import ProgressLines
-from raysm.contract.result import Failure
+from raysm.contract.result import EXCEPTION, FAILURE, Failure
+from raysm.contract.store import put
 
 TAIL_BYTES = 8192
 CHUNK = 65536
@@ -67,8 +69,8 @@ class DriverRun:
         while chunk := os.read(source.fileno(), CHUNK):
             if target == STDERR:
                 self._tail = (self._tail + chunk)[-TAIL_BYTES:]
-            _write(target, lines.feed(chunk))
-        _write(target, lines.rest())
+            copy_to_log(target, lines.feed(chunk))
+        copy_to_log(target, lines.rest())
 
     def go(self, address: str) -> None:
         self._child.send_line(address)
@@ -104,7 +106,10 @@ class DriverRun:
 
     def _publish(self, status: ExitStatus, failure: Failure | None) -> ExitStatus:
         if failure is not None and status.reason:
-            exit_status.publish_failure(self._record, self._instance.environment.paths.output_data)
+            outputs = self._instance.environment.paths.output_data
+            for source, name in ((self._record, FAILURE), (exit_status.exception_beside(self._record), EXCEPTION)):
+                with contextlib.suppress(OSError):  # on a full disk, the failure file and the exit code remain
+                    put(outputs / name, source.read_bytes())
         return status
 
     def close(self) -> None:
@@ -114,10 +119,3 @@ class DriverRun:
             if not thread.is_alive() and pipe:
                 pipe.close()
         self._exit.close()
-
-
-def _write(target: int, data: bytes) -> None:
-    # os.write, because this thread could hold the lock of sys.stderr when the interpreter ends.
-    with contextlib.suppress(OSError):  # the log has no reader any more, but the tail is still needed
-        while data:
-            data = data[os.write(target, data) :]

@@ -139,14 +139,14 @@ def inherited() -> Mapping[str, str]:
     return os.environ
 
 
-def measures(environ: Mapping[str, str] = os.environ) -> bool:
+def measures() -> bool:
     """Return whether a training measures its phases; the user switches this off by RAYSM_MEASURE=0."""
-    return environ.get(names.MEASURE, "1") != "0"
+    return os.environ.get(names.MEASURE, "1") != "0"
 
 
-def train_storage(environ: Mapping[str, str] = os.environ) -> str | None:
+def train_storage() -> str | None:
     """Return the URI of the default storage of Ray Train; None leaves Ray's own default."""
-    return environ.get(names.TRAIN_STORAGE)
+    return os.environ.get(names.TRAIN_STORAGE)
 
 
 def tell(variables: Mapping[str, str]) -> None:

@@ -11,7 +11,7 @@ from types import FrameType
 
 from raysm.bootstrap.environment import base_paths
 from raysm.bootstrap.log import remark
-from raysm.contract.result import EXCEPTION, FAILURE, MAX_REASON, Failure
+from raysm.contract.result import EXCEPTION, MAX_REASON, Failure
 from raysm.contract.store import put
 from raysm.errors import InstanceLost, InvalidConfig, InvalidRequest, RayFailed, RaysmError
 
@@ -118,12 +118,6 @@ def blames_cluster(failure: Failure) -> bool:
     kind = failure.error_type
     of_ray = kind.startswith("ray.exceptions.") and not kind.startswith("ray.exceptions.RayTaskError")
     return of_ray or kind in (InstanceLost.__name__, RayFailed.__name__)
-
-
-def publish_failure(record: Path, outputs: Path) -> None:
-    for source, name in ((record, FAILURE), (exception_beside(record), EXCEPTION)):
-        with contextlib.suppress(OSError):  # on a full disk, the failure file and the exit code remain
-            put(outputs / name, source.read_bytes())
 
 
 def report_startup_failure(error: Exception, environ: Mapping[str, str]) -> ExitStatus:

@@ -208,11 +208,10 @@ class UnmetRequests:
                 )
             if waited_s >= NAMED_AFTER_S and request not in self._named:
                 self._named.add(request)
-                lines.append(f"warning: {what}{self._deadline(since_s - now_s + self._limit_s)}")
+                left_s = self._limit_s - waited_s
+                fails = "" if left_s == float("inf") else f". The job fails in {left_s:.0f} s if it still waits then"
+                lines.append(f"warning: {what}{fails}")
         return lines
-
-    def _deadline(self, left_s: float) -> str:
-        return "" if left_s == float("inf") else f". The job fails in {left_s:.0f} s if it still waits then"
 
 
 async def watch_unmet(path: Path, requests: UnmetRequests, remark: Callable[[str], None]) -> None:

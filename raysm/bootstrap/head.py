@@ -79,7 +79,9 @@ class Head:
 
     async def run(self) -> ExitStatus:
         """Run the job; return the exit status of this instance, and so of the job, for the first cause of its end."""
-        address = await self._find_address()
+        environment = self._instance.environment
+        host, named = environment.current_host, environment.addresses.get(environment.current_host)
+        address = await find_own_address(host, named, environment.network_interface)
         self._instance = self._instance.at(address or LOOPBACK)
         await self._listen()
         self._start_ray(address)
@@ -203,11 +205,6 @@ class Head:
                     raise cause
                 return status
         raise AssertionError(f"a head does not end by {cause}")
-
-    async def _find_address(self) -> str | None:
-        environment = self._instance.environment
-        named = environment.addresses.get(environment.current_host)
-        return await find_own_address(environment.current_host, named, environment.network_interface)
 
     async def _listen(self) -> None:
         named = self._instance.environment.addresses.get(self._instance.name)

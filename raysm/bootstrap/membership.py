@@ -205,7 +205,11 @@ class Membership:
         )
         announcement = life.Announce("lost", host, reason)
         left = membership._count_left()
-        if self._is_fatal(host, left):
+        # Before the deadline: enough instances can no longer join, and every minute costs money.
+        is_fatal = left < (self.rules.cluster.min_instances or len(self.rules.hosts))
+        if self.formed:
+            is_fatal = self.rules.cluster.on_instance_loss == "fail" and host not in self.unawaited
+        if is_fatal:
             return membership._end(InstanceLost(f"{host} lost: {reason}"), announcement)
         if self.rules.cluster.coordinator_only and left < 2:
             alone = "no instance is left to work, because the head only coordinates"
@@ -219,12 +223,6 @@ class Membership:
             # Instances that join late count too.
             left = [host for host in left if self._is_connected(host)]
         return len(left)
-
-    def _is_fatal(self, host: str, left: int) -> bool:
-        if not self.formed:
-            # Fatal before the deadline, because enough instances can no longer join, and every minute costs money.
-            return left < (self.rules.cluster.min_instances or len(self.rules.hosts))
-        return self.rules.cluster.on_instance_loss == "fail" and host not in self.unawaited
 
     # The end
 

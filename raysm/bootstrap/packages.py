@@ -4,7 +4,6 @@ pip first reports what it would install, then installs exactly these files, with
 the job. Packages that the image has already are not installed again.
 """
 
-import importlib.metadata
 import importlib.util
 import json
 import socket
@@ -21,7 +20,15 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 from raysm.bootstrap.environment import child_environment, warm_pool_cache
 from raysm.bootstrap.log import remark
-from raysm.contract.packages import NEEDS, RAY_RANGE, default_index, name_of, ray_will_do, without_credentials
+from raysm.contract.packages import (
+    NEEDS,
+    RAY_RANGE,
+    default_index,
+    installed_version,
+    name_of,
+    ray_will_do,
+    without_credentials,
+)
 from raysm.contract.payload import Payload
 from raysm.contract.store import put
 from raysm.errors import InvalidRequest
@@ -74,13 +81,6 @@ def find_missing_packages(payload: Payload) -> MissingPackages:
     lines = [line.strip() for line in payload.request.requirements]
     required = tuple(line for line in lines if line and not line.startswith("#"))
     return MissingPackages(requirements=required, needs=tuple(needs), remarks=remarks)
-
-
-def installed_version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def install(payload: Payload, packages: MissingPackages, site: Path, environ: Mapping[str, str]) -> None:

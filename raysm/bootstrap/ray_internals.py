@@ -5,13 +5,12 @@ job is only slower. Looking for a name imports only its module.
 """
 
 import importlib
-import importlib.metadata
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from raysm.contract.packages import RAY_RANGE
+from raysm.contract.packages import RAY_RANGE, installed_version
 from raysm.errors import MissingDependency
 
 
@@ -29,8 +28,9 @@ class Internal:
             return self._owner_of(f"{self.name}.")
         except Exception as error:  # importing a module of another release may raise anything
             if self.is_needed:
+                version = installed_version("ray") or "(not installed)"
                 raise MissingDependency(
-                    f"Ray {version()} has no {self.module}.{self.name} ({type(error).__name__}), which raysm needs to "
+                    f"Ray {version} has no {self.module}.{self.name} ({type(error).__name__}), which raysm needs to "
                     f"{self.purpose}",
                     remedy=f"use Ray {RAY_RANGE}",
                 ) from error
@@ -50,20 +50,13 @@ class Internal:
         return value
 
 
-def version() -> str:
-    try:
-        return importlib.metadata.version("ray")
-    except importlib.metadata.PackageNotFoundError:
-        return "(not installed)"
-
-
 def can_postpone_dashboard() -> bool:
     """Return whether the dashboard can start later; if only some of these were replaced, it would never start."""
-    return all(part.find() is not None for part in (START_PROCESS, INITIALIZE, START_MONITOR, START_DASHBOARD))
+    return have(START_PROCESS, INITIALIZE, START_MONITOR, START_DASHBOARD)
 
 
-def can_postpone_agents() -> bool:
-    return can_postpone_dashboard() and PORT_FILES.find() is not None and AGENT_PORT.find() is not None
+def have(*internals: Internal) -> bool:
+    return all(each.find() is not None for each in internals)
 
 
 def spare_options(internal: Internal, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,6 @@ The node runs ``ray start --block``. It is ended by a signal, because ``ray stop
 
 import asyncio
 import contextlib
-import importlib.metadata
 import json
 import os
 import re
@@ -23,6 +22,7 @@ from raysm.bootstrap.environment import Environment
 from raysm.bootstrap.hosts import Host
 from raysm.bootstrap.ray_internals import END_OF_LOG, ENDED, REMAINING
 from raysm.contract import names
+from raysm.contract.packages import installed_version
 from raysm.errors import MissingDependency
 from raysm.request import Cluster, Ports
 
@@ -58,12 +58,12 @@ def detect_capacity(environment: Environment, inherited: Mapping[str, str], root
 
 
 def ray_version() -> str:
-    try:
-        return importlib.metadata.version("ray")
-    except importlib.metadata.PackageNotFoundError:
+    version = installed_version("ray")
+    if version is None:
         raise MissingDependency(
             "the package 'ray' is not installed in this image: use one that has it, or add ray[default,train]"
-        ) from None
+        )
+    return version
 
 
 def start_arguments(

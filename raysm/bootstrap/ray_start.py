@@ -82,10 +82,11 @@ def main() -> None:
         # Ray starts the Ray Client server unless this function returns an error.
         ray_internals.RAY_CLIENT.replace(lambda _: lambda: ImportError("raysm uses no Ray Client"))
         dashboard_port = None
-        if ray_internals.can_postpone_dashboard():
+        can_postpone = ray_internals.can_postpone_dashboard()
+        if can_postpone:
             dashboard_port = _listen_for_dashboard() if HEAD in sys.argv else None
             postpone_dashboard(dashboard_port)
-        postpones_agents = ray_internals.can_postpone_agents()
+        postpones_agents = can_postpone and ray_internals.have(ray_internals.PORT_FILES, ray_internals.AGENT_PORT)
         ray_internals.START_PROCESS.replace(lambda start: adapt_start(start, workers, dashboard_port, postpones_agents))
         for module in ray_internals.OTHER_COMMANDS:
             sys.modules[module] = None  # type: ignore[assignment]  # makes an import of the module fail

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from raysm.bootstrap.children import descendants
 from raysm.contract import machine
-from raysm.contract.machine import ROOT, cgroup_value
+from raysm.contract.machine import ROOT, cgroup_value, text_of
 
 MIN_OBJECT_STORE_BYTES = 80 * 2**20
 """Ray refuses an object store below 75 MiB."""
@@ -63,7 +63,7 @@ def memory_limit(root: Path = ROOT) -> int:
 
 
 def _machine_memory(root: Path) -> int:
-    for line in (_text(root / "proc/meminfo") or "").splitlines():
+    for line in (text_of(root / "proc/meminfo") or "").splitlines():
         if line.startswith("MemTotal:"):
             return int(line.split()[1]) * 1024
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -108,7 +108,7 @@ def has_efa(root: Path = ROOT) -> bool:
 
 
 def _is_efa(device: Path) -> bool:
-    vendor = _text(device / "device/vendor")
+    vendor = text_of(device / "device/vendor")
     amazon = "0x1d0f"
     # Without the file, the name decides: efa_0, or rdmap… because rdma-core renames the devices.
     return vendor == amazon if vendor is not None else device.name.startswith(("efa", "rdmap"))
@@ -140,13 +140,6 @@ def plan_object_store(
     return ObjectStore(bytes=size, folder=disk, warning=warning)
 
 
-def _text(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError):
-        return None
-
-
 INTERVAL_S = 1.0
 STATUS_BYTES = 8192
 
@@ -160,14 +153,13 @@ class PeakMemory:
     peak of less than a second may be missed.
     """
 
-    def __init__(self, look: Callable[[], int] | None = None) -> None:
-        self._look = look or (lambda: used_bytes([os.getpid(), *descendants(os.getpid())]))
+    def __init__(self) -> None:
         self.bytes = 0
         """The peak so far, in bytes; 0 if the system does not report it (macOS)."""
 
     def sample(self) -> None:
         with contextlib.suppress(Exception):
-            self.bytes = max(self.bytes, self._look())
+            self.bytes = max(self.bytes, used_bytes([os.getpid(), *descendants(os.getpid())]))
 
     async def run(self) -> None:
         while True:

@@ -125,7 +125,11 @@ def user_variables(
     # ``batch-size`` is both ``hp_batch-size``, as the toolkit names it, and ``hp_batch_size``, as the SDK does.
     toolkit = {f"hp_{name}": value for name, value in values["hps"].items()}
     values |= toolkit | {name.replace("-", "_"): value for name, value in toolkit.items()}
-    variables = _variables(values)
+    texts = {
+        f"SM_{name.upper()}": value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+        for name, value in values.items()
+    }
+    variables = {name: value for name, value in texts.items() if _fits(name, value)}
     if environment.has_checkpoints:
         variables[names.STATE] = str(environment.paths.state(environment.current_host))
     return variables
@@ -219,11 +223,6 @@ def _only_in_training_env(
     }
 
 
-def _variables(values: Mapping[str, Any]) -> dict[str, str]:
-    texts = {f"SM_{name.upper()}": value if isinstance(value, str) else _json(value) for name, value in values.items()}
-    return {name: value for name, value in texts.items() if _fits(name, value)}
-
-
 def _decoded(hyperparameters: Mapping[str, str]) -> dict[str, Any]:
     """Parse the texts of hyperparameters as JSON; texts that are not JSON stay unchanged."""
     decoded: dict[str, Any] = {}
@@ -233,10 +232,6 @@ def _decoded(hyperparameters: Mapping[str, str]) -> dict[str, Any]:
         except (ValueError, RecursionError):
             decoded[name] = text
     return decoded
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)
 
 
 def _fits(name: str, value: str) -> bool:

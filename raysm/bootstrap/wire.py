@@ -93,47 +93,41 @@ class Line:
 
 async def greet_worker(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: bytes) -> tuple[str, Line]:
     """Run the head's part of the handshake; return the worker's host name and the connection."""
-    return await asyncio.wait_for(_greet_worker(reader, writer, token), HANDSHAKE_TIMEOUT_S)
-
-
-async def _greet_worker(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: bytes) -> tuple[str, Line]:
-    nonce = secrets.token_hex(16)
-    _write(writer, {"raysm": VERSION, "nonce": nonce})
-    answer = _object(await _read_line(reader, MAX_GREETING))
-    match answer:
-        case {"host": str(host), "nonce": str(theirs), "proof": str(proof)}:
-            pass
-        case _:
-            raise ProtocolError("a peer's greeting lacks its host, nonce or proof")
-    parts = (nonce.encode(), _bytes(theirs), _bytes(host))
-    # The worker proves itself first, so that an attacker gets no proof to test guessed tokens with.
-    if not hmac.compare_digest(_bytes(proof), _mac(token, b"worker", *parts)):
-        _write(writer, {"refused": "token"})
-        raise TokenRefused(f"a peer that calls itself {host[:80]!r} does not know this job's token")
-    _write(writer, {"proof": _mac(token, b"head", *parts).decode()})
-    return host, Line(reader, writer, _mac(token, b"key", *parts), b"head")
+    async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
+        nonce = secrets.token_hex(16)
+        _write(writer, {"raysm": VERSION, "nonce": nonce})
+        answer = _object(await _read_line(reader, MAX_GREETING))
+        match answer:
+            case {"host": str(host), "nonce": str(theirs), "proof": str(proof)}:
+                pass
+            case _:
+                raise ProtocolError("a peer's greeting lacks its host, nonce or proof")
+        parts = (nonce.encode(), _bytes(theirs), _bytes(host))
+        # The worker proves itself first, so that an attacker gets no proof to test guessed tokens with.
+        if not hmac.compare_digest(_bytes(proof), _mac(token, b"worker", *parts)):
+            _write(writer, {"refused": "token"})
+            raise TokenRefused(f"a peer that calls itself {host[:80]!r} does not know this job's token")
+        _write(writer, {"proof": _mac(token, b"head", *parts).decode()})
+        return host, Line(reader, writer, _mac(token, b"key", *parts), b"head")
 
 
 async def greet_head(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: bytes, host: str) -> Line:
-    return await asyncio.wait_for(_greet_head(reader, writer, token, host), HANDSHAKE_TIMEOUT_S)
-
-
-async def _greet_head(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: bytes, host: str) -> Line:
-    hello = _object(await _read_line(reader, MAX_GREETING))
-    match hello:
-        case {"raysm": version, "nonce": str(theirs)} if version == VERSION:
-            pass
-        case _:
-            raise ProtocolError("what listens there is no raysm head")
-    mine = secrets.token_hex(16)
-    parts = (_bytes(theirs), mine.encode(), host.encode())
-    _write(writer, {"host": host, "nonce": mine, "proof": _mac(token, b"worker", *parts).decode()})
-    answer = _object(await _read_line(reader, MAX_GREETING))
-    if "refused" in answer:
-        raise TokenRefused("the head refuses this instance's token: their payloads are not of the same job")
-    if not hmac.compare_digest(_bytes(str(answer.get("proof"))), _mac(token, b"head", *parts)):
-        raise TokenRefused("what calls itself the head does not know this job's token")
-    return Line(reader, writer, _mac(token, b"key", *parts), b"worker")
+    async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
+        hello = _object(await _read_line(reader, MAX_GREETING))
+        match hello:
+            case {"raysm": version, "nonce": str(theirs)} if version == VERSION:
+                pass
+            case _:
+                raise ProtocolError("what listens there is no raysm head")
+        mine = secrets.token_hex(16)
+        parts = (_bytes(theirs), mine.encode(), host.encode())
+        _write(writer, {"host": host, "nonce": mine, "proof": _mac(token, b"worker", *parts).decode()})
+        answer = _object(await _read_line(reader, MAX_GREETING))
+        if "refused" in answer:
+            raise TokenRefused("the head refuses this instance's token: their payloads are not of the same job")
+        if not hmac.compare_digest(_bytes(str(answer.get("proof"))), _mac(token, b"head", *parts)):
+            raise TokenRefused("what calls itself the head does not know this job's token")
+        return Line(reader, writer, _mac(token, b"key", *parts), b"worker")
 
 
 def _mac(key: bytes, *parts: bytes) -> bytes:

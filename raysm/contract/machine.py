@@ -17,7 +17,7 @@ def cgroup_value(root: Path, controller: str, name: str) -> str | None:
     """
     base = root / "sys/fs/cgroup"
     candidates = []
-    for line in (_text(root / "proc/self/cgroup") or "").splitlines():
+    for line in (text_of(root / "proc/self/cgroup") or "").splitlines():
         parts = line.split(":", 2)
         if len(parts) == 3:
             group = parts[2].lstrip("/")
@@ -30,7 +30,7 @@ def cgroup_value(root: Path, controller: str, name: str) -> str | None:
     candidates += [base / name, base / controller / name]
     if controller == "cpu":
         candidates.append(base / "cpu,cpuacct" / name)
-    return next((text for text in map(_text, candidates) if text is not None), None)
+    return next((text for text in map(text_of, candidates) if text is not None), None)
 
 
 def memory_limit(root: Path = ROOT) -> int | None:
@@ -49,7 +49,7 @@ def memory_used(root: Path = ROOT) -> int | None:
     return None
 
 
-def _text(path: Path) -> str | None:
+def text_of(path: Path) -> str | None:
     try:
         return path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):

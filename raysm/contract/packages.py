@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import hashlib
+import importlib.metadata
 import importlib.util
 import io
 import marshal
@@ -135,6 +136,15 @@ NEEDS = {
     "sagemaker_mlflow": "sagemaker-mlflow>=0.5",
 }
 """Requirements by the module that instances import, as in pyproject.toml."""
+
+
+def installed_version(package: str) -> str | None:
+    """Return a package's version by its metadata; None without them, which a source tree on the path has not."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
 
 NAME = re.compile(r"\s*([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)")
 

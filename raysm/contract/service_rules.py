@@ -153,18 +153,16 @@ def _compression(request: Parameters) -> Iterator[str]:
 @_rule(TRAINING, source=f"{GUIDE}/train-heterogeneous-cluster-how-to-configure.html")
 def _channel_groups(request: Parameters) -> Iterator[str]:
     groups = {group["InstanceGroupName"] for group in request["ResourceConfig"].get("InstanceGroups") or []}
-    by_channel = {channel["ChannelName"]: _groups_of(channel) for channel in request.get("InputDataConfig") or []}
+    by_channel: dict[str, set[str]] = {}
+    for channel in request.get("InputDataConfig") or []:
+        # Only channels from S3 can name groups.
+        source = channel["DataSource"].get("S3DataSource") or {}
+        by_channel[channel["ChannelName"]] = set(source.get("InstanceGroupNames") or ())
     for name, names in by_channel.items():
         for unknown in sorted(names - groups):
             yield f"channel {name!r}: {unknown!r} is no instance group of this job"
     if any(by_channel.values()) and not all(by_channel.values()):
         yield "InputDataConfig: either all channels name InstanceGroupNames, or none does"
-
-
-def _groups_of(channel: Parameters) -> set[str]:
-    # Only channels from S3 can name groups.
-    source = channel["DataSource"].get("S3DataSource") or {}
-    return set(source.get("InstanceGroupNames") or ())
 
 
 @_rule(

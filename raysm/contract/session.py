@@ -77,22 +77,11 @@ class Versions:
     @functools.cache
     def here() -> "Versions":
         # From the metadata of the packages, because importing Ray would take seconds.
-        from importlib import metadata
-
         import raysm
+        from raysm.contract.packages import installed_version
 
-        def version(name: str) -> str:
-            try:
-                return metadata.version(name)
-            except metadata.PackageNotFoundError:
-                return ""
-
-        return Versions(
-            python=platform.python_version(),
-            ray=version("ray"),
-            cloudpickle=version("cloudpickle"),
-            raysm=raysm.__version__,
-        )
+        ray, cloudpickle = (installed_version(name) or "" for name in ("ray", "cloudpickle"))
+        return Versions(python=platform.python_version(), ray=ray, cloudpickle=cloudpickle, raysm=raysm.__version__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -28,10 +28,6 @@ CALLS = ("import_module", "__import__")
 """Functions that import the module that their first argument names."""
 
 
-def is_code(path: Path) -> bool:
-    return path.name.endswith(CODE_SUFFIXES)
-
-
 def read_tree(path: Path) -> ast.Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the job itself will print the warnings
@@ -241,7 +237,7 @@ def _with_neighbours(script: Path | None, names: Iterable[str], folder: Path) ->
     left_behind: dict[str, Path] = {}
     for path in (file for module in modules for file in _files_of(module)):
         name = path.relative_to(folder).as_posix()
-        is_small = is_code(path) or path.stat().st_size <= MAX_DATA_BYTES
+        is_small = path.name.endswith(CODE_SUFFIXES) or path.stat().st_size <= MAX_DATA_BYTES
         # If a link names the script, a module beside the real file may have the link's name: the script wins.
         (files if is_small else left_behind).setdefault(name, path)
     name_of_script = None if script is None else script.name

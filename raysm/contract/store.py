@@ -60,7 +60,6 @@ def _files_below(folder: Path, above: frozenset[tuple[int, int]]) -> Iterator[Pa
             yield from _files_below(Path(entry), above | {(status.st_dev, status.st_ino)})
 
 
-CHUNK_BYTES = 1 << 20
 PARTIAL = ".partial"
 """Suffix of a file that is still being written; readers skip it."""
 UNFINISHED = re.compile(rf"\..+\.[0-9a-f]{{8}}{re.escape(PARTIAL)}", re.DOTALL)
@@ -79,17 +78,10 @@ class Unfinished:
 
     def place(self) -> None:
         """Flush it to the disk and rename it: a crash leaves the old file or the new one."""
-        self._settle()
+        self.settle()
         self.beside.replace(self._path)
 
-    def place_first(self) -> None:
-        """Flush it to the disk and link it to its place, unless another process was first."""
-        self._settle()
-        # A rename would replace a file that another process has placed meanwhile.
-        with contextlib.suppress(FileExistsError):
-            os.link(self.beside, self._path)
-
-    def _settle(self) -> None:
+    def settle(self) -> None:
         with self.beside.open("rb") as written:
             os.fsync(written.fileno())
 
@@ -142,7 +134,10 @@ def put_first(path: Path, content: bytes | str, mode: int = OPEN) -> None:
     unfinished = Unfinished(path, mode)
     try:
         unfinished.beside.write_bytes(content.encode() if isinstance(content, str) else content)
-        unfinished.place_first()
+        unfinished.settle()
+        # A rename would replace a file that another process has placed meanwhile.
+        with contextlib.suppress(FileExistsError):
+            os.link(unfinished.beside, path)
     finally:
         unfinished.remove()
 
@@ -162,8 +157,5 @@ def read_json(path: Path) -> Any:
 
 
 def sha256_of(path: Path) -> str:
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while chunk := file.read(CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()

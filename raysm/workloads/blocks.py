@@ -170,12 +170,6 @@ def map_blocks(
             on_progress(done, total)
 
 
-@dataclass(slots=True)
-class _Running:
-    block: Any
-    attempt: int
-
-
 class _Run:
     def __init__(
         self,
@@ -189,7 +183,7 @@ class _Run:
     ) -> None:
         self._workers, self._shipped, self._presence = workers, shipped, presence
         self._limit, self._attempts, self._record = limit, attempts, record
-        self._running: dict[Any, _Running] = {}
+        self._running: dict[Any, tuple[Any, int]] = {}
         self._is_exhausted = False
         self._check_at = time.monotonic() + CHECK_S
 
@@ -232,25 +226,25 @@ class _Run:
         ready, _ = ray.wait(list(self._running), num_returns=1, timeout=CHECK_S, fetch_local=False)
         # Check while other blocks finish too, to notice early that a block waits for a lost instance.
         if not ready or time.monotonic() >= self._check_at:
-            self._check_presence([entry.block for entry in self._running.values()])
+            self._check_presence([block for block, _ in self._running.values()])
         if not ready:
             return None
-        entry = self._running.pop(ready[0])
+        block, attempt = self._running.pop(ready[0])
         try:
-            return entry.block, ray.get(ready[0])
+            return block, ray.get(ready[0])
         except RayError as error:
-            _raise_if_final(error, entry, self._attempts)
+            _raise_if_final(error, block, attempt, is_last=attempt >= self._attempts)
             # A lasting process has ended: Ray replaces the processes of tasks only.
             if isinstance(error, RayActorError):
                 self._workers.replace(ready[0])
-            self._submit(entry.block, entry.attempt + 1)
+            self._submit(block, attempt + 1)
             return None
 
     def _submit(self, block: Any, attempt: int) -> None:
         # Wait here, because nothing else can be done until a process takes blocks.
         while not self._workers.wait(CHECK_S, block):
             self._check_presence([block])
-        self._running[self._workers.submit(self._shipped, block)] = _Running(block, attempt)
+        self._running[self._workers.submit(self._shipped, block)] = block, attempt
 
     def _check_presence(self, blocks: Sequence[Any]) -> None:
         now_s = time.monotonic()
@@ -258,7 +252,7 @@ class _Run:
         self._check_at = now_s + CHECK_S
 
 
-def _raise_if_final(error: RayError, entry: _Running, attempts: int) -> None:
+def _raise_if_final(error: RayError, block: Any, attempt: int, *, is_last: bool) -> None:
     cause = error.cause if isinstance(error, RayTaskError) else None
     # A task that waited for another task wraps that one's error.
     while isinstance(cause, RayTaskError):
@@ -267,10 +261,10 @@ def _raise_if_final(error: RayError, entry: _Running, attempts: int) -> None:
     if isinstance(cause, InvalidRequest | InvalidConfig | MissingDependency | BlockFailed | InstanceLost | NoRoom):
         raise cause from None
     # A task that Ray cannot schedule would fail at the next attempt too.
-    if isinstance(error, TaskUnschedulableError) or entry.attempt >= attempts or _is_user_error(error, cause):
+    if isinstance(error, TaskUnschedulableError) or is_last or _is_user_error(error, cause):
         failure = failure_of(error)
         assert failure is not None, "only an exit is no failure"
-        raise BlockFailed(str(entry.block), entry.attempt, task_traceback(error), failure.headline) from None
+        raise BlockFailed(str(block), attempt, task_traceback(error), failure.headline) from None
 
 
 def _is_user_error(error: RayError, cause: BaseException | None) -> bool:

@@ -48,18 +48,16 @@ def settle(descriptor: int, start: int, stop: int) -> None:
         os.posix_fadvise(descriptor, start, stop - start, os.POSIX_FADV_DONTNEED)
 
 
-MapPages = Callable[..., mmap.mmap]
-
 # FUSE file systems with direct_io, which bypass the page cache, have no shared mappings, but private ones (numpy issue
 # 9894, safetensors issue 545). Whether SageMaker's FastFile is such a file system is not documented.
 NOT_MAPPED = (errno.ENODEV, errno.EINVAL, errno.EOPNOTSUPP)
 
 
-def map_file(descriptor: int, map_pages: MapPages = mmap.mmap) -> mmap.mmap | None:
+def map_file(descriptor: int) -> mmap.mmap | None:
     """Map a whole file, which must not be empty, read-only; None if its file system cannot map files."""
     for flags in (mmap.MAP_SHARED, mmap.MAP_PRIVATE):
         try:
-            return map_pages(descriptor, 0, flags=flags, prot=mmap.PROT_READ)
+            return mmap.mmap(descriptor, 0, flags=flags, prot=mmap.PROT_READ)
         except OSError as error:
             if error.errno not in NOT_MAPPED:
                 raise

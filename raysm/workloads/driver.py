@@ -21,7 +21,7 @@ from raysm.contract.payload import Payload
 from raysm.contract.result import Failure
 from raysm.contract.store import put
 from raysm.workloads.failure import failure_of, pickled_exception
-from raysm.workloads.runner import Beginning, load_runner
+from raysm.workloads.runner import load_runner, note_beginning
 from raysm.workloads.script_main import leave_at_once_after_exit_handlers
 from raysm.workloads.train_storage import set_default_storage
 
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] = ()) -> int:
                 "--hyperparameters-as-args (in Python hyperparameters_as_args=True) passes them as --name value",
                 flush=True,
             )
-        Beginning.note(environment)
+        note_beginning(environment)
         runner.run(address)
     except BaseException as error:
         failure = failure_of(error)

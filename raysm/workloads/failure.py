@@ -37,7 +37,9 @@ INTERNAL = re.compile(r"raysm/workloads/(driver\.py$|script_main\.py$|runners/|s
 
 def failure_of(error: BaseException) -> Failure | None:
     """Return why a workload ended; None if it succeeded."""
-    user_frames = _user_frames(error.__traceback__)
+    user_frames = error.__traceback__
+    while user_frames is not None and INTERNAL.search(Path(user_frames.tb_frame.f_code.co_filename).as_posix()):
+        user_frames = user_frames.tb_next
     match error:
         case SystemExit():
             return _failure_of_exit(error, user_frames)
@@ -67,10 +69,12 @@ def failure_of(error: BaseException) -> Failure | None:
 def _failure_of_exit(error: SystemExit, user_frames: TracebackType | None) -> Failure | None:
     if error.code is None or error.code == 0:
         return None
-    if error.code == TERMINATED or _is_rays_answer_to_sigterm(user_frames):
+    last = traceback.extract_tb(user_frames)[-1:]
+    is_rays = bool(last) and last[0].name == "sigterm_handler" and last[0].filename.endswith("ray/_private/worker.py")
+    # Ray answers SIGTERM by an exit.
+    if error.code == TERMINATED or is_rays:
         return Failure(error_type="SIGTERM", message="the driver was asked to end", exit_code=TERMINATED)
     code = error.code if isinstance(error.code, int) else 1
-    last = traceback.extract_tb(user_frames)[-1:] if user_frames else []
     where = f", raised at {Path(last[0].filename).name}:{last[0].lineno}" if last else ""
     where = where or "".join(getattr(error, "__notes__", ()))
     # An exit status has eight bits, and 256 would look like success.
@@ -126,17 +130,6 @@ def _described_by_ray(kind: str, message: str) -> tuple[str, str]:
             name, _, text = "\n".join(lines[start:] or lines[-1:]).partition(": ")
             return name, text
     return kind, message
-
-
-def _is_rays_answer_to_sigterm(frames: TracebackType | None) -> bool:
-    last = traceback.extract_tb(frames)[-1:]
-    return bool(last) and last[0].name == "sigterm_handler" and last[0].filename.endswith("ray/_private/worker.py")
-
-
-def _user_frames(frames: TracebackType | None) -> TracebackType | None:
-    while frames is not None and INTERNAL.search(Path(frames.tb_frame.f_code.co_filename).as_posix()):
-        frames = frames.tb_next
-    return frames
 
 
 def pickled_value(value: object, name: str, into: Pickled | None = None) -> bytes:

@@ -31,7 +31,7 @@ class Node:
     object_store_bytes: int = 0
 
 
-def cluster_nodes(rows: Iterable[Mapping[str, Any]] | None = None) -> list[Node]:
+def cluster_nodes() -> list[Node]:
     nodes = [
         Node(
             host=row["Labels"].get(LABEL_HOST, ""),
@@ -44,7 +44,7 @@ def cluster_nodes(rows: Iterable[Mapping[str, Any]] | None = None) -> list[Node]
             gpus=int(row["Resources"].get("GPU", 0)),
             object_store_bytes=int(row["Resources"].get("object_store_memory", 0)),
         )
-        for row in (ray.nodes() if rows is None else rows)
+        for row in ray.nodes()
         if row["Alive"]
     ]
     # Ray's own order is arbitrary.
@@ -117,12 +117,6 @@ def host_of(block: object) -> str | None:
     return host
 
 
-def needed_hosts(block: object) -> tuple[str, ...]:
-    host = host_of(block)
-    needs: Sequence[str] = _attribute_of(block, "needs", ())
-    return (*(() if host is None else (host,)), *needs)
-
-
 def inputs_of(block: object) -> Sequence[Any]:
     inputs: Sequence[Any] = _attribute_of(block, "inputs", ())
     return inputs
@@ -163,7 +157,9 @@ class Presence:
                 f"num_cpus={self._task[0]:g} and num_gpus={self._task[1]:g}: all that could went away"
             )
         alive = {node["Labels"].get(LABEL_HOST, "") for node in nodes}
-        bound = {host: block for block in blocks for host in needed_hosts(block)}
+        bound = {
+            host: block for block in blocks for host in (host_of(block), *_attribute_of(block, "needs", ())) if host
+        }
         # The time starts again for an instance that came back, or that no block needed meanwhile.
         self._since = {host: self._since.get(host, now_s) for host in bound if host not in alive}
         for host, since in self._since.items():

@@ -121,9 +121,6 @@ class BlockRecord(Generic[V]):
                 content = file.read()
         return self._decode(memoryview(content)[offset:])
 
-    def size_bytes(self) -> int:
-        return sum(path.stat().st_size for path in self.folder.iterdir())
-
     def remove(self) -> None:
         # The result has its values, so files that cannot be removed do not matter.
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -141,9 +138,7 @@ class BlockRecord(Generic[V]):
         try:
             with path.open("rb") as file:
                 first = file.readline(MAX_LINE_BYTES)
-                digest = hashlib.sha256()
-                while chunk := file.read(4 << 20):
-                    digest.update(chunk)
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError:
             return False
-        return first == self._line(block, digest.hexdigest())
+        return first == self._line(block, digest)

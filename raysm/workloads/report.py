@@ -186,12 +186,10 @@ INTERVAL_S = 0.2
 
 
 class ProgressThrottle:
-    def __init__(
-        self, phase: str, total: int, unit: str, to: EmitEvent, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._phase, self._total, self._unit, self._to, self._clock = phase, total, unit, to, clock
+    def __init__(self, phase: str, total: int, unit: str, to: EmitEvent) -> None:
+        self._phase, self._total, self._unit, self._to = phase, total, unit, to
         self._done = 0
-        self._last = clock()
+        self._last = time.monotonic()
         self._emit_progress()
 
     def add(self, done: int) -> None:
@@ -201,7 +199,7 @@ class ProgressThrottle:
         if done == self._done:
             return
         self._done = done
-        now = self._clock()
+        now = time.monotonic()
         # The last event is always emitted, however soon it comes: displays close their bar on it.
         if self._done >= self._total or now - self._last >= INTERVAL_S:
             self._last = now

@@ -11,13 +11,13 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from importlib import metadata
 from pathlib import Path
 from types import FrameType
 from typing import Any, Generic, NoReturn, TypeVar, cast
 
 import raysm
 from raysm.bootstrap.environment import Environment
+from raysm.contract.packages import installed_version
 from raysm.contract.payload import Payload
 from raysm.contract.result import MANIFEST, Manifest, ResultFile, described_file
 from raysm.contract.store import PARTIAL, sha256_of
@@ -116,22 +116,14 @@ def leave_on_sigterm(clean: Callable[[], None] = lambda: None) -> None:
     signal.signal(signal.SIGTERM, end)
 
 
-START_S = "start_s"
+beginning: dict[str, float] = {}
+"""A measure of the manifest, ``start_s``: seconds from the start of the instance to that of the workload."""
 
 
-class Beginning:
-    _measures: Mapping[str, float] = {}
-
-    @classmethod
-    def note(cls, environment: Environment, now_s: float | None = None) -> None:
-        if environment.began_s is not None:
-            now_s = time.time() if now_s is None else now_s
-            # At least 0, because the clock may have been set in between.
-            cls._measures = {START_S: round(max(0.0, now_s - environment.began_s), 3)}
-
-    @classmethod
-    def measures(cls) -> Mapping[str, float]:
-        return cls._measures
+def note_beginning(environment: Environment) -> None:
+    if environment.began_s is not None:
+        # At least 0, because the clock may have been set in between.
+        beginning["start_s"] = round(max(0.0, time.time() - environment.began_s), 3)
 
 
 def write_manifest(
@@ -162,29 +154,21 @@ def write_manifest(
     # Other instances may leave files, which the head adds at the end of the job.
     if not files and len(instances) == 1:
         return None
+    versions = {"raysm": raysm.__version__, "python": platform.python_version()}
+    installed = ((package, installed_version(package)) for package in ("ray", *packages))
     manifest = Manifest(
         job=request.name,
         workload=to_json(request.workload),
         inputs={name: to_json(channel) for name, channel in request.inputs.items()},
         files=files,
-        versions={"raysm": raysm.__version__, "python": platform.python_version()} | _versions("ray", *packages),
+        versions=versions | {name: version for name, version in installed if version is not None},
         instances=instances,
         phases_s={name: round(seconds, 3) for name, seconds in phases_s.items()},
-        measures={**(measures or {}), **Beginning.measures()},
+        measures={**(measures or {}), **beginning},
         summary=summary,
     )
     manifest.write(folder)
     return manifest
-
-
-def _versions(*packages: str) -> dict[str, str]:
-    versions = {}
-    for package in packages:
-        # An image may have a package without its metadata (a source tree on the path): no version is better than a
-        # wrong one.
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            versions[package] = metadata.version(package)
-    return versions
 
 
 def _file(path: Path, folder: Path) -> ResultFile:

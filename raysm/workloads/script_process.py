@@ -7,7 +7,7 @@ import selectors
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from raysm.bootstrap import die_with_parent, environment
@@ -20,14 +20,12 @@ CHUNK = 65536
 
 
 @contextlib.contextmanager
-def started(
-    command: Sequence[str], folder: Path, variables: Mapping[str, str] | None = None
-) -> Iterator["subprocess.Popen[str]"]:
+def started(command: Sequence[str], folder: Path) -> Iterator["subprocess.Popen[str]"]:
     """Start a program, with its output and its errors as one stream; kill it, if it still runs, at the end."""
     process = subprocess.Popen(
         # A raylet that kills the worker would otherwise leave the script running, with its GPU.
         die_with_parent.wrap(list(command)),
-        env=environment.child_environment({"PYTHONUNBUFFERED": "1", **(variables or {})}),
+        env=environment.child_environment({"PYTHONUNBUFFERED": "1"}),
         cwd=folder,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -16,7 +16,7 @@ from types import FrameType
 from raysm.bootstrap import die_with_parent
 from raysm.bootstrap import environment as environments
 from raysm.bootstrap.children import Commands
-from raysm.bootstrap.log import remark
+from raysm.bootstrap.log import copy_to_log, remark
 from raysm.contract import payload as payloads
 from raysm.contract.events import Metric, parse
 from raysm.contract.mirror import Mirror, MlflowRun
@@ -102,10 +102,7 @@ def _copy(child: "subprocess.Popen[bytes]", lines: Lines) -> None:
     source = child.stdout.fileno()
     while chunk := os.read(source, CHUNK):
         # The log first, because MLflow only gets a copy.
-        lines_of_log = chunk
-        with contextlib.suppress(OSError):  # the log is not read any more, which must not block the driver
-            while lines_of_log:
-                lines_of_log = lines_of_log[os.write(STDOUT, lines_of_log) :]
+        copy_to_log(STDOUT, chunk)
         lines.feed(chunk)
 
 

@@ -7,7 +7,7 @@ checkpoint: "Unable to set up cluster storage". Ray has no setting for the defau
 import importlib.util
 import sys
 from collections.abc import Sequence
-from importlib.abc import Loader, MetaPathFinder
+from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
@@ -20,7 +20,7 @@ def set_default_storage(uri: str) -> None:
 
 
 class _Finder(MetaPathFinder):
-    """Finds the module of Ray's constants once, and changes the constant after the module's import."""
+    """Finds the module of Ray's constants once, and changes the constant right after the module's import."""
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
@@ -33,17 +33,11 @@ class _Finder(MetaPathFinder):
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(fullname)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loading(spec.loader, self._uri)
+            run = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                run(module)
+                vars(module)["DEFAULT_STORAGE_PATH"] = self._uri
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
-
-
-class _Loading(Loader):
-    def __init__(self, loader: Loader, uri: str) -> None:
-        self._loader, self._uri = loader, uri
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        self._loader.exec_module(module)
-        vars(module)["DEFAULT_STORAGE_PATH"] = self._uri

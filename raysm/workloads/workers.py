@@ -16,18 +16,15 @@ from raysm.contract.names import LABEL_HOST
 from raysm.workloads.nodes import cluster_nodes, host_of, inputs_of
 
 
-def cancel(references: Sequence[Any]) -> None:
-    # In a list, because Ray would wait for the value of a reference that is itself an argument.
-    _CANCEL.remote(list(references))
-
-
+@ray.remote(num_cpus=0)  # type: ignore[untyped-decorator]  # no CPU, because the tasks to cancel hold all of them
 def _cancel(references: Sequence[Any]) -> None:
     for reference in references:
         ray.cancel(reference, force=True)
 
 
-# The task takes no CPU, because the tasks to cancel hold all of them.
-_CANCEL: Any = ray.remote(num_cpus=0)(_cancel)
+def cancel(references: Sequence[Any]) -> None:
+    # In a list, because Ray would wait for the value of a reference that is itself an argument.
+    _cancel.remote(list(references))
 
 
 CANCEL_ATTEMPTS = 5

@@ -31,23 +31,16 @@ th:first-child, td:first-child, td.text, th.text { text-align: left } th { font-
 
 
 def report_page(view: Snapshot, rows: Iterable[GridRow]) -> str:
-    title = f"grid {html.escape(view.name)}"
+    title, at = f"grid {html.escape(view.name)}", datetime.fromtimestamp(view.at_s, UTC)
+    why = f" &middot; {html.escape(view.why)}" if view.why else ""
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body>'
-        f"<h1>{title}: {html.escape(view.state)}</h1><p>{_moment(view.at_s)}{_why(view)}</p>"
+        f"<h1>{title}: {html.escape(view.state)}</h1><p>{at:%Y-%m-%d %H:%M:%S} UTC{why}</p>"
         f"{_figures(view)}{curves(view)}{_regions(view)}{_troubles(view)}{_rows(view, rows)}"
         f"<footer>{html.escape(unpriced_note(view).strip())} Prices: {html.escape(', '.join(view.prices) or 'none')}; "
         "on demand, also for spot capacity.</footer></body></html>\n"
     )
-
-
-def _moment(at_s: float) -> str:
-    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def _why(view: Snapshot) -> str:
-    return f" &middot; {html.escape(view.why)}" if view.why else ""
 
 
 def _figures(view: Snapshot) -> str:

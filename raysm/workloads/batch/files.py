@@ -2,7 +2,7 @@
 
 import gzip
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -35,7 +35,7 @@ class WholeFiles:
         with ThreadPoolExecutor(max_workers=max(1, threads)) as pool:
             for start in range(0, len(span.files), batch_size):
                 files = span.files[start : start + batch_size]
-                values = list(pool.map(_naming(self.decode), [folder / file for file in files]))
+                values = list(pool.map(self._decoded, [folder / file for file in files]))
                 yield {"file": objects(files), self.column: self.joined(values)}
 
     def decode(self, path: Path) -> Any:
@@ -44,18 +44,14 @@ class WholeFiles:
     def joined(self, values: list[Any]) -> np.ndarray[Any, Any]:
         return objects(values)
 
-
-def _naming(decode: Callable[[Path], Any]) -> Callable[[Path], Any]:
-    def decoded(path: Path) -> Any:
+    def _decoded(self, path: Path) -> Any:
         try:
-            return decode(path)
+            return self.decode(path)
         except MemoryError:
             raise
         # Every other exception, because Pillow raises SyntaxError for a broken PNG, and others for other formats.
         except Exception as error:
             raise InvalidInput(f"{path} cannot be read: {error}; remove it, or repair it") from error
-
-    return decoded
 
 
 class Images(WholeFiles):
@@ -111,7 +107,7 @@ class Text:
 
 def _lines(path: Path, span: Span, count: int) -> Iterator[list[bytes]]:
     try:
-        with _opened(path) as file:
+        with gzip.open(path) if is_gzipped(path.name) else path.open("rb", buffering=BUFFER_BYTES) as file:
             if span.start:
                 file.seek(span.start)
             lines = islice(file, span.rows)
@@ -136,10 +132,6 @@ def _cut_lines(folder: Path, name: str, rows: int) -> list[Span]:
     return spans
 
 
-def _opened(path: Path) -> Any:
-    return gzip.open(path) if is_gzipped(path.name) else path.open("rb", buffering=BUFFER_BYTES)
-
-
 class Npy:
     keys: tuple[str, ...] = ("file", "row")
 
@@ -147,16 +139,9 @@ class Npy:
         spans = []
         for file in files:
             count = len(_mapped(folder / file))
-            spans += [
-                Span(
-                    files=(file,),
-                    start=start,
-                    stop=min(start + rows, count),
-                    first_row=start,
-                    rows=min(rows, count - start),
-                )
-                for start in range(0, count, rows)
-            ]
+            for start in range(0, count, rows):
+                stop = min(start + rows, count)
+                spans.append(Span(files=(file,), start=start, stop=stop, first_row=start, rows=stop - start))
         return spans
 
     def batches(self, folder: Path, span: Span, batch_size: int, threads: int) -> Iterator[Columns]:

@@ -86,7 +86,10 @@ def reader_of(name: str, columns: "InputColumns | None" = None) -> "Format":
 
 
 def format_of(files: Sequence[str], channel: str) -> str:
-    formats = {_by_suffix(file): file for file in reversed(files)}
+    formats: dict[str | None, str] = {}
+    for file in reversed(files):
+        name = PurePath(file).name.lower()
+        formats[next((kind for kind, (_, suffixes) in FORMATS.items() if name.endswith(suffixes)), None)] = file
     if len(formats) > 1 or None in formats:
         endings = ", ".join(suffix for _, suffixes in FORMATS.values() for suffix in suffixes)
         examples = " and ".join(sorted(formats.values())[:2])
@@ -97,11 +100,6 @@ def format_of(files: Sequence[str], channel: str) -> str:
             f"read them, raysm.Batch(..., read='text'), or read='files' for their bytes{one}"
         )
     return next(name for name in formats if name is not None)
-
-
-def _by_suffix(file: str) -> str | None:
-    name = PurePath(file).name.lower()
-    return next((kind for kind, (_, suffixes) in FORMATS.items() if name.endswith(suffixes)), None)
 
 
 def check_inputs(workload: BatchInference, inputs: Mapping[str, Path | None]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from raysm.bootstrap import environment
-from raysm.contract.names import natural
+from raysm.contract.names import counted, natural
 from raysm.errors import InvalidInput
 from raysm.request.batch import BatchInference
 from raysm.workloads.batch.columns import FileColumns, InputColumns
@@ -131,11 +131,7 @@ def described(channel: str, kind: str, pieces: Sequence[Piece], columns: InputCo
     files = len({(piece.host, file) for piece in pieces for file in piece.span.files})
     counts = [piece.span.rows for piece in pieces]
     rows = columns.rows if columns is not None else None if None in counts else sum(filter(None, counts))
-    text = f"input {channel!r}: {_counted(files, NOUNS.get(kind, f'{kind} file'))}"
+    text = f"input {channel!r}: {counted(files, NOUNS.get(kind, f'{kind} file'))}"
     if kind not in ("images", "files") and rows is not None:
-        text += f", {_counted(rows, 'line' if kind == 'text' else 'row')}"
-    return text if columns is None else f"{text}, {_counted(len(columns.schema), 'column')}: {columns.described()}"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" + "s" * (count != 1)
+        text += f", {counted(rows, 'line' if kind == 'text' else 'row')}"
+    return text if columns is None else f"{text}, {counted(len(columns.schema), 'column')}: {columns.described()}"

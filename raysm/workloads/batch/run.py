@@ -50,7 +50,6 @@ class Outcome:
     rows: int
     resumed: int
     seconds: float
-    size: Size
 
 
 def size_of(workload: BatchInference, nodes: Sequence[Node]) -> Size:
@@ -93,30 +92,21 @@ def run_batch(
     record = None if records is None else record_of(records, workload, pieces, pickled, columns)
     resumed = 0 if record is None else sum(piece in record for piece in pieces)
     gathered = Gathered(result, pieces, emit_event)
+    # Pieces begin in turns, the first of each instance and then the second of each: in the order of the input the first
+    # ones could all be on one instance, and the others would have no work.
+    turns: dict[str | None, Iterator[int]] = defaultdict(itertools.count)
+    in_turns = sorted(pieces, key=lambda piece: (next(turns[piece.host]), piece.number))
     # Counted from here, so that the rate does not include listing and cutting files.
     begun_s = time.monotonic()
-    for piece, part in map_blocks(
-        functools.partial(predict, prediction),
-        _interleaved(pieces),
-        record=record,
-        num_cpus=size.cpus,
-        num_gpus=size.gpus,
-        lasting=True,
-    ):
+    call = functools.partial(predict, prediction)
+    for piece, part in map_blocks(call, in_turns, record=record, num_cpus=size.cpus, num_gpus=size.gpus, lasting=True):
         gathered.take(piece, part)
     files = gathered.files()
     # Removed only when every part is in its place: until then a restart continues from the record.
     if record is not None:
         record.remove()
     seconds = time.monotonic() - begun_s
-    return Outcome(files=files, rows=gathered.rows, resumed=resumed, seconds=seconds, size=size)
-
-
-def _interleaved(pieces: Sequence[Piece]) -> list[Piece]:
-    """Return pieces in the order in which they begin: the first of each instance, then the second of each."""
-    # In the order of the input, the first pieces could all be on one instance, and the others would have no work.
-    turns: dict[str | None, Iterator[int]] = defaultdict(itertools.count)
-    return sorted(pieces, key=lambda piece: (next(turns[piece.host]), piece.number))
+    return Outcome(files=files, rows=gathered.rows, resumed=resumed, seconds=seconds)
 
 
 def record_of(

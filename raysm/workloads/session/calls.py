@@ -200,8 +200,10 @@ class Calls:
             if isinstance(outcome, bytes) and len(outcome) > SMALL_BYTES:  # from another instance
                 outcome = await asyncio.to_thread(self._blobs.keep, [outcome])
             # A function that caught the interrupt and returned keeps its value.
-            if call.ended_by and has_failed and _is_cancelled(outcome):
-                raise _too_early(call)
+            if call.ended_by and has_failed and isinstance(outcome, bytes):
+                cause = Outcome.decode(outcome).error
+                if cause is not None and cause.cancelled:
+                    raise _too_early(call)
         except (Exception, asyncio.CancelledError) as error:  # without an outcome the client would wait forever
             outcome, has_failed = _failure(call, error).encode(), True
         call.end(outcome, has_failed)
@@ -250,11 +252,6 @@ def _failure(call: Call, error: BaseException) -> Outcome:
             return refused(error)
         case _:
             return failed(type(error).__name__, str(error))
-
-
-def _is_cancelled(outcome: bytes | Blob) -> bool:
-    error = None if isinstance(outcome, Blob) else Outcome.decode(outcome).error
-    return error is not None and error.cancelled
 
 
 def _too_early(call: Call) -> SessionEnded:

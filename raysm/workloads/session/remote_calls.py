@@ -50,8 +50,8 @@ class _Process:
 class InstanceCells:
     """Runs cells in the namespaces of all instances, one at a time on each instance; those of the head by ``here``."""
 
-    def __init__(self, head: str, here: Executor, printing: Printing, strike: Any = STRIKE) -> None:
-        self._head, self._here, self._printing, self._strike_task = head, here, printing, strike
+    def __init__(self, head: str, here: Executor, printing: Printing) -> None:
+        self._head, self._here, self._printing = head, here, printing
         self._forwarder: Any = None
         self._processes: dict[str, _Process] = {}
         self._turns: dict[str, asyncio.Lock] = {}
@@ -119,7 +119,7 @@ class InstanceCells:
         if process is not None:
             # A task on that instance sends the signal.
             options = {"label_selector": {LABEL_HOST: call.request.host}}
-            strike = self._strike_task.options(**options).remote(process.pid, int(signal.SIGINT))
+            strike = STRIKE.options(**options).remote(process.pid, int(signal.SIGINT))
             self._strikes.setdefault(call.id, []).append(strike)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from raysm.contract.result import IDS, QUERY_IDS, ResultFile
+from raysm.contract.result import ResultFile
 from raysm.workloads.gather import regroup
 from raysm.workloads.parquet import write_parquet
 from raysm.workloads.row_blocks import RowBlock
@@ -123,14 +123,6 @@ def write_ids(path: Path, ids: pa.Array) -> ResultFile:
 
 def pair_bytes(ids: Ids | None) -> float:
     return PAIR_BYTES if ids is None else PAIR_BYTES + ids.row_bytes + ids.neighbor_bytes
-
-
-def write_ids_beside(folder: Path, ids: Ids | None) -> tuple[ResultFile, ...]:
-    """Write the ids of the columns of the full matrix, and those of its rows if they differ."""
-    if ids is None:
-        return ()
-    columns = write_ids(folder / IDS, ids.neighbors)
-    return (columns,) if ids.queries is None else (columns, write_ids(folder / QUERY_IDS, ids.queries))
 
 
 def write_pairs(path: Path, chunks: Iterable[PairChunk], ids: Ids | None = None) -> ResultFile:

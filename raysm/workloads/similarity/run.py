@@ -36,7 +36,7 @@ from raysm.request.similarity import Similarity
 from raysm.workloads.blocks import instances, task_slots
 from raysm.workloads.nodes import Node, ask_every_node, cluster_nodes
 from raysm.workloads.report import EmitEvent
-from raysm.workloads.runner import Beginning
+from raysm.workloads.runner import beginning
 from raysm.workloads.similarity.engines.choice import CUDA, is_cuda, why_no_cuda
 from raysm.workloads.similarity.layouts.layout import Layout, compare, load
 from raysm.workloads.similarity.modes import mode_of
@@ -82,7 +82,8 @@ def run(
     _check(mode, layout)
     with report.phase("prepare"):
         sparse = layout.compares_elements()
-        against = reason_against(mode, layout, sparse=sparse)
+        by_elements = "sparse rows are compared by the columns that they share" if sparse else ""
+        against = mode.without_gpus or by_elements or layout.without_gpus
         engine = choose_engine(engine, against, layout.matrix.columns, report)
     # This follows the engine that was chosen, not the one that was asked for: GPUs may compute without being asked for.
     footprint = GPU if is_cuda(engine) else SPARSE if sparse else DENSE
@@ -188,7 +189,7 @@ def _manifest(run: Run, layout: Layout, report: Report, job: str, files: tuple[R
         engines=tuple(sorted(report.engines)),
         notes=tuple(report.notes),
         phases_s=report.phases_s,
-        measures={**_measures(report), **Beginning.measures()},
+        measures={**_measures(report), **beginning},
     )
 
 
@@ -239,11 +240,6 @@ def choose_engine(
     if idle:
         say(report, f"the GPUs alone compute, not the instances that have none: {', '.join(idle)}")
     return CUDA
-
-
-def reason_against(mode: Mode, layout: Layout, *, sparse: bool) -> str:
-    by_elements = "sparse rows are compared by the columns that they share" if sparse else ""
-    return mode.without_gpus or by_elements or layout.without_gpus
 
 
 def _ask(nodes: Sequence[Node], columns: int) -> list[str]:

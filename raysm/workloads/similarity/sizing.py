@@ -53,28 +53,23 @@ class Footprint:
     """Options of ``map_blocks`` for each task."""
 
 
-def _dense_rows(matrix: Described) -> int:
+DENSE = Footprint(
     # The engines of the CPU keep up to 8 bytes of each element beside the rows.
-    return max(1, OPERAND_BYTES // (matrix.columns * (8 + matrix.dtype.itemsize)))
-
-
-def _sparse_rows(matrix: Described) -> int:
-    # 36 bytes for each element: its value, its column, its share of the norm, and its entry in its column's list.
-    return max(1, int(OPERAND_BYTES / (36 * matrix.elements / matrix.rows + 40)))
-
-
-def _gpu_rows(matrix: Described) -> int:
-    return max(1, GPU_OPERAND_BYTES // (matrix.columns * matrix.dtype.itemsize))
-
-
-DENSE = Footprint(max_rows=_dense_rows, min_rows=512, joins=True)
+    max_rows=lambda matrix: max(1, OPERAND_BYTES // (matrix.columns * (8 + matrix.dtype.itemsize))),
+    min_rows=512,
+    joins=True,
+)
 """A core that compares dense rows."""
 
-SPARSE = Footprint(max_rows=_sparse_rows, min_rows=256)
+SPARSE = Footprint(
+    # 36 bytes for each element: its value, its column, its share of the norm, and its entry in its column's list.
+    max_rows=lambda matrix: max(1, int(OPERAND_BYTES / (36 * matrix.elements / matrix.rows + 40))),
+    min_rows=256,
+)
 """A core that compares rows by their elements: the cost of a pair depends on the columns that both rows have."""
 
 GPU = Footprint(
-    max_rows=_gpu_rows,
+    max_rows=lambda matrix: max(1, GPU_OPERAND_BYTES // (matrix.columns * matrix.dtype.itemsize)),
     # Larger than for a core, because a GPU is so much faster.
     min_rows=1 << 13,
     # More of the larger tiles would overflow and be given up.
@@ -124,28 +119,19 @@ class Sizing:
         enough = math.ceil(max(self.queries.rows, self.matrix.rows) / math.sqrt(2 * tasks))
         return max(most, min(enough, self.limits.rows))
 
-    def triangle_rows(self, record: BlockRecord[Any]) -> int:
-        """Return how many rows, and columns, a tile of a self-join has."""
-        return self._kept(record, self._triangle_rows())[0]
+    def tile_rows(self, record: BlockRecord[Any]) -> tuple[int, int]:
+        """Return how many rows of the queries, and of the matrix, one tile has; in a self-join equally many."""
+        sizes = self._kept(record, self._tile_rows())
+        return sizes[0], sizes[-1]
 
-    def _triangle_rows(self) -> tuple[int]:
-        most, rows = self.max_block_rows, self.matrix.rows
+    def _tile_rows(self) -> tuple[int, ...]:
         if self.block_rows:
             return (min(self.block_rows, self.operand_rows),)
-        return (math.ceil(rows / tiling.blocks_for(self.slots, rows, self.footprint.min_rows, most)),)
-
-    def rectangle_rows(self, record: BlockRecord[Any]) -> tuple[int, int]:
-        """Return how many rows of the queries, and of the matrix, one tile has.
-
-        Queries are cut first, which leaves nothing to merge; if there are few, the matrix too, to keep all slots busy.
-        """
-        rows, columns = self._kept(record, self._rectangle_rows())
-        return rows, columns
-
-    def _rectangle_rows(self) -> tuple[int, int]:
-        if self.block_rows:
-            return min(self.block_rows, self.operand_rows), min(self.block_rows, self.operand_rows)
         most, least, tiles = self.max_block_rows, self.footprint.min_rows, tiling.TILES_A_SLOT * self.slots
+        if self.self_join:
+            blocks = tiling.blocks_for(self.slots, self.matrix.rows, least, most)
+            return (math.ceil(self.matrix.rows / blocks),)
+        # Queries are cut first, which leaves nothing to merge; if they are few, the matrix too, to keep all slots busy.
         rows = min(most, max(math.ceil(self.queries.rows * math.ceil(self.matrix.rows / most) / tiles), least))
         beside = math.ceil(tiles / math.ceil(self.queries.rows / rows))
         return rows, min(most, max(math.ceil(self.matrix.rows / beside), least))
@@ -160,9 +146,9 @@ class Sizing:
 
     @property
     def tasks(self) -> int:
-        rows, columns = self._triangle_rows() * 2 if self.self_join else self._rectangle_rows()
-        blocks = math.ceil(self.queries.rows / rows)
-        return blocks * (blocks + 1) // 2 if self.self_join else blocks * math.ceil(self.matrix.rows / columns)
+        sizes = self._tile_rows()
+        blocks = math.ceil(self.queries.rows / sizes[0])
+        return blocks * (blocks + 1) // 2 if self.self_join else blocks * math.ceil(self.matrix.rows / sizes[-1])
 
     @property
     def pairs(self) -> float:

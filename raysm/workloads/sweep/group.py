@@ -17,7 +17,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from raysm.bootstrap import environment
 from raysm.errors import WorkerFailed
 from raysm.request.sweep import FunctionSweep
-from raysm.workloads.report import Listener, Report
+from raysm.workloads.report import Listener
 from raysm.workloads.sweep.trial import Assignment, TrialRun, begin_in, call, trial_folder
 from raysm.workloads.training.loop import session
 
@@ -117,7 +117,7 @@ class _Worker:
         instance = environment.read()
         with trial_folder(instance, f"{member.assignment.number}-rank-{member.rank}") as folder:
             begin_in(folder, member.assignment, member.seed)
-            _work(member, _ignore)
+            _work(member, lambda report: None)
 
 
 def _work(member: _Member, take: Listener) -> Any:
@@ -128,6 +128,3 @@ def _work(member: _Member, take: Listener) -> Any:
         return call(environment.read(), member.workload, member.assignment.params, take)
     finally:
         dist.destroy_process_group()
-
-
-def _ignore(report: Report) -> None: ...

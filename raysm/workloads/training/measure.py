@@ -8,7 +8,7 @@ import atexit
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import TracebackType
 
 from raysm.bootstrap import environment
@@ -92,13 +92,13 @@ def measure(session: Session) -> None:
 
 
 class Measuring(Observer):
-    def __init__(self, session: Session, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._session, self.clock = session, clock
+    def __init__(self, session: Session) -> None:
+        self._session = session
         self._steps = 0
-        self._emitted_s = clock()
+        self._emitted_s = time.perf_counter()
         self._over = False
         self._usage: Usage | None = None
-        self._begin_s = clock()
+        self._begin_s = time.perf_counter()
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self._total: defaultdict[str, float] = defaultdict(float)
         self._recent: defaultdict[str, float] = defaultdict(float)
@@ -113,7 +113,7 @@ class Measuring(Observer):
 
     def on_step_end(self, step: int, loss: float) -> None:
         self._steps += 1
-        now_s = self.clock()
+        now_s = time.perf_counter()
         wall_s = now_s - self._begin_s
         # Rounding can make the parts larger than the whole.
         self.seconds["between_steps"] = max(0.0, wall_s - sum(self.seconds.values()))
@@ -195,7 +195,7 @@ class _Span:
         self._measuring, self._kind = measuring, kind
 
     def __enter__(self) -> None:
-        self._begin_s = self._measuring.clock()
+        self._begin_s = time.perf_counter()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._measuring.seconds[self._kind] += self._measuring.clock() - self._begin_s
+        self._measuring.seconds[self._kind] += time.perf_counter() - self._begin_s

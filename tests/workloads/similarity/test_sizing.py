@@ -45,7 +45,7 @@ def test_operands_and_parts_have_their_bytes_at_most(mode, columns):
 
 
 def test_a_later_run_on_another_cluster_keeps_the_sizes_of_the_first(record):
-    first = sizing_of(50_000, 2).triangle_rows(record)
-    assert sizing_of(50_000, 64).triangle_rows(record) == first
+    first = sizing_of(50_000, 2).tile_rows(record)
+    assert sizing_of(50_000, 64).tile_rows(record) == first
     (record.folder / "block-rows").write_text("torn")
-    assert sizing_of(50_000, 64).triangle_rows(record) < first
+    assert sizing_of(50_000, 64).tile_rows(record) < first

@@ -154,11 +154,6 @@ def float32_bound(columns: int) -> float:
     return _g(columns + 8, 2.0**-24) + columns * 2.0**-120
 
 
-def float64_bound(columns: int) -> float:
-    """Return the bound on abs(float64 product / norms - score before its rounding); see above."""
-    return 2 * _g(columns + 8, 2.0**-53)
-
-
 def below(scores: NDArray[np.float32], bound: float) -> NDArray[np.float32]:
     """Return float32 numbers strictly below scores - bound: a product above them may reach the score."""
     exact = scores.astype(np.float64) - bound
@@ -171,7 +166,7 @@ def exact_scores(left: Tile, right: Tile) -> NDArray[np.float32]:
     first, second = left.rows.astype(np.float64), right.rows.astype(np.float64)
     norms = left.norms[:, None] * right.norms[None, :]
     quotients = quotient(first @ second.T, norms)
-    bound: float | NDArray[np.float64] = float64_bound(first.shape[1])
+    bound = 2 * _g(first.shape[1] + 8, 2.0**-53)
     scores, ambiguous = _rounded(quotients, bound)
     if len(ambiguous) > MANY_AMBIGUOUS * scores.size:
         common = quotient(np.abs(first) @ np.abs(second).T, norms)

@@ -1,4 +1,4 @@
-"""Sparse rows (CSR) in the similarity's form: columns rise in each row without duplicates, and no zeros are stored."""
+"""Sparse rows (CSR), as a file has them or in canonical form: columns rise without duplicates, no zeros are stored."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -20,24 +20,25 @@ SAMPLED = 1 << 24
 class SparseRows:
     """Rows of a CSR matrix. Cutting it copies no elements."""
 
-    begins: NDArray[np.int64]
+    begins: NDArray[Any]
     """begins[n + 1]: the elements of row i are begins[i] to begins[i + 1] of the other arrays."""
-    indices: NDArray[np.int32]
-    """indices: columns, rising in each row."""
+    indices: NDArray[Any]
+    """indices: columns; in canonical form int32, rising in each row."""
     data: NDArray[Any]
-    """data: elements, of any real type, none of them zero."""
+    """data: elements, of any real type; in canonical form none of them is zero."""
     columns: int
 
-    @classmethod
-    def of(cls, begins: NDArray[Any], indices: NDArray[Any], data: NDArray[Any], columns: int) -> "SparseRows":
-        """Convert the arrays of a CSR matrix to this form; duplicate entries are summed in their own type."""
-        starts = begins.astype(np.int64) - begins[0]
+    def canonical(self) -> "SparseRows":
+        """Return the same rows in canonical form; duplicate entries are summed in their own type, as SciPy does."""
+        own = self.own()
+        indices, data, columns = own.indices, own.data, own.columns
+        starts = own.begins.astype(np.int64)
         rising = indices[1:] > indices[:-1]
         # Columns need not rise from one row to the next.
         rising[starts[(0 < starts) & (starts < len(indices))] - 1] = True
         # If they have this form already, copy nothing, so that a mapped file stays mapped.
         if rising.all() and np.all(data != 0):
-            return cls(starts, indices.astype(np.int32, copy=False), data, columns)
+            return SparseRows(starts, indices.astype(np.int32, copy=False), data, columns)
         rows = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
         places = rows * columns + indices
         if (np.diff(places) <= 0).any():
@@ -52,7 +53,7 @@ class SparseRows:
             places, data = places[nonzero], data[nonzero]
         rows, indices = np.divmod(places, columns)
         starts = np.searchsorted(rows, np.arange(len(starts)))
-        return cls(starts.astype(np.int64), indices.astype(np.int32), np.ascontiguousarray(data), columns)
+        return SparseRows(starts.astype(np.int64), indices.astype(np.int32), np.ascontiguousarray(data), columns)
 
     @classmethod
     def joined(cls, parts: "list[SparseRows]", dtype: np.dtype[Any]) -> "SparseRows":
@@ -74,8 +75,12 @@ class SparseRows:
         return self.data.dtype
 
     @property
+    def size(self) -> int:
+        return int(self.begins[-1] - self.begins[0])
+
+    @property
     def nbytes(self) -> int:
-        return self.begins.nbytes + int(self.begins[-1] - self.begins[0]) * (4 + self.data.itemsize)
+        return self.begins.nbytes + self.size * (self.indices.itemsize + self.data.itemsize)
 
     @property
     def counts(self) -> NDArray[np.int64]:
@@ -105,7 +110,8 @@ class SparseRows:
     def dense(self) -> Rows:
         compact = self.own()
         rows = np.zeros(self.shape, dtype=self.dtype)
-        rows[np.repeat(np.arange(len(self)), compact.counts), compact.indices] = compact.data
+        # Not rows[…] += data, which would add only the last of several entries for one element.
+        np.add.at(rows, (np.repeat(np.arange(len(self)), compact.counts), compact.indices), compact.data)
         return rows
 
 

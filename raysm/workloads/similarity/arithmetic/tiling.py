@@ -7,7 +7,7 @@ work it gives every row a first bound, and the later tiles, all of one size, let
 
 The number of blocks is a compromise. A tile costs as much as its pairs, plus a fixed cost of its rows (reading,
 quantising, sending keys), so few large tiles are better; but all slots must be busy until the end. ``blocks_for`` tries
-the numbers of blocks that give each slot ``tiles_a_slot`` tiles or somewhat more, and returns the one with the least
+the numbers of blocks that give each slot ``TILES_A_SLOT`` tiles or somewhat more, and returns the one with the least
 idle time.
 
 **Numbers and places.** Results refer to rows by their *numbers* in the matrix, tasks by their *places*. If every
@@ -102,13 +102,13 @@ def rounds_in_halves(blocks: int, slots: int) -> int:
     return each + 2 * rounds + last
 
 
-def blocks_for(slots: int, rows: int, least_rows: int, max_tile_rows: int, tiles_a_slot: int = TILES_A_SLOT) -> int:
+def blocks_for(slots: int, rows: int, least_rows: int, max_tile_rows: int) -> int:
     """Return the number of blocks into which to cut ``rows`` rows, for the triangle on ``slots`` slots.
 
-    If possible, blocks have at least ``least_rows`` rows, and each slot has ``tiles_a_slot`` full tiles.
+    If possible, blocks have at least ``least_rows`` rows, and each slot has ``TILES_A_SLOT`` full tiles.
     """
     fewest = math.ceil(rows / max_tile_rows)
-    enough = math.ceil(math.sqrt(2 * slots * tiles_a_slot))
+    enough = math.ceil(math.sqrt(2 * slots * TILES_A_SLOT))
     # If the limits conflict, ``max_tile_rows`` wins over ``least_rows``.
     most = max(fewest, rows // least_rows, 1)
     start = min(max(fewest, enough), most)

@@ -93,15 +93,6 @@ def decoded(keys: torch.Tensor) -> torch.Tensor:
     return torch.where(keys == LAST_KEY, -torch.inf, bits.to(torch.int32).view(torch.float32))
 
 
-def from_host(keys: NDArray[np.uint64], device: torch.device) -> torch.Tensor:
-    return torch.from_numpy((keys ^ TOP).view(np.int64)).to(device)
-
-
-def to_host(keys: torch.Tensor) -> NDArray[np.uint64]:
-    signed: NDArray[np.int64] = keys.cpu().numpy()
-    return signed.view(np.uint64) ^ TOP
-
-
 # ---- scores by the definition -------------------------------------------------------------------------------------
 
 
@@ -278,7 +269,7 @@ class PanelBest:
 
     def __init__(self, best: Best, rows: slice, device: torch.device) -> None:
         lower_bounds = best.lower_bounds[rows]
-        self.keys = from_host(best.keys[rows], device)
+        self.keys = torch.from_numpy((best.keys[rows] ^ TOP).view(np.int64)).to(device)
         # A copy, because ``seed`` changes the bounds in place, and on a CPU the tensor would share the caller's array.
         self.bounds = torch.from_numpy(np.array(lower_bounds)).to(device)
         self._unserved = self.bounds == torch.inf
@@ -405,7 +396,7 @@ class CudaEngine:
             self._serve(self._panel(above, i), self._panel(beside, j), mine[i], other, above.squared, same)
         for best, found in ((best_left, mine), (best_right, [] if diagonal else theirs)):
             if best is not None and found:
-                best.keys[...] = to_host(torch.cat([panel.keys for panel in found]))
+                best.keys[...] = torch.cat([panel.keys for panel in found]).cpu().numpy().view(np.uint64) ^ TOP
 
     def _bests(self, cut: Cut, best: Best) -> list[PanelBest]:
         ends = np.cumsum([0, *map(len, cut.parts)]).tolist()

@@ -138,7 +138,7 @@ def sums_as_numpy(library: Any, columns: int) -> bool:
         # With elements of very different sizes, sums in another order round to other numbers.
         rows = rng.standard_normal((2, length)) * np.exp2(rng.integers(-20, 20, (2, length)))
         rows *= rng.random((2, length)) < share
-        sparse = SparseRows.of(np.arange(3) * length, np.tile(np.arange(length), 2), rows.ravel(), length)
+        sparse = SparseRows(np.arange(3) * length, np.tile(np.arange(length), 2), rows.ravel(), length).canonical()
         if not np.array_equal(np.sqrt(sums_of_squares(library, sparse)), prepare(rows).norms):
             return False
     return True

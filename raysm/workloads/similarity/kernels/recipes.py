@@ -25,10 +25,6 @@ def this_machine() -> str:
     return MACHINES.get(platform.machine(), platform.machine())
 
 
-def _nothing_to_ask() -> bool:
-    return True
-
-
 @functools.cache
 def _tiles_allowed() -> bool:
     """Ask Linux, once for all threads of this process, whether they may use tiles.
@@ -48,7 +44,7 @@ class InstructionSet:
     """The machine that has them; None is any."""
     architecture: str | None = None
     """The processor's name for ARM compilers; x86-64 compilers use the flags."""
-    allowed: Callable[[], bool] = _nothing_to_ask
+    allowed: Callable[[], bool] = lambda: True
     """Asks the kernel to allow the instructions; called only if the processor has the flags."""
     least_columns: int = 1
 

@@ -15,7 +15,6 @@ A piece has the scores of a rectangle: ``rows`` and ``columns``, the numbers of 
 columns]``. The piece of a mirrored tile also has its mirror image, as ``mirrored_rows`` and so on.
 """
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -26,8 +25,8 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from raysm.contract.result import ResultFile
-from raysm.contract.store import Unfinished
+from raysm.contract.result import IDS, QUERY_IDS, ResultFile
+from raysm.contract.store import Unfinished, sha256_of
 from raysm.request.similarity import Similarity
 from raysm.workloads.disk import Stream
 from raysm.workloads.gather import ArrayFile
@@ -113,7 +112,11 @@ class Full(Mode):
         return kind(owned, np.dtype(self.dtype), folder)
 
     def write_beside(self, folder: Path, ids: Ids | None) -> tuple[ResultFile, ...]:
-        return output.write_ids_beside(folder, ids)
+        if ids is None:
+            return ()
+        columns = output.write_ids(folder / IDS, ids.neighbors)
+        # The ids of the rows too, if they differ.
+        return (columns,) if ids.queries is None else (columns, output.write_ids(folder / QUERY_IDS, ids.queries))
 
 
 def full_tile(
@@ -198,8 +201,7 @@ class _Tiles(_Merger):
 
     def _finish(self) -> str:
         self._array.close()
-        with self._file.beside.open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
+        return sha256_of(self._file.beside)
 
     def close(self) -> None:
         # If the disk is full, the write that failed has raised the error already.

@@ -157,10 +157,11 @@ class Mode(ABC):
 
     def tiles(self, sizing: Sizing, record: BlockRecord[Any]) -> list[TileTask]:
         """Return the tiles of rows that every instance has, in the order of dispatch."""
+        rows, columns = sizing.tile_rows(record)
         if sizing.self_join:
-            cuts = tiling.triangle(sizing.matrix.rows, sizing.triangle_rows(record))
+            cuts = tiling.triangle(sizing.matrix.rows, rows)
         else:
-            cuts = tiling.rectangle(sizing.queries.rows, sizing.matrix.rows, *sizing.rectangle_rows(record))
+            cuts = tiling.rectangle(sizing.queries.rows, sizing.matrix.rows, rows, columns)
         return [TileTask(cut, sizing.self_join) for cut in cuts]
 
     def ranges(self, rows: int, count: int, *, self_join: bool) -> Ranges:

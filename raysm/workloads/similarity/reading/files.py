@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysm.contract.names import natural
+from raysm.contract.store import sha256_of
 from raysm.errors import InvalidInput, option
 from raysm.request.similarity import MATRIX, QUERIES, Similarity
 from raysm.workloads.file_names import data_files
@@ -206,11 +207,7 @@ def digest(path: Path) -> "Future[str]":
 
 
 def file_digests(path: Path) -> list[tuple[str, str]]:
-    sums = []
-    for name, file in matrix_files(path):
-        with file.open("rb") as stream:
-            sums.append((name, hashlib.file_digest(stream, "sha256").hexdigest()))
-    return sums
+    return [(name, sha256_of(file)) for name, file in matrix_files(path)]
 
 
 def join_digests(sums: Sequence[tuple[str, str]]) -> str:

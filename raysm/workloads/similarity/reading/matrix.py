@@ -133,43 +133,8 @@ def _write_table(file: Path, table: tables.Table, batches: Iterator[tables.Batch
         write_rows(folder / ROWS, (columns,), dtype, rows())
 
 
-@dataclass(frozen=True, slots=True)
-class _Sparse:
-    """Rows of a CSR matrix, named as those of an array; entries given twice are summed, as SciPy does."""
-
-    data: NDArray[Any]
-    indices: NDArray[Any]
-    indptr: NDArray[Any]
-    shape: tuple[int, ...]
-
-    @property
-    def size(self) -> int:
-        return len(self.data)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.data.dtype
-
-    @property
-    def nbytes(self) -> int:
-        return self.data.nbytes + self.indices.nbytes + self.indptr.nbytes
-
-    def __getitem__(self, rows: slice) -> "_Sparse":
-        first, last = int(self.indptr[rows.start]), int(self.indptr[rows.stop])
-        # Count from 0 again: when pickled, the views below contain only their own elements.
-        indptr = self.indptr[rows.start : rows.stop + 1] - self.indptr[rows.start]
-        return _Sparse(self.data[first:last], self.indices[first:last], indptr, (rows.stop - rows.start, self.shape[1]))
-
-    def dense(self) -> Rows:
-        dense = np.zeros(self.shape, dtype=self.dtype)
-        target = np.repeat(np.arange(self.shape[0]), np.diff(self.indptr))
-        # Not dense[…] += data, which would add only the last of several entries for one element.
-        np.add.at(dense, (target, self.indices), self.data)
-        return dense
-
-
-def _dense(rows: "NDArray[Any] | _Sparse") -> Rows:
-    return rows.dense() if isinstance(rows, _Sparse) else rows
+def _dense(rows: NDArray[Any] | SparseRows) -> Rows:
+    return rows.dense() if isinstance(rows, SparseRows) else rows
 
 
 class Described(Protocol):
@@ -216,7 +181,7 @@ class Matrix:
 
     def __init__(
         self,
-        parts: list[NDArray[Any] | _Sparse],
+        parts: list[NDArray[Any] | SparseRows],
         names: list[str],
         id_files: list[Path],
         dtype: np.dtype[Any] | None = None,
@@ -239,7 +204,7 @@ class Matrix:
 
     @property
     def sparse(self) -> bool:
-        return all(isinstance(part, _Sparse) for part in self._parts)
+        return all(isinstance(part, SparseRows) for part in self._parts)
 
     @property
     def elements(self) -> int:
@@ -267,7 +232,7 @@ class Matrix:
                 for batch in opened.iter_batches(batch_size=ID_ROWS):
                     yield batch.column(0)
 
-    def _between(self, start: int, stop: int) -> "Iterator[tuple[int, str, NDArray[Any] | _Sparse]]":
+    def _between(self, start: int, stop: int) -> Iterator[tuple[int, str, NDArray[Any] | SparseRows]]:
         """Yield those of rows start to stop that each file has, where they begin, and the file."""
         # Not strict: ``_starts`` has one more entry, the end of the last part.
         for part, name, begin in zip(self._parts, self.names, self._starts.tolist(), strict=False):
@@ -277,10 +242,12 @@ class Matrix:
 
     def portion(self, start: int, stop: int, dtype: np.dtype[Any] | None = None) -> "Matrix":
         """Return rows start to stop as a matrix of their own, without ids; its arrays are views until it is pickled."""
-        found = list(self._between(start, stop))
+        found = [
+            (rows.own() if isinstance(rows, SparseRows) else rows, name) for _, name, rows in self._between(start, stop)
+        ]
         # Use the type of all files, so that every portion is read as the same type.
         return Matrix(
-            [rows for *_, rows in found], [name for _, name, _ in found], [], self.dtype if dtype is None else dtype
+            [rows for rows, _ in found], [name for _, name in found], [], self.dtype if dtype is None else dtype
         )
 
     def read(self, start: int, stop: int) -> Rows:
@@ -297,11 +264,7 @@ class Matrix:
 
     def read_sparse(self, start: int, stop: int) -> SparseRows:
         """Return the same rows of a matrix that is ``sparse``, by their elements."""
-        parts = [
-            SparseRows.of(rows.indptr, rows.indices, rows.data, self.columns)
-            for *_, rows in self._between(start, stop)
-            if isinstance(rows, _Sparse)
-        ]
+        parts = [rows.canonical() for *_, rows in self._between(start, stop) if isinstance(rows, SparseRows)]
         # ``joined`` also converts: rows of a single file may need the common type of all files.
         return parts[0] if len(parts) == 1 and parts[0].dtype == self.dtype else SparseRows.joined(parts, self.dtype)
 
@@ -319,7 +282,7 @@ def open_matrix(
     ``expected`` are the features in their order; None: those of the first file with names. Only an instance's share of
     a matrix (``is_share``) may have no rows.
     """
-    parts: list[NDArray[Any] | _Sparse] = []
+    parts: list[NDArray[Any] | SparseRows] = []
     id_files: list[Path] = []
     # Describe all files before converting any of them, which may take minutes.
     files = described_files(path, selection)
@@ -348,12 +311,12 @@ def _mapped_as_it_is(file: Path) -> NDArray[Any] | None:
     return array if array.flags.c_contiguous and array.dtype.isnative else None
 
 
-def _open_converted(folder: Path) -> NDArray[Any] | _Sparse:
+def _open_converted(folder: Path) -> NDArray[Any] | SparseRows:
     if (folder / ROWS).exists():
         return map_array(folder / ROWS)
-    rows, columns = map_array(folder / SHAPE, 1).tolist()
+    _, columns = map_array(folder / SHAPE, 1).tolist()
     data, indices, indptr = (map_array(folder / name, 1) for name in (DATA, INDICES, INDPTR))
-    return _Sparse(data, indices, indptr, (rows, columns))
+    return SparseRows(indptr, indices, data, columns)
 
 
 @dataclass(frozen=True, slots=True)

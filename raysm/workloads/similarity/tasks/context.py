@@ -77,9 +77,9 @@ TILE_BYTES = 32 << 20
 MAX_TILE_ROWS = 4096
 
 
-def tile_rows(columns: int, most: int = MAX_TILE_ROWS) -> int:
-    """Return how many rows of that many columns make one tile: at least 1, at most ``most``."""
-    return max(1, min(most, TILE_BYTES // (4 * columns)))
+def tile_rows(columns: int) -> int:
+    """Return how many rows of that many columns make one tile: at least 1, at most ``MAX_TILE_ROWS``."""
+    return max(1, min(MAX_TILE_ROWS, TILE_BYTES // (4 * columns)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -51,14 +51,11 @@ class Stage(nn.Module):
         super().__init__()
         self.part = part
         self._device, self._precision = device, precision
-        self._is_trial = False
-
-    def expect_trial(self) -> None:
-        """Expect that a new ``PipelineStage`` makes the next call, on uninitialised memory, to learn shapes."""
-        self._is_trial = True
+        self.expects_trial = False
+        """A new ``PipelineStage`` makes the next call, on uninitialised memory, to learn shapes."""
 
     def forward(self, *inputs: Any) -> Any:
-        is_trial, self._is_trial = self._is_trial, False
+        is_trial, self.expects_trial = self.expects_trial, False
         with without_trace(self.part, self._device) if is_trial else contextlib.nullcontext():
             with autocast(self._device, self._precision):
                 return self.part(*inputs)
@@ -158,8 +155,7 @@ class Pipeline:
         stages: list[Any] = []
         for module, number in zip(self._modules, self._numbers, strict=True):
             # An evaluation makes no trial; expecting one would hide the training's.
-            if not forward_alone:
-                module.expect_trial()
+            module.expects_trial = not forward_alone
             stages.append(
                 PipelineStage(module, number, self._parallel.stages, self._session.device, group=self._rank.group)
             )

@@ -143,9 +143,9 @@ class Stop:
         """Install the handler again, because ``ray.init`` has replaced it."""
         signal.signal(signal.SIGTERM, self._ask)
 
-    def sleep(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        until = clock() + seconds
-        while clock() < until:
+    def sleep(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
             if self.asked:
                 raise Stopped(clean=False)
             # Python continues to sleep after a handler has run, so the naps are short.

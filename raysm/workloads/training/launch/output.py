@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from raysm.bootstrap.log import copy_to_log
 from raysm.contract.connections import connect_to_own
 from raysm.contract.events import ProgressLines, parse
 
@@ -106,7 +107,7 @@ class Relay:
         self._server = socket.create_server((address, 0), backlog=1024)
         self._server.setblocking(False)
         self.wire = Wire(address=address, port=self._server.getsockname()[1], key=secrets.token_hex(16))
-        self._write = write or _write
+        self._write = write or copy_to_log
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._server, selectors.EVENT_READ)
         self._tails: dict[int, bytes] = defaultdict(bytes)
@@ -213,16 +214,6 @@ class Relay:
             joined = b"\n".join(lines) + b"\n"
             self._tails[source.rank] = (self._tails[source.rank] + joined)[-TAIL_BYTES:]
         label = f"[rank {source.rank}] ".encode()
-        labelled = [line if _is_event(line) else label + line for line in lines]
+        are_events = [line.startswith(b'{"raysm"') and parse(line.decode(errors="replace")) for line in lines]
+        labelled = [line if is_event else label + line for line, is_event in zip(lines, are_events, strict=True)]
         self._write(ERROR if source.stream == ERROR else OUT, b"\n".join(labelled) + b"\n")
-
-
-def _is_event(line: bytes) -> bool:
-    return line.startswith(b'{"raysm"') and parse(line.decode(errors="replace")) is not None
-
-
-def _write(stream: int, data: bytes) -> None:
-    # sys.stdout is not used, because this thread would hold its lock when the interpreter ends.
-    with contextlib.suppress(OSError):  # the log is not read any more
-        while data:
-            data = data[os.write(stream, data) :]

@@ -65,9 +65,9 @@ def check_compiler(device: torch.device, compiled: Compile = torch.compile) -> N
         ) from error
 
 
-def compile_blocks(module: nn.Module, blocks: Sequence[str], compiled: Compile = torch.compile) -> None:
+def compile_blocks(module: nn.Module, blocks: Sequence[str]) -> None:
     modules = dict(module.named_modules())
     for name in blocks or [""]:
         if name in modules:
             # Compile the method and do not wrap the module: names stay as they are, and hooks (shards) stay outside.
-            modules[name].forward = compiled(modules[name].forward)
+            modules[name].forward = torch.compile(modules[name].forward)

@@ -10,7 +10,7 @@ from raysm.workloads.similarity.arithmetic.sparse_rows import SparseRows, sparse
 
 
 def rows_of(matrix):
-    return SparseRows.of(matrix.indptr, matrix.indices, matrix.data, matrix.shape[1])
+    return SparseRows(matrix.indptr, matrix.indices, matrix.data, matrix.shape[1]).canonical()
 
 
 def random_rows(rows=40, columns=30, share=0.2, seed=0, dtype=np.float32):
@@ -32,7 +32,7 @@ def csr_arrays(draw):
 @settings(max_examples=200, deadline=None)
 def test_whatever_stands_in_the_file_columns_rise_each_once_and_no_zero_is_kept(arrays):
     begins, indices, data = arrays
-    rows = SparseRows.of(begins, indices, data, 5)
+    rows = SparseRows(begins, indices, data, 5).canonical()
     dense = np.zeros((len(begins) - 1, 5), dtype=np.float32)
     np.add.at(dense, (np.repeat(np.arange(len(dense)), np.diff(begins)), indices), data)
     np.testing.assert_array_equal(rows.dense(), dense)

@@ -19,7 +19,7 @@ KINDS = {
 
 
 def csr(rows):
-    return SparseRows.of(np.arange(len(rows) + 1) * rows.shape[1], *_all_elements(rows), rows.shape[1])
+    return SparseRows(np.arange(len(rows) + 1) * rows.shape[1], *_all_elements(rows), rows.shape[1]).canonical()
 
 
 def _all_elements(rows):
