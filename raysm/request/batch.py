@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from raysm.errors import InvalidRequest
 from raysm.request.cluster import Input
-from raysm.request.options import decides
+from raysm.request.options import check_counts, decides
 from raysm.request.programs import PickledWorkload
 from raysm.request.workload import Wrapper
 
@@ -73,11 +73,7 @@ class BatchInference(PickledWorkload):
         for column, kind in self.types.items():
             if kind not in TYPES:
                 raise InvalidRequest(f"Batch: the type of {column!r} is one of {', '.join(TYPES)}, got {kind!r}")
-        for name in ("batch_size", "piece_rows"):
-            value = getattr(self, name)
-            # Not isinstance, which takes True for the number 1.
-            if value is not None and (type(value) is not int or value < 1):
-                raise InvalidRequest(f"Batch: {name} must be a whole number of at least 1, got {value!r}")
+        check_counts("Batch", 1, or_none=True, batch_size=self.batch_size, piece_rows=self.piece_rows)
         for name in ("cpus", "gpus"):
             value = getattr(self, name)
             least = "at least 0" if name == "gpus" else "above 0"

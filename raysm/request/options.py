@@ -16,6 +16,18 @@ from raysm.request.codec import to_json
 KEY = "raysm"
 
 
+def check_counts(what: str, least: int, *, or_none: bool = False, **values: object) -> None:
+    """Check that values, by their names, are whole numbers of at least ``least``, or None where ``or_none``.
+
+    Raises:
+        InvalidRequest: One of them is not; the message begins with ``what``.
+    """
+    for name, value in values.items():
+        # Not isinstance, because True is an int.
+        if not (or_none and value is None) and (type(value) is not int or value < least):
+            raise InvalidRequest(f"{what}: {name} must be a whole number of at least {least}, got {value!r}")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decides:
     """The effects of one option."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, get_args
 
 from raysm.errors import InvalidRequest
-from raysm.request.options import decides
+from raysm.request.options import check_counts, decides
 from raysm.request.workload import Parameters, ScriptWorkload, Workload, Wrapper, of_command_line
 
 
@@ -172,7 +172,8 @@ class TorchScript(Program):
 
     def __post_init__(self) -> None:
         Program.__post_init__(self)  # super() would look for the class that slots=True has replaced
-        check_workers("TorchScript", self.workers_per_instance, self.max_restarts)
+        check_counts("TorchScript", 1, or_none=True, workers_per_instance=self.workers_per_instance)
+        check_counts("TorchScript", 0, max_restarts=self.max_restarts)
         if self.spawns and self.workers_per_instance not in (None, 1):
             raise InvalidRequest(
                 "TorchScript: spawns means one worker for each instance, which starts the others itself; drop "
@@ -208,19 +209,8 @@ class TrainLoop(PickledWorkload):
     """Number of times that all workers are restarted after one of them failed."""
 
     def __post_init__(self) -> None:
-        check_workers("DataParallel", self.workers_per_instance, self.max_restarts, self.workers)
+        workers = {"workers": self.workers, "workers_per_instance": self.workers_per_instance}
+        check_counts("DataParallel", 1, or_none=True, **workers)
+        check_counts("DataParallel", 0, max_restarts=self.max_restarts)
         if self.precision not in get_args(Precision):
             raise InvalidRequest(f"DataParallel: precision is 'fp32' or 'bf16', got {self.precision!r}")
-
-
-def check_workers(what: str, per_instance: int | None, max_restarts: int, workers: int | None = None) -> None:
-    """Check the numbers that the training workloads share."""
-    for name, value, least in (
-        ("workers", workers, 1),
-        ("workers_per_instance", per_instance, 1),
-        ("max_restarts", max_restarts, 0),
-    ):
-        if value is None and name != "max_restarts":
-            continue
-        if type(value) is not int or value < least:
-            raise InvalidRequest(f"{what}: {name} must be a whole number of at least {least}, got {value!r}")

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, cast, get_args
 
 from raysm.errors import InvalidRequest
 from raysm.request.codec import from_json
-from raysm.request.options import decides
+from raysm.request.options import check_counts, decides
 from raysm.request.programs import Pickled, Script
 from raysm.request.space import Parameter, space_of
 from raysm.request.workload import Parameters, ScriptWorkload, Workload, Wrapper, of_fields, plain
@@ -45,9 +45,9 @@ class Asha(_Rule):
     """Each trial ends after this many reports."""
 
     def __post_init__(self) -> None:
-        _check_count("Asha", "grace", self.grace, 1)
-        _check_count("Asha", "factor", self.factor, 2)
-        _check_count("Asha", "most_reports", self.most_reports, self.grace)
+        check_counts("Asha", 1, grace=self.grace)
+        check_counts("Asha", 2, factor=self.factor)
+        check_counts("Asha", self.grace, most_reports=self.most_reports)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,8 +66,7 @@ class Median(_Rule):
     """Done trials that the median needs at least."""
 
     def __post_init__(self) -> None:
-        _check_count("Median", "grace", self.grace, 1)
-        _check_count("Median", "least_trials", self.least_trials, 1)
+        check_counts("Median", 1, grace=self.grace, least_trials=self.least_trials)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,7 +91,7 @@ class Pbt(_Rule):
     """Share of the trials that counts as the worst, and as the best; above 0 and at most 0.5."""
 
     def __post_init__(self) -> None:
-        _check_count("Pbt", "every", self.every, 1)
+        check_counts("Pbt", 1, every=self.every)
         if type(self.share) not in (int, float) or not 0 < self.share <= 0.5:
             raise InvalidRequest(f"Pbt: share must be above 0 and at most 0.5, got {self.share!r}")
 
@@ -112,12 +111,6 @@ def rule_of(written: object) -> Rule | None:
     data = dict(written) if isinstance(written, Mapping) else {}
     rule: Rule = from_json(KINDS[name], data, "stop")
     return rule
-
-
-def _check_count(kind: str, name: str, value: object, least: int) -> None:
-    # Not isinstance, because True is an int.
-    if type(value) is not int or value < least:
-        raise InvalidRequest(f"{kind}: {name} must be a whole number of at least {least}, got {value!r}")
 
 
 Search: TypeAlias = Literal["optuna", "random", "grid"]
@@ -197,18 +190,10 @@ class SweepWorkload(Workload):
                 raise InvalidRequest(
                     f"Sweep: {name} is one of {', '.join(map(repr, choices))}, got {getattr(self, name)!r}"
                 )
-        for name, value, least in (
-            ("trials", self.trials, 1),
-            ("workers", self.workers, 1),
-            ("concurrency", self.concurrency, 1),
-            ("retries", self.retries, 0),
-            ("seed", self.seed, 0),
-        ):
-            if value is None and name in ("concurrency", "seed"):
-                continue
-            # type(), because True is an int.
-            if type(value) is not int or value < least:
-                raise InvalidRequest(f"Sweep: {name} must be a whole number of at least {least}, got {value!r}")
+        check_counts("Sweep", 1, trials=self.trials, workers=self.workers)
+        check_counts("Sweep", 1, or_none=True, concurrency=self.concurrency)
+        check_counts("Sweep", 0, retries=self.retries)
+        check_counts("Sweep", 0, or_none=True, seed=self.seed)
         if self.trials > MAX_TRIALS:
             raise InvalidRequest(f"Sweep: trials must be at most {MAX_TRIALS:,}, got {self.trials:,}")
         for name, number in (("cpus", self.cpus), ("time_budget_s", self.time_budget_s)):
@@ -268,24 +253,8 @@ class SweepWorkload(Workload):
         return of_fields(self, **texts)
 
     def _check_search(self) -> None:
-        if self.stop is not None and self.chosen_search not in self.stop.searches:
-            raise InvalidRequest(
-                f"Sweep: stop={self.stop.kind!r} goes with search={' or '.join(map(repr, self.stop.searches))}, "
-                f"got search={self.search!r}"
-            )
-        if self.stop is not None and self.stop.needs_checkpoints and not self.space:
-            raise InvalidRequest(
-                f"Sweep: stop={self.stop.kind!r} varies parameters within their ranges: give the space as ranges"
-            )
-        if self.stop is not None and self.stop.takes_turns and self.trials < 2:
-            raise InvalidRequest(
-                f"Sweep: stop={self.stop.kind!r} compares the trials of a population: take at least 2, got trials=1"
-            )
-        if self.stop is not None and self.stop.takes_turns and self.concurrency is not None:
-            raise InvalidRequest(
-                f"Sweep: stop={self.stop.kind!r} goes without concurrency: all {self.trials} trials are one "
-                f"population, which takes turns if there is no room for all; got concurrency={self.concurrency}"
-            )
+        if self.stop is not None:
+            self._check_rule(self.stop, f"Sweep: stop={self.stop.kind!r}")
         if self.chosen_search == "grid":
             if not self.space:
                 raise InvalidRequest("Sweep: search='grid' needs a space of values, not a function that draws them")
@@ -306,6 +275,20 @@ class SweepWorkload(Workload):
                     f"Sweep: warm_start has a trial with {outside[0]}={earlier.params[outside[0]]!r}, which lies "
                     f"outside of {self.space[outside[0]]}; leave out such trials, or widen the range"
                 )
+
+    def _check_rule(self, rule: Rule, stop: str) -> None:
+        if self.chosen_search not in rule.searches:
+            searches = " or ".join(map(repr, rule.searches))
+            raise InvalidRequest(f"{stop} goes with search={searches}, got search={self.search!r}")
+        if rule.needs_checkpoints and not self.space:
+            raise InvalidRequest(f"{stop} varies parameters within their ranges: give the space as ranges")
+        if rule.takes_turns and self.trials < 2:
+            raise InvalidRequest(f"{stop} compares the trials of a population: take at least 2, got trials=1")
+        if rule.takes_turns and self.concurrency is not None:
+            raise InvalidRequest(
+                f"{stop} goes without concurrency: all {self.trials} trials are one population, which takes turns if "
+                f"there is no room for all; got concurrency={self.concurrency}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,6 +11,7 @@ from math import prod
 from typing import Any, Literal, get_args
 
 from raysm.errors import InvalidRequest
+from raysm.request.options import check_counts
 
 Placement = Literal["cluster", "spread"]
 
@@ -166,19 +167,8 @@ class Parallel:
     """Workers that each instance must run; None is any. Only checked: the job's workload starts them."""
 
     def __post_init__(self) -> None:
-        for name in (
-            "data",
-            "shard",
-            "pipeline",
-            "tensor",
-            "microbatches",
-            "stages_per_worker",
-            "workers_per_instance",
-        ):
-            value = getattr(self, name)
-            # True is an int to Python, and shard=True a likely slip for shard=None.
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-                raise InvalidRequest(f"Parallel: {name} is {value!r}; it must be a whole number from 1")
+        degrees = ("data", "shard", "pipeline", "tensor", "microbatches", "stages_per_worker", "workers_per_instance")
+        check_counts("Parallel", 1, or_none=True, **{name: getattr(self, name) for name in degrees})
         for name, kinds in (("placement", Placement), ("schedule", Schedule), ("optimize", Optimize)):
             if getattr(self, name) not in get_args(kinds):
                 options = ", ".join(repr(kind) for kind in get_args(kinds))

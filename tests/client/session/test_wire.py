@@ -23,12 +23,6 @@ def test_a_refusal_is_an_error_of_its_kind_in_the_servers_words(server):
             line.loop.run(line.wire.request("GET", "/calls/unheard"))
 
 
-def test_who_is_connected_is_attached_until_it_says_goodbye(server):
-    with wired(server.port):
-        until(lambda: server.host.state().clients == 1)
-    until(lambda: server.host.state().clients == 0)
-
-
 def asked(function, *args):
     request = CallRequest(kind=CALL, name="f", client="me", python=Versions.here().pickles)
     return request, [cloudpickle.dumps((function, args, {}))]
@@ -38,6 +32,15 @@ def value(answer):
     head, outcome = answer
     assert head["state"] == "done"
     return load(Outcome.decode(outcome).pickled)
+
+
+def test_who_is_connected_is_attached_until_it_says_goodbye(server):
+    with wired(server.port) as line:
+        # A client that has not seen its connection open cannot say goodbye over it.
+        line.loop.run(line.wire.call("hello", 20, *asked(abs, -1)), 60)
+        assert server.host.state().clients == 1
+    # A silent client would stay attached for 30 s.
+    until(lambda: server.host.state().clients == 0, 20)
 
 
 async def cut(server):

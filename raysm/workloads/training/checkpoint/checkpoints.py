@@ -24,6 +24,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 from raysm.bootstrap import environment
 from raysm.errors import InvalidConfig, InvalidRequest
+from raysm.request.options import check_counts
 from raysm.workloads.training.checkpoint import shards
 from raysm.workloads.training.checkpoint.manifest import (
     Best,
@@ -67,10 +68,7 @@ class Checkpoints:
     """
 
     def __post_init__(self) -> None:
-        for name in ("every_steps", "keep"):
-            value = getattr(self, name)
-            if type(value) is not int or value < 1:
-                raise InvalidRequest(f"Checkpoints: {name} must be a whole number of at least 1, got {value!r}")
+        check_counts("Checkpoints", 1, every_steps=self.every_steps, keep=self.keep)
         if self.best is not None and (len(self.best) != 2 or self.best[1] not in ("min", "max")):
             raise InvalidRequest(
                 f"Checkpoints: best is a metric and 'min' or 'max', ('loss', 'min'), got {self.best!r}"

@@ -52,13 +52,9 @@ def scale(
     Raises:
         InvalidRequest: A number is out of range.
     """
-    for name, value, least in (
-        ("base_batch", base_batch, 1),
-        ("batch", batch, 1),
-        ("steps_per_epoch", steps_per_epoch, 1),
-    ):
-        if value is not None and value < least:
-            raise InvalidRequest(f"training.scale: {name}={value} must be at least {least}")
+    for name, value in (("base_batch", base_batch), ("batch", batch), ("steps_per_epoch", steps_per_epoch)):
+        if value is not None and value < 1:
+            raise InvalidRequest(f"training.scale: {name}={value} must be at least 1")
     if lr <= 0 or warmup_epochs < 0:
         raise InvalidRequest(
             f"training.scale: lr={lr} must be greater than 0, and warmup_epochs={warmup_epochs} at least 0"
