@@ -17,6 +17,7 @@ from enum import Enum, auto
 
 from raysm.bootstrap import lifecycle as life
 from raysm.bootstrap.exit_status import blames_cluster
+from raysm.contract.names import listed
 from raysm.errors import ClusterNotFormed, InstanceLost, InvalidPayload, RayFailed
 from raysm.request import Cluster
 
@@ -178,9 +179,9 @@ class Membership:
         timeout_s = self.rules.cluster.join_timeout_s
         text = f"{len(self.present)} of {len(self.rules.hosts)} instances joined within {timeout_s:g} s"
         if absent:
-            text += f"; missing: {_enumerate(absent)}"
+            text += f"; missing: {listed(absent, MAX_NAMED)}"
         if without_ray:
-            text += f"; connected, but without a registered Ray node: {_enumerate(without_ray)}"
+            text += f"; connected, but without a registered Ray node: {listed(without_ray, MAX_NAMED)}"
         return text
 
     def _announce_joined(self, host: str) -> life.Announce:
@@ -268,8 +269,3 @@ class Membership:
 
     def _end(self, cause: Exception | life.DriverEnded | life.Stopped, *before: life.Decision) -> Step:
         return replace(self, phase=Phase.ENDED, wakes_at_s=None), (*before, life.End(cause))
-
-
-def _enumerate(hosts: list[str]) -> str:
-    more = f" and {len(hosts) - MAX_NAMED} more" if len(hosts) > MAX_NAMED else ""
-    return ", ".join(hosts[:MAX_NAMED]) + more

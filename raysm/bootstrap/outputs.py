@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from raysm.bootstrap.instance import Instance
-from raysm.contract.names import STATE
+from raysm.contract.names import STATE, listed
 from raysm.contract.paths import Paths
 from raysm.contract.result import MANIFEST, ResultFile, own_manifest
 
@@ -105,12 +105,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _named(files: Sequence[Path], folder: Path) -> str:
-    return _listed([path.relative_to(folder).as_posix() for path in files])
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MAX_NAMED:,} more files" if len(names) > MAX_NAMED else ""
-    return ", ".join(names[:MAX_NAMED]) + more
+    return listed([path.relative_to(folder).as_posix() for path in files], MAX_NAMED)
 
 
 CACHE = "__pycache__"
@@ -125,14 +120,13 @@ def warn_of_lost_files(instance: Instance, since_s: float) -> str | None:
         names += _written_since(instance.payload.source, since_s)
     if not names:
         return None
-    listed = _listed(sorted(names))
     kept = ["results to $SM_MODEL_DIR"]
     if instance.environment.has_checkpoints:
         kept.append(f"checkpoints to ${STATE}")
     in_state = "; or use --in-state" if hasattr(workload, "in_state") and instance.environment.has_checkpoints else ""
     return (
-        f"warning: files in the working folder of {instance.name} are lost now: {listed}; write "
-        f"{' and '.join(kept)}{in_state}"
+        f"warning: files in the working folder of {instance.name} are lost now: "
+        f"{listed(sorted(names), MAX_NAMED)}; write {' and '.join(kept)}{in_state}"
     )
 
 

@@ -4,6 +4,7 @@ Only ``raysm.bootstrap.environment`` reads the variables.
 """
 
 import re
+from collections.abc import Sequence
 
 BASE_DIR = "SAGEMAKER_BASE_DIR"
 """Root of the SageMaker layout, as the SageMaker training toolkit names it. Default ``/opt/ml``."""
@@ -95,3 +96,8 @@ def natural(name: str) -> tuple[list[tuple[int, int, str]], str]:
 def counted(number: int, noun: str) -> str:
     """Return a number and its noun, which takes an s unless the number is 1."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Return the first ``most`` names, and the number of the others."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most:,} more" if len(names) > most else "")

@@ -40,7 +40,6 @@ class Paths:
 
     @property
     def config(self) -> Path:
-        """Folder of the configuration files."""
         return self.base / self.api.layout.config
 
     @property
@@ -71,11 +70,9 @@ class Paths:
 
     @property
     def channels(self) -> Path:
-        """Folder of the channels."""
         return self.base / self.api.layout.channels
 
     def channel(self, name: str) -> Path:
-        """Folder of a channel's data."""
         return self.channels / name
 
     @property

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from raysm.contract.names import listed
 from raysm.contract.result import MARK, Manifest
 from raysm.errors import InvalidConfig, InvalidRequest, option
 from raysm.request.workload import ScriptWorkload
@@ -145,13 +146,15 @@ class Source:
     @property
     def summary(self) -> str:
         names = sorted(self.files, key=lambda name: (name != self.script, "/" in name, name))
-        text = f"{_first(names)}, {_text_of(sum(path.stat().st_size for path in self.files.values()))}"
+        text = f"{listed(names, MAX_NAMED)}, {_text_of(sum(path.stat().st_size for path in self.files.values()))}"
         if self.outside:
             links = [f"{name} -> {target}" for name, target in self.outside.items()]
-            text += f"; {len(links):,} of the files lie outside of {self.folder}, through links: {_first(links)}"
+            text += (
+                f"; {len(links):,} of the files lie outside of {self.folder}, through links: {listed(links, MAX_NAMED)}"
+            )
         if self.left_behind:
             large = [f"{name} ({_text_of(path.stat().st_size)})" for name, path in self.left_behind.items()]
-            text += f"; not {_first(large)}, which is no code: make it an input"
+            text += f"; not {listed(large, MAX_NAMED)}, which is no code: make it an input"
             text += "" if self.script is None else f", or send the folder with {option('source_dir')}"
         return text
 
@@ -300,11 +303,6 @@ def _is_no_source(folder: Path) -> bool:
     except (InvalidConfig, InvalidRequest):
         return False
     return True
-
-
-def _first(names: list[str]) -> str:
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return ", ".join(names[:MAX_NAMED]) + more
 
 
 def _text_of(size: int) -> str:

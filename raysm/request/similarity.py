@@ -11,7 +11,6 @@ from raysm.request.options import decides
 from raysm.request.workload import Workload
 
 MATRIX = "matrix"
-"""The channel of the matrix."""
 QUERIES = "queries"
 """The optional channel of query rows; without it, every row of the matrix is a query."""
 

@@ -7,16 +7,12 @@ from raysm.errors import InvalidRequest
 
 @dataclass(frozen=True, slots=True)
 class RowBlock:
-    """Consecutive rows."""
-
     start: int
-    """First row."""
     stop: int
     """The row after the last."""
 
     @property
     def rows(self) -> int:
-        """Number of rows."""
         return self.stop - self.start
 
     def __str__(self) -> str:
@@ -25,8 +21,6 @@ class RowBlock:
 
 @dataclass(frozen=True, slots=True)
 class TileBlock:
-    """A rectangle of a matrix."""
-
     rows: RowBlock
     columns: RowBlock
 

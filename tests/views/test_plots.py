@@ -61,7 +61,7 @@ def test_what_has_no_place_on_the_axis_is_a_gap(log, values):
 
 
 def test_long_curves_stay_within_what_altair_takes(train):
-    plot = train(*(each for number in range(30) for each in falling(f"m{number}", 300))).plot()
+    plot = train(*(each for number in range(16) for each in falling(f"m{number}", 300))).plot()
     assert sum(map(len, curves(plot).values())) <= 4500
 
 

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from raysm.client.costs.bill import dollars
-from raysm.contract.names import counted
+from raysm.contract.names import counted, listed
 from raysm.grid.endings import brief
 from raysm.grid.plan import GridPlan, PlannedPlace
 from raysm.grid.snapshot import RegionView, Snapshot
@@ -74,8 +74,7 @@ def _reasons(plan: GridPlan) -> Iterator[str]:
         text = "; ".join(why if times == len(each.reasons) else f"{why} ({times} places)" for why, times in common)
         causes.setdefault(text or "the grid has no places", []).append(each.task.key)
     for text, keys in causes.items():
-        more = f" and {len(keys) - MAX_SHOWN:,} more" if len(keys) > MAX_SHOWN else ""
-        yield f"  {', '.join(keys[:MAX_SHOWN])}{more}: {text}"
+        yield f"  {listed(keys, MAX_SHOWN)}: {text}"
 
 
 def _aligned(table: Sequence[tuple[str, ...]], nothing: Sequence[str], texts: Sequence[str]) -> list[str]:

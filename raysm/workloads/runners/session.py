@@ -53,14 +53,11 @@ RAYS_PRINTER = "ray_print_logs"
 
 
 class SessionRunner(Runner[SessionWorkload]):
-    """Serves a session."""
-
     def prepare(self) -> None:
         """Look up the installed versions while the cluster forms: the first client asks for them."""
         Versions.here()
 
     def run(self, address: str) -> None:
-        """Serve until the session ends."""
         began_s = time.monotonic()
         ray.init(address=address)
         folder = self.environment.paths.scratch / "session"
@@ -88,8 +85,6 @@ class SessionRunner(Runner[SessionWorkload]):
 
 
 class _Serving:
-    """The thread of the server."""
-
     def __init__(self, runner: SessionRunner, cells: Cells, folder: Path, private: Path, blobs: Blobs) -> None:
         self.error: BaseException | None = None
         self._runner, self._cells, self._folder, self._private, self._blobs = runner, cells, folder, private, blobs

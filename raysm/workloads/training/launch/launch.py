@@ -15,6 +15,7 @@ from raysm.bootstrap import environment
 from raysm.bootstrap.environment import Environment, inherited
 from raysm.bootstrap.ray_internals import BACKPRESSURE, spare_options
 from raysm.contract.machine import let_others_first
+from raysm.contract.names import listed
 from raysm.contract.payload import Payload
 from raysm.contract.result import TRAINING, Manifest, Measured
 from raysm.errors import InstanceLost, InvalidRequest, WorkerFailed
@@ -68,7 +69,7 @@ def train(
         while True:
             workers = sum(item.workers for item in places)
             # A list of a hundred instances is not read.
-            shown = ", ".join(map(str, places[:8])) + (f" and {len(places) - 8} more" if len(places) > 8 else "")
+            shown = listed([*map(str, places)], 8)
             again = f" (attempt {number + 1})" if number else ""
             processors = "GPUs" if places[0].gpus else "CPUs"
             say(f"training{again}: {workers} worker{'s' if workers > 1 else ''} on {processors}: {shown}")

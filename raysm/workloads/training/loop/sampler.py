@@ -146,8 +146,6 @@ def one_pass(
 
 @dataclass(frozen=True, slots=True)
 class _Loop:
-    """One loop over ``batches``."""
-
     session: Session
     reader: Reader
     order: DataOrder
