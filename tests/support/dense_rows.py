@@ -4,14 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from raysm.workloads.similarity.arithmetic.keys import encode
+from raysm.workloads.similarity.arithmetic.keys import decode, encode
 from raysm.workloads.similarity.arithmetic.score import Tile, prepare, scaled
 from raysm.workloads.similarity.arithmetic.tight_clusters import find_clusters, unit_rows
 from raysm.workloads.similarity.engines.protocol import Best, Frame, unit_sum
 from tests.support.reference import neighbors, pairs, score_rows
-
-TELLING = ("float32", "int64", "all equal", "near ties", "zero rows", "one huge component", "one column")
-"""Some of the kinds of rows, of which each breaks something else."""
 
 
 def kinds_of_rows(seed=0, rows=150, columns=24):
@@ -106,6 +103,22 @@ def assert_pairs(engine, frame, rows, cuts, threshold):
             row = np.repeat(np.arange(len(parts[i])) + parts[i].start, np.diff(some.offsets))
             found += zip(row.tolist(), some.neighbors.tolist(), some.similarities, strict=True)
     assert sorted(found) == pairs(rows, np.float32(threshold))
+
+
+def assert_exact(engine, frame, rows, k):
+    """Assert that an engine finds the pairs of every threshold, and the neighbors, whatever is known before."""
+    side = engine.prepare(tiles(rows)[0], frame)
+    scores = score_rows(rows, range(len(rows)))
+    # Each score is a threshold in turn: a bound that is too small by a hair loses the pair that it belongs to.
+    for threshold in np.unique(scores):
+        found = engine.pairs(side, side, threshold, same=True)
+        assert len(found.neighbors) == np.count_nonzero(np.triu(scores >= threshold, 1))
+    expected = expected_keys(rows, k)
+    some = side.tile.norms > 0
+    for known in (None, decode(expected[:, -1])[0]):
+        best = Best.empty(side.tile.norms, k, known)
+        engine.topk(side, side, best, best, same=True)
+        assert np.array_equal(best.keys[some], expected[some])
 
 
 def assert_scores(engine, rows, cut):

@@ -76,7 +76,7 @@ def test_degrees_that_do_not_multiply_to_the_workers_are_refused_with_each_facto
     ("fields", "named"),
     [
         ({"data": 0}, "data must be a whole number of at least 1, got 0"),
-        ({"pipeline": 2.0}, "pipeline is 2.0"),
+        ({"pipeline": 2.0}, "pipeline must be a whole number of at least 1, got 2.0"),
         ({"placement": "pack"}, "placement is 'pack'; it must be one of 'cluster', 'spread'"),
         ({"schedule": "zero"}, "schedule is 'zero'; it must be one of 'gpipe', '1f1b', 'interleaved'"),
         ({"microbatches": 4}, "microbatches belongs to a pipeline"),

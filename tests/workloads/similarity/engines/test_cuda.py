@@ -6,14 +6,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raysm.workloads.similarity.arithmetic.keys import decode
 from raysm.workloads.similarity.engines import cuda
 from raysm.workloads.similarity.engines.cuda import CudaEngine, make_panel
 from raysm.workloads.similarity.engines.plain import PlainEngine
-from raysm.workloads.similarity.engines.protocol import Best, Frame
+from raysm.workloads.similarity.engines.protocol import Frame
 from raysm.workloads.similarity.kernels.build import Unavailable
-from tests.support.dense_rows import best_of, centred, expected_keys, kinds_of_rows, tiles
-from tests.support.reference import score_rows
+from tests.support.dense_rows import assert_exact, best_of, centred, expected_keys, kinds_of_rows, tiles
 from tests.support.similarity import adversarial
 
 KINDS = kinds_of_rows(rows=170, columns=25)
@@ -40,20 +38,8 @@ def engine_of(columns, free_bytes=SMALL):
 @settings(max_examples=30, deadline=None)
 def test_no_adversarial_row_breaks_the_bound(rows, data):
     rows = rows.astype(data.draw(st.sampled_from([np.float32, np.float64])))
-    engine = engine_of(rows.shape[1])
-    scores = score_rows(rows, range(len(rows)))
-    side = engine.prepare(tiles(rows)[0], data.draw(st.sampled_from([Frame.plain(rows.shape[1]), centred(rows)])))
-    # Each score is a threshold in turn: a bound that is too small by a hair loses the pair that it belongs to.
-    for threshold in np.unique(scores):
-        found = engine.pairs(side, side, threshold, same=True)
-        assert len(found.neighbors) == np.count_nonzero(np.triu(scores >= threshold, 1))
-    k = data.draw(st.integers(1, len(rows) - 1))
-    expected = expected_keys(rows, k)
-    some = side.tile.norms > 0
-    for known in (None, decode(expected[:, -1])[0]):
-        best = Best.empty(side.tile.norms, k, known)
-        engine.topk(side, side, best, best, same=True)
-        assert np.array_equal(best.keys[some], expected[some])
+    frame = data.draw(st.sampled_from([Frame.plain(rows.shape[1]), centred(rows)]))
+    assert_exact(engine_of(rows.shape[1]), frame, rows, data.draw(st.integers(1, len(rows) - 1)))
 
 
 @pytest.mark.parametrize("kind", ["normal", "nearly all equal", "duplicates", "all equal"])

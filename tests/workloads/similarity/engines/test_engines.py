@@ -3,11 +3,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raysm.workloads.similarity.arithmetic.keys import decode
 from raysm.workloads.similarity.arithmetic.score import prepare
-from raysm.workloads.similarity.engines.protocol import Best, Frame
+from raysm.workloads.similarity.engines.protocol import Frame
 from tests.support.dense_engines import ENGINES, MADE, engine_of
-from tests.support.dense_rows import assert_pairs, assert_scores, best_of, centred, expected_keys, kinds_of_rows, tiles
+from tests.support.dense_rows import (
+    assert_exact,
+    assert_pairs,
+    assert_scores,
+    best_of,
+    centred,
+    expected_keys,
+    kinds_of_rows,
+    tiles,
+)
 from tests.support.reference import score_rows
 from tests.support.similarity import adversarial
 
@@ -36,22 +44,8 @@ def test_neighbors_pairs_and_scores_are_those_of_float64(name, kind):
 @settings(max_examples=30, deadline=None)
 def test_no_adversarial_row_breaks_the_bound(name, rows, data):
     rows = rows.astype(data.draw(st.sampled_from([np.float32, np.float64])))
-    engine = engine_of(name, rows.shape[1])
-    scores = score_rows(rows, range(len(rows)))
-    centre = data.draw(st.sampled_from(frames(rows)))
-    side = engine.prepare(tiles(rows)[0], centre)
-    # Each score is a threshold in turn: a bound that is too small by a hair loses the pair that it belongs to.
-    for threshold in np.unique(scores):
-        found = engine.pairs(side, side, threshold, same=True)
-        assert len(found.neighbors) == np.count_nonzero(np.triu(scores >= threshold, 1))
-    k = data.draw(st.integers(1, len(rows) - 1))
-    expected = expected_keys(rows, k)
-    some = side.tile.norms > 0
-    lower_bounds = decode(expected[:, -1])[0]
-    for known in (None, lower_bounds):
-        best = Best.empty(side.tile.norms, k, known)
-        engine.topk(side, side, best, best, same=True)
-        assert np.array_equal(best.keys[some], expected[some])
+    frame, k = data.draw(st.sampled_from(frames(rows))), data.draw(st.integers(1, len(rows) - 1))
+    assert_exact(engine_of(name, rows.shape[1]), frame, rows, k)
 
 
 def scored(engine, rows, frame, k=10):

@@ -9,7 +9,7 @@ from raysm.workloads.similarity.arithmetic.sparse_rows import SparseRows
 from raysm.workloads.similarity.engines.protocol import Best, Frame
 from raysm.workloads.similarity.engines.sparse import SparseEngine, sparse_norms
 from tests.support.dense_rows import kinds_of_rows
-from tests.support.reference import neighbors, pairs
+from tests.support.reference import neighbors
 
 KINDS = {
     f"{name}, {kept:.0%}": np.where(np.random.default_rng(2).random(rows.shape) < kept, rows, 0).astype(rows.dtype)
@@ -53,23 +53,6 @@ def test_neighbors_are_those_of_float64(name):
         expected = neighbors(rows, 7)
         assert np.array_equal(indices[some], expected[0][some])
         assert np.array_equal(scores[some], expected[1][some])
-
-
-@pytest.mark.parametrize("threshold", [-1, 0, 0.3, 1])
-def test_the_pairs_are_those_of_float64(threshold):
-    engine = SparseEngine(300)
-    for name in ("zero rows, 2%", "near ties, 30%", "duplicates, 100%", "int8, 30%", "extreme magnitudes, 2%"):
-        rows = KINDS[name]
-        sides = [engine.prepare(tile, Frame.plain(rows.shape[1])) for tile in tiles(rows, [0, 40, 90])]
-        found = []
-        for left in sides:
-            for right in sides:
-                part = engine.pairs(left, right, np.float32(threshold), same=True)
-                numbers = np.repeat(np.arange(len(left)) + left.tile.start, np.diff(part.offsets))
-                here = list(zip(numbers.tolist(), part.neighbors.tolist(), part.similarities, strict=True))
-                assert here == sorted(here)
-                found += here
-        assert sorted(found) == pairs(rows, np.float32(threshold)), name
 
 
 @pytest.mark.parametrize(("columns", "kept"), [(1, 0.5), (8, 0.5), (129, 0.5), (1000, 0.01), (4097, 0.5)])
