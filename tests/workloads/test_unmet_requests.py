@@ -4,11 +4,15 @@ import asyncio
 
 import pytest
 
+from raysm.bootstrap import gcs_state
 from raysm.bootstrap.gcs_state import UnmetRequests, unmet_socket, watch_unmet
 from raysm.errors import InvalidRequest
 
 
-def test_a_task_that_asks_for_more_than_an_instance_has_is_found_and_named(ray_here, one_ray):
+def test_a_task_that_asks_for_more_than_an_instance_has_is_found_and_named(ray_here, one_ray, monkeypatch):
+    # A job looks every five seconds.
+    monkeypatch.setattr(gcs_state, "FIRST_S", 0.2)
+    monkeypatch.setattr(gcs_state, "LOOK_S", 0.2)
     task = ray_here.remote(num_cpus=64)(lambda: None).remote()
     try:
         port = int(ray_here.get_runtime_context().gcs_address.rpartition(":")[2])
