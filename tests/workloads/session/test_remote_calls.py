@@ -16,6 +16,7 @@ import ray
 from raysm.contract.loop_thread import LoopThread
 from raysm.contract.session import BATCH, CELL, FUNCTION, PULL, SHELL, CallRequest, Outcome
 from raysm.errors import InvalidRequest
+from raysm.workloads.session import remote_calls
 from raysm.workloads.session.calls import Call, CallEnded
 from raysm.workloads.session.output import Printing
 from raysm.workloads.session.remote_calls import InstanceCells, RemoteCalls
@@ -82,7 +83,7 @@ def test_cells_share_a_namespace_that_outlives_failures(there):
     assert (left.error.type, after.shown["text/plain"]) == ("SystemExit", "20")
 
 
-def test_a_cell_is_interrupted_alone_although_the_signal_comes_late(there, tmp_path):
+def test_a_cell_is_interrupted_alone_although_the_signal_comes_late(there, tmp_path, monkeypatch):
     @ray.remote(num_cpus=0)
     def late(pid, number):
         time.sleep(1)
@@ -103,9 +104,8 @@ def test_a_cell_is_interrupted_alone_although_the_signal_comes_late(there, tmp_p
             await second
         return await has_ended, await there.run("time.sleep(2.5)\nx")
 
-    there.cells._strike_task, before = late, there.cells._strike_task
+    monkeypatch.setattr(remote_calls, "STRIKE", late)
     ended, after = there.do(script())
-    there.cells._strike_task = before
     assert (ended.error.cancelled, after.shown["text/plain"]) == (True, "5")
     assert not (tmp_path / "ran").exists()
 
