@@ -91,8 +91,8 @@ class Unavailable(Exception):
 
 
 @functools.cache
-def library(recipe: Recipe, *, folder: Path | None = None) -> ctypes.CDLL:
-    """Return a library, prebuilt in the wheel or compiled into ``folder``; ``Unavailable`` if it cannot run here."""
+def library(recipe: Recipe, *, folder: Path | None = None, carried: Path = FOLDER) -> ctypes.CDLL:
+    """Return a library, prebuilt in ``carried`` or compiled into ``folder``; ``Unavailable`` if it cannot run here."""
     # A compiler also makes code that this processor cannot run: it would kill the process by SIGILL.
     if not recipe.instructions.runs_on(this_machine()):
         raise Unavailable(f"{recipe.instructions.name} is not of {this_machine()}")
@@ -101,7 +101,7 @@ def library(recipe: Recipe, *, folder: Path | None = None) -> ctypes.CDLL:
         raise Unavailable(f"the processor lacks {missing[0]}")
     if not recipe.instructions.allowed():
         raise Unavailable(f"the kernel does not let this process use {recipe.instructions.name}")
-    ready = find(recipe)
+    ready = find(recipe, carried)
     if ready is not None:
         try:
             return ctypes.CDLL(str(ready))
