@@ -119,13 +119,3 @@ def assert_exact(engine, frame, rows, k):
         best = Best.empty(side.tile.norms, k, known)
         engine.topk(side, side, best, best, same=True)
         assert np.array_equal(best.keys[some], expected[some])
-
-
-def assert_scores(engine, rows, cut):
-    """Assert that an engine scores the rows behind the cut with those before it as float64 does, in either type."""
-    before, behind = tiles(rows, [0, cut, len(rows)])
-    expected = score_rows(rows, range(cut, len(rows)))[:, :cut]
-    for dtype in (np.float32, np.float16):
-        out = np.empty(expected.shape, dtype=dtype)
-        engine.scores(behind, before, out)
-        assert np.array_equal(out, expected.astype(dtype))

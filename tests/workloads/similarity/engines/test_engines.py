@@ -3,40 +3,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raysm.workloads.similarity.arithmetic.score import prepare
 from raysm.workloads.similarity.engines.protocol import Frame
 from tests.support.dense_engines import ENGINES, MADE, engine_of
-from tests.support.dense_rows import (
-    assert_exact,
-    assert_pairs,
-    assert_scores,
-    best_of,
-    centred,
-    expected_keys,
-    kinds_of_rows,
-    tiles,
-)
+from tests.support.dense_rows import assert_exact, best_of, centred, tiles
 from tests.support.reference import score_rows
 from tests.support.similarity import adversarial
-
-KINDS = kinds_of_rows(rows=170, columns=25)
 
 
 def frames(rows):
     return [Frame.plain(rows.shape[1]), centred(rows)]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ENGINES)
-def test_neighbors_pairs_and_scores_are_those_of_float64(name, kind):
-    rows = KINDS[kind]
-    engine = engine_of(name, rows.shape[1])
-    some = prepare(rows).norms > 0
-    for frame, k, cuts, threshold in zip(frames(rows), (3, 12), ([0, 170], [0, 40, 90, 170]), (0.3, 0.9), strict=True):
-        expected = expected_keys(rows, k)
-        assert np.array_equal(best_of(engine, frame, rows, k, cuts)[some], expected[some])
-        assert_pairs(engine, frame, rows, [0, 50, 170], threshold)
-    assert_scores(engine, rows, 50)
 
 
 @pytest.mark.parametrize("name", ENGINES)

@@ -157,29 +157,24 @@ def test_other_layouts_go_on_with_the_same_training(ranks, case):
     check_in_several_layouts(on_two(ranks), *case)
 
 
-LONG = settings(PLAIN, max_examples=40)
+def in_many_cases(test):
+    return pytest.mark.soak(pytest.mark.timeout(3600)(settings(PLAIN, max_examples=40)(test)))
 
 
-@pytest.mark.soak
-@pytest.mark.timeout(3600)
+@in_many_cases
 @given(case=trainings())
-@LONG
 def test_one_worker_goes_on_bit_for_bit_in_many_cases(ranks, case):
     work, stops = case
     check_in_one_layout(on_two(ranks), work, [(None, steps) for steps in [*stops, None]])
 
 
-@pytest.mark.soak
-@pytest.mark.timeout(3600)
+@in_many_cases
 @given(case=in_one_layout())
-@LONG
 def test_two_workers_go_on_bit_for_bit_in_many_cases(ranks, case):
     check_in_one_layout(on_two(ranks), *case)
 
 
-@pytest.mark.soak
-@pytest.mark.timeout(3600)
+@in_many_cases
 @given(case=in_several_layouts())
-@LONG
 def test_other_layouts_go_on_with_the_same_training_in_many_cases(ranks, case):
     check_in_several_layouts(on_two(ranks), *case)
