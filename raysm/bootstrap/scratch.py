@@ -109,7 +109,9 @@ def settle_scratch(environ: Mapping[str, str], temp: Path = TEMP) -> dict[str, s
 
 
 def empty_scratch(scratch: Path) -> None:
-    # A warm pool may keep files of an earlier job. rmtree follows no link, and fails on another user's files.
+    # A warm pool may keep files of an earlier job. rmtree fails on another user's files.
+    if scratch.is_symlink():
+        raise OSError(f"{scratch} is a symbolic link")
     if scratch.is_dir():
         shutil.rmtree(scratch)
     scratch.mkdir(mode=0o700, parents=True)

@@ -48,7 +48,9 @@ class CallLine:
         path = body.path if isinstance(body, Blob) else ""
         head = {"id": id, "name": name, "host": host, "bytes": len(body), "path": path, "blob": self._blob.path}
         try:
-            self._writer.writelines([_line(head), b"" if isinstance(body, Blob) else body])
+            # No empty piece, which asyncio since Python 3.12 would try to send forever.
+            pieces = [_line(head)] if isinstance(body, Blob) or not body else [_line(head), body]
+            self._writer.writelines(pieces)
             await self._writer.drain()
             answer = json.loads(await self._reader.readuntil())
             outcome: bytes | Blob = await self._reader.readexactly(answer["bytes"])

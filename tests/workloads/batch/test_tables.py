@@ -1,5 +1,7 @@
 """Tables as records, in batches of one size."""
 
+import sys
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -175,6 +177,9 @@ def test_the_user_may_say_the_type_of_a_column(tmp_path, ending):
     assert values(kind, tmp_path, files, "day", types)[0] == pa.date32()
 
 
+DEEP = 900 if sys.version_info < (3, 12) else 9000
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "text", "types", "message"),
     [
@@ -198,7 +203,7 @@ def test_the_user_may_say_the_type_of_a_column(tmp_path, ending):
         (Csv, "a.csv", "x,x\n1,2\n", {}, "a.csv has several columns named 'x'"),
         (Csv, "a.csv", b"i,x\n1,caf\xe9\n", {}, r"the column 'x' of \S*a.csv is not UTF-8; convert the file"),
         (JsonLines, "a.jsonl", "[" * 100_000, {}, "a.jsonl cannot be read: line 1 is not JSON"),
-        (JsonLines, "a.jsonl", '{"x": ' + "[" * 900 + "]" * 900 + "}", {}, "a.jsonl cannot be read: maximum recursion"),
+        (JsonLines, "a.jsonl", '{"x": ' + "[" * DEEP + "]" * DEEP + "}", {}, "a.jsonl cannot be read: .*maximum recur"),
         (Csv, "a.csv", "x,y\n1,2\n", {"z": "string"}, "types names the column 'z'; the input has x, y"),
     ],
 )

@@ -120,7 +120,8 @@ TRACEBACKS = [
 
 @pytest.mark.parametrize(("source", "text"), TRACEBACKS)
 def test_a_failure_shows_the_users_lines_alone(notebook, source, text):
-    told = notebook.run(source).error.traceback
+    # Python 3.13 also marks the call in a line that has nothing else.
+    told = notebook.run(source).error.traceback.replace("    f()\n    ~^^\n", "    f()\n")
     assert text in told
     assert "IPython" not in told
     assert "ast.py" not in told
