@@ -161,7 +161,8 @@ class RayNode:
             return ", ".join(f"{process} [exit code={code}]" for process, code in ended)[:400]
         _, separator, after = text.partition(ENDED)
         cause = after.partition(REMAINING)[0] if separator else text
-        lines = [_message(line) for line in cause.splitlines()]
+        plain = re.sub(r"\x1b\[[0-9;]*m", "", cause)
+        lines = [re.sub(r"^\S+ \S+\s+[A-Z]+ \S+:\d+ -- ", "", line).strip() for line in plain.splitlines()]
         lines = [line for line in lines if line]
         # After ENDED, the first lines name the processes; in other output, the last lines contain the reason.
         summary = " ".join(lines[:3] if separator else lines[-2:])
@@ -186,7 +187,3 @@ class RayNode:
     def close(self) -> None:
         self._child.send_line("")
         self._output.close()
-
-
-def _message(line: str) -> str:
-    return re.sub(r"^\S+ \S+\s+[A-Z]+ \S+:\d+ -- ", "", re.sub(r"\x1b\[[0-9;]*m", "", line)).strip()

@@ -127,11 +127,7 @@ def _read_address() -> str:
     return address
 
 
-def _option(name: str) -> str:
-    return _value(name, sys.argv)
-
-
-def _value(name: str, words: Sequence[str]) -> str:
+def _option(name: str, words: Sequence[str] = sys.argv) -> str:
     return next((word.removeprefix(name) for word in words if word.startswith(name)), "")
 
 
@@ -160,7 +156,7 @@ def adapt_start(
     def start_adapted(command: Sequence[str], process_type: str, *args: Any, **named: Any) -> Any:
         if process_type == ray_internals.RAYLET:
             command = [adapt(word) for word in command]
-            if address := _value(ray_internals.GCS_ADDRESS, command):
+            if address := _option(ray_internals.GCS_ADDRESS, command):
                 # Inherited by workers; without it, Ray's State API in a task would use any Ray of this machine.
                 os.environ["RAY_ADDRESS"] = address  # noqa: TID251  environment would import half of raysm
         if process_type == ray_internals.DASHBOARD and port is not None:
