@@ -162,7 +162,7 @@ class Store:
     def task(self, key: str) -> TaskRecord:
         row = self._execute("SELECT * FROM task WHERE key = ?", (key,)).fetchone()
         if row is None:
-            raise InvalidRequest(f"the grid has no row {key!r}")
+            raise InvalidRequest(f"the grid has no row {key!r}; raysm grid rows lists its rows")
         return task_record(row)
 
     def tasks(self, state: str | None = None) -> Iterator[TaskRecord]:

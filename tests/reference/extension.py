@@ -12,12 +12,14 @@ import types
 from markdown import Extension, Markdown
 from markdown.preprocessors import Preprocessor
 
+from raysm.client.source.function import PickledCall
+from raysm.request import Workload
 from tests.reference import commands, tables
 
 PARTS = {part.__name__.replace("_", "-"): part for part in (commands.commands, *tables.PARTS)}
 """By the NAME of ``<!-- generated: NAME -->``."""
 VALUES = ("raysm.AWS", "raysm.Local", "raysm.contract.", "raysm.local.")
-"""Classes that users only make or read: their methods are for raysm."""
+"""Classes that users only make or read: their methods are for raysm, as those of workloads are."""
 
 
 class Complete(Preprocessor):
@@ -41,11 +43,13 @@ def described(name: str, returned: str | None) -> str:
         options.append("merge_init_into_class: false")
     if name == "raysm.Session":
         options.append("inherited_members: true")
+    if inspect.isclass(item) and issubclass(item, PickledCall):
+        options.append("members: []")
     if inspect.ismodule(item) and not hasattr(item, "__all__") and name != "raysm.errors":
         options.append("members: []")
     elif dataclasses.is_dataclass(item):
         members = [field.name for field in dataclasses.fields(item) if field.init]
-        if not name.startswith(VALUES):
+        if not name.startswith(VALUES) and not issubclass(item, Workload):
             own = vars(item).items()
             members += [key for key, value in own if key[0] != "_" and isinstance(value, property | types.FunctionType)]
         options += ["inherited_members: true", f"members: {members}"]

@@ -29,6 +29,7 @@ from raysm.grid.snapshot import snapshot
 from raysm.grid.store import Store, path_of
 from raysm.grid.task import AGAIN, TaskState
 from raysm.request import Target
+from raysm.request.cluster import LOCAL_TYPE
 from raysm.views.card.live_card import output_here
 from raysm.views.grid.report import report_page
 from raysm.views.grid.text import ShownSnapshot, shown_snapshot
@@ -78,6 +79,7 @@ def _experiment(row: GridRow, grid: str, workload: str | None, rate: str | None)
         started_s=row.started_s,
         ended_s=row.ended_s,
         cost_usd=row.usd,
+        is_billed=row.instance_type != LOCAL_TYPE,
     )
 
 

@@ -137,7 +137,8 @@ def _chosen(names: Sequence[str], selection: Selection, index: Sequence[str]) ->
 def _check_nulls(path: Path, name: str, column: pa.Array, done: int) -> None:
     if column.null_count:
         row = done + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
-        raise InvalidInput(f"{path.name}: column {name!r}, row {row} (counted from 0): the value is missing")
+        remedy = f"fill it, or leave out the row, or the column with {option('exclude_columns', name)}"
+        raise InvalidInput(f"{path.name}: column {name!r}, row {row} (counted from 0): the value is missing; {remedy}")
 
 
 # ---- CSV and TSV ------------------------------------------------------------------------------------------------
