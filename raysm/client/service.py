@@ -244,7 +244,7 @@ def _translate(action: str, error: Exception) -> ServiceError | None:
         case exceptions.NoCredentialsError() | exceptions.PartialCredentialsError():
             return ServiceError(
                 f"{action}: no AWS credentials were found",
-                remedy="run aws configure or aws sso login, or give AWS(profile=…)",
+                remedy="run aws configure or aws sso login, or give --profile … (in Python: AWS(profile=…))",
             )
         # Not one of botocore's exceptions: the page of a proxy, or of a network that wants a login first.
         case ResponseParserError():

@@ -19,7 +19,7 @@ from raysm.request import AWS, Cluster, JobRequest, Workload
 MIN_PYTHON = (3, 11)
 """As in pyproject.toml: an instance with an older Python fails as soon as it starts."""
 
-GIVE_ONE = "give AWS(image=…), the URI of an image with Python 3.11 or later in Amazon ECR of the region"
+GIVE_ONE = "give --image … (in Python: AWS(image=…)), an image with Python 3.11 or later in Amazon ECR of the region"
 
 PYTHON_IN_TAG = re.compile(r"-py(3)(\d{1,2})(?=-|$)")
 """In tags of AWS's older repositories: ``2.5.1-cpu-py311-ubuntu22.04-sagemaker``."""

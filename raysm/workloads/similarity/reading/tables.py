@@ -144,11 +144,6 @@ def _check_nulls(path: Path, name: str, column: pa.Array, done: int) -> None:
 # ---- CSV and TSV ------------------------------------------------------------------------------------------------
 
 
-def _is_compressed(path: Path) -> bool:
-    # By the lower-case name, as ``files.suffix`` compares it.
-    return path.name.lower().endswith(".gz")
-
-
 def _delimiter(path: Path) -> str:
     return "\t" if path.name.lower().removesuffix(".gz").endswith(".tsv") else ","
 
@@ -178,7 +173,7 @@ def _csv_table(path: Path, selection: Selection) -> Table:
 
     A first line of exactly 0,1,…,D-1, D > 1, is a header too: pandas' ``to_csv(index=False)`` of an array writes it.
     """
-    opened = gzip.open if _is_compressed(path) else open
+    opened = gzip.open if path.name.lower().endswith(".gz") else open
     try:
         # utf-8-sig drops a byte order mark, which would become part of the first name.
         with cast(TextIO, opened(path, "rt", encoding="utf-8-sig", newline="")) as stream:
@@ -243,7 +238,7 @@ def _read_csv(path: Path, selection: Selection, expected: Features | None) -> It
     done = 0
     try:
         reader = pyarrow.csv.open_csv(
-            pa.input_stream(str(path), compression="gzip" if _is_compressed(path) else None),
+            pa.input_stream(str(path), compression="gzip" if path.name.lower().endswith(".gz") else None),
             read_options=pyarrow.csv.ReadOptions(
                 # The longest line must fit into a block; a number takes up to 25 characters.
                 block_size=max(4 << 20, 64 * len(names)),
@@ -320,15 +315,17 @@ def _parquet_table(path: Path, selection: Selection) -> Table:
     if not positions:
         raise InvalidInput(f"{path.name} has no feature columns; its columns are {listed(names)}")
     fields = [schema.field(i) for i in positions]
-    for field in fields:
-        kind = _element(field.type)
-        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-            raise InvalidInput(
-                f"{path.name}: column {field.name!r} holds {field.type}, not numbers{_id_or_exclude(field.name)}"
-            )
+    kinds = pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean
+    texts = [field for field in fields if not any(is_kind(_element(field.type)) for is_kind in kinds)]
+    if texts:
+        name, others = texts[0].name, [field.name for field in texts[1:]]
+        more = f"; not numbers either: {listed(others)}" if others else ""
+        raise InvalidInput(
+            f"{path.name}: column {name!r} holds {texts[0].type}, not numbers{_id_or_exclude(name)}{more}"
+        )
     lists = [field for field in fields if _is_list(field.type)]
     if len(lists) > 1 or (lists and len(fields) > 1 and selection.columns is None):
-        name, others = lists[0].name, (field.name for field in fields if field is not lists[0])
+        name, others = lists[0].name, [field.name for field in fields if field is not lists[0]]
         raise InvalidInput(
             f"{path.name} has the list column {name!r} and also {listed(others)}; choose the features: "
             f"{option('columns', name)} takes the list alone, with names of columns of numbers those too"
