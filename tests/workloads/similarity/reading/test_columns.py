@@ -220,3 +220,9 @@ def test_a_matrix_is_described_with_its_columns(tmp_path):
     assert described("m.csv") == "2 rows x 2 columns (columns without names), float64"
     np.save(tmp_path / "m.npy", wide)
     assert described("m.npy") == "3,000 rows x 32 columns, float32"
+
+
+def test_all_columns_of_text_are_named_at_once(read, tmp_path):
+    frame().assign(sku="x", color="red").to_parquet(tmp_path / "m.parquet")
+    with pytest.raises(InvalidInput, match="column 'sku' holds .*string, not numbers; .*; not numbers either: 'color'"):
+        read(tmp_path / "m.parquet")
