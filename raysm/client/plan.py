@@ -257,7 +257,8 @@ def _training_call(parts: _Parts) -> dict[str, Any]:
         ),
         ResourceConfig=_resources(parts, request.cluster),
         StoppingCondition=without_none(
-            MaxRuntimeInSeconds=limits.max_runtime_s, MaxWaitTimeInSeconds=wait_s if limits.spot else None
+            MaxRuntimeInSeconds=limits.max_runtime_s,
+            MaxWaitTimeInSeconds=wait_s if limits.spot else None,
         ),
         CheckpointConfig={"S3Uri": state} if has_state else None,
         EnableNetworkIsolation=security.isolation,

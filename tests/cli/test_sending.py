@@ -6,6 +6,7 @@ from raysm.cli.arguments import parse
 from raysm.cli.config import read_settings
 from raysm.cli.main import main
 from raysm.cli.sending import crowding, facts, prepared
+from raysm.contract.home import VARIABLE
 from raysm.errors import InvalidRequest
 
 
@@ -73,7 +74,9 @@ def test_what_nobody_asked_for_is_told_and_of_a_job_that_is_billed_what_it_costs
 pytestmark = pytest.mark.usefixtures("home")
 
 
-def test_a_command_that_starts_the_embedded_sagemaker_says_so_before_it_prepares_the_job(capsys):
+def test_a_command_that_starts_the_embedded_sagemaker_says_so_before_it_prepares_the_job(capsys, tmp_path, monkeypatch):
+    # No server runs in this one.
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "home"))
     assert main(["run", "absent.py"]) == 2
     first, refusal = capsys.readouterr().err.splitlines()
     assert first == "waiting: preparing the job, and starting the embedded SageMaker of this machine"

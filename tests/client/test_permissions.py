@@ -55,7 +55,7 @@ def test_the_roles_policy_covers_what_jobs_sessions_and_rows_of_grids_read_and_w
     loop = raysm.TorchScript(str(script))
     with fake_aws(bucket="b") as remote:
         template = Template(workload=loop, target=aws(bucket="b"), options=options)
-        grid = SimpleNamespace(prefix="rows-", rules=Rules())
+        grid = SimpleNamespace(name="rows", prefix="rows-", rules=Rules())
         row = preparing(template, grid, "secret", lambda target: remote.service)
         jobs = [
             prepare(loop, on=remote.service, **options),

@@ -170,6 +170,7 @@ KEPT_CHARACTERS = 32 << 20
 """How much of a cell's output is kept for its result: the last characters."""
 
 INTERRUPTED_S = 10.0
+NOTICED_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,7 +397,7 @@ class Call(Generic[T]):
             display: Handles each display; None shows it in the notebook, or prints its text.
         """
         try:
-            while (piece := self._news.get()) is not None:
+            while (piece := self._next()) is not None:
                 if piece[0] == DISPLAY:
                     bundle = json.loads(piece[1])
                     show_display(bundle, out or sys.stdout) if display is None else display(bundle)
@@ -413,6 +414,12 @@ class Call(Generic[T]):
             # Its last output must not appear below the user's next command.
             self.wait(INTERRUPTED_S)
             raise
+
+    def _next(self) -> tuple[str, str] | None:
+        while True:
+            # With a timeout, because Python notices a Ctrl-C that comes just before it waits only after the wait.
+            with contextlib.suppress(queue.Empty):
+                return self._news.get(timeout=NOTICED_S)
 
     def __repr__(self) -> str:
         state = "done" if self.done() else "not done"
