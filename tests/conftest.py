@@ -63,8 +63,8 @@ def pytest_collection(session):
 
 
 def pytest_xdist_auto_num_workers():
-    """Return two more than there are cores, because tests of clusters wait most of the time; two with little memory."""
-    return os.cpu_count() + 2 if memory_limit() > 12 << 30 else 2
+    """Return one more than there are cores, because tests of clusters wait at times; two with little memory."""
+    return os.cpu_count() + 1 if memory_limit() > 12 << 30 else 2
 
 
 def pytest_xdist_make_scheduler(config, log):

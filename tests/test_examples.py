@@ -124,7 +124,7 @@ def test_a_sweep_over_digits_finds_a_good_classifier_and_brings_it_back():
 
 
 # How rows become one table is shown by grid/test_row_tables without a job; that two regions really predict, by this.
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.usefixtures("home")
 def test_shards_of_two_regions_are_predicted_where_they_lie_and_are_one_table(tmp_path):
     said = run(sys.executable, "examples/batch_regions.py", "--output", str(tmp_path / "all.parquet"))
@@ -168,7 +168,7 @@ def test_lines_of_text_become_vectors_beside_their_numbers(tmp_path):
 
 
 # 97 s of a core, the most of all tests: that a hybrid follows one process is held by workloads/training's own tests.
-@pytest.mark.long
+@pytest.mark.soak
 @pytest.mark.usefixtures("home")
 def test_a_vision_transformer_trains_as_a_hybrid_of_pipelines_and_replicas_as_it_does_alone(tmp_path):
     asked = "examples/train_vit.py --parallel hybrid --epochs 1 --batch-size 600 --output".split()
@@ -199,7 +199,7 @@ def test_the_campaigns_of_the_grid_are_the_new_ones_with_the_typo_and_the_cheape
     assert [region for _, region, _ in rows[:4]] == ["eu-central-1"] * 3 + ["us-east-1"]
 
 
-@pytest.mark.long
+@pytest.mark.soak
 def test_campaigns_in_four_regions_are_trained_by_one_command(tmp_path):
     # Each region has one of them or two, and one the typo.
     examples = with_campaigns(5, tmp_path)

@@ -88,7 +88,7 @@ def scenario():
 
 
 # All 611 points take a minute of a core, and a sample of them a second.
-@pytest.mark.parametrize("stride", [97, pytest.param(1, marks=[pytest.mark.long, pytest.mark.timeout(1800)])])
+@pytest.mark.parametrize("stride", [97, pytest.param(1, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])])
 def test_killed_at_a_point_between_two_effects_it_goes_on_as_if_nothing_had_been(tmp_path, stride):
     regions, tasks = scenario()
     (tmp_path / "whole").mkdir()

@@ -99,7 +99,7 @@ def text_with(job, awaited):
     return text
 
 
-@pytest.mark.parametrize("kind", ["training", "processing"])
+@pytest.mark.parametrize("kind", ["training", pytest.param("processing", marks=pytest.mark.soak)])
 def test_a_script_has_the_heads_files_and_tells_its_last_line(tmp_path, on, kind):
     job = ended(raysm.submit(raysm.Script(str(script(tmp_path, EVERYWHERE))), cluster=TWO, on=on, kind=kind))
     assert (job.result() / "clash").read_text() == "of the head"
@@ -176,6 +176,7 @@ def interrupt(home, name):
     connection.close()
 
 
+@pytest.mark.soak
 def test_a_sweep_has_the_trial_whose_value_is_the_best(on):
     # Inside: what is of this module's own could not be imported there.
     def distance(x):
