@@ -206,7 +206,7 @@ class Membership:
         )
         announcement = life.Announce("lost", host, reason)
         left = membership._count_left()
-        # Before the deadline: enough instances can no longer join, and every minute costs money.
+        # Fatal before the deadline, because enough instances can no longer join, and every minute costs money.
         is_fatal = left < (self.rules.cluster.min_instances or len(self.rules.hosts))
         if self.formed:
             is_fatal = self.rules.cluster.on_instance_loss == "fail" and host not in self.unawaited

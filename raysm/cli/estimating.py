@@ -98,8 +98,8 @@ def _rows(expected: "Estimate", shape: Cluster, instance_type: str) -> list[tupl
     rows = [("time", f"{expected.total_s:.1f} s once the cluster is formed ({phases})"), ("result", result)]
     if expected.coming_bytes:
         rows.append(("rows", f"{expected.coming_bytes / 1e9:.2f} GB of rows come to each instance"))
-    have = "has" if expected.tasks == 1 else "have"
-    idle = f", of which only {expected.tasks} {have} work" if expected.tasks < expected.slots else ""
+    verb = "has" if expected.tasks == 1 else "have"
+    idle = f", of which only {expected.tasks} {verb} work" if expected.tasks < expected.slots else ""
     if instance_type == LOCAL_TYPE:
         cores = f"this machine's{idle}, with {expected.engine}; --instance-type estimates for another"
     else:

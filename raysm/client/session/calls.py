@@ -417,7 +417,7 @@ class Call(Generic[T]):
 
     def _next(self) -> tuple[str, str] | None:
         while True:
-            # With a timeout, because Python notices a Ctrl-C that comes just before it waits only after the wait.
+            # Python notices a Ctrl-C that comes just before this wait only after it, so the wait is short.
             with contextlib.suppress(queue.Empty):
                 return self._news.get(timeout=NOTICED_S)
 
