@@ -277,7 +277,8 @@ def add_sessions(commands: Any) -> None:
     session = add_command(commands, "session", text, run=SESSIONS)
     verbs = session.add_subparsers(dest="verb", required=True, metavar="start|list|attach|keep|close")
     start = add_command(verbs, "start", "start a session, which keeps running after this command ends")
-    add(start, "--idle TIME", "end the session after this long without a call (default 30m)", type=seconds)
+    idle = "end the session after this long without a call: 90s, 30m, 2h, or seconds (default 30m)"
+    add(start, "--idle TIME", idle, type=seconds)
     add(start, "--idle-detached TIME", "the same while no client is attached (default 5m)", type=seconds)
     add(start, "--budget USD", "end the session once it has cost this much", type=float)
     text = "hourly price of one instance (default: from the price table)"

@@ -10,7 +10,7 @@ import math
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from raysm.errors import InvalidRequest
 
@@ -104,13 +104,15 @@ def _tag_of(data: Any) -> Any:
 
 
 def hints_of(kind: Any) -> Mapping[str, Any]:
+    """Return the types of a dataclass's fields by name."""
     return _hints(kind)
 
 
 # Cached, because get_type_hints evaluates the annotations' source text, and a session decodes two values in each call.
 @functools.cache
 def _hints(kind: Any) -> Mapping[str, Any]:
-    return types.MappingProxyType(typing.get_type_hints(kind))
+    hints = typing.get_type_hints(kind).items()
+    return types.MappingProxyType({name: hint for name, hint in hints if typing.get_origin(hint) is not ClassVar})
 
 
 def _read_dataclass(kind: Any, data: Any, where: str) -> Any:

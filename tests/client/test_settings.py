@@ -71,6 +71,8 @@ def test_a_workload_that_cannot_be_is_refused(workload, message):
     [
         ({"cluster": {"cuont": 1}}, "x: there is no option cluster.cuont; did you mean cluster.count?"),
         ({"zzz": 1}, "x: there is no option zzz; there are on, local, aws, name"),
+        # What a target is, which a user cannot choose, is no option.
+        ({"aws": {"kind": "local"}}, "x: there is no option aws.kind; there are role, region, bucket,"),
         ({"cluster": {"count": True}}, "x: cluster.count: expected an integer, got True"),
         ({"metrics": [{"name": "a"}]}, "x: metrics[0]: the key 'regex' is missing"),
         ({"inputs": {"train": {"url": "s3://b/x"}}}, "no option inputs.train.url; did you mean inputs.train.uri?"),
