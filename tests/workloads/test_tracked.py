@@ -75,7 +75,7 @@ def test_a_stop_is_handed_on_and_the_driver_has_its_grace(tmp_path):
         "import signal, sys, time\n"
         "signal.signal(signal.SIGTERM, lambda *_: (print('saved'), sys.exit(0)))\n"
         "print('ready')\n"
-        "time.sleep(600)"
+        "while True: time.sleep(0.05)"
     )
     process = start(tmp_path, driver)
     assert process.stdout.readline() == b"ready\n"

@@ -110,11 +110,13 @@ def test_what_is_no_result_has_no_manifest_of_raysm(instance, tmp_path, text):
     assert manifest.read_text() == "mine" if "manifest" in text else not manifest.exists()
 
 
+# In short sleeps: Python sees a signal that comes just before a sleep only after it.
 JOINED = """
 import os, ray, time
 ray.init()
 print("joined", flush=True)
-time.sleep(60)
+for _ in range(600):
+    time.sleep(0.1)
 """
 
 
