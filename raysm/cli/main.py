@@ -10,6 +10,7 @@ from rich.text import Text
 from raysm.cli.arguments import parse
 from raysm.cli.console import Console, discard_unread_output, process_started_s, say_last
 from raysm.errors import CredentialsExpired, InvalidConfig, InvalidRequest, MissingDependency, NoRoom, RaysmError
+from raysm.workloads.script_main import leave_at_once_after_exit_handlers
 
 INTERRUPTED = 130
 """128 + SIGINT, as shells report it."""
@@ -27,6 +28,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         could not check everything; 4 if the credentials have expired and the job keeps running; 130 after Ctrl-C;
         141 if the reader of stdout was gone and the job was stopped.
     """
+    if argv is not None:
+        return _run(argv)
+    # Tearing down the interpreter with all that a job needs would take a quarter of a second after the last line.
+    set_exit_status = leave_at_once_after_exit_handlers()
+    status = 1
+    try:
+        status = _run(None)
+    except SystemExit as error:
+        status = error.code if isinstance(error.code, int) else int(error.code is not None)
+        raise
+    finally:
+        set_exit_status(status)
+    return status
+
+
+def _run(argv: Sequence[str] | None) -> int:
     # Outside of the try block, because argparse reports errors itself and exits with 2.
     arguments = parse(sys.argv[1:] if argv is None else argv)
     if argv is None:
