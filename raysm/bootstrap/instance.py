@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import itertools
 import os
 import platform
 from collections.abc import Mapping
@@ -23,7 +24,7 @@ from raysm.contract import names
 from raysm.contract import payload as payloads
 from raysm.contract.paths import SDK_DRIVERS
 from raysm.contract.payload import Payload
-from raysm.contract.store import remove_unfinished
+from raysm.contract.store import files_below, remove_unfinished
 from raysm.errors import InvalidConfig
 from raysm.request import Cluster, JobRequest, Ports
 
@@ -79,9 +80,22 @@ class Instance:
             log_monitor=workload.log_monitor,
         )
         ahead = workload.workers_ahead(self.capacity.gpus)
+        if ahead is None and self._has_small_inputs():
+            ahead = 0
         workers = [] if ahead is None else [f"{WORKERS}{ahead}"]
         waits = [WAIT] if head_address == LATER else []
         return [*self.commands.ray, *waits, *workers, *arguments]
+
+    def _has_small_inputs(self) -> bool:
+        limit, inputs = self.request.workload.small_input_bytes, self.request.inputs
+        is_whole = all(channel.distribution == "FullyReplicated" for channel in inputs.values())
+        if not limit or not is_whole or self.cluster.coordinator_only:
+            return False
+        files = (path for name in inputs for path in files_below(self.environment.paths.channel(name)))
+        with contextlib.suppress(OSError):  # the driver will report it
+            # This ends at the limit, because a channel may have 100,000 files.
+            return all(size <= limit for size in itertools.accumulate(path.stat().st_size for path in files))
+        return False
 
     def ray_environment(self) -> dict[str, str]:
         additions = variables.user_variables(

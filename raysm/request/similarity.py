@@ -123,3 +123,8 @@ class Similarity(Workload):
     def workers_ahead(self, gpus: int) -> int | None:
         """Return one worker for each GPU; without GPUs None, one for each CPU."""
         return gpus or None
+
+    @property
+    def small_input_bytes(self) -> int:
+        # A worker takes a second to import what it needs. Sizes that the user chose ask for several tasks.
+        return 0 if self.block_rows or self.parts else 1 << 20

@@ -277,6 +277,11 @@ class Workload:
         """Return how many of Ray's workers an instance starts before the first task; None is one for each CPU."""
         return None
 
+    @property
+    def small_input_bytes(self) -> int:
+        """The size up to which inputs are so small that the driver computes alone, and no worker starts ahead."""
+        return 0
+
     @classmethod
     def named(cls, kind: object, where: str = "kind") -> "type[Workload]":
         """Return the class of a kind: one of ``KINDS``, or ``module:Class``; ``where`` begins messages."""

@@ -75,7 +75,7 @@ def run(
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     report, mode = Report(emit_event=emit_event), mode_of(workload)
     with report.phase("load"):
-        layout = load(source, queries)
+        layout = load(source, queries, small_bytes=workload.small_input_bytes)
     for rows in layout.operands:
         remark(f"{rows.source.channel}: {describe(rows.described, rows.source.selection, rows.source.expected)}")
     # Before the rows are prepared, which reads all of them.

@@ -8,6 +8,7 @@ import raysm
 from raysm.contract.events import Metric, Progress, State
 from raysm.contract.result import Manifest
 from raysm.request import Similarity
+from raysm.workloads.similarity.layouts.layout import load
 from raysm.workloads.similarity.reading.columns import Selection
 from raysm.workloads.similarity.reading.files import digest
 from raysm.workloads.similarity.reading.matrix import Place, Source
@@ -68,6 +69,13 @@ def test_top_k_leaves_a_table_and_a_manifest(ray_here, tmp_path):
     assert [event.host for event in events if isinstance(event, Metric)] == ["algo-1"]
     assert sorted(file.name for file in (tmp_path / "result").iterdir()) == ["manifest.json", "neighbors.parquet"]
     assert not (tmp_path / "records").exists()
+
+
+def test_a_small_matrix_is_computed_by_the_head_alone_and_a_larger_one_by_workers(ray_here, tmp_path):
+    small, much_work = saved(ROWS, tmp_path / "small"), saved(np.ones((5000, 40), np.int8), tmp_path / "work")
+    size = small.place.channel.stat().st_size
+    assert [load(small, small_bytes=limit).rows.computed_here for limit in (0, size - 1, size)] == [False, False, True]
+    assert not load(much_work, small_bytes=1 << 20).rows.computed_here
 
 
 def test_full_leaves_every_score(ray_here, tmp_path):

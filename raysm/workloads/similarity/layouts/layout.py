@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from raysm.workloads.blocks import LATER, map_blocks
+from raysm.workloads.blocks import LATER, map_blocks, map_here
 from raysm.workloads.record import BlockRecord
 from raysm.workloads.report import ProgressThrottle
 from raysm.workloads.row_blocks import RowBlock, TileBlock
@@ -45,12 +45,16 @@ MIN_CHUNKS, BALANCED_CHUNKS = 4, 64
 which more do not help."""
 
 
-def load(matrix: Source, queries: Source | None = None) -> "Layout":
-    """Have every instance map its rows, or convert them once; return the layout of both channels."""
+def load(matrix: Source, queries: Source | None = None, *, small_bytes: int = 0) -> "Layout":
+    """Have every instance map its rows, or convert them once; return the layout of both channels.
+
+    Files of at most ``small_bytes`` may be for this process alone.
+    """
     sources = [with_features(matrix)]
     if queries is not None:
         sources.append(with_features(queries, sources[0].expected))
-    whole = iter(load_everywhere([source for source in sources if not source.sharded]))
+    unsharded = [source for source in sources if not source.sharded]
+    whole = iter(load_everywhere(unsharded, small_bytes if unsharded == sources else 0))
     rows: list[LoadedRows] = [ShardedRows(source) if source.sharded else next(whole) for source in sources]
     return Layout(rows[0], None if queries is None else rows[1])
 
@@ -161,7 +165,8 @@ def compare(dispatch: "Dispatch", collector: Collector, context: Context, rows: 
     report.count(dispatch.tasks, collector.recorded)
     function = partial(dispatch.compare, collector.comparing, context)
     with report.phase("similarity"):
-        for task, part in map_blocks(function, queue, record=collector.recorded, **queue.options):
+        run: Callable[..., Any] = map_here if dispatch.sender.computed_here else partial(map_blocks, **queue.options)
+        for task, part in run(function, queue, record=collector.recorded):
             report.add(part)
             if not queue.finished(task, collector.take(task, part)):
                 reached += task.area

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from raysm.bootstrap import environment
 from raysm.contract.names import LABEL_HOST, natural
 from raysm.errors import InstanceLost, InvalidInput, InvalidRequest
-from raysm.workloads.blocks import map_blocks, task_slots
+from raysm.workloads.blocks import map_blocks, map_here, task_slots
 from raysm.workloads.nodes import answers, ask_every_node, cluster_nodes
 from raysm.workloads.row_blocks import RowBlock
 from raysm.workloads.similarity.arithmetic.tiling import RowOrder, RowRun
@@ -36,7 +36,7 @@ from raysm.workloads.similarity.layouts.shards import (
     report,
 )
 from raysm.workloads.similarity.reading.columns import Features, agreed
-from raysm.workloads.similarity.reading.files import digest, file_digests, in_thread, join_digests
+from raysm.workloads.similarity.reading.files import digest, file_digests, in_thread, join_digests, matrix_files
 from raysm.workloads.similarity.reading.matrix import Described, Matrix, Source
 from raysm.workloads.similarity.tasks import preparing
 from raysm.workloads.similarity.tasks.context import RowShape
@@ -81,6 +81,8 @@ def _digests(source: Source) -> list[tuple[str, str]]:
 
 class ShardedRows:
     """The rows of a channel, each on one instance; ``described`` is ``index``, as ``WholeRows`` names it."""
+
+    computed_here: ClassVar[bool] = False
 
     def __init__(self, source: Source) -> None:
         """Ask every instance for its files; each maps them, or converts them once."""
@@ -197,6 +199,8 @@ def _prepare(shape: RowShape, block: OnHost) -> dict[str, NDArray[Any]]:
 class WholeRows:
     source: Source
     described: Matrix
+    computed_here: bool = False
+    """This process computes all of the result, because starting workers would take longer."""
 
     slots: ClassVar[Mapping[str, int]] = {}
     row_bytes: ClassVar[float] = 0.0
@@ -226,8 +230,9 @@ class WholeRows:
         return digest(self.source.here().channel)
 
     def prepared_parts(self, shape: RowShape, name: str) -> Iterator[tuple[RowBlock, Part]]:
+        run_blocks = map_here if self.computed_here else map_blocks
         blocks = preparing.prepare_blocks(shape, task_slots())
-        yield from map_blocks(partial(prepared_part, preparing.prepare_block, shape), blocks)
+        yield from run_blocks(partial(prepared_part, preparing.prepare_block, shape), blocks)
 
     def chunks(self, hosts: Mapping[str, int], chunk_rows: int) -> dict[str, tuple[RowChunk, ...]]:
         """Return all rows for each of those instances, in the chunks in which every instance has them."""
@@ -238,13 +243,26 @@ class WholeRows:
         return {}
 
 
-def load_everywhere(sources: Sequence[Source]) -> list[WholeRows]:
-    """Map the matrices here, while every other instance does the same."""
+SMALL_WORK = 1 << 29
+"""Multiplications that a process does in less time than it takes to start another one."""
+
+
+def load_everywhere(sources: Sequence[Source], small_bytes: int = 0) -> list[WholeRows]:
+    """Map the matrices here, while every other instance does the same.
+
+    If their files have at most ``small_bytes``, and comparing their rows is little work, only this process needs them.
+    """
     if not sources:
         return []
-    own_id = ray.get_runtime_context().get_node_id()
+    nodes, own_id = cluster_nodes(), ray.get_runtime_context().get_node_id()
+    if small_bytes and any(node.node_id == own_id and node.cpus for node in nodes) and not any(n.gpus for n in nodes):
+        files = [file for source in sources for _, file in matrix_files(source.here().channel)]
+        if sum(file.stat().st_size for file in files) <= small_bytes:
+            matrices = [source.open() for source in sources]
+            if matrices[0].rows * matrices[-1].rows * matrices[0].columns <= SMALL_WORK:
+                return [WholeRows(*each, computed_here=True) for each in zip(sources, matrices, strict=True)]
     # A node without CPUs computes nothing, and needs no rows.
-    others = [node for node in cluster_nodes() if node.node_id != own_id and node.cpus]
+    others = [node for node in nodes if node.node_id != own_id and node.cpus]
     # Start the others before the head maps its own rows, so that all instances convert at the same time. Converted
     # files stay in an instance's scratch folder, where the processes of its tasks map them.
     loading = ask_every_node(_load_there, list(sources), nodes=others, num_cpus=1)
