@@ -178,7 +178,7 @@ def test_the_demo_runs_where_nothing_but_the_wheel_is_installed(installed, tmp_p
     environment, empty = installed, tmp_path / "empty"
     python = environment / "bin" / "python"
     empty.mkdir()
-    assert run(python, "-c", "import raysm; print(raysm.__file__)", cwd=empty).startswith(str(environment))
+    assert run(python, "-I", "-c", "import raysm; print(raysm.__file__)", cwd=empty).startswith(str(environment))
     # No compiler is found there, nor anything else: the kernels are those that the wheel carries.
     where = {"PATH": str(empty), "TMPDIR": str(tmp_path)}
     with serving(tmp_path / "home") as home:

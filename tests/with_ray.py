@@ -1,4 +1,4 @@
-"""Run tests with another release of Ray: by default the fault matrix and the smoke tests.
+"""Run tests with another release of Ray: by default the fault matrix and the smoke test that starts Ray.
 
     python3 -m tests.with_ray 2.53.0 [arguments of pytest]
 
@@ -14,7 +14,9 @@ from pathlib import Path
 
 from raysm.contract.packages import RAY_RANGE
 
-SMOKE = ("-m", "smoke")
+SMOKE = ("-m", "smoke", "-n", "0", "tests/cli/test_main.py")
+"""That of the smoke tests which starts Ray."""
+
 FAULTS = ("-m", "long", "-n", "0", "tests/jobs/test_faults.py")
 
 
@@ -24,7 +26,7 @@ def installed(version: str, folder: Path) -> Path:
     python = folder / "bin" / "python3"
     packages = next(folder.glob("lib/python*/site-packages"))
     # pip installs Ray alone: the other packages, of any version that this Ray admits, are found behind it.
-    target = ("--target", str(packages), "--no-deps", f"ray=={version}")
+    target = ("--target", str(packages), "--no-deps", "--no-compile", f"ray=={version}")
     subprocess.run([sys.executable, "-m", "pip", "install", "-q", *target], check=True)
     # As a folder of packages, whose own .pth files are read too.
     (packages / "tests.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")

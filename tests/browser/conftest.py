@@ -58,7 +58,7 @@ class Shown:
 
 
 class Clusters:
-    """One cluster for all tests that do not end it."""
+    """One cluster for all tests of a module that do not end it: it is busy as long as it lives."""
 
     def __init__(self, folder):
         self._folder, self._open = folder, contextlib.ExitStack()
@@ -95,7 +95,7 @@ def home(home):
     return home
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def clusters(home, tmp_path_factory):
     with contextlib.closing(Clusters(tmp_path_factory.mktemp("work"))) as clusters:
         yield clusters

@@ -12,18 +12,22 @@ TESTS = Path(__file__).parents[1]
 
 LONGEST = (
     "test_examples.py",
-    "jobs/test_hostile.py",
-    "jobs/test_sweep.py",
     "test_tutorial.py",
+    "test_coming_from.py",
+    "jobs/test_sweep.py",
+    "jobs/test_hostile.py",
+    "test_docs.py",
+    "test_notebook.py",
+    "jobs/test_training_interrupted.py",
+    "jobs/test_similarity.py",
     "jobs/test_training.py",
     "workloads/training/test_parallel_modes.py",
     "jobs/test_sharded_similarity.py",
     "grid/test_faults.py",
     "jobs/test_images.py",
     "jobs/test_session_ends.py",
-    "test_coming_from.py",
-    "jobs/test_training_interrupted.py",
-    "test_notebook.py",
+    "grid/batch_job/test_over_http.py",
+    "sdk/test_page.py",
 )
 """Files to begin with, so that no process still works on one of them when the others have nothing left."""
 

@@ -86,12 +86,15 @@ def test_without_a_compiler_the_training_is_refused_and_the_model_as_it_was(tmp_
     assert ended.stdout.splitlines()[-1] == "True"
 
 
-@pytest.mark.long
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(not HAS_COMPILER, reason="this machine has no C++ compiler")
 @pytest.mark.parametrize(
     "parallel",
-    [Parallel(), Parallel(shard=2, optimize="memory"), Parallel(pipeline=2, microbatches=2)],
+    [
+        pytest.param(Parallel(), marks=pytest.mark.long),
+        pytest.param(Parallel(shard=2, optimize="memory"), marks=pytest.mark.soak),
+        pytest.param(Parallel(pipeline=2, microbatches=2), marks=pytest.mark.soak),
+    ],
     ids=["replicas", "shards, computed again", "pipeline"],
 )
 def test_compiled_blocks_follow_one_process_that_compiles_nothing(ranks, parallel):
