@@ -98,8 +98,12 @@ def _mount_overlay(folder: str, changes: str) -> None:
     # The upper folder's mode becomes the visible folder's.
     os.chmod(upper, os.stat(folder).st_mode & 0o7777)
     layers = {"lowerdir": folder, "upperdir": upper, "workdir": work}
-    options = [f"{name}={_escape(path)}" for name, path in layers.items()]
-    _mount("overlay", folder, kind="overlay", options=",".join(options))
+    options = ",".join(f"{name}={_escape(path)}" for name, path in layers.items())
+    try:
+        # Else its end writes the whole disk's changes back, for 0.1 s and more; these are removed with the job.
+        _mount("overlay", folder, kind="overlay", options=f"{options},volatile")
+    except OSError:  # before Linux 5.10
+        _mount("overlay", folder, kind="overlay", options=options)
 
 
 def own_mounts() -> None:
