@@ -10,6 +10,7 @@ import marshal
 import os
 import re
 import sys
+import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -34,8 +35,12 @@ UNCHECKED = (1).to_bytes(4, "little")
 
 @functools.lru_cache(maxsize=1)
 def library() -> bytes:
+    package = Path(raysm.__file__).parent
+    # An instance has unpacked only a part of it.
+    with contextlib.suppress(OSError):
+        return (package / LIBRARY).read_bytes()
     # A user who wants no bytecode beside the sources does not want this file there either.
-    return kept_library(Path(raysm.__file__).parent, keep=not sys.dont_write_bytecode)
+    return kept_library(package, keep=not sys.dont_write_bytecode)
 
 
 def kept_library(package: Path, *, keep: bool = True) -> bytes:
@@ -103,19 +108,35 @@ def _bytecode(source: bytes, name: str) -> bytes:
 def unpack(library: Path, folder: Path) -> Path:
     """Unpack a verified zip of raysm, with the bytecode of this Python; return ``folder``.
 
-    Ray's workers import modules from a folder faster than from a zip, and some are run by their path.
+    Ray's workers import modules from a folder faster than from a zip, and some are run by their path. What instances
+    do not run follows when it is imported (``unpack_rest``).
     """
     try:
         with zipfile.ZipFile(library) as archive:
-            archive.extractall(folder)
-        for path in list(folder.rglob("*.pyc")):
-            cached = Path(importlib.util.cache_from_source(str(path.with_suffix(".py"))))
-            cached.parent.mkdir(exist_ok=True)
-            # Python compiles a module anew if its bytecode is another release's.
-            path.rename(cached)
+            for entry in archive.infolist():
+                package, room = entry.filename.split("/")[:2]
+                if room in raysm._REST:
+                    continue
+                if entry.filename.endswith(".pyc"):
+                    # Python compiles a module anew if its bytecode is another release's.
+                    entry.filename = importlib.util.cache_from_source(entry.filename.removesuffix("c"))
+                archive.extract(entry, folder)
+        (folder / package / LIBRARY).symlink_to(library.resolve())
     except (OSError, zipfile.BadZipFile) as error:
         raise InvalidPayload(f"{library} cannot be unpacked into {folder}: {error}") from error
     return folder
+
+
+def unpack_rest(package: Path) -> None:
+    """Unpack what ``unpack`` has left out, unless it is there; others may do so at the same time."""
+    if (package / raysm._REST[-1]).exists():
+        return
+    with tempfile.TemporaryDirectory(dir=package.parent) as folder, zipfile.ZipFile(package / LIBRARY) as archive:
+        names = [name for name in archive.namelist() if name.split("/")[1] in raysm._REST]
+        archive.extractall(folder, names)
+        for room in raysm._REST:
+            with contextlib.suppress(OSError):  # another one was faster
+                Path(folder, package.name, room).rename(package / room)
 
 
 RAY_RANGE = ">=2.53,<2.61"

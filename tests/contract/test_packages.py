@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import raysm
-from raysm.contract.packages import NEEDS, kept_library, name_of, unpack, without_credentials
+from raysm.contract.packages import NEEDS, kept_library, library, name_of, unpack, without_credentials
 from raysm.errors import InvalidPayload
 
 
@@ -88,6 +88,22 @@ def test_a_module_with_the_bytecode_of_another_python_is_compiled(unpacked):
     folder = unpacked(lambda name, content: b"other" + content if name.endswith(".pyc") else content)
     command = [sys.executable, "-c", "from package.contract import c; print(c.c)"]
     assert subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout == "1\n"
+
+
+def test_a_job_that_sends_jobs_has_what_instances_do_not_unpack_and_sends_the_zip_that_it_came_in(tmp_path):
+    archive = tmp_path / "library.zip"
+    archive.write_bytes(library())
+    folder = unpack(archive, tmp_path / "unpacked")
+    assert not (folder / "raysm" / "client").exists()
+    code = "import raysm.grid, raysm.client.plan as plan, raysm.contract.packages as packages\n"
+    code += "print(plan.__file__, packages.library() == open(sys.argv[1], 'rb').read(), sep='\\n')"
+    command = [sys.executable, "-c", f"import sys; {code}", archive]
+    asked = [
+        subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(folder)}, cwd=tmp_path, stdout=-1, text=True)
+        for _ in range(2)
+    ]
+    said = [process.communicate()[0].splitlines() for process in asked]
+    assert said == [[str(folder / "raysm" / "client" / "plan.py"), "True"]] * 2
 
 
 def test_a_zip_that_cannot_be_read_is_named(tmp_path):
