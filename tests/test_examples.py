@@ -11,12 +11,13 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
-from raysm.contract.result import MODEL_FILE, TRAINING, Manifest
+from raysm.contract.result import Manifest
 from tests.support.homes import in_home, serving
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
-TIMEOUT_S = 400
+TIMEOUT_S = 900
+"""Of the longest, the pipeline: minutes on two cores, and many more beside others' work."""
 RAYSM = (sys.executable, "-c", "from raysm.cli.main import main; import sys; sys.exit(main())")
 
 ALONE = """
@@ -64,7 +65,7 @@ def test_an_example_has_less_than_100_lines(path):
 def test_a_script_for_torchrun_runs_by_torchrun_and_on_a_cluster_by_one_command(tmp_path):
     script = EXAMPLES / "torchrun_digits.py"
     assert "import raysm" not in script.read_text()
-    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1")
     said = run(*torchrun, str(script), str(EXAMPLES / "data"), "--epochs", "2", "--model-dir", str(tmp_path))
     assert losses(said)[1] < losses(said)[0]
     assert (tmp_path / "digits.pt").exists()
@@ -99,23 +100,19 @@ def test_a_script_of_a_framework_trains_as_it_is_on_two_instances(script, packag
     assert (tmp_path / "out" / result).exists()
 
 
-# A model that comes back from two instances is shown by jobs/test_training, what follows it by workloads/training.
-@pytest.mark.long
+# That a loop trains on two instances, and what comes back, is shown by test_tutorial and test_notebook.
+@pytest.mark.soak
 @pytest.mark.usefixtures("home")
 def test_digits_are_learned_data_parallel_and_the_model_comes_back(tmp_path):
     said = run(
         sys.executable, "examples/digits_cnn.py", "--instances", "2", "--epochs", "2", "--output", str(tmp_path / "out")
     )
     assert float(re.search(r"digits never seen: ([0-9.]+)%", said)[1]) > 80
-    manifest = Manifest.read(tmp_path / "out")
-    assert [file.name for file in manifest.files] == [MODEL_FILE, TRAINING]
-    assert manifest.instances == ("algo-1", "algo-2")
-    assert manifest.measures["steps_per_s"] > 0
-    assert "% of the" in manifest.summary
-    assert manifest.summary in said
+    assert Manifest.read(tmp_path / "out").summary in said
 
 
-@pytest.mark.long
+# Sweeps are shown by jobs/test_sweep, one over digits by test_notebook.
+@pytest.mark.soak
 @pytest.mark.usefixtures("home")
 def test_a_sweep_over_digits_finds_a_good_classifier_and_brings_it_back():
     said = run(sys.executable, "examples/sweep.py", "--instances", "2", "--trials", "6")
@@ -137,7 +134,10 @@ def test_shards_of_two_regions_are_predicted_where_they_lie_and_are_one_table(tm
     assert table["key"].to_pylist() == ["digits-eu-central-1"] * 899 + ["digits-us-west-2"] * 898
 
 
-@pytest.mark.long
+# Nine clusters, more than 100 s of a core. What one job leaves for the next is shown by workloads/test_chains, and a
+# training that loses its spot capacity by jobs/test_hostile.
+@pytest.mark.soak
+@pytest.mark.timeout(1000)
 def test_the_pipeline_ends_although_the_capacity_of_its_training_is_taken_away(tmp_path):
     assert len((EXAMPLES / "pipeline.py").read_text().splitlines()) <= 80
     with serving(tmp_path), in_home(tmp_path):

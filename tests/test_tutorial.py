@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from raysm.contract.result import MODEL_FILE, TRAINING, Manifest
 from tests.support.pages import assert_printed
 
 PAGE = Path(__file__).parents[1] / "docs" / "tutorial" / "first-job-to-first-training.md"
@@ -61,7 +62,11 @@ def test_the_results_are_where_the_tutorial_says(followed):
     folder, _ = followed
     assert (folder / "out" / "pi.json").exists()
     assert (folder / "out" / "manifest.json").exists()
-    assert (folder / "trained" / "model.safetensors").exists()
+    trained = Manifest.read(folder / "trained")
+    assert [file.name for file in trained.files] == [MODEL_FILE, TRAINING]
+    assert trained.instances == ("algo-1", "algo-2")
+    assert trained.measures["steps_per_s"] > 0
+    assert "% of the" in trained.summary
     assert not (folder / "checkpoints").exists()
 
 

@@ -118,6 +118,8 @@ def test_a_function_returns_its_value(on):
     assert raysm.submit(raysm.Function(sum, [1, 2, 3]), cluster=ONE, on=on).result(timeout=ENDED_S) == 6
 
 
+# That a job survives this account is shown by the script and the loop; what shards become, by test_sharded_similarity.
+@pytest.mark.soak
 def test_a_similarity_of_shards_equals_float64_index_for_index(tmp_path, on):
     rows = np.loadtxt(DIGITS, delimiter=",", skiprows=1)
     for number, part in enumerate(np.array_split(rows, 4)):
@@ -142,6 +144,8 @@ def assert_neighbors(job, rows):
     np.testing.assert_array_equal(np.stack(table["similarities"].to_numpy())[some], scores)
 
 
+# On two hosts called aws, without the rest, in test_training.
+@pytest.mark.soak
 def test_a_torchrun_script_leaves_rank_0s_files_though_every_node_writes_them(tmp_path, on):
     job = ended(raysm.submit(raysm.TorchScript(str(script(tmp_path, SUM))), cluster=TWO, on=on))
     total, rank = (job.result() / "sum").read_text().split(" by ")
@@ -150,7 +154,8 @@ def test_a_torchrun_script_leaves_rank_0s_files_though_every_node_writes_them(tm
 
 
 def test_a_loop_whose_spot_capacity_is_taken_ends_with_the_weights_of_an_undisturbed_one(tmp_path, on, hostile):
-    loop = raysm.DataParallel(interrupted_loop.loop, config={"keeps": True, "hold": 4})
+    # By torchrun's workers: what Ray Train adds takes twice the time, and is shown by test_training_interrupted.
+    loop = raysm.TorchScript(interrupted_loop.__file__, args=['{"keeps": true, "hold": 4}'])
     job = raysm.submit(loop, cluster=TWO, on=on, limits=raysm.Limits(spot=True, max_runtime_s=800))
     wait_for_line(job, "holding after step 4")
     interrupt(hostile, job.name)

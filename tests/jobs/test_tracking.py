@@ -14,6 +14,7 @@ import pytest
 
 import raysm
 from raysm.contract.events import Metric, parse
+from raysm.views.experiments.mlflow import SETTINGS
 from tests.support.bootstraps import Cluster, request
 
 mlflow = pytest.importorskip("mlflow")
@@ -43,7 +44,8 @@ def server(tmp_path_factory):
     command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     command += ["--backend-store-uri", f"sqlite:///{folder}/mlflow.db", "--artifacts-destination", str(folder)]
     with (folder / "log").open("w") as log:
-        process = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, start_new_session=True)
+        environment = os.environ | SETTINGS
+        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log, start_new_session=True)
         try:
             url, deadline_s = f"http://127.0.0.1:{port}", time.monotonic() + WITHIN_S
             while not answers(url):
@@ -79,19 +81,6 @@ def tracked(tmp_path, tracking):
         return cluster.lines["algo-1"]
 
 
-def test_the_run_that_the_head_writes_is_what_the_job_has_logged(server, tmp_path):
-    lines = tracked(tmp_path, server)
-    client, run = only_run(server, "digits", "a-job")
-    assert (run.info.run_name, run.info.status, run.data.params) == ("a-job", "FINISHED", {"lr": "0.1"})
-    logged = [event for event in map(parse, lines) if isinstance(event, Metric) and not event.host]
-    assert len(logged) == 40
-    for name in ("loss", "accuracy"):
-        points = client.get_metric_history(run.info.run_id, name)
-        assert sorted((point.step, point.timestamp, point.value) for point in points) == [
-            (one.step, int(one.time_s * 1000), one.value) for one in logged if one.name == name
-        ]
-
-
 SCRIPT = """
 import ray, raysm
 ray.init(log_to_driver=False)
@@ -101,7 +90,7 @@ def loss(step):
     return 1 / (step + 1)
 
 for step in range(10):
-    raysm.report(step=step, loss=ray.get(loss.remote(step)))
+    raysm.report(step=step, loss=ray.get(loss.remote(step)), accuracy=step / 10)
 """
 
 
@@ -117,11 +106,14 @@ def test_a_job_of_two_instances_has_its_run_as_soon_as_its_result_is_there(serve
     )
     job.result()
     client, run = only_run(server, "digits", job.name)
-    assert (run.info.status, run.data.params) == ("FINISHED", {"lr": "0.1"})
-    logged = [(event.step, event.value) for event in job.events() if isinstance(event, Metric) and event.name == "loss"]
-    points = client.get_metric_history(run.info.run_id, "loss")
-    assert sorted((point.step, point.value) for point in points) == sorted(logged)
-    assert len(logged) == 10
+    assert (run.info.run_name, run.info.status, run.data.params) == (job.name, "FINISHED", {"lr": "0.1"})
+    logged = [event for event in job.events() if isinstance(event, Metric) and not event.host]
+    assert len(logged) == 20
+    for name in ("loss", "accuracy"):
+        points = client.get_metric_history(run.info.run_id, name)
+        assert sorted((point.step, point.timestamp, point.value) for point in points) == [
+            (one.step, int(one.time_s * 1000), one.value) for one in logged if one.name == name
+        ]
 
 
 def test_a_server_that_is_not_there_fails_no_job_and_is_said_once(tmp_path):
