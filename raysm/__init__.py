@@ -5,7 +5,6 @@ The public names are imported on first use: ``import raysm`` alone pulls in neit
 
 import importlib
 import os
-import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -170,24 +169,10 @@ _HOMES = {
 """Where each public name lives; the others live in ``raysm.request``."""
 
 
-_REST = ("client", "grid", "local", "views", "cli")
-"""Packages that instances unpack when they are imported, which only jobs do that send jobs themselves."""
-
-
-class _Unpacking:
-    def find_spec(self, name: str, *_: Any) -> None:
-        if name.startswith("raysm.") and name.split(".")[1] in _REST:
-            from pathlib import Path
-
-            from raysm.contract.packages import unpack_rest
-
-            unpack_rest(Path(__file__).parent)
-            importlib.invalidate_caches()
-
-
-if os.path.exists(os.path.join(os.path.dirname(__file__), "raysm.zip")):
-    # The first one: an image may have another raysm, of which no module may be found.
-    sys.meta_path.insert(0, _Unpacking())
+_ZIP = os.path.join(os.path.dirname(__file__), "raysm.zip")
+if os.path.exists(_ZIP):
+    # An instance has unpacked what it runs; a job that sends jobs itself imports the rest from the zip.
+    __path__.append(os.path.join(_ZIP, "raysm"))
 
 
 def __getattr__(name: str) -> Any:

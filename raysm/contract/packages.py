@@ -10,7 +10,6 @@ import marshal
 import os
 import re
 import sys
-import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -29,6 +28,8 @@ EPOCH = (1980, 1, 1, 0, 0, 0)
 BYTECODE = "__pycache__"
 RUN_BY_INSTANCES = ("contract", "request", "bootstrap", "workloads")
 """Packages whose bytecode travels too: compiling them took each instance a third of a second."""
+SEND_JOBS = ("client", "grid", "views", "cli")
+"""Packages that an instance does not unpack, because few jobs import them: each file takes time to create."""
 UNCHECKED = (1).to_bytes(4, "little")
 """The flags of bytecode that Python uses without a look at its source (PEP 552)."""
 
@@ -108,14 +109,14 @@ def _bytecode(source: bytes, name: str) -> bytes:
 def unpack(library: Path, folder: Path) -> Path:
     """Unpack a verified zip of raysm, with the bytecode of this Python; return ``folder``.
 
-    Ray's workers import modules from a folder faster than from a zip, and some are run by their path. What instances
-    do not run follows when it is imported (``unpack_rest``).
+    Ray's workers import modules from a folder faster than from a zip, and some are run by their path. ``SEND_JOBS``
+    stays in the zip, which becomes a part of the package's path.
     """
     try:
         with zipfile.ZipFile(library) as archive:
             for entry in archive.infolist():
                 package, room = entry.filename.split("/")[:2]
-                if room in raysm._REST:
+                if room in SEND_JOBS:
                     continue
                 if entry.filename.endswith(".pyc"):
                     # Python compiles a module anew if its bytecode is another release's.
@@ -125,18 +126,6 @@ def unpack(library: Path, folder: Path) -> Path:
     except (OSError, zipfile.BadZipFile) as error:
         raise InvalidPayload(f"{library} cannot be unpacked into {folder}: {error}") from error
     return folder
-
-
-def unpack_rest(package: Path) -> None:
-    """Unpack what ``unpack`` has left out, unless it is there; others may do so at the same time."""
-    if (package / raysm._REST[-1]).exists():
-        return
-    with tempfile.TemporaryDirectory(dir=package.parent) as folder, zipfile.ZipFile(package / LIBRARY) as archive:
-        names = [name for name in archive.namelist() if name.split("/")[1] in raysm._REST]
-        archive.extractall(folder, names)
-        for room in raysm._REST:
-            with contextlib.suppress(OSError):  # another one was faster
-                Path(folder, package.name, room).rename(package / room)
 
 
 RAY_RANGE = ">=2.53,<2.61"

@@ -95,15 +95,12 @@ def test_a_job_that_sends_jobs_has_what_instances_do_not_unpack_and_sends_the_zi
     archive.write_bytes(library())
     folder = unpack(archive, tmp_path / "unpacked")
     assert not (folder / "raysm" / "client").exists()
-    code = "import raysm.grid, raysm.client.plan as plan, raysm.contract.packages as packages\n"
+    code = "import sys, raysm.grid, raysm.client.plan as plan, raysm.contract.packages as packages\n"
     code += "print(plan.__file__, packages.library() == open(sys.argv[1], 'rb').read(), sep='\\n')"
-    command = [sys.executable, "-c", f"import sys; {code}", archive]
-    asked = [
-        subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(folder)}, cwd=tmp_path, stdout=-1, text=True)
-        for _ in range(2)
-    ]
-    said = [process.communicate()[0].splitlines() for process in asked]
-    assert said == [[str(folder / "raysm" / "client" / "plan.py"), "True"]] * 2
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    command = [sys.executable, "-c", code, archive]
+    said = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert said.splitlines() == [str(folder / "raysm" / "raysm.zip" / "raysm" / "client" / "plan.py"), "True"]
 
 
 def test_a_zip_that_cannot_be_read_is_named(tmp_path):
