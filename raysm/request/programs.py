@@ -154,10 +154,13 @@ class TorchScript(Program):
     keeps: ClassVar[str] = KEEPS
     packages: ClassVar[tuple[str, ...]] = ("torch",)
     extra: ClassVar[str | None] = "train"
+    preloads: ClassVar[tuple[str, ...]] = ("raysm.workloads.training.launch.torch_script",)
     ray_variables: ClassVar[Mapping[str, str]] = RAY_VARIABLES
     wants_all_cpus_at_once: ClassVar[bool] = True
     # raysm's own relay sends the output of the processes.
     log_monitor: ClassVar[bool] = False
+    # The driver imports Ray, and runs no user code.
+    prepares_ahead: ClassVar[bool] = True
     relays_output: ClassVar[bool] = True
 
     workers_per_instance: int | None = None

@@ -185,6 +185,7 @@ def launch_training(
     payload: Payload,
     environment: Environment,
     *,
+    address: str = "auto",
     place: Callable[[Sequence[Node]], tuple[Place, ...]],
     max_restarts: int,
     attempts: Callable[[Launch], Attempt],
@@ -194,8 +195,8 @@ def launch_training(
     let_others_first()
     model, begun_s = environment.paths.model, time.monotonic()
     with Stop() as stop:
-        # "auto" is the cluster of RAY_ADDRESS, with the token at RAY_AUTH_TOKEN_PATH.
-        ray.init(address="auto", log_to_driver=False, configure_logging=False)
+        # "auto" is the cluster of RAY_ADDRESS; the token is at RAY_AUTH_TOKEN_PATH.
+        ray.init(address=address, log_to_driver=False, configure_logging=False)
         stop.listen()
         # The other instances reach the head's Ray at this address, so the relay listens there too.
         relay = Relay(ray.util.get_node_ip_address())

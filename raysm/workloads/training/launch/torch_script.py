@@ -216,10 +216,11 @@ def _signal_group(popen: "subprocess.Popen[bytes]", number: int) -> None:
 WAIT_S = 0.5
 
 
-def run_torch_script(workload: TorchScript, payload: Payload, environment: Environment) -> None:
+def run_torch_script(workload: TorchScript, payload: Payload, environment: Environment, address: str = "auto") -> None:
     launch_training(
         payload,
         environment,
+        address=address,
         place=partial(place, workers_per_instance=workload.workers_per_instance, spawns=workload.spawns),
         max_restarts=workload.max_restarts,
         attempts=lambda launch: _Script(workload, launch).attempt,
@@ -337,4 +338,4 @@ class TorchScriptRunner(Runner[TorchScript]):
     def run(self, address: str) -> None:
         spare_pydantic()  # the user's code runs in other processes
         with naming_what_is_missing(self.workload):
-            run_torch_script(self.workload, self.payload, self.environment)
+            run_torch_script(self.workload, self.payload, self.environment, address)
