@@ -6,6 +6,7 @@ The bytes of a part depend on the piece and the predictor alone.
 import functools
 import inspect
 import io
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -93,13 +94,13 @@ def parquet_of(table: pa.Table) -> bytes:
 
 
 def ahead(items: Iterator[T]) -> Iterator[T]:
-    """Yield items, while a thread makes the next one."""
+    """Yield items, while a thread makes the next two: with one, each that takes longer than its use costs time."""
     end: Any = object()
-    # Leaving it early waits for the item that is being made: a reader must not go on with its files open.
+    # Leaving it early waits for the items that are being made: a reader must not go on with its files open.
     with ThreadPoolExecutor(1, "reading-ahead") as pool:
-        following = pool.submit(next, items, end)
-        while (item := following.result()) is not end:
-            following = pool.submit(next, items, end)
+        following = deque(pool.submit(next, items, end) for _ in range(2))
+        while (item := following.popleft().result()) is not end:
+            following.append(pool.submit(next, items, end))
             yield item
 
 
