@@ -71,6 +71,7 @@ def parse(argv: Sequence[str]) -> Arguments:
         arguments.refuse(f"{arguments.command} takes nothing behind --, got {' '.join(theirs)}")
     arguments.script_args = tuple(theirs)
     arguments.started_s = time.time()
+    arguments.has_sent = False
     # Checked last, so that a misspelt option is reported before what is missing because of it.
     lacks = arguments.lacks(arguments)
     if lacks is not None:

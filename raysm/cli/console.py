@@ -86,6 +86,10 @@ NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
 """Ctrl-C, ``kill``, and a closed terminal; Windows has no SIGHUP."""
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C in a command that sent a job; the text says what the job does now."""
+
+
 class Interrupts:
     def __init__(self) -> None:
         self._is_held = self._is_due = False

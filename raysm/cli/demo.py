@@ -34,6 +34,7 @@ def run(arguments: Arguments, console: Console) -> None:
         f"on this\nmachine, and finds the {TOP_K} most similar other pictures of each: exactly, by their cosine.",
         console,
     )
+    arguments.has_sent = True
     job = submit(
         Similarity(top_k=TOP_K),
         cluster=Cluster(count=arguments.instances),

@@ -52,9 +52,10 @@ def run(arguments: Arguments, console: Console) -> None:
                 _print_answer(
                     arguments, console, {"running": True, "ended": False, "home": str(folder), "active_jobs": active}
                 )
+            many, them = (f"{len(active)} jobs are", "them") if len(active) > 1 else ("1 job is", "it")
             raise InvalidRequest(
-                f"{len(active)} job{'s are' if len(active) > 1 else ' is'} active: {', '.join(active)}; wait for "
-                "them, stop them (raysm stop JOB), or end them with the server: raysm local down --force"
+                f"{many} active: {', '.join(active)}; wait for {them}, stop {them} (raysm stop JOB), or end {them} "
+                "with the server: raysm local down --force"
             )
         ended = _end_server(folder, record)
         # The next server must not play a scenario that its user has forgotten.

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from raysm.cli.arguments import parse
-from raysm.cli.console import Console, discard_unread_output, process_started_s, say_last
+from raysm.cli.console import Console, Interrupted, discard_unread_output, process_started_s, say_last
 from raysm.errors import CredentialsExpired, InvalidConfig, InvalidRequest, MissingDependency, NoRoom, RaysmError
 from raysm.workloads.script_main import leave_at_once_after_exit_handlers
 
@@ -57,9 +57,13 @@ def _run(argv: Sequence[str] | None) -> int:
             stream.reconfigure(errors="backslashreplace")
     try:
         return pkgutil.resolve_name(arguments.run)(arguments, Console()) or 0
+    except Interrupted as error:
+        say_last(errors, str(error))
+        discard_unread_output()
+        return INTERRUPTED
     except KeyboardInterrupt:
-        # A command that only reads has stopped nothing.
-        say_last(errors, "stopped" if arguments.sends_job else "interrupted")
+        unsent = arguments.sends_job and not arguments.has_sent
+        say_last(errors, "interrupted; nothing was sent" if unsent else "interrupted")
         discard_unread_output()
         return INTERRUPTED
     except BrokenPipeError:  # raysm logs NAME | head

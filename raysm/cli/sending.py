@@ -1,6 +1,5 @@
 """The commands that send a job: prepare it, send it, follow it and fetch its result."""
 
-import contextlib
 import json
 import os
 import re
@@ -17,7 +16,7 @@ from rich.text import Text
 
 from raysm.cli.arguments import Arguments
 from raysm.cli.config import read_settings
-from raysm.cli.console import Console, interruptible, say_last
+from raysm.cli.console import Console, Interrupted, interruptible, say_last
 from raysm.cli.display import Display, Times
 from raysm.cli.report import brought, described, print_result
 from raysm.client.costs.bill import most_expensive
@@ -27,12 +26,13 @@ from raysm.client.options import default_of
 from raysm.client.results.result import check_folder
 from raysm.client.service import connect
 from raysm.client.settings import Settings, absolute
+from raysm.client.storage.s3 import file_path
 from raysm.client.submit import Prepared, prepare
 from raysm.client.sweep import SweepResult
 from raysm.client.targets.endpoint import answering
 from raysm.contract.names import WORKLOAD_TAG
 from raysm.contract.packages import without_credentials
-from raysm.errors import InvalidRequest, JobFailed, RaysmError
+from raysm.errors import InvalidRequest, JobFailed, JobNotFound, RaysmError
 from raysm.request import Cluster
 from raysm.request.codec import to_json
 
@@ -165,10 +165,15 @@ def send(ready: Prepared, console: rich.console.Console) -> Job:
         try:
             return ready.send()
         except KeyboardInterrupt:
+            name = ready.request.name
             # The service may have created the job before it was interrupted.
-            with contextlib.suppress(RaysmError):
-                end_showing(attach(ready.request.name, ready.service), console)
-            raise
+            try:
+                job = attach(name, ready.service)
+            except JobNotFound:
+                raise
+            except RaysmError as error:
+                raise Interrupted(f"interrupted; raysm status {name} tells whether it was sent: {error}") from None
+            raise Interrupted(end_showing(job, console)) from None
 
 
 def follow(job: Job, display: Display, first: Sequence[str] = ()) -> None:
@@ -186,8 +191,10 @@ def follow(job: Job, display: Display, first: Sequence[str] = ()) -> None:
                     # An interrupt waits for the end of the line: an interrupted console would print it again.
                     with interrupts.held():
                         display.line(line.host, line.text)
-        except (KeyboardInterrupt, BrokenPipeError):
-            end_showing(job, display.console)
+        except KeyboardInterrupt:
+            raise Interrupted(end_showing(job, display.console)) from None
+        except BrokenPipeError:
+            say_last(display.console, end_showing(job, display.console))
             raise
 
 
@@ -213,14 +220,19 @@ def follow_and_fetch(
     return result
 
 
-def end_showing(job: Job, console: rich.console.Console) -> None:
-    """Stop a job of this machine and wait for its end; if the job runs on AWS, print that it keeps running."""
+def end_showing(job: Job, console: rich.console.Console) -> str:
+    """Stop a job of this machine and wait for its end, unless it runs on AWS; return a line that says how it is now."""
     if job.service.target.is_billed:
-        text = f"{job.name} keeps running: raysm logs -f {job.name} --on aws …, or raysm stop {job.name} --on aws …"
-        say_last(console, text)
-        return
+        return f"{job.name} keeps running: raysm logs -f {job.name} --on aws …, or raysm stop {job.name} --on aws …"
     say_last(console, f"stopping {job.name}: it has time to save its work; Ctrl-C again stops waiting for its end")
-    job.stop()
+    try:
+        ended = f"{job.stop()}".lower()
+    except KeyboardInterrupt:
+        return f"not waiting any longer; {job.name} is {job.status}: raysm status {job.name}"
+    state = job.describe().answer.get("CheckpointConfig", {}).get("S3Uri")
+    has_saved = state is not None and any(path.is_file() for path in file_path(state).rglob("*"))
+    resume = "; the same command with --resume continues with what it saved" if has_saved else ""
+    return f"{ended}{resume}; raysm rm {job.name} removes it"
 
 
 def run(arguments: Arguments, console: rich.console.Console) -> int | None:
@@ -251,6 +263,7 @@ def run(arguments: Arguments, console: rich.console.Console) -> int | None:
     shown = Console(stderr=True) if arguments.json else console
     with Silence(_print_to_stderr, lambda: _before_creation(ready)):
         job = done or send(ready, shown)
+    arguments.has_sent = True
     times.sent_s = time.time()
     lines = [] if done is not None else [f"{label} {fact}" for _, label, fact in facts(ready)]
     if arguments.detach:

@@ -33,6 +33,7 @@ def run(arguments: Arguments, console: Console) -> int | None:
         for verb, _, fact in facts(ready.job):
             print(f"would {verb} {fact}, for each trial" if verb == "cost" else f"would {verb} {fact}", file=sys.stderr)
         return None
+    arguments.has_sent = True
     tuning = ready.send()
     if arguments.detach:
         print(json.dumps({"tuning": tuning.name}) if arguments.json else tuning.name)

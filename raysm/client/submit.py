@@ -36,7 +36,7 @@ from raysm.contract import payload
 from raysm.contract.job_api import TRAINING, api_of
 from raysm.contract.names import MAX_RESTARTS_TAG, PROJECT_TAG, PYTHON_TAG, TASK_TAG, TRACKING_TAG, WORKLOAD_TAG
 from raysm.contract.source import Source
-from raysm.errors import InvalidRequest, JobNotFound, ServiceError
+from raysm.errors import InvalidRequest, JobFailed, JobNotFound, ServiceError
 from raysm.request import AWS, Cluster, Input, JobRequest, Target, Workload
 from raysm.request.codec import from_json, to_json
 from raysm.request.job import NAME_PATTERN
@@ -433,12 +433,29 @@ def _input(channel: str, item: Any, service: Service, id_columns: Sequence[str])
     # Imported here, because few jobs read another one's output.
     from raysm.client.job.listing import find_job
 
+    what = output if slash else "model"
     job = find_job(
         name,
         service,
         ended=lambda job: _log.warning("the input %r is from %s, the last job of that name", channel, job.name),
     )
-    return replace(source, uri=job.output(output if slash else "model").uri)
+    try:
+        uri = job.output(what).uri
+    except Exception as error:
+        # A function's own exception has the JobFailed as its cause.
+        failed = error if isinstance(error, JobFailed) else error.__cause__
+        if not isinstance(failed, JobFailed):
+            raise
+        message = f"nothing was sent: the input {channel!r} is from a job that did not complete: {failed.headline}"
+        raise JobFailed(message, job=failed.job, reason=failed.reason) from error
+    storage = Storage(service)
+    if not storage.has_files(uri):
+        left = [name for name in ("model", "data") if storage.has_files(job.output(name).uri)]
+        raise InvalidRequest(
+            f"nothing was sent: the input {channel!r} is {source.uri!r}, and {job.name} left no {what}; "
+            f"it left {' and '.join(left) or 'neither model nor data'}"
+        )
+    return replace(source, uri=uri)
 
 
 def _check_packages(request: JobRequest, wheels: Sequence[Path]) -> None:

@@ -8,9 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from raysm.cli.console import Console, interruptible
+from raysm.cli.console import Console, Interrupted, interruptible
 from raysm.cli.display import Display
 from raysm.cli.sending import follow
+from raysm.client.job.description import Status
 from raysm.client.logs.stream import LogLine
 
 
@@ -29,9 +30,13 @@ class RunningJob:
 
     name = "digits-1"
     service = SimpleNamespace(target=SimpleNamespace(is_billed=False))
+    status = Status.STOPPING
 
-    def __init__(self):
-        self.stops = 0
+    def __init__(self, answer=None):
+        self.stops, self.answer = 0, answer or {}
+
+    def describe(self):
+        return SimpleNamespace(answer=self.answer)
 
     def lines(self, *, follow):
         for text in ("first", "now", "never"):
@@ -39,11 +44,35 @@ class RunningJob:
 
     def stop(self):
         self.stops += 1
+        return Status.STOPPED
 
 
-def test_a_line_during_which_ctrl_c_comes_is_shown_once():
-    terminal, job = Terminal(), RunningJob()
-    with pytest.raises(KeyboardInterrupt):
+class StubbornJob(RunningJob):
+    """Its user interrupts the wait for its end, too."""
+
+    def stop(self):
+        super().stop()
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("kind", "has_state", "message"),
+    [
+        (RunningJob, False, "stopped; raysm rm digits-1 removes it"),
+        (
+            RunningJob,
+            True,
+            "stopped; the same command with --resume continues with what it saved; raysm rm digits-1 re",
+        ),
+        (StubbornJob, False, "not waiting any longer; digits-1 is Stopping: raysm status digits-1"),
+    ],
+)
+def test_a_line_during_which_ctrl_c_comes_is_shown_once_and_the_last_says_how_the_job_is(
+    kind, has_state, message, tmp_path
+):
+    (tmp_path / "saved").touch()
+    terminal, job = Terminal(), kind({"CheckpointConfig": {"S3Uri": tmp_path.as_uri()}} if has_state else None)
+    with pytest.raises(Interrupted, match=f"^{message}"):
         follow(job, Display(Console(file=terminal, width=80)))
     first, now, stopping = terminal.getvalue().splitlines()
     assert (first, now) == ("algo-1 | first", "algo-1 | now")

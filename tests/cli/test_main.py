@@ -208,9 +208,9 @@ def test_ctrl_c_stops_the_job_and_all_its_instances(tmp_path, home, command):
         running.send_signal(signal.SIGINT)
         said += running.communicate(timeout=90)[0]  # less than the grace that the script could have
     assert running.returncode == 130, said
-    assert said.rstrip().endswith("stopped")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["s.py"]
     name = next(line.split()[1] for line in said.splitlines() if line.startswith("job "))
+    assert said.splitlines()[-1] == f"stopped; raysm rm {name} removes it"
     assert json.loads(command("status", name, "--json")[1])["status"] == "Stopped"
     server = psutil.Process(endpoint.answering(home).pid)
     assert [child for child in server.children(recursive=True) if "raysm.bootstrap" in " ".join(child.cmdline())] == []

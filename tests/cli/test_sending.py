@@ -83,3 +83,12 @@ def test_a_command_that_starts_the_embedded_sagemaker_says_so_before_it_prepares
     assert refusal.startswith("raysm: the script 'absent.py' is not there")
     assert main(["run", "a.py", "--dry-run"]) == 0
     assert "waiting" not in capsys.readouterr().err
+
+
+def test_ctrl_c_before_a_job_is_sent_says_that_nothing_was_sent(capsys, monkeypatch):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("raysm.cli.sending.read_settings", interrupted)
+    assert main(["run", "a.py"]) == 130
+    assert capsys.readouterr().err == "interrupted; nothing was sent\n"

@@ -1,3 +1,4 @@
+import json
 import os
 import re
 import subprocess
@@ -13,7 +14,8 @@ from raysm.client.submit import prepare, submit
 from raysm.client.targets.connection import Bucket
 from raysm.client.units import PYTHON_VERSION
 from raysm.contract import payload
-from raysm.errors import InvalidRequest
+from raysm.contract.result import FAILURE
+from raysm.errors import InvalidRequest, JobFailed
 from raysm.request import Cluster, Input, Limits, Local, Script, Security
 from tests.support.sagemaker import REGION, fake_aws
 
@@ -218,10 +220,24 @@ def test_each_run_begins_with_an_empty_state_unless_it_resumes(either, folder):
     assert states[2] == states[1]
 
 
+def test_the_output_of_a_failed_job_is_refused_in_one_line(remote, script):
+    job = submit(Function(double, 21), cluster=M5, on=remote.service)
+    remote.sagemaker.end(job.name, "Failed", FailureReason="KeyError: 'b'")
+    failure = {"error_type": "KeyError", "message": "b", "remote_traceback": "Traceback\nline"}
+    Storage(remote.service).write(f"{job.outputs}/data/{FAILURE}", json.dumps(failure).encode())
+    message = f"nothing was sent: .* 'near' is from a job that did not complete: the job {job.name} failed: KeyError: b"
+    with pytest.raises(JobFailed, match=f"^{message}$"):
+        prepare(Script(str(script)), cluster=M5, on=remote.service, inputs={"near": "job:double"})
+
+
 def test_the_output_of_one_job_is_the_input_of_the_next(either, script):
     cluster = None if isinstance(either.service.target, Local) else M5
     first = submit(Script(str(script)), cluster=cluster, on=either.service)
     either.sagemaker.end(first.name, "Completed")
+    for left in ("neither model nor data", "model"):
+        with pytest.raises(InvalidRequest, match=f"'job:train/data', and {first.name} left no data; it left {left}$"):
+            prepare(Script(str(script)), cluster=cluster, on=either.service, inputs={"train": "job:train/data"})
+        Storage(either.service).write(f"{first.outputs}/model/x.npy", b"1")
     Storage(either.service).write(f"{first.outputs}/data/x.npy", b"1")
     state = sent(either)["CheckpointConfig"]["S3Uri"].rstrip("/")
     Storage(either.service).write(f"{state}/algo-1/epoch.txt", b"7")

@@ -13,7 +13,7 @@ from typing import Any
 
 from raysm.client.experiments.listing import cache_of
 from raysm.client.job.chain import Chain
-from raysm.client.job.description import Description
+from raysm.client.job.description import Description, Status
 from raysm.client.job.handle import Job
 from raysm.client.job.listing import NO_LIMIT, Listed, jobs
 from raysm.client.service import Service
@@ -75,7 +75,10 @@ def check(job: Job, every: Iterable[Description]) -> None:
             f"{job.name} is on AWS, which keeps jobs; remove its outputs yourself: aws s3 rm --recursive {job.outputs}"
         )
     if not description.status.is_terminal:
-        raise InvalidRequest(f"{job.name} is {description.status}: stop it first (raysm stop {job.name})")
+        first = (
+            "wait for its end" if description.status is Status.STOPPING else f"stop it first (raysm stop {job.name})"
+        )
+        raise InvalidRequest(f"{job.name} is {description.status}: {first}")
     folder = _own_folder(job)
     if folder is None:
         return

@@ -99,6 +99,9 @@ class Storage:
     def folder(self, uri: str) -> list[Stored]:
         return [item for item in self.below(uri.rstrip("/") + "/") if not item.name.endswith(PARTIAL)]
 
+    def has_files(self, uri: str) -> bool:
+        return next(self.walk(uri), None) is not None
+
     def walk(self, uri: str) -> Iterator[Stored]:
         if not uri.startswith("s3://"):
             yield from _files(file_path(uri))
