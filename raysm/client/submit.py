@@ -40,6 +40,7 @@ from raysm.errors import InvalidRequest, JobFailed, JobNotFound, ServiceError
 from raysm.request import AWS, Cluster, Input, JobRequest, Target, Workload
 from raysm.request.codec import from_json, to_json
 from raysm.request.job import NAME_PATTERN
+from raysm.request.programs import TorchScript
 
 _log = logging.getLogger("raysm")
 
@@ -367,6 +368,11 @@ def prepare(
     # The name contains a piece of the digest, which does not depend on the name.
     request = replace(request, name=job_name or records.job_name(task, digest, time.time()))
     state = state_of(request, task, service, resume=resume)
+    if resume and isinstance(request.workload, TorchScript) and request.workload.in_state and request.cluster.size > 1:
+        _log.warning(
+            "with in_state each instance finds only the files that its own ranks saved, and a rank without a checkpoint "
+            "goes on with other weights: save on each instance (LOCAL_RANK 0), or load on rank 0 and broadcast"
+        )
     contents = payload.contents_of(request, source=package.source, function=package.pickled, wheels=wheels, token=token)
     shared = service.places.shared(contents.shared_digest) if shares else None
     planned = plan(

@@ -55,7 +55,7 @@ class SessionWorkload(Workload):
         if self.budget_usd is not None and self.usd_per_hour is None:
             raise InvalidRequest(
                 f"Session: budget_usd={self.budget_usd:g} needs a price, and that of these instances is unknown; give "
-                "price_per_hour=…, the price of one instance, or drop the budget"
+                "price_per_hour=… (--price-per-hour), the price of one instance, or drop the budget"
             )
 
 

@@ -16,7 +16,7 @@ from raysm.client.units import PYTHON_VERSION
 from raysm.contract import payload
 from raysm.contract.result import FAILURE
 from raysm.errors import InvalidRequest, JobFailed
-from raysm.request import Cluster, Input, Limits, Local, Script, Security
+from raysm.request import Cluster, Input, Limits, Local, Script, Security, TorchScript
 from tests.support.sagemaker import REGION, fake_aws
 
 M5 = Cluster("ml.m5.large")
@@ -228,6 +228,15 @@ def test_the_output_of_a_failed_job_is_refused_in_one_line(remote, script):
     message = f"nothing was sent: .* 'near' is from a job that did not complete: the job {job.name} failed: KeyError: b"
     with pytest.raises(JobFailed, match=f"^{message}$"):
         prepare(Script(str(script)), cluster=M5, on=remote.service, inputs={"near": "job:double"})
+
+
+@pytest.mark.parametrize(("count", "resume", "is_warned"), [(2, True, True), (2, False, False), (1, True, False)])
+def test_a_state_of_several_instances_that_is_resumed_warns_that_each_finds_only_its_own(
+    remote, script, caplog, count, resume, is_warned
+):
+    workload, cluster = TorchScript(str(script), in_state=True), Cluster("ml.m5.large", count=count)
+    prepare(workload, on=remote.service, cluster=cluster, resume=resume)
+    assert ("load on rank 0 and broadcast" in caplog.text) is is_warned
 
 
 def test_the_output_of_one_job_is_the_input_of_the_next(either, script):

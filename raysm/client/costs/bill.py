@@ -13,6 +13,7 @@ from typing import Any
 from raysm.client.costs.prices import Price, price_of, volume_usd_per_hour
 from raysm.client.job.description import Description
 from raysm.request import JobRequest
+from raysm.request.session import SessionWorkload
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -189,6 +190,16 @@ def most_expensive(request: JobRequest, region: str, price: Callable[[str, str],
     # Each follow-up may run as long again, and takes over the warm pool, which counts once.
     seconds = limits.max_runtime_s * (1 + limits.max_restarts) + cluster.keep_alive_s
     hours = f"{cluster.size * seconds / 3600:,.1f} instance-hours"
+    session = request.workload
+    if isinstance(session, SessionWorkload) and session.usd_per_hour is not None:
+        # Known even if the table has no price, because the user may have given it.
+        usd, rate = session.usd_per_hour * seconds / 3600, f"{dollars(session.usd_per_hour)} an hour"
+        amount = f"{dollars(usd)}: {rate} for the {_duration(seconds)} that it may take, {hours}"
+        if session.budget_usd is not None and session.budget_usd < usd:
+            lasts = _duration(session.budget_usd / session.usd_per_hour * 3600)
+            amount = f"{dollars(session.budget_usd)}, its budget, which lasts {lasts} at {rate}"
+        idle, detached = _duration(session.idle_timeout_s), _duration(session.idle_timeout_detached_s)
+        return f"at most {amount}; it ends after {idle} without a call, or after {detached} without a client"
     if unknown:
         fetch = f"raysm prices --refresh --regions {region} --on aws fetches it"
         return f"unknown, up to {hours}: no price of {' or '.join(unknown)} in {region} is at hand; {fetch}"

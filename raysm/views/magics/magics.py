@@ -111,7 +111,7 @@ def _print_event(event: Any) -> None:
     match event:
         # The event contains an address that only the client needs.
         case events.State(name=name) if name == SERVING:
-            print("the session takes calls")  # noqa: T201
+            print("the session accepts calls")  # noqa: T201
         case events.State(name="joined" | "formed"):
             print(sentence(event))  # noqa: T201
 

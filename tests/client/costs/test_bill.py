@@ -9,6 +9,7 @@ from raysm.client.costs.bill import bill_of, lines, most_expensive
 from raysm.client.costs.prices import Price, price_of
 from raysm.client.job.description import read
 from raysm.contract.job_api import TRAINING
+from raysm.request.session import SessionWorkload
 
 PRICE = Price(usd_per_hour=3.6, origin="a test's")
 
@@ -23,6 +24,21 @@ def test_of_a_job_about_which_nothing_is_known_its_limit_says_what_it_costs_at_m
         "at most 0.24 USD with the volumes: 2 x ml.m5.large at 0.115 USD/h (on demand in us-east-1, as of 2026-09), "
         "for the 60 min that it may take, 2.0 instance-hours"
     )
+
+
+@pytest.mark.parametrize(
+    ("budget", "amount"),
+    [
+        (None, "at most 72.00 USD: 3.00 USD an hour for the 24.0 h that it may take, 48.0 instance-hours"),
+        (100, "at most 72.00 USD: 3.00 USD an hour for the 24.0 h that it may take, 48.0 instance-hours"),
+        (2, "at most 2.00 USD, its budget, which lasts 40 min at 3.00 USD an hour"),
+    ],
+)
+def test_a_session_costs_at_most_its_budget_at_the_price_that_its_user_gave(budget, amount):
+    session = SessionWorkload(budget_usd=budget, usd_per_hour=3.0)
+    request = JobRequest(name="a", workload=session, cluster=Cluster("ml.new.large", count=2))
+    end = "; it ends after 30 min without a call, or after 5 min without a client"
+    assert most_expensive(request, "us-east-1") == amount + end
 
 
 def test_of_a_choice_of_types_the_dearest_is_the_most_and_one_without_a_price_makes_it_unknown():
