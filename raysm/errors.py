@@ -205,7 +205,7 @@ class CallCancelled(RaysmError, concurrent.futures.CancelledError):
 
 
 class SessionEnded(RaysmError):
-    """A session has ended, or is closing and takes no more calls."""
+    """A session is not open: it was never started, has ended, or is closing and accepts no more calls."""
 
 
 IN_THE_JOB = "\n\nin the job:\n"

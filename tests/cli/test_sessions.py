@@ -100,7 +100,7 @@ class Started:
 
     def start(self, show):
         show(State(name="dashboard", host="algo-1", address="http://10.0.0.1:8265"))
-        show(State(name=SERVING, host="algo-1", address="http://127.0.0.1:4567", detail="accepts calls"))
+        show(State(name=SERVING, host="algo-1", address="http://127.0.0.1:4567"))
 
     def detach(self):
         self.is_detached = True

@@ -161,7 +161,7 @@ def sentence(event: events.State) -> str:
         "lost": f"{event.host} was lost",
         "rejoined": f"{event.host} rejoined",
         "running": "running the workload",
-        "session": "the session",
+        "session": "the session accepts calls",
         "gathering": "gathering the result on the head",
         "done": "done",
     }

@@ -422,7 +422,9 @@ class Call(Generic[T]):
                 return self._news.get(timeout=NOTICED_S)
 
     def __repr__(self) -> str:
-        state = "done" if self.done() else "not done"
+        if self._has_ended:  # the outcome, which is on its way, says whether it was cancelled
+            self.wait(LATE_S)
+        state = "cancelled" if self.cancelled() else "done" if self.done() else "not done"
         return f"<call {self.name} of the session {self._line.session}: {state}>"
 
 

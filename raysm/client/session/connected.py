@@ -20,14 +20,14 @@ def rows(state: SessionState) -> list[tuple[str, str]]:
     if state.usd is not None and state.usd_per_hour is not None:
         budget = f" of {dollars(state.budget_usd)}" if state.budget_usd is not None else ""
         cost = [("cost", f"{dollars(state.usd)}{budget}, {dollars(state.usd_per_hour)} an hour")]
-    end = "none while it is busy" if state.ends_in_s is None else f"in {_minutes(state.ends_in_s)}: {state.ends_why}"
+    end = "not while it is busy" if state.ends_in_s is None else f"in {_minutes(state.ends_in_s)}: {state.ends_why}"
     return [
         ("state", f"closing: {state.closing}" if state.closing else "open"),
         ("instances", f"{len(state.hosts)}: {state.cpus:g} CPUs{gpus}"),
         ("at work", f"{state.busy} calls" if state.busy != 1 else "1 call"),
         ("clients", str(state.clients)),
         *cost,
-        ("end", end),
+        ("ends", end),
         ("job", state.job),
     ]
 
@@ -60,7 +60,10 @@ class ConnectedSession:
     def _opened(self) -> "Opened":
         if self._open is None:
             which = "the session" if self._name is None else f"the session {self._name}"
-            raise SessionEnded(f"{which} is not open: start() it, or find a running one by raysm.Session.attach(name)")
+            raise SessionEnded(
+                f"{which} is not open: it was not started, or was closed or detached here; start() it, or find a "
+                "running one by raysm.Session.attach(name)"
+            )
         return self._open
 
     @property

@@ -139,7 +139,7 @@ class _Serving:
         )
         server = SessionServer(host, payload.token(), jupyters)
         port = await server.start()
-        emit_event(State(name=SERVING, host=head, address=f"http://127.0.0.1:{port}", detail="accepts calls"))
+        emit_event(State(name=SERVING, host=head, address=f"http://127.0.0.1:{port}"))
         # After that line: asking Ray for a process blocks this thread for 0.3 s, while the client connects.
         processes.prepare()
         try:

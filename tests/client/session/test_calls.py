@@ -90,6 +90,7 @@ def test_it_is_cancelled_once(line):
     with pytest.raises(CallCancelled, match="f was interrupted"):
         call.result(timeout=60)
     assert call.cancelled()
+    assert repr(call).endswith(": cancelled>")
     assert not call.cancel()
     assert not Call("unheard", "f", line).cancel()
 

@@ -105,7 +105,7 @@ def test_what_is_decorated_is_called_in_the_session_inside_of_its_block(session)
 
 def test_one_that_is_not_open_says_what_to_do():
     session = raysm.Session(name="digits")
-    with pytest.raises(SessionEnded, match=r"the session digits is not open: start\(\).*attach"):
+    with pytest.raises(SessionEnded, match=r"the session digits is not open: it was not started.*start\(\).*attach"):
         session.run(shouted, "x")
     assert repr(session) == "<session digits: not open>"
     session._name = "<b>"
@@ -122,8 +122,8 @@ def test_one_that_is_not_open_says_what_to_do():
         ({}, "instances", "2: 8 CPUs"),
         ({}, "cost", None),
         ({"usd": 0.5, "usd_per_hour": 2.0, "budget_usd": 20.0}, "cost", "0.50 USD of 20.00 USD, 2.00 USD an hour"),
-        ({"busy": 1, "ends_in_s": None}, "end", "none while it is busy"),
-        ({"ends_in_s": 40.0}, "end", "in 40 s: idle for 30 min with a client attached"),
+        ({"busy": 1, "ends_in_s": None}, "ends", "not while it is busy"),
+        ({"ends_in_s": 40.0}, "ends", "in 40 s: idle for 30 min with a client attached"),
     ],
 )
 def test_the_facts_of_a_session(fields, label, value):
