@@ -64,6 +64,9 @@ def test_every_request_stays_below_the_secret_path_and_the_token_is_in_no_page_c
     context, seen = looked
     token, prefix = token_of(job), dashboard.url.rstrip("/").rpartition("/")[2]
     page = context.new_page()
+    go(page, dashboard, "overview")
+    # Until its dashboard answers, a page reloads itself.
+    expect(page.get_by_text("Recent jobs")).to_be_visible()
     for tab in ("overview", "jobs", "cluster", "actors", "metrics", "logs"):
         go(page, dashboard, tab)
         page.wait_for_load_state("networkidle")
