@@ -1,6 +1,7 @@
 """Parse the command line into a namespace, without reading a file or starting anything."""
 
 import argparse
+import difflib
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -64,9 +65,7 @@ def parse(argv: Sequence[str]) -> Arguments:
     # Not parse_args, which would refuse unknown arguments without the hint about scripts.
     arguments, unread = parser.parse_known_args(ours)
     if unread:
-        text = shlex.join(unread)
-        behind = f"; arguments of the script or command go behind --: raysm {arguments.command} … -- {text}"
-        arguments.refuse(f"unrecognized arguments: {text}{behind if arguments.is_scripted else ''}")
+        _refuse_unread(arguments, unread)
     if theirs and not arguments.is_scripted:
         arguments.refuse(f"{arguments.command} takes nothing behind --, got {' '.join(theirs)}")
     arguments.script_args = tuple(theirs)
@@ -77,6 +76,24 @@ def parse(argv: Sequence[str]) -> Arguments:
     if lacks is not None:
         arguments.refuse(lacks)
     return arguments
+
+
+def _refuse_unread(arguments: Arguments, unread: Sequence[str]) -> None:
+    text, parser = shlex.join(unread), arguments.refuse.__self__
+    # The verb's own parser, ``raysm session start``, has the options and the usage.
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            parser = action.choices[arguments.verb]
+    words = [word.partition("=")[0] for word in unread if word.startswith("--")]
+    near = difflib.get_close_matches(words[0], parser._option_string_actions, n=2, cutoff=0.7) if words else []
+    hint = ""
+    if arguments.is_scripted and words[:1] == ["--budget"]:
+        hint = "; a job has no budget: --max-runtime limits what it can cost"
+    elif near:
+        hint = f"; did you mean {' or '.join(near)}?"
+    elif arguments.is_scripted:
+        hint = f"; arguments of the script or command go behind --: raysm {arguments.command} … -- {text}"
+    parser.error(f"unrecognized arguments: {text}{hint}")
 
 
 def build_parser() -> argparse.ArgumentParser:

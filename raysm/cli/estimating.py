@@ -99,14 +99,14 @@ def _rows(expected: "Estimate", shape: Cluster, instance_type: str) -> list[tupl
     if expected.coming_bytes:
         rows.append(("rows", f"{expected.coming_bytes / 1e9:.2f} GB of rows come to each instance"))
     verb = "has" if expected.tasks == 1 else "have"
-    idle = f", of which only {expected.tasks} {verb} work" if expected.tasks < expected.slots else ""
+    idle = f"; only {expected.tasks} of them {verb} work" if expected.tasks < expected.slots else ""
     if instance_type == LOCAL_TYPE:
-        cores = f"this machine's{idle}, with {expected.engine}; --instance-type estimates for another"
+        cores = f"this machine's{idle}; computed with {expected.engine}; --instance-type estimates for another"
     else:
         gpus = "; its GPUs were not measured" if processor_of(instance_type) is Processor.GPU else ""
         cores = (
-            f"{shape.count} x {vcpus_of(instance_type)} vCPUs of {instance_type}{idle}, each taken to be as fast as a "
-            f"core of this machine, with {expected.engine}{gpus}"
+            f"{shape.count} x {vcpus_of(instance_type)} vCPUs of {instance_type}{idle}; each is taken to be as fast "
+            f"as a core of this machine; computed with {expected.engine}{gpus}"
         )
     return [*rows, ("cores", f"{expected.slots}: {cores}")]
 

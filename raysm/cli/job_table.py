@@ -146,6 +146,6 @@ def _cell(text: str, column: str) -> str:
 
 def _print_more(arguments: Arguments, count: int) -> None:
     if count > arguments.limit:
-        more = f"the latest {arguments.limit} of more jobs: raysm jobs --limit {2 * arguments.limit}"
+        more = f"these are the latest {arguments.limit}; for more: raysm jobs --limit {2 * arguments.limit}"
         # stderr: a program may read the list from stdout.
         Console(stderr=True).print(more, highlight=False)

@@ -54,11 +54,14 @@ def run_prices(arguments: Arguments, console: Console) -> None:
         listed = [{"region": region, "instance_type": name, **_as_json(price)} for region, name, price in chosen]
         print(json.dumps(listed, indent=1))
         return
-    today = datetime.now(UTC).date()
+    today, old = datetime.now(UTC).date(), set[str]()
     for region, name, price in chosen:
         age = price.age_days(today)
-        old = f", {age} days old: raysm prices --refresh" if age is not None and age > OLD_DAYS else ""
-        say(f"{region:<16} {name:<18} {_priced(price)}{old}", console)
+        is_old = age is not None and age > OLD_DAYS
+        old |= {region} if is_old else set()
+        say(f"{region:<16} {name:<18} {_priced(price)}{f', {age} days old' if is_old else ''}", console)
+    if old:
+        say(f"new prices: raysm prices --refresh --on aws --regions {','.join(sorted(old))}", console)
 
 
 def table_of(table: PriceTable, instance_type: str | None, regions: list[str]) -> list[tuple[str, str, Price]]:

@@ -1,6 +1,7 @@
 """The argument parser, and how commands and arguments are added to it."""
 
 import argparse
+import difflib
 from typing import Any, NoReturn
 
 PACKAGES_GROUP = "packages and variables"
@@ -47,6 +48,13 @@ class Parser(argparse.ArgumentParser):
             self.usage = self.short_usage()
         self._action_groups.sort(key=lambda group: GROUPS.index(group.title) if group.title in GROUPS else -1)
         return super().format_help()
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
+            near = difflib.get_close_matches(value, action.choices, n=1)
+            if near:
+                raise argparse.ArgumentError(None, f"there is no command {value!r}; did you mean {near[0]}?")
+        super()._check_value(action, value)
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}\n{self.prog} --help shows the usage\n")

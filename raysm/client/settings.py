@@ -192,7 +192,9 @@ class Settings:
         try:
             return from_json(hint, item, name)
         except InvalidRequest as error:  # each value is valid by itself, but not together
-            origins = dict.fromkeys(self.origin(key) for key in self.values if key[0] == name)
+            keys = [key for key in self.values if key[0] == name]
+            # The message names the values that do not fit together.
+            origins = dict.fromkeys(map(self.origin, [key for key in keys if str(key[-1]) in str(error)] or keys))
             raise InvalidRequest(f"{error} (from {', '.join(origins)})") from None
 
 

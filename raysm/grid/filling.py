@@ -47,7 +47,7 @@ def check_names(template: Any, names: Iterable[str], origin: str) -> None:
     for name in sorted(names_in(template) - set(columns)):
         # 0.5, since names of two letters, lr and rl, are half alike at most.
         near = difflib.get_close_matches(name, columns, n=1, cutoff=0.5)
-        hint = f"did you mean {{{near[0]}}}?" if near else f"there are {', '.join(columns) or 'none'}"
+        hint = f"did you mean {{{near[0]}}}?" if near else f"braces take {', '.join(columns) or 'none'}"
         raise InvalidRequest(f"{{{name}}}: {origin} has no column {name!r}; {hint} (write a literal brace twice)")
 
 

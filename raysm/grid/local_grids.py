@@ -1,6 +1,7 @@
 """Grids of this machine: their names, where their jobs are sent, and which Batch job runs them."""
 
 import contextlib
+import difflib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,11 +20,13 @@ def opened(name: str) -> Iterator[Store]:
     """Open the store of a grid; for an unknown name, raise InvalidRequest with the names of existing grids."""
     path = path_of(name)
     if not path.exists():
-        names = ", ".join(grid_names()) or "none"
-        raise InvalidRequest(
-            f"there is no grid {path.stem!r} in {path.parent}; existing grids: {names}; raysm grid rows {path.stem} "
-            "--on aws --regions A,B lists rows that children of an AWS Batch array sent"
-        )
+        names = grid_names()
+        near = difflib.get_close_matches(path.stem, names, n=1)
+        hint = f"raysm grid rows {path.stem} --on aws --regions A,B lists rows that children of an AWS Batch array sent"
+        if near:
+            hint = f"did you mean {near[0]}?"
+        existing = ", ".join(names) or "none"
+        raise InvalidRequest(f"there is no grid {path.stem!r} in {path.parent}; existing grids: {existing}; {hint}")
     store = Store(path)
     try:
         yield store

@@ -262,6 +262,8 @@ def _from_text(text: str) -> Parameter:
     if name == Choice.kind:
         # A path or an address among the choices may contain colons.
         return Choice(tuple(_value(part) for part in ":".join(parts).split(",") if part))
+    if "," in name:
+        raise InvalidRequest(f"{text!r} is not a range; for a list of values write {Choice.kind}:{text}")
     if name not in RANGES:
         raise InvalidRequest(f"there is no range {name!r}; there are {', '.join(RANGES)}, {Choice.kind}")
     bounds = "LOW:HIGH:STEP" if name.startswith("q") else "LOW:HIGH"

@@ -172,7 +172,7 @@ class AWS:
 
     def way_to_dashboard(self, job: str) -> str:
         """Return a sentence about how to open Ray's dashboard, whose own address is inside the job's network."""
-        return f"raysm dashboard {job} shows it, through SSM, if the account lets you into a job"
+        return f"Ray's dashboard of this job: raysm dashboard {job}, through SSM, if the account lets you into a job"
 
     def console_link(self, arn: str, page: str, job: str) -> str:
         """Return the address of a job in the console; empty if the ARN contains no region."""
@@ -262,7 +262,7 @@ class Local:
         return f"on this machine (home {self.home})" if self.home else "on this machine"
 
     def way_to_dashboard(self, job: str) -> str:
-        return f"raysm dashboard {job} shows it"
+        return f"Ray's dashboard of this job: raysm dashboard {job}"
 
     def console_link(self, arn: str, page: str, job: str) -> str:
         return ""

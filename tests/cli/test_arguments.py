@@ -75,6 +75,14 @@ def test_a_training_is_asked_for_as_the_readme_says(request_of):
         (["similarity", "m.npy"], "one of the arguments --top-k --threshold --full is required"),
         (["similarity", "m.npy", "--top-k", "many"], "--top-k: invalid int value: 'many'"),
         (["shell", "digits", "hostname"], "go behind --: raysm shell … -- hostname"),
+        (["run", "a.py", "--kms-key", "abc"], "--kms-key abc; did you mean --volume-kms-key or --output-kms-key?\n"),
+        (["run", "a.py", "--budget", "1"], "--budget 1; a job has no budget: --max-runtime limits what it can cost\n"),
+        (["similarity", "m.npy", "--topk", "5"], "arguments: --topk 5; did you mean --top-k?\n"),
+        (["similarty", "m.npy"], "raysm: there is no command 'similarty'; did you mean similarity?\n"),
+        (
+            ["session", "start", "--instance", "2"],
+            "did you mean --instances or --instance-type?\nraysm session start --help shows",
+        ),
         (["similarity", "m.npy", "--full", "--", "x"], "takes nothing behind --, got x"),
         (["local", "clean", "--older-than", "soon"], "'soon' is not an age; write 7d, 12h or 30m"),
         (["local", "clean", "--older-than", f"{'9' * 30}h"], "is too long ago"),
@@ -100,6 +108,7 @@ def test_wrong_arguments_end_with_2_and_say_what_is_wrong(argv, message, capsys)
         ),
         (["run", "a.py", "--on", "aws", "--role", ROLE], "--on aws needs --instance-type"),
         (["run", "a.py", "--on", "aws", "--role", "jobs"], "role must be the ARN of a role"),
+        (["run", "a.py", "--subnet", "s", "--output-kms-key", "k"], r"give both or neither \(from --subnet\)$"),
         (["run", "a.py", "--role", ROLE], "--role belongs to --on aws"),
     ],
 )

@@ -102,8 +102,8 @@ def test_the_forming_of_the_cluster_is_told_as_a_person_would():
 @pytest.mark.parametrize(
     ("target", "words"),
     [
-        (Local(), "raysm dashboard a-job shows it"),
-        (AWS(role="arn:aws:iam::1:role/r"), "raysm dashboard a-job .* through SSM"),
+        (Local(), "^Ray's dashboard of this job: raysm dashboard a-job$"),
+        (AWS(role="arn:aws:iam::1:role/r"), "^Ray's dashboard of this job: raysm dashboard a-job, through SSM"),
     ],
 )
 def test_the_command_that_opens_the_dashboard_is_told_and_no_address_that_asks_for_a_token(target, words):

@@ -48,7 +48,7 @@ def test_alone_it_lists_and_asks_nothing_of_single_jobs(remote, three, capsys):
     printed(remote, "--json", "--limit", "2")
     out, err = capsys.readouterr()
     assert [job["name"] for job in json.loads(out)] == three[:0:-1]
-    assert "the latest 2 of more jobs: raysm jobs --limit 4" in err
+    assert "these are the latest 2; for more: raysm jobs --limit 4" in err
 
 
 def test_a_long_status_is_told_whole_in_120_columns(remote, tmp_path):

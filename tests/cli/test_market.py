@@ -14,9 +14,10 @@ from tests.support.homes import in_home
 
 def test_every_line_has_its_date_and_version_and_what_is_old_says_so(capsys):
     assert main(["prices", "ml.m5.xlarge"]) == 0
-    (line,) = capsys.readouterr().out.splitlines()
+    line, way = capsys.readouterr().out.splitlines()
     assert line.startswith("us-east-1        ml.m5.xlarge           0.2300 USD/h  as of 2025, version raysm-2025, ")
-    assert line.endswith("days old: raysm prices --refresh")
+    assert line.endswith("days old")
+    assert way == "new prices: raysm prices --refresh --on aws --regions us-east-1"
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,8 @@ def test_cpus_and_gpus_have_an_image_each():
 def test_a_region_without_images_is_refused_with_the_remedy():
     with pytest.raises(InvalidRequest, match=r"'xx-north-1' \(table of 20.*AWS\(image=…\)"):
         default_image(Cluster("ml.m5.large"), "xx-north-1")
+    with pytest.raises(InvalidRequest, match="no region 'eu-west1'; did you mean eu-west-1"):
+        default_image(Cluster("ml.m5.large"), "eu-west1")
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def test_what_is_unknown_or_of_another_type_is_refused_with_place_and_key(tables
 
 def test_values_that_contradict_each_other_name_the_places_that_they_come_from():
     with pytest.raises(InvalidRequest, match=r"max_wait_s belongs to spot=True \(from layer 0, layer 1\)"):
-        settings({"limits": {"max_wait_s": 5}}, {"limits": {"max_runtime_s": 3}}).options()
+        settings(*({"limits": item} for item in ({"max_wait_s": 5}, {"spot": False}, {"max_runtime_s": 3}))).options()
 
 
 def test_a_channel_may_be_written_as_its_uri_and_a_hyperparameter_as_a_number():

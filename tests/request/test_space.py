@@ -110,6 +110,7 @@ def test_a_range_is_written_as_text_on_a_command_line(text, parameter):
             lambda: space_of({"x": "lguniform:1:2"}),
             "space: x: there is no range 'lguniform'; there are uniform, loguniform",
         ),
+        (lambda: space_of({"x": "0.001,0.01"}), "'0.001,0.01' is not a range; .* write choice:0.001,0.01$"),
         (lambda: space_of({"x": "uniform:1"}), "write uniform:LOW:HIGH, got 'uniform:1'"),
         (lambda: space_of({"x": {"kind": "loguniform", "low": 0}}), "x: there is no range 'loguniform'; as JSON"),
         (lambda: space_of({"x": {"kind": "range", "low": 0}}), "space: x: range: the key 'high' is missing"),

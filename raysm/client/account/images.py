@@ -3,6 +3,7 @@
 ``aws_images.json`` is written by ``python -m tests.aws_images`` from the tables of the SageMaker SDK.
 """
 
+import difflib
 import functools
 import json
 import re
@@ -166,6 +167,10 @@ def default_image(cluster: Cluster, region: str, python: str | None = None) -> t
     """Return AWS's newest image for the instances of a cluster, and the region's registry."""
     registry = registry_of(region)
     if registry is None:
+        # 0.9: eu-west-9, which AWS may add, is 0.89 like eu-west-1.
+        near = difflib.get_close_matches(region, _table()["registries"], n=1, cutoff=0.9)
+        if near:
+            raise InvalidRequest(f"raysm knows no region {region!r}; did you mean {near[0]}?", remedy=GIVE_ONE)
         raise InvalidRequest(
             f"no image is named, and none of AWS's PyTorch images is known in the region {region!r} "
             f"(table of {_table()['date']})",

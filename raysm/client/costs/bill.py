@@ -211,9 +211,10 @@ def most_expensive(request: JobRequest, region: str, price: Callable[[str, str],
     dearest = max(cluster.choices, key=usd_per_hour)
     included = " with the volumes" if any(volumes[name] for name in dearest) else ""
     warm = ", its warm pool included" if cluster.keep_alive_s else ""
+    spot = "; spot capacity costs less" if limits.spot else ""
     shown = " + ".join(f"{count} x {name} at {prices[name]}" for name, count in dearest.items())
     amount = f"at most {dollars(usd_per_hour(dearest) * seconds / 3600)}{included}"
-    return f"{amount}: {shown}, for the {_duration(seconds)} that it may take{warm}, {hours}"
+    return f"{amount}: {shown}, for the {_duration(seconds)} that it may take{warm}, {hours}{spot}"
 
 
 def _duration(seconds: float) -> str:

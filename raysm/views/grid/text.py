@@ -38,7 +38,7 @@ def plan_lines(plan: GridPlan) -> list[str]:
     lines += [
         f"costs   {usd}{moved}",
         *([] if plan.most_usd is None else [f"at most {dollars(plan.most_usd)}, if every row ran to its time limit"]),
-        f"takes   {UNKNOWN if plan.hours is None else f'{plan.hours:,.1f} h'} with the known quotas",
+        f"takes   {UNKNOWN if plan.hours is None else f'{plan.hours:,.1f} h with the known quotas'}",
     ]
     if plan.impossible:
         lines += ["", f"{counted(len(plan.impossible), 'row')} can run nowhere:", *_reasons(plan)]
@@ -129,7 +129,7 @@ def screen_lines(view: Snapshot) -> list[str]:
 
 def _costs(view: Snapshot) -> list[str]:
     if not view.prices:
-        return ["costs   unknown: no price of its instances is known; on this machine jobs cost nothing"]
+        return ["costs   nothing if the jobs run on this machine, else unknown: no price of their instances is known"]
     note = unpriced_note(view)
     budget = "" if view.budget_usd is None else f" of {dollars(view.budget_usd)}"
     return [
