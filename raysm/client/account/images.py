@@ -170,7 +170,7 @@ def default_image(cluster: Cluster, region: str, python: str | None = None) -> t
         # 0.9: eu-west-9, which AWS may add, is 0.89 like eu-west-1.
         near = difflib.get_close_matches(region, _table()["registries"], n=1, cutoff=0.9)
         if near:
-            raise InvalidRequest(f"raysm knows no region {region!r}; did you mean {near[0]}?", remedy=GIVE_ONE)
+            raise InvalidRequest(f"raysm knows no region {region!r}; did you mean {near[0]}?")
         raise InvalidRequest(
             f"no image is named, and none of AWS's PyTorch images is known in the region {region!r} "
             f"(table of {_table()['date']})",
