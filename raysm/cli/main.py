@@ -57,13 +57,9 @@ def _run(argv: Sequence[str] | None) -> int:
             stream.reconfigure(errors="backslashreplace")
     try:
         return pkgutil.resolve_name(arguments.run)(arguments, Console()) or 0
-    except Interrupted as error:
-        say_last(errors, str(error))
-        discard_unread_output()
-        return INTERRUPTED
-    except KeyboardInterrupt:
-        unsent = arguments.sends_job and not arguments.has_sent
-        say_last(errors, "interrupted; nothing was sent" if unsent else "interrupted")
+    except KeyboardInterrupt as error:
+        unsent = "; nothing was sent" if arguments.sends_job and not arguments.has_sent else ""
+        say_last(errors, str(error) if isinstance(error, Interrupted) else f"interrupted{unsent}")
         discard_unread_output()
         return INTERRUPTED
     except BrokenPipeError:  # raysm logs NAME | head

@@ -32,11 +32,8 @@ class RunningJob:
     service = SimpleNamespace(target=SimpleNamespace(is_billed=False))
     status = Status.STOPPING
 
-    def __init__(self, answer=None):
-        self.stops, self.answer = 0, answer or {}
-
-    def describe(self):
-        return SimpleNamespace(answer=self.answer)
+    def __init__(self, answer=None, end=Status.STOPPED):
+        self.stops, self.end, self.describe = 0, end, lambda: SimpleNamespace(answer=answer or {})
 
     def lines(self, *, follow):
         for text in ("first", "now", "never"):
@@ -44,34 +41,28 @@ class RunningJob:
 
     def stop(self):
         self.stops += 1
-        return Status.STOPPED
-
-
-class StubbornJob(RunningJob):
-    """Its user interrupts the wait for its end, too."""
-
-    def stop(self):
-        super().stop()
-        raise KeyboardInterrupt
+        if self.end is None:
+            raise KeyboardInterrupt
+        return self.end
 
 
 @pytest.mark.parametrize(
-    ("kind", "has_state", "message"),
+    ("end", "has_state", "message"),
     [
-        (RunningJob, False, "stopped; raysm rm digits-1 removes it"),
+        (Status.STOPPED, False, "stopped; raysm rm digits-1 removes it"),
         (
-            RunningJob,
+            Status.STOPPED,
             True,
-            "stopped; the same command with --resume continues with what it saved; raysm rm digits-1 re",
+            "stopped; the same command with --resume continues with what it saved; raysm rm digits-1",
         ),
-        (StubbornJob, False, "not waiting any longer; digits-1 is Stopping: raysm status digits-1"),
+        (None, False, "not waiting any longer; digits-1 is Stopping: raysm status digits-1"),
     ],
 )
 def test_a_line_during_which_ctrl_c_comes_is_shown_once_and_the_last_says_how_the_job_is(
-    kind, has_state, message, tmp_path
+    end, has_state, message, tmp_path
 ):
     (tmp_path / "saved").touch()
-    terminal, job = Terminal(), kind({"CheckpointConfig": {"S3Uri": tmp_path.as_uri()}} if has_state else None)
+    terminal, job = Terminal(), RunningJob({"CheckpointConfig": {"S3Uri": tmp_path.as_uri()}} if has_state else {}, end)
     with pytest.raises(Interrupted, match=f"^{message}"):
         follow(job, Display(Console(file=terminal, width=80)))
     first, now, stopping = terminal.getvalue().splitlines()
