@@ -4,7 +4,7 @@ import csv
 import gzip
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO, cast
@@ -134,11 +134,22 @@ def _chosen(names: Sequence[str], selection: Selection, index: Sequence[str]) ->
     return tuple(i for i, name in enumerate(names) if name not in others)
 
 
-def _check_nulls(path: Path, name: str, column: pa.Array, done: int) -> None:
-    if column.null_count:
+def _check_nulls(
+    path: Path, columns: Iterable[tuple[str, pa.Array]], done: int, header_lines: int | None = None
+) -> None:
+    """Refuse missing values, and name every column of this batch that has some; a CSV counts lines, as Arrow does."""
+    # Pairs, because two columns may have the same name.
+    missing = [(name, column) for name, column in columns if column.null_count]
+    for name, column in missing:
         row = done + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+        place = f"row {row} (counted from 0)" if header_lines is None else f"line {header_lines + row + 1}"
+        where = f"{place}: the value is missing"
+        if not done and column.null_count == len(column) > 1:
+            where = f"none of the first {len(column):,} rows has a value"
+        others = [other for other, _ in missing[1:]]
+        more = f"; values are missing in {listed(others)} too" if others else ""
         remedy = f"fill it, or leave out the row, or the column with {option('exclude_columns', name)}"
-        raise InvalidInput(f"{path.name}: column {name!r}, row {row} (counted from 0): the value is missing; {remedy}")
+        raise InvalidInput(f"{path.name}: column {name!r}, {where}; {remedy}{more}")
 
 
 # ---- CSV and TSV ------------------------------------------------------------------------------------------------
@@ -261,8 +272,7 @@ def _read_csv(path: Path, selection: Selection, expected: Features | None) -> It
         for batch in reader:
             if not batch.num_rows:
                 continue
-            for i in used:
-                _check_nulls(path, table.names[i], batch.column(at[i]), done)
+            _check_nulls(path, ((table.names[i], batch.column(at[i])) for i in used), done, table.header_lines)
             rows = np.empty((batch.num_rows, len(positions)))
             for target, i in enumerate(positions):
                 # Not to_numpy, which imports pandas if it is installed: 0.3 s of a core in every process that reads.
@@ -408,8 +418,7 @@ def _read_parquet(path: Path, selection: Selection, expected: Features | None) -
                 if not batch.num_rows:
                     continue
                 columns = {i: batch.column(at[i]) for i in (*positions, *ids)}
-                for i, column in columns.items():
-                    _check_nulls(path, table.names[i], column, done)
+                _check_nulls(path, ((table.names[i], column) for i, column in columns.items()), done)
                 pieces = []
                 for i in positions:
                     name, column = table.names[i], columns[i]

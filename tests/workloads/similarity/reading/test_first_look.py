@@ -55,6 +55,8 @@ def test_queries_are_looked_at_beside_the_matrix(refusal, tmp_path):
     np.save(tmp_path / "q.npy", np.array([[1, np.nan]]))
     assert "row 0 of q.npy" in refusal(matrix=tmp_path / "m.npy", queries=tmp_path / "q.npy")
     assert "ask for at most 3" in refusal(Similarity(top_k=4), matrix=tmp_path / "m.npy", queries="s3://b/q.npy")
+    (tmp_path / "m.csv").write_text("a,b\n1,5\n3,4\n")
+    assert "m.csv has 2 rows; ask for at most 1" in refusal(Similarity(top_k=2), matrix=tmp_path / "m.csv")
 
 
 @pytest.mark.parametrize(
@@ -66,7 +68,7 @@ def test_queries_are_looked_at_beside_the_matrix(refusal, tmp_path):
             "column 'name': not a number in line 2: 'one'; if it names the rows, .*; not numbers either: 'color'",
         ),
         ("a,b\n1,2\n3,nan\n", r"row 1 of m.csv \(counted from 0\) holds NaN or infinity, the first such row"),
-        ("a,b\n1,2\n3,\n", "column 'b', row 1 .*: the value is missing"),
+        ("a,b\n1,2\n3,\n", "column 'b', line 3: the value is missing"),
         ("a,b\n1,2\n", None),
     ],
 )

@@ -244,7 +244,8 @@ def test_files_of_different_widths_are_refused(tmp_path):
     ("text", "pattern"),
     [
         ("a,b\n1,2\n3,x\n", r"column 'b': not a number in line 3: 'x'; if it names the rows, give --id-column b \(in"),
-        ("a,b\n1,2\n3,\n", r"column 'b', row 1 \(counted from 0\): the value is missing"),
+        ("a,b\n1,2\n3,\n", r"column 'b', line 3: the value is missing; fill it, .*exclude-columns b \(in [^;]*$"),
+        ("a,b,c\n1,,2\n3,,\n", r"column 'b', none of the first 2 rows has a value; .*; values are missing in 'c' too$"),
         ("a,b\n1,2\n3\n", r"Row #3: Expected 2 columns, got 1"),
         ("1,2\n3,NA\n", r"column 'column 1': not a number in line 2: 'NA'"),
         ("\n", r"empty"),
