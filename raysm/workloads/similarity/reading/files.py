@@ -150,17 +150,17 @@ def check_inputs(workload: Similarity, inputs: Mapping[str, Path | None]) -> Non
     shape = Shape(None, None, None) if matrix is None else peek(matrix, selection)
     of_queries = Selection.of(workload, QUERIES)
     width = None if queries is None else peek(queries, of_queries, shape.features).columns
-    rows = shape.rows
+    count = shape.rows
     # Rows of a CSV are known only after reading it, which is cheap if it is small.
     is_csv = matrix is not None and matrix.is_file() and matrix.suffix.lower() in (".csv", ".tsv")
     if matrix is not None and is_csv and matrix.stat().st_size <= FIRST_BYTES:
-        rows = sum(len(batch.rows) for batch in read_table(matrix, selection))
-    if workload.top_k is not None and rows:
+        count = sum(len(batch.rows) for batch in read_table(matrix, selection))
+    if workload.top_k is not None and count:
         # Without queries, a row is not its own neighbor. Look for the name: the path of queries elsewhere is None.
-        most = rows if QUERIES in inputs else rows - 1
+        most = count if QUERIES in inputs else count - 1
         if workload.top_k > most:
             raise InvalidInput(
-                f"{workload.top_k:,} neighbors of each row: {matrix} has {rows:,} rows; ask for at most {most:,}"
+                f"{workload.top_k:,} neighbors of each row: {matrix} has {count:,} rows; ask for at most {most:,}"
             )
     if None not in (shape.columns, width) and shape.columns != width:
         raise InvalidInput(f"{queries} has {width} columns, {matrix} has {shape.columns}; both need the same columns")
