@@ -8,6 +8,7 @@ import contextlib
 import ctypes
 import os
 import signal
+import warnings  # noqa: F401 - os.execvpe imports it, which the user of an instance may have no right to read
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 

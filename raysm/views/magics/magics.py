@@ -12,7 +12,6 @@ from typing import Any, NoReturn
 
 from IPython.core.completer import SimpleCompletion, context_matcher
 from IPython.core.error import UsageError
-from IPython.core.magic_arguments import MagicArgumentParser
 
 from raysm.client.logs.rendering import sentence
 from raysm.client.session.current import current_session
@@ -38,11 +37,7 @@ UNITS_S = {"": 60.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 COMMANDS = ("start", "connect", "status", "result", "dashboard", "keep", "close", "on", "off")
 
 
-class _Parser(MagicArgumentParser):  # type: ignore[misc]
-    def __init__(self, prog: str) -> None:
-        # IPython's own formatter is for docstrings.
-        super().__init__(prog=prog, add_help=False, formatter_class=argparse.HelpFormatter)
-
+class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; {' '.join(self.format_usage().split())}")
 
@@ -66,7 +61,7 @@ def _seconds(text: str) -> float:
 
 
 def _cell_parser() -> _Parser:
-    parser = _Parser("%%raysm")
+    parser = _Parser(prog="%%raysm", add_help=False)
     add = parser.add_argument
     add("-s", "--session", metavar="NAME", help="the session's name, or the variable that holds it")
     add("--push", metavar="NAMES", type=_names, default=(), help="variables of the notebook to send before")
@@ -82,9 +77,9 @@ def _cell_parser() -> _Parser:
 
 
 def _line_parser() -> _Parser:
-    parser = _Parser("%raysm")
-    commands = parser.add_subparsers(dest="command", required=True, parser_class=_Parser, metavar="|".join(COMMANDS))
-    parsers = {name: commands.add_parser(name, prog=f"%raysm {name}") for name in COMMANDS}
+    parser = _Parser(prog="%raysm", add_help=False)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="|".join(COMMANDS))
+    parsers = {name: commands.add_parser(name, prog=f"%raysm {name}", add_help=False) for name in COMMANDS}
     for name in ("start", "status", "dashboard", "close", "on"):
         parsers[name].add_argument("name", metavar="NAME", nargs="?")
     parsers["connect"].add_argument("name", metavar="NAME")
