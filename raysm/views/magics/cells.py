@@ -44,7 +44,9 @@ class Labelled(io.TextIOBase):
             self._stream.write("\n")
 
     def flush(self) -> None:
-        self._stream.flush()
+        # The garbage collector flushes this too, and Python 3.13 prints the error of a stream that is closed by then.
+        if not self._stream.closed:
+            self._stream.flush()
 
 
 def run_cell(
