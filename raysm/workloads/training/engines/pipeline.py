@@ -181,7 +181,10 @@ class Pipeline:
         # 1f1b refuses fewer micro-batches than stages; with so few, gpipe does the same.
         if self._parallel.schedule == "1f1b" and count >= self._parallel.stages:
             return Schedule1F1B(stages[0], count, **options)
-        return ScheduleGPipe(stages[0], count, **options)
+        # Made for fewer micro-batches than stages, torch 2.9 refuses what it can run.
+        schedule = ScheduleGPipe(stages[0], max(count, self._parallel.stages), **options)
+        schedule._n_microbatches = count
+        return schedule
 
     @contextlib.contextmanager
     def _gradients_set_aside(self) -> Iterator[None]:

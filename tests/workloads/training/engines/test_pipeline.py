@@ -8,7 +8,7 @@ from torch.utils.data import TensorDataset
 
 from raysm import training
 from raysm.training import Parallel
-from raysm.workloads.training.engines.pipeline import runs
+from raysm.workloads.training.engines.pipeline import UNRETURNED, runs
 from raysm.workloads.training.loop import session as sessions
 
 TOLERANCE = 1e-5
@@ -71,7 +71,11 @@ def accumulated(begin, end):
     return model.state_dict()
 
 
-@pytest.mark.parametrize(("schedule", "rest"), [("gpipe", 4), ("1f1b", 9), ("interleaved", 11)])
+RESTS = {"gpipe": 4, "1f1b": 9} | ({"interleaved": 11} if UNRETURNED else {})
+"""Rows of the last slice, for each schedule; torch 2.9 is refused for the last."""
+
+
+@pytest.mark.parametrize(("schedule", "rest"), RESTS.items())
 def test_batch_norms_of_a_short_last_slice_see_its_rows_alone(ranks, schedule, rest):
     parallel = Parallel(pipeline=2, schedule=schedule, microbatches=MICROBATCHES)
     found, wanted = ranks.run(2, piped, parallel, SLICE + rest)[0], accumulated(0, SLICE + rest)

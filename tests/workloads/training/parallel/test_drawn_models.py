@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from raysm.errors import InvalidRequest
 from raysm.training import Parallel
+from raysm.workloads.training.engines.pipeline import UNRETURNED
 from raysm.workloads.training.loop import session as sessions
 from tests.support.drawn_models import Drawn, drawn_trainings, layouts
 from tests.support.standing_ranks import train
@@ -20,6 +21,7 @@ REFUSALS = (
     "has no tensor plan",
     "whose gradients DDP waits for",
     "does not divide",
+    "schedule='interleaved' gets wrong gradients from torch 2.9",
 )
 """What may be said of a training that was drawn."""
 
@@ -110,7 +112,8 @@ def test_weights_that_stages_share_follow_one_process(ranks, case):
     blocks = ("mlp", "gated", "mlp", "mlp")
     # Clipped: a copy that counted twice would make all gradients too short.
     drawn = Drawn(blocks=blocks, tied=tied, rows=40, batch_size=24, rule="adamw", max_norm=0.3)
-    assert check(ranks, workers, parallel, drawn) == outcome
+    is_refused = parallel.schedule == "interleaved" and not UNRETURNED
+    assert check(ranks, workers, parallel, drawn) == ("refused" if is_refused else outcome)
 
 
 PLAIN = settings(
