@@ -90,6 +90,11 @@ def test_the_demo_shows_a_part_of_its_result(first, command, monkeypatch):
     assert pq.read_metadata("out/neighbors.parquet").num_rows == 1797
 
 
+def test_the_data_of_the_demo_are_those_of_the_examples_with_their_licence():
+    carried = {path.name: path.read_bytes() for path in demo.DATA.iterdir()}
+    assert carried == {path.name: path.read_bytes() for path in DIGITS.parent.iterdir()}
+
+
 def test_a_script_with_its_modules_and_inputs_is_left_to_itself_and_found_again_by_its_name(tmp_path, command):
     (tmp_path / "s.py").write_text(
         "import os, sys, ray, reading\n"

@@ -97,9 +97,10 @@ SHADES = {"done": "█", "placed": "▒", "failed": "x", "stopped": "-", "imposs
 LEVELS = " ▁▂▃▄▅▆▇█"
 
 REGION_HEADER = (
-    "region", "waiting", "running", "other", "ended", "interrupted", "instances", "GPUs", "rate", "spent", "wasted",
-    "saved",
+    "region", "waiting", "running", "other", "jobs ended", "interrupted", "instances", "GPUs", "rate", "spent",
+    "wasted", "saved",
 )  # fmt: skip
+ENDED = {"OK": "done", "ERROR": "failed"}
 
 
 def screen_lines(view: Snapshot) -> list[str]:
@@ -203,7 +204,7 @@ def _pace(view: Snapshot) -> str:
 def _region_cells(each: RegionView) -> tuple[str, ...]:
     pending = sum(each.open.get(state, 0) for state in ("sent", "pending"))
     running = each.open.get("running", 0)
-    ended = ", ".join(f"{count:,} {name}" for name, count in sorted(each.ended.items()))
+    ended = ", ".join(f"{count:,} {ENDED.get(name, name)}" for name, count in sorted(each.ended.items()))
     return (
         each.region,
         f"{pending:,}",
