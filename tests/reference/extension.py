@@ -1,6 +1,7 @@
 """A Markdown extension that completes the pages of ``docs/reference`` while the site is built.
 
-In git these pages list names, for readers of the repository, and have comments where the site has generated tables.
+In git these pages list names, for readers of the repository, and have a comment and a line in italics where the site
+has generated tables.
 """
 
 import dataclasses
@@ -26,7 +27,7 @@ class Complete(Preprocessor):
     def run(self, lines: list[str]) -> list[str]:
         text = "\n".join(lines)
         text = re.sub(r"(?m)^- `(raysm\.[\w.]+)`(, returned to you)?$", lambda found: described(*found.groups()), text)
-        text = re.sub(r"(?m)^<!-- generated: ([\w-]+) -->$", lambda found: PARTS[found[1]](), text)
+        text = re.sub(r"(?m)^<!-- generated: ([\w-]+) -->(?:\n\*.*\*)?$", lambda found: PARTS[found[1]](), text)
         # Files outside of docs are not in the site.
         text = re.sub(
             r"\[([^\]]+)\]\((?:\.\./)+(?:raysm|examples|containers|CONTRIBUTING|CHANGELOG)[^)]*\)", r"\1", text

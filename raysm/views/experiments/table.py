@@ -1,6 +1,7 @@
 """``raysm.jobs``: the jobs that ran as a table, its columns, and the text of their values."""
 
 import html
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -27,8 +28,9 @@ SPACE = "space."
 
 def parameter_columns(jobs: Iterable[Experiment]) -> list[str]:
     rows = list(jobs)
-    names = list(dict.fromkeys(name for row in rows for name in row.parameters))
-    return sorted(names, key=lambda name: len({repr(row.parameters.get(name)) for row in rows}) <= 1)
+    counts = Counter(name for row in rows for name in row.parameters)
+    # Those that differ first, then those of most rows: of a sweep's many trials, before those of the sweep itself.
+    return sorted(counts, key=lambda name: (len({repr(row.parameters.get(name)) for row in rows}) <= 1, -counts[name]))
 
 
 def differing(jobs: Iterable[Experiment]) -> list[str]:

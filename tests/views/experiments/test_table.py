@@ -11,7 +11,7 @@ from raysm.contract.events import Metric, line
 from raysm.errors import InvalidRequest
 from raysm.request import Script
 from raysm.testing import Answer, FakeSageMaker
-from raysm.views.experiments.table import Jobs, check_columns, jobs, order, shown
+from raysm.views.experiments.table import Jobs, check_columns, jobs, order, parameter_columns, shown
 from tests.support.experiments import FULL, row
 
 
@@ -76,6 +76,9 @@ def test_who_asks_for_a_trials_parameter_among_sweeps_alone_is_told_how_to_take_
     sweep = row(parameters={"space.lr": "loguniform(0.0001, 0.1)", "trials": 6})
     with pytest.raises(InvalidRequest, match=r"these jobs only have its range, space\.lr; .*raysm jobs --trials"):
         check_columns([sweep], ["lr"])
+    # The table has no room for all: the parameters of the many trials come before those of their sweep.
+    trials = [row(parameters={"lr": lr}) for lr in (0.1, 0.2)]
+    assert parameter_columns([sweep, *trials])[0] == "lr"
 
 
 def test_jobs_whose_loss_became_nan_come_last_and_the_others_keep_their_order():

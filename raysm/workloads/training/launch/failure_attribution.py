@@ -17,6 +17,7 @@ EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: ?(?P<text>.*))?$")
 OWN = {f"{kind.__module__}.{kind.__name__}": kind for kind in (InvalidRequest, InvalidInput)}
 """raysm's own refusals: a retry would fail in the same way."""
 LAST_LINES = 5
+USAGE_ERROR = re.compile(r"\S+: error: ")
 
 CAUSE_S = 5.0
 """Seconds to wait for the cause of a lost connection: a peer's end is seen later than the end of its connections."""
@@ -47,7 +48,9 @@ def attribute_failure(rank: int, host: str, status: int, stderr: str) -> WorkerF
     if exception is not None:
         kind, text, trace = exception
         return WorkerFailed(rank, host, kind, text, trace, code)
-    last = " ".join(line for line in stderr.strip().splitlines()[-LAST_LINES:] if line.strip())
+    lines = [line.strip() for line in stderr.strip().splitlines()[-LAST_LINES:] if line.strip()]
+    # argparse writes its usage above its error.
+    last = " ".join(lines[-1:] if lines and USAGE_ERROR.match(lines[-1]) else lines)
     if status > 0:
         return WorkerFailed(rank, host, f"exit code {status}", last, "", code)
     # On an instance SIGKILL nearly always comes from the kernel's OOM killer.

@@ -56,7 +56,7 @@ RuntimeError: CUDA out of memory
         (WITHIN_A_GROUP, "ValueError", "no such layer: conv9\nknown are conv1, conv2"),
         (CHAINED, "mypackage.errors.Broken", ""),
         (SPAWNED, "RuntimeError", "CUDA out of memory"),
-        ("usage: main.py [-h]\nmain.py: error: unknown --epoch\n", "exit code 2", "usage: main.py [-h] main.py: error"),
+        ("usage: main.py [-h]\nmain.py: error: unknown --epoch\n", "exit code 2", "main.py: error: unknown --epoch"),
     ],
 )
 def test_the_last_exception_is_the_reason(stderr, kind, text):
