@@ -86,12 +86,10 @@ def _refuse_unread(arguments: Arguments, unread: Sequence[str]) -> None:
             parser = action.choices[arguments.verb]
     words = [word.partition("=")[0] for word in unread if word.startswith("--")]
     near = difflib.get_close_matches(words[0], parser._option_string_actions, n=2, cutoff=0.7) if words else []
-    hint = ""
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
     if arguments.is_scripted and words[:1] == ["--budget"]:
         hint = "; a job has no budget: --max-runtime limits what it can cost"
-    elif near:
-        hint = f"; did you mean {' or '.join(near)}?"
-    elif arguments.is_scripted:
+    elif not near and arguments.is_scripted:
         hint = f"; arguments of the script or command go behind --: raysm {arguments.command} … -- {text}"
     parser.error(f"unrecognized arguments: {text}{hint}")
 

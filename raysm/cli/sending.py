@@ -261,7 +261,9 @@ def run(arguments: Arguments, console: rich.console.Console) -> int | None:
     done = ready.finished() if settings.options().get("if_done") == "skip" else None
     # With --json, stdout has only the result.
     shown = Console(stderr=True) if arguments.json else console
-    with Silence(_print_to_stderr, lambda: _before_creation(ready)):
+    channels = ", ".join(upload.channel for upload in ready.uploads)
+    doing = f"uploading {channels} to s3://{ready.service.bucket}" if channels else "sending the job"
+    with Silence(_print_to_stderr, lambda: f"waiting: {doing}"):
         job = done or send(ready, shown)
     arguments.has_sent = True
     times.sent_s = time.time()
@@ -289,10 +291,3 @@ def run(arguments: Arguments, console: rich.console.Console) -> int | None:
 
 def _print_to_stderr(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-def _before_creation(ready: Prepared) -> str:
-    if ready.uploads:
-        channels = ", ".join(upload.channel for upload in ready.uploads)
-        return f"waiting: uploading {channels} to s3://{ready.service.bucket}"
-    return "waiting: sending the job"

@@ -80,21 +80,15 @@ def unread_console():
         yield Console(file=stream, width=80)
 
 
-def test_a_job_whose_output_has_no_reader_any_more_is_stopped(unread_console):
-    job = RunningJob()
-    with pytest.raises(BrokenPipeError):
-        follow(job, Display(unread_console))
-    assert job.stops == 1
-
-
-def test_ctrl_c_stops_the_job_though_the_reader_of_its_output_has_ended_too(unread_console, capfd):
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_a_job_is_stopped_though_its_output_has_no_reader_any_more(unread_console, capfd, is_interrupted):
     class Interrupted(RunningJob):
         def lines(self, *, follow):
             signal.raise_signal(signal.SIGINT)
             yield
 
-    job = Interrupted()
-    with pytest.raises(KeyboardInterrupt):
+    job = Interrupted() if is_interrupted else RunningJob()
+    with pytest.raises(KeyboardInterrupt if is_interrupted else BrokenPipeError):
         follow(job, Display(unread_console))
     assert job.stops == 1
     assert "stopping digits-1" in capfd.readouterr().err

@@ -171,11 +171,8 @@ def default_image(cluster: Cluster, region: str, python: str | None = None) -> t
         near = difflib.get_close_matches(region, _table()["registries"], n=1, cutoff=0.9)
         if near:
             raise InvalidRequest(f"raysm knows no region {region!r}; did you mean {near[0]}?")
-        raise InvalidRequest(
-            f"no image is named, and none of AWS's PyTorch images is known in the region {region!r} "
-            f"(table of {_table()['date']})",
-            remedy=GIVE_ONE,
-        )
+        missing = f"none of AWS's PyTorch images is known in the region {region!r} (table of {_table()['date']})"
+        raise InvalidRequest(f"no image is named, and {missing}", remedy=GIVE_ONE)
     _check_types(cluster.types)
     # The image for GPUs runs on CPUs too.
     has_gpu = any(processor_of(name) is Processor.GPU for name in cluster.types)
