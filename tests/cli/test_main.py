@@ -119,7 +119,7 @@ def test_a_script_with_its_modules_and_inputs_is_left_to_itself_and_found_again_
     assert "peak_memory_bytes" in {metric["name"] for metric in metrics}
     assert command("result", name, "--output", "kept")[0] == 0
     assert (tmp_path / "kept" / "copy").read_text() == "content"
-    assert (tmp_path / "kept" / "copy").stat().st_mode & 0o777 == 0o666 & ~umask()
+    assert (tmp_path / "kept" / "copy").stat().st_mode == (tmp_path / "s.py").stat().st_mode
     code, out, said = command(*asked, "--output", "again", "--if-done", "skip", "--json", "--", "--to", "you")
     assert code == 0, out + said
     found = json.loads(out)
@@ -217,9 +217,3 @@ def test_ctrl_c_stops_the_job_and_all_its_instances(tmp_path, home, command):
     assert json.loads(command("status", name, "--json")[1])["status"] == "Stopped"
     server = psutil.Process(endpoint.answering(home).pid)
     assert [child for child in server.children(recursive=True) if "raysm.bootstrap" in " ".join(child.cmdline())] == []
-
-
-def umask():
-    before = os.umask(0o022)
-    os.umask(before)
-    return before
