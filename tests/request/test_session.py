@@ -27,8 +27,3 @@ def test_a_time_that_is_none_is_refused_with_its_name(name, value):
 def test_money_that_is_none_is_refused(fields):
     with pytest.raises(InvalidRequest, match="must be a number above 0"):
         SessionWorkload(**fields)
-
-
-def test_a_budget_without_a_price_is_refused_with_the_remedy():
-    with pytest.raises(InvalidRequest, match="budget_usd=20 needs a price.*price_per_hour"):
-        SessionWorkload(budget_usd=20)

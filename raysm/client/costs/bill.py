@@ -194,11 +194,11 @@ def most_expensive(request: JobRequest, region: str, price: Callable[[str, str],
     if isinstance(session, SessionWorkload) and session.usd_per_hour is not None:
         # Known even if the table has no price, because the user may have given it.
         usd, rate = session.usd_per_hour * seconds / 3600, f"{dollars(session.usd_per_hour)} an hour"
-        amount = f"{dollars(usd)}: {rate} for the {_duration(seconds)} that it may take, {hours}"
+        amount = f"{dollars(usd)}: {rate} for the {brief(seconds)} that it may take, {hours}"
         if session.budget_usd is not None and session.budget_usd < usd:
-            lasts = _duration(session.budget_usd / session.usd_per_hour * 3600)
+            lasts = brief(session.budget_usd / session.usd_per_hour * 3600)
             amount = f"{dollars(session.budget_usd)}, its budget, which lasts {lasts} at {rate}"
-        idle, detached = _duration(session.idle_timeout_s), _duration(session.idle_timeout_detached_s)
+        idle, detached = brief(session.idle_timeout_s), brief(session.idle_timeout_detached_s)
         return f"at most {amount}; it ends after {idle} without a call, or after {detached} without a client"
     if unknown:
         fetch = f"raysm prices --refresh --regions {region} --on aws fetches it"
@@ -214,10 +214,10 @@ def most_expensive(request: JobRequest, region: str, price: Callable[[str, str],
     spot = "; spot capacity costs less" if limits.spot else ""
     shown = " + ".join(f"{count} x {name} at {prices[name]}" for name, count in dearest.items())
     amount = f"at most {dollars(usd_per_hour(dearest) * seconds / 3600)}{included}"
-    return f"{amount}: {shown}, for the {_duration(seconds)} that it may take{warm}, {hours}{spot}"
+    return f"{amount}: {shown}, for the {brief(seconds)} that it may take{warm}, {hours}{spot}"
 
 
-def _duration(seconds: float) -> str:
+def brief(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -5,7 +5,7 @@ import html
 import pkgutil
 from typing import Any
 
-from raysm.client.costs.bill import dollars
+from raysm.client.costs.bill import brief, dollars
 from raysm.client.job.handle import Job
 from raysm.client.session.opened import Opened
 from raysm.contract.session import SessionState
@@ -20,7 +20,7 @@ def rows(state: SessionState) -> list[tuple[str, str]]:
     if state.usd is not None and state.usd_per_hour is not None:
         budget = f" of {dollars(state.budget_usd)}" if state.budget_usd is not None else ""
         cost = [("cost", f"{dollars(state.usd)}{budget}, {dollars(state.usd_per_hour)} an hour")]
-    end = "not while it is busy" if state.ends_in_s is None else f"in {_minutes(state.ends_in_s)}: {state.ends_why}"
+    end = "not while it is busy" if state.ends_in_s is None else f"in {brief(state.ends_in_s)}: {state.ends_why}"
     return [
         ("state", f"closing: {state.closing}" if state.closing else "open"),
         ("instances", f"{len(state.hosts)}: {state.cpus:g} CPUs{gpus}"),
@@ -35,7 +35,7 @@ def rows(state: SessionState) -> list[tuple[str, str]]:
 def detached(name: str, idle_s: float) -> tuple[str, str]:
     return (
         "detached",
-        f"from now on: ends after {_minutes(idle_s)} without a call; raysm session keep {name} 60m puts that off",
+        f"from now on: ends after {brief(idle_s)} without a call; raysm session keep {name} 60m puts that off",
     )
 
 
@@ -44,11 +44,6 @@ def text(state: SessionState | None, name: str | None) -> str:
         return f"<session {name or ''}: not open>".replace(" :", ":")
     facts = ", ".join(f"{label} {value}" for label, value in rows(state))
     return f"<session {name or state.job}: {facts}>"
-
-
-def _minutes(seconds: float) -> str:
-    # Below 2 minutes in seconds, because rounding 1.5 to 2 minutes would be too coarse.
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 class ConnectedSession:

@@ -29,7 +29,6 @@ def test_of_a_job_about_which_nothing_is_known_its_limit_says_what_it_costs_at_m
 @pytest.mark.parametrize(
     ("budget", "amount"),
     [
-        (None, "at most 72.00 USD: 3.00 USD an hour for the 24.0 h that it may take, 48.0 instance-hours"),
         (100, "at most 72.00 USD: 3.00 USD an hour for the 24.0 h that it may take, 48.0 instance-hours"),
         (2, "at most 2.00 USD, its budget, which lasts 40 min at 3.00 USD an hour"),
     ],
