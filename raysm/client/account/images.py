@@ -3,7 +3,6 @@
 ``aws_images.json`` is written by ``python -m tests.aws_images`` from the tables of the SageMaker SDK.
 """
 
-import difflib
 import functools
 import json
 import re
@@ -167,6 +166,8 @@ def default_image(cluster: Cluster, region: str, python: str | None = None) -> t
     """Return AWS's newest image for the instances of a cluster, and the region's registry."""
     registry = registry_of(region)
     if registry is None:
+        import difflib  # only after a typing error, because the import takes longer than the check
+
         # 0.9: eu-west-9, which AWS may add, is 0.89 like eu-west-1.
         near = difflib.get_close_matches(region, _table()["registries"], n=1, cutoff=0.9)
         if near:
