@@ -140,7 +140,8 @@ def test_an_instance_is_given_its_variables_its_cpus_and_nothing_of_the_callers(
     assert "GIVEN=a b=c\n" in job.log("algo-3")
     assert "A_SECRET_OF_THE_CALLER" not in job.log("algo-3")
     *masks, descriptors = job.log("algo-4").splitlines()
-    assert {int(line.split()[1], 16) for line in masks} == {0}
+    # The standard signals: glibc's posix_spawn, by which Python 3.13 starts processes, ignores its own signal 32.
+    assert {int(line.split()[1], 16) & 0x7FFFFFFF for line in masks} == {0}
     assert descriptors == "0 1 2 3"
     assert job.log("algo-5") == f"{{{cpu}}} 1\n"
 

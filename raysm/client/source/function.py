@@ -6,6 +6,7 @@ import importlib
 import inspect
 import io
 import sys
+import tokenize
 from collections.abc import Callable, Iterator, Mapping
 from types import CodeType, ModuleType
 from typing import Any, ClassVar
@@ -251,7 +252,7 @@ def _pickled(
 def code_digest(fn: Callable[..., Any]) -> str:
     try:
         return hashlib.sha256(inspect.getsource(inspect.unwrap(fn)).encode()).hexdigest()
-    except (TypeError, OSError, ValueError):
+    except (TypeError, OSError, ValueError, tokenize.TokenError):
         return ""
 
 
