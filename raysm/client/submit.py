@@ -370,9 +370,8 @@ def prepare(
     state = state_of(request, task, service, resume=resume)
     if resume and isinstance(request.workload, TorchScript) and request.workload.in_state and request.cluster.size > 1:
         _log.warning(
-            "with in_state each instance finds only the files that its own ranks saved, and a rank without a "
-            "checkpoint goes on with other weights: save on each instance (LOCAL_RANK 0), or load on rank 0 and "
-            "broadcast"
+            "with in_state each instance finds only the files that its own ranks saved. A rank without a checkpoint "
+            "has other weights than the rest: save on each instance (LOCAL_RANK 0), or load on rank 0 and broadcast"
         )
     contents = payload.contents_of(request, source=package.source, function=package.pickled, wheels=wheels, token=token)
     shared = service.places.shared(contents.shared_digest) if shares else None
