@@ -58,7 +58,7 @@ def test_metadata_that_names_other_classes_is_refused_and_nothing_of_it_is_run(s
     (folder / shards.METADATA).write_bytes(pickle.dumps(Evil(tmp_path / "ran")))
     with pytest.raises(InvalidRequest, match=r"names posix\.system, which torch does not write there"):
         shards.entries(folder)
-    with pytest.raises(BaseException, match=r"names posix\.system"):
+    with pytest.raises(BaseException, match=r"names posix\.system|metadata is not None"):  # the latter by torch 2.9
         shards.load({"step": 0}, folder, group=None)
     assert not (tmp_path / "ran").exists()
 
