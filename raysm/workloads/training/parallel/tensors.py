@@ -112,7 +112,11 @@ def partition_tensors(module: nn.Module, plan: Plan, mesh: DeviceMesh) -> None:
             inner.activation_relu_or_gelu = 0
         elif isinstance(inner, nn.TransformerEncoder):
             inner.use_nested_tensor = False
+    is_trained = {name: value.requires_grad for name, value in module.named_parameters(remove_duplicate=False)}
     parallelize_module(module, mesh, cuts)
+    # torch 2.9 trains what was frozen.
+    for name, value in module.named_parameters(remove_duplicate=False):
+        value.requires_grad_(is_trained[name])
 
 
 def _parents(plan: Plan, modules: Mapping[str, nn.Module]) -> set[str]:

@@ -66,7 +66,7 @@ def check(ranks, workers, parallel, drawn):
             Drawn(blocks=("idle", "mlp"), unused=True, rows=20, rule="adamw"),
             "followed",
         ),
-        (Parallel(tensor=2), Drawn(blocks=("softmax", "named", "gated"), rows=20), "followed"),
+        (Parallel(tensor=2), Drawn(blocks=("softmax", "named", "gated"), frozen=1, rows=20), "followed"),
         (Parallel(tensor=2), Drawn(blocks=("leaking", "attention", "encoder"), rows=20), "followed"),
         (Parallel(tensor=2), Drawn(blocks=("mlp", "named", "mlp"), tied=(0, 2), rows=20), "followed"),
         (Parallel(shard=2), Drawn(blocks=("gated", "mlp", "gated"), tied=(0, 2), rows=20), "followed"),
