@@ -117,8 +117,8 @@ class Session(SessionFunctions):
         """Submit the job of the session, and wait until it accepts calls.
 
         Args:
-            show: Called with the job's events meanwhile. None logs them with the logger ``raysm`` if the start takes
-                more than some seconds.
+            show: Called with the job's events meanwhile. None logs one line with the logger ``raysm``, and the events
+                if the start takes more than some seconds.
 
         Raises:
             InvalidRequest: The request is invalid, or the name is taken. Nothing was sent.

@@ -139,10 +139,12 @@ def usd_per_hour(cluster: Cluster, service: Service, price_per_hour: float | Non
 def place_of(job: Job, show: Show | None = None, *, quiet_s: float = AFTER_S) -> tuple[str, int]:
     """Wait until a session accepts calls; return the name of its head, and its server's port on the head's loopback.
 
-    ``show`` gets the job's events meanwhile; None logs them after ``quiet_s``.
+    ``show`` gets the job's events meanwhile. None logs one line at once, and the events after ``quiet_s``.
     """
-    show = show or _to_logger(quiet_s)
     # Logged and not printed, so that the user can silence it.
+    if show is None:
+        _log.warning("waiting until the session accepts calls: %s", job.name)
+        show = _to_logger(quiet_s)
     with reasons_told(job, lambda text: _log.warning("%s", text), every_s=quiet_s) as on_line:
         # The address comes through the job's log, which works with every network and every role.
         for line in job.lines(follow=True):

@@ -67,14 +67,14 @@ def test_a_processing_job_and_an_isolated_one_are_refused(fake):
         plan(fake, security=raysm.Security(isolation=True))
 
 
-def test_a_start_that_takes_long_is_told_to_the_logger_and_a_quick_one_is_not(tmp_path, caplog):
+def test_the_logger_hears_of_a_start_in_one_line_and_of_its_events_if_it_takes_long(tmp_path, caplog):
     job, heard = StubJob(tmp_path, 4567), []
     assert place_of(job, heard.append) == ("algo-1", 4567)
     assert [event.name for event in heard] == ["formed", "session"]
     place_of(job)
-    assert caplog.messages == []
+    assert caplog.messages == [f"waiting until the session accepts calls: {job.name}"]
     place_of(job, quiet_s=0.0)
-    assert len(caplog.messages) == 2
+    assert len(caplog.messages) == 4
 
 
 def test_a_job_that_waits_for_its_instances_says_why_while_a_session_starts(tmp_path, caplog):
