@@ -1,7 +1,7 @@
-"""Verify the payload, unpack raysm, install missing packages, and become the bootstrap.
+"""Verify the payload, unpack raysm, install missing packages, and run the bootstrap.
 
-The payload's ``start.py`` calls ``main``. The process replaces itself with ``python -m raysm.bootstrap``, whose
-``PYTHONPATH`` has raysm's modules and the installed packages. An error becomes one line in the failure file.
+The payload's ``start.py`` calls ``main``. The bootstrap runs in the same process, because another interpreter would
+import most of it again. An error becomes one line in the failure file.
 """
 
 import os
@@ -10,9 +10,8 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NoReturn
 
-from raysm.bootstrap.environment import base_paths, child_environment, inherited, read, tell
+from raysm.bootstrap.environment import base_paths, inherited, read, tell
 from raysm.bootstrap.exit_status import exit_by_signal, report_startup_failure
 from raysm.bootstrap.gpus import compat_variables
 from raysm.bootstrap.packages import find_missing_packages, install
@@ -23,9 +22,6 @@ from raysm.contract import payload as payloads
 from raysm.contract.packages import LIBRARY, unpack
 from raysm.contract.payload import Payload, join
 from raysm.request.job import JOB_CHANNEL
-
-# -P: the working folder may contain a random.py or a raysm.py, which must not be imported.
-BOOTSTRAP = ("-P", "-m", "raysm.bootstrap")
 
 
 def main(folder: str) -> int:
@@ -38,10 +34,14 @@ def main(folder: str) -> int:
         environ = without_missing_preload({**environ, **compat_variables(environ)})
         # pip inherits the variables, and may need another folder for its temporary files.
         tell(environ)
-        variables = _prepare(Path(folder), environ)
+        variables, search = _prepare(Path(folder), environ)
     except Exception as error:  # every error becomes a failure reason
         return report_startup_failure(error, environ).exit_code
-    become(variables, environ)
+    tell(variables)
+    _import_from(search)
+    from raysm.bootstrap.supervisor import main as supervise
+
+    return supervise({**environ, **variables})
 
 
 def without_missing_preload(environ: Mapping[str, str]) -> Mapping[str, str]:
@@ -53,16 +53,16 @@ def without_missing_preload(environ: Mapping[str, str]) -> Mapping[str, str]:
     return {name: value for name, value in environ.items() if name != "LD_PRELOAD"}
 
 
-def become(variables: Mapping[str, str], environ: Mapping[str, str]) -> NoReturn:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    # A blocked SIGTERM stays pending until the bootstrap has a handler; otherwise PID 1 would ignore it.
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    os.execve(sys.executable, [sys.executable, *BOOTSTRAP], child_environment(variables, environ=environ))
+def _import_from(search: Sequence[Path]) -> None:
+    """Import from the folders that the children find in PYTHONPATH, in place of raysm.zip."""
+    sys.path[:] = [*map(str, search), *(path for path in sys.path if Path(path).name != LIBRARY)]
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == "raysm" and hasattr(module, "__path__"):
+            module.__path__.insert(0, str(search[0].joinpath(*name.split("."))))
 
 
-def _prepare(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """Verify the payload, unpack and install modules; return the variables for the bootstrap."""
+def _prepare(folder: Path, environ: Mapping[str, str]) -> tuple[dict[str, str], Sequence[Path]]:
+    """Verify the payload, unpack and install modules; return the bootstrap's variables, and the folders of modules."""
     private = private_folder(base_paths(environ))
     payload = _load(folder, private, environ)
     search = [unpack(folder / LIBRARY, private / "lib")]
@@ -74,7 +74,7 @@ def _prepare(folder: Path, environ: Mapping[str, str]) -> dict[str, str]:
     variables = {"PYTHONPATH": _joined(search, environ.get("PYTHONPATH")), names.PAYLOAD: str(payload.folder)}
     if len(search) > 1:
         variables["PATH"] = _joined([search[1] / "bin"], environ.get("PATH", os.defpath))
-    return variables
+    return variables, search
 
 
 def _load(folder: Path, private: Path, environ: Mapping[str, str]) -> Payload:

@@ -2,7 +2,7 @@
 
 ::
 
-    start.py           run by the instance's Python: verifies, installs, becomes ``python -m raysm.bootstrap``
+    start.py           run by the instance's Python: verifies, installs, runs ``raysm.bootstrap``
     raysm.zip          raysm itself, so that any image with Python works
     request.json       the JobRequest
     token              the job's secret, hex; only its owner can read it

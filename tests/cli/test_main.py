@@ -216,4 +216,4 @@ def test_ctrl_c_stops_the_job_and_all_its_instances(tmp_path, home, command):
     assert said.splitlines()[-1] == f"stopped; raysm rm {name} removes it"
     assert json.loads(command("status", name, "--json")[1])["status"] == "Stopped"
     server = psutil.Process(endpoint.answering(home).pid)
-    assert [child for child in server.children(recursive=True) if "raysm.bootstrap" in " ".join(child.cmdline())] == []
+    assert [child for child in server.children(recursive=True) if "/raysm/start.py" in " ".join(child.cmdline())] == []

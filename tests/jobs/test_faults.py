@@ -133,7 +133,7 @@ def bootstraps(home, job):
     """Return the pid of each instance's bootstrap, by host."""
     found = {}
     for process in psutil.Process(endpoint.answering(home).pid).children(recursive=True):
-        if process.cmdline()[-1:] == ["raysm.bootstrap"] and process.environ()["TRAINING_JOB_NAME"] == job.name:
+        if "/raysm/start.py" in str(process.cmdline()) and process.environ()["TRAINING_JOB_NAME"] == job.name:
             root = Path(f"/proc/{process.pid}/root/opt/ml/input/config/resourceconfig.json")
             found[json.loads(root.read_text())["current_host"]] = process.pid
     assert sorted(found) == ["algo-1", "algo-2", "algo-3"], found
