@@ -132,7 +132,8 @@ async def own_port_answers(address: str, port: int) -> bool:
     At an address of this machine it must be a process of this user, because another user's could steal the token.
     """
     try:
-        return has_own_listener(address, port) and await port_answers(address, port)
+        # Connect first, because the kernel's list of listeners takes 10 ms to read.
+        return await port_answers(address, port) and has_own_listener(address, port)
     except ForeignListener:
         return False
 

@@ -196,10 +196,16 @@ def await_gcs(command: Sequence[str], started: Any) -> None:
     """Return when the GCS that was just started listens; ForeignListener if another user's process does."""
     port = int(next((word.partition("=")[2] for word in command if word.startswith(ray_internals.GCS_PORT)), 0))
     until = time.monotonic() + GCS_S
-    while port and not has_own_listener(LOOPBACK, port) and time.monotonic() < until:
+    # Connect first, because the kernel's list of listeners takes 10 ms to read.
+    while port and not (_accepts(port) and has_own_listener(LOOPBACK, port)) and time.monotonic() < until:
         if started.process.poll() is not None:
             raise RuntimeError(f"Ray's GCS ended with code {started.process.returncode} before it listened at {port}")
         time.sleep(GCS_POLL_S)
+
+
+def _accepts(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex((LOOPBACK, port)) == 0
 
 
 def postpone_dashboard(port: DashboardPort | None) -> None:

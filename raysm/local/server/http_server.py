@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from moto.moto_server.werkzeug_app import MotoRequestHandler
 from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 
+from raysm.contract.connections import find_socket
+
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
 
@@ -47,6 +49,9 @@ def user_of(port: int, server_port: int) -> int | None:
 
     None if there is none, or if it is being closed: the kernel then reports user 0.
     """
+    found = find_socket((LOOPBACK, port), (LOOPBACK, server_port))
+    if found is not None and found[0] == int(ESTABLISHED):
+        return found[1]
     for _ in range(TABLE_READS):
         for table in TABLES:
             user = _user_in(table, port, server_port)
