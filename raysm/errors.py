@@ -5,6 +5,7 @@ Errors of other libraries are translated into these once, at the boundary, with 
 
 import concurrent.futures
 import shlex
+from collections.abc import Iterable
 from typing import ClassVar
 
 
@@ -13,6 +14,14 @@ def option(name: str, value: str | None = None) -> str:
     # For the shell and for Python, which quote a name with blanks each in its own way.
     shown, written = ("…", "…") if value is None else (shlex.quote(value), repr(value))
     return f"--{name.replace('_', '-')} {shown} (in Python: {name}={written})"
+
+
+def did_you_mean(name: str, known: Iterable[str], *, most: int = 1, cutoff: float = 0.6, prefix: str = "") -> str:
+    """Return "; did you mean x or y?" with known names that are close to one, or "" if none is."""
+    import difflib  # only after a mistake, because the import takes longer than most checks
+
+    near = difflib.get_close_matches(name, list(known), n=most, cutoff=cutoff)
+    return f"; did you mean {' or '.join(prefix + each for each in near)}?" if near else ""
 
 
 class RaysmError(Exception):

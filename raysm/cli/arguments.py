@@ -1,7 +1,6 @@
 """Parse the command line into a namespace, without reading a file or starting anything."""
 
 import argparse
-import difflib
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +12,7 @@ from raysm.cli.grid_arguments import add_grid
 from raysm.cli.job_arguments import add_config, add_entering, add_jobs, add_sending, add_sessions
 from raysm.cli.machine_arguments import add_demo, add_doctor, add_image, add_local, add_prices, add_quotas
 from raysm.cli.parser import Parser
+from raysm.errors import did_you_mean
 
 Arguments = argparse.Namespace
 
@@ -72,8 +72,7 @@ def parse(argv: Sequence[str]) -> Arguments:
     arguments.started_s = time.time()
     arguments.has_sent = False
     # Checked last, so that a misspelt option is reported before what is missing because of it.
-    lacks = arguments.lacks(arguments)
-    if lacks is not None:
+    if lacks := arguments.lacks(arguments):
         arguments.refuse(lacks)
     return arguments
 
@@ -85,11 +84,10 @@ def _refuse_unread(arguments: Arguments, unread: Sequence[str]) -> None:
         if isinstance(action, argparse._SubParsersAction):
             parser = action.choices[arguments.verb]
     words = [word.partition("=")[0] for word in unread if word.startswith("--")]
-    near = difflib.get_close_matches(words[0], parser._option_string_actions, n=2, cutoff=0.7) if words else []
-    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    hint = did_you_mean(words[0], parser._option_string_actions, most=2, cutoff=0.7) if words else ""
     if arguments.is_scripted and words[:1] == ["--budget"]:
         hint = "; a job has no budget: --max-runtime limits what it can cost"
-    elif not near and arguments.is_scripted:
+    elif not hint and arguments.is_scripted:
         hint = f"; arguments of the script or command go behind --: raysm {arguments.command} … -- {text}"
     parser.error(f"unrecognized arguments: {text}{hint}")
 

@@ -65,7 +65,10 @@ def flag_layer(arguments: argparse.Namespace, on: str) -> Layer:
 def _choices(flag: Flag, value: Any, on: str) -> Iterator[tuple[Key, Any]]:
     key = flag.key
     if key[0] == TARGETS_OWN:
-        key = (_target_of(flag, on), key[1])
+        targets = [name for name, kind in TARGETS.items() if key[1] in hints_of(kind)]
+        if on not in targets:
+            raise InvalidRequest(f"{flag.name} belongs to --on {targets[0]}")
+        key = (on, key[1])
     if flag.metavar is None or "=" not in flag.metavar:
         yield key, value
         return
@@ -78,26 +81,13 @@ def _choices(flag: Flag, value: Any, on: str) -> Iterator[tuple[Key, Any]]:
         yield ((*key, name, "uri") if key == ("inputs",) else (*key, name)), text
 
 
-def _target_of(flag: Flag, on: str) -> str:
-    targets = [name for name, kind in TARGETS.items() if flag.key[1] in hints_of(kind)]
-    if on not in targets:
-        raise InvalidRequest(f"{flag.name} belongs to --on {targets[0]}")
-    return on
-
-
-NOUNS = {
-    "inputs": "channel",
-    "environment": "variable",
-    "hyperparameters": "hyperparameter",
-    "tags": "tag",
-    "metrics": "metric",
-    "workload.space": "parameter",
-}
+NOUNS = {"inputs": "channel", "environment": "variable", "workload.space": "parameter"}
+"""Nouns for what an option names, unless that is the option in the singular."""
 
 
 def _parse_named(texts: list[str], flag: Flag) -> dict[str, str]:
     values: dict[str, str] = {}
-    noun = NOUNS[flag.path]
+    noun = NOUNS.get(flag.path) or flag.path.removesuffix("s")
     for text in texts:
         name, equals, content = text.partition("=")
         # A variable may be empty; an empty channel or tag is a mistake.

@@ -27,10 +27,11 @@ def say(text: str, console: rich.console.Console) -> None:
     console.print(Text(text), soft_wrap=True)
 
 
-def aligned(table: Iterable[Sequence[str]]) -> list[str]:
+def aligned(table: Iterable[Sequence[str]], justify: Callable[[str, int], str] = str.ljust) -> list[str]:
+    """Return a table as lines; not with rich's Table, which truncates wide rows: programs may read the output."""
     rows = list(table)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    return ["  ".join(map(justify, row, widths)).rstrip() for row in rows]
 
 
 def say_last(console: rich.console.Console, text: str) -> None:
@@ -39,11 +40,9 @@ def say_last(console: rich.console.Console, text: str) -> None:
     Ctrl-C in ``raysm run x.py 2>&1 | tee log`` ends ``tee`` too. The line must not fail then, since the job is stopped
     after it.
     """
-    try:
-        console.print(Text(text), soft_wrap=True, highlight=False)
+    with contextlib.suppress(OSError):
+        say(text, console)
         return
-    except OSError:
-        pass
     line = f"{text}\n".encode()
     try:
         os.write(2, line)

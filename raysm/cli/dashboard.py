@@ -5,7 +5,6 @@ import threading
 import time
 import webbrowser
 from collections.abc import Callable
-from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
@@ -13,7 +12,6 @@ from rich.text import Text
 from raysm.cli.arguments import Arguments
 from raysm.cli.config import service_to_read
 from raysm.cli.jobs import find_to_read
-from raysm.client.job.handle import Job
 from raysm.client.job.listing import find_job
 from raysm.client.service import Service
 from raysm.client.tunnel.opening import run_command
@@ -96,18 +94,14 @@ def _show(
     page = service.home / "dashboard" / f"open-{url.split('/')[2].rpartition(':')[2]}.html"
     try:
         if not arguments.no_open:
-            _open(url, page, browse)
+            # A file for its owner only, because all users of the machine can see a browser's arguments.
+            put(page, PAGE.format(url=url), mode=0o600)
+            browse(page.as_uri())
         wait()
     except KeyboardInterrupt:
         pass
     finally:
         page.unlink(missing_ok=True)
-
-
-def _open(url: str, page: Path, browse: Browse) -> None:
-    # A file for its owner only, because all users of the machine can see a browser's arguments.
-    put(page, PAGE.format(url=url), mode=0o600)
-    browse(page.as_uri())
 
 
 LOOK_S = 5.0
@@ -119,11 +113,6 @@ def run_entering(arguments: Arguments, console: Console, service: Service | None
     job = find_job(arguments.job, service)
     if arguments.command == "shell":
         return run_command(job.chain, arguments.script_args, on=arguments.instance)
-    _tunnel(arguments, job, console)
-    return 0
-
-
-def _tunnel(arguments: Arguments, job: Job, console: Console) -> None:
     with job.tunnel(arguments.port, on=arguments.instance, local_port=arguments.local) as tunnel:
         if arguments.json:
             # Flushed, because another program may wait for this line while the command keeps running.
@@ -136,3 +125,4 @@ def _tunnel(arguments: Arguments, job: Job, console: Console) -> None:
         pause = threading.Event()
         while not job.done():
             pause.wait(LOOK_S)
+    return 0

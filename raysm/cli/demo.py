@@ -35,12 +35,8 @@ def run(arguments: Arguments, console: Console) -> None:
         console,
     )
     arguments.has_sent = True
-    job = submit(
-        Similarity(top_k=TOP_K),
-        cluster=Cluster(count=arguments.instances),
-        inputs={"matrix": DATA / "digits.csv.gz"},
-        name="demo",
-    )
+    inputs, cluster = {"matrix": DATA / "digits.csv.gz"}, Cluster(count=arguments.instances)
+    job = submit(Similarity(top_k=TOP_K), cluster=cluster, inputs=inputs, name="demo")
     times.sent_s = time.time()
     result = follow_and_fetch(job, console, times, output=arguments.output)
     say(f"\n{job!r}\n", console)

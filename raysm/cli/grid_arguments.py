@@ -36,13 +36,8 @@ OWN = ("cluster.count", "cluster.instance_type", "limits.spot", "name")
 
 
 def add_grid(commands: Any) -> None:
-    grid = add_command(
-        commands,
-        "grid",
-        "run a job for each row of a file or query, over regions",
-        run="raysm.cli.grid:run",
-        is_scripted=True,
-    )
+    text = "run a job for each row of a file or query, over regions"
+    grid = add_command(commands, "grid", text, run="raysm.cli.grid:run", is_scripted=True)
     verbs = grid.add_subparsers(dest="verb", required=True, metavar="|".join((*ASKING, "take-up", *NAMING)))
     for name, text in ASKING.items():
         usage = f"raysm grid {name} FILE.toml|SCRIPT [options] [-- ARGUMENTS OF THE SCRIPT, as in --lr {{lr}}]"

@@ -19,7 +19,7 @@ from raysm.cli.options import (
     add_reading,
     add_target,
 )
-from raysm.cli.parser import FILES_GROUP, add, add_command, seconds, titled
+from raysm.cli.parser import Group, add, add_command, seconds, titled
 
 # Strings, because every command imports this module, and the modules that send jobs import boto3.
 SENDING = "raysm.cli.sending:run"
@@ -161,7 +161,7 @@ def _add_submitting(command: argparse.ArgumentParser) -> None:
 
 def _add_request(command: argparse.ArgumentParser) -> None:
     text = "read the whole request from a .json or .toml file; flags override it"
-    add(titled(command, FILES_GROUP), "--request FILE", text, type=Path)
+    add(titled(command, Group.FILES), "--request FILE", text, type=Path)
     add_change(command)
 
 

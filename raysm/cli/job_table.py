@@ -112,10 +112,7 @@ def _print_table(arguments: Arguments, service: Service, console: Console) -> No
         asked = {*(arguments.params or "").split(","), *(arguments.metrics or "").split(",")}
         asked |= {"name", "status", (arguments.sort or "").removeprefix("-")}
         order = list(dict.fromkeys(["name", "status", *columns, *FACTS]))
-        cells = {
-            column: [FACTS.get(column, column), *(_cell(shown(row, column), column) for row in rows)]
-            for column in order
-        }
+        cells = {name: [FACTS.get(name, name), *(_cell(shown(row, name), name) for row in rows)] for name in order}
         widths = {column: max(map(len, texts)) + len(GAP) for column, texts in cells.items()}
         left = MAX_WIDTH - sum(widths[column] for column in order if column in asked)
         fitting = []

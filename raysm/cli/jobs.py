@@ -11,7 +11,7 @@ from rich.text import Text
 
 from raysm.cli.arguments import Arguments
 from raysm.cli.config import service_to_read
-from raysm.cli.console import Console, say_last
+from raysm.cli.console import Console, say, say_last
 from raysm.cli.display import Display
 from raysm.cli.report import brought, described, print_metrics, print_result
 from raysm.cli.sending import check_output, check_timeout
@@ -102,16 +102,8 @@ def run(arguments: Arguments, console: Console, service: Service | None = None) 
             ) from None
         ended = tell_ended(arguments.job) if arguments.is_reading else None
         job = find_running(arguments.job, service, sole=arguments.command in CHANGING, ended=ended)
-    of_one = {
-        "status": _status,
-        "logs": _logs,
-        "result": _result,
-        "metrics": print_metrics,
-        "stop": _stop,
-        "token": _token,
-        "debug": _debug,
-    }
-    of_one[arguments.command](arguments, job, console)
+    of_one = {"status": _status, "logs": _logs, "result": _result, "metrics": print_metrics}
+    (of_one | {"stop": _stop, "token": _token, "debug": _debug})[arguments.command](arguments, job, console)
 
 
 def _remove(arguments: Arguments, service: Service, console: Console) -> None:
@@ -186,13 +178,6 @@ def _debug(arguments: Arguments, job: Job, console: Console) -> None:
         enabled = {"shell": shell, "dashboard": dashboard}
         print(json.dumps({"job": job.name, "remote_debug": not arguments.off} | ({} if arguments.off else enabled)))
         return
-    lines = [f"{job.name}: remote debugging is off"]
-    if not arguments.off:
-        # The SSM agent first starts; it logs its errors to a log stream of its own.
-        lines = [
-            f"{job.name}: a shell, once the SSM agent has started:",
-            f"  {shell}",
-            "Ray's dashboard:",
-            f"  {dashboard}",
-        ]
-    console.print(Text("\n".join(lines)), soft_wrap=True)
+    # The SSM agent first starts; it logs its errors to a log stream of its own.
+    how = f"a shell, once the SSM agent has started:\n  {shell}\nRay's dashboard:\n  {dashboard}"
+    say(f"{job.name}: {'remote debugging is off' if arguments.off else how}", console)

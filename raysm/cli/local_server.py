@@ -49,9 +49,8 @@ def run(arguments: Arguments, console: Console) -> None:
         if active and not arguments.force:
             # A program gets the list, and also the exit status of the error.
             if arguments.json:
-                _print_answer(
-                    arguments, console, {"running": True, "ended": False, "home": str(folder), "active_jobs": active}
-                )
+                answer = {"running": True, "ended": False, "home": str(folder), "active_jobs": active}
+                _print_answer(arguments, console, answer)
             many, them = (f"{len(active)} jobs are", "them") if len(active) > 1 else ("1 job is", "it")
             raise InvalidRequest(
                 f"{many} active: {', '.join(active)}; wait for {them}, stop {them} (raysm stop JOB), or end {them} "

@@ -5,12 +5,15 @@ import pkgutil
 import sys
 from collections.abc import Sequence
 
-from rich.text import Text
+try:
+    from rich.text import Text
 
-from raysm.cli.arguments import parse
-from raysm.cli.console import Console, Interrupted, discard_unread_output, process_started_s, say_last
-from raysm.errors import CredentialsExpired, InvalidConfig, InvalidRequest, MissingDependency, NoRoom, RaysmError
-from raysm.workloads.script_main import leave_at_once_after_exit_handlers
+    from raysm.cli.arguments import parse
+    from raysm.cli.console import Console, Interrupted, discard_unread_output, process_started_s, say_last
+    from raysm.errors import CredentialsExpired, InvalidConfig, InvalidRequest, MissingDependency, NoRoom, RaysmError
+    from raysm.workloads.script_main import leave_at_once_after_exit_handlers
+except KeyboardInterrupt:  # these imports take most of the time until a command begins
+    sys.exit(130)
 
 INTERRUPTED = 130
 """128 + SIGINT, as shells report it."""
@@ -35,6 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     status = 1
     try:
         status = _run(None)
+    except KeyboardInterrupt:  # while the arguments are parsed, or a second one
+        status = INTERRUPTED
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else int(error.code is not None)
         raise

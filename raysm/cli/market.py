@@ -69,11 +69,8 @@ def table_of(table: PriceTable, instance_type: str | None, regions: list[str]) -
 
     For one type, the cheapest region comes first.
     """
-    chosen = [
-        (region, name, price)
-        for (region, name), price in table.prices.items()
-        if instance_type in (None, name) and (not regions or region in regions)
-    ]
+    prices = [(region, name, price) for (region, name), price in table.prices.items() if instance_type in (None, name)]
+    chosen = [price for price in prices if not regions or price[0] in regions]
     return sorted(chosen, key=lambda each: (each[2].usd_per_hour, each[0]) if instance_type else each[:2])
 
 

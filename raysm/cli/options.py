@@ -14,20 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from raysm.cli.parser import (
-    ACCOUNT_GROUP,
-    FILES_GROUP,
-    JOB_GROUP,
-    LIMITS_GROUP,
-    NETWORK_GROUP,
-    PACKAGES_GROUP,
-    RECORDS_GROUP,
-    WHERE_GROUP,
-    add,
-    seconds,
-    titled,
-    words_of,
-)
+from raysm.cli.parser import Group, add, seconds, titled, words_of
 from raysm.client.settings import TARGETS, Key, hint_of
 from raysm.request import Local, Script, Similarity, TorchScript
 from raysm.request.codec import hints_of
@@ -113,14 +100,14 @@ COMMON = (
     Flag("--instances N", "cluster.count", "number of instances (default 1)"),
     Flag("--name", "name", "name of the task; each job's name starts with it"),
     *_grouped(
-        PACKAGES_GROUP,
+        Group.PACKAGES,
         Flag("--requirement PACKAGE", "requirements", "install a package with pip, or a requirements.txt; repeatable"),
         Flag("--pip-index URL", "pip_index", "index of pip: a URL, or the ARN of a CodeArtifact repository"),
         Flag("--wheel FILE", "wheels", "upload this wheel and install it; repeatable"),
         Flag("--env NAME=VALUE", "environment", "environment variable; not for secrets, AWS shows it; repeatable"),
     ),
     *_grouped(
-        RECORDS_GROUP,
+        Group.RECORDS,
         Flag("--project", "project", "project of the job, a prefix in the bucket (default: default)"),
         Flag("--hyperparameter NAME=VALUE", "hyperparameters", "hyperparameter, passed in SM_HPS; repeatable"),
         Flag("--hyperparameters-as-args", "hyperparameters_as_args", "pass them to the script too: --NAME VALUE"),
@@ -128,14 +115,14 @@ COMMON = (
         Flag("--tracking URI", "tracking", "copy metrics to MLflow: sqlite:///mlflow.db, http://…, or an ARN"),
     ),
     *_grouped(
-        LIMITS_GROUP,
+        Group.LIMITS,
         Flag("--max-runtime TIME", "limits.max_runtime_s", "longest run time: 90s, 30m, 2h, or seconds (default 1d)"),
         Flag("--max-restarts N", "limits.max_restarts", "follow-up jobs after --max-runtime (default 0)"),
         Flag("--resume", "resume", "continue with the state of the task's latest job"),
         Flag("--if-done", "if_done", "skip: return the result of an identical earlier job instead of running again"),
     ),
     *_grouped(
-        JOB_GROUP,
+        Group.JOB,
         Flag("--instance-type TYPE", "cluster.instance_type", "instance type, such as ml.c5.4xlarge; required on AWS"),
         Flag("--spot", "limits.spot", "use spot capacity, which AWS may interrupt"),
         Flag("--max-wait TIME", "limits.max_wait_s", "longest total time of waiting for spot capacity and running"),
@@ -148,7 +135,7 @@ COMMON = (
         Flag("--debug", "security.remote_debug", "allow a shell in the instances and Ray's dashboard, through SSM"),
     ),
     *_grouped(
-        NETWORK_GROUP,
+        Group.NETWORK,
         Flag("--subnet ID", "security.subnets", "subnet of the VPC that the instances join; repeatable"),
         Flag("--security-group ID", "security.security_groups", "security group of that VPC; repeatable"),
         Flag("--volume-kms-key KEY", "security.volume_kms_key", "KMS key for the volumes: an ID or ARN"),
@@ -160,12 +147,12 @@ COMMON = (
 
 TARGET = (
     *_grouped(
-        WHERE_GROUP,
+        Group.WHERE,
         Flag("--on", "on", "this machine (default), or AWS"),
         Flag("--instance-kind", "target.instance_kind", _describe_instance_kinds, choices=lambda: (*INSTANCE_KINDS,)),
     ),
     *_grouped(
-        ACCOUNT_GROUP,
+        Group.ACCOUNT,
         Flag("--role ARN", "target.role", "role that the job runs as"),
         Flag("--region", "target.region", "AWS region (default: from the AWS configuration)"),
         Flag("--profile", "target.profile", "profile of the AWS configuration"),
@@ -284,12 +271,12 @@ def _argparse_options(hint: Any, flag: Flag) -> dict[str, Any]:
 
 def add_change(command: argparse.ArgumentParser) -> None:
     text = "set any option of a job, for example security.isolation=true; repeatable"
-    add(titled(command, FILES_GROUP), f"{CHANGE} OPTION=VALUE", text, action="append")
+    add(titled(command, Group.FILES), f"{CHANGE} OPTION=VALUE", text, action="append")
 
 
 def add_target(command: argparse.ArgumentParser, flags: Iterable[Flag] = TARGET) -> None:
     add_flags(command, flags)
-    group = titled(command, FILES_GROUP)
+    group = titled(command, Group.FILES)
     text = "options for all jobs of a project (default: the nearest raysm.toml, here or above)"
     add(group, "--project-file FILE", text, type=Path)
     add(group, "--config-profile NAME", "use this profile of the project file, [profile.NAME.…]")

@@ -1,29 +1,23 @@
 """The argument parser, and how commands and arguments are added to it."""
 
 import argparse
-import difflib
+import enum
 from typing import Any, NoReturn
 
-PACKAGES_GROUP = "packages and variables"
-RECORDS_GROUP = "project, tags and tracking"
-LIMITS_GROUP = "limits and repetition"
-WHERE_GROUP = "where"
-FILES_GROUP = "options from files"
-ACCOUNT_GROUP = "account on AWS"
-JOB_GROUP = "job on AWS"
-NETWORK_GROUP = "network and encryption on AWS"
+from raysm.errors import did_you_mean
 
-GROUPS = (
-    PACKAGES_GROUP,
-    RECORDS_GROUP,
-    LIMITS_GROUP,
-    WHERE_GROUP,
-    FILES_GROUP,
-    ACCOUNT_GROUP,
-    JOB_GROUP,
-    NETWORK_GROUP,
-)
-"""Titles of the options that many commands share, in the order of --help; a command's own options come first."""
+
+class Group(enum.StrEnum):
+    """Titles of the options that many commands share, in the order of --help; a command's own options come first."""
+
+    PACKAGES = "packages and variables"
+    RECORDS = "project, tags and tracking"
+    LIMITS = "limits and repetition"
+    WHERE = "where"
+    FILES = "options from files"
+    ACCOUNT = "account on AWS"
+    JOB = "job on AWS"
+    NETWORK = "network and encryption on AWS"
 
 
 class Parser(argparse.ArgumentParser):
@@ -36,24 +30,20 @@ class Parser(argparse.ArgumentParser):
             return self.usage
         listed = [action for action in self._actions if not isinstance(action, argparse._SubParsersAction)]
         words = [_positional(action) for action in listed if not action.option_strings]
-        words += [
-            f"{action.option_strings[-1]} {action.metavar}"
-            for action in listed
-            if action.required and action.option_strings
-        ]
+        words += [f"{flags[-1]} {each.metavar}" for each in listed if each.required and (flags := each.option_strings)]
         return " ".join([self.prog, *words, "[options]"])
 
     def format_help(self) -> str:
         if self._subparsers is None:
             self.usage = self.short_usage()
-        self._action_groups.sort(key=lambda group: GROUPS.index(group.title) if group.title in GROUPS else -1)
+        titles = list(map(str, Group))
+        self._action_groups.sort(key=lambda group: titles.index(group.title) if group.title in titles else -1)
         return super().format_help()
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
-            near = difflib.get_close_matches(value, action.choices, n=1)
-            if near:
-                raise argparse.ArgumentError(None, f"there is no command {value!r}; did you mean {near[0]}?")
+            if hint := did_you_mean(value, action.choices):
+                raise argparse.ArgumentError(None, f"there is no command {value!r}{hint}")
         super()._check_value(action, value)
 
     def error(self, message: str) -> NoReturn:

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
+from raysm.cli.console import aligned
 from raysm.cli.display import Times
 from raysm.client.costs import bill as costs
 from raysm.client.costs.bill import Bill
@@ -19,7 +20,6 @@ from raysm.client.job.handle import Job
 from raysm.client.logs.metrics import Metrics
 from raysm.client.logs.rendering import metric_value
 from raysm.client.results.result import Result, earlier_result
-from raysm.contract.result import ResultFile
 from raysm.request.codec import to_json
 from raysm.request.workload import Workload, built_in_kind
 
@@ -104,13 +104,12 @@ def _lines(result: Result) -> list[tuple[str, str]]:
         path = _shown(result.path / file.name)
         lines += [("result", f"{path}: {file.size}"), ("read it", file.how_to_read.replace(file.name, path))]
     others = [file for file in result.manifest.files if not file.how_to_read]
-    return [*lines, ("result", _together(result.path, others))] if others else lines
-
-
-def _together(folder: Path, files: list[ResultFile]) -> str:
-    names = [file.name for file in files[:SHOWN]]
-    more = [f"{len(files) - SHOWN:,} more"] if len(files) > SHOWN else []
-    return f"{_shown(folder)}/: {', '.join([*names, *more])}, {sum(file.bytes for file in files):,} bytes"
+    if not others:
+        return lines
+    names = [file.name for file in others[:SHOWN]]
+    more = [f"{len(others) - SHOWN:,} more"] if len(others) > SHOWN else []
+    size = sum(file.bytes for file in others)
+    return [*lines, ("result", f"{_shown(result.path)}/: {', '.join([*names, *more])}, {size:,} bytes")]
 
 
 def _shares(times: Times | None, phases_s: Mapping[str, float]) -> str:
@@ -174,7 +173,7 @@ def _steps(metrics: Metrics) -> list[str]:
         cells = ["" if step is None else str(step)] if has_steps else []
         cells += [time.strftime("%H:%M:%S", time.localtime(at_s)) if step is None else ""] if has_times else []
         table.append([*cells, *(metric_value(values[name]) if name in values else "" for name in columns)])
-    return _aligned(table) if rows else []
+    return aligned(table, str.rjust) if rows else []
 
 
 def _instances(metrics: Metrics) -> list[str]:
@@ -186,13 +185,7 @@ def _instances(metrics: Metrics) -> list[str]:
     for (host, name), series in sorted(values.items()):
         figures = (sum(series) / len(series), max(series), series[-1])
         table.append([host, name, str(len(series)), *map(metric_value, figures)])
-    return _aligned(table) if values else []
-
-
-def _aligned(table: list[list[str]]) -> list[str]:
-    # Not with rich's Table, which truncates wide rows; programs may read the output.
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in table]
+    return aligned(table, str.rjust) if values else []
 
 
 def _nothing(arguments: Arguments, job: Job, everything: Metrics, chosen: Metrics) -> str:

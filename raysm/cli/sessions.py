@@ -26,8 +26,6 @@ from raysm.contract.events import Event, State
 from raysm.errors import InvalidRequest
 from raysm.request.codec import to_json
 
-__all__ = ["Prompt", "chosen", "run"]
-
 Read = Callable[[str], str]
 
 NOT_OF_A_SESSION = ("if_done", "resume")
@@ -37,13 +35,7 @@ NOT_OF_A_SESSION = ("if_done", "resume")
 def run(arguments: Arguments, console: Console, service: Service | None = None) -> int:
     if arguments.command == "exec":
         return _exec(arguments, service or service_to_read(arguments))
-    verbs: dict[str, Callable[[Arguments, Console, Service | None], None]] = {
-        "start": _start,
-        "list": _list,
-        "attach": _attach,
-        "keep": _keep,
-        "close": _close,
-    }
+    verbs = {"start": _start, "list": _list, "attach": _attach, "keep": _keep, "close": _close}
     verbs[arguments.verb](arguments, console, service)
     return 0
 

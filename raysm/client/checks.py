@@ -14,7 +14,7 @@ from raysm.contract.job_api import TRAINING, JobApi, api_of
 from raysm.contract.packages import RAY_RANGE, name_of, release_of
 from raysm.contract.service_model import Entry, Key, Rule, Step, Violation, may_be_newer, service_model, violations
 from raysm.contract.service_rules import breaches
-from raysm.errors import InvalidRequest, option
+from raysm.errors import InvalidRequest, did_you_mean, option
 from raysm.request import Input, InstanceGroup, JobRequest, Workload
 
 if TYPE_CHECKING:
@@ -202,12 +202,9 @@ def _unknown_value(values: Sequence[str], value: str, path: tuple[Step, ...]) ->
 
 
 def _hint(values: Sequence[str], value: str, path: tuple[Step, ...]) -> str:
-    import difflib
-
     # Instance types are in lower case, and begin with ml., which people leave out.
     text = f"ml.{value.lower().removeprefix('ml.')}" if path[-1] == "InstanceType" else value
-    near = difflib.get_close_matches(text, values, n=3, cutoff=0.5)
-    return f"; did you mean {' or '.join(near)}?" if near else ""
+    return did_you_mean(text, values, most=3, cutoff=0.5)
 
 
 def _dotted(path: tuple[Step, ...]) -> str:

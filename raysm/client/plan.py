@@ -274,36 +274,23 @@ def _training_call(parts: _Parts) -> dict[str, Any]:
     )
 
 
-def _mlflow(request: JobRequest) -> dict[str, Any] | None:
-    if request.tracking is None or not place_of(request.tracking).is_of_service:
+def _mlflow(job: JobRequest) -> dict[str, Any] | None:
+    if job.tracking is None or not place_of(job.tracking).is_of_service:
         return None
     # The head finds the service's run by its name.
-    return {
-        "MlflowResourceArn": request.tracking,
-        "MlflowExperimentName": request.project,
-        "MlflowRunName": request.name,
-    }
+    return {"MlflowResourceArn": job.tracking, "MlflowExperimentName": job.project, "MlflowRunName": job.name}
 
 
 def _resources(parts: _Parts, cluster: Cluster) -> dict[str, Any]:
     shape: dict[str, Any]
     # The API takes either groups or a type and a count.
     if cluster.groups:
-        shape = {
-            "InstanceGroups": [
-                {
-                    "InstanceType": parts.target.instance_type(group.instance_type),
-                    "InstanceCount": group.count,
-                    "InstanceGroupName": group.name,
-                }
-                for group in cluster.groups
-            ]
-        }
+        types = [(parts.target.instance_type(group.instance_type), group) for group in cluster.groups]
+        groups = [{"InstanceType": t, "InstanceCount": g.count, "InstanceGroupName": g.name} for t, g in types]
+        shape = {"InstanceGroups": groups}
     elif cluster.alternatives:
-        shape = {
-            "InstancePreferences": [{"InstanceType": name} for name in cluster.types],
-            "InstanceCount": cluster.count,
-        }
+        preferences = [{"InstanceType": name} for name in cluster.types]
+        shape = {"InstancePreferences": preferences, "InstanceCount": cluster.count}
     else:
         shape = {"InstanceType": parts.target.instance_type(cluster.instance_type), "InstanceCount": cluster.count}
     return shape | without_none(

@@ -5,7 +5,6 @@ replaced. Passwords, tokens and keys do not belong in these files: all who may d
 """
 
 import dataclasses
-import difflib
 import json
 import tomllib
 import typing
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
 from raysm.client.options import SubmitKeywords
-from raysm.errors import InvalidRequest
+from raysm.errors import InvalidRequest, did_you_mean
 from raysm.request import JobRequest, Local, Target, Workload
 from raysm.request.codec import from_json, hints_of
 from raysm.request.job import hyperparameter_text
@@ -96,9 +95,9 @@ def _hints_in(hint: Any, name: str) -> Mapping[str, Any]:
 
 
 def _with_nearest(key: Key, names: Iterable[str]) -> str:
-    near = difflib.get_close_matches(key[-1], names, n=1)
-    hint = f"; did you mean {'.'.join((*key[:-1], near[0]))}?" if near else f"; there are {', '.join(names)}"
-    return f"{'.'.join(key)}{hint}"
+    table = "".join(f"{part}." for part in key[:-1])
+    hint = did_you_mean(key[-1], names, prefix=table) or f"; there are {', '.join(names)}"
+    return f"{table}{key[-1]}{hint}"
 
 
 def nested(values: Mapping[Key, Any]) -> dict[str, Any]:

@@ -270,11 +270,8 @@ class Prepared:
         except ServiceError:  # this user may not list them; the job's role may
             return None
         if state is None:
-            _log.info(
-                "%s is not remembered for if_done: its inputs are more than %s objects; if_done='skip' looks at all",
-                self.request.name,
-                f"{MAX_LISTED:,}",
-            )
+            text = "%s is not remembered for if_done: its inputs are more than %s objects; if_done='skip' looks at all"
+            _log.info(text, self.request.name, f"{MAX_LISTED:,}")
         return state
 
 
@@ -375,14 +372,9 @@ def prepare(
         )
     contents = payload.contents_of(request, source=package.source, function=package.pickled, wheels=wheels, token=token)
     shared = service.places.shared(contents.shared_digest) if shares else None
+    tags = {**job_tags(request, task), **(own_tags or {})}
     planned = plan(
-        request,
-        target=target,
-        places=service.places,
-        state=state,
-        tags={**job_tags(request, task), **(own_tags or {})},
-        seal=contents.seal,
-        shared=shared,
+        request, target=target, places=service.places, state=state, tags=tags, seal=contents.seal, shared=shared
     )
     check_plan(planned, takes_files=service.target.takes_files)
     return Prepared(
@@ -440,11 +432,8 @@ def _input(channel: str, item: Any, service: Service, id_columns: Sequence[str])
     from raysm.client.job.listing import find_job
 
     what = output if slash else "model"
-    job = find_job(
-        name,
-        service,
-        ended=lambda job: _log.warning("the input %r is from %s, the last job of that name", channel, job.name),
-    )
+    text = "the input %r is from %s, the last job of that name"
+    job = find_job(name, service, ended=lambda job: _log.warning(text, channel, job.name))
     try:
         uri = job.output(what).uri
     except Exception as error:

@@ -324,12 +324,9 @@ def _workload(train: object, space: Space, fields: dict[str, Any]) -> SweepWorkl
         raise InvalidRequest(f"Sweep: the first argument is a function, or the path of a script, got {train!r}")
     # A function may draw other names in each trial.
     names = None if callable(space) else list(fields["space"])
+    takes_config = _takes_config(train, names)
     return FunctionSweep(
-        name=name_of(train),
-        python=PYTHON_VERSION,
-        takes_config=_takes_config(train, names),
-        draws=callable(space),
-        **fields,
+        name=name_of(train), python=PYTHON_VERSION, takes_config=takes_config, draws=callable(space), **fields
     )
 
 

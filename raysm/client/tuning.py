@@ -31,13 +31,9 @@ MODES: Mapping[str, str] = {"Minimize": "min", "Maximize": "max"}
 
 
 def parsers_of(config: Mapping[str, Any]) -> Parsers:
-    kinds: Parsers = {
-        "IntegerParameterRanges": int,
-        "ContinuousParameterRanges": float,
-        "CategoricalParameterRanges": _category,
-    }
+    kinds: Parsers = {"Integer": int, "Continuous": float, "Categorical": _category}
     ranges = config.get("ParameterRanges") or {}
-    return {item["Name"]: parse for kind, parse in kinds.items() for item in ranges.get(kind) or ()}
+    return {item["Name"]: parse for kind, parse in kinds.items() for item in ranges.get(f"{kind}ParameterRanges") or ()}
 
 
 def _category(text: str) -> Value:

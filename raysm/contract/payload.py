@@ -230,12 +230,8 @@ def load(folder: Path) -> Payload:
     request = read_request(folder)
     if request.workload.pickled_by is not None:
         _check_function(request.workload.title, request.workload.pickled_by, digests)
-    return Payload(
-        folder=folder,
-        request=request,
-        token_file=folder / TOKEN,
-        digest=hashlib.sha256((folder / DIGESTS).read_bytes()).hexdigest(),
-    )
+    digest = hashlib.sha256((folder / DIGESTS).read_bytes()).hexdigest()
+    return Payload(folder=folder, request=request, token_file=folder / TOKEN, digest=digest)
 
 
 def read_request(folder: Path) -> JobRequest:

@@ -5,12 +5,11 @@ hyperparameters. A row's own options win over the shared request.
 """
 
 import dataclasses
-import difflib
 import functools
 import re
 import secrets
 import string
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from raysm.client.source.package import Package
 from raysm.client.submit import Prepared, prepare
 from raysm.contract.names import ROW_TAG
 from raysm.contract.store import put_first
-from raysm.errors import InvalidRequest
+from raysm.errors import InvalidRequest, did_you_mean
 from raysm.grid.place import Place, place_of
 from raysm.grid.records import GridRecord
 from raysm.grid.region import Prepare, token_of
@@ -42,13 +41,16 @@ def names_in(template: Any) -> frozenset[str]:
     return frozenset(name for text in texts for _, name, _ in _parts(text) if name is not None)
 
 
-def check_names(template: Any, names: Iterable[str], origin: str) -> None:
-    columns = sorted(set(names))
-    for name in sorted(names_in(template) - set(columns)):
-        # 0.5, since names of two letters, lr and rl, are half alike at most.
-        near = difflib.get_close_matches(name, columns, n=1, cutoff=0.5)
-        hint = f"did you mean {{{near[0]}}}?" if near else f"braces take {', '.join(columns) or 'none'}"
-        raise InvalidRequest(f"{{{name}}}: {origin} has no column {name!r}; {hint} (write a literal brace twice)")
+def check_names(template: Any, columns: Iterable[str], origin: str) -> None:
+    """Check that the braces of a template hold columns of the rows, or names that every template may use."""
+    columns = sorted(set(columns) - set(GIVEN))
+    known = [f"{{{column}}}" for column in (*columns, *GIVEN)]
+    for name in sorted(names_in(template) - {*columns, *GIVEN}):
+        # 0.7, because even {a} and {b} are alike in their braces.
+        hint = did_you_mean(f"{{{name}}}", known, cutoff=0.7) or (
+            f"; its columns are {', '.join(columns) or 'none'}; braces also take {', '.join(GIVEN)}"
+        )
+        raise InvalidRequest(f"{{{name}}}: {origin} has no column {name!r}{hint} (write a literal brace twice)")
 
 
 def fill(template: Any, values: Mapping[str, Value], where: str) -> Any:
@@ -157,14 +159,14 @@ class Template:
         workload = () if self.package is not None else (self.workload,)
         return *workload, dict(self.options), getattr(self.target, "image", None)
 
-    def check(self, columns: Iterable[str], origin: str) -> None:
+    def check(self, columns: Collection[str], origin: str) -> None:
         """Check that the rows have all columns that the template uses."""
         # Retries, rates and spot capacity need training jobs.
         if (kind := self.options.get("kind", "training")) != "training":
             raise InvalidRequest(f"a grid runs training jobs, got kind={kind!r}; leave kind out")
         names = [*columns, *GIVEN]
         for part in self._parts:
-            check_names(part, names, origin)
+            check_names(part, columns, origin)
         # A pickled argument with the name of a column would reach the program with its braces.
         for argument, value in self.workload.parameters.items() if self.package is not None else ():
             for name in names:
@@ -221,11 +223,8 @@ class Template:
         )
 
     def _hyperparameters(self, shared: Mapping[str, str], task: Task, where: str) -> dict[str, str]:
-        of_task = {
-            name: hyperparameter_text(name, value)
-            for name, value in task.parameters.items()
-            if name not in self.names and value is not None
-        }
+        unused = {name: value for name, value in task.parameters.items() if name not in self.names}
+        of_task = {name: hyperparameter_text(name, value) for name, value in unused.items() if value is not None}
         merged = {**shared, **of_task}
         if len(merged) > MAX_HYPERPARAMETERS:
             raise InvalidRequest(

@@ -30,7 +30,7 @@ from typing import Any
 
 from raysm.client.settings import Key, Layer, absolute, check_values, nested, schema
 from raysm.errors import InvalidRequest
-from raysm.grid.filling import GIVEN, Template, check_names
+from raysm.grid.filling import Template, check_names
 from raysm.grid.local_grids import read_target
 from raysm.grid.rows.columns import REGION, tasks_of
 from raysm.grid.rows.databases import Query
@@ -87,7 +87,7 @@ def extend(store: Store, source: Source | None = None, *, max_rows: int = MAX_RO
     source, kept = source or source_again(json.loads(grid.source)), read_target(path_of(grid.name))
     table = (source if kept is None else source.by(kept.target)).read(max_rows)
     # Report a column that was removed now, not when the first job is made.
-    check_names(json.loads(grid.template), [*table.columns, *GIVEN], table.origin)
+    check_names(json.loads(grid.template), table.columns, table.origin)
     return join(store, tasks_of(table))
 
 

@@ -1,7 +1,6 @@
 """Grids of this machine: their names, where their jobs are sent, and which Batch job runs them."""
 
 import contextlib
-import difflib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ from pathlib import Path
 
 from raysm.client.service import Service
 from raysm.contract.store import put, read_json
-from raysm.errors import InvalidRequest, ServiceError
+from raysm.errors import InvalidRequest, ServiceError, did_you_mean
 from raysm.grid.store import Store, folder, path_of
 from raysm.request import Target
 from raysm.request.codec import from_json, to_json
@@ -21,12 +20,11 @@ def opened(name: str) -> Iterator[Store]:
     path = path_of(name)
     if not path.exists():
         names = grid_names()
-        near = difflib.get_close_matches(path.stem, names, n=1)
-        hint = f"raysm grid rows {path.stem} --on aws --regions A,B lists rows that children of an AWS Batch array sent"
-        if near:
-            hint = f"did you mean {near[0]}?"
+        hint = did_you_mean(path.stem, names) or (
+            f"; raysm grid rows {path.stem} --on aws --regions A,B lists rows that children of an AWS Batch array sent"
+        )
         existing = ", ".join(names) or "none"
-        raise InvalidRequest(f"there is no grid {path.stem!r} in {path.parent}; existing grids: {existing}; {hint}")
+        raise InvalidRequest(f"there is no grid {path.stem!r} in {path.parent}; existing grids: {existing}{hint}")
     store = Store(path)
     try:
         yield store

@@ -206,12 +206,8 @@ class CostRate:
     def worth(self, seconds: float | None, delay_s: float = 0.0) -> Worth:
         """Return the worth for a row that runs for ``seconds`` and is sent after ``delay_s``."""
         assumed_s = UNKNOWN_S if seconds is None else seconds
-        return Worth(
-            usd=None if self.usd_per_s is None else self.usd_per_s * assumed_s,
-            transfer_usd=self.transfer_usd,
-            wait_s=self.wait_s + delay_s,
-            seconds=seconds,
-        )
+        usd, wait_s = None if self.usd_per_s is None else self.usd_per_s * assumed_s, self.wait_s + delay_s
+        return Worth(usd=usd, transfer_usd=self.transfer_usd, wait_s=wait_s, seconds=seconds)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
@@ -285,11 +281,8 @@ class Cheapest:
         name = offer.place.instance_type
         if self.estimates.samples(name) or not offer.usd_per_hour:
             return self.estimates.seconds(task, name)
-        priced = [
-            (each.usd_per_hour, each.place.instance_type)
-            for each in self.offers
-            if each.usd_per_hour and self.estimates.samples(each.place.instance_type)
-        ]
+        offers = [(each.usd_per_hour, each.place.instance_type) for each in self.offers]
+        priced = [(usd, other) for usd, other in offers if usd and self.estimates.samples(other)]
         if not priced:
             return self.estimates.seconds(task, name)
         # Assume that a machine of twice the price is twice as fast; otherwise expensive ones would never be tried.
@@ -314,12 +307,8 @@ class Cheapest:
             # Only places that cost no more are compared by speed: waiting_usd_per_hour already prices time.
             alike = [each for each in sorted(candidates) if each.usd <= first.usd and each.unknown == first.unknown]
             places = [each.offer.place for each in alike]
-            unbeaten = (
-                each
-                for each in alike
-                if each.until is None and not market.outpaces(places, each.offer.place, task, now)
-            )
-            soonest = next(unbeaten, None)
+            ready = (each for each in alike if each.until is None)
+            soonest = next((each for each in ready if not market.outpaces(places, each.offer.place, task, now)), None)
             if soonest is None:
                 return Choice(again_s=now + OUTPACED_S, reasons={**reasons, str(first.offer.place): OUTPACED})
             best = soonest

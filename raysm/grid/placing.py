@@ -100,11 +100,9 @@ class Placing:
             task = item[1].task
             return -task.priority, -(task.expected_s or 0.0), task.position
 
-        shapes = [
-            [(shape, record) for record in self._store.waiting(shape, self._now, room)]
-            for shape in self._store.shapes()
-        ]
-        return heapq.merge(*shapes, key=worth)
+        shapes, store = self._store.shapes(), self._store
+        rows = [[(shape, record) for record in store.waiting(shape, self._now, room)] for shape in shapes]
+        return heapq.merge(*rows, key=worth)
 
     def _choose(self, record: TaskRecord) -> Choice:
         task = record.task

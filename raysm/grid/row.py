@@ -18,14 +18,7 @@ from raysm.grid.rows.databases import Database, Execute
 from raysm.grid.store import Store
 from raysm.grid.task import TaskState, Value
 
-TROUBLES_FIRST = (
-    TaskState.FAILED,
-    TaskState.IMPOSSIBLE,
-    TaskState.STOPPED,
-    TaskState.PLACED,
-    TaskState.WAITING,
-    TaskState.DONE,
-)
+TROUBLES_FIRST = tuple(map(TaskState, ("failed", "impossible", "stopped", "placed", "waiting", "done")))
 """States by urgency: rows that need the user come first."""
 
 

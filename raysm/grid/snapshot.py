@@ -11,6 +11,7 @@ from raysm.contract.instance_types import gpu_count
 from raysm.grid.place import Place
 from raysm.grid.store import Money, Store
 from raysm.grid.task import TaskState
+from raysm.request.cluster import LOCAL_TYPE
 
 HOUR_S = 3600.0
 POINTS = 200
@@ -71,6 +72,8 @@ class Snapshot:
     highest_rate: float
     done_per_hour: float | None
     """Done rows per hour, in the last hour or since the first was sent; None before any is done."""
+    is_free: bool = False
+    """True if every job runs on this machine."""
 
     @property
     def total(self) -> int:
@@ -108,6 +111,7 @@ def snapshot(store: Store, now: float) -> Snapshot:
     names = [row[0] for row in execute("SELECT DISTINCT region FROM attempt ORDER BY region")]
     versions = execute("SELECT DISTINCT price_version FROM attempt WHERE price_version <> '' ORDER BY 1").fetchall()
     low, high = execute("SELECT planned_low_usd, planned_high_usd FROM grid").fetchone()
+    billed = execute("SELECT count(*) FROM attempt WHERE instance_type <> ?", (LOCAL_TYPE,)).fetchone()[0]
     # Also the fastest job: it may have started and ended between two reads of all rates.
     rates = execute(
         "SELECT at_s, value FROM rate_history UNION SELECT at_s, value FROM (SELECT at_s, value FROM rate ORDER BY 2 "
@@ -133,6 +137,7 @@ def snapshot(store: Store, now: float) -> Snapshot:
         rates=tuple(tuple(row) for row in rates),
         highest_rate=float(max((value for _, value in rates), default=0.0)),
         done_per_hour=_pace(store, now, is_over=all(TaskState(state).final for state in states)),
+        is_free=not billed,
     )
 
 

@@ -231,11 +231,8 @@ def apply(store: Store, attempt: Attempt, description: Description, noticed: str
     if verdict is not None:
         conclude(store, attempt, verdict, description, now)
         return
-    changes: dict[str, Any] = {
-        "state": AttemptState.PENDING if description.secondary in NEVER_RAN else AttemptState.RUNNING,
-        "seen": noticed,
-        "is_doubtful": False,
-    }
+    state = AttemptState.PENDING if description.secondary in NEVER_RAN else AttemptState.RUNNING
+    changes: dict[str, Any] = {"state": state, "seen": noticed, "is_doubtful": False}
     if attempt.sent_s is None:
         changes["sent_s"] = now
     if description.started is not None:

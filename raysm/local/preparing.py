@@ -37,12 +37,8 @@ class Preparation:
 
     def linked(self) -> list[Channel]:
         linked = [entry.name for entries in self.entries.values() for entry in entries if not entry.owned]
-        places = {channel.name: self.spec.place_of(channel) for channel in self.spec.channels}
-        return [
-            channel
-            for channel in self.spec.channels
-            if any(name.is_relative_to(places[channel.name]) for name in linked)
-        ]
+        places = [(channel, self.spec.place_of(channel)) for channel in self.spec.channels]
+        return [channel for channel, place in places if any(name.is_relative_to(place) for name in linked)]
 
     def base(self, host: str) -> Path:
         return self.root / host / "ml"
@@ -113,10 +109,8 @@ def _config_files(spec: JobSpec, host: str, paths: Paths, inside: Path, interfac
     # As the service lists them: algo-10 before algo-2.
     hosts = sorted(spec.hosts)
     if paths.description:
-        return [
-            (paths.resource_config, {"current_host": host, "hosts": hosts}),
-            (paths.description, dict(spec.description)),
-        ]
+        config = {"current_host": host, "hosts": hosts}
+        return [(paths.resource_config, config), (paths.description, dict(spec.description))]
     mine = next(group for group in spec.groups if host in group.hosts)
     resources = {
         "current_host": host,
@@ -130,11 +124,8 @@ def _config_files(spec: JobSpec, host: str, paths: Paths, inside: Path, interfac
         "network_interface_name": interface,
     }
     inputs = {channel.name: _channel_config(channel) for channel in spec.channels if host in spec.hosts_of(channel)}
-    contents: list[tuple[Path, Any]] = [
-        (paths.resource_config, resources),
-        (paths.hyperparameters, dict(spec.hyperparameters)),
-        (paths.input_data_config, inputs),
-    ]
+    contents: list[tuple[Path, Any]] = [(paths.resource_config, resources), (paths.input_data_config, inputs)]
+    contents.append((paths.hyperparameters, dict(spec.hyperparameters)))
     if spec.checkpoints:
         place = {"LocalPath": str(inside / spec.checkpoints.target), "S3Uri": spec.checkpoints.uri}
         contents.append((paths.checkpoint_config, place))

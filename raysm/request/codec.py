@@ -16,14 +16,7 @@ from raysm.errors import InvalidRequest
 
 T = TypeVar("T")
 
-NAMES: Mapping[type, str] = {
-    str: "text",
-    int: "an integer",
-    float: "a number",
-    bool: "true or false",
-    list: "a list",
-    dict: "an object",
-}
+NAMES = {str: "text", int: "an integer", float: "a number", bool: "true or false", list: "a list", dict: "an object"}
 """Names of the classes of JSON values in messages."""
 
 TAG = "kind"
@@ -122,11 +115,7 @@ def _read_dataclass(kind: Any, data: Any, where: str) -> Any:
     unknown = sorted(set(data) - set(fields) - ({TAG} if hasattr(kind, TAG) else set()))
     if unknown:
         raise InvalidRequest(f"{where}: unknown key {unknown[0]!r}; known are {', '.join(fields)}")
-    required = (
-        name
-        for name, field in fields.items()
-        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-    )
+    required = [name for name, field in fields.items() if field.default is field.default_factory is dataclasses.MISSING]
     missing = [name for name in required if name not in data]
     if missing:
         raise InvalidRequest(f"{where}: the key {missing[0]!r} is missing")

@@ -73,12 +73,8 @@ SQLITE = TrackingPlace(
     is_here=True,
 )
 
-SERVER = TrackingPlace(
-    form=re.compile(r"https?://[^\s]{1,1000}"),
-    example="http://mlflow.example:5000",
-    is_here=False,
-    packages=("mlflow",),
-)
+_SERVER_FORM = re.compile(r"https?://[^\s]{1,1000}")
+SERVER = TrackingPlace(form=_SERVER_FORM, example="http://mlflow.example:5000", is_here=False, packages=("mlflow",))
 
 # https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_MlflowConfig.html
 MANAGED = TrackingPlace(

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from raysm.errors import InvalidRequest
+from raysm.errors import InvalidRequest, did_you_mean
 from raysm.request.codec import to_json
 
 KEY = "raysm"
@@ -133,8 +133,5 @@ def _default(field: "dataclasses.Field[Any]") -> Any:
 def check_names(function: str, names: Collection[str], options: Mapping[str, Any]) -> None:
     for name in options:
         if name not in names:
-            import difflib  # only after a typing error, because the import takes longer than the check
-
-            near = difflib.get_close_matches(name, names, n=1)
-            hint = f"; did you mean {near[0]}?" if near else f"; it takes {', '.join(names)}"
+            hint = did_you_mean(name, names) or f"; it takes {', '.join(names)}"
             raise InvalidRequest(f"{function} takes no option {name!r}{hint}")

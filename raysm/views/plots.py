@@ -82,11 +82,8 @@ class Plot:
 
         # JupyterLab and VS Code draw Vega-Lite with tooltips; other notebooks show the SVG.
         version = altair.SCHEMA_VERSION.lstrip("v").partition(".")[0]
-        return {
-            f"application/vnd.vegalite.v{version}+json": self.chart.to_dict(),
-            "image/svg+xml": self.svg,
-            "text/plain": repr(self),
-        }
+        texts = {"image/svg+xml": self.svg, "text/plain": repr(self)}
+        return {f"application/vnd.vegalite.v{version}+json": self.chart.to_dict(), **texts}
 
     def __repr__(self) -> str:
         return "<raysm plot: a notebook shows it, save('plot.svg') or save('plot.png') writes it>"

@@ -3,6 +3,7 @@
 import pickle
 import re
 import signal
+import sys
 import traceback
 from pathlib import Path
 from types import TracebackType
@@ -10,6 +11,7 @@ from typing import Any
 
 import cloudpickle
 
+from raysm.contract.names import LABEL_HOST, LABEL_RANK
 from raysm.contract.parcels import Pickled
 from raysm.contract.result import Failure
 from raysm.errors import (
@@ -30,6 +32,8 @@ ORIGINAL_DETAILS = "Original exception details:\n"
 """Ray puts the traceback of an exception that cannot be pickled, or unpickled here, after one of these marks."""
 
 OWN_FRAME = re.compile(r'  File "[^"]*/raysm/(workloads|bootstrap)/')
+TASK_ADDRESS = re.compile(r"ray::.*\(pid=\d+, ip=([^,)]+)")
+"""What Ray writes before the traceback of a task; the task that raised comes last."""
 ACTOR = re.compile(r", actor_id=.*\)$")
 
 INTERNAL = re.compile(r"raysm/workloads/(driver\.py$|script_main\.py$|runners/|session/)")
@@ -63,6 +67,8 @@ def failure_of(error: BaseException) -> Failure | None:
     kind, message = _name_of(first), str(first)
     if is_only_described(error):
         kind, message = _described_by_ray(kind, message)
+    if host := _host_of_task(lines):
+        message = f"{message} (on {host})"
     return Failure(error_type=kind, message=message, remote_traceback=lines, exit_code=code)
 
 
@@ -85,6 +91,20 @@ def _name_of(error: BaseException) -> str:
     kind = type(error)
     is_known = kind.__module__ in ("builtins", "__main__", "raysm.errors")
     return kind.__name__ if is_known else f"{kind.__module__}.{kind.__name__}"
+
+
+def _host_of_task(text: str) -> str:
+    """Return the instance on which a task raised; "" for the head, and where several instances share an address."""
+    addresses = TASK_ADDRESS.findall(text)
+    # The module exists if a task ran; only there, since ray.nodes() would start Ray.
+    if not addresses or not (ray := sys.modules.get("ray")) or not ray.is_initialized():
+        return ""
+    try:
+        nodes = ray.nodes()
+    except Exception:  # the cluster is ending, and the failure itself matters more
+        return ""
+    there = [node["Labels"] for node in nodes if node["NodeManagerAddress"] == addresses[-1]]
+    return str(there[0].get(LABEL_HOST, "")) if len(there) == 1 and there[0].get(LABEL_RANK, "0") != "0" else ""
 
 
 def cause_in_task(error: BaseException) -> BaseException:

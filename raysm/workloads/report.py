@@ -79,12 +79,8 @@ def event_lines(values: Mapping[str, float], step: int | None) -> list[str]:
     """Return metrics as event lines of a job's log, all with the same time."""
     now_s = time.time()
     # An event carries finite numbers only; a NaN is printed for people.
-    return [
-        line(Metric(name=name, value=value, step=step, time_s=now_s))
-        if math.isfinite(value)
-        else text_line({name: value}, step)
-        for name, value in values.items()
-    ]
+    metrics = [Metric(name=name, value=value, step=step, time_s=now_s) for name, value in values.items()]
+    return [line(one) if math.isfinite(one.value) else text_line({one.name: one.value}, step) for one in metrics]
 
 
 def text_line(values: Mapping[str, float], step: int | None) -> str:

@@ -192,6 +192,19 @@ def test_what_cannot_be_is_refused_with_2_before_anything_starts(tmp_path, comma
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
+def test_ctrl_c_during_the_imports_ends_with_the_status_of_an_interruption_and_no_traceback():
+    interrupting = (
+        "import signal, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        name == 'raysm.cli.arguments' and signal.raise_signal(signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "import raysm.cli.main"
+    )
+    done = subprocess.run([sys.executable, "-c", interrupting], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_ctrl_c_stops_the_job_and_all_its_instances(tmp_path, home, command):
     (tmp_path / "s.py").write_text("import time\nprint('user code runs', flush=True)\ntime.sleep(300)\n")
     running = subprocess.Popen(

@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from raysm.errors import InvalidRequest
+from raysm.errors import InvalidRequest, did_you_mean
 from raysm.request import AWS, Cluster, JobRequest, Workload
 
 MIN_PYTHON = (3, 11)
@@ -36,13 +36,7 @@ class Processor(StrEnum):
     """AWS's Trainium and Inferentia."""
 
 
-ACCELERATED = {
-    "p": Processor.GPU,
-    "g": Processor.GPU,
-    "gr": Processor.GPU,
-    "trn": Processor.NEURON,
-    "inf": Processor.NEURON,
-}
+ACCELERATED = dict.fromkeys(("p", "g", "gr"), Processor.GPU) | dict.fromkeys(("trn", "inf"), Processor.NEURON)
 """Instance families with accelerators, by their letters. The rest of a name follows EC2's rules
 (https://docs.aws.amazon.com/ec2/latest/instancetypes/), so that no list of types is needed."""
 
@@ -166,12 +160,9 @@ def default_image(cluster: Cluster, region: str, python: str | None = None) -> t
     """Return AWS's newest image for the instances of a cluster, and the region's registry."""
     registry = registry_of(region)
     if registry is None:
-        import difflib  # only after a typing error, because the import takes longer than the check
-
         # 0.9: eu-west-9, which AWS may add, is 0.89 like eu-west-1.
-        near = difflib.get_close_matches(region, _table()["registries"], n=1, cutoff=0.9)
-        if near:
-            raise InvalidRequest(f"raysm knows no region {region!r}; did you mean {near[0]}?")
+        if hint := did_you_mean(region, _table()["registries"], cutoff=0.9):
+            raise InvalidRequest(f"raysm knows no region {region!r}{hint}")
         missing = f"none of AWS's PyTorch images is known in the region {region!r} (table of {_table()['date']})"
         raise InvalidRequest(f"no image is named, and {missing}", remedy=GIVE_ONE)
     _check_types(cluster.types)

@@ -190,7 +190,5 @@ def prices_of_products(texts: Iterable[str], source: str) -> list[RegionPrices]:
             raise ServiceError(f"{source}: GetProducts answered with what is not a product: {error!r}") from error
     if not usd or not published:
         raise ServiceError(f"{source} has no dated price of training on demand")
-    return [
-        RegionPrices(region=region, as_of=published[:10], version=version, usd=prices, source=source)
-        for region, prices in sorted(usd.items())
-    ]
+    day = published[:10]
+    return [RegionPrices(region=name, as_of=day, version=version, usd=usd[name], source=source) for name in sorted(usd)]

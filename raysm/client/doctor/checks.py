@@ -48,12 +48,8 @@ def check_region(case: Case) -> Iterator[Finding]:
         yield bad(error.problem, error.remedy)
         return
     session = boto3.Session(region_name="us-east-1")
-    regions = [
-        name
-        for partition in session.get_available_partitions()
-        for name in session.get_available_regions("sagemaker", partition)
-    ]
-    if region in regions:
+    partitions = session.get_available_partitions()
+    if any(region in session.get_available_regions("sagemaker", partition) for partition in partitions):
         yield good(region)
     elif not REGION.fullmatch(region):
         yield bad(f"{region!r} is not a region", "aws configure set region REGION")

@@ -144,11 +144,8 @@ def check_groups(case: Case) -> Iterator[Finding]:
     needed = [("tcp", None), *(ENCRYPTED if case.intent.security.encrypt_traffic else ())]
     for direction, key, word in (("ingress", "IpPermissions", "from"), ("egress", "IpPermissionsEgress", "to")):
         rules = [rule for group in groups for rule in group[key] if _is_about(rule, ids, networks)]
-        closed = [
-            name if port is None else f"{name} port {port}"
-            for name, port in needed
-            if not any(_allows(rule, name, port) for rule in rules)
-        ]
+        missing = [(name, port) for name, port in needed if not any(_allows(rule, name, port) for rule in rules)]
+        closed = [name if port is None else f"{name} port {port}" for name, port in missing]
         if not closed:
             yield good(f"{', '.join(ids)} allow traffic {word} each other")
             continue

@@ -75,15 +75,10 @@ class Cache:
         return {arn: [Experiment.of_json(row) for row in json.loads(trials)] for arn, trials in rows}
 
     def keep(self, jobs: Iterable["Reading"]) -> None:
-        rows = [
-            (
-                job.row.arn,
-                job.row.as_json(),
-                json.dumps({job.row.arn: job.curves, **job.call_curves}),
-                json.dumps([row.as_json() for row in job.trials]),
-            )
-            for job in jobs
-        ]
+        rows = []
+        for job in jobs:
+            curves, trials = {job.row.arn: job.curves, **job.call_curves}, [row.as_json() for row in job.trials]
+            rows.append((job.row.arn, job.row.as_json(), json.dumps(curves), json.dumps(trials)))
         if rows:
             with contextlib.suppress(sqlite3.Error, OSError):
                 self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -303,11 +298,8 @@ def _row(
     curves: Mapping[str, Curve],
 ) -> Experiment:
     answer = description.answer
-    hyperparameters = {
-        name: typed(text)
-        for name, text in answer.get("HyperParameters", {}).items()
-        if not name.startswith(FOREIGN_HYPERPARAMETERS)
-    }
+    given = answer.get("HyperParameters", {})
+    hyperparameters = {name: typed(given[name]) for name in given if not name.startswith(FOREIGN_HYPERPARAMETERS)}
     # The service reports only the last value of each metric that it found in the log.
     final = {item["MetricName"]: item["Value"] for item in answer.get("FinalMetricDataList", ())}
     metrics = {name: Summary(last=value, lowest=value, highest=value, count=1) for name, value in final.items()}

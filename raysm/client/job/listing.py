@@ -1,6 +1,6 @@
 """List jobs, and find them by their names."""
 
-import difflib
+import contextlib
 import fnmatch
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from raysm.client.job.records import kept_of, task_of
 from raysm.client.service import Service, connect
 from raysm.contract.job_api import APIS, JobApi
 from raysm.contract.names import TASK_TAG, WORKLOAD_TAG
-from raysm.errors import InvalidRequest, JobNotFound
+from raysm.errors import InvalidRequest, JobNotFound, did_you_mean
 from raysm.request import Target
 from raysm.request.job import NAME_PATTERN
 from raysm.request.session import SessionWorkload
@@ -52,10 +52,8 @@ def _listed(service: Service, api: JobApi, item: dict[str, Any]) -> Listed:
     secondary, message = SecondaryStatus(item.get("SecondaryStatus", "")), ""
     # List's answer has no messages, and describing every job would take one call each.
     if secondary is SecondaryStatus.PENDING:
-        try:
+        with contextlib.suppress(JobNotFound):  # it was removed meanwhile
             message = read(api, service.describe(api, item[api.name_key])).message
-        except JobNotFound:  # it was removed meanwhile
-            pass
     return Listed(
         name=item[api.name_key],
         api=api,
@@ -114,12 +112,8 @@ def find_running(name: str, service: Service, *, sole: bool = False, ended: Call
         raise JobNotFound(f"{missing}: raysm jobs and raysm session list show the existing ones{_hint(name, service)}")
     if len(running) > 1:
         # A session's name is unique among sessions, but jobs may have the same name.
-        sessions = [
-            (api, item)
-            for api, item in running
-            if service.tags(item[api.arn_key]).get(WORKLOAD_TAG) == SessionWorkload.kind
-        ]
-        running = sessions or running
+        kinds = [service.tags(item[api.arn_key]).get(WORKLOAD_TAG) for api, item in running]
+        running = [one for one, kind in zip(running, kinds, strict=True) if kind == SessionWorkload.kind] or running
     names = [str(item[api.name_key]) for api, item in running]
     if sole and len(names) > 1:
         raise InvalidRequest(f"{len(names)} jobs that run are named {name!r}: {', '.join(names)}; name one of them")
@@ -144,7 +138,6 @@ def _hint(name: str, service: Service) -> str:
     # A task's name stands for a job only while that job runs.
     tasks = [task_of(item[api.name_key]) for api, item in entries if not Status(item[api.status_key]).is_terminal]
     names = list(dict.fromkeys([*tasks, *(str(item[api.name_key]) for api, item in entries)]))
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     # A part of a name, "digits" of "all-digits-top10", is too short to be close to it.
-    near = near or [one for one in names if name in one][:3]
-    return f"; did you mean {' or '.join(near)}?" if near else ""
+    holding = [one for one in names if name in one][:3]
+    return did_you_mean(name, names, most=3) or did_you_mean(name, holding, most=3, cutoff=0)

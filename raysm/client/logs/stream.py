@@ -63,13 +63,8 @@ class LogReader:
         if self.is_over:
             return
         # Listed at each look, because an instance has a stream only once it has written something.
-        pages = self._service.pages(
-            "logs",
-            "describe_log_streams",
-            token="nextToken",
-            logGroupName=self._group,
-            logStreamNamePrefix=f"{self._job}/",
-        )
+        streams = {"logGroupName": self._group, "logStreamNamePrefix": f"{self._job}/"}
+        pages = self._service.pages("logs", "describe_log_streams", token="nextToken", **streams)
         try:
             for stream in (stream for page in pages for stream in page.get("logStreams", ())):
                 name = stream["logStreamName"]

@@ -33,10 +33,8 @@ def rows(state: SessionState) -> list[tuple[str, str]]:
 
 
 def detached(name: str, idle_s: float) -> tuple[str, str]:
-    return (
-        "detached",
-        f"from now on: ends after {brief(idle_s)} without a call; raysm session keep {name} 60m puts that off",
-    )
+    text = f"from now on: ends after {brief(idle_s)} without a call; raysm session keep {name} 60m puts that off"
+    return "detached", text
 
 
 def text(state: SessionState | None, name: str | None) -> str:

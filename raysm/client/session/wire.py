@@ -15,19 +15,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from raysm.contract import parcels
 from raysm.contract.connections import checked_connector, connect_proved
-from raysm.contract.parcels import (
-    BULK,
-    SMALL_BYTES,
-    Content,
-    Piece,
-    memory,
-    receive_into,
-    receive_line,
-    send,
-    send_line,
-    size_of,
-)
+from raysm.contract.parcels import Content, Piece, size_of
 from raysm.contract.session import HEARTBEAT_S, CallRequest, frame, unframe
 from raysm.errors import InvalidRequest, MissingDependency, RaysmError, ServiceError, SessionEnded
 from raysm.request.codec import to_json
@@ -164,7 +154,7 @@ class Wire:
         Returns the status as JSON and the outcome, which is empty while the call runs. Raises like ``request``.
         """
         # A large body gets a connection of its own, so that it does not delay heartbeats and output.
-        is_large = size_of(body) > SMALL_BYTES
+        is_large = size_of(body) > parcels.SMALL_BYTES
         head = {"call": id, "wait": wait_s, "request": None if request is None else to_json(request), "large": is_large}
         return await self._retrying(lambda: self._call(head, body))
 
@@ -304,17 +294,17 @@ class Wire:
 def _exchange(connection: socket.socket, head: Mapping[str, Any], body: Sequence[Piece]) -> Content:
     with connection:
         connection.settimeout(READ_S)
-        send_line(connection, head, BULK)
-        answer = receive_line(connection)
+        parcels.send_line(connection, head, parcels.BULK)
+        answer = parcels.receive_line(connection)
         if "error" in answer:
             raise InvalidRequest(answer["error"])
         if "get" not in head:
-            send(connection, body)
-            receive_line(connection)
+            parcels.send(connection, body)
+            parcels.receive_line(connection)
             return b""
-        content = memory(answer["bytes"])
+        content = parcels.memory(answer["bytes"])
         with memoryview(content) as view:
-            receive_into(connection, view)
+            parcels.receive_into(connection, view)
         return content
 
 

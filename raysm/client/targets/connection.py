@@ -16,10 +16,7 @@ from raysm.contract.home import Clock
 from raysm.errors import InvalidRequest
 from raysm.request import JobRequest, Target
 
-CONNECTIONS: dict[str, str] = {
-    "aws": "raysm.client.targets.aws:AWSConnection",
-    "local": "raysm.client.targets.local:LocalConnection",
-}
+CONNECTIONS = {"aws": "raysm.client.targets.aws:AWSConnection", "local": "raysm.client.targets.local:LocalConnection"}
 """The class of each kind of target, ``module:Class``, imported on first use."""
 
 SET_REGION = "give --region (AWS(region=…) in Python), or run aws configure set region REGION"

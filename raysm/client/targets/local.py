@@ -93,12 +93,8 @@ class LocalConnection(Connection):
             # Without AWS_PROFILE, which may name a profile that this machine lacks.
             core = botocore.session.Session({"profile": (None, None, None, None)})
             core.register_component("data_loader", loader())
-            self._session = boto3.Session(
-                aws_access_key_id="raysm",
-                aws_secret_access_key="raysm",
-                region_name=self._region,
-                botocore_session=core,
-            )
+            keys = {"aws_access_key_id": "raysm", "aws_secret_access_key": "raysm"}
+            self._session = boto3.Session(region_name=self._region, botocore_session=core, **keys)
         if self._url is None:
             self._url = endpoint.ensure(self._home)
         config = client_options(

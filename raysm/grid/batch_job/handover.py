@@ -103,11 +103,9 @@ def handover_of(grid: Planned, workload: Workload) -> Handover:
     if "inputs" in fields:
         inputs = fields["inputs"].items()
         fields["inputs"] = {name: item if isinstance(item, Input) else Input(str(item)) for name, item in inputs}
-    prices = tuple(
-        dataclasses.replace(each, usd={name: usd for name, usd in each.usd.items() if name in types})
-        for each in grid.facts.prices.lists
-        if each.region in regions
-    )
+    lists = [each for each in grid.facts.prices.lists if each.region in regions]
+    needed = [{name: usd for name, usd in each.usd.items() if name in types} for each in lists]
+    prices = tuple(dataclasses.replace(each, usd=usd) for each, usd in zip(lists, needed, strict=True))
     return Handover(
         name=request.name,
         identity=identity_of(request),

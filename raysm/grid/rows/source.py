@@ -244,12 +244,8 @@ class QuerySource(Source):
     @property
     def description(self) -> dict[str, Any]:
         """The statement, its values, and the database's name if it has no password."""
-        return {
-            "sql": self.query.sql,
-            "params": {name: plain(value) for name, value in self.query.params.items()},
-            "on": kept_name(self.query.on),
-            "at_s": time.time(),
-        }
+        params = {name: plain(value) for name, value in self.query.params.items()}
+        return {"sql": self.query.sql, "params": params, "on": kept_name(self.query.on), "at_s": time.time()}
 
     def read(self, max_rows: int) -> Table:
         # One row more than allowed shows that there are too many, without fetching all.

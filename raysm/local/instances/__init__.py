@@ -6,22 +6,10 @@
 import pkgutil
 
 from raysm.errors import InvalidRequest
-from raysm.local.instances.base import Instance, InstanceSpec, Link, Site, Visit
-from raysm.local.instances.share import Share
+from raysm.local.instances.base import Instance, InstanceSpec, Link, Site
 from raysm.request.targets import INSTANCE_KINDS, instance_kind
 
-__all__ = [
-    "SITES",
-    "Instance",
-    "InstanceSpec",
-    "Link",
-    "Share",
-    "Site",
-    "Visit",
-    "best_kind",
-    "missing_for",
-    "open_site",
-]
+__all__ = ["SITES", "Instance", "InstanceSpec", "Link", "Site", "best_kind", "missing_for", "open_site"]
 
 SITES: dict[str, str] = {
     "process": "raysm.local.instances.process:ProcessSite",

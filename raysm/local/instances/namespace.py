@@ -135,15 +135,9 @@ class NamespaceSite(Site):
 def needed_by_python() -> list[Path]:
     # raysm may be imported from a checkout outside of all prefixes.
     package = Path(__file__).parents[3]
-    paths: list[str | Path] = [
-        sys.prefix,
-        sys.exec_prefix,
-        sys.base_prefix,
-        sys.base_exec_prefix,
-        Path(sys.executable).parent,
-        package,
-    ]
-    return [Path(path).resolve() for path in [*paths, *sys.path] if path and Path(path).exists()]
+    prefixes = (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)
+    paths: list[str | Path] = [*prefixes, Path(sys.executable).parent, package, *sys.path]
+    return [Path(path).resolve() for path in paths if path and Path(path).exists()]
 
 
 def plan(spec: InstanceSpec, keep: Iterable[Path], hosts: Path, resolver: Path, opt: Path = OPT) -> list[Mount]:

@@ -37,16 +37,8 @@ from raysm.local.instances.kept import SCRIPT, Keeper, KeptInstance, end_all
 
 ADDRESS = "127.0.0.1"
 HEAD_PORTS = ("control", "gcs", "dashboard")
-NODE_PORTS = (
-    "node_manager",
-    "object_manager",
-    "runtime_env_agent",
-    "dashboard_agent",
-    "dashboard_agent_grpc",
-    "metrics_export",
-    "worker_min",
-    "worker_max",
-)
+AGENT_PORTS = ("runtime_env_agent", "dashboard_agent", "dashboard_agent_grpc", "metrics_export")
+NODE_PORTS = ("node_manager", "object_manager", *AGENT_PORTS, "worker_min", "worker_max")
 PORT_RANGE = (20000, 32000)
 """Below the ports of outgoing connections, one of which could take a port before the instance listens on it."""
 PREFIX = "raysm-job-"

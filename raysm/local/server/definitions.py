@@ -19,7 +19,7 @@ BASE = PurePosixPath(DEFAULT_BASE)
 EndReason: TypeAlias = Literal["stop", "interrupt", "runtime", "wait", "pending", "shutdown"]
 """Why the server ends a job before its instances end by themselves."""
 
-SERVED: Mapping[JobApi, str] = {
+SERVED = {
     TRAINING: "raysm.local.server.training_request",
     PROCESSING: "raysm.local.server.processing_request",
 }

@@ -131,15 +131,8 @@ class LogService:
                 size += len(text) + EVENT_BYTES
                 if len(events) == limit or size > PAGE_BYTES and events:
                     return {"events": events, "nextToken": _encoded(offsets), "searchedLogStreams": []}
-                events.append(
-                    {
-                        "logStreamName": name,
-                        "timestamp": at,
-                        "message": text,
-                        "ingestionTime": at,
-                        "eventId": f"{at:014d}{number:06d}{offset:016d}",
-                    }
-                )
+                event = {"logStreamName": name, "timestamp": at, "message": text, "ingestionTime": at}
+                events.append(event | {"eventId": f"{at:014d}{number:06d}{offset:016d}"})
             # After the return above, so that an event without room is the first of the next page.
             offsets[name] = end
         return {"events": events, "searchedLogStreams": []}

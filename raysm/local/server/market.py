@@ -98,11 +98,8 @@ class Stock:
         for name, count in asked_instances(api, request).items():
             if name not in quotas:
                 continue
-            used = sum(
-                asked_instances(api, record.request)[name]
-                for record in self._records.all(api, region)
-                if not record.final and _is_spot(record.request) is is_spot
-            )
+            open_jobs = [record.request for record in self._records.all(api, region) if not record.final]
+            used = sum(asked_instances(api, other)[name] for other in open_jobs if _is_spot(other) is is_spot)
             if used + count > quotas[name]:
                 raise ApiError(
                     "ResourceLimitExceeded",

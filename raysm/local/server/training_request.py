@@ -51,10 +51,8 @@ def image(request: Mapping[str, Any]) -> str:
 
 
 def _groups(resources: Mapping[str, Any]) -> tuple[Group, ...]:
-    groups = [
-        (group["InstanceGroupName"], group["InstanceType"], group["InstanceCount"])
-        for group in resources.get("InstanceGroups") or []
-    ]
+    named = resources.get("InstanceGroups") or []
+    groups = [(group["InstanceGroupName"], group["InstanceType"], group["InstanceCount"]) for group in named]
     resources = settled(resources)
     # SageMaker's name of the group of a plain job.
     plain = ("homogeneousCluster", resources.get("InstanceType", ""), resources.get("InstanceCount", 0))

@@ -43,11 +43,8 @@ SPEEDS = (
 def samples_of(answer: Mapping[str, Any], time_s: float) -> list[Metric]:
     nodes = [node for node in answer["data"]["summary"] if node.get("raylet", {}).get("state") == "ALIVE"]
     named = {_host(node): node for node in nodes}
-    samples = [
-        Metric(name=name, value=value, host=host, time_s=time_s)
-        for host, node in named.items()
-        for name, value in _usage(node)
-    ]
+    usage = [(host, name, value) for host, node in named.items() for name, value in _usage(node)]
+    samples = [Metric(name=name, value=value, host=host, time_s=time_s) for host, name, value in usage]
     return [*samples, Metric(name=NODE_COUNT, value=float(len(nodes)), time_s=time_s)]
 
 
@@ -230,13 +227,8 @@ def parse_begin(text: str, now_s: float) -> float:
 
 def charts_site(name: str, timeline: Timeline, cache: Path) -> Answer:
     """Return a handler that answers Ray's page in place of Grafana; ``cache`` is a folder for the chart library."""
-    settings = {
-        "grafanaHost": HOST,
-        "grafanaOrgId": "1",
-        "sessionName": name,
-        "dashboardUids": {"default": BOARD},
-        "dashboardDatasource": "raysm",
-    }
+    settings = {"grafanaHost": HOST, "grafanaOrgId": "1", "sessionName": name, "dashboardUids": {"default": BOARD}}
+    settings |= {"dashboardDatasource": "raysm"}
     health = dict(zip(HEALTH, (settings, {}), strict=True))
 
     async def answer(request: "web.Request", path: str) -> "web.StreamResponse | None":

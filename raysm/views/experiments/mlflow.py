@@ -47,13 +47,8 @@ BUSY_S = 30.0
 START_S = 120.0
 END_S = 5.0
 
-STATUS = {
-    Status.COMPLETED: "FINISHED",
-    Status.FAILED: "FAILED",
-    Status.STOPPED: "KILLED",
-    Status.IN_PROGRESS: "RUNNING",
-    Status.STOPPING: "RUNNING",
-}
+STATUS = {Status.COMPLETED: "FINISHED", Status.FAILED: "FAILED", Status.STOPPED: "KILLED"}
+STATUS |= dict.fromkeys((Status.IN_PROGRESS, Status.STOPPING), "RUNNING")
 
 # MLflow compiles schemas and draws in workers. It loads nothing from other sites and sends them no telemetry.
 POLICY = (

@@ -215,14 +215,8 @@ def jobs(
         ServiceError: The service does not list its jobs.
     """
     service = connect(on)
-    choice = Choice(
-        project=project,
-        task=task,
-        status=_statuses(status),
-        since=parse_since(since, datetime.now(UTC)),
-        contains=contains,
-        limit=limit,
-    )
+    statuses, begin = _statuses(status), parse_since(since, datetime.now(UTC))
+    choice = Choice(project=project, task=task, status=statuses, since=begin, contains=contains, limit=limit)
     if grid is not None:
         with opened(grid) as store:
             rows = [row for row in experiments_of(store) if choice.takes(row) and (contains or "") in row.name]

@@ -74,13 +74,9 @@ def _interruptions(view: Snapshot) -> list[tuple[str, str]]:
 def _rate(view: Snapshot) -> list[tuple[str, str]]:
     if not view.rate_unit:
         return []
-    unit = html.escape(view.rate_unit)
     # While nothing runs, show the highest rate.
-    return (
-        [(f"{view.highest_rate:,.0f}", f"{unit} at most")]
-        if view.rate is None
-        else [(f"{view.rate:,.0f}", f"{unit} now")]
-    )
+    rate, when = (view.highest_rate, "at most") if view.rate is None else (view.rate, "now")
+    return [(f"{rate:,.0f}", f"{html.escape(view.rate_unit)} {when}")]
 
 
 def _regions(view: Snapshot) -> str:
@@ -115,11 +111,8 @@ def _troubles(view: Snapshot) -> str:
     for block in view.blocks:
         until = duration(block.until_s - view.at_s)
         items.append(f"{html.escape(block.place)} gets no job for {until}: {html.escape(block.reason)}")
-    items += [
-        f"{html.escape(each.region)} takes no job: {html.escape(each.reason)}"
-        for each in view.regions
-        if each.closed_until_s is not None
-    ]
+    closed = [each for each in view.regions if each.closed_until_s is not None]
+    items += [f"{html.escape(each.region)} takes no job: {html.escape(each.reason)}" for each in closed]
     return f"<h2>What went wrong</h2><ul>{''.join(f'<li>{item}</li>' for item in items)}</ul>" if items else ""
 
 

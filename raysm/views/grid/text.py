@@ -130,7 +130,9 @@ def screen_lines(view: Snapshot) -> list[str]:
 
 def _costs(view: Snapshot) -> list[str]:
     if not view.prices:
-        return ["costs   nothing if the jobs run on this machine, else unknown: no price of their instances is known"]
+        if not view.is_free:
+            return [f"costs   {UNKNOWN}: no price of the jobs' instances is known"]
+        return [f"costs   nothing{': the jobs run on this machine' if view.regions else ' yet'}"]
     note = unpriced_note(view)
     budget = "" if view.budget_usd is None else f" of {dollars(view.budget_usd)}"
     return [

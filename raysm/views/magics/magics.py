@@ -291,11 +291,8 @@ class Completer:
         def raysm_matcher(context: Any) -> Any:
             name, matches = self.matches(context.full_text, context.text_until_cursor)
             # Names of this kernel do not exist in the session.
-            return {
-                "completions": [SimpleCompletion(text=match, type="raysm") for match in matches],
-                "matched_fragment": name,
-                "suppress": bool(matches),
-            }
+            completions = [SimpleCompletion(text=match, type="raysm") for match in matches]
+            return {"completions": completions, "matched_fragment": name, "suppress": bool(matches)}
 
         matcher: Callable[[Any], Any] = raysm_matcher
         return matcher

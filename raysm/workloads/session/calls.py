@@ -82,13 +82,9 @@ class Call:
         return lines
 
     def _event(self, status: str, reason: str = "") -> events.SessionCall:
+        number, params, seconds = self._number or 0, self._params or {}, self._elapsed_s()
         return events.SessionCall(
-            number=self._number or 0,
-            name=self.request.name,
-            status=status,
-            params=self._params or {},
-            reason=reason,
-            seconds=self._elapsed_s(),
+            number=number, name=self.request.name, status=status, params=params, reason=reason, seconds=seconds
         )
 
     def ending(self) -> events.SessionCall | None:

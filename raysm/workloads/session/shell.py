@@ -224,20 +224,12 @@ class Namespace:
         sys.modules.setdefault("tqdm.notebook", _TextBars("tqdm.notebook"))
         main = sys.modules["__main__"]
         try:
-            self._shell = _Shell(
-                display,
-                user_module=self._module,
-                ipython_dir=own,
-                config=Config(HistoryManager={"enabled": False}, HistoryAccessor={"enabled": False}),
-            )
+            config = Config(HistoryManager={"enabled": False}, HistoryAccessor={"enabled": False})
+            self._shell = _Shell(display, user_module=self._module, ipython_dir=own, config=config)
         finally:
             sys.modules["__main__"] = main
         self._number = 0
-        self._kinds: Mapping[str, Callable[[CallRequest, Any], Outcome]] = {
-            CELL: self._cell,
-            PUSH: self._push,
-            PULL: self._pull,
-        }
+        self._kinds = {CELL: self._cell, PUSH: self._push, PULL: self._pull}
 
     @property
     def names(self) -> dict[str, Any]:

@@ -334,10 +334,8 @@ def _orders(
     mode: Mode, run: Run, ranges: Ranges, row_order: RowOrder, record: BlockRecord[Any], in_strips: bool
 ) -> list[OwnerOrder]:
     zero = run.context.queries.norms == 0
-    numbers = [
-        np.flatnonzero(zero[one.offset : one.offset + one.rows]) + one.start
-        for one in row_order.between(0, run.queries.rows)
-    ]
+    runs = row_order.between(0, run.queries.rows)
+    numbers = [np.flatnonzero(zero[one.offset : one.offset + one.rows]) + one.start for one in runs]
     zero_rows, several = np.concatenate(numbers), len(ranges) > 1
     hosts = len(_owning_nodes()) if several else 1
     return [

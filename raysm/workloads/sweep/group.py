@@ -68,12 +68,8 @@ def run_group(run: TrialRun) -> Any:
     address = ray.util.get_node_ip_address()
     # Port 0 lets the system choose a free one.
     store = dist.TCPStore(address, 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
-    members = [
-        _Member(
-            workload=workload, rank=rank, address=address, port=store.port, assignment=run.assignment, seed=run.seed
-        )
-        for rank in range(workload.workers)
-    ]
+    common: dict[str, Any] = {"workload": workload, "assignment": run.assignment, "seed": run.seed}
+    members = [_Member(rank=rank, address=address, port=store.port, **common) for rank in range(workload.workers)]
     # Started before rank 0, which waits for all of them in init_process_group.
     running = [actor.run.remote(member) for actor, member in zip(others, members[1:], strict=True)]
     failures: list[WorkerFailed] = []

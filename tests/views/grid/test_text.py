@@ -75,6 +75,12 @@ def test_states_dollars_pace_and_prices_are_on_one_screen():
     assert "prices: v1" in text
 
 
+def test_costs_without_a_price_are_unknown_unless_the_jobs_run_on_this_machine():
+    assert "costs   unknown: no price of the jobs' instances is known" in screen(prices=())
+    assert "costs   nothing: the jobs run on this machine" in screen(prices=(), is_free=True)
+    assert "costs   nothing yet" in screen(prices=(), is_free=True, regions=())
+
+
 def test_why_a_grid_a_region_and_a_place_stand_still_is_said():
     blocked = Block(place="ml.g5.xlarge in us-east-1", until_s=1600.0, reason="CapacityError")
     closed = region(closed_until_s=2000.0, reason="expired token")

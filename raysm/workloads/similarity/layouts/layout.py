@@ -120,12 +120,8 @@ class Layout:
         for rows, name in zip(self.operands, ("the matrix", "the queries"), strict=False):
             shape = rows.shape(self.dtype, sparse=sparse)
             operands.append(prepared(shape, _reported(report, rows.prepared_parts(shape, name)), name=name))
-        context = Context(
-            matrix=operands[0],
-            other_queries=None if self.self_join else operands[1],
-            engine=engine,
-            operand_rows=operand_rows,
-        )
+        queries = None if self.self_join else operands[1]
+        context = Context(matrix=operands[0], other_queries=queries, engine=engine, operand_rows=operand_rows)
         # Wait for the digests last: only the record needs them.
         return context, {channel: digest.result() for channel, digest in digesting.items()}
 
@@ -142,12 +138,8 @@ class Layout:
         )
 
     def _side(self, brings: Any, rows: LoadedRows, chunk_rows: int) -> Side:
-        return Side(
-            brings=brings,
-            shares=rows.chunks(self.slots, chunk_rows),
-            everywhere=isinstance(rows, WholeRows),
-            bytes=rows.described.rows * rows.row_bytes,
-        )
+        shares, size = rows.chunks(self.slots, chunk_rows), rows.described.rows * rows.row_bytes
+        return Side(brings=brings, shares=shares, everywhere=isinstance(rows, WholeRows), bytes=size)
 
 
 def _reported(report: Report, parts: Iterator[tuple[RowBlock, Part]]) -> Iterator[tuple[RowBlock, Part]]:

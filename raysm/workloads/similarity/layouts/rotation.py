@@ -155,13 +155,8 @@ def block_pairs(transfer: Transfer) -> Iterator[BlockPair]:
             left, right = sorted((transfer.chunk, own), key=lambda chunk: (natural(chunk.host), chunk.start))
         else:
             left, right = (transfer.chunk, own) if transfer.brings == "queries" else (own, transfer.chunk)
-        yield BlockPair(
-            tile=TileBlock(left.range, right.range),
-            self_join=transfer.brings == "either",
-            host=transfer.host,
-            left=left,
-            right=right,
-        )
+        tile, self_join = TileBlock(left.range, right.range), transfer.brings == "either"
+        yield BlockPair(tile=tile, self_join=self_join, host=transfer.host, left=left, right=right)
 
 
 def cut(shard: Shard, chunk_rows: int, origin: int = 0) -> tuple[RowChunk, ...]:
@@ -170,11 +165,8 @@ def cut(shard: Shard, chunk_rows: int, origin: int = 0) -> tuple[RowChunk, ...]:
     count = math.ceil(rows / chunk_rows)
     # Sizes differ by one row at most, so the last chunk is not a small rest.
     edges = [rows * at // count for at in range(count + 1)] if count else [0]
-    return tuple(
-        RowChunk(shard.host, start, stop, shard.portion(start, stop), origin)
-        for start, stop in zip(edges, edges[1:], strict=False)
-        if start < stop
-    )
+    ranges = [(start, stop) for start, stop in zip(edges, edges[1:], strict=False) if start < stop]
+    return tuple(RowChunk(shard.host, start, stop, shard.portion(start, stop), origin) for start, stop in ranges)
 
 
 def rotate(shares: Mapping[str, Sequence[RowChunk]]) -> dict[str, list[Transfer]]:
@@ -273,11 +265,8 @@ class PairQueue(Iterator[Any]):
         ``informed`` returns a pair with its ``hint`` when it is handed out.
         """
         # Two pairs for each slot, so that rows come while it computes, and the first pairs of new chunks.
-        self._hosts = {
-            host: _HostQueue(slots[host], 2 * slots[host] + window, deque(there))
-            for host, there in transfers.items()
-            if there
-        }
+        queued = {host: deque(there) for host, there in transfers.items() if there}
+        self._hosts = {host: _HostQueue(slots[host], 2 * slots[host] + window, queued[host]) for host in queued}
         self._order = deque(self._hosts)
         self._window, self._max_leaving = window, MAX_LEAVING * window
         self._send, self._recorded, self._informed = send, recorded, informed

@@ -106,13 +106,8 @@ class ShardedRows:
     @property
     def order(self) -> RowOrder:
         """Numbers and places of the rows: the first instance's rows have the first places, then come the second's."""
-        return RowOrder.of(
-            [
-                RowRun(run.start, self._starts[shard.host] + run.offset, run.rows)
-                for shard in self.index.shards
-                for run in shard.runs
-            ]
-        )
+        runs = [(self._starts[shard.host], run) for shard in self.index.shards for run in shard.runs]
+        return RowOrder.of([RowRun(run.start, start + run.offset, run.rows) for start, run in runs])
 
     def as_type(self, dtype: np.dtype[Any]) -> Described:
         return replace(self.index, dtype=dtype)
@@ -166,10 +161,8 @@ class ShardedRows:
         blocks = []
         for shard in self.index.shards:
             size = max(1, math.ceil(shard.rows / (BLOCKS_A_SLOT * max(1, self.slots[shard.host]))))
-            blocks += [
-                OnHost(shard.host, self._range(shard.host, at, min(at + size, shard.rows)))
-                for at in range(0, shard.rows, size)
-            ]
+            ranges = [(at, min(at + size, shard.rows)) for at in range(0, shard.rows, size)]
+            blocks += [OnHost(shard.host, self._range(shard.host, *ends)) for ends in ranges]
         return blocks
 
     @property

@@ -198,11 +198,8 @@ class Mode(ABC):
 
 
 def numbers_of(task: TileTask) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    rows, columns = task.tile.rows, task.tile.columns
-    return (
-        task.row_numbers(np.arange(rows.start, rows.stop)),
-        task.column_numbers(np.arange(columns.start, columns.stop)),
-    )
+    rows, columns = (np.arange(block.start, block.stop) for block in (task.tile.rows, task.tile.columns))
+    return task.row_numbers(rows), task.column_numbers(columns)
 
 
 def served_numbers(task: TileTask) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

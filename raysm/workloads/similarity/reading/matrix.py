@@ -36,14 +36,8 @@ CHUNK_BYTES = 16 << 20
 ID_ROWS = 1 << 17
 """Number of ids in one batch, and in one row group of the files of ids."""
 
-ROWS, IDS, DATA, INDICES, INDPTR, SHAPE = (
-    "rows.npy",
-    "ids.parquet",
-    "data.npy",
-    "indices.npy",
-    "indptr.npy",
-    "shape.npy",
-)
+ROWS, IDS = "rows.npy", "ids.parquet"
+DATA, INDICES, INDPTR, SHAPE = "data.npy", "indices.npy", "indptr.npy", "shape.npy"
 """Files that a converted file becomes: its rows, or the three arrays of CSR with their shape; and its ids, if any."""
 
 

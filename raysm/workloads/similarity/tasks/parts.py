@@ -129,11 +129,8 @@ def decode_part(data: memoryview) -> Part:
     for name, kind, shape in fields["arrays"]:
         dtype = np.dtype(kind)
         count = int(np.prod(shape, dtype=np.int64))
-        arrays[name] = (
-            np.frombuffer(data, dtype=dtype, count=count, offset=end).reshape(shape)
-            if count
-            else np.empty(shape, dtype)
-        )
+        flat = np.frombuffer(data, dtype=dtype, count=count, offset=end) if count else np.empty(0, dtype)
+        arrays[name] = flat.reshape(shape)
         end += count * dtype.itemsize
         end += -end % ALIGNMENT
     return Part(arrays=arrays, peaks=fields["peaks"], seconds=fields["seconds"], engines=tuple(fields["engines"]))

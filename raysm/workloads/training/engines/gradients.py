@@ -59,10 +59,8 @@ def _buckets(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
 
 def _message(bucket: Sequence[nn.Parameter]) -> torch.Tensor:
     """Return the gradients and, for each, 1 if this replica has it: messages have the same shape on all replicas."""
-    grads = [
-        torch.zeros_like(_local(parameter)) if parameter.grad is None else _local(parameter.grad)
-        for parameter in bucket
-    ]
+    pairs = [(parameter, parameter.grad) for parameter in bucket]
+    grads = [torch.zeros_like(_local(own)) if grad is None else _local(grad) for own, grad in pairs]
     owners = [float(parameter.grad is not None) for parameter in bucket]
     return torch.cat([*(grad.reshape(-1) for grad in grads), grads[0].new_tensor(owners)])
 

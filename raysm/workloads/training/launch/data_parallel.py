@@ -202,11 +202,8 @@ def _failure(error: Exception, places: tuple[Place, ...]) -> Exception:
         if isinstance(cause, RayActorError):
             host = next(item.node.host for item in places if rank in item.ranks)
             return WorkerFailed(rank, host, "its process was killed; most likely out of memory", "", "", 137)
-    cause = find_cause(
-        Failure(error=failed.error, at_s=failed.at_s, was_ended=failed.stopped)
-        for failed in error.worker_failures.values()
-        if isinstance(failed, LoopFailed)
-    )
+    failures = [failed for failed in error.worker_failures.values() if isinstance(failed, LoopFailed)]
+    cause = find_cause(Failure(error=one.error, at_s=one.at_s, was_ended=one.stopped) for one in failures)
     return cause or RayFailed(f"Ray Train could not run the workers: {error}")
 
 

@@ -200,13 +200,8 @@ def launch_training(
         stop.listen()
         # The other instances reach the head's Ray at this address, so the relay listens there too.
         relay = Relay(ray.util.get_node_ip_address())
-        launch = Launch(
-            payload=payload,
-            environment=environment,
-            relay=relay,
-            stop=stop,
-            threads=int(threads) if threads.isdigit() else None,
-        )
+        count = int(threads) if threads.isdigit() else None
+        launch = Launch(payload=payload, environment=environment, relay=relay, stop=stop, threads=count)
         try:
             places = train(
                 attempts(launch),

@@ -178,11 +178,8 @@ def _cpu_state() -> _State:
 
 def _are_equal(one: _State, other: _State) -> bool:
     (python, drawn, tensor), (other_python, other_drawn, other_tensor) = one, other
-    return (
-        python == other_python
-        and pickle.dumps(drawn) == pickle.dumps(other_drawn)
-        and torch.equal(tensor, other_tensor)
-    )
+    has_drawn = python != other_python or pickle.dumps(drawn) != pickle.dumps(other_drawn)
+    return not has_drawn and torch.equal(tensor, other_tensor)
 
 
 def _set_cpu_state(state: _State) -> None:

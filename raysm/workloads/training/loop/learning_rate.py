@@ -180,8 +180,5 @@ def needs_metric(scheduler: Any) -> bool:
     """Return whether a step of the scheduler takes a metric (``ReduceLROnPlateau``), which only the loop knows."""
     # By its parameters, not by its class, because schedulers of other packages may need a metric too.
     parameters = inspect.signature(scheduler.step).parameters.values()
-    return any(
-        parameter.default is parameter.empty
-        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-        for parameter in parameters
-    )
+    by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return any(parameter.default is parameter.empty and parameter.kind in by_place for parameter in parameters)

@@ -154,16 +154,8 @@ class _Loop:
 
     def one_pass(self, epoch: int, offset: int) -> Iterator[tuple[BatchSlice, Any]]:
         session = self.session
-        todo = list(
-            slices(
-                self.order,
-                epoch=epoch,
-                offset=offset,
-                data_rank=session.data_rank,
-                data_ranks=session.data_ranks,
-                drop_last=self.drop_last,
-            )
-        )
+        rank = {"data_rank": session.data_rank, "data_ranks": session.data_ranks}
+        todo = list(slices(self.order, epoch=epoch, offset=offset, drop_last=self.drop_last, **rank))
         # The sampler gives whole batches. The loader ends when its sampler does, not at the data set's length.
         loader = DataLoader(
             self.reader,

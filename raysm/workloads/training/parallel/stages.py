@@ -188,11 +188,8 @@ def _handed_on(placed: dict[fx.Node, int], stage: int) -> list[fx.Node]:
     """
     if stage < 0:
         return [node for node in placed if node.op == "placeholder"]
-    values = [
-        node
-        for node, place in placed.items()
-        if place <= stage and node.op != "get_attr" and any(placed[user] > stage for user in node.users)
-    ]
+    known = [node for node, place in placed.items() if place <= stage and node.op != "get_attr"]
+    values = [node for node in known if any(placed[user] > stage for user in node.users)]
     for node in values:
         # Torch's stages send tensors of known shapes; a number would be a constant, and wrong for a smaller batch.
         if _is_size(node):
@@ -284,11 +281,8 @@ def find_ties(stages: Stages) -> list[Tie]:
     names: dict[int, list[str]] = {}
     for name, parameter in stages.model.named_parameters(remove_duplicate=False):
         names.setdefault(id(parameter), []).append(name)
-    return [
-        Tie(names=tuple(names[parameter]), stages=tuple(homes[parameter]))
-        for parameter in names
-        if len(homes.get(parameter, ())) > 1
-    ]
+    shared = [parameter for parameter in names if len(homes.get(parameter, ())) > 1]
+    return [Tie(names=tuple(names[parameter]), stages=tuple(homes[parameter])) for parameter in shared]
 
 
 def check_ties(ties: Iterable[Tie], layout: Layout, cut: Iterable[str]) -> None:
@@ -325,9 +319,6 @@ def copies_here(ties: Sequence[Tie], parts: nn.Module, layout: Layout, rank: int
             ranks = [pipeline[place] for place in places]
             group = dist.new_group(ranks)
             if rank in ranks:
-                copies.append(
-                    Copies(
-                        parameters=tuple(params[tie.names[0]] for tie in tied), group=group, is_first=rank == ranks[0]
-                    )
-                )
+                own = tuple(params[tie.names[0]] for tie in tied)
+                copies.append(Copies(parameters=own, group=group, is_first=rank == ranks[0]))
     return tuple(copies)

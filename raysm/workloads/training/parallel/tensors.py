@@ -96,11 +96,8 @@ def _checked_style(name: str, module: nn.Module, style: Any, degree: int) -> Any
 def partition_tensors(module: nn.Module, plan: Plan, mesh: DeviceMesh) -> None:
     styles = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}
     modules = dict(module.named_modules())
-    cuts = {
-        name: style if isinstance(style, ParallelStyle) else styles[style]()
-        for name, style in plan.items()
-        if name in modules
-    }
+    chosen = {name: style for name, style in plan.items() if name in modules}
+    cuts = {name: style if isinstance(style, ParallelStyle) else styles[style]() for name, style in chosen.items()}
     for parent in _parents(plan, modules):
         # The forward reshapes by these counts, and a worker's share of the columns does not fit the whole count.
         for attribute, count in _head_counts(modules[parent]).items():
