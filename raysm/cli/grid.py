@@ -19,7 +19,7 @@ from raysm.cli.sending import check_output, options_of
 from raysm.client.job.description import Status
 from raysm.client.service import Service
 from raysm.client.settings import Key, Layer, Settings
-from raysm.contract.names import counted
+from raysm.contract.names import counted, listed
 from raysm.errors import InvalidRequest
 from raysm.grid.batch_job.array_child import RowJob, RowJobs, SentRow, sent_rows, slice_of
 from raysm.grid.batch_job.controller_job import ControllerJob, send
@@ -266,11 +266,11 @@ def _row(arguments: Arguments, console: Console) -> int:
             reason = row.job.describe().reason if status is Status.FAILED else None
             say(f"{row.task.key}: {status}{f': {reason}' if reason else ''}", shown)
     if arguments.json:
-        listed = [
+        jobs = [
             {"key": row.task.key, "job": row.job.name, "region": row.region, "new": row.is_new, "status": status}
             for row, status in zip(sent, statuses, strict=True)
         ]
-        print(json.dumps(listed, indent=1))
+        print(json.dumps(jobs, indent=1))
     # Without --wait, the child only sends.
     return int(arguments.wait and any(status is not Status.COMPLETED for status in statuses))
 
@@ -365,8 +365,7 @@ def _stop(arguments: Arguments, console: Console) -> None:
     done = grid.stop()
     stopped = "no further job is sent"
     if done.stopped:
-        more = f" and {len(done.stopped) - MAX_NAMED:,} more" if len(done.stopped) > MAX_NAMED else ""
-        stopped = f"stopped {counted(len(done.stopped), 'job')}: {', '.join(done.stopped[:MAX_NAMED])}{more}"
+        stopped = f"stopped {counted(len(done.stopped), 'job')}: {listed(done.stopped, MAX_NAMED)}"
     left = ""
     if done.has_controller:
         left = f"; the controller of {grid.name} stops its {counted(done.open, 'open job')}"

@@ -84,28 +84,18 @@ def add_sending(commands: Any) -> None:
             text = "an earlier tuning job whose trials the search learns from; repeatable, up to five"
             add(command, "--parent NAME", text, action="append", default=[])
         _add_submitting(command)
-    command = add_command(
-        commands,
-        "submit",
-        "submit a job of any workload from a request file: --request job.json",
-        run=SENDING,
-        sends_job=True,
-        # argparse would show --request as optional, as it is for the other commands.
-        usage="raysm submit --request FILE [options]",
-    )
+    text = "submit a job of any workload from a request file: --request job.json"
+    # argparse would show --request as optional, as it is for the other commands.
+    usage = "raysm submit --request FILE [options]"
+    command = add_command(commands, "submit", text, run=SENDING, sends_job=True, usage=usage)
     command.set_defaults(lacks=lambda arguments: None if arguments.request else _required("--request"))
     _add_submitting(command)
 
 
 def _add_similarity(commands: Any) -> None:
-    command = add_command(
-        commands,
-        "similarity",
-        "compute the exact cosine similarity of every row of a matrix with every other row",
-        run=SENDING,
-        sends_job=True,
-        usage="raysm similarity MATRIX (--top-k K | --threshold T | --full) [options]",
-    )
+    text = "compute the exact cosine similarity of every row of a matrix with every other row"
+    usage = "raysm similarity MATRIX (--top-k K | --threshold T | --full) [options]"
+    command = add_command(commands, "similarity", text, run=SENDING, sends_job=True, usage=usage)
     command.set_defaults(lacks=_missing_of_similarity)
     add(command, "MATRIX", ".npy, .npz, .csv(.gz), .parquet, or a folder; a path, s3://… or job:NAME/model", nargs="?")
     add_flags(command.add_mutually_exclusive_group(), SIMILARITY[:KEPT], "similarity")
@@ -246,9 +236,8 @@ def _add_reading_one_job(commands: Any) -> None:
     which = metrics.add_mutually_exclusive_group()
     add(which, "--telemetry", "show the metrics of the instances: memory, CPU, network …")
     add(which, "--all", "show the metrics of the job and of its instances")
-    dashboard = command(
-        "dashboard", "open Ray's dashboard of a running job in the browser", run="raysm.cli.dashboard:run"
-    )
+    text = "open Ray's dashboard of a running job in the browser"
+    dashboard = command("dashboard", text, run="raysm.cli.dashboard:run")
     add(dashboard, "--no-open", NO_OPEN)
 
 
@@ -260,14 +249,9 @@ def add_entering(commands: Any) -> None:
     add(tunnel, "--local PORT", "port of this machine (default: any free one)", type=int, default=0)
     add(tunnel, "--json", "print JSON")
     add_entered(tunnel)
-    shell = add_command(
-        commands,
-        "shell",
-        "open a shell in an instance, or run a command there and return its exit code",
-        run=ENTERING,
-        is_scripted=True,
-        usage="raysm shell JOB [options] [-- COMMAND]",
-    )
+    text = "open a shell in an instance, or run a command there and return its exit code"
+    usage = "raysm shell JOB [options] [-- COMMAND]"
+    shell = add_command(commands, "shell", text, run=ENTERING, is_scripted=True, usage=usage)
     add(shell, "JOB", JOB)
     add_entered(shell)
 
@@ -299,14 +283,8 @@ def add_sessions(commands: Any) -> None:
         if name == "keep":
             add(verb, "TIME", "how long from now: 60m, 2h", type=seconds)
         add_reading(verb)
-    command = add_command(
-        commands,
-        "exec",
-        "run a file in a session's namespace",
-        run=SESSIONS,
-        is_scripted=True,
-        usage="raysm exec NAME FILE [options] [-- ARGUMENTS OF THE FILE]",
-    )
+    text, usage = "run a file in a session's namespace", "raysm exec NAME FILE [options] [-- ARGUMENTS OF THE FILE]"
+    command = add_command(commands, "exec", text, run=SESSIONS, is_scripted=True, usage=usage)
     add(command, "NAME", "name of the session")
     # The client reads the file and sends its text; the session does not need the file.
     add(command, "FILE", "Python file on this machine")

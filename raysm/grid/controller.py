@@ -7,6 +7,7 @@ continues from the store.
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from raysm.grid import sending
 from raysm.grid.capacity import back_off_region
 from raysm.grid.conclusion import brake
 from raysm.grid.database import this_process
@@ -15,15 +16,6 @@ from raysm.grid.placement import Cheapest, Forecast
 from raysm.grid.placing import Placing
 from raysm.grid.records import GridRecord
 from raysm.grid.region import Guard, Region, RegionApi, RegionUnavailable
-from raysm.grid.sending import (
-    ask_to_stop,
-    mark_all_to_stop,
-    mark_overdue_to_stop,
-    send,
-    send_owed,
-    take_back,
-    unanswered_note,
-)
 from raysm.grid.store import Store
 from raysm.grid.sweep import GAUGE_S, Gauge, Sweep
 
@@ -69,16 +61,14 @@ class Controller:
         self._gauge.step(now)
         grid = self._grid_or_pause(now)
         if grid.state == "stopping":
-            mark_all_to_stop(self.store, now)
+            sending.mark_all_to_stop(self.store, now)
         else:
-            mark_overdue_to_stop(self.store, self._sweeps.values(), now)
+            sending.mark_overdue_to_stop(self.store, self._sweeps.values(), now)
         # Intents of earlier steps come first: their slots and dollars are already taken.
-        send_owed(self.store, self._api, self.left, now)
-        moments = [
-            take_back(self.store, self._api, self.left, now),
-            ask_to_stop(self.store, self._api, now),
-            self._place(now) if grid.state == "open" else None,
-        ]
+        sending.send_owed(self.store, self._api, self.left, now)
+        moments = [sending.take_back(self.store, self._api, self.left, now)]
+        moments.append(sending.ask_to_stop(self.store, self._api, now))
+        moments.append(self._place(now) if grid.state == "open" else None)
         return self._end_or_wait(grid, [moment for moment in moments if moment is not None], now)
 
     def _look(self, now: float) -> None:
@@ -99,7 +89,8 @@ class Controller:
             sweep.rest(now)
             # The region's attempts keep their slots, and nothing new is sent there.
             with self.store.database.transaction("silent"):
-                why = error.reason if region not in self.left else unanswered_note(self.store, region, error.reason)
+                why = error.reason
+                why = sending.unanswered_note(self.store, region, why) if region in self.left else why
                 back_off_region(self.store, region, why, now)
 
     def _grid_or_pause(self, now: float) -> GridRecord:
@@ -113,7 +104,7 @@ class Controller:
 
     def _place(self, now: float) -> float | None:
         placing = Placing(self.store, self._placement, self._forecast, self._limiter, self._regions, now)
-        send(self.store, self._api, placing.intend(), now)
+        sending.send(self.store, self._api, placing.intend(), now)
         if placing.over_budget and not self.store.open_count() and not self.store.is_watching(now):
             self.store.change_grid("paused", now, why=placing.over_budget)
         return placing.again_s

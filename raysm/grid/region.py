@@ -78,15 +78,9 @@ class Region:
         return description
 
     def page(self, contains: str, token: str | None) -> Page:
-        answer = self._service.call(
-            "sagemaker",
-            "list_training_jobs",
-            NameContains=contains,
-            SortBy="CreationTime",
-            SortOrder="Descending",
-            MaxResults=PAGE,
-            **({} if token is None else {"NextToken": token}),
-        )
+        query = {"NameContains": contains, "SortBy": "CreationTime", "SortOrder": "Descending", "MaxResults": PAGE}
+        following = {} if token is None else {"NextToken": token}
+        answer = self._service.call("sagemaker", "list_training_jobs", **query, **following)
         return Page(jobs=tuple(map(_listed, answer["TrainingJobSummaries"])), token=answer.get("NextToken"))
 
     def rates(self, names: Sequence[str], metric: str) -> Mapping[str, float]:

@@ -122,16 +122,9 @@ def _refused(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> No
     if kind.is_end:
         refuse(store, attempt, verdict, now)
         return
-    doubtful = attempt.is_doubtful or kind.is_doubtful
-    store.move(
-        attempt,
-        now,
-        state=AttemptState.MAYBE if doubtful else AttemptState.INTENDED,
-        calls=attempt.calls + 1,
-        retry_s=now + _pause_s(attempt, verdict),
-        is_doubtful=doubtful,
-        reason=verdict.reason,
-    )
+    doubtful, retry_s = attempt.is_doubtful or kind.is_doubtful, now + _pause_s(attempt, verdict)
+    changes = {"calls": attempt.calls + 1, "retry_s": retry_s, "is_doubtful": doubtful, "reason": verdict.reason}
+    store.move(attempt, now, state=AttemptState.MAYBE if doubtful else AttemptState.INTENDED, **changes)
     if kind.closes_region:
         back_off_region(store, attempt.region, verdict.reason, now)
 

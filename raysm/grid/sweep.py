@@ -136,13 +136,9 @@ class Sweep:
             record_answer(self._store, self.region, now)
             # NameContains matches anywhere in a name. Jobs that have not changed, or already wait for Describe, are not
             # looked up again; there may be thousands.
-            changed = [
-                listed
-                for listed in page.jobs
-                if listed.name.startswith(prefix)
-                and listed.name not in self._ended
-                and listed.seen not in (self._seen.get(listed.name), self._changed.get(listed.name))
-            ]
+            own = [each for each in page.jobs if each.name.startswith(prefix) and each.name not in self._ended]
+            known = [(self._seen.get(each.name), self._changed.get(each.name)) for each in own]
+            changed = [each for each, seen in zip(own, known, strict=True) if each.seen not in seen]
             states = self._store.seen_of([listed.name for listed in changed]) if changed else {}
             for listed in changed:
                 self._compare(listed, states.get(listed.name), now)

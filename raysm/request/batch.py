@@ -6,22 +6,16 @@ from typing import ClassVar
 
 from raysm.errors import InvalidRequest
 from raysm.request.cluster import Input
-from raysm.request.options import check_counts, decides
+from raysm.request.options import check_counts, optional
 from raysm.request.programs import PickledWorkload
 from raysm.request.workload import Wrapper
 
 READ = ("images", "text", "csv", "jsonl", "parquet", "npy", "files")
 """Formats of files; ``raysm.workloads.batch.formats`` has the class of each."""
 
-TYPES = (
-    "string",
-    "bool",
-    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
-    "float32",
-    "float64",
-    "date32",
-    *(f"timestamp[{unit}]" for unit in ("s", "ms", "us", "ns")),
-)
+_INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+_TIMES = ("date32", *(f"timestamp[{unit}]" for unit in ("s", "ms", "us", "ns")))
+TYPES = ("string", "bool", *_INTEGERS, "float32", "float64", *_TIMES)
 """The column types that a user can choose, by Arrow's names."""
 
 
@@ -56,9 +50,9 @@ class BatchInference(PickledWorkload):
     """Approximate number of records in one part of the result; after a loss, a part is predicted again. None is 16
     batches."""
     # The prediction does not depend on the resources.
-    cpus: float | None = field(default=None, metadata=decides(result=False))
+    cpus: float | None = optional(None, result=False)
     """CPUs of one predicting process; None is 1, or with a GPU its share of the instance's CPUs."""
-    gpus: float | None = field(default=None, metadata=decides(result=False))
+    gpus: float | None = optional(None, result=False)
     """GPUs of one predicting process; None is 1 if an instance has any, else 0."""
 
     def __post_init__(self) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from raysm.errors import InvalidRequest
-from raysm.request.options import decides
+from raysm.request.options import decides, optional
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,55 +102,49 @@ class Cluster:
         default=LOCAL_TYPE, kw_only=False, metadata=decides(result=True, create="ResourceConfig.InstanceType")
     )
     """Type of all instances; with ``groups``, each group has its own and this stays at its default."""
-    count: int = field(default=1, metadata=decides(result=True, create="ResourceConfig.InstanceCount"))
+    count: int = optional(1, result=True, create="ResourceConfig.InstanceCount")
     """Number of instances, at least 1; with ``groups``, each group has its own and this stays at its default."""
-    groups: tuple[InstanceGroup, ...] = field(
-        default=(),
-        metadata=decides(
-            result=True,
-            create=("ResourceConfig.InstanceGroups", "ResourceConfig.InstanceType", "ResourceConfig.InstanceCount"),
-            processing_lacks="instance groups",
-        ),
+    groups: tuple[InstanceGroup, ...] = optional(
+        (),
+        result=True,
+        create=("ResourceConfig.InstanceGroups", "ResourceConfig.InstanceType", "ResourceConfig.InstanceCount"),
+        processing_lacks="instance groups",
     )
     """A heterogeneous cluster: up to five groups with distinct names."""
-    head: str | None = field(default=None, metadata=decides(result=True))
+    head: str | None = optional(None, result=True)
     """The group whose first instance is the head; None is the instance with the lowest number of all."""
-    coordinator_only: bool = field(default=False, metadata=decides(result=True))
+    coordinator_only: bool = optional(False, result=True)
     """True keeps all work off the head: it runs the driver and gathers, nothing else."""
-    min_instances: int | None = field(default=None, metadata=decides(result=True))
+    min_instances: int | None = optional(None, result=True)
     """Start with this many instances, including the head, when ``join_timeout_s`` has passed; None is all of them."""
-    join_timeout_s: float = field(default=600.0, metadata=decides(result=False))
+    join_timeout_s: float = optional(600.0, result=False)
     """Seconds from the start of the head until every instance must have joined."""
-    placement_timeout_s: float = field(default=600.0, metadata=decides(result=False))
+    placement_timeout_s: float = optional(600.0, result=False)
     """Seconds that Ray may wait for CPUs, GPUs, memory or custom resources that the whole cluster does not have; then
     the job fails. The log names such a request after 60 s."""
-    volume_gb: int = field(default=30, metadata=decides(result=False, create="ResourceConfig.VolumeSizeInGB"))
+    volume_gb: int = optional(30, result=False, create="ResourceConfig.VolumeSizeInGB")
     """Size of each instance's volume, GB."""
-    keep_alive_s: int = field(
-        default=0,
-        metadata=decides(result=False, create="ResourceConfig.KeepAlivePeriodInSeconds", processing_lacks="warm pools"),
+    keep_alive_s: int = optional(
+        0, result=False, create="ResourceConfig.KeepAlivePeriodInSeconds", processing_lacks="warm pools"
     )
     """Seconds that the instances stay warm for the next job, at most 21,600; 0 is not at all."""
-    training_plan: str | None = field(
-        default=None,
-        metadata=decides(result=False, create="ResourceConfig.TrainingPlanArn", processing_lacks="training plans"),
+    training_plan: str | None = optional(
+        None, result=False, create="ResourceConfig.TrainingPlanArn", processing_lacks="training plans"
     )
     """ARN of a training plan whose reserved capacity is used."""
-    alternatives: tuple[str, ...] = field(
-        default=(),
-        metadata=decides(
-            result=True,
-            create=("ResourceConfig.InstancePreferences", "ResourceConfig.InstanceType"),
-            processing_lacks="a choice of instance types",
-        ),
+    alternatives: tuple[str, ...] = optional(
+        (),
+        result=True,
+        create=("ResourceConfig.InstancePreferences", "ResourceConfig.InstanceType"),
+        processing_lacks="a choice of instance types",
     )
     """Other types, the best first; the service takes one if the region has no ``instance_type``. Not on spot."""
-    on_instance_loss: Literal["fail", "continue"] = field(default="fail", metadata=decides(result=True))
+    on_instance_loss: Literal["fail", "continue"] = optional("fail", result=True)
     """The effect of the loss of an instance other than the head."""
-    silence_s: float = field(default=30.0, metadata=decides(result=False))
+    silence_s: float = optional(30.0, result=False)
     """Seconds without a heartbeat after which an instance is lost, 3 to 86,400; an instance whose connection closes is
     lost at once."""
-    allow_cpu: bool = field(default=False, metadata=decides(result=False))
+    allow_cpu: bool = optional(False, result=False)
     """True lets a job run on instances whose GPUs torch cannot use; otherwise it fails at once."""
 
     def __post_init__(self) -> None:
@@ -242,25 +236,20 @@ class Input:
 
     uri: str = field(kw_only=False, metadata=decides(result=True, create="InputDataConfig"))
     """``s3://bucket/key``, ``file:///path`` or a local path; a file, or a folder of files."""
-    distribution: Distribution = field(
-        default="FullyReplicated", metadata=decides(result=True, create="InputDataConfig")
-    )
+    distribution: Distribution = optional("FullyReplicated", result=True, create="InputDataConfig")
     """FullyReplicated: each instance has all. ShardedByS3Key: each has about 1/n of the objects, by key."""
 
-    mode: Literal["File", "FastFile"] = field(
-        default="File", metadata=decides(result=True, create="InputDataConfig", processing_lacks="FastFile channels")
+    mode: Literal["File", "FastFile"] = optional(
+        "File", result=True, create="InputDataConfig", processing_lacks="FastFile channels"
     )
     """File: downloaded before the job starts. FastFile: streamed as it is read."""
-    content_type: str | None = field(
-        default=None,
-        metadata=decides(result=True, create="InputDataConfig", processing_lacks="content types of channels"),
+    content_type: str | None = optional(
+        None, result=True, create="InputDataConfig", processing_lacks="content types of channels"
     )
     """MIME type that the service passes to the job."""
-    groups: tuple[str, ...] = field(
-        default=(), metadata=decides(result=True, create="InputDataConfig", processing_lacks="instance groups")
-    )
+    groups: tuple[str, ...] = optional((), result=True, create="InputDataConfig", processing_lacks="instance groups")
     """Instance groups that get the channel; either all channels name groups, or none does."""
-    manifest: bool = field(default=False, metadata=decides(result=True, create="InputDataConfig"))
+    manifest: bool = optional(False, result=True, create="InputDataConfig")
     """True if the URI is a manifest, a JSON list of a prefix and the names of some objects below it:
     ``[{"prefix": "s3://bucket/images/"}, "0001.png", "a/0002.png"]``. The channel then contains only these objects."""
 

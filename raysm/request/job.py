@@ -11,7 +11,7 @@ from raysm.errors import InvalidRequest
 from raysm.request.cluster import Cluster, Input, Ports
 from raysm.request.external import check_index, check_tracking, place_of
 from raysm.request.limits import Limits, MetricDefinition, Security
-from raysm.request.options import decides
+from raysm.request.options import decides, optional
 from raysm.request.workload import Workload
 
 
@@ -95,19 +95,16 @@ class JobRequest:
     """The instances."""
     inputs: Mapping[str, Input] = field(default_factory=dict)
     """Channels by name."""
-    grace_s: float | None = field(default=None, metadata=decides(result=False))
+    grace_s: float | None = optional(None, result=False)
     """Seconds that user code may run after SIGTERM, at most 120, when SageMaker kills it; None is 100, or 60 on spot
     capacity."""
     ports: Ports = field(default_factory=Ports, metadata=decides(result=False))
     """The cluster's ports."""
     # This option is no key of the call; it chooses the call.
-    kind: Literal["training", "processing"] = field(default="training", metadata=decides(result=True))
+    kind: Literal["training", "processing"] = optional("training", result=True)
     """The API that runs the job; Processing has no groups, spot, warm pools, checkpoints or metrics."""
-    project: str = field(
-        default="default",
-        metadata=decides(
-            result=False, create=("InputDataConfig", "OutputDataConfig.S3OutputPath", "CheckpointConfig.S3Uri")
-        ),
+    project: str = optional(
+        "default", result=False, create=("InputDataConfig", "OutputDataConfig.S3OutputPath", "CheckpointConfig.S3Uri")
     )
     """Jobs of one project share their prefix in the bucket, and their state."""
     limits: Limits = field(default_factory=Limits)
@@ -122,34 +119,31 @@ class JobRequest:
     )
     """Values that the job reads from ``SM_HPS``, and that the service shows. The service passes only texts, so other
     values travel as JSON; a text that looks like JSON (``"1"``) arrives as a number or a truth value."""
-    hyperparameters_as_args: bool = field(default=False, metadata=decides(result=True))
+    hyperparameters_as_args: bool = optional(False, result=True)
     """True passes the hyperparameters to a script as arguments too, before its own: ``--epochs 3``."""
     # A follow-up job fetches the tags with ListTags, because Describe does not return them.
     tags: Mapping[str, str] = field(default_factory=dict, metadata=decides(result=False, create="Tags"))
     """Tags of the job."""
-    metrics: tuple[MetricDefinition, ...] = field(
-        default=(),
-        metadata=decides(
-            result=False, create="AlgorithmSpecification.MetricDefinitions", processing_lacks="metric definitions"
-        ),
+    metrics: tuple[MetricDefinition, ...] = optional(
+        (), result=False, create="AlgorithmSpecification.MetricDefinitions", processing_lacks="metric definitions"
     )
     """Metrics that the service finds in the log."""
-    requirements: tuple[str, ...] = field(default=(), metadata=decides(result=True))
+    requirements: tuple[str, ...] = optional((), result=True)
     """Packages that every instance installs with pip before it joins."""
     # Every index has the same packages.
-    pip_index: str | None = field(default=None, metadata=decides(result=False))
+    pip_index: str | None = optional(None, result=False)
     """The index that pip installs from: an https:// address without a password, or the ARN of a CodeArtifact
     repository, for which the job's role gets a token; None is the image's pip configuration, or PyPI."""
-    checkpoint_uri: str | None = field(
-        default=None, metadata=decides(result=True, create="CheckpointConfig.S3Uri", processing_lacks="checkpoints")
+    checkpoint_uri: str | None = optional(
+        None, result=True, create="CheckpointConfig.S3Uri", processing_lacks="checkpoints"
     )
     """``s3://…`` prefix of the state that survives runs, on this machine ``file:///…`` too; None is a prefix made of
     project and name."""
     # The mirror is a copy of the job's metrics; the result does not depend on it.
-    tracking: str | None = field(default=None, metadata=decides(result=False, create="MlflowConfig"))
+    tracking: str | None = optional(None, result=False, create="MlflowConfig")
     """MLflow to copy the metrics to: ``sqlite:///mlflow.db`` on this machine, the address of a server that the
     instances reach, or the ARN of SageMaker's own MLflow; None does not copy them."""
-    output_uri: str | None = field(default=None, metadata=decides(result=True, create="OutputDataConfig.S3OutputPath"))
+    output_uri: str | None = optional(None, result=True, create="OutputDataConfig.S3OutputPath")
     """``s3://…`` prefix of results, on this machine ``file:///…`` too; None is a prefix made of project and name."""
 
     def __post_init__(self) -> None:

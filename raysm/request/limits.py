@@ -1,10 +1,10 @@
 """Time limits, spot capacity, networks and keys of a job."""
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from raysm.errors import InvalidRequest
-from raysm.request.options import decides
+from raysm.request.options import optional
 
 MAX_RUNTIME_S = 28 * 24 * 3600
 """CreateTrainingJob takes at most 28 days."""
@@ -19,37 +19,28 @@ class Limits:
     """
 
     # The result of a job does not depend on its limits, so none is part of the digest of if_done.
-    max_runtime_s: int = field(
-        default=24 * 3600, metadata=decides(result=False, create="StoppingCondition.MaxRuntimeInSeconds")
-    )
+    max_runtime_s: int = optional(24 * 3600, result=False, create="StoppingCondition.MaxRuntimeInSeconds")
     """Seconds that the job may run; at most 28 days (a Processing job: 9)."""
-    spot: bool = field(
-        default=False,
-        metadata=decides(
-            result=False,
-            create=("EnableManagedSpotTraining", "StoppingCondition.MaxWaitTimeInSeconds"),
-            processing_lacks="spot capacity",
-        ),
+    spot: bool = optional(
+        False,
+        result=False,
+        create=("EnableManagedSpotTraining", "StoppingCondition.MaxWaitTimeInSeconds"),
+        processing_lacks="spot capacity",
     )
     """Run on spot capacity, which can be interrupted at any time."""
-    max_wait_s: int | None = field(
-        default=None,
-        metadata=decides(
-            result=False, create="StoppingCondition.MaxWaitTimeInSeconds", processing_lacks="spot capacity to wait for"
-        ),
+    max_wait_s: int | None = optional(
+        None,
+        result=False,
+        create="StoppingCondition.MaxWaitTimeInSeconds",
+        processing_lacks="spot capacity to wait for",
     )
     """Seconds to wait for spot capacity and to run, together; at least ``max_runtime_s``; None is twice that."""
-    retry_attempts: int | None = field(
-        default=None,
-        metadata=decides(
-            result=False, create="RetryStrategy.MaximumRetryAttempts", processing_lacks="a retry strategy"
-        ),
+    retry_attempts: int | None = optional(
+        None, result=False, create="RetryStrategy.MaximumRetryAttempts", processing_lacks="a retry strategy"
     )
     """Number of times that the service restarts the job after an InternalServerError, 1 to 30; None is never."""
     # Tags of raysm's own count the restarts; see raysm.client.tags.
-    max_restarts: int = field(
-        default=0, metadata=decides(result=False, processing_lacks="checkpoints, so nothing to restart from")
-    )
+    max_restarts: int = optional(0, result=False, processing_lacks="checkpoints, so nothing to restart from")
     """Number of follow-up jobs that continue from the checkpoint after ``max_runtime_s``."""
 
     def __post_init__(self) -> None:
@@ -78,31 +69,22 @@ class Security:
         InvalidRequest: Subnets without security groups, or the reverse.
     """
 
-    subnets: tuple[str, ...] = field(default=(), metadata=decides(result=False, create="VpcConfig.Subnets"))
+    subnets: tuple[str, ...] = optional((), result=False, create="VpcConfig.Subnets")
     """Subnets of the VPC that the instances join."""
-    security_groups: tuple[str, ...] = field(
-        default=(), metadata=decides(result=False, create="VpcConfig.SecurityGroupIds")
-    )
+    security_groups: tuple[str, ...] = optional((), result=False, create="VpcConfig.SecurityGroupIds")
     """Security groups of the VPC; they must let the instances reach each other at the ports of ``raysm.Ports``."""
-    volume_kms_key: str | None = field(
-        default=None, metadata=decides(result=False, create="ResourceConfig.VolumeKmsKeyId")
-    )
+    volume_kms_key: str | None = optional(None, result=False, create="ResourceConfig.VolumeKmsKeyId")
     """KMS key that encrypts the instances' volumes."""
-    output_kms_key: str | None = field(default=None, metadata=decides(result=False, create="OutputDataConfig.KmsKeyId"))
+    output_kms_key: str | None = optional(None, result=False, create="OutputDataConfig.KmsKeyId")
     """KMS key that encrypts the job's output in S3."""
-    encrypt_traffic: bool = field(
-        default=False, metadata=decides(result=False, create="EnableInterContainerTrafficEncryption")
-    )
+    encrypt_traffic: bool = optional(False, result=False, create="EnableInterContainerTrafficEncryption")
     """Encrypt the traffic between instances, which makes it slower."""
-    isolation: bool = field(default=False, metadata=decides(result=False, create="EnableNetworkIsolation"))
+    isolation: bool = optional(False, result=False, create="EnableNetworkIsolation")
     """Allow no network except between the instances; pip then cannot install requirements from an index."""
     # A user who may start an SSM session gets a root shell with the role's credentials, so some accounts allow
     # CreateTrainingJob only without it: docs.aws.amazon.com/sagemaker/latest/dg/train-remote-debugging.html
-    remote_debug: bool = field(
-        default=False,
-        metadata=decides(
-            result=False, create="RemoteDebugConfig.EnableRemoteDebug", processing_lacks="remote debugging"
-        ),
+    remote_debug: bool = optional(
+        False, result=False, create="RemoteDebugConfig.EnableRemoteDebug", processing_lacks="remote debugging"
     )
     """True opens a shell and the dashboard through SSM to every user who may start SSM sessions; the role then needs
     ``ssmmessages``. ``raysm debug JOB`` switches it while the job runs."""

@@ -1,4 +1,4 @@
-"""Each field of a request declares what it affects: ``field(default=…, metadata=decides(…))``.
+"""Each field of a request declares what it affects: ``optional(30, result=False, create=…)``, or ``decides(…)``.
 
 Three things are derived from these declarations: the digest that ``if_done`` compares, the keys that a follow-up job
 copies, and the options that a Processing job refuses. A new option is declared at its field, and nowhere else.
@@ -63,6 +63,11 @@ def decides(
     """Return the metadata of a field; its arguments are the fields of ``Decides``."""
     keys = (create,) if isinstance(create, str) else create
     return {KEY: Decides(result=result, create=keys, taken_over=taken_over, processing_lacks=processing_lacks)}
+
+
+def optional(default: Any, **effects: Any) -> Any:
+    """Return a field with a default; its other arguments are those of ``decides``."""
+    return dataclasses.field(default=default, metadata=decides(**effects))
 
 
 def options_of(value: Any, path: str = "") -> Iterator[Option]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, get_args
 
 from raysm.errors import InvalidRequest
-from raysm.request.options import check_counts, decides
+from raysm.request.options import check_counts, decides, optional
 from raysm.request.workload import Parameters, ScriptWorkload, Workload, Wrapper, of_command_line
 
 
@@ -93,7 +93,7 @@ class PickledWorkload(Pickled, Workload):
     # Both only describe the pickle, whose digest is compared by itself.
     arguments: Mapping[str, Any] = field(default_factory=dict, metadata=decides(result=False))
     """The arguments, as ``raysm.request.workload`` shows them."""
-    code: str = field(default="", metadata=decides(result=False))
+    code: str = optional("", result=False)
     """SHA-256 of the function's source; empty if it has none."""
 
     @property

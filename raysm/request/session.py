@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 from raysm.errors import InvalidRequest
-from raysm.request.options import decides
+from raysm.request.options import optional
 from raysm.request.workload import Workload
 
 
@@ -34,13 +34,13 @@ class SessionWorkload(Workload):
     # The first call then finds a worker that has already started.
     ray_variables: ClassVar[Mapping[str, str]] = {"RAY_enable_worker_prestart": "1"}
 
-    idle_timeout_s: float = field(default=1800.0, metadata=decides(result=False))
+    idle_timeout_s: float = optional(1800.0, result=False)
     """Seconds without a call after which the session ends, while a client is attached."""
-    idle_timeout_detached_s: float = field(default=300.0, metadata=decides(result=False))
+    idle_timeout_detached_s: float = optional(300.0, result=False)
     """Seconds without a call and without a client after which the session ends."""
-    budget_usd: float | None = field(default=None, metadata=decides(result=False))
+    budget_usd: float | None = optional(None, result=False)
     """Maximum costs, from the start of the head; None is no limit."""
-    usd_per_hour: float | None = field(default=None, metadata=decides(result=False))
+    usd_per_hour: float | None = optional(None, result=False)
     """Costs of all instances together; None if unknown."""
 
     def __post_init__(self) -> None:

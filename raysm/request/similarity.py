@@ -3,11 +3,11 @@
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from raysm.errors import InvalidRequest
-from raysm.request.options import decides
+from raysm.request.options import optional
 from raysm.request.workload import Workload
 
 MATRIX = "matrix"
@@ -68,7 +68,7 @@ class Similarity(Workload):
     parts: int | None = None
     """Number of files of the result, each with a range of rows, merged and written by any instance; None is one file,
     which the head merges and writes."""
-    block_rows: int | None = field(default=None, metadata=decides(result=False))
+    block_rows: int | None = optional(None, result=False)
     """Number of rows of one task; None lets raysm choose. The result does not depend on it."""
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, cast, get_args
 
 from raysm.errors import InvalidRequest
 from raysm.request.codec import from_json
-from raysm.request.options import check_counts, decides
+from raysm.request.options import check_counts, optional
 from raysm.request.programs import Pickled, Script
 from raysm.request.space import Parameter, space_of
 from raysm.request.workload import Parameters, ScriptWorkload, Workload, Wrapper, of_fields, plain
@@ -156,17 +156,17 @@ class SweepWorkload(Workload):
     """Ends trials early: ``"asha"``, ``"median"``, ``"pbt"``, or one of the classes with numbers."""
     workers: int = 1
     """Processes of one trial, at least 1. Several have ranks and a process group of torch."""
-    cpus: float = field(default=1.0, metadata=decides(result=False))
+    cpus: float = optional(1.0, result=False)
     """CPUs of each worker, above 0."""
     gpus: float | None = None
     """GPUs of each worker; None is one if any instance has GPUs, else 0. With 0.5 two trials share one."""
-    concurrency: int | None = field(default=None, metadata=decides(result=False))
+    concurrency: int | None = optional(None, result=False)
     """Maximum number of trials at a time; None is as many as the instances have room for."""
     time_budget_s: float | None = None
     """Seconds after which all trials end. Time of runs before an interruption counts, the time between does not."""
-    retries: int = field(default=3, metadata=decides(result=False))
+    retries: int = optional(3, result=False)
     """Number of restarts of a trial whose process or instance died. A trial that raises is not restarted."""
-    reuse: bool = field(default=True, metadata=decides(result=False))
+    reuse: bool = optional(True, result=False)
     """True lets a process run several trials in turn. A later trial finds the imports and the module variables of the
     earlier ones. A process takes seconds to start, so the first may run all of very short trials."""
     seed: int | None = None

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from raysm.errors import InvalidRequest, option
 from raysm.request.cluster import LOCAL_TYPE, Cluster
-from raysm.request.options import decides
+from raysm.request.options import decides, optional
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,25 +95,20 @@ class AWS:
     # The result depends on the image and the kind of instance, not on the account or the bucket.
     role: str = field(metadata=decides(result=False, create="RoleArn"))
     """ARN of the role that the job runs as, ``arn:aws:iam::…:role/…``."""
-    region: str | None = field(default=None, metadata=decides(result=False))
+    region: str | None = optional(None, result=False)
     """None is the region of the AWS configuration."""
-    bucket: str | None = field(
-        default=None,
-        metadata=decides(
-            result=False, create=("InputDataConfig", "OutputDataConfig.S3OutputPath", "CheckpointConfig.S3Uri")
-        ),
+    bucket: str | None = optional(
+        None, result=False, create=("InputDataConfig", "OutputDataConfig.S3OutputPath", "CheckpointConfig.S3Uri")
     )
     """Bucket of payloads and results; None is the account's ``sagemaker-REGION-ACCOUNT``, as for the SDK."""
-    image: str | None = field(
-        default=None, metadata=decides(result=True, create="AlgorithmSpecification.TrainingImage")
-    )
+    image: str | None = optional(None, result=True, create="AlgorithmSpecification.TrainingImage")
     """URI of the container image: any with Python 3.11 or later; None is AWS's own PyTorch image of the region, for
     CPUs or GPUs as the instances are."""
     # It describes the image, which decides the result itself.
-    python: str | None = field(default=None, metadata=decides(result=False))
+    python: str | None = optional(None, result=False)
     """Version of the image's Python, ``3.12``, so that a function pickled by another version is refused before it is
     sent. Not needed with AWS's own image, or if nothing is pickled."""
-    profile: str | None = field(default=None, metadata=decides(result=False))
+    profile: str | None = optional(None, result=False)
     """Profile of the AWS configuration; None is the default."""
 
     def __post_init__(self) -> None:
@@ -199,21 +194,15 @@ class Local:
     names_own_types: ClassVar[bool] = False
 
     # Only a default; the result depends on the cluster's count.
-    instances: int = field(default=1, metadata=decides(result=False))
+    instances: int = optional(1, result=False)
     """Number of instances of a job that names no cluster."""
-    instance_kind: str = field(
-        default="process", metadata=decides(result=True, create=("AlgorithmSpecification.TrainingImage", "Tags"))
-    )
+    instance_kind: str = optional("process", result=True, create=("AlgorithmSpecification.TrainingImage", "Tags"))
     """The kind of instance: ``process``, ``namespace`` or ``docker``."""
-    regions: tuple[str, ...] = field(default=("us-east-1",), metadata=decides(result=False))
+    regions: tuple[str, ...] = optional(("us-east-1",), result=False)
     """Regions that the server emulates, each with its own jobs; a job goes to the first, a grid's jobs to all."""
-    home: str | None = field(
-        default=None, metadata=decides(result=False, create=("OutputDataConfig.S3OutputPath", "CheckpointConfig.S3Uri"))
-    )
+    home: str | None = optional(None, result=False, create=("OutputDataConfig.S3OutputPath", "CheckpointConfig.S3Uri"))
     """The server's root folder; None is ``$RAYSM_HOME``, else ``~/.raysm``."""
-    image: str | None = field(
-        default=None, metadata=decides(result=True, create="AlgorithmSpecification.TrainingImage")
-    )
+    image: str | None = optional(None, result=True, create="AlgorithmSpecification.TrainingImage")
     """The image of instances of the kind docker."""
 
     def __post_init__(self) -> None:

@@ -142,12 +142,10 @@ def time_charts(
     """
     import altair as alt
 
-    drawn = [
-        _time_chart(chart, f"points{number}", start_s, log=log).properties(
-            width=width, height=height, name=f"view{number}"
-        )
-        for number, chart in enumerate(charts or [Chart(title="", curves={})])
-    ]
+    drawn = []
+    for number, chart in enumerate(charts or [Chart(title="", curves={})]):
+        one = _time_chart(chart, f"points{number}", start_s, log=log)
+        drawn.append(one.properties(width=width, height=height, name=f"view{number}"))
     if len(drawn) == 1:
         return _styled(drawn[0].add_params(alt.selection_interval(bind="scales", encodings=["x"], name="zoom")))
     whole = alt.concat(*drawn, columns=columns, spacing=16).resolve_scale(x="shared", color="independent")

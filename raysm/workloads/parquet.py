@@ -68,14 +68,9 @@ def write_parquet(
             # Also after an error: the stream's threads must end before the file is removed.
             stream.close()
         size = beside.stat().st_size
-    return ResultFile(
-        name=path.name,
-        shape=(rows, *inner),
-        bytes=size,
-        sha256=sha256,
-        units=units,
-        how_to_read=f'import pyarrow.parquet as pq; table = pq.read_table("{path.name}")',
-    )
+    how = f'import pyarrow.parquet as pq; table = pq.read_table("{path.name}")'
+    shape = (rows, *inner)
+    return ResultFile(name=path.name, shape=shape, bytes=size, sha256=sha256, units=units, how_to_read=how)
 
 
 class _Sink:

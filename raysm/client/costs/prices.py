@@ -79,16 +79,12 @@ class PriceTable:
     @classmethod
     def of(cls, lists: Iterable[RegionPrices]) -> "PriceTable":
         ordered = tuple(sorted(lists, key=lambda each: (each.as_of, each.version)))
-        prices = {
-            (each.region, name): Price(
-                usd_per_hour=usd,
-                origin=f"on demand in {each.region}, as of {each.as_of}",
-                version=each.version,
-                as_of=each.as_of,
-            )
-            for each in ordered
-            for name, usd in each.usd.items()
-        }
+        prices: dict[tuple[str, str], Price] = {}
+        for each in ordered:
+            origin = f"on demand in {each.region}, as of {each.as_of}"
+            for name, usd in each.usd.items():
+                price = Price(usd_per_hour=usd, origin=origin, version=each.version, as_of=each.as_of)
+                prices[each.region, name] = price
         return cls(ordered, prices)
 
     def price(self, instance_type: str, region: str) -> Price | None:
@@ -154,12 +150,8 @@ def volume_usd_per_hour(instance_type: str, volume_gb: int, region: str) -> floa
 def fetch_prices(service: Service, region: str | None = None) -> RegionPrices:
     region = region or service.region
     filters = {"regionCode": region, "platoinstancetype": "Training"}
-    pages = service.pages(
-        "pricing",
-        "get_products",
-        ServiceCode="AmazonSageMaker",
-        Filters=[{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in filters.items()],
-    )
+    terms = [{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in filters.items()]
+    pages = service.pages("pricing", "get_products", ServiceCode="AmazonSageMaker", Filters=terms)
     source = f"GetProducts in {region}"
     for prices in prices_of_products((text for page in pages for text in page["PriceList"]), source):
         if prices.region == region:

@@ -109,9 +109,8 @@ class Storage:
         bucket, prefix = split(uri)
         base = prefix[: prefix.rfind("/") + 1]
         try:
-            for page in self._service.pages(
-                "s3", "list_objects_v2", token="ContinuationToken", Bucket=bucket, Prefix=prefix
-            ):
+            place = {"Bucket": bucket, "Prefix": prefix}
+            for page in self._service.pages("s3", "list_objects_v2", token="ContinuationToken", **place):
                 for item in page.get("Contents", ()):
                     # The S3 console creates such an empty object for a folder.
                     if not item["Key"].endswith("/"):

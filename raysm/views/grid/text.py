@@ -81,13 +81,9 @@ def _aligned(table: Sequence[tuple[str, ...]], nothing: Sequence[str], texts: Se
     """Return a table with a header as lines, without columns that have only cells in ``nothing``."""
     columns = [column for column in zip(*table, strict=True) if set(column[1:]) - set(nothing)]
     widths = [max(map(len, column)) for column in columns]
-    return [
-        "  ".join(
-            cell.ljust(width) if column[0] in texts else cell.rjust(width)
-            for column, cell, width in zip(columns, row, widths, strict=True)
-        ).rstrip()
-        for row in zip(*columns, strict=True)
-    ]
+    sides = [str.ljust if column[0] in texts else str.rjust for column in columns]
+    rows = zip(*columns, strict=True)
+    return ["  ".join(side(*cell) for side, *cell in zip(sides, row, widths, strict=True)).rstrip() for row in rows]
 
 
 # -- snapshots

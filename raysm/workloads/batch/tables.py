@@ -307,14 +307,10 @@ class Parquet(Table):
         """Read only the file's footer, which has types and usually counts missing values."""
         with pq.ParquetFile(path) as parquet:
             _check_unique(path, parquet.schema_arrow.names)
-            fields = [
-                column(
-                    field.name,
-                    pa.type_for_alias(types[field.name]) if field.name in types else field.type,
-                    field.nullable and _lacks_values(parquet, field),
-                )
-                for field in parquet.schema_arrow
-            ]
+            fields = []
+            for field in parquet.schema_arrow:
+                kind = pa.type_for_alias(types[field.name]) if field.name in types else field.type
+                fields.append(column(field.name, kind, field.nullable and _lacks_values(parquet, field)))
             return FileColumns(file=file, schema=pa.schema(fields), rows=parquet.metadata.num_rows)
 
     def tables(self, path: Path, span: Span, batch_size: int, columns: InputColumns) -> Iterator[pa.Table]:

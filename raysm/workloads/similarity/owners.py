@@ -283,12 +283,9 @@ class Collector:
     def _look_for(self, tasks: Sequence[TileTask]) -> None:
         names = self._names(tasks)
         self._asked.update(map(str, tasks))
-        missing = {
-            name
-            for some, answers in zip(names, self._ask("hold", [(some,) for some in names]), strict=True)
-            for name, is_there in zip(some, answers, strict=True)
-            if not is_there
-        }
+        missing = set()
+        for some, answers in zip(names, self._ask("hold", [(some,) for some in names]), strict=True):
+            missing |= {name for name, is_there in zip(some, answers, strict=True) if not is_there}
         for task in tasks:
             if str(task) in missing:
                 self._done.pop(str(task), None)

@@ -83,15 +83,9 @@ def write_result(outcome: Outcome, workload: SweepWorkload, files: Path, folder:
     table = table_of(trials)
     columns = [table.column(name).combine_chunks() for name in table.column_names]
     parquet = write_parquet(folder / TABLE, table.schema, [columns], units=("trials",))
-    described = ResultFile(
-        name=TRIALS,
-        shape=(len(trials),),
-        units=("trials",),
-        bytes=path.stat().st_size,
-        sha256=sha256_of(path),
-        how_to_read=f'import json; trials = json.load(open("{TRIALS}"))["trials"]',
-    )
-    return parquet, described
+    how, size = f'import json; trials = json.load(open("{TRIALS}"))["trials"]', path.stat().st_size
+    shape, units, sha256 = (len(trials),), ("trials",), sha256_of(path)
+    return parquet, ResultFile(name=TRIALS, shape=shape, units=units, bytes=size, sha256=sha256, how_to_read=how)
 
 
 def table_of(trials: Sequence[Trial]) -> pa.Table:

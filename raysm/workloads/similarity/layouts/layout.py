@@ -185,13 +185,9 @@ class Dispatch:
 def _dispatch_tiles(layout: Layout, sizing: Sizing, mode: Mode, record: BlockRecord[Any]) -> Dispatch:
     """Dispatch tiles of rows that every instance has, to whichever slot is free."""
     tasks = mode.tiles(sizing, record)
+    queue, order = partial(TileQueue, tasks, sizing.footprint.task), layout.operands[-1].order
     return Dispatch(
-        tasks=tasks,
-        row_order=layout.operands[-1].order,
-        in_strips=mode.in_strips,
-        queue=partial(TileQueue, tasks, sizing.footprint.task),
-        compare=compare_tile,
-        sender=layout.rows,
+        tasks=tasks, row_order=order, in_strips=mode.in_strips, queue=queue, compare=compare_tile, sender=layout.rows
     )
 
 
@@ -218,13 +214,9 @@ def _dispatch_pairs(layout: Layout, sizing: Sizing, context: Context) -> Dispatc
             informed=collector.informed,
         )
 
-    return Dispatch(
-        tasks=[pair for there in transfers.values() for transfer in there for pair in block_pairs(transfer)],
-        row_order=layout.operands[-1].order,
-        queue=queue,
-        compare=compare_pair,
-        sender=sender,
-    )
+    tasks = [pair for there in transfers.values() for transfer in there for pair in block_pairs(transfer)]
+    order = layout.operands[-1].order
+    return Dispatch(tasks=tasks, row_order=order, queue=queue, compare=compare_pair, sender=sender)
 
 
 class TileQueue(Iterator[Any]):

@@ -104,14 +104,9 @@ def encode_part(part: Part) -> Buffers:
     """Turn a part into bytes: one line of JSON, then the arrays, each on a 64-byte boundary."""
     # Copy transposed and strided arrays, whose bytes are not contiguous.
     arrays = {name: np.asarray(array, order="C") for name, array in part.arrays.items()}
-    line = json.dumps(
-        {
-            "arrays": [[name, array.dtype.str, list(array.shape)] for name, array in arrays.items()],
-            "peaks": part.peaks,
-            "seconds": part.seconds,
-            "engines": part.engines,
-        }
-    ).encode()
+    shapes = [[name, array.dtype.str, list(array.shape)] for name, array in arrays.items()]
+    fields = {"arrays": shapes, "peaks": part.peaks, "seconds": part.seconds, "engines": part.engines}
+    line = json.dumps(fields).encode()
     # The padding lets each array begin on a boundary, as mapping needs it.
     buffers: list[bytes | memoryview] = [line.ljust(-(len(line) + 1) % ALIGNMENT + len(line)) + b"\n"]
     for array in arrays.values():

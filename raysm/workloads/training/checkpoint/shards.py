@@ -87,13 +87,8 @@ def save(
     Nothing else may use the gloo ``group`` meanwhile. ``complete`` gets all files on rank 0, once they are on disk.
     """
     _hush_single_process(group)
-    saving = async_save(
-        state,
-        storage_writer=_DigestingWriter(folder, complete),
-        planner=DefaultSavePlanner(dedup_save_to_lowest_rank=True),
-        process_group=group,
-        async_stager=staging,
-    )
+    writer, planner = _DigestingWriter(folder, complete), DefaultSavePlanner(dedup_save_to_lowest_rank=True)
+    saving = async_save(state, storage_writer=writer, planner=planner, process_group=group, async_stager=staging)
     return saving if isinstance(saving, Future) else saving.upload_completion
 
 

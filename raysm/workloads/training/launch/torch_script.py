@@ -253,15 +253,12 @@ class _Script:
 
     def _cause(self, exits: Collection[Exit], places: Sequence[Place]) -> WorkerFailed | None:
         hosts = {rank: item.node.host for item in places for rank in item.ranks}
-        cause = find_cause(
-            Failure(
-                error=attribute_failure(item.rank, hosts[item.rank], item.status, self._relay.tail(item.rank)),
-                at_s=item.at_s,
-                was_ended=item.was_ended,
-            )
-            for item in exits
-            if item.status
-        )
+        failures = []
+        for item in exits:
+            if item.status:
+                error = attribute_failure(item.rank, hosts[item.rank], item.status, self._relay.tail(item.rank))
+                failures.append(Failure(error=error, at_s=item.at_s, was_ended=item.was_ended))
+        cause = find_cause(failures)
         ended_well = [(item.rank, hosts[item.rank]) for item in exits if not item.status and not item.was_ended]
         return None if cause is None else blame_early_end(cause, ended_well)
 
