@@ -152,14 +152,9 @@ class SweepResult(Result):
         trial = next((one for one in self._found.trials if one.number == self._found.best), None)
         if trial is None or trial.value is None:
             raise InvalidRequest(f"no trial of {self.manifest.job} has a value of {self.metric!r}")
-        folder = self.path / BEST
-        return Best(
-            number=trial.number,
-            params=dict(trial.params),
-            metrics=dict(trial.metrics),
-            value=trial.value,
-            checkpoint=folder if folder.is_dir() else None,
-        )
+        folder, params, metrics = self.path / BEST, dict(trial.params), dict(trial.metrics)
+        checkpoint = folder if folder.is_dir() else None
+        return Best(number=trial.number, params=params, metrics=metrics, value=trial.value, checkpoint=checkpoint)
 
     def table(self, name: str | None = None) -> Any:
         """Return all trials as a table: a list of them, with ``to_frame()``; or, by its name, a file of the result."""

@@ -48,6 +48,10 @@ CELL = "cell"
 PUSH = "push"
 PULL = "pull"
 
+REMOTE_KINDS = (FUNCTION, BATCH, SHELL, SCATTER)
+"""Kinds that run on any instance; those below are about the namespaces of cells."""
+NAMESPACE_KINDS = (CELL, PUSH, PULL)
+
 # States of a call. A client keeps waiting if it does not know a state.
 WAITING = "waiting"
 RUNNING = "running"

@@ -5,7 +5,7 @@ that match no pattern are UNKNOWN, a class with its own consequences, so that ne
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from raysm.client.job.description import NEVER_RAN, Description, SecondaryStatus, Status
 from raysm.errors import CredentialsExpired, InvalidRequest, ServiceError
@@ -14,7 +14,7 @@ from raysm.grid.task import TaskState
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ending:
-    name: str
+    name: str = field(kw_only=False)
     then: TaskState = TaskState.WAITING
     is_end: bool = True
     """True if the attempt has ended; otherwise the same Create is sent again."""
@@ -41,47 +41,41 @@ class Ending:
 ENDINGS: dict[str, Ending] = {
     each.name: each
     for each in (
-        Ending(name="OK", then=TaskState.DONE, is_waste=False),
+        Ending("OK", then=TaskState.DONE, is_waste=False),
         # It costs nothing, and says nothing about the place.
-        Ending(name="THROTTLED", is_end=False, is_throttle=True, advice="the grid sends more slowly"),
-        Ending(name="MAYBE", is_end=False, is_doubtful=True, closes_region=True, advice="the same call is sent again"),
-        Ending(name="QUOTA", backoff_after=1, advice="ask for a higher quota, or give more types or regions"),
+        Ending("THROTTLED", is_end=False, is_throttle=True, advice="the grid sends more slowly"),
+        Ending("MAYBE", is_end=False, is_doubtful=True, closes_region=True, advice="the same call is sent again"),
+        Ending("QUOTA", backoff_after=1, advice="ask for a higher quota, or give more types or regions"),
         # Without instances an attempt costs nothing, and ``Rules.give_up_s`` is the limit. A place that gives instances
         # and takes them away needs its own limit, since each such attempt costs money.
         Ending(
-            name="CAPACITY",
-            is_capacity=True,
-            backoff_after=1,
-            max_started=8,
-            advice="give more types or regions, or wait",
+            "CAPACITY", is_capacity=True, backoff_after=1, max_started=8, advice="give more types or regions, or wait"
         ),
         # SageMaker has already restarted the job by its RetryStrategy: one more attempt here, then in other places.
-        Ending(name="SERVICE", backoff_after=2, max_count=8, advice="SageMaker failed, not the row"),
+        Ending("SERVICE", backoff_after=2, max_count=8, advice="SageMaker failed, not the row"),
         # No retry: see DETERMINISTIC.
         Ending(
-            name="ERROR",
+            "ERROR",
             then=TaskState.FAILED,
             pauses_grid=True,
             advice="the same program would fail again: correct it, or the row, then raysm grid retry",
         ),
         Ending(
-            name="USER",
+            "USER",
             uses_retry=True,
             pauses_grid=True,
             advice="read the job's log, correct the program, raysm grid retry",
         ),
-        Ending(name="INVALID", then=TaskState.FAILED, pauses_grid=True, advice="correct the request or the row"),
-        Ending(name="DENIED", closes_region=True, advice="log in again, or ask for the permission named above"),
+        Ending("INVALID", then=TaskState.FAILED, pauses_grid=True, advice="correct the request or the row"),
+        Ending("DENIED", closes_region=True, advice="log in again, or ask for the permission named above"),
         # The row's checkpoint is in the bucket of this region.
-        Ending(name="TIME", uses_retry=True, stays=True, advice="raise max_runtime_s, or keep checkpoints"),
-        Ending(name="LEFT", is_waste=False, advice="the row goes to another region of the grid"),
-        Ending(name="STOPPED", then=TaskState.STOPPED, advice="raysm grid retry queues it again"),
+        Ending("TIME", uses_retry=True, stays=True, advice="raise max_runtime_s, or keep checkpoints"),
+        Ending("LEFT", is_waste=False, advice="the row goes to another region of the grid"),
+        Ending("STOPPED", then=TaskState.STOPPED, advice="raysm grid retry queues it again"),
         # Another user's job has this name; the next attempt has another name.
-        Ending(
-            name="CLASH", max_count=8, is_waste=False, advice="another job has this name: give the grid another --name"
-        ),
+        Ending("CLASH", max_count=8, is_waste=False, advice="another job has this name: give the grid another --name"),
         # One more attempt here, one in another place; then the user must look.
-        Ending(name="UNKNOWN", backoff_after=1, max_count=3, advice="report this reason to raysm's authors"),
+        Ending("UNKNOWN", backoff_after=1, max_count=3, advice="report this reason to raysm's authors"),
     )
 }
 

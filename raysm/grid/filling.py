@@ -202,9 +202,8 @@ class Template:
         wait_s = limits.max_wait_s if place.spot and (limits.max_wait_s or 0) >= runtime_s else None
         options["limits"] = replace(limits, max_runtime_s=runtime_s, spot=place.spot, max_wait_s=wait_s)
         workload = self.workload if self.package is not None else _fill_workload(self.workload, values, where)
-        channels = {
-            name: item if isinstance(item, Input) else Input(str(item)) for name, item in options["inputs"].items()
-        }
+        given = options["inputs"].items()
+        channels = {name: item if isinstance(item, Input) else Input(str(item)) for name, item in given}
         try:
             check_channels(workload, channels, count)
         except InvalidRequest as error:
@@ -215,12 +214,8 @@ class Template:
         image = task.image or getattr(target, "image", None)
         if image is not None and hasattr(target, "image"):
             target = replace(target, image=fill(image, values, where))
-        return Filled(
-            workload=workload,
-            target=target,
-            options={name: value for name, value in options.items() if value not in (None, {}, ())},
-            package=self.package,
-        )
+        options = {name: value for name, value in options.items() if value not in (None, {}, ())}
+        return Filled(workload=workload, target=target, options=options, package=self.package)
 
     def _hyperparameters(self, shared: Mapping[str, str], task: Task, where: str) -> dict[str, str]:
         unused = {name: value for name, value in task.parameters.items() if name not in self.names}

@@ -127,9 +127,7 @@ class Limiter:
         account: str = "",
         moment: Callable[[], float] | None = None,
     ) -> None:
-        self.moment = moment
-        self._rates = rates
-        self._account = account
+        self.moment, self._rates, self._account = moment, rates, account
         self._database = sqlite3.connect(path, isolation_level=None, timeout=30, check_same_thread=False)
         self._database.execute("PRAGMA journal_mode = WAL")
         # A crash of the machine loses only the tokens of the last seconds.

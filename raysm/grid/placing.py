@@ -39,10 +39,7 @@ class Placing:
     def __init__(
         self, store: Store, placement: Cheapest, forecast: Forecast, limiter: Limiter, regions: list[str], now: float
     ) -> None:
-        self._store = store
-        self._placement = placement
-        self._limiter = limiter
-        self._now = now
+        self._store, self._placement, self._limiter, self._now = store, placement, limiter, now
         self._grid = store.grid()
         current = read_market(store, limiter, regions, now)
         needs_price = self._grid.rules.budget_usd is not None

@@ -65,14 +65,9 @@ class Running:
         state: RemoteState | None = None,
         database: Database | None = None,
     ) -> None:
-        self.store = store
-        self.added = added
-        self.clock = clock
+        self.store, self.added, self.clock = store, added, clock
         self.left = controller.left
-        self._controller = controller
-        self._limiter = limiter
-        self._state = state
-        self._database = database
+        self._controller, self._limiter, self._state, self._database = controller, limiter, state, database
         self._written_s = 0.0
 
     def step(self, now: float) -> float | None:
@@ -127,7 +122,8 @@ def open_running(
     request, facts = grid.request, grid.facts
     path, target = path_of(request.name, root), request.template.target
     # One service per target, since each service creates its own clients.
-    services = functools.lru_cache(_unrepeated(services))
+    given = services
+    services = functools.lru_cache(lambda target: given(target).unrepeated())
     with naming_file(path), contextlib.ExitStack() as on_error:
         clock = services(target).clock
         now = clock.now() if now is None else now
@@ -168,10 +164,6 @@ def open_running(
             make_table(database)
         on_error.pop_all()
         return Running(store, controller, limiter, added, clock, state=state, database=database)
-
-
-def _unrepeated(services: Services) -> Services:
-    return lambda target: services(target).unrepeated()
 
 
 def _open_region(target: Target, services: Services, prepare: Prepare, name: str) -> Region:

@@ -51,10 +51,7 @@ class Sweep:
     """The sweeps of one region; a step may do a part of one."""
 
     def __init__(self, region: str, store: Store, api: RegionApi, *, pause_s: float = PAUSE_S) -> None:
-        self.region = region
-        self._store = store
-        self._api = api
-        self._pause_s = pause_s
+        self.region, self._store, self._api, self._pause_s = region, store, api, pause_s
         self._due_s = float("-inf")
         self._token: str | None = None
         self._in_progress = False
@@ -246,9 +243,7 @@ class Gauge:
     """Reads the rates of all running jobs from CloudWatch, 500 jobs per call, and adds them up."""
 
     def __init__(self, store: Store, api: RegionApi, *, pause_s: float = GAUGE_S) -> None:
-        self._store = store
-        self._api = api
-        self._pause_s = pause_s
+        self._store, self._api, self._pause_s = store, api, pause_s
         self._due_s = float("-inf")
 
     def step(self, now: float) -> None:

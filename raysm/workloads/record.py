@@ -60,10 +60,7 @@ class BlockRecord(Generic[V]):
         text = json.dumps(depends_on, sort_keys=True, separators=(",", ":"))
         self.key = hashlib.sha256(text.encode()).hexdigest()
         self.folder = folder / self.key[:32]
-        self.depends_on = depends_on
-        self._encode = encode
-        self._decode = decode
-        self._for_later = for_later
+        self.depends_on, self._encode, self._decode, self._for_later = depends_on, encode, decode, for_later
         self._verified: set[str] = set()
         if folder.exists():
             for other in folder.iterdir():

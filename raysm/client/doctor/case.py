@@ -107,10 +107,7 @@ class Case:
     def __init__(
         self, service: Service, intent: Intent, *, role: str | None = None, plan: Callable[[], Plan] | None = None
     ) -> None:
-        self.service = service
-        self.intent = intent
-        self.role = role
-        self.plan = plan
+        self.service, self.intent, self.role, self.plan = service, intent, role, plan
         self.found_keys: dict[str, tuple[str, ...]] = {}
 
     @property

@@ -79,19 +79,9 @@ def thinned(curve: Curve, max_points: int = MAX_POINTS) -> Curve:
 
 
 FACTS = (
-    "name",
-    "status",
-    "project",
-    "task",
-    "workload",
-    "trial",
-    "created_s",
-    "started_s",
-    "ended_s",
-    "duration_s",
-    "cost_usd",
-    "code",
-)
+    "name", "status", "project", "task", "workload", "trial", "created_s", "started_s", "ended_s", "duration_s",
+    "cost_usd", "code",
+)  # fmt: skip
 """Columns that every job has; a parameter or metric of the same name does not hide them."""
 
 

@@ -90,15 +90,9 @@ class LogReader:
     def _read(self, stream: str, whole: bool) -> Iterator[LogLine]:
         while True:
             token = self._tokens.get(stream)
+            query = {"logGroupName": self._group, "logStreamName": stream} | ({"nextToken": token} if token else {})
             # Without startFromHead, the first page would be the last one.
-            page = self._service.call(
-                "logs",
-                "get_log_events",
-                logGroupName=self._group,
-                logStreamName=stream,
-                startFromHead=True,
-                **({"nextToken": token} if token else {}),
-            )
+            page = self._service.call("logs", "get_log_events", startFromHead=True, **query)
             # If a failure of another stream interrupted this page, it is read again, and only its rest is yielded.
             first = self._taken.get(stream, 0)
             events = page.get("events", ())

@@ -104,15 +104,8 @@ class SessionFunctions(ConnectedSession):
         slots = opened.ask("GET", "/slots", params={"num_cpus": num_cpus, "num_gpus": num_gpus})["slots"]
         function = CallRequest(kind=FUNCTION, name=name, python=opened.pickles, function=digest)
         opened.call(function, [pickled]).result()
-        request = dataclasses.replace(
-            function,
-            kind=BATCH,
-            unpack=bool(more),
-            retries=retries,
-            return_exceptions=return_exceptions,
-            num_cpus=num_cpus,
-            num_gpus=num_gpus,
-        )
+        how: dict[str, Any] = {"unpack": bool(more), "retries": retries, "return_exceptions": return_exceptions}
+        request = dataclasses.replace(function, kind=BATCH, num_cpus=num_cpus, num_gpus=num_gpus, **how)
         return Mapped(
             zip(items, *more, strict=False) if more else items,
             lambda first, batch: opened.call(dataclasses.replace(request, first=first), [batch]),

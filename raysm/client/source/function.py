@@ -76,12 +76,8 @@ class Function(PickledCall):
         self.fn, self.args, self.kwargs = fn, args, kwargs
 
     def workload(self) -> PickledFunction:
-        return PickledFunction(
-            name=name_of(self.fn),
-            python=PYTHON_VERSION,
-            arguments=arguments_of(self.fn, self.args, self.kwargs),
-            code=code_digest(self.fn),
-        )
+        arguments, code = arguments_of(self.fn, self.args, self.kwargs), code_digest(self.fn)
+        return PickledFunction(name=name_of(self.fn), python=PYTHON_VERSION, arguments=arguments, code=code)
 
 
 class DataParallel(PickledCall):

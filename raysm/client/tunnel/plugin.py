@@ -52,9 +52,7 @@ class PluginAccess(InstanceAccess):
     def __init__(
         self, service: Service, *, which: Callable[[str], str | None] = shutil.which, agent_s: float = AGENT_S
     ) -> None:
-        self._service = service
-        self._which = which
-        self._agent_s = agent_s
+        self._service, self._which, self._agent_s = service, which, agent_s
         self._path = ""
 
     def check(self) -> None:

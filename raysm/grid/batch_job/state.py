@@ -102,9 +102,7 @@ class RemoteState:
     """The state of one grid, as the process that holds it or wants to hold it sees it."""
 
     def __init__(self, folder: Folder, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
-        self._folder = folder
-        self._store = store
-        self._clock = clock
+        self._folder, self._store, self._clock = folder, store, clock
         # Random, since two containers can have equal machine names, processes and start times.
         self._id = secrets.token_hex(8)
         self._version: str | None = None

@@ -18,20 +18,7 @@ import ray
 
 from raysm.bootstrap.log import emit_event
 from raysm.contract.events import State
-from raysm.contract.session import (
-    BATCH,
-    CALL,
-    CELL,
-    FUNCTION,
-    JUPYTER,
-    PULL,
-    PUSH,
-    SCATTER,
-    SERVING,
-    SHELL,
-    TRANSFER,
-    Versions,
-)
+from raysm.contract.session import CALL, JUPYTER, NAMESPACE_KINDS, REMOTE_KINDS, SERVING, TRANSFER, Versions
 from raysm.request.session import SessionWorkload
 from raysm.workloads.runner import Runner, leave, leave_on_sigterm
 from raysm.workloads.session.blobs import Blobs
@@ -123,8 +110,8 @@ class _Serving:
         remote = RemoteCalls(head, self._folder)
         jupyters = Jupyters(self._folder, self._private)
         executors: dict[str, Executor] = {CALL: processes, JUPYTER: jupyters, TRANSFER: Transfers(self._folder)}
-        executors |= dict.fromkeys((FUNCTION, BATCH, SHELL, SCATTER), remote)
-        executors |= dict.fromkeys((CELL, PUSH, PULL), InstanceCells(head, self._cells, printing))
+        executors |= dict.fromkeys(REMOTE_KINDS, remote)
+        executors |= dict.fromkeys(NAMESPACE_KINDS, InstanceCells(head, self._cells, printing))
         self._host = host = SessionHost(
             environment.job_name,
             hosts,

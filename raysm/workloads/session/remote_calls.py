@@ -5,7 +5,7 @@ import contextlib
 import pickle
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -137,12 +137,7 @@ class RemoteCalls:
         # References to functions in Ray's object store, by digest.
         self._functions: dict[str, Any] = {}
         self._insisting = Insisting()
-        self._kinds: Mapping[str, Callable[[Call], Any]] = {
-            FUNCTION: self._function,
-            BATCH: self._batch,
-            SHELL: self._shell,
-            SCATTER: self._scatter,
-        }
+        self._kinds = {FUNCTION: self._function, BATCH: self._batch, SHELL: self._shell, SCATTER: self._scatter}
 
     @staticmethod
     def totals() -> tuple[float, float]:

@@ -120,9 +120,7 @@ class CompiledEngine:
         # Two calls, because results are cached by lengths: the second is computed only once in a process.
         _check(self._library, (columns,))
         _check(self._library, LENGTHS)
-        self._element = element
-        self._columns = columns
-        self._mixed = mixed
+        self._element, self._columns, self._mixed = element, columns, mixed
 
     def prepare(self, tile: Tile, frame: Frame) -> DenseSide:
         structure, rows, norms = _structure(tile)
@@ -257,15 +255,8 @@ def _structure(tile: Tile) -> tuple[_Side, Rows, NDArray[np.float64]]:
     if rows.strides[1] != rows.itemsize or rows.strides[0] < 0:
         rows = np.ascontiguousarray(rows)
     norms = np.ascontiguousarray(tile.norms, dtype=np.float64)
-    structure = _Side(
-        rows=rows.ctypes.data,
-        stride=rows.strides[0],
-        kind=rows.itemsize,
-        n=rows.shape[0],
-        d=rows.shape[1],
-        start=tile.start,
-        norms=norms.ctypes.data,
-    )
+    shape = {"n": rows.shape[0], "d": rows.shape[1], "stride": rows.strides[0], "kind": rows.itemsize}
+    structure = _Side(rows=rows.ctypes.data, start=tile.start, norms=norms.ctypes.data, **shape)
     return structure, rows, norms
 
 

@@ -192,9 +192,7 @@ class Matrix:
         if self.columns == 0:
             raise InvalidInput(f"the matrix has the shape ({self.rows}, 0); there is nothing to compute")
         self.dtype = np.result_type(*(part.dtype for part in parts)) if dtype is None else dtype
-        self.names = names
-        self.id_files = id_files
-        self._parts = parts
+        self.names, self.id_files, self._parts = names, id_files, parts
 
     @property
     def sparse(self) -> bool:
