@@ -103,7 +103,8 @@ def run(arguments: Arguments, console: Console, service: Service | None = None) 
         ended = tell_ended(arguments.job) if arguments.is_reading else None
         job = find_running(arguments.job, service, sole=arguments.command in CHANGING, ended=ended)
     of_one = {"status": _status, "logs": _logs, "result": _result, "metrics": print_metrics}
-    (of_one | {"stop": _stop, "token": _token, "debug": _debug})[arguments.command](arguments, job, console)
+    of_one |= {"stop": _stop, "token": _token, "debug": _debug}
+    of_one[arguments.command](arguments, job, console)
 
 
 def _remove(arguments: Arguments, service: Service, console: Console) -> None:

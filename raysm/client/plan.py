@@ -285,8 +285,11 @@ def _resources(parts: _Parts, cluster: Cluster) -> dict[str, Any]:
     shape: dict[str, Any]
     # The API takes either groups or a type and a count.
     if cluster.groups:
-        types = [(parts.target.instance_type(group.instance_type), group) for group in cluster.groups]
-        groups = [{"InstanceType": t, "InstanceCount": g.count, "InstanceGroupName": g.name} for t, g in types]
+        kind = parts.target.instance_type
+        groups = [
+            {"InstanceType": kind(each.instance_type), "InstanceCount": each.count, "InstanceGroupName": each.name}
+            for each in cluster.groups
+        ]
         shape = {"InstanceGroups": groups}
     elif cluster.alternatives:
         preferences = [{"InstanceType": name} for name in cluster.types]

@@ -82,8 +82,8 @@ def _aligned(table: Sequence[tuple[str, ...]], nothing: Sequence[str], texts: Se
     columns = [column for column in zip(*table, strict=True) if set(column[1:]) - set(nothing)]
     widths = [max(map(len, column)) for column in columns]
     sides = [str.ljust if column[0] in texts else str.rjust for column in columns]
-    rows = zip(*columns, strict=True)
-    return ["  ".join(side(*cell) for side, *cell in zip(sides, row, widths, strict=True)).rstrip() for row in rows]
+    lines = (zip(sides, row, widths, strict=True) for row in zip(*columns, strict=True))
+    return ["  ".join(side(cell, width) for side, cell, width in line).rstrip() for line in lines]
 
 
 # -- snapshots
