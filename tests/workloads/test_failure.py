@@ -3,8 +3,10 @@
 import threading
 
 import pytest
+import ray
 from ray.exceptions import RayTaskError
 
+from raysm.contract.names import LABEL_HOST, LABEL_RANK
 from raysm.errors import InvalidPayload, InvalidRequest
 from raysm.workloads.failure import failure_of, pickled_value, task_traceback, unpickled
 
@@ -18,6 +20,18 @@ def test_what_a_task_raises_is_the_reason_and_no_color_is_in_its_traceback():
     assert (failure.error_type, failure.message) == ("ValueError", "bad 3")
     assert "ray::f()" in failure.remote_traceback
     assert "\x1b" not in failure.remote_traceback
+
+
+@pytest.mark.parametrize(("address", "message"), [("192.0.2.1", "bad 3"), ("192.0.2.2", "bad 3 (on algo-2)")])
+def test_the_reason_names_the_instance_of_the_task_unless_that_is_the_head(monkeypatch, address, message):
+    labels = [{LABEL_HOST: f"algo-{number}", LABEL_RANK: str(number - 1)} for number in (1, 2)]
+    nodes = [{"NodeManagerAddress": f"192.0.2.{number}", "Labels": own} for number, own in enumerate(labels, 1)]
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(ray, "nodes", lambda: nodes)
+    # A task that waited for another one: the inner one raised.
+    text = f"ray::outer() (pid=7, ip=192.0.2.1)\nray.exceptions: ray::f() (pid=8, ip={address})\nValueError: bad 3"
+    error = RayTaskError("outer", text, ValueError("bad 3")).as_instanceof_cause()
+    assert failure_of(error).headline == f"ValueError: {message}"
 
 
 def test_the_traceback_of_a_task_shows_the_users_frames_alone():
