@@ -4,8 +4,9 @@ Errors of other libraries are translated into these once, at the boundary, with 
 """
 
 import concurrent.futures
+import contextlib
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 
@@ -68,6 +69,15 @@ class MissingDependency(RaysmError):
     """A package that this half of raysm needs is not installed."""
 
     exit_status: ClassVar[int] = 2
+
+
+@contextlib.contextmanager
+def used_by(what: str) -> Iterator[None]:
+    """Raise MissingDependency if an import within the block fails; ``what`` needs it."""
+    try:
+        yield
+    except ImportError as error:
+        raise MissingDependency(f"{what} needs {error.name}: python3 -m pip install {error.name}") from error
 
 
 class NoRoom(RaysmError):

@@ -19,7 +19,7 @@ from raysm.client.source.package import late_source
 from raysm.client.units import PYTHON_VERSION
 from raysm.contract.events import BEST, Trial, Trials
 from raysm.contract.source import Source, source_of
-from raysm.errors import InvalidRequest, MissingDependency
+from raysm.errors import InvalidRequest, used_by
 from raysm.request.programs import Script
 from raysm.request.space import Parameter, space_of
 from raysm.request.sweep import Earlier, FunctionSweep, Rule, ScriptSweep, Search, SweepWorkload, swept_script
@@ -76,11 +76,9 @@ class TrialTable(list[Trial]):
         return best
 
     def to_frame(self) -> Any:
-        try:
+        with used_by("to_frame"):
             # Imported on first use, because most uses of a table do not need it.
             import pandas
-        except ImportError as error:
-            raise MissingDependency(f"to_frame needs {error.name}: python3 -m pip install pandas") from error
         # Without rows there is no column "number" to be the index.
         return pandas.DataFrame(self.rows()).set_index("number") if self else pandas.DataFrame()
 

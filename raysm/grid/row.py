@@ -11,7 +11,7 @@ from typing import Any
 from raysm.client.job.handle import attach
 from raysm.client.results.result import Result
 from raysm.client.service import Service
-from raysm.errors import InvalidRequest, MissingDependency
+from raysm.errors import InvalidRequest, used_by
 from raysm.grid.endings import brief, shortened
 from raysm.grid.records import TaskRecord
 from raysm.grid.rows.databases import Database, Execute
@@ -156,10 +156,8 @@ def _named(table: Any, key: str, column: str) -> Any:
         raise InvalidRequest(
             f"the table of the row {key!r} has a column {column!r} too; name that of the rows' keys otherwise: column"
         )
-    try:
+    with used_by("table"):
         import pyarrow
-    except ImportError as error:
-        raise MissingDependency(f"table needs {error.name}: python3 -m pip install {error.name}") from error
     # pandas' metadata do not describe this column, and may differ between tables with equal columns.
     return table.add_column(0, column, pyarrow.repeat(key, table.num_rows)).replace_schema_metadata()
 

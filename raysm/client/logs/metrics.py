@@ -11,7 +11,7 @@ from raysm.client.job.description import Description
 from raysm.client.logs.rendering import metric_value
 from raysm.client.service import Service
 from raysm.contract.events import Metric
-from raysm.errors import MissingDependency
+from raysm.errors import used_by
 
 PERIOD_S = 60
 MAX_POINTS = 1440
@@ -69,10 +69,8 @@ class Metrics(list[Metric]):
         Raises:
             MissingDependency: pandas is not installed.
         """
-        try:
+        with used_by("to_frame"):
             import pandas
-        except ImportError as error:
-            raise MissingDependency(f"to_frame needs {error.name}: python3 -m pip install pandas") from error
         if not wide:
             # The columns are named, so that a job without metrics has them too.
             frame = pandas.DataFrame([asdict(one) for one in self], columns=["name", "value", "host", "step", "time_s"])

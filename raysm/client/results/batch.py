@@ -8,7 +8,7 @@ from typing import Any, TypedDict, Unpack
 from raysm.client.results.result import Result
 from raysm.client.source.function import PickledCall, check_call, code_digest, name_of
 from raysm.client.units import PYTHON_VERSION
-from raysm.errors import InvalidRequest, MissingDependency
+from raysm.errors import InvalidRequest, used_by
 from raysm.request.batch import BatchInference
 from raysm.request.options import check_names
 from raysm.request.workload import arguments_of
@@ -68,10 +68,8 @@ class BatchResult(Result):
             MissingDependency: pandas is not installed.
         """
         table = self.table()
-        try:
+        with used_by("to_frame"):
             return table.to_pandas()
-        except ImportError as error:
-            raise MissingDependency("to_frame needs pandas: python3 -m pip install pandas") from error
 
 
 class BatchOptions(TypedDict, total=False):

@@ -15,7 +15,7 @@ from raysm.client.storage.s3 import Storage, file_path, in_parallel
 from raysm.client.units import check_python
 from raysm.contract.result import EXCEPTION, FAILURE, MANIFEST, MARK, VALUE, Failure, Manifest
 from raysm.contract.store import put
-from raysm.errors import IN_THE_JOB, InvalidConfig, InvalidRequest, JobFailed, MissingDependency, ServiceError
+from raysm.errors import IN_THE_JOB, InvalidConfig, InvalidRequest, JobFailed, MissingDependency, ServiceError, used_by
 from raysm.request.codec import from_json
 from raysm.request.workload import built_in_kind
 
@@ -106,7 +106,7 @@ class Result:
         names = ", ".join(file.name for file in self.manifest.files)
         if name is not None and name not in [file.name for file in self.manifest.files]:
             raise InvalidRequest(f"the result has no file {name!r}; it has {names}")
-        try:
+        with used_by(path.name):
             if path.suffix == ".parquet":
                 import pyarrow.parquet
 
@@ -116,8 +116,6 @@ class Result:
 
                 # Mapped, because a full matrix may be larger than the memory.
                 return numpy.load(path, mmap_mode="r")
-        except ImportError as error:
-            raise MissingDependency(f"{path.name} needs {error.name}: python3 -m pip install {error.name}") from error
         raise InvalidRequest(f"{path.name} is neither Parquet nor .npy: read {path} yourself; the result has {names}")
 
     def tables(self) -> Iterator[Any]:
@@ -131,11 +129,9 @@ class Result:
             yield self.table()
 
     def _one_table(self, parts: Sequence[Path]) -> Any:
-        try:
+        with used_by("table"):
             import pyarrow
             import pyarrow.parquet
-        except ImportError as error:
-            raise MissingDependency(f"table needs {error.name}: python3 -m pip install {error.name}") from error
         return pyarrow.concat_tables([pyarrow.parquet.read_table(part) for part in parts])
 
     def __repr__(self) -> str:

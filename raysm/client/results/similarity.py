@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from raysm.client.results.result import Result
 from raysm.contract.result import ResultFile
-from raysm.errors import MissingDependency
+from raysm.errors import used_by
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,10 +37,8 @@ class SimilarityResult(Result):
             return Result.table(self, name)
         if self.file.suffix == ".parquet":
             return self._one_table(self.parts)
-        try:
+        with used_by("table"):
             return StackedRows.of_files(self.parts)
-        except ImportError as error:
-            raise MissingDependency(f"table needs {error.name}: python3 -m pip install {error.name}") from error
 
     @property
     def _rows(self) -> list[ResultFile]:

@@ -17,7 +17,7 @@ from raysm.client.storage.places import Places
 from raysm.client.storage.s3 import Storage, Stored, file_path, in_parallel
 from raysm.contract.job_api import InputManifest
 from raysm.contract.store import PARTIAL, files_below, sha256_of
-from raysm.errors import InvalidInput, InvalidRequest, MissingDependency, option
+from raysm.errors import InvalidInput, InvalidRequest, option, used_by
 from raysm.request import Input, Target
 
 KEPT_S = 30 * 24 * 3600
@@ -150,10 +150,8 @@ def _save_table(channel: str, table: Any, folder: Path) -> Path:
 def _pandas_table(channel: str, frame: Any, id_columns: Sequence[str]) -> Any:
     import pandas as pd
 
-    try:
+    with used_by("a data frame as an input"):
         import pyarrow as pa
-    except ImportError as error:
-        raise MissingDependency("a data frame as an input needs pyarrow: python3 -m pip install pyarrow") from error
     if frame.columns.nlevels > 1:
         raise InvalidInput(f"the input {channel!r} has columns of several levels; give each column one name")
     index, names = frame.index, list(frame.index.names)

@@ -16,7 +16,7 @@ from typing import Any
 
 from raysm.client.service import Service
 from raysm.client.storage.s3 import Storage
-from raysm.errors import InvalidRequest, MissingDependency
+from raysm.errors import InvalidRequest, used_by
 from raysm.grid.rows.columns import Table, plain
 from raysm.grid.rows.databases import Query, database_of, kept_name
 from raysm.request import Local, Target
@@ -167,10 +167,8 @@ def _read_json_lines(lines: Iterable[str], origin: str, max_rows: int) -> Table:
 
 
 def _read_parquet(path: Path, max_rows: int) -> Table:
-    try:
+    with used_by(str(path)):
         from pyarrow import ArrowException, parquet
-    except ImportError as error:
-        raise MissingDependency(f"{path} needs pyarrow: python3 -m pip install pyarrow") from error
     try:
         with parquet.ParquetFile(path) as file:
             # The footer has the count, so that too many rows are refused before they are read.

@@ -69,7 +69,7 @@ class NamespaceSite(Site):
         # Otherwise each instance would compile the kernels again.
         kernels = kernels_folder()
         kernels.mkdir(mode=0o700, exist_ok=True)
-        self._keep = [Path(path).resolve() for path in keep] + needed_by_python() + [kernels]
+        self._keep = [Path(path).resolve() for path in keep] + needs_python() + [kernels]
         self._keepers: list[Keeper] = []
         self._names: HostNames | None = None
         self._network = Network()
@@ -132,7 +132,7 @@ class NamespaceSite(Site):
         self._network.close()
 
 
-def needed_by_python() -> list[Path]:
+def needs_python() -> list[Path]:
     # raysm may be imported from a checkout outside of all prefixes.
     package = Path(__file__).parents[3]
     prefixes = (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)

@@ -14,7 +14,7 @@ from raysm.client.job.text import COLORS
 from raysm.client.logs.rendering import metric_value
 from raysm.client.service import Service, connect
 from raysm.client.units import duration
-from raysm.errors import InvalidRequest, MissingDependency
+from raysm.errors import InvalidRequest, used_by
 from raysm.grid.local_grids import opened
 from raysm.request import Target
 from raysm.views.grid.handle import experiments_of
@@ -152,10 +152,8 @@ class Jobs(list[Experiment]):
         Raises:
             MissingDependency: pandas is not installed.
         """
-        try:
+        with used_by("to_frame"):
             import pandas
-        except ImportError as error:
-            raise MissingDependency(f"to_frame needs {error.name}: python3 -m pip install pandas") from error
         rows = [_flat(row) for row in self]
         # Named, so that an empty table has this column too.
         columns = list(dict.fromkeys(["name", *(key for row in rows for key in row)]))
