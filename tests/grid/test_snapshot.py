@@ -27,9 +27,10 @@ def view(bench):
 
 
 def test_at_its_end_dollars_reasons_and_the_curve_are_those_of_the_books(bench):
+    assert view(bench).is_free
     bench.run()
     end = view(bench)
-    assert (end.states, end.left, end.state) == ({"done": 19, "failed": 1}, 0, "closed")
+    assert (end.states, end.left, end.state, end.is_free) == ({"done": 19, "failed": 1}, 0, "closed", False)
     assert end.money.spent_usd == pytest.approx(sum(each.money.spent_usd for each in end.regions))
     assert end.money.wasted_usd > 0
     assert snapshot(bench.store, bench.clock.now + 36_000).done_per_hour == end.done_per_hour
