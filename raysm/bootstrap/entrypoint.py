@@ -65,7 +65,7 @@ def _prepare(folder: Path, environ: Mapping[str, str]) -> tuple[dict[str, str], 
     """Verify the payload, unpack and install modules; return the bootstrap's variables, and the folders of modules."""
     private = private_folder(base_paths(environ))
     payload = _load(folder, private, environ)
-    search = [unpack(folder / LIBRARY, private / "lib")]
+    search = [unpack(folder / LIBRARY, private / "lib", payload.request.workload.runner)]
     packages = find_missing_packages(payload)
     if packages:
         # Installed packages take precedence over the image's own, and raysm over both.

@@ -30,6 +30,8 @@ RUN_BY_INSTANCES = ("contract", "request", "bootstrap", "workloads")
 """Packages whose bytecode travels too: compiling them took each instance a third of a second."""
 SEND_JOBS = ("client", "grid", "views", "cli")
 """Packages that an instance does not unpack, because few jobs import them: each file takes time to create."""
+OF_ONE_WORKLOAD = ("batch", "session", "similarity", "sweep", "training")
+"""Packages of ``workloads`` that an instance unpacks only for a runner that is in them, or has their name."""
 UNCHECKED = (1).to_bytes(4, "little")
 """The flags of bytecode that Python uses without a look at its source (PEP 552)."""
 
@@ -106,17 +108,18 @@ def _bytecode(source: bytes, name: str) -> bytes:
     return importlib.util.MAGIC_NUMBER + UNCHECKED + importlib.util.source_hash(source) + marshal.dumps(code, 2)
 
 
-def unpack(library: Path, folder: Path) -> Path:
+def unpack(library: Path, folder: Path, runner: str = "") -> Path:
     """Unpack a verified zip of raysm, with the bytecode of this Python; return ``folder``.
 
-    Ray's workers import modules from a folder faster than from a zip, and some are run by their path. ``SEND_JOBS``
-    stays in the zip, which becomes a part of the package's path.
+    Ray's workers import modules from a folder faster than from a zip, and some are run by their path. What few jobs
+    import, or no job of this ``runner``, stays in the zip, which becomes a part of the package's path.
     """
+    left = {name for name in OF_ONE_WORKLOAD if name not in re.split(r"[.:]", runner)}
     try:
         with zipfile.ZipFile(library) as archive:
             for entry in archive.infolist():
-                package, room = entry.filename.split("/")[:2]
-                if room in SEND_JOBS:
+                package, room, *rest = entry.filename.split("/")
+                if room in SEND_JOBS or (room == "workloads" and rest[0] in left):
                     continue
                 if entry.filename.endswith(".pyc"):
                     # Python compiles a module anew if its bytecode is another release's.

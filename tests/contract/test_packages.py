@@ -93,14 +93,20 @@ def test_a_module_with_the_bytecode_of_another_python_is_compiled(unpacked):
 def test_a_job_that_sends_jobs_has_what_instances_do_not_unpack_and_sends_the_zip_that_it_came_in(tmp_path):
     archive = tmp_path / "library.zip"
     archive.write_bytes(library())
-    folder = unpack(archive, tmp_path / "unpacked")
+    folder = unpack(archive, tmp_path / "unpacked", "raysm.workloads.runners.session:SessionRunner")
     assert not (folder / "raysm" / "client").exists()
     code = "import sys, raysm.grid, raysm.client.plan as plan, raysm.contract.packages as packages\n"
-    code += "print(plan.__file__, packages.library() == open(sys.argv[1], 'rb').read(), sep='\\n')"
+    code += "import raysm.workloads.session as own, raysm.workloads.training as other\n"
+    code += "print(plan.__file__, own.__file__, other.__file__, sep='\\n')\n"
+    code += "print(packages.library() == open(sys.argv[1], 'rb').read())"
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     command = [sys.executable, "-c", code, archive]
     said = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-    assert said.splitlines() == [str(folder / "raysm" / "raysm.zip" / "raysm" / "client" / "plan.py"), "True"]
+    plan, own, other, same = said.splitlines()
+    assert plan == str(folder / "raysm" / "raysm.zip" / "raysm" / "client" / "plan.py")
+    assert own == str(folder / "raysm" / "workloads" / "session" / "__init__.py")
+    assert other.startswith(str(folder / "raysm" / "raysm.zip" / "raysm" / "workloads" / "training" / "__init__.py"))
+    assert same == "True"
 
 
 def test_a_zip_that_cannot_be_read_is_named(tmp_path):
