@@ -7,6 +7,7 @@ import argparse
 import dataclasses
 import json
 import re
+import shlex
 import tomllib
 import types
 import typing
@@ -93,7 +94,9 @@ def _parse_named(texts: list[str], flag: Flag) -> dict[str, str]:
         # A variable may be empty; an empty channel or tag is a mistake.
         if not (name and equals and (content or noun == "variable")):
             channel = re.sub(r"[^A-Za-z0-9]+", "-", PurePath(text).stem).strip("-") or "data"
-            example = f"; for example {flag.name} {channel}={text}" if noun == "channel" and not equals else ""
+            example = (
+                f"; for example {flag.name} {channel}={shlex.quote(text)}" if noun == "channel" and not equals else ""
+            )
             raise InvalidRequest(f"{flag.name} takes {flag.metavar}, got {text!r}{example}")
         # Otherwise the last one would win silently.
         if name in values:

@@ -129,8 +129,10 @@ def _missing_script(arguments: argparse.Namespace) -> str | None:
         return None
     if arguments.script is None and not (arguments.command == "run" and arguments.script_args):
         return _required("SCRIPT")
-    if arguments.command in ("sweep", "tune") and None in (arguments.space, arguments.metric, arguments.mode):
-        return "a sweep needs --space NAME=RANGE, --metric NAME and --mode min or --mode max"
+    if arguments.command in ("sweep", "tune"):
+        needed = {"space": "--space NAME=RANGE", "metric": "--metric NAME", "mode": "--mode min or --mode max"}
+        missing = [text for name, text in needed.items() if getattr(arguments, name) is None]
+        return f"a sweep needs {', '.join(missing)}" if missing else None
     return None
 
 

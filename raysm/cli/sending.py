@@ -1,5 +1,6 @@
 """The commands that send a job: prepare it, send it, follow it and fetch its result."""
 
+import importlib.util
 import json
 import os
 import re
@@ -203,7 +204,8 @@ def follow_and_fetch(
 ) -> Any:
     """Follow a job until it has ended, fetch its result and note the times; ``first`` is printed before its lines."""
     with Display(console) as display:
-        display.way_in = job.service.target.way_to_dashboard(job.name)
+        if importlib.util.find_spec("aiohttp"):  # the dashboard needs it, and the extra ``local`` does not bring it
+            display.way_in = job.service.target.way_to_dashboard(job.name)
         follow(job, display, (f"job {job.name}", *first))
     times.formed_s, times.done_s, times.is_billed = display.formed_s, display.done_s, job.service.target.is_billed
     times.installing_s = display.installing_s

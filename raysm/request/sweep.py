@@ -227,6 +227,10 @@ class SweepWorkload(Workload):
     def planned_trials(self) -> int:
         return min(self.trials, self.combinations) if self.chosen_search == "grid" else self.trials
 
+    def part_of_grid(self, trials: int) -> str:
+        is_part = self.chosen_search == "grid" and trials < self.combinations
+        return f", {trials:,} of {self.combinations:,} combinations" if is_part else ""
+
     @property
     def direction(self) -> str:
         return "lowest" if self.mode == "min" else "highest"
@@ -235,7 +239,7 @@ class SweepWorkload(Workload):
     def plan(self) -> str:
         """Trials, search, metric, direction and parameters in one line, printed before the first trial."""
         drawn = ", ".join(f"{name}={plain(name, str(item))}" for name, item in self.space.items())
-        trials = f"{self.planned_trials} trial{'s'[: self.planned_trials != 1]}"
+        trials = f"{self.planned_trials} trial{'s'[: self.planned_trials != 1]}{self.part_of_grid(self.planned_trials)}"
         return (
             f"sweep: {trials}, search {self.chosen_search}, keeps the {self.direction} {self.metric}; "
             f"parameters: {drawn or 'drawn by a function'}"

@@ -83,6 +83,10 @@ def test_a_training_is_asked_for_as_the_readme_says(request_of):
             ["session", "start", "--instance", "2"],
             "did you mean --instances or --instance-type?\nraysm session start --help shows",
         ),
+        (
+            ["sweep", "a.py", "--space", "n=choice:1", "--metric", "m"],
+            "a sweep needs --mode min or --mode max\n",
+        ),
         (["similarity", "m.npy", "--full", "--", "x"], "takes nothing behind --, got x"),
         (["local", "clean", "--older-than", "soon"], "'soon' is not an age; write 7d, 12h or 30m"),
         (["local", "clean", "--older-than", f"{'9' * 30}h"], "is too long ago"),
@@ -104,7 +108,7 @@ def test_wrong_arguments_end_with_2_and_say_what_is_wrong(argv, message, capsys)
         (["run", "a.py", "--env", "A=1", "--env", "A=2"], "the variable 'A' is given twice: --env A=1 and A=2"),
         (
             ["run", "a.py", "--input", "data/my sales.csv"],
-            "--input takes NAME=URI, got 'data/my sales.csv'; for example --input my-sales=data/my sales.csv",
+            "--input takes NAME=URI, got 'data/my sales.csv'; for example --input my-sales='data/my sales.csv'",
         ),
         (["run", "a.py", "--on", "aws", "--role", ROLE], "--on aws needs --instance-type"),
         (["run", "a.py", "--on", "aws", "--role", "jobs"], "role must be the ARN of a role"),

@@ -1,12 +1,15 @@
 """The cursor over what a job and its follow-ups say."""
 
 import dataclasses
+import logging
 import signal
+from functools import partial
 
 import pytest
 
 from raysm.client.job.chain import Chain
 from raysm.client.job.handle import attach
+from raysm.client.logs import pending
 from raysm.client.logs.stream import JobStream
 from raysm.client.service import Service
 from raysm.client.submit import submit
@@ -28,6 +31,18 @@ def test_following_yields_what_comes_until_the_job_has_ended(remote, job):
         else:
             remote.sagemaker.end(job.name, "Completed")
     assert seen == ["first", "second"]
+
+
+def test_what_a_silent_job_waits_for_is_logged_while_its_log_is_followed(remote, job, monkeypatch):
+    def warn(text, *arguments):
+        said.append(text % arguments)
+        remote.sagemaker.end(job.name, "Completed")
+
+    said = []
+    monkeypatch.setattr(pending, "reasons_told", partial(pending.reasons_told, every_s=0.001))
+    monkeypatch.setattr(logging.getLogger("raysm"), "warning", warn)
+    job.logs(follow=True)
+    assert said[0] == "waiting: the service starts the instances"
 
 
 def test_ctrl_c_while_a_log_is_followed_names_the_job_and_shows_no_internals(job):

@@ -62,6 +62,7 @@ def test_of_a_grid_no_more_is_tried_than_it_has():
     space = {"n": raysm.randint(1, 3), "kind": raysm.choice(["a", "b"])}
     assert script(space=space, search="grid").planned_trials == 6
     assert script(space=space, search="grid", trials=4).planned_trials == 4
+    assert script(space=space, search="grid", trials=4).plan.startswith("sweep: 4 trials, 4 of 6 combinations, search")
     assert script(space=space).planned_trials == 20
 
 

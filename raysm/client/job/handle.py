@@ -340,7 +340,8 @@ class Job:
         """Print the log: each line with its instance, and raysm's own events as sentences.
 
         Args:
-            follow: Go on until the job has ended. Ctrl-C ends the following, not the job.
+            follow: Go on until the job has ended. Ctrl-C ends the following, not the job. After five seconds without a
+                line, the logger ``raysm`` says what the job waits for.
             instance: ``algo-2``; None is all.
             metrics: Print the latest metrics too, on a line every few seconds.
             tail: As for ``lines``.
@@ -349,12 +350,18 @@ class Job:
         Raises:
             InvalidRequest: As for ``lines``.
         """
+        from raysm.client.logs.pending import reasons_told
         from raysm.client.logs.rendering import Rendering
         from raysm.client.logs.stream import interrupted
 
         out = sys.stdout if to is None else to
+        lines = self.lines(follow=follow, instance=instance, tail=tail)
+        # Only all lines of a job tell what it waits for.
+        tells = follow and instance is None and tail is None
+        say = functools.partial(_log.warning, "%s")
         try:
-            Rendering(metrics=metrics).write(self.lines(follow=follow, instance=instance, tail=tail), out)
+            with reasons_told(self, say) if tells else contextlib.nullcontext() as on_line:
+                Rendering(metrics=metrics).write(lines, out, on_line)
         except KeyboardInterrupt:
             # Raised again, so that its traceback shows the user's line instead of raysm's internals.
             raise interrupted(self.name) from None

@@ -4,9 +4,9 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
-from raysm.client.job.description import SecondaryStatus
-from raysm.client.job.handle import Job
+from raysm.client.job.description import Description, SecondaryStatus
 from raysm.contract.events import State, parse
 from raysm.errors import RaysmError
 
@@ -25,6 +25,12 @@ REASONS = {
     SecondaryStatus.INTERRUPTED: "spot capacity was taken back; the service looks for new capacity",
     SecondaryStatus.RESTARTING: "the service starts the instances again",
 }
+
+
+class Describable(Protocol):
+    @property
+    def name(self) -> str: ...
+    def describe(self) -> Description: ...
 
 
 class Silence:
@@ -66,7 +72,7 @@ class Silence:
 class JobWait:
     """Derives what a job waits for from its status and the lines of its log."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Describable) -> None:
         self._job = job
         self._state: State | None = None
         self._installs = self._has_output = False
@@ -106,7 +112,9 @@ class JobWait:
 
 
 @contextlib.contextmanager
-def reasons_told(job: Job, say: Callable[[str], None], *, every_s: float = AFTER_S) -> Iterator[Callable[[str], None]]:
+def reasons_told(
+    job: Describable, say: Callable[[str], None], *, every_s: float = AFTER_S
+) -> Iterator[Callable[[str], None]]:
     """Say what a job waits for whenever it has been silent for ``every_s`` seconds while the block runs."""
     waits = JobWait(job)
     with Silence(say, waits.reason, after_s=every_s) as silence:

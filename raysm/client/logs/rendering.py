@@ -93,8 +93,10 @@ class Rendering:
         """Return the lines that were held back, for the end of a log: the progress of each phase, and the metrics."""
         return [self._take_progress(name) for name in list(self._progress)] + self._take_metrics()
 
-    def write(self, lines: Iterable[LogLine], out: TextIO) -> None:
+    def write(self, lines: Iterable[LogLine], out: TextIO, on_line: Callable[[str], None] | None = None) -> None:
         for line in lines:
+            if on_line is not None:
+                on_line(line.text)
             for text in self.render(line.host, line.text):
                 out.write(f"{text}\n")
                 out.flush()  # so that a reader of a pipe sees the line now

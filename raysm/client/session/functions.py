@@ -72,6 +72,9 @@ class SessionFunctions(ConnectedSession):
         With further iterables the call is ``fn(item, other, …)``. There may be any number of items, because the map
         takes items only as fast as the caller takes results. Closing the iterator interrupts the running items.
 
+        The processes have a working folder of their own, without the files of ``put``: pass data as arguments, or send
+        a large value once with ``scatter``.
+
         Args:
             fn: The function.
             items: The items.

@@ -174,7 +174,9 @@ class Session(SessionFunctions):
     # Files and commands
 
     def put(self, local: str | Path, remote: str | None = None) -> str:
-        """Send a file or a folder to the folder where calls and cells run; return its path there.
+        """Send a file or a folder to the folder on the head where calls and cells run; return its path there.
+
+        The processes of ``map`` and the other instances do not see it: pass them data as arguments, or by ``scatter``.
 
         Args:
             local: Path on this machine.

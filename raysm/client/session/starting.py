@@ -70,7 +70,7 @@ def check_free(service: Service, name: str) -> None:
     for session in sessions(service, name):
         raise InvalidRequest(
             f"there is a session {name!r} already, the job {session.job}: raysm.Session.attach({name!r}) goes on with "
-            "it; close it, or take another name"
+            f"it, in a cell %raysm connect {name}; close it, or take another name"
         )
 
 

@@ -38,6 +38,9 @@ COMMANDS = ("start", "connect", "status", "result", "dashboard", "keep", "close"
 
 
 class _Parser(argparse.ArgumentParser):
+    def __init__(self, prog: str, **options: Any) -> None:
+        super().__init__(prog, add_help=False, allow_abbrev=False, **options)
+
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}; {' '.join(self.format_usage().split())}")
 
@@ -61,7 +64,7 @@ def _seconds(text: str) -> float:
 
 
 def _cell_parser() -> _Parser:
-    parser = _Parser(prog="%%raysm", add_help=False)
+    parser = _Parser("%%raysm")
     add = parser.add_argument
     add("-s", "--session", metavar="NAME", help="the session's name, or the variable that holds it")
     add("--push", metavar="NAMES", type=_names, default=(), help="variables of the notebook to send before")
@@ -77,9 +80,9 @@ def _cell_parser() -> _Parser:
 
 
 def _line_parser() -> _Parser:
-    parser = _Parser(prog="%raysm", add_help=False)
+    parser = _Parser("%raysm")
     commands = parser.add_subparsers(dest="command", required=True, metavar="|".join(COMMANDS))
-    parsers = {name: commands.add_parser(name, prog=f"%raysm {name}", add_help=False) for name in COMMANDS}
+    parsers = {name: commands.add_parser(name, prog=f"%raysm {name}") for name in COMMANDS}
     for name in ("start", "status", "dashboard", "close", "on"):
         parsers[name].add_argument("name", metavar="NAME", nargs="?")
     parsers["connect"].add_argument("name", metavar="NAME")

@@ -107,13 +107,13 @@ def summary_of(outcome: Outcome, workload: SweepWorkload) -> str:
     words = {"done": "done", "stopped": "ended early", "failed": "failed"}
     text = ", ".join(f"{count} {words[status]}" for status, count in counts.items() if count)
     found = f"{len(trials)} trial{'s'[: len(trials) != 1]}"
+    part = workload.part_of_grid(len(trials))
     if best is None:
-        return f"{found}: {text}"
+        return f"{found}{part}: {text}"
     params = ", ".join(f"{name} = {value}" for name, value in best.params.items())
     value = f"{workload.metric} = {best.value:.6g}"
-    summary = (
-        f"best of {found} ({text}; {workload.direction} {workload.metric}): {value} with {params} (trial {best.number})"
-    )
+    how = f"{text}; {workload.direction} {workload.metric}"
+    summary = f"best of {found}{part} ({how}): {value} with {params} (trial {best.number})"
     failed = [trial for trial in trials if trial.status == "failed"]
     if not failed:
         return summary

@@ -176,6 +176,8 @@ def test_a_session_that_does_not_run_is_named_with_those_that_do(name):
 
 
 def test_a_name_that_is_taken_is_refused_with_what_to_do():
-    with pytest.raises(InvalidRequest, match="a session 'digits' already, the job digits-20261101.*attach"):
+    with pytest.raises(
+        InvalidRequest, match="a session 'digits' already, the job digits-20261101.*attach.*%raysm connect digits"
+    ):
         check_free(Listing(*JOBS), "digits")
     check_free(Listing(*JOBS), "others")

@@ -97,6 +97,7 @@ def test_the_latest_cell_that_nobody_waited_for_is_awaited_by_its_word(magics, d
         ("conect digits", None, "invalid choice: 'conect' (choose from"),
         ("connect", None, "usage: %raysm connect [--profile NAME] NAME"),
         ("close a b", None, "unrecognized arguments: b"),
+        ("start digits --instance 2", None, "unrecognized arguments: --instance 2"),
         ("start --idle soon", None, "must be a time, 30m, 90s or 2h (a bare number is minutes), got 'soon'"),
         ("", "1\n", "no session is connected"),
         ("--psuh a", "1\n", "unrecognized arguments: --psuh a; usage: %%raysm [-s NAME]"),

@@ -54,4 +54,6 @@ def test_the_summary_names_the_best_the_direction_and_the_failures():
         ". 1 of 3 trials failed, trial 1 with: ValueError: no"
     )
     assert "highest loss): loss = 2 with" in summary_of(outcome(), workload(mode="max"))
+    part = summary_of(outcome(), workload(space={"n": raysm.randint(1, 4)}, search="grid"))
+    assert part.startswith("best of 3 trials, 3 of 4 combinations (1 done, ")
     assert summary_of(outcome(entries=(Entry(trial=TRIALS_OF_IT[1]),)), workload()) == "1 trial: 1 failed"
