@@ -4,6 +4,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import json
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -70,6 +71,15 @@ GOOD, BAD, UNKNOWN = 0, 1, 3
 POLICIES = {"user": USER, "role": ROLE}
 """The permissions that ``--policy`` can print."""
 
+UNKNOWN_NAMES = {
+    "REGION": "--region",
+    "ACCOUNT": "credentials, or --role with an ARN",
+    "BUCKET": "--bucket, or credentials",
+    "ROLE": "--role",
+    "REPOSITORY": "--image, or --instance-type and --region",
+}
+"""The words that stand in a printed policy for names that are not known, with what makes each known."""
+
 RUN_INSTANCE_TYPE = "ml.m5.large"
 RUN_MAX_S = 900
 RUN_MAX_USD = 1.0
@@ -79,8 +89,14 @@ def run(arguments: Arguments, console: Console, connect: Callable[[Target], Serv
     """Print the findings or a policy, send the job of ``--run``, and return the exit code."""
     settings = read_settings(arguments)
     if arguments.policy is not None:
+        if settings.on.kind != AWS.kind:
+            raise InvalidRequest("--policy is about an account of AWS", remedy="add --on aws")
         names = names_of(case_of(settings, settings.options(), connect))
-        print(json.dumps(policy(POLICIES[arguments.policy], names), indent=1))
+        document = json.dumps(policy(POLICIES[arguments.policy], names), indent=1)
+        print(document)
+        if unknown := [word for word in UNKNOWN_NAMES if re.search(rf"\b{word}\b", document)]:
+            sources = ", ".join(f"{word} ({UNKNOWN_NAMES[word]})" for word in unknown)
+            print(f"raysm: replace what is not known here, or give it: {sources}", file=sys.stderr)
         return GOOD
     if arguments.runs_job and arguments.json:
         raise InvalidRequest("--run prints lines; drop --json")

@@ -11,7 +11,9 @@ from rich.console import Console
 from raysm.cli.arguments import parse
 from raysm.cli.config import read_settings
 from raysm.cli.doctor import BAD, GOOD, POLICIES, UNKNOWN, case_of, run, status
+from raysm.client.account.permissions import policy
 from raysm.client.doctor.case import State, bad, good, unknown
+from raysm.client.doctor.rights import names_of
 from raysm.client.targets.endpoint import ensure
 from raysm.errors import InvalidRequest
 from tests.support import aws_account, sagemaker
@@ -55,6 +57,9 @@ def test_a_file_names_exactly_one_job(tmp_path):
     plan = whole.plan()
     assert plan.request["EnableManagedSpotTraining"]
     assert plan.request["RoleArn"] == ROLE
+    assert {"Tuning", "Controller", "Secrets"}.isdisjoint(
+        item["Sid"] for item in policy(POLICIES["user"], names_of(whole))["Statement"]
+    )
 
 
 @pytest.mark.parametrize("whose", sorted(POLICIES))
@@ -64,6 +69,26 @@ def test_a_policy_is_printed_as_json_with_the_jobs_own_names(whose, capsys):
     printed = json.loads(capsys.readouterr().out)
     assert printed["Version"] == "2012-10-17"
     assert "arn:aws:s3:::b/raysm/*" in json.dumps(printed)
+
+
+def test_a_policy_without_credentials_has_what_the_options_name_and_says_what_is_missing(capsys):
+    role = ("--role", ROLE, "--policy", "role")
+    away = ("--output-uri", "s3://away/out", "--checkpoint-uri", "s3://kept/state")
+    assert run(parse(["doctor", *ON_AWS, *role, *away]), Console()) == GOOD
+    printed, said = capsys.readouterr()
+    resources = {item["Sid"]: item["Resource"] for item in json.loads(printed)["Statement"]}
+    assert resources["Image"] == "arn:aws:ecr:eu-west-1:123456789012:repository/raysm"
+    assert all(":eu-west-1:123456789012:log-group" in one for one in resources["Logs"])
+    assert {"arn:aws:s3:::away", "arn:aws:s3:::kept"} <= set(resources["Bucket"])
+    assert said == ""
+    run(parse(["doctor", *ON_AWS, *away, "--policy", "user"]), Console())
+    printed, said = capsys.readouterr()
+    resources = {item["Sid"]: item["Resource"] for item in json.loads(printed)["Statement"]}
+    assert resources["Outputs"] == ["arn:aws:s3:::away/out*", "arn:aws:s3:::kept/state*"]
+    assert {"Tuning", "Controller", "Secrets"} <= set(resources)
+    assert "ACCOUNT (credentials, or --role with an ARN), ROLE (--role)" in said
+    with pytest.raises(InvalidRequest, match="add --on aws"):
+        run(parse(["doctor", "--policy", "user"]), Console())
 
 
 def test_what_is_found_here_is_printed_as_json_with_its_state(capsys):

@@ -150,8 +150,9 @@ def placeholders() -> dict[str, tuple[str, ...]]:
         "input_key": (f"arn:aws:kms:{region}:{account}:key/INPUT-KEY",),
         "volume_key": (f"arn:aws:kms:{region}:{account}:key/VOLUME-KEY",),
         "subnet": ("SUBNET",),
-        # Any word: it is in no resource, and only says that the line is needed.
+        # Any word: these are in no resource, and only say that the line is needed.
         "remote_debug": ("yes",),
+        "other_work": ("yes",),
         "domain": (f"arn:aws:codeartifact:{region}:{account}:domain/DOMAIN",),
         "package_repository": (f"arn:aws:codeartifact:{region}:{account}:repository/DOMAIN/NAME",),
         "mlflow": (f"arn:aws:sagemaker:{region}:{account}:mlflow-tracking-server/NAME",),

@@ -218,9 +218,12 @@ def names_of(case: Case) -> Names:
     # Local data is uploaded into raysm's part of the bucket, which has its own line.
     inputs = [uri for source in intent.inputs.values() for uri in _uris(case, source) if uri.startswith("s3://")]
     outputs = [uri for uri in (intent.output_uri, intent.checkpoint_uri) if uri and uri.startswith("s3://")]
+    # Without credentials the role's ARN still names the account and the partition.
+    of_role = (case.role or "").split(":")
+    known_partition, known_account = (of_role[1], of_role[4]) if len(of_role) == 6 else ("aws", "ACCOUNT")
     region = _ask(lambda: case.region, "REGION")
-    account = _ask(lambda: case.service.account, "ACCOUNT")
-    partition = _ask(lambda: case.partition, "aws")
+    account = _ask(lambda: case.service.account, known_account)
+    partition = _ask(lambda: case.partition, known_partition)
     index = None if intent.pip_index is None else CodeArtifact.of(intent.pip_index)
     is_of_service = intent.tracking is not None and place_of(intent.tracking).is_of_service
     mlflow = (str(intent.tracking),) if is_of_service else ()
@@ -229,7 +232,7 @@ def names_of(case: Case) -> Names:
         image = registry_in(case.image)
         if image is None:
             raise InvalidRequest(f"the image {case.image!r} is not in Amazon ECR")
-        return f"arn:{case.partition}:ecr:{image.region}:{image.account}:repository/{image.name}"
+        return f"arn:{partition}:ecr:{image.region}:{image.account}:repository/{image.name}"
 
     def key_arn(key: str | None) -> tuple[str, ...]:
         # Policies take neither a bare ID nor an alias, and only KMS knows the key of an alias.
@@ -243,15 +246,18 @@ def names_of(case: Case) -> Names:
         "account": (account,),
         "project": (intent.project,),
         "bucket": (_ask(lambda: case.bucket.name, "BUCKET"),),
-        "role": (case.role or "arn:aws:iam::ACCOUNT:role/ROLE",),
+        "role": (case.role or f"arn:{partition}:iam::{account}:role/ROLE",),
         "repository": (_ask(repository, "arn:aws:ecr:REGION:ACCOUNT:repository/REPOSITORY"),),
         "input_bucket": tuple(dict.fromkeys(split(uri)[0] for uri in inputs)),
         "input_prefix": tuple(uri.removeprefix("s3://") for uri in inputs),
+        "output_bucket": tuple(dict.fromkeys(split(uri)[0] for uri in outputs)),
         "output_prefix": tuple(uri.removeprefix("s3://") for uri in outputs),
         "output_key": key_arn(security.output_kms_key),
         "volume_key": key_arn(security.volume_kms_key),
         **{place: case.found_keys.get(place, ()) for place in ("bucket_key", "input_key")},
         "subnet": security.subnets,
+        # Grids, tuning and lists of prices are other work than that of one job.
+        "other_work": () if case.plan else ("yes",),
         "remote_debug": ("yes",) if security.remote_debug else (),
         "domain": () if index is None else (f"{index.arn.partition(':repository/')[0]}:domain/{index.domain}",),
         "package_repository": () if index is None else (str(intent.pip_index),),
