@@ -148,6 +148,11 @@ class Template:
         return names_in(self._parts)
 
     @property
+    def volume_gb(self) -> int:
+        cluster: Cluster = self.options.get("cluster") or Cluster()
+        return cluster.volume_gb
+
+    @property
     def output_kms_key(self) -> str | None:
         """The key for the jobs' outputs and the state of a grid that Batch runs; None uses the bucket's key."""
         security = self.options.get("security")

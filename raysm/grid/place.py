@@ -37,7 +37,7 @@ class Offer:
     place: Place
     count: int = 1
     usd_per_hour: float | None = None
-    """On-demand price of one instance, which is also billed per spot second; None, not 0, if unknown."""
+    """On-demand price of one instance with its volume, also billed per spot second; None, not 0, if unknown."""
     price_version: str = ""
     alternatives: tuple["Offer", ...] = ()
     """Other types in the same region that the service may choose, the best first."""

@@ -152,13 +152,16 @@ def offers_of(
     table: PriceTable,
     *,
     count: int = 1,
+    volume_gb: int = 0,
     markets: Sequence[bool] = (False,),
 ) -> list[Offer]:
     offers = []
     for instance_type in dict.fromkeys(instance_types):
         for region in dict.fromkeys(regions):
             price = table.price(instance_type, region)
-            usd, version = (None, "") if price is None else (price.usd_per_hour, price.version)
+            # As in a job's own cost, an unknown price of the volume counts nothing.
+            volume = table.volume_usd_per_hour(instance_type, volume_gb, region) or 0.0
+            usd, version = (None, "") if price is None else (price.usd_per_hour + volume, price.version)
             for spot in markets:
                 place = Place(region=region, instance_type=instance_type, spot=spot)
                 offers.append(Offer(place=place, count=count, usd_per_hour=usd, price_version=version))

@@ -205,7 +205,8 @@ def plan_grid(
     notes: Sequence[str] = (),
 ) -> GridPlan:
     regions, types = places_of(request, tasks, own_region)
-    offers = offers_of(regions, types, table, count=request.count, markets=request.markets)
+    volume_gb = request.template.volume_gb
+    offers = offers_of(regions, types, table, count=request.count, volume_gb=volume_gb, markets=request.markets)
     placement = placement_of(request.rules, offers)
     assigned = assign(tasks, placement, Market(quotas=quotas))
     for each in assigned:

@@ -147,7 +147,8 @@ def open_running(
         prepare = preparing(request.template, store.grid(), secret_of(path), services)
         open_region = functools.partial(_open_region, target, services, prepare)
         regions, types = places_of(request, grid.tasks, facts.own_region)
-        offers = offers_of(regions, types, facts.prices, count=request.count, markets=request.markets)
+        sizes = {"count": request.count, "volume_gb": request.template.volume_gb}
+        offers = offers_of(regions, types, facts.prices, markets=request.markets, **sizes)
         controller = Controller(
             store,
             {name: open_region(name) for name in regions},

@@ -1,6 +1,7 @@
 """The plan of a grid: dollars with their dates, ranges that are honest, and what is impossible and why."""
 
 import json
+from dataclasses import replace
 from datetime import date
 
 import pytest
@@ -14,7 +15,7 @@ from raysm.grid.placement import WAIT_S, Cheapest
 from raysm.grid.plan import assign, plan_grid
 from raysm.grid.rows.source import source_of
 from raysm.grid.task import Rules, Task
-from raysm.request import AWS, Limits, Script
+from raysm.request import AWS, Cluster, Limits, Script
 
 
 def offers(*prices, kind="ml.g5.xlarge"):
@@ -85,6 +86,17 @@ def test_rows_without_a_time_cost_what_nobody_knows_and_at_most_their_limit():
     assert (made.usd, made.hours) == (None, None)
     assert made.most_usd == 3.0
     assert any("expected_s" in note for note in made.notes)
+
+
+def test_the_volumes_of_jobs_count_in_what_rows_cost_and_in_the_budget():
+    prices = {"region": "us-east-1", "as_of": "2026-11-01", "version": "v1", "volume_gb_month": 73.0}
+    table = PriceTable.of([RegionPrices(**prices, usd={"ml.m5.large": 1.0})])
+    options = {"cluster": Cluster(volume_gb=10), "limits": Limits(max_runtime_s=3600)}
+    rows = grid({"expected_s": 3600}, instance_types=("ml.m5.large",), options=options)
+    made = plan(rows, table=table)
+    assert (made.usd, made.most_usd) == ((2.0, 2.0), 2.0)
+    with pytest.raises(InvalidRequest, match=r"at least 2\.00 USD, but the budget is 1\.50 USD"):
+        plan(replace(rows, rules=Rules(budget_usd=1.5)), table=table)
 
 
 def test_of_types_among_which_the_service_chooses_the_range_has_the_cheapest_and_the_dearest():

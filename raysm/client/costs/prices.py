@@ -90,9 +90,11 @@ class PriceTable:
     def price(self, instance_type: str, region: str) -> Price | None:
         return self.prices.get((region, instance_type))
 
-    def volume_gb_month(self, region: str) -> float | None:
+    def volume_usd_per_hour(self, instance_type: str, volume_gb: int, region: str) -> float | None:
+        if has_local_storage(instance_type):
+            return 0.0
         prices = [each.volume_gb_month for each in self.lists if each.region == region and each.volume_gb_month]
-        return prices[-1] if prices else None
+        return volume_gb * prices[-1] / MONTH_HOURS if prices else None
 
 
 def known_prices(folder: Path | None = None) -> PriceTable:
@@ -141,10 +143,7 @@ def price_of_user(usd_per_hour: float) -> Price:
 
 
 def volume_usd_per_hour(instance_type: str, volume_gb: int, region: str) -> float | None:
-    if has_local_storage(instance_type):
-        return 0.0
-    month = known_prices().volume_gb_month(region)
-    return None if month is None else volume_gb * month / MONTH_HOURS
+    return known_prices().volume_usd_per_hour(instance_type, volume_gb, region)
 
 
 def fetch_prices(service: Service, region: str | None = None) -> RegionPrices:

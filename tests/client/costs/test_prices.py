@@ -46,7 +46,7 @@ def test_a_list_that_was_refreshed_counts_from_then_on_and_says_its_version(tmp_
     save_prices(brought(volume_gb_month=0.2), tmp_path)
     price = known_prices(tmp_path).price("ml.g5.xlarge", "eu-west-1")
     assert (price.usd_per_hour, price.version, price.as_of) == (2.0, "20261101000000", "2026-11-01")
-    assert known_prices(tmp_path).volume_gb_month("eu-west-1") == 0.2
+    assert known_prices(tmp_path).volume_usd_per_hour("ml.m5.large", 73, "eu-west-1") == pytest.approx(0.02)
     # What another region's list says stays.
     assert known_prices(tmp_path).price("ml.g5.xlarge", "us-east-1").version == "raysm-2026-09"
     # A damaged list is reported, and the others stay.
