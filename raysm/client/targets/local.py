@@ -126,7 +126,11 @@ class LocalConnection(Connection):
 
     def wait_for_change(self, job: str, seen: int, pause_s: float, most_s: float) -> int:
         began_s = time.monotonic()
-        changes = self._ask(f"/raysm/jobs/{self._region}/{job}/change/{seen}", most_s).get("changes")
+        answer = self._ask(f"/raysm/jobs/{self._region}/{job}/change/{seen}", most_s)
+        changes = answer.get("changes")
+        if answer and changes is None and seen:
+            # It has just ended: look at once, and only once.
+            return 0
         # A look takes several calls: a job that writes all the time is not looked at all the time.
         least_s = min(pause_s if changes is None else self.polling.first_s, most_s)
         time.sleep(max(0.0, began_s + least_s - time.monotonic()))

@@ -142,12 +142,12 @@ class JobLife(abc.ABC):
             self._changes += 1
             self._changed.notify_all()
 
-    def await_change(self, seen: int, timeout_s: float) -> int:
-        """Wait up to ``timeout_s`` until the count of changes differs from ``seen``; return the count."""
+    def await_change(self, seen: int, timeout_s: float) -> int | None:
+        """Wait up to ``timeout_s`` until the count of changes differs from ``seen``; return it, or None at the end."""
         with self._changed:
             # "Differs", not "exceeds": the caller's count may be that of a server that was killed.
             self._changed.wait_for(lambda: self._changes != seen, timeout_s)
-            return self._changes
+            return None if self.final.is_set() else self._changes
 
     @property
     @abc.abstractmethod
