@@ -55,7 +55,7 @@ class Times:
         parts = {
             "preparing and sending": sent_s - self.started_s,
             "waiting for instances" if self.is_billed else "waiting for cores": waiting_s,
-            "downloading": downloading_s,
+            "downloading image and inputs" if self.is_billed else "downloading the inputs": downloading_s,
             "installing packages": installing_s,
             "forming the cluster": before_s - waiting_s - downloading_s - installing_s,
             "starting the workload" if phases_s else "running the workload": max(0.0, done_s - formed_s - phased_s),

@@ -36,7 +36,7 @@ from raysm.contract import payload
 from raysm.contract.job_api import TRAINING, api_of
 from raysm.contract.names import MAX_RESTARTS_TAG, PROJECT_TAG, PYTHON_TAG, TASK_TAG, TRACKING_TAG, WORKLOAD_TAG
 from raysm.contract.source import Source
-from raysm.errors import InvalidRequest, JobFailed, JobNotFound, ServiceError
+from raysm.errors import InvalidInput, InvalidRequest, JobFailed, JobNotFound, ServiceError
 from raysm.request import AWS, Cluster, Input, JobRequest, Target, Workload
 from raysm.request.codec import from_json, to_json
 from raysm.request.job import NAME_PATTERN
@@ -336,11 +336,18 @@ def prepare(
     package = package_of(workload)
     task = _task(chosen.get("name"), package.title)
     id_columns = getattr(package.workload, "id_columns", ())
-    channels = {
-        channel: _input(channel, item, service, id_columns) for channel, item in (chosen.get("inputs") or {}).items()
-    }
+    given = chosen.get("inputs") or {}
+    channels = {channel: _input(channel, item, service, id_columns) for channel, item in given.items()}
     # Before ``locate``, which reads every byte of local inputs for their digests if the target is AWS.
-    check_inputs(package.workload, channels)
+    try:
+        check_inputs(package.workload, channels)
+    except InvalidInput as error:
+        # The user gave no file, and does not know the name of the one that raysm has saved.
+        for channel in (name for name, item in given.items() if is_data(item)):
+            file = Path(channels[channel].uri)
+            shown = f"the {'data frame' if file.suffix == '.parquet' else 'array'} {channel!r}"
+            error.args = (f"{error}".replace(str(file), shown).replace(file.name, shown),)
+        raise
     located, needed = locate(channels, service.target, service.places)
     fields = {"cluster": chosen.get("cluster") or service.target.default_cluster(), **request_fields(chosen)}
     if "tracking" in fields:

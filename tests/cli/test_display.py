@@ -45,7 +45,7 @@ def test_the_parts_add_up_to_the_whole_and_each_wait_is_apart():
     assert parts == {
         "preparing and sending": 2,
         "waiting for cores": 31,
-        "downloading": 2,
+        "downloading the inputs": 2,
         "installing packages": 6,
         "forming the cluster": 9,
         "starting the workload": 10,

@@ -49,6 +49,11 @@ def test_a_data_frame_is_the_matrix_with_its_columns(sent, frame):
     np.testing.assert_array_equal(np.column_stack([table[name] for name in "abc"]), ROWS)
 
 
+def test_an_error_names_the_data_frame_and_not_the_file_that_raysm_saved(sent):
+    with pytest.raises(InvalidInput, match=r"^the data frame 'matrix': column 'a', row 1 .*: the value is missing"):
+        sent(matrix=pd.DataFrame({"a": [1.0, None], "b": [2.0, 3.0]}))
+
+
 def test_tensors_of_types_that_numpy_lacks_are_float32(sent):
     found = np.load(sent(matrix=torch.tensor(ROWS).bfloat16()))
     assert found.dtype == np.float32

@@ -18,6 +18,7 @@ import ray
 from numpy.typing import NDArray
 
 from raysm.bootstrap import environment
+from raysm.bootstrap.log import remark
 from raysm.contract.names import LABEL_HOST, natural
 from raysm.errors import InstanceLost, InvalidInput, InvalidRequest
 from raysm.workloads.blocks import map_blocks, map_here, task_slots
@@ -253,6 +254,8 @@ def load_everywhere(sources: Sequence[Source], small_bytes: int = 0) -> list[Who
         if sum(file.stat().st_size for file in files) <= small_bytes:
             matrices = [source.open() for source in sources]
             if matrices[0].rows * matrices[-1].rows * matrices[0].columns <= SMALL_WORK:
+                if len(nodes) > 1:
+                    remark("the head computes all of it alone, because there is little to compute")
                 return [WholeRows(*each, computed_here=True) for each in zip(sources, matrices, strict=True)]
     # A node without CPUs computes nothing, and needs no rows.
     others = [node for node in nodes if node.node_id != own_id and node.cpus]

@@ -148,8 +148,11 @@ def _check_nulls(
             where = f"none of the first {len(column):,} rows has a value"
         others = [other for other, _ in missing[1:]]
         more = f"; values are missing in {listed(others)} too" if others else ""
-        remedy = f"fill it, or leave out the row, or the column with {option('exclude_columns', name)}"
-        raise InvalidInput(f"{path.name}: column {name!r}, {where}; {remedy}{more}")
+        raise InvalidInput(f"{path.name}: column {name!r}, {where}; {_fill(name)}{more}")
+
+
+def _fill(column: str) -> str:
+    return f"fill it, or leave out the row, or the column with {option('exclude_columns', column)}"
 
 
 # ---- CSV and TSV ------------------------------------------------------------------------------------------------
@@ -285,6 +288,10 @@ def _read_csv(path: Path, selection: Selection, expected: Features | None) -> It
         raise _csv_error(path, table, str(error)) from error
 
 
+MISSING_TEXTS = frozenset(("-", "--", ".", "?", "n.a.", "n/a", "na", "none", "null", "missing", "unknown"))
+"""Texts, in lower case, that often stand for a missing value."""
+
+
 def _csv_error(path: Path, table: Table, reason: str) -> InvalidInput:
     """Make Arrow's message, which says "Row #" of lines, name the column."""
     if "straddling object" in reason:
@@ -294,6 +301,8 @@ def _csv_error(path: Path, table: Table, reason: str) -> InvalidInput:
         name = table.names[int(found[1])]
         reason = re.sub(r"Row #(\d+): CSV conversion .*invalid value", r"not a number in line \1:", reason)
         reason = f"column {name!r}: {reason[found.end() :]}"
+        if reason.rpartition(": ")[2].strip("'").lower() in MISSING_TEXTS:
+            remedy = remedy or f"; if the value is missing, {_fill(name)}"
         remedy = remedy or (_id_or_exclude(name) if table.header_lines else "")
         if others := [other for other in table.texts if other != name]:
             remedy += f"; not numbers either: {listed(others)}"
