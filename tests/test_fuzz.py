@@ -1,7 +1,6 @@
 import signal
 import subprocess
 import sys
-import time
 
 import numpy as np
 import psutil
@@ -9,6 +8,7 @@ import pytest
 
 from raysm.workloads.similarity.engines.plain import PlainEngine
 from tests import fuzz
+from tests.support.waiting import until
 
 
 class OneBitOff(PlainEngine):
@@ -66,11 +66,8 @@ def test_a_process_that_dies_of_a_problem_is_found_with_its_seed_and_an_interrup
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout.readline() == "problems from seed 21 on\n"
-            deadline = time.monotonic() + 120
-            while len(children := workers_of(process.pid)) < 2:
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
-            children[0].kill()
+            until(lambda: len(workers_of(process.pid)) == 2, 120)
+            workers_of(process.pid)[0].kill()
             assert "a process died" in process.stdout.readline()
             process.send_signal(signal.SIGINT)
             text = process.communicate(timeout=120)[0]

@@ -3,6 +3,7 @@
 import ast
 import graphlib
 import importlib.util
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import raysm
+from raysm.errors import option
 
 PACKAGE = Path(raysm.__file__).parent
 
@@ -170,3 +172,14 @@ def test_every_public_name_can_be_imported():
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         raysm.nonsense  # noqa: B018
+
+
+@pytest.mark.parametrize("column", ["id", "the id", "o'clock", "$x"])
+def test_an_option_is_named_so_that_a_shell_and_python_can_take_it(column):
+    text = option("id_column", column)
+    assert shlex.split(text.partition(" (")[0]) == ["--id-column", column]
+    assert text.endswith(f"(in Python: id_column={column!r})")
+
+
+def test_an_option_whose_value_is_the_readers_has_none():
+    assert option("image") == "--image … (in Python: image=…)"

@@ -4,12 +4,7 @@ import pytest
 
 import raysm
 from raysm.client.job.description import Status
-from raysm.testing import Answer, FakeSageMaker
-
-
-@pytest.fixture
-def fake(tmp_path):
-    return FakeSageMaker(tmp_path / "home")
+from raysm.testing import Answer
 
 
 @pytest.fixture

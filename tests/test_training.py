@@ -1,16 +1,8 @@
 """``raysm.training`` in one plain process, which is then the only worker."""
 
-import pytest
 import torch
 
 from raysm import training
-from raysm.workloads.training.loop import session as sessions
-
-
-@pytest.fixture(autouse=True)
-def session_ended():
-    yield
-    sessions.end()
 
 
 def test_a_plain_process_is_the_only_worker():

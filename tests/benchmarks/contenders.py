@@ -9,7 +9,6 @@ import sys
 import tempfile
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,21 +90,6 @@ def numpy_rows(unit, k, start, stop):
     return found
 
 
-def numpy_topk(matrix, job):
-    return numpy_rows(normalised(matrix), job.k, 0, len(matrix))
-
-
-def torch_topk(matrix, job):
-    import torch
-
-    torch.set_num_threads(THREADS)
-    unit = torch.from_numpy(normalised(matrix))
-    found = torch.empty((len(unit), job.k + 1), dtype=torch.int64)
-    for at in range(0, len(unit), BLOCK_ROWS):
-        found[at : at + BLOCK_ROWS] = torch.topk(unit[at : at + BLOCK_ROWS] @ unit.T, job.k + 1, dim=1).indices
-    return without_self(found.numpy(), job.k)
-
-
 def numpy_threshold(matrix, job):
     """Blocked products of the upper triangle, with a filter; return how many pairs there are."""
     unit, pairs = normalised(matrix), []
@@ -140,36 +124,6 @@ def _write_in_order(path, size):
 
 def _gathered(job):
     return job.path.with_name("gathered").joinpath("neighbors.parquet").stat().st_size
-
-
-def pieces_full(matrix, job):
-    """Write the same as raysm does: in pieces that are brought to the disk, and leave the page cache, at once."""
-    _write_pieces(job.path.with_name("pieces"), 4 * len(matrix) ** 2, 32 << 20)
-
-
-def pieces_gather(matrix, job):
-    """Do the same with as many bytes as the gathered result has."""
-    _write_pieces(job.path.with_name("pieces"), _gathered(job), 16 << 20)
-
-
-def _write_pieces(path, size, piece_bytes):
-    piece = np.random.default_rng(0).bytes(piece_bytes)
-
-    def write(at):
-        data = memoryview(piece)[: size - at]
-        start = at
-        while data:
-            count = os.pwrite(file.fileno(), data, at)
-            data, at = data[count:], at + count
-        os.fdatasync(file.fileno())
-        os.posix_fadvise(file.fileno(), start, at - start, os.POSIX_FADV_DONTNEED)
-
-    try:
-        with path.open("wb", buffering=0) as file, ThreadPoolExecutor(2) as pool:
-            list(pool.map(write, range(0, size, len(piece))))
-            os.fsync(file.fileno())
-    finally:
-        path.unlink()
 
 
 def _unit_csr(matrix):
@@ -207,15 +161,11 @@ def scipy_topk(matrix, job):
 PEERS = {
     ("topk", "faiss"): faiss_topk,
     ("topk", "sklearn"): sklearn_topk,
-    ("topk", "numpy"): numpy_topk,
-    ("topk", "torch"): torch_topk,
     ("topk", "sparse_dot_topn"): sparse_dot_topn_topk,
     ("topk", "scipy"): scipy_topk,
     ("threshold", "numpy"): numpy_threshold,
     ("gather", "disk"): disk_gather,
-    ("gather", "disk, pieces"): pieces_gather,
     ("full", "disk"): disk_full,
-    ("full", "disk, pieces"): pieces_full,
 }
 
 

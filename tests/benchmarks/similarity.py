@@ -7,7 +7,7 @@
 For raysm the seconds are the computing time of the tasks (of the full matrix and of gathering: until the file is
 there), for the peers the whole call. GFLOP/s counts 2 * N * N * d for everybody; the share of the processor's limit
 counts each unordered pair once. Memory is what the processes held beside mapped files, over what they held before.
-``disk`` writes as many bytes as the result has, as any program would; ``disk, pieces`` as raysm writes them.
+``disk`` writes as many bytes as the result has, as any program would.
 Agreement: of some rows, how many have float64's neighbors, index for index.
 """
 
@@ -135,7 +135,6 @@ def kept(folder, matrix):
     return folder / "matrix.npy"
 
 
-PEERS = ("numpy", "torch")
 LARGE = {"faiss": 1.5}
 FORCED = "raysm float32"
 
@@ -143,16 +142,15 @@ CASES = {
     "50k-768": Case(
         make=gaussian(50_000, 768),
         goals={"faiss": 3.2, "sklearn": 8, "ray": 5},
-        beside=PEERS,
         memory={"faiss": 1.2},
         share=0.5,
     ),
-    "50k-128": Case(make=gaussian(50_000, 128), goals={"faiss": 2.2}, beside=("sklearn", *PEERS)),
-    "20k-768": Case(make=gaussian(20_000, 768), goals={"faiss": 2.2}, beside=("sklearn", *PEERS)),
-    "20k-128": Case(make=gaussian(20_000, 128), goals={"faiss": 1.3}, beside=("sklearn", *PEERS)),
-    "clustered": Case(make=clustered(50_000, 768), goals={"faiss": 2.6}, beside=PEERS),
+    "50k-128": Case(make=gaussian(50_000, 128), goals={"faiss": 2.2}, beside=("sklearn",)),
+    "20k-768": Case(make=gaussian(20_000, 768), goals={"faiss": 2.2}, beside=("sklearn",)),
+    "20k-128": Case(make=gaussian(20_000, 128), goals={"faiss": 1.3}, beside=("sklearn",)),
+    "clustered": Case(make=clustered(50_000, 768), goals={"faiss": 2.6}),
     "300k-128": Case(make=gaussian(300_000, 128), share=0.5),
-    "real": Case(make=real, goals={"faiss": 12}, beside=PEERS, share=0.5),
+    "real": Case(make=real, goals={"faiss": 12}, share=0.5),
     "float32-50k-768": Case(make=gaussian(50_000, 768), goals=LARGE, ours=FORCED),
     "float32-50k-128": Case(make=gaussian(50_000, 128), goals=LARGE, ours=FORCED),
     "float32-20k-768": Case(make=gaussian(20_000, 768), ours=FORCED, beside=("faiss",)),
@@ -179,13 +177,11 @@ CASES = {
         )
     },
     "threshold": Case(make=gaussian(50_000, 768), kind="threshold", threshold=0.11388, goals={"numpy": 3}),
-    "full": Case(make=gaussian(50_000, 128), kind="full", goals={"disk": 0.85}, beside=("disk, pieces",)),
-    "gather": Case(
-        make=keys(10**7, 10), kind="gather", ours="gathering", goals={"disk": 1 / 2.5}, beside=("disk, pieces",)
-    ),
+    "full": Case(make=gaussian(50_000, 128), kind="full", goals={"disk": 0.85}),
+    "gather": Case(make=keys(10**7, 10), kind="gather", ours="gathering", goals={"disk": 1 / 2.5}),
     "sparse": Case(make=sparse(100_000, 50_000, 0.001), goals={"sparse_dot_topn": 1, "scipy": 1}),
     # Only shows that everything runs.
-    "tiny": Case(make=gaussian(4_000, 64), goals={"faiss": 0.0}, beside=("ray", "sklearn", *PEERS)),
+    "tiny": Case(make=gaussian(4_000, 64), goals={"faiss": 0.0}, beside=("ray", "sklearn")),
 }
 
 

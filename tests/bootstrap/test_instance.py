@@ -1,12 +1,19 @@
 """An instance before it begins: what it was told, checked, and what its children are told."""
 
 import dataclasses
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 import raysm
-from raysm.errors import InvalidConfig
-from tests.support.bootstraps import Cluster, request
+from raysm.bootstrap.exit_status import STOPPED, ExitStatus
+from raysm.bootstrap.head import Head
+from raysm.bootstrap.hosts import read_resource_config
+from raysm.bootstrap.worker import Worker
+from raysm.contract import events
+from raysm.errors import ClusterNotFormed, InvalidConfig
+from tests.support.bootstraps import Cluster, live, request
 
 
 @pytest.mark.parametrize("cluster", [{"coordinator_only": True}, {"min_instances": 2}])
@@ -51,3 +58,43 @@ def test_no_workers_start_ahead_where_the_driver_computes_a_small_similarity(
     channel.mkdir(parents=True)
     (channel / "rows.npy").write_bytes(bytes(size))
     assert [word for word in instance.ray_command(None, None) if word.startswith("--workers=")] == count
+
+
+WHERE = Path("resourceconfig.json")
+
+
+def read(**data):
+    return read_resource_config({"current_host": "algo-1", "hosts": ["algo-1", "algo-2", "algo-3"]} | data, WHERE)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"hosts": []}, "hosts: expected a list of host names"),
+        ({"hosts": ["algo-1", "a b"]}, "got 'a b'"),
+        ({"current_host": "algo-9"}, "current_host 'algo-9' is not one of the hosts"),
+        ({"instance_groups": {}}, "instance_groups: expected a list of objects"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line_with_the_file(change, words):
+    with pytest.raises(InvalidConfig) as caught:
+        read(**change)
+    assert words in str(caught.value)
+    assert str(caught.value).startswith("resourceconfig.json: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_worker_that_is_told_itself_as_the_head_does_not_call_there_and_says_why(tmp_path):
+    # As by a wrong /etc/hosts: the head's name means loopback.
+    cluster = Cluster(tmp_path, request(2, join_timeout_s=0.5), hosts=["localhost", "worker"])
+    instance = cluster.prepare("worker")
+    instance = replace(instance, environment=replace(instance.environment, addresses={}))
+    with pytest.raises(ClusterNotFormed, match="the name localhost resolves to 127.0.0.1 here, which is this instance"):
+        live(Worker, instance)
+
+
+def test_a_head_that_is_told_to_stop_before_its_cluster_is_formed_ends_as_stopped(tmp_path, capfd):
+    status = live(Head, Cluster(tmp_path, request(2)).prepare("algo-1"), Head.stop)
+    assert status == ExitStatus(STOPPED, stopped=True)
+    states = filter(None, map(events.parse, capfd.readouterr().out.splitlines()))
+    assert [state.name for state in states] == ["joined", "stopping"]

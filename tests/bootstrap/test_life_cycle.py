@@ -11,6 +11,8 @@ import pytest
 
 from tests.support import init
 from tests.support.bootstraps import Cluster, request
+from tests.support.processes import is_running
+from tests.support.waiting import until
 
 SLEEPER = "import time\nprint('user code runs', flush=True)\ntime.sleep(60)\n"
 UNTIL_GO = 'while not pathlib.Path("go").exists(): time.sleep(0.02)\n'
@@ -29,50 +31,22 @@ raise SystemExit(1)
 """
 
 
-def gone(pid):
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
-        try:
-            with open(f"/proc/{pid}/stat") as file:
-                if file.read().rpartition(")")[2].split()[0] == "Z":
-                    return True
-        except OSError:
-            return True
-        time.sleep(0.02)
-    return False
-
-
-@pytest.fixture(scope="module")
-def succeeded(tmp_path_factory):
-    """Three instances whose job succeeded."""
-    with Cluster(tmp_path_factory.mktemp("good"), request(3), driver="print('user code runs')") as cluster:
+def test_a_job_that_succeeds_ends_everywhere_with_zero(tmp_path):
+    with Cluster(tmp_path, request(3), driver="print('user code runs')") as cluster:
         cluster.start().wait_for("user code runs")
-        cluster.wait()
-        yield cluster
+        assert set(cluster.wait().values()) == {0}
+        names = [state.name for state in cluster.states()]
+        assert names == ["joined", "joined", "joined", "formed", "dashboard", "done"]
+        assert [state.count for state in cluster.states()][:4] == [1, 2, 3, 3]
+        assert not any(cluster.failure(host) for host in cluster.hosts)
 
 
-@pytest.fixture(scope="module")
-def failed(tmp_path_factory):
-    """Two instances whose driver raised, and recorded what."""
-    driver = RECORD.replace("raise", "print(told)\nraise")
-    with Cluster(tmp_path_factory.mktemp("bad"), request(2), driver=driver) as cluster:
-        cluster.start().wait()
-        yield cluster
-
-
-def test_a_job_that_succeeds_ends_everywhere_with_zero(succeeded):
-    assert set(succeeded.wait().values()) == {0}
-    names = [state.name for state in succeeded.states()]
-    assert names == ["joined", "joined", "joined", "formed", "dashboard", "done"]
-    assert [state.count for state in succeeded.states()][:4] == [1, 2, 3, 3]
-    assert not any(succeeded.failure(host) for host in succeeded.hosts)
-
-
-def test_the_exception_of_the_driver_comes_first_in_the_reason(failed):
-    assert failed.wait() == {"algo-1": 1, "algo-2": 0}
-    assert failed.failure("algo-1") == "ValueError: no such column\nTraceback ...\nValueError: no such column"
-    assert failed.states()[-1].name == "failed"
-    assert failed.failure("algo-2") is None
+def test_the_exception_of_the_driver_comes_first_in_the_reason(tmp_path):
+    with Cluster(tmp_path, request(2), driver=RECORD.replace("raise", "print(told)\nraise")) as cluster:
+        assert cluster.start().wait() == {"algo-1": 1, "algo-2": 0}
+        assert cluster.failure("algo-1") == "ValueError: no such column\nTraceback ...\nValueError: no such column"
+        assert cluster.states()[-1].name == "failed"
+        assert cluster.failure("algo-2") is None
 
 
 @pytest.mark.long
@@ -98,7 +72,7 @@ def test_the_loss_of_a_worker_fails_the_job_at_once_and_names_it(tmp_path):
         cluster.signal(signal.SIGKILL, "algo-3")
         assert cluster.wait() == {"algo-1": 1, "algo-2": 0, "algo-3": -9}
         assert cluster.failure("algo-1") == "algo-3 lost: closed its connection"
-        assert gone(node)
+        until(lambda: not is_running(node), 60)
 
 
 def test_a_processing_job_lives_and_fails_in_its_own_layout(tmp_path):
@@ -126,11 +100,8 @@ def test_a_head_that_has_to_wait_for_its_log_is_not_lost_to_its_workers(tmp_path
 
 def wait_until_blocked(process):
     """Wait until the pipe to which ``process`` and its children write takes no more."""
-    until = time.monotonic() + 60
     with open(f"/proc/{process.pid}/fd/1", "wb", buffering=0) as log:
-        while select.select([], [log], [], 0)[1]:
-            assert time.monotonic() < until
-            time.sleep(0.05)
+        until(lambda: not select.select([], [log], [], 0)[1], 60)
 
 
 CHECKPOINT = """
@@ -141,7 +112,6 @@ signal.signal(signal.SIGTERM, save)
 print('user code runs', flush=True)
 while True: time.sleep(1)
 """
-
 
 INIT = (sys.executable, "-S", str(Path(init.__file__)))
 """As on SageMaker; without it the bootstrap is the first process itself, as in other images."""

@@ -107,9 +107,6 @@ def test_a_job_runs_with_fewer_instances_only_if_min_instances_says_so():
     assert life.remarks() == ["2 of 3 instances joined within 10 s; missing: algo-3; going on, as min_instances=2 says"]
 
 
-# A worker is lost
-
-
 # A raylet dies but its bootstrap lives
 
 

@@ -160,21 +160,14 @@ def test_what_did_not_travel_comes_from_the_index_that_the_request_names(tmp_pat
     assert {path.name for path in site.glob("*.py")} == {"far.py", "near.py"}
 
 
-@pytest.mark.long
-def test_a_package_that_wants_another_torch_does_not_replace_the_image_s(tmp_path):
+@pytest.mark.parametrize(
+    ("wanted", "package", "version"),
+    [("ray<2.53", "ray", "2.52.1"), pytest.param("torch==1.0", "torch", "1.0", marks=pytest.mark.long)],
+)
+def test_a_requirement_that_would_replace_the_image_s_torch_or_ray_is_refused(tmp_path, wanted, package, version):
     wheels = [
-        make_wheel(tmp_path / "wheels", "old", requires=["torch==1.0"]),
-        make_wheel(tmp_path / "wheels", "torch", "1.0"),
-    ]
-    packed = pack(tmp_path, wheels=wheels, requirements=("old",), security=Security(isolation=True))
-    with pytest.raises(InvalidRequest, match="the requirements old cannot be installed: .*conflict"):
-        installed(tmp_path, packed)
-
-
-def test_a_requirement_that_would_move_ray_away_from_what_raysm_needs_is_refused(tmp_path):
-    wheels = [
-        make_wheel(tmp_path / "wheels", "mover", requires=["ray<2.53"]),
-        make_wheel(tmp_path / "wheels", "ray", "2.52.1"),
+        make_wheel(tmp_path / "wheels", "mover", requires=[wanted]),
+        make_wheel(tmp_path / "wheels", package, version),
     ]
     packed = pack(tmp_path, wheels=wheels, requirements=("mover",), security=Security(isolation=True))
     with pytest.raises(InvalidRequest, match="the requirements mover cannot be installed: .*conflict"):

@@ -1,17 +1,26 @@
-"""The command line of a Ray node, and why it ended."""
+"""A Ray node: its command line, what it imports before it starts, why it ended, and what its GCS tells."""
 
 import asyncio
 import json
+import math
 import os
+import shlex
+import subprocess
 import sys
 
 import pytest
 
 from raysm import Cluster, InstanceGroup, Ports
-from raysm.bootstrap import environment
+from raysm.bootstrap import environment, ray_imports, ray_internals
 from raysm.bootstrap.children import Children
+from raysm.bootstrap.gcs_state import UNUSABLE, NodeWatcher, UnmetRequests, find_unmet
+from raysm.bootstrap.lifecycle import Failed, Node, NodesChanged
+from raysm.bootstrap.ray_internals import Internal
 from raysm.bootstrap.ray_node import Capacity, RayNode, detect_capacity, start_arguments
+from raysm.bootstrap.ray_start import STAND_IN, adapt_start, lean, stand_in_for
 from raysm.bootstrap.resources import ObjectStore
+from raysm.contract.packages import installed_version
+from raysm.errors import InvalidRequest, MissingDependency
 from tests.support.bootstraps import write_training
 from tests.support.own_process import run_apart
 
@@ -133,3 +142,234 @@ def test_why_a_node_ended_is_what_ray_said_last(printed, why):
         return said
 
     assert run_apart(scenario) == why
+
+
+RAYLET = ["raylet", "--num_prestart_python_workers=96", "--port=1"]
+
+
+def test_as_many_workers_are_started_ahead_as_are_asked_for():
+    seen = []
+    for workers in (1, None):
+        adapt_start(lambda command, process_type: seen.append(command), workers, None, False)(RAYLET, "raylet")
+    assert seen == [["raylet", "--num_prestart_python_workers=1", "--port=1"], RAYLET]
+
+
+@pytest.mark.parametrize(
+    ("option", "port_option", "service"),
+    [
+        ("--dashboard_agent_command", "--listen-port", "dashboard_agent_listen_port"),
+        ("--runtime_env_agent_command", "--runtime-env-agent-port", "runtime_env_agent_port"),
+    ],
+)
+def test_a_raylet_starts_a_stand_in_of_each_agent_with_the_agent_s_own_command_line_behind(
+    option, port_option, service
+):
+    agent = [sys.executable, "-u", "agent.py", "--session-dir=/a folder", "--head"]
+    words = shlex.split(stand_in_for(f"{option}={shlex.join(agent)}").removeprefix(f"{option}="))
+    assert words[: len(STAND_IN) + 1] == [*STAND_IN, port_option]
+    assert words[len(STAND_IN) + 1].split(",")[-1] == service
+    assert words[len(STAND_IN) + 2 :] == agent
+
+
+@pytest.mark.parametrize("python", ["python -m memray run", "python"])
+def test_an_agent_that_is_run_in_another_way_starts_with_its_node(python):
+    word = f"--dashboard_agent_command={python} agent.py"
+    assert stand_in_for(word) == word
+
+
+def test_ray_learns_whether_the_dashboard_s_packages_are_installed_without_importing_them():
+    code = """
+import sys
+from ray._private.utils import get_dashboard_dependency_error
+from raysm.bootstrap.ray_start import defer_dashboard_packages
+sys.modules["aiohttp_cors"] = None
+defer_dashboard_packages()
+print(type(get_dashboard_dependency_error()).__name__)
+del sys.modules["aiohttp_cors"]
+defer_dashboard_packages()
+print(get_dashboard_dependency_error(), "aiohttp_cors" in sys.modules)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "ModuleNotFoundError\nNone False\n"
+
+
+PROGRAM = """
+import json, sys
+before = [name for name in ("requests", "yaml") if name in sys.modules]
+import ray
+after = [name for name in ("requests", "yaml") if name in sys.modules]
+import requests
+print(json.dumps({
+    "before": before, "after": after, "argv": sys.argv[1:], "name": __name__, "path": sys.path[0],
+    "ray": ray.get(), "same": ray._common.usage.usage_lib.requests.get is requests.get,
+    "module": type(requests).__name__,
+}))
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with a program and with packages named like Ray and like two that it imports."""
+    files = {
+        "ray/__init__.py": "from yaml import load\nget = lambda: [_common.usage.usage_lib.requests.get(), load()]\n",
+        "ray/_common/usage/usage_lib.py": "import requests\n",
+        "requests/__init__.py": "from requests import sessions\n\ndef get():\n    return sessions.VALUE\n",
+        "requests/sessions.py": "VALUE = 7\n",
+        "yaml.py": "def load():\n    return 8\n",
+        "program.py": PROGRAM,
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def test_ray_imports_a_rare_package_when_it_uses_it_and_the_program_gets_the_package_itself(folder):
+    command = [sys.executable, ray_imports.__file__, str(folder / "program.py"), "--node", "1"]
+    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert json.loads(out) == {
+        "before": [],
+        # Only the one of which Ray took a name while it was imported.
+        "after": ["yaml"],
+        "argv": ["--node", "1"],
+        "name": "__main__",
+        "path": str(folder),
+        "ray": [7, 8],
+        "same": True,
+        "module": "module",
+    }
+
+
+def test_an_error_in_the_program_ends_it_as_without_this(folder):
+    (folder / "program.py").write_text("raise SystemExit(7)")
+    command = [sys.executable, ray_imports.__file__, str(folder / "program.py")]
+    assert subprocess.run(command, check=False).returncode == 7
+
+
+def test_a_worker_and_the_log_monitor_are_run_by_it_and_a_worker_s_setup_stays_in_second_place():
+    setup, worker = "/ray/_private/workers/setup_worker.py", "/ray/_private/workers/default_worker.py"
+    assert lean(["python", setup, worker, "--a=b"]) == ["python", setup, ray_imports.__file__, worker, "--a=b"]
+    monitor = ["python", "-u", "/ray/_private/log_monitor.py", "--x"]
+    assert lean(monitor) == [*monitor[:2], ray_imports.__file__, *monitor[2:]]
+    assert lean(["raylet", "--a=b"]) == ["raylet", "--a=b"]
+
+
+INTERNALS = [value for value in vars(ray_internals).values() if isinstance(value, Internal)]
+
+newest = pytest.mark.skipif(
+    not (installed_version("ray") or "").startswith("2.60."), reason="an older Ray may lack what only makes jobs faster"
+)
+
+
+@newest
+@pytest.mark.parametrize("internal", INTERNALS, ids=lambda internal: f"{internal.module}.{internal.name}")
+def test_the_installed_ray_has_each_name(internal):
+    assert internal.find() is not None
+
+
+KNOWN = NodesChanged({"algo-1": Node("a", "10.0.0.1")})
+LINE = '{"algo-1": {"id": "a", "address": "10.0.0.1"}}\n'
+
+
+def seen_twice(path, text, begins_late=False):
+    """Return what a watcher reports until it has done so twice, when each that connects to ``path`` is told a text."""
+
+    async def scenario():
+        connected = []
+
+        async def tell(reader, writer):
+            connected.append(writer)
+            writer.write(text.encode())
+            writer.close()
+
+        watcher = NodeWatcher(path)
+        seen = []
+        twice = asyncio.Event()
+
+        def report(event):
+            seen.append(event)
+            if len(seen) == 2:
+                twice.set()
+
+        watcher.start(report)
+        if begins_late:
+            await asyncio.sleep(0)  # it has tried by now, and there was nobody
+        async with await asyncio.start_unix_server(tell, path):
+            watcher.start(report)
+            await asyncio.wait_for(twice.wait(), 20)
+            watcher.stop()
+        return seen
+
+    return run_apart(scenario)[:2]
+
+
+def test_changes_are_reported_and_who_has_left_is_asked_again(tmp_path):
+    assert seen_twice(tmp_path / "nodes", LINE) == [KNOWN] * 2
+
+
+@pytest.mark.parametrize("nonsense", ['{"algo-1": {"i', "{\n", '{"algo-1": {}}\n', "[]\n"])
+def test_who_tells_a_torn_or_foreign_line_is_asked_again(tmp_path, nonsense):
+    assert seen_twice(tmp_path / "nodes", LINE + nonsense) == [KNOWN] * 2
+
+
+def test_a_ray_that_cannot_be_asked_is_a_failure_with_its_version_and_not_a_deadline(tmp_path):
+    answer = json.dumps({UNUSABLE: "Ray 9.9 has no ray._raylet.GcsClient"}) + "\n"
+    failed, _ = seen_twice(tmp_path / "nodes", answer)
+    assert isinstance(failed, Failed)
+    assert isinstance(failed.error, MissingDependency)
+    assert str(failed.error) == "Ray 9.9 has no ray._raylet.GcsClient"
+
+
+NODES = [{"CPU": 1.0, "memory": 4e9, "host:algo-1": 1.0}, {"CPU": 1.0, "GPU": 1.0, "memory": 4e9}]
+
+
+@pytest.mark.parametrize(
+    "bundles", [[{"CPU": 1}], [{"GPU": 1, "CPU": 0.5}], [{"CPU": 1}, {"CPU": 1}], [{"host:algo-1": 1}], [{}]]
+)
+def test_a_request_that_fits_an_instance_is_met_sooner_or_later(bundles):
+    assert find_unmet(NODES, [bundles]) == {}
+
+
+@pytest.mark.parametrize(
+    ("bundles", "request_text", "have"),
+    [
+        ([{"CPU": 64}], "num_cpus=64", "2 x (num_cpus=1)"),
+        (
+            [{"CPU": 1, "GPU": 2}],
+            "num_cpus=1, num_gpus=2",
+            "1 x (num_cpus=1, num_gpus=0), 1 x (num_cpus=1, num_gpus=1)",
+        ),
+        ([{"host:algo-3": 1}], "host:algo-3=1", "2 x (host:algo-3=0)"),
+        ([{"CPU": 1}] * 3, "a placement group of 3 bundles, num_cpus=3 in all", "2 x (num_cpus=1)"),
+    ],
+)
+def test_a_request_that_no_instance_can_meet_is_told_with_what_they_have(bundles, request_text, have):
+    assert find_unmet(NODES, [bundles]) == {request_text: have}
+
+
+def test_a_task_inside_of_a_placement_group_is_not_told_beside_its_group():
+    inside = {"CPU_group_3ed02e45345f52b7393c6e1dcdf901000000": 1, "CPU": 1}
+    assert find_unmet(NODES, [[inside]]) == {}
+
+
+UNMET = {"num_cpus=64": "2 x (num_cpus=1)"}
+
+
+def test_a_request_is_named_once_after_a_minute_and_fails_the_job_at_the_limit():
+    requests = UnmetRequests(600.0)
+    assert requests.take(UNMET, 100.0) == []
+    assert requests.take(UNMET, 159.0) == []
+    (line,) = requests.take(UNMET, 160.0)
+    assert "no instance can ever run the Ray request num_cpus=64; the instances have 2 x (num_cpus=1)" in line
+    assert "fails in 540 s" in line
+    assert requests.take(UNMET, 165.0) == []
+    with pytest.raises(InvalidRequest, match=r"num_cpus=64; the instances have 2 x \(num_cpus=1\).*ask for less"):
+        requests.take(UNMET, 700.0)
+
+
+def test_a_session_names_a_request_and_never_ends_by_it():
+    requests = UnmetRequests(math.inf)
+    requests.take(UNMET, 0.0)
+    (line,) = requests.take(UNMET, 1e6)
+    assert "num_cpus=64" in line
+    assert "fails" not in line

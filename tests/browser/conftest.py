@@ -19,6 +19,7 @@ from raysm.views.dashboard.server import Page
 from tests.support import browsers
 from tests.support.jobs import FORMING_S
 from tests.support.jupyter import serving_lab
+from tests.support.waiting import until_line
 
 WORK = """
 import time
@@ -43,7 +44,6 @@ while True:
     step += 1
     time.sleep(1)
 """
-
 
 CORES = 4
 """Instances at a time: two clusters, and a notebook with one of its own, are to live at once on two cores as well."""
@@ -70,11 +70,7 @@ class Clusters:
         script.write_text(WORK)
         job = submit(Script(str(script)), cluster=Cluster(count=instances))
         self._open.callback(attach(job.name).stop)
-        deadline_s = time.monotonic() + FORMING_S
-        while not any(line.text == "user code runs" for line in job.lines()):
-            assert job.running(), job.exception()
-            assert time.monotonic() < deadline_s
-            time.sleep(0.5)
+        until_line(job, "user code runs", FORMING_S)
         return job
 
     def live(self):

@@ -9,7 +9,7 @@ import pytest
 from raysm.client.submit import submit
 from raysm.contract.events import Metric, line
 from raysm.request import Script
-from raysm.testing import Answer, FakeSageMaker
+from raysm.testing import Answer
 from raysm.views.experiments.mlflow import MlflowStore, open_mlflow, records
 from raysm.views.experiments.table import Jobs, jobs
 
@@ -21,11 +21,8 @@ HOSTILE = "<script>document.title = 'taken'</script>"
 
 
 @pytest.fixture
-def run(tmp_path):
+def run(fake, script):
     """Return a function that runs a job whose loss falls, or grows, by a factor a step."""
-    fake = FakeSageMaker(tmp_path / "home")
-    script = tmp_path / "train.py"
-    script.write_text("")
 
     def run(lr, batch, factor, status="Completed"):
         lines = [

@@ -11,8 +11,7 @@ from raysm.client.session.starting import place_of
 from tests.support.browsers import looking
 from tests.support.jupyter import KERNEL, OpenNotebook, lab_environment
 from tests.support.session_process import serving
-from tests.support.sessions import TOKEN
-from tests.support.stub_job import near
+from tests.support.stub_job import TOKEN, near
 
 expect = pytest.importorskip("playwright.sync_api").expect
 nbformat = pytest.importorskip("nbformat")

@@ -18,7 +18,6 @@ digits = near({folder!r}, {port})
 %load_ext raysm
 %raysm connect digits"""
 
-
 RICH = """%%raysm
 import matplotlib.pyplot as plt, pandas as pd
 from IPython.display import HTML

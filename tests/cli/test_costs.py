@@ -20,20 +20,15 @@ def virginia():
         yield fake
 
 
-def sent(fake, tmp_path, **cluster):
-    (tmp_path / "train.py").touch()
-    shape = Cluster("ml.m5.large", count=2, **cluster)
-    return submit(Script(str(tmp_path / "train.py")), cluster=shape, on=fake.service)
-
-
 def printed(fake, *argv):
     out = io.StringIO()
     jobs.run(parse(argv), Console(file=out, width=300), fake.service)
     return out.getvalue().splitlines()
 
 
-def test_a_job_that_runs_has_no_bill_and_one_that_has_ended_has(virginia, tmp_path):
-    job = sent(virginia, tmp_path, keep_alive_s=600)
+def test_a_job_that_runs_has_no_bill_and_one_that_has_ended_has(virginia, script):
+    shape = Cluster("ml.m5.large", count=2, keep_alive_s=600)
+    job = submit(Script(str(script)), cluster=shape, on=virginia.service)
     assert job.cost() is None
     virginia.sagemaker.end(job.name, "Completed", BillableTimeInSeconds=100, TrainingTimeInSeconds=100)
     *_, money, warm = printed(virginia, "status", job.name)

@@ -3,9 +3,7 @@
 import contextlib
 import io
 import json
-import os
 import sqlite3
-from argparse import Namespace
 
 import pytest
 from rich.console import Console
@@ -18,24 +16,23 @@ from raysm.errors import InvalidRequest
 from raysm.grid.batch_job.controller_job import ControllerJob
 from raysm.grid.store import Store, path_of
 from raysm.grid.task import Rules, Task, TaskState
+from tests.support.homes import in_home
 
 ARRAY_PLACES = ["--instance-type", "ml.g5.xlarge"]
 
 
 @pytest.fixture
-def array_folder(tmp_path):
+def folder(tmp_path):
     (tmp_path / "train.py").write_text("")
+    (tmp_path / "rows.csv").write_text("key,lr,expected_s\na,0.1,3600\nb,0.2,7200\n")
     (tmp_path / "array.txt").write_text("us-west-2,s3://drives/sf\neu-central-1,s3://drives/st\n")
     with contextlib.chdir(tmp_path):
         yield tmp_path
 
 
-def arguments_of(*argv):
-    return parse(["grid", "row", "train.py", *ARRAY_PLACES, *argv])
-
-
-def test_the_lines_of_an_array_file_are_rows_by_the_names_of_their_columns(array_folder):
-    asked = arguments_of("--rows", "array.txt", "--columns", "region,input_data", "--index", "1")
+def test_the_lines_of_an_array_file_are_rows_by_the_names_of_their_columns(folder):
+    columns = ["--rows", "array.txt", "--columns", "region,input_data", "--index", "1"]
+    asked = parse(["grid", "row", "train.py", *ARRAY_PLACES, *columns])
     tasks = request_of(asked).tasks()
     assert [(task.region, task.inputs) for task in tasks] == [
         ("us-west-2", {"data": "s3://drives/sf"}),
@@ -45,7 +42,7 @@ def test_the_lines_of_an_array_file_are_rows_by_the_names_of_their_columns(array
 
 
 @pytest.mark.parametrize("index", ["", "-1", "x"])
-def test_outside_of_an_array_there_is_no_index_and_that_is_said(array_folder, index, capsys):
+def test_outside_of_an_array_there_is_no_index_and_that_is_said(folder, index, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["grid", "row", "train.py", *ARRAY_PLACES, "--rows", "array.txt", f"--index={index}"])
     assert ended.value.code == 2
@@ -116,29 +113,19 @@ def test_each_row_that_changes_is_one_line_with_its_reason(store):
     assert lines(store, added=2) == ["a: done", "b[0]: failed exit code: 1"]
 
 
-def flags(rows=None, sql=None, param=(), columns=()):
-    return Namespace(rows=rows, sql=sql, param=list(param), columns=tuple(columns))
-
-
 @pytest.fixture
 def grid(tmp_path):
-    before, was = os.environ.get("RAYSM_HOME"), os.getcwd()
-    os.environ["RAYSM_HOME"] = str(tmp_path)
-    os.chdir(tmp_path)
-    path = path_of("drives")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    store = Store(path)
-    store.make("drives", rules=Rules(), now=0.0)
-    store.add([Task(key=key, position=place, parameters={"lr": 0.1}) for place, key in enumerate("abc")])
-    with store.database.transaction("test", fenced=False):
-        store.move_task("a", TaskState.WAITING, TaskState.DONE, 1.0)
-        store.move_task("b", TaskState.WAITING, TaskState.FAILED, 1.0, reason="exit code: 1")
-    yield store
-    store.database.close()
-    os.chdir(was)
-    os.environ.pop("RAYSM_HOME")
-    if before is not None:
-        os.environ["RAYSM_HOME"] = before
+    with in_home(tmp_path), contextlib.chdir(tmp_path):
+        path = path_of("drives")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        store = Store(path)
+        store.make("drives", rules=Rules(), now=0.0)
+        store.add([Task(key=key, position=place, parameters={"lr": 0.1}) for place, key in enumerate("abc")])
+        with store.database.transaction("test", fenced=False):
+            store.move_task("a", TaskState.WAITING, TaskState.DONE, 1.0)
+            store.move_task("b", TaskState.WAITING, TaskState.FAILED, 1.0, reason="exit code: 1")
+        yield store
+        store.database.close()
 
 
 def test_a_row_is_one_line_with_its_job_however_long_its_reason_is(grid, capsys):
@@ -213,14 +200,6 @@ def test_what_contradicts_itself_is_refused(argv, capsys):
 
 
 PLACES = ["--regions", "us-east-1", "--instance-type", "ml.g5.12xlarge"]
-
-
-@pytest.fixture
-def folder(tmp_path):
-    (tmp_path / "train.py").write_text("")
-    (tmp_path / "rows.csv").write_text("key,lr,expected_s\na,0.1,3600\nb,0.2,7200\n")
-    with contextlib.chdir(tmp_path):
-        yield tmp_path
 
 
 def request(*argv):

@@ -24,13 +24,12 @@ def printed(remote, *argv):
 
 
 @pytest.fixture
-def three(remote, tmp_path):
+def three(remote, script):
     """Three jobs that ended, with learning rates of 0.1, 0.2 and 0.3 and losses of 3, 1 and 2."""
-    (tmp_path / "train.py").touch()
     names = []
     for number, loss in enumerate((3.0, 1.0, 2.0), 1):
-        script = Script(str(tmp_path / "train.py"), args=["--lr", number / 10, "--batch", "32"])
-        job = submit(script, cluster=Cluster("ml.m5.large"), on=remote.service, project=f"p{number // 3}")
+        work = Script(str(script), args=["--lr", number / 10, "--batch", "32"])
+        job = submit(work, cluster=Cluster("ml.m5.large"), on=remote.service, project=f"p{number // 3}")
         tell(remote, job, events.Metric(name="loss", value=9.0, step=0), events.Metric(name="loss", value=loss, step=1))
         remote.sagemaker.end(job.name, "Completed")
         names.append(job.name)
@@ -51,9 +50,7 @@ def test_alone_it_lists_and_asks_nothing_of_single_jobs(remote, three, capsys):
     assert "these are the latest 2; for more: raysm jobs --limit 4" in err
 
 
-def test_a_long_status_is_told_whole_in_120_columns(remote, tmp_path):
-    (tmp_path / "train.py").touch()
-    job = submit(Script(str(tmp_path / "train.py")), cluster=Cluster("ml.m5.large"), on=remote.service)
+def test_a_long_status_is_told_whole_in_120_columns(remote, job):
     message = "waits for 2 of 2 cores, " * 5
     remote.sagemaker.jobs[job.name]["answer"] |= {
         "SecondaryStatus": "Pending",
@@ -66,12 +63,10 @@ def test_a_long_status_is_told_whole_in_120_columns(remote, tmp_path):
     assert f"Pending: {message.rstrip()}" in " ".join(text.split())
 
 
-def test_the_table_fits_120_columns_with_what_was_named_and_says_what_it_leaves_out(remote, tmp_path, capsys):
-    (tmp_path / "train.py").touch()
+def test_the_table_fits_120_columns_with_what_was_named_and_says_what_it_leaves_out(remote, script, capsys):
     for number in range(2):
         options = [word for name in range(20) for word in (f"--option-{name}", f"{number}-{'x' * 40}")]
-        script = Script(str(tmp_path / "train.py"), args=options)
-        submit(script, cluster=Cluster("ml.m5.large"), on=remote.service)
+        submit(Script(str(script), args=options), cluster=Cluster("ml.m5.large"), on=remote.service)
     text = printed(remote, "--params", "--sort", "option-17")
     assert max(map(len, text.splitlines())) <= 120
     assert "option-17" in text.splitlines()[0]

@@ -123,9 +123,6 @@ def test_of_two_jobs_of_one_name_none_is_stopped_or_opened_by_chance(remote, job
     assert remote.sagemaker.stopped == []
 
 
-# result
-
-
 # logs
 
 

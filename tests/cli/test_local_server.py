@@ -5,7 +5,6 @@ import io
 import json
 import subprocess
 import sys
-import time
 
 import pytest
 from rich.console import Console
@@ -17,6 +16,7 @@ from raysm.errors import InvalidRequest, JobNotFound
 from tests.support.homes import serving
 from tests.support.leftovers import assert_nothing_left
 from tests.support.sagemaker_server import Server, channel
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.timeout(600)  # each command makes clients anew, which takes a loaded machine long
 
@@ -116,10 +116,7 @@ def sent(server, name, script="touch /opt/ml/model/x; sleep 0", **fields):
 def ended(server, name):
     """Return how a job ended, once the server has also removed what only its instances needed."""
     description = server.ended(name)
-    deadline_s = time.monotonic() + 60
-    while (server.home / "jobs" / "training" / name / "work").exists():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
+    until(lambda: not (server.home / "jobs" / "training" / name / "work").exists(), 60)
     return description
 
 

@@ -1,7 +1,6 @@
 """Tests of ``raysm.cli.report``."""
 
 import io
-import json
 
 import pytest
 from rich.console import Console
@@ -63,12 +62,6 @@ def test_each_file_has_its_size_with_units_and_the_time_is_said_once(tmp_path, m
 def test_a_job_that_kept_nothing_is_told_how_to_keep_something(workload, keeps):
     expected = f"completed in 15.0 s (preparing and sending 15.0 s); nothing was kept: a job keeps {keeps}"
     assert said(None, workload=workload, times=Times(started_s=100.0, sent_s=115.0, ended_s=115.0)) == [expected]
-
-
-def test_as_json_it_is_the_folder_and_the_manifest(tmp_path, capsys):
-    print_result(Console(), result_of(tmp_path, NEIGHBORS), as_json=True)
-    found = json.loads(capsys.readouterr().out)
-    assert (found["path"], found["manifest"]["files"][0]["shape"]) == (str(tmp_path), [1797, 10])
 
 
 def printed(remote, command, *argv):

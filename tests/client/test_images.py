@@ -78,14 +78,3 @@ def test_registries_and_images_are_those_of_the_sdks_tables():
     assert all(made["registries"][region] == registry_of(region) for region in made["registries"])
     kept = [(item["repository"], item["tag"]) for item in made["images"]]
     assert kept == [(image.repository, image.tag) for image in images()]
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("region", ["us-east-1", "eu-south-1", "cn-north-1", "us-gov-west-1", "us-iso-east-1"])
-@pytest.mark.parametrize(("processor", "instance_type"), [("cpu", "ml.m5.large"), ("gpu", "ml.g5.xlarge")])
-def test_a_uri_is_the_one_that_the_sdk_makes(region, processor, instance_type):
-    from sagemaker.core.image_uris import retrieve
-
-    image = next(image for image in images() if image.processor == processor)
-    uri = retrieve("pytorch-amzn2023", region, version=image.torch, instance_type=instance_type, image_scope="training")
-    assert image.uri(registry_of(region)) == uri

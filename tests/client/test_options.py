@@ -11,17 +11,13 @@ from raysm.client.options import SubmitKeywords, SubmitOptions
 from raysm.client.submit import prepare, submit
 from raysm.errors import InvalidRequest
 from raysm.request import Cluster, Input, JobRequest, Limits, MetricDefinition, Script, Security
-from raysm.testing import FakeSageMaker
 
 
 @pytest.fixture
-def send(tmp_path):
-    (tmp_path / "s.py").write_text("pass")
-    fake = FakeSageMaker(tmp_path / "home")
-
+def send(fake, script):
     def send(workload=None, **options):
         try:
-            return raysm.submit(workload or raysm.Script(str(tmp_path / "s.py")), **({"on": fake} | options))
+            return raysm.submit(workload or raysm.Script(str(script)), **({"on": fake} | options))
         finally:
             send.submitted = fake.submitted
 
@@ -115,3 +111,30 @@ def test_what_a_request_says_already_cannot_be_said_beside_it(remote, script):
     with pytest.raises(InvalidRequest, match=r"cluster is given beside a JobRequest.*replace\(request, cluster=…\)"):
         raysm.submit(asked(script), on=remote.service, cluster=Cluster("ml.m5.large"))
     assert remote.sagemaker.sent == []
+
+
+M5 = Cluster("ml.m5.large", count=2)
+
+
+def double(x):
+    return 2 * x
+
+
+def remote_double(fake, **options):
+    return raysm.remote(cluster=M5, on=fake.service, **options)(double)
+
+
+def test_a_decorated_function_is_still_a_function(remote):
+    fn = remote_double(remote)
+    assert fn(2) == 4
+    assert fn.__name__ == "double"
+
+
+def test_the_options_of_a_decorated_function_can_be_laid_over(remote):
+    job = remote_double(remote, name="a").options(name="b").submit(1)
+    assert job.name.startswith("b-")
+
+
+def test_only_a_function_is_decorated():
+    with pytest.raises(InvalidRequest, match="decorates a function, got 3"):
+        raysm.remote(name="task")(3)

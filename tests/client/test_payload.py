@@ -3,64 +3,58 @@
 import pytest
 
 from raysm.client.job.handle import attach
+from raysm.client.job.removal import check, descriptions, remove
 from raysm.client.storage.payload import remove_payload
+from raysm.client.storage.places import shared_mark
 from raysm.client.storage.s3 import Storage
 from raysm.client.submit import prepare, submit
 from raysm.contract.job_api import TRAINING
 from raysm.contract.payload import JOB, TOKEN
+from raysm.errors import InvalidRequest
 from raysm.request import Cluster, Script
 from tests.support.client_jobs import COMPLETED, M5, long_job
-from tests.support.sagemaker import fake_aws, refusal
+from tests.support.sagemaker import refusal
 
 
 @pytest.fixture
-def fake():
-    with fake_aws() as fake:
-        yield fake
-
-
-@pytest.fixture
-def send(fake, tmp_path):
-    script = tmp_path / "train.py"
-    script.write_text("print(1)\n")
-
+def send(remote, script):
     def sent(name, shares=True):
         cluster = Cluster("ml.m5.large")
-        return prepare(Script(str(script)), cluster=cluster, on=fake.service, job_name=name, shares=shares).send()
+        return prepare(Script(str(script)), cluster=cluster, on=remote.service, job_name=name, shares=shares).send()
 
     return sent
 
 
-def keys(fake, part):
-    listed = fake.s3.list_objects_v2(Bucket=fake.service.bucket.name).get("Contents", ())
+def keys(remote, part):
+    listed = remote.s3.list_objects_v2(Bucket=remote.service.bucket.name).get("Contents", ())
     return [item["Key"] for item in listed if part in item["Key"]]
 
 
-def test_of_two_jobs_the_second_sends_its_own_part_alone(fake, send):
+def test_of_two_jobs_the_second_sends_its_own_part_alone(remote, send):
     send("first")
-    shared = keys(fake, "/shared/")
+    shared = keys(remote, "/shared/")
     send("second")
-    assert sorted(key.rpartition("/")[2] for key in keys(fake, "/second/")) == [JOB, TOKEN]
-    assert keys(fake, "/shared/") == shared
+    assert sorted(key.rpartition("/")[2] for key in keys(remote, "/second/")) == [JOB, TOKEN]
+    assert keys(remote, "/shared/") == shared
     assert len([key for key in shared if key.endswith("raysm.zip")]) == 1
     # Neither looked for nor sent again, but for the one question whether it is there.
-    sent_again = [key for operation, key in fake.s3.calls if operation != "head_object" and key in shared]
+    sent_again = [key for operation, key in remote.s3.calls if operation != "head_object" and key in shared]
     assert len(sent_again) <= len(shared)
 
 
-def test_at_the_end_the_own_part_goes_and_the_shared_one_stays(fake, send):
+def test_at_the_end_the_own_part_goes_and_the_shared_one_stays(remote, send):
     send("first")
-    remove_payload(fake.service.describe(TRAINING, "first"), "first", fake.service)
-    assert not keys(fake, "/payloads/")
-    assert keys(fake, "/shared/")
+    remove_payload(remote.service.describe(TRAINING, "first"), "first", remote.service)
+    assert not keys(remote, "/payloads/")
+    assert keys(remote, "/shared/")
 
 
-def test_what_somebody_removed_is_sent_again(fake, send):
+def test_what_somebody_removed_is_sent_again(remote, send):
     send("first")
-    for key in keys(fake, "/shared/"):
-        fake.s3.delete_object(Bucket=fake.service.bucket.name, Key=key)
+    for key in keys(remote, "/shared/"):
+        remote.s3.delete_object(Bucket=remote.service.bucket.name, Key=key)
     send("second")
-    assert keys(fake, "/shared/")
+    assert keys(remote, "/shared/")
 
 
 def payload(remote, name):
@@ -106,3 +100,22 @@ def test_who_may_not_remove_it_still_learns_how_the_job_ended(remote, job):
     remote.fail("delete_object", refusal("AccessDenied", "no"))
     assert job.wait(60) == "Completed"
     assert payload(remote, job.name)
+
+
+def test_a_job_of_aws_is_not_removed_and_one_is_told_how_to(remote, job):
+    remote.sagemaker.end(job.name, "Completed")
+    with pytest.raises(InvalidRequest, match=rf"is on AWS.*aws s3 rm --recursive s3://.*{job.name}"):
+        check(job, [])
+
+
+def test_what_the_jobs_of_a_grid_share_goes_with_the_last_of_them(local, script):
+    storage, names = Storage(local.service), ("row-1", "row-2")
+    for name in names:
+        prepare(Script(str(script)), on=local.service, job_name=name, shares=True).send()
+        local.sagemaker.end(name, "Completed")
+    shared = f"{local.service.places.root}/shared/"
+    (prefix,) = {f"{shared}{item.name.partition('/')[0]}" for item in storage.below(shared) if "/" in item.name}
+    remove(attach("row-1", local.service), descriptions(local.service))
+    assert storage.size(shared_mark(prefix)) is not None
+    remove(attach("row-2", local.service), descriptions(local.service))
+    assert storage.below(shared) == []

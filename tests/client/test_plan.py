@@ -174,15 +174,9 @@ def test_docker_needs_an_image_and_gets_it(tmp_path):
         local_plan(tmp_path, Local(instance_kind="docker"))
 
 
-def training(state=None, **fields):
-    fields = {"cluster": Cluster("ml.m5.large"), **fields}
-    request = JobRequest(name="job", workload=Script("x.py"), **fields)
-    return plan(request, target=aws(), places=places_of(aws()), state=state).request
-
-
 def test_only_on_spot_capacity_the_waiting_has_a_limit():
     def condition(**fields):
-        return training(limits=Limits(max_runtime_s=100, **fields))["StoppingCondition"]
+        return planned(limits=Limits(max_runtime_s=100, **fields))["StoppingCondition"]
 
     assert condition() == {"MaxRuntimeInSeconds": 100}
     assert condition(spot=True) == {"MaxRuntimeInSeconds": 100, "MaxWaitTimeInSeconds": 200}
@@ -191,7 +185,7 @@ def test_only_on_spot_capacity_the_waiting_has_a_limit():
 
 def test_a_job_can_be_looked_into_only_where_the_user_asks_for_it_and_the_call_says_no_elsewhere():
     def debug(**fields):
-        return training(security=Security(**fields))["RemoteDebugConfig"]["EnableRemoteDebug"]
+        return planned(security=Security(**fields))["RemoteDebugConfig"]["EnableRemoteDebug"]
 
     # Said, not left out: policies that allow a job only where the key is false compare it with what the call says.
     assert (debug(), debug(isolation=True), debug(remote_debug=True)) == (False, False, True)
@@ -199,45 +193,32 @@ def test_a_job_can_be_looked_into_only_where_the_user_asks_for_it_and_the_call_s
 
 def test_the_arn_of_an_mlflow_is_told_to_the_service_and_other_places_are_not():
     arn = "arn:aws:sagemaker:eu-west-1:123456789012:mlflow-tracking-server/team"
-    assert training(tracking=arn, project="digits")["MlflowConfig"] == {
+    assert planned(tracking=arn, project="digits")["MlflowConfig"] == {
         "MlflowResourceArn": arn,
         "MlflowExperimentName": "digits",
         "MlflowRunName": "job",
     }
     for tracking in (None, "sqlite:///mlflow.db", "http://mlflow.example:5000"):
-        assert "MlflowConfig" not in training(tracking=tracking)
+        assert "MlflowConfig" not in planned(tracking=tracking)
 
 
 def test_a_manifest_is_told_as_one():
     inputs = {"x": Input("s3://b/m", manifest=True), "y": Input("s3://b/y")}
-    _, *channels = training(inputs=inputs)["InputDataConfig"]
+    _, *channels = planned(inputs=inputs)["InputDataConfig"]
     assert [item["DataSource"]["S3DataSource"]["S3DataType"] for item in channels] == ["ManifestFile", "S3Prefix"]
-
-
-def processing_request(**fields):
-    fields = {"cluster": Cluster("ml.m5.large"), **fields}
-    return JobRequest(name="job", workload=Script("x.py"), kind="processing", **fields)
-
-
-def processing(**fields):
-    return plan(processing_request(**fields), target=aws(), places=places_of(aws()), tags={"a": "b"}).request
-
-
-def test_a_manifest_of_processing_is_told_as_one():
-    inputs = {"x": Input("s3://b/m", manifest=True), "y": Input("s3://b/y")}
-    _, listed, prefix = processing(inputs=inputs)["ProcessingInputs"]
-    assert (listed["S3Input"]["S3DataType"], prefix["S3Input"]["S3DataType"]) == ("ManifestFile", "S3Prefix")
+    _, *channels = planned(kind="processing", inputs=inputs)["ProcessingInputs"]
+    assert [item["S3Input"]["S3DataType"] for item in channels] == ["ManifestFile", "S3Prefix"]
 
 
 def test_what_processing_lacks_is_refused():
     with pytest.raises(InvalidRequest, match="spot"):
-        processing(limits=Limits(spot=True))
+        planned(kind="processing", limits=Limits(spot=True))
 
 
 def test_several_isolated_instances_are_not_documented_to_reach_each_other_and_that_is_said(caplog):
-    processing(security=Security(isolation=True))
-    processing(cluster=Cluster("ml.m5.large", count=3))
+    planned(kind="processing", security=Security(isolation=True))
+    planned(kind="processing", cluster=Cluster("ml.m5.large", count=3))
     assert caplog.records == []
-    processing(cluster=Cluster("ml.m5.large", count=3), security=Security(isolation=True))
+    planned(kind="processing", cluster=Cluster("ml.m5.large", count=3), security=Security(isolation=True))
     assert "the 3 instances" in caplog.text
     assert "kind='training'" in caplog.text

@@ -17,8 +17,6 @@ RECORDED = json.loads(RECORD.read_text())
 MODELS = {"oldest": ServiceModel(RECORDED["model"], "sagemaker"), "installed": service_model()}
 
 PLANS = dict(plans())
-
-
 NEWER = {"oldest": {"MlflowConfig"}, "installed": set()}
 """What of a request a model does not know yet: with its boto3, a job that has it is refused before anything is
 uploaded, with the words that boto3 has to be updated."""

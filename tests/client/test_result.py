@@ -1,4 +1,4 @@
-"""Results as they are read back: folders, values of functions, and the exceptions that they raised."""
+"""Results as they are read back: folders, tables, parts, values of functions, and what they raised."""
 
 import dataclasses
 import json
@@ -7,17 +7,24 @@ import re
 from pathlib import Path
 
 import cloudpickle
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+import raysm
 from raysm.client.job.handle import attach
-from raysm.client.results.result import earlier_result, manifest_of
+from raysm.client.results.batch import Batch, BatchResult
+from raysm.client.results.result import earlier_result, manifest_of, read_as
+from raysm.client.results.similarity import SimilarityResult, StackedRows
 from raysm.client.source.function import Function
+from raysm.client.source.package import package_of
 from raysm.client.submit import submit
 from raysm.contract.result import EXCEPTION, FAILURE, VALUE, Failure, Manifest, ResultFile
 from raysm.errors import InvalidRequest, JobFailed, ServiceError
 from raysm.request import Script
 from raysm.request.codec import to_json
-from tests.support.client_jobs import M5, leave
+from tests.support.client_jobs import M5, leave, manifest
 from tests.support.sagemaker import refusal
 
 
@@ -229,3 +236,166 @@ def test_a_value_that_is_gone_or_broken_says_so(remote, call):
     leave(remote, call, f"model/{VALUE}", b"broken")
     with pytest.raises(ServiceError, match="cannot be unpickled"):
         call.result()
+
+
+@pytest.fixture
+def stacked(tmp_path):
+    """Ten rows in three files, and the same as one array."""
+    everything = np.arange(70, dtype=np.float32).reshape(10, 7)
+    paths = [tmp_path / f"{at}.npy" for at in range(3)]
+    for path, part in zip(paths, np.split(everything, [3, 4]), strict=True):
+        np.save(path, part)
+    return StackedRows.of_files(paths), everything
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *(3, -1, np.int64(4), (5, 2)),
+        *(slice(2, 8, 2), slice(4, 4), (slice(None), 3), (slice(1, 5), slice(0, 4)), (slice(0, 3), -1)),
+        [9, 0, 3, 0],
+    ],
+)
+def test_rows_are_those_that_numpy_would_give(stacked, key):
+    rows, everything = stacked
+    found = rows[key]
+    assert np.array_equal(found, everything[key])
+    assert np.shape(found) == np.shape(everything[key])
+
+
+def test_rows_and_columns_that_are_not_there_are_refused(stacked):
+    table = stacked[0]
+    with pytest.raises(IndexError, match="index 10 is out of bounds"):
+        table[10]
+    with pytest.raises(IndexError, match=r"columns must be a number or a slice, got \[1, 2\]"):
+        table[3, [1, 2]]
+    with pytest.raises(ValueError, match="only as a copy"):
+        np.asarray(table, copy=False)
+
+
+def result_of(folder, shapes):
+    """Return a result of files with these shapes, in their order."""
+    files = tuple(
+        ResultFile(name=name, shape=shape, bytes=7, sha256="0", how_to_read="", units=("rows", "columns"))
+        for name, shape in shapes.items()
+    )
+    return read_as(folder, manifest(*files, workload={"kind": "similarity"}))
+
+
+@pytest.fixture
+def scores(tmp_path):
+    """A full matrix in three parts, beside the names of its rows."""
+    (tmp_path / "similarity").mkdir()
+    everything = np.arange(70, dtype=np.float32).reshape(10, 7)
+    for at, part in enumerate(np.split(everything, [3, 4])):
+        np.save(tmp_path / "similarity" / f"part-{at}-of-3.npy", part)
+    pq.write_table(pa.table({"id": ["a", "b"]}), tmp_path / "ids.parquet")
+    shapes = {f"similarity/part-{at}-of-3.npy": (rows, 7) for at, rows in enumerate([3, 1, 6])}
+    return result_of(tmp_path, shapes | {"ids.parquet": (2,)}), everything
+
+
+def test_parts_of_the_full_matrix_are_one_array_that_is_read_where_it_is_asked(scores):
+    result, everything = scores
+    found = result.table()
+    assert isinstance(found, StackedRows)
+    assert np.array_equal(np.asarray(found), everything)
+
+
+def test_parts_of_neighbors_are_one_table_in_the_order_of_the_rows(tmp_path):
+    (tmp_path / "neighbors").mkdir()
+    # By the manifest, not by how names sort.
+    for name, rows in (("b", [0, 1]), ("a", [2])):
+        pq.write_table(pa.table({"row": rows}), tmp_path / "neighbors" / f"{name}.parquet")
+    result = result_of(tmp_path, {"neighbors/b.parquet": (2, 4), "neighbors/a.parquet": (1, 4)})
+    assert isinstance(result, SimilarityResult)
+    assert result.table()["row"].to_pylist() == [0, 1, 2]
+    assert result.parts == [tmp_path / "neighbors" / "b.parquet", tmp_path / "neighbors" / "a.parquet"]
+
+
+def test_one_file_is_the_result_whatever_lies_beside_it(tmp_path):
+    np.save(tmp_path / "similarity.npy", np.eye(3))
+    result = result_of(tmp_path, {"similarity.npy": (3, 3), "ids.parquet": (3,)})
+    assert result.parts == [tmp_path / "similarity.npy"]
+    assert isinstance(result.table(), np.memmap)
+    assert "similarity.npy: 3 rows x 3 columns" in repr(result)
+
+
+class Model:
+    def __init__(self, weights, scale=2.0):
+        self.weights, self.scale = weights, scale
+
+    def __call__(self, batch):
+        return {"y": batch["x"] * self.scale}
+
+
+class NoModel:
+    pass
+
+
+def doubled(batch, factor=2):
+    return {"y": batch["x"] * factor}
+
+
+def test_a_class_travels_with_the_arguments_that_it_is_made_with():
+    batch = raysm.Batch(Model, batch_size=32, arguments={"weights": "w.pt"}, keep=["id"])
+    workload = batch.workload()
+    assert (workload.name.endswith("Model"), workload.batch_size, workload.keep) == (True, 32, ("id",))
+    assert workload.parameters == {"weights": "w.pt", "scale": 2.0}
+    kind, args, kwargs = pickle.loads(package_of(batch).pickled)
+    assert (kind.__name__, args, kwargs) == ("Model", (), {"weights": "w.pt"})
+
+
+def test_a_function_is_told_apart_by_its_own_arguments_not_by_the_batch():
+    assert Batch(doubled, batch_size=1, arguments={"factor": 3}).workload().parameters == {"factor": 3}
+    assert Batch(doubled, batch_size=1).title() == "doubled"
+
+
+@pytest.mark.parametrize(
+    ("predictor", "arguments", "message"),
+    [
+        (Model, {}, "__init__ takes other arguments: missing a required argument: 'weights'"),
+        (NoModel, {}, r"has no __call__\(self, batch\)"),
+        (Model("w"), {"x": 1}, "takes other arguments after the batch"),
+        ("model.pt", {}, "the first argument is a class or a function, got 'model.pt'"),
+    ],
+)
+def test_a_predictor_that_cannot_be_called_so_is_refused_before_anything_is_sent(predictor, arguments, message):
+    with pytest.raises(InvalidRequest, match=message):
+        Batch(predictor, batch_size=4, arguments=arguments)
+
+
+@pytest.mark.parametrize(
+    ("types", "message"),
+    [
+        ({"zip": "text"}, "the type of 'zip' is one of string, bool, int8, .*, got 'text'"),
+        (["zip"], "types is a mapping of columns to types"),
+    ],
+)
+def test_a_type_that_there_is_not_is_refused_before_anything_is_sent(types, message):
+    with pytest.raises(InvalidRequest, match=message):
+        Batch(doubled, batch_size=4, types=types)
+
+
+@pytest.fixture
+def result(tmp_path):
+    files = []
+    for number, rows in enumerate([3, 2]):
+        name = f"predictions/part-{number:06}.parquet"
+        (tmp_path / "predictions").mkdir(exist_ok=True)
+        pq.write_table(pa.table({"row": [number] * rows, "y": [0.5] * rows}), tmp_path / name)
+        size = (tmp_path / name).stat().st_size
+        files.append(ResultFile(name=name, shape=(rows,), bytes=size, sha256="0", how_to_read="", units=("rows",)))
+    return read_as(tmp_path, manifest(*files, workload={"kind": "batch"}))
+
+
+def test_the_parts_are_one_table_in_the_order_of_the_input(result):
+    assert isinstance(result, BatchResult)
+    assert result.rows == 5
+    assert result.table()["row"].to_pylist() == [0, 0, 0, 1, 1]
+    assert result.table("predictions/part-000001.parquet").num_rows == 2
+    assert list(result.to_frame().columns) == ["row", "y"]
+
+
+def test_an_input_without_records_has_no_table(tmp_path):
+    with pytest.raises(InvalidRequest, match="has no predictions: its input had no records"):
+        BatchResult(tmp_path, manifest()).table()

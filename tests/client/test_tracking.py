@@ -10,7 +10,7 @@ from raysm.client.submit import prepare, submit
 from raysm.contract.events import Metric, line
 from raysm.errors import InvalidRequest
 from raysm.request import Local, Script
-from raysm.testing import Answer, FakeSageMaker
+from raysm.testing import Answer
 
 mlflow = pytest.importorskip("mlflow")
 pytest.importorskip("sqlalchemy")
@@ -32,19 +32,12 @@ def place(tmp_path_factory):
 
 
 @pytest.fixture
-def fake(tmp_path):
-    return FakeSageMaker(tmp_path / "home")
-
-
-@pytest.fixture
-def train(fake, tmp_path):
+def train(fake, script):
     """Return a function that runs a job whose metrics are copied to a file."""
-    (tmp_path / "train.py").touch()
 
     def train(tracking, **answer):
         fake.answer("script", Answer(lines=[line(metric) for metric in METRICS], **answer))
-        script = Script(str(tmp_path / "train.py"), args=["--lr", "0.1"])
-        return submit(script, on=fake, project="digits", tracking=tracking)
+        return submit(Script(str(script), args=["--lr", "0.1"]), on=fake, project="digits", tracking=tracking)
 
     return train
 
@@ -69,9 +62,9 @@ def test_runs_parameters_and_metrics_are_those_of_raysms_own_record(train, place
     assert [each.data.metrics for each in runs(place, "digits")] == [run.data.metrics]
 
 
-def test_a_copy_that_is_not_whole_in_time_is_told_and_completed_by_a_later_wait(fake, train, place, tmp_path, caplog):
+def test_a_copy_that_is_not_whole_in_time_is_told_and_completed_by_a_later_wait(fake, script, place, caplog):
     (fake.home / "tracking").mkdir(parents=True)
-    job = prepare(Script(str(tmp_path / "train.py")), on=fake, project="late", tracking=place, job_name="late")
+    job = prepare(Script(str(script)), on=fake, project="late", tracking=place, job_name="late")
     with (fake.home / "tracking" / "late.lock").open("w") as another:
         # As another process that follows the job, and has not come to its end.
         fcntl.flock(another, fcntl.LOCK_EX)
@@ -83,11 +76,10 @@ def test_a_copy_that_is_not_whole_in_time_is_told_and_completed_by_a_later_wait(
     assert [run.info.status for run in runs(place, "late")] == ["FINISHED"]
 
 
-def test_a_relative_path_is_that_of_the_program_that_sent_the_job(fake, tmp_path, monkeypatch):
+def test_a_relative_path_is_that_of_the_program_that_sent_the_job(fake, script, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert absolute_place("sqlite:///mlflow.db", on=Local()) == f"sqlite:///{tmp_path}/mlflow.db"
     assert absolute_place("http://127.0.0.1:5000", on=Local()) == "http://127.0.0.1:5000"
-    (tmp_path / "train.py").touch()
     prepared = prepare(Script("train.py"), on=fake, tracking="sqlite:///mlflow.db")
     assert prepared.request.tracking == f"sqlite:///{tmp_path}/mlflow.db"
 
@@ -102,9 +94,8 @@ def test_a_relative_path_is_that_of_the_program_that_sent_the_job(fake, tmp_path
         ),
     ],
 )
-def test_what_is_no_place_is_refused_before_anything_is_sent(tmp_path, tracking, message):
-    (tmp_path / "train.py").write_text("")
+def test_what_is_no_place_is_refused_before_anything_is_sent(tmp_path, script, tracking, message):
     here = Local(home=tmp_path / "home")
     with pytest.raises(InvalidRequest, match=message):
-        prepare(Script(str(tmp_path / "train.py")), on=here, tracking=tracking)
+        prepare(Script(str(script)), on=here, tracking=tracking)
     assert not (tmp_path / "home").exists()

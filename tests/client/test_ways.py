@@ -1,15 +1,18 @@
-"""The way to a job's dashboard."""
+"""The way to a job's dashboard, and its Ray address."""
 
 import contextlib
 import http.client
 import time
 import types
 
+import click
 import pytest
+from click.testing import CliRunner
 
+import raysm
 from raysm.client.submit import submit
 from raysm.client.tunnel import dashboard as module
-from raysm.client.tunnel.dashboard import Place, place_of, way_to
+from raysm.client.tunnel.dashboard import ClientBuilder, Place, get_job_submission_client_cluster_info, place_of, way_to
 from raysm.contract.events import State, line
 from raysm.errors import ForeignListener, InvalidRequest, NotDone
 from raysm.request import Script
@@ -115,3 +118,32 @@ def test_the_place_is_the_last_one_that_the_job_has_told(remote, job, capsys):
     announce(remote, job, 9265, NOW_MS + 1)
     assert place_of(job) == Place(host="algo-1", port=9265, address="10.0.0.1:9265")
     assert capsys.readouterr().err == ""
+
+
+def test_ray_finds_by_dir_what_it_asks_for():
+    assert {"get_job_submission_client_cluster_info", "ClientBuilder"} <= set(dir(raysm))
+    assert raysm.get_job_submission_client_cluster_info is get_job_submission_client_cluster_info
+    assert raysm.ClientBuilder is ClientBuilder
+
+
+def test_ray_init_is_refused_with_the_way_out():
+    with pytest.raises(InvalidRequest, match=r"ray job submit --address raysm://digits .*raysm.Session"):
+        ClientBuilder("digits")
+
+
+def test_what_cannot_be_is_one_line_of_rays_commands_and_raysms_own_error_to_everybody_else(tmp_path, monkeypatch):
+    # Refused before any service is asked.
+    (tmp_path / "raysm.toml").write_text("nonsense = 1")
+    monkeypatch.chdir(tmp_path)
+
+    @click.command()
+    def submit():
+        get_job_submission_client_cluster_info("digits")
+
+    told = CliRunner().invoke(submit)
+    assert (told.exit_code, len(told.output.splitlines())) == (1, 1), told.output
+    assert told.output.startswith("Error: ")
+    assert "nonsense" in told.output
+    with pytest.raises(InvalidRequest) as caught:
+        get_job_submission_client_cluster_info("digits")
+    assert str(caught.value) == told.output.removeprefix("Error: ").rstrip()

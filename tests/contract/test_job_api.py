@@ -1,10 +1,13 @@
-"""Tests of ``raysm.contract.job_api``."""
+"""The API of jobs, its model, and its types of instances."""
 
 import pytest
 from botocore.session import Session
 
+from raysm.contract.instance_types import gpu_count, has_local_storage, local_storage_gb
 from raysm.contract.job_api import APIS, InputManifest, preferred, selected, settled
+from raysm.contract.service_model import Entry, Key, Rule, compiled, violations
 from raysm.errors import InvalidInput
+from tests.support.api_requests import training_parameters
 
 pytestmark = pytest.mark.smoke
 
@@ -64,3 +67,81 @@ def test_what_is_no_manifest_is_refused_with_how_to_write_one(content):
         InvalidInput, match=r's3://b/m is not a manifest. Write a JSON list with at least one name, \[\{"prefix"'
     ):
         InputManifest.of(content, "s3://b/m")
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [("ml.p3.16xlarge", 8), ("ml.g5.12xlarge", 4), ("ml.p6-b200.48xlarge", 8), ("ml.m5.large", 0), ("local", 0)],
+)
+def test_an_instance_has_the_gpus_that_its_page_tells(name, count):
+    assert gpu_count(name) == count
+
+
+@pytest.mark.parametrize(
+    "name", ["g4dn.xlarge", "g5.48xlarge", "p4d.24xlarge", "p4de.24xlarge", "m5d.large", "c6gd.large"]
+)
+def test_a_type_with_disks_of_its_own_is_known_by_its_family(name):
+    assert has_local_storage(f"ml.{name}")
+
+
+def test_the_room_on_all_disks_of_an_instance_is_told_where_it_is_known():
+    assert local_storage_gb("ml.g4dn.xlarge") == 125
+    assert local_storage_gb("ml.g5.48xlarge") == 7600
+    assert local_storage_gb("ml.m5d.large") is None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "matches"),
+    [
+        (r".+", "two\nlines", False),
+        (r".*", "two\nlines", True),
+        (r"([\p{L}\p{Z}\p{N}_.:/=+\-@]*)", "größe: 日本_1", True),
+        (r"([\p{L}\p{Z}\p{N}_.:/=+\-@]*)", "a#b", False),
+        (r"arn:[\p{Alnum}\-]+:x", "arn:aws-cn1:x", True),
+        (r"[\u0020-\uD7FF\uE000-\uFFFD\uD800\uDC00-\uDBFF\uDFFF\t]*", "what Python cannot say\n", True),
+    ],
+)
+def test_a_pattern_of_the_api_matches_as_it_does_there(pattern, text, matches):
+    assert bool(compiled(pattern).fullmatch(text)) is matches
+
+
+def broken(takes_files=False, operation="CreateTrainingJob", **changes):
+    return list(violations(operation, {**training_parameters(), **changes}, takes_files=takes_files))
+
+
+def places_and_rules(found):
+    return [(item.path, item.rule) for item in found]
+
+
+def test_every_violation_is_found_with_its_place_and_what_the_model_says():
+    found = broken(
+        RoleArn=None,
+        Nonsense=1,
+        TrainingJobName="a_b",
+        ResourceConfig={"InstanceType": "ml.none", "InstanceCount": 1, "VolumeSizeInGB": -1},
+        StoppingCondition={"MaxRuntimeInSeconds": "soon"},
+        Environment={"1": "v" * 513},
+    )
+    assert sorted(places_and_rules(found), key=str) == sorted(
+        [
+            (("RoleArn",), Rule.MISSING),
+            (("Nonsense",), Rule.UNKNOWN),
+            (("TrainingJobName",), Rule.PATTERN),
+            (("ResourceConfig", "InstanceType"), Rule.VALUES),
+            (("ResourceConfig", "VolumeSizeInGB"), Rule.LEAST),
+            (("StoppingCondition", "MaxRuntimeInSeconds"), Rule.TYPE),
+            (("Environment", Key("1")), Rule.PATTERN),
+            (("Environment", Entry("1")), Rule.MOST),
+        ],
+        key=str,
+    )
+    most = next(item for item in found if item.rule is Rule.MOST)
+    assert (most.size, most.most, most.type_name) == (513, 512, "string")
+    assert "ml.m5.large" in next(item for item in found if item.rule is Rule.VALUES).values
+
+
+@pytest.mark.parametrize("key", ["OutputDataConfig", "CheckpointConfig"])
+def test_a_file_is_taken_for_a_place_in_s3_only_where_the_target_takes_files(key):
+    place = {"OutputDataConfig": "S3OutputPath", "CheckpointConfig": "S3Uri"}[key]
+    assert broken(takes_files=True, **{key: {place: "file:///data"}}) == []
+    assert places_and_rules(broken(**{key: {place: "file:///data"}})) == [((key, place), Rule.PATTERN)]

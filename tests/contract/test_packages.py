@@ -1,17 +1,23 @@
-"""Tests of ``raysm.contract.packages``."""
+"""Packages, and the source that travels."""
 
 import io
 import os
 import subprocess
 import sys
+import warnings
 import zipfile
 from pathlib import Path
 
 import pytest
 
 import raysm
+from raysm.contract import payload
 from raysm.contract.packages import NEEDS, kept_library, library, name_of, unpack, without_credentials
-from raysm.errors import InvalidPayload
+from raysm.contract.result import Manifest
+from raysm.contract.source import find_module, source_of
+from raysm.errors import InvalidPayload, InvalidRequest
+from raysm.request import JobRequest, Script
+from tests.support.payloads import pack_payload
 
 
 @pytest.fixture
@@ -144,3 +150,178 @@ def test_the_package_that_a_line_names(line, name):
 )
 def test_what_stands_before_a_host_is_starred_and_nothing_else(text, shown):
     assert without_credentials(text) == shown
+
+
+def test_a_folder_without_init_loses_to_an_installed_package_of_its_name_as_in_python(tmp_path):
+    for name in ("pytest", "no_such_package"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "inner.py").touch()
+    assert find_module("pytest", tmp_path) is None
+    assert find_module("no_such_package", tmp_path) == tmp_path / "no_such_package"
+    (tmp_path / "pytest" / "__init__.py").touch()
+    assert find_module("pytest", tmp_path) == tmp_path / "pytest"
+
+
+@pytest.fixture
+def project(tmp_path):
+    """Return how to write files of a project, by their names and contents, and get its folder."""
+    folder = tmp_path / "project"
+
+    def write(**contents):
+        for name, content in contents.items():
+            path = folder / name.replace("__slash__", "/")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return folder
+
+    write.files = lambda contents: write(**{name.replace("/", "__slash__"): text for name, text in contents.items()})
+    return write.files
+
+
+def travelling(workload, tmp_path):
+    """Return the names of what the payload holds of the user's source."""
+    pack_payload(JobRequest(name="a", workload=workload), tmp_path / "payload")
+    source = payload.load(tmp_path / "payload").source
+    return {path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import os, helpers as h",
+        "def f():\n    import helpers",
+        "try:\n    import helpers\nexcept ImportError:\n    pass",
+        "import importlib\nimportlib.import_module('helpers')",
+        "__import__('helpers')",
+    ],
+)
+def test_an_import_is_found_wherever_it_stands(project, tmp_path, statement):
+    folder = project({"main.py": statement, "helpers.py": ""})
+    assert "helpers.py" in travelling(Script(str(folder / "main.py")), tmp_path)
+
+
+def test_imports_of_what_is_imported_are_followed(project, tmp_path):
+    files = {
+        "main.py": "import a",
+        "a.py": "import b, main",
+        "b.py": "import pkg.deep",
+        "pkg/__init__.py": "",
+        "pkg/deep/__init__.py": "from ..near import x",
+        "pkg/near.py": "import c",
+        "c.py": "",
+        "d.py": "",
+    }
+    assert travelling(Script(str(project(files) / "main.py")), tmp_path) == set(files) - {"d.py"}
+
+
+def test_a_package_travels_whole_without_what_is_hidden_cached_or_large(project, tmp_path):
+    kept = {"pkg/__init__.py": "", "pkg/unseen.py": "", "pkg/sub/words.txt": "a b", "pkg/fast.so": "x" * 2_000_000}
+    left = {
+        "pkg/.env": "SECRET=1",
+        "pkg/__pycache__/unseen.pyc": "",
+        "pkg/weights.bin": "x" * 2_000_000,
+        "pkg/venv/pyvenv.cfg": "",
+        "pkg/venv/lib/big.py": "",
+    }
+    folder = project({"main.py": "from pkg import unseen"} | kept | left)
+    assert travelling(Script(str(folder / "main.py")), tmp_path) == {"main.py", *kept}
+    said = source_of(Script(str(folder / "main.py"))).summary
+    assert said == (
+        "main.py, pkg/__init__.py, pkg/fast.so and 2 more, 2.0 MB; not pkg/weights.bin (2.0 MB), which is no code: "
+        "make it an input, or send the folder with --source-dir … (in Python: source_dir=…)"
+    )
+
+
+def test_a_script_that_python_cannot_read_is_refused_and_a_module_that_it_cannot_is_not(project, tmp_path):
+    folder = project({"main.py": "import old", "old.py": "print 'hello'", "torn.py": "def f(:"})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert travelling(Script(str(folder / "main.py")), tmp_path) == {"main.py", "old.py"}
+    with pytest.raises(InvalidRequest, match=r"torn.py, line 1: invalid syntax"):
+        source_of(Script(str(folder / "torn.py")))
+
+
+def test_neighbours_of_a_script_are_those_of_the_file_that_a_link_names(project, tmp_path):
+    folder = project({"main.py": "import helpers", "helpers.py": ""})
+    (tmp_path / "link.py").symlink_to(folder / "main.py")
+    assert travelling(Script(str(tmp_path / "link.py")), tmp_path) == {"link.py", "helpers.py"}
+
+
+def test_of_a_source_folder_hidden_files_environments_and_earlier_results_stay(project, tmp_path):
+    kept = {"src/main.py": "", "src/data/manifest.json": "{}", "src/conf/a.yaml": ""}
+    left = {"src/.env": "", "src/.git/x": "", "src/env/pyvenv.cfg": "", "src/env/x.py": "", "src/kept/.raysm": "job\n"}
+    folder = project(kept | left)
+    manifest = Manifest(
+        job="j", workload={}, inputs={}, files=(), versions={}, instances=("algo-1",), phases_s={"similarity": 1.0}
+    )
+    (folder / "src" / "out").mkdir()
+    manifest.write(folder / "src" / "out")
+    (folder / "src" / "out" / "neighbors.parquet").write_text("rows")
+    (folder / "src" / "kept" / "model.bin").write_text("weights")
+    asked = Script("main.py", source_dir=str(folder / "src"))
+    assert travelling(asked, tmp_path) == {name.removeprefix("src/") for name in kept}
+    assert source_of(asked).summary == "main.py, conf/a.yaml, data/manifest.json, 2 bytes"
+
+
+def test_links_that_lead_out_of_the_source_folder_are_named_and_what_lies_there_is_counted(project, tmp_path):
+    folder = project({"main.py": "print(1)", "pkg/__init__.py": ""})
+    (tmp_path / "elsewhere").mkdir()
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / "elsewhere" / name).write_text("x")
+    (folder / "docs").symlink_to(tmp_path / "elsewhere")
+    (folder / "inner").symlink_to(folder / "pkg")
+    source = source_of(Script("main.py", source_dir=str(folder)))
+    told = f"2 of the files lie outside of {folder}, through links: docs/a.txt -> {tmp_path / 'elsewhere' / 'a.txt'}, "
+    assert told in source.summary
+    assert told in source.warning
+
+
+def test_a_file_whose_name_is_not_utf8_is_refused_by_its_name(project):
+    folder = project({"main.py": "print(1)"})
+    with open(os.fsencode(folder) + b"/bad\xff.py", "w"):
+        pass
+    with pytest.raises(InvalidRequest, match=r"the name of the file 'bad\\udcff\.py' in .* is not UTF-8; rename it"):
+        source_of(Script("main.py", source_dir=str(folder)))
+
+
+def test_a_source_folder_that_contains_itself_by_a_link_travels_once(project, tmp_path):
+    folder = project({"main.py": "", "pkg/a.py": ""})
+    (folder / "pkg" / "again").symlink_to(folder)
+    (folder / "gone").symlink_to(folder / "nowhere")
+    assert travelling(Script("main.py", source_dir=str(folder)), tmp_path) == {"main.py", "pkg/a.py"}
+
+
+def test_what_lies_beside_the_script_and_did_not_travel_is_named_where_it_was_missed(project):
+    folder = project({"main.py": "name = 'plugin'\n__import__(name)", "plugin.py": "", "pkg/sub.py": ""})
+    source = source_of(Script(str(folder / "main.py")))
+    remedy = source.remedy_for("ModuleNotFoundError: No module named 'plugin'")
+    assert "plugin.py lies beside main.py" in remedy
+    assert f"--source-dir {folder}" in remedy
+    assert "pkg lies beside" in source.remedy_for("ModuleNotFoundError: No module named 'pkg.sub'")
+    assert source.remedy_for("ModuleNotFoundError: No module named 'torch'") is None
+    assert source.remedy_for("ValueError: plugin") is None
+    missing = "ModuleNotFoundError: No module named 'smdistributed.modelparallel'"
+    assert "docs/how-to/come-from-smdistributed.md" in source.remedy_for(missing)
+
+
+def test_a_shell_script_travels_alone_and_a_command_with_its_source_folder(project, tmp_path):
+    folder = project({"run.sh": "import os", "os.py": "", "Makefile": ""})
+    assert travelling(Script(str(folder / "run.sh")), tmp_path) == {"run.sh"}
+    command = Script("make", args=("data",), command=True, source_dir=str(folder))
+    assert travelling(command, tmp_path / "command") == {"run.sh", "os.py", "Makefile"}
+
+
+def test_a_source_folder_of_very_many_files_or_bytes_is_sent_with_a_warning(tmp_path):
+    (tmp_path / "main.py").write_text("")
+    sent = source_of(Script("main.py", source_dir=str(tmp_path)))
+    assert sent.warning is None
+    for number in range(1_000):
+        (tmp_path / f"{number}.png").write_bytes(b"x")
+    many = source_of(Script("main.py", source_dir=str(tmp_path)))
+    assert f"{tmp_path} sends 1,001 files" in many.warning
+    with (tmp_path / "weights.bin").open("wb") as file:
+        file.truncate(2_000_000_000)
+    assert (
+        "2.0 GB, the largest of them weights.bin with 2.0 GB"
+        in source_of(Script("main.py", source_dir=str(tmp_path))).warning
+    )

@@ -1,9 +1,14 @@
-"""Tests of ``raysm.contract.paths``."""
+"""Paths in an instance, the home, and the machine."""
 
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from raysm.contract.home import Clock, home
 from raysm.contract.job_api import APIS, PROCESSING
 from raysm.contract.paths import Paths
 
@@ -44,3 +49,53 @@ def test_the_layout_that_the_service_made_says_of_which_api_the_job_is(tmp_path,
         file.write_text("{}")
     assert Paths.found_in(tmp_path) == made
     assert Paths.found_in(tmp_path).api is api
+
+
+@pytest.mark.parametrize(
+    ("variable", "explicit", "found"),
+    [
+        (None, None, "~/.raysm"),
+        ("/elsewhere", None, "/elsewhere"),
+        ("/elsewhere", "/here", "/here"),
+        ("", None, "~/.raysm"),
+    ],
+)
+def test_the_home_is_what_is_named_else_the_variables_else_the_users(monkeypatch, variable, explicit, found):
+    if variable is None:
+        monkeypatch.delenv("RAYSM_HOME", raising=False)
+    else:
+        monkeypatch.setenv("RAYSM_HOME", variable)
+    assert home(explicit) == Path(found).expanduser()
+
+
+def test_a_fast_one_tells_more_seconds_than_pass():
+    begun_s = time.time() - 10.0
+    told_s = Clock(speed=60.0, begun_s=begun_s).now() - begun_s
+    assert 600.0 <= told_s <= 60.0 * (time.time() - begun_s)
+    assert Clock(speed=60.0).takes_s(3600.0) == 60.0
+
+
+AUTOGROUP = Path("/proc/self/autogroup")
+
+GO_FIRST = """
+import os, subprocess, sys
+from raysm.contract.machine import go_first
+def nice(): return open("/proc/self/autogroup").read().split()[-1]
+if sys.argv[1:]:
+    go_first()
+    print(nice(), os.getsid(0) == os.getpid(), flush=True)
+else:
+    subprocess.run([sys.executable, __file__, "worker"], check=True)
+    print(nice())
+"""
+
+
+@pytest.mark.skipif(not AUTOGROUP.exists(), reason="the kernel shares the CPU among processes alone")
+def test_a_worker_leaves_its_session_which_gives_way(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(GO_FIRST)
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    ended = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, check=True, start_new_session=True, env=env
+    )
+    assert ended.stdout.split() == ["0", "True", "10"]

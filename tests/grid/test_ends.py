@@ -4,11 +4,16 @@ import random
 
 import pytest
 
+from raysm.client.job.description import Description, SecondaryStatus, Status, read
+from raysm.contract.job_api import TRAINING
 from raysm.errors import ServiceError
-from raysm.grid.endings import ENDINGS
+from raysm.grid.conclusion import refuse, settle
+from raysm.grid.endings import ENDINGS, Verdict, classify_end, classify_refusal, parse_quota, same_reason, shortened
 from raysm.grid.place import Offer, Place
 from raysm.grid.placement import Cheapest
-from raysm.grid.task import Rules, Task
+from raysm.grid.store import Store
+from raysm.grid.task import AGAIN, Attempt, AttemptState, Rules, Task, TaskState
+from tests.support.budgets import USER
 from tests.support.grid_world import Behaviour
 from tests.support.grids import TYPE, Bench
 
@@ -172,3 +177,211 @@ def test_a_place_without_a_price_is_taken_once_the_others_have_refused_for_an_ho
     bench = Bench(tmp_path, regions=regions, tasks=rows_in(None, 4), placement=priced(regions))
     assert HOUR_S < bench.run() < 4 * HOUR_S
     assert bench.states() == {"done": 4}
+
+
+LIMIT = (
+    "create_training_job: ResourceLimitExceeded: The account-level service limit 'ml.p4d.24xlarge for spot training "
+    "job usage' is 2 Instances, with current utilization of 1 Instances and a request delta of 2 Instances."
+)
+
+
+def job(status, reason="", secondary=SecondaryStatus.NONE, phases=("Starting", "Pending", "Training")):
+    transitions = tuple((phase, None, None) for phase in phases)
+    return Description(
+        name="j", arn="", api=TRAINING, status=status, reason=reason, secondary=secondary, transitions=transitions
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "name"),
+    [
+        ("ResourceLimitExceeded", LIMIT, "QUOTA"),
+        ("ThrottlingException", "Rate exceeded", "THROTTLED"),
+        ("TooManyRequestsException", "", "THROTTLED"),
+        ("ClientError", "Rate exceeded", "THROTTLED"),
+        ("ResourceInUse", "Training job names must be unique", "CLASH"),
+        ("ValidationException", "no such image", "INVALID"),
+        ("", "Parameter validation failed: Unknown parameter in input", "INVALID"),
+        ("AccessDeniedException", "not authorized to perform sagemaker:CreateTrainingJob", "DENIED"),
+        ("", "no AWS credentials were found", "DENIED"),
+        ("SomethingNew", "which nobody has seen", "UNKNOWN"),
+    ],
+)
+def test_a_refusal_has_the_class_of_its_words(code, text, name):
+    assert classify_refusal(ServiceError(text, code=code)).ending.name == name
+
+
+@pytest.mark.parametrize(
+    ("reason", "name"),
+    [
+        (
+            "CapacityError: Unable to provision requested ML compute capacity. Please retry using a different",
+            "CAPACITY",
+        ),
+        ("There is not enough capacity for instance type ml.p4d.24xlarge", "CAPACITY"),
+        ("InsufficientInstanceCapacity: we currently do not have sufficient capacity", "CAPACITY"),
+        ("InternalServerError: We encountered an internal error. Please try again.", "SERVICE"),
+        ("AlgorithmError: RuntimeError: CUDA error, exit code: 1", "USER"),
+        ("AlgorithmError: SIGKILL, exit code: 137", "USER"),
+        ("AlgorithmError: myapp.errors.ValueErrorLike: x, exit code: 1", "USER"),
+        ("AlgorithmError: NameError: x, exit code: 1", "ERROR"),
+        ("AlgorithmError: ValueError\nTraceback (most recent call last)", "ERROR"),
+        ("AlgorithmError: rank 1 on algo-2: KeyError: 'lr', exit code: 1", "ERROR"),
+        ("AlgorithmError: SystemExit: 2, raised at argparse.py:2617, exit code: 2", "ERROR"),
+        ("AlgorithmError: rank 0 on algo-1: exit code 2: ddp.py: error: unrecognized arguments: --epoch", "ERROR"),
+        ("AlgorithmError: SystemExit: 2, raised at train.py:7, exit code: 2", "USER"),
+        ("AlgorithmError: BufferError: not enough capacity for 4096 items, exit code: 1", "USER"),
+        ("AlgorithmError: An error occurred (InternalError): We encountered an internal error., exit code: 1", "USER"),
+        ("ClientError: Data download failed: no such key", "USER"),
+        ("Something quite new", "UNKNOWN"),
+    ],
+)
+def test_a_failure_has_the_class_of_its_words(reason, name):
+    verdict = classify_end(job(Status.FAILED, reason))
+    assert (verdict.ending.name, verdict.reason) == (name, reason)
+
+
+@pytest.mark.parametrize(
+    ("secondary", "phases", "wish", "name"),
+    [
+        (SecondaryStatus.MAX_RUNTIME_EXCEEDED, ("Training",), "", "TIME"),
+        (SecondaryStatus.MAX_WAIT_EXCEEDED, ("Pending",), "", "CAPACITY"),
+        # Batch's documentation has jobs without capacity end so.
+        (SecondaryStatus.STOPPED, ("Starting", "Pending"), "", "CAPACITY"),
+        (SecondaryStatus.STOPPED, ("Starting", "Pending", "Stopping"), "", "STOPPED"),
+        (SecondaryStatus.STOPPED, ("Pending", "Stopping"), "patience", "CAPACITY"),
+        (SecondaryStatus.STOPPED, ("Pending", "Training", "Stopping"), "user", "STOPPED"),
+    ],
+)
+def test_a_stop_has_the_class_of_what_came_before_it(secondary, phases, wish, name):
+    assert classify_end(job(Status.STOPPED, secondary=secondary, phases=phases), wish).ending.name == name
+
+
+def test_a_quota_is_learned_from_the_words_of_its_refusal():
+    assert parse_quota(LIMIT) == (2, 1)
+    assert parse_quota("no such words") is None
+
+
+def test_two_jobs_fail_for_one_reason_whatever_their_hosts_and_numbers():
+    first = "AlgorithmError: KeyError: 'lr' at algo-1:1234, exit code: 1\nmore"
+    assert same_reason(first) == same_reason("AlgorithmError: KeyError: 'lr' at algo-2:99, exit code: 1")
+    assert same_reason(first) != same_reason("AlgorithmError: MemoryError")
+    assert same_reason("") == ""
+
+
+def test_a_long_reason_keeps_its_last_line():
+    reason = "ValueError: first line\n" + "x" * 2000 + "\nKeyError: 'zip'"
+    short = shortened(reason, 100)
+    assert len(short) == 100
+    assert short.startswith("ValueError: first line … xxx")
+    assert short.endswith("\nKeyError: 'zip'")
+    assert shortened("short", 100) == "short"
+
+
+@pytest.mark.parametrize(
+    ("reason", "name"),
+    [
+        ("AlgorithmError: KeyError: 'lr', exit code: 1", "ERROR"),
+        ("AlgorithmError: , exit code: 137", "USER"),
+        ("ClientError: Data download failed", "USER"),
+        ("InternalServerError: We encountered an internal error. Please try again.", "SERVICE"),
+    ],
+)
+def test_an_end_that_the_service_tells_keeps_its_class_though_people_read_less_of_it(reason, name):
+    answer = {"TrainingJobName": "j", "TrainingJobArn": "", "TrainingJobStatus": "Failed", "FailureReason": reason}
+    assert classify_end(read(TRAINING, answer)).ending.name == name
+
+
+def attempt(**changes):
+    values = {
+        "task": "t", "number": 1, "name": "a1", "region": "r", "instance_type": "ml", "count": 2, "sent_s": 1.0,
+        "usd_per_hour": 36.0, "ending": "OK",
+    }  # fmt: skip
+    return Attempt(**values | changes)
+
+
+@pytest.mark.parametrize("unknown", [{"usd_per_hour": None, "billable_s": 5.0}, {"billable_s": None}])
+def test_what_is_not_known_is_counted_as_unknown(store, unknown):
+    settle(store, attempt(**unknown))
+    assert (store.money(0).spent_usd, store.money(0).unpriced) == (0, 1)
+
+
+def test_a_refused_one_that_may_still_land_is_at_stake_until_it_cannot(store):
+    store.insert(attempt(state=AttemptState.ENDED, max_runtime_s=3_600, watch_s=900.0))
+    assert store.money(899).at_stake_usd == pytest.approx(72.0)
+    assert store.money(901).at_stake_usd == 0
+
+
+def test_work_that_an_interruption_took_away_is_counted_beside_and_no_waste(store):
+    settle(store, attempt(billable_s=100.0, training_s=400.0, interruptions=1, interrupted_s=100.0))
+    counted = store.money(0)
+    assert (counted.spent_usd, counted.wasted_usd, counted.again_usd) == (pytest.approx(2.0), 0, pytest.approx(0.5))
+    # What brought nothing at all is waste as a whole, once.
+    settle(store, attempt(billable_s=100.0, training_s=400.0, interrupted_s=100.0, ending="USER"))
+    assert (store.money(0).wasted_usd, store.money(0).again_usd) == (pytest.approx(2.0), pytest.approx(0.5))
+
+
+@pytest.fixture
+def bench(tmp_path):
+    bench = Bench(tmp_path, rows=1, rules=Rules(retries=1))
+    bench.step()
+    return bench
+
+
+def end(bench, name, now=None, reason="why"):
+    (attempt,) = bench.store.open_attempts()
+    with bench.store.database.transaction("end"):
+        refuse(bench.store, attempt, Verdict(ending=ENDINGS[name], reason=reason), now or bench.clock.now)
+    return bench.store.task("row-0")
+
+
+def test_a_wish_to_stop_is_not_answered_by_another_try(bench):
+    bench.store.database.connection.execute("UPDATE attempt SET wish = 'user'")
+    assert end(bench, "USER").state is TaskState.STOPPED
+
+
+@pytest.mark.parametrize(
+    ("reason", "jobs"),
+    [
+        ("AlgorithmError: ValueError: no such layer, exit code: 1", 1),
+        ("AlgorithmError: RuntimeError: CUDA error, exit code: 1", 3),
+        ("AlgorithmError: SIGKILL, exit code: 137", 3),
+    ],
+)
+def test_an_error_that_the_program_would_raise_again_runs_one_job(tmp_path, reason, jobs):
+    region = Behaviour(start_s=60, run_s=30, fails={"row-0": reason})
+    bench = Bench(tmp_path, 1, regions={"us-east-1": region}, rules=Rules(retries=2, brake=0))
+    bench.run()
+    assert bench.store.task("row-0").state is TaskState.FAILED
+    assert len(bench.store.attempts("row-0")) == jobs
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+def test_who_mends_the_program_and_tries_again_is_not_stopped_by_the_failures_before(tmp_path, retries):
+    region = Behaviour(start_s=60, run_s=30, fails={f"row-{number}": USER for number in range(6)})
+    bench = Bench(tmp_path, rows=6, regions={"us-east-1": region}, rules=Rules(brake=3, retries=retries))
+    bench.run()
+    assert (bench.store.grid().state, len(bench.store.attempts())) == ("paused", 3)
+    bench.store.again(AGAIN, bench.clock.now)
+    # Not mended after all: the first jobs say so once more.
+    bench.run()
+    assert (bench.store.grid().state, len(bench.store.attempts())) == ("paused", 6)
+    region.fails.clear()
+    bench.store.again(AGAIN, bench.clock.now)
+    bench.run()
+    assert (bench.store.grid().state, bench.states()) == ("closed", {"done": 6})
+
+
+@pytest.mark.parametrize("rules", [Rules(brake=3, retries=2), Rules(budget_usd=1.0)], ids=["brake", "budget"])
+def test_a_wish_to_stop_that_comes_as_the_grid_is_paused_is_not_lost(tmp_path, rules):
+    def stops(point):
+        # As raysm grid stop does, in a process of its own.
+        if point == "before grid paused":
+            user = Store(tmp_path / "g.db")
+            user.change_grid("stopping", 0.0, fenced=False)
+            user.close()
+
+    region = Behaviour(start_s=60, run_s=30, fails={f"row-{number}": USER for number in range(6)})
+    bench = Bench(tmp_path, rows=6, regions={"us-east-1": region}, rules=rules, kill=stops)
+    bench.run()
+    assert (bench.store.grid().state, bench.states()) == ("closed", {"stopped": 6})

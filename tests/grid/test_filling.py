@@ -13,7 +13,7 @@ from raysm.grid.place import Place
 from raysm.grid.store import Store
 from raysm.grid.task import Attempt, Rules, Task
 from raysm.request import AWS, Input, MetricDefinition, Script
-from tests.support.sagemaker import REGION, aws, fake_aws
+from tests.support.sagemaker import REGION, aws
 
 VALUES = {"lr": 0.125, "campaign": "Stuttgart 3", "region": "eu-central-1", "empty": None}
 
@@ -49,12 +49,6 @@ def test_a_value_that_is_not_there_or_takes_no_such_format_is_refused_with_row_a
 
 
 @pytest.fixture
-def fake():
-    with fake_aws() as fake:
-        yield fake
-
-
-@pytest.fixture
 def grid(tmp_path):
     store = Store(tmp_path / "grid.db")
     yield store.make("drives", rules=Rules(), now=0.0)
@@ -69,16 +63,16 @@ def attempt(number=1, **changes):
     return Attempt(**fields | changes)
 
 
-def maker(fake, grid, tmp_path, *args, services=None, **options):
+def maker(remote, grid, tmp_path, *args, services=None, **options):
     script = tmp_path / "train.py"
     script.write_text("print(1)\n")
     template = Template(workload=Script(str(script), args=args), target=aws(), options=options)
-    return preparing(template, grid, "secret", services or (lambda target: fake.service))
+    return preparing(template, grid, "secret", services or (lambda target: remote.service))
 
 
-def test_a_row_for_which_the_service_may_choose_a_type_names_all_of_them_in_one_call(fake, grid, tmp_path):
+def test_a_row_for_which_the_service_may_choose_a_type_names_all_of_them_in_one_call(remote, grid, tmp_path):
     chosen = attempt(choice='{"ml.m5.large": 1.0, "ml.c5.large": 2.0}')
-    call = maker(fake, grid, tmp_path)(Task(key="a"), chosen).plan.request
+    call = maker(remote, grid, tmp_path)(Task(key="a"), chosen).plan.request
     assert call["ResourceConfig"]["InstancePreferences"] == [
         {"InstanceType": "ml.m5.large"},
         {"InstanceType": "ml.c5.large"},
@@ -87,8 +81,8 @@ def test_a_row_for_which_the_service_may_choose_a_type_names_all_of_them_in_one_
     assert "InstanceType" not in call["ResourceConfig"]
 
 
-def test_a_further_try_of_a_row_has_its_state_and_another_row_has_not(fake, grid, tmp_path):
-    make = maker(fake, grid, tmp_path)
+def test_a_further_try_of_a_row_has_its_state_and_another_row_has_not(remote, grid, tmp_path):
+    make = maker(remote, grid, tmp_path)
     first, second = (make(Task(key="a"), attempt(number)).request.checkpoint_uri for number in (1, 2))
     assert first == second
     assert make(Task(key="b"), attempt()).request.checkpoint_uri != first
@@ -116,11 +110,11 @@ def test_runs_of_a_grid_that_begin_at_once_have_one_secret(tmp_path):
             assert len({future.result() for future in [pool.submit(draw) for _ in range(4)]}) == 1
 
 
-def test_a_job_of_a_grid_that_measures_lets_the_service_find_the_metric_and_a_users_own_counts(fake, grid, tmp_path):
+def test_a_job_of_a_grid_that_measures_lets_the_service_find_the_metric_and_a_users_own_counts(remote, grid, tmp_path):
     measured = replace(grid, rules=Rules(rate="images_per_s"))
 
     def definitions(**options):
-        call = maker(fake, measured, tmp_path, **options)(Task(key="a"), attempt()).plan.request
+        call = maker(remote, measured, tmp_path, **options)(Task(key="a"), attempt()).plan.request
         return {each["Name"]: each["Regex"] for each in call["AlgorithmSpecification"]["MetricDefinitions"]}
 
     assert definitions() == {"images_per_s": with_rate((), "images_per_s")[0].regex}

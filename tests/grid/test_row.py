@@ -1,4 +1,4 @@
-"""What became of each row: one query for all of them."""
+"""What became of each row: one query for all of them; and grids on this machine."""
 
 import contextlib
 import io
@@ -13,12 +13,13 @@ import pytest
 import raysm
 from raysm.client.service import Service
 from raysm.contract.result import MANIFEST, Manifest, ResultFile
-from raysm.errors import InvalidRequest, ServiceError
+from raysm.errors import InvalidConfig, InvalidRequest, ServiceError
+from raysm.grid.local_grids import GridTarget, SentController, keep_target, only_grid, opened, read_target
 from raysm.grid.row import COLUMNS, TABLE, WRITE_BATCH, make_table, row_result, write_back
 from raysm.grid.rows.databases import database_of
-from raysm.grid.store import Store
+from raysm.grid.store import Store, folder, path_of
 from raysm.grid.task import Attempt, AttemptState, Rules, Task, TaskState
-from raysm.request import Local
+from raysm.request import AWS, Local
 from raysm.request.codec import to_json
 from raysm.testing import Answer, FakeSageMaker
 from tests.support.homes import in_home
@@ -257,3 +258,53 @@ def test_two_grids_share_a_table_and_a_long_reason_is_cut(store, database, tmp_p
     other.database.close()
     assert [(row["grid"], len(row["reason"])) for row in rows(database)] == [("drives", 1024), ("others", 1024)]
     assert WRITE_BATCH > 1
+
+
+@pytest.mark.parametrize(
+    "target",
+    [AWS(role="arn:aws:iam::1:role/r", region="us-west-2", bucket="b"), Local(regions=("eu-west-1",))],
+    ids=str,
+)
+def test_where_its_jobs_are_sent_and_which_batch_job_runs_it_is_kept_beside_it(tmp_path, target):
+    store = tmp_path / "drives.db"
+    assert read_target(store) is None
+    controller = SentController(id="id-1", queue="controllers", region="eu-west-1")
+    for kept in (GridTarget(target=target), GridTarget(target=target, away="s3://b/g", controller=controller)):
+        keep_target(store, kept)
+        assert read_target(store) == kept
+
+
+def test_a_note_that_cannot_be_read_is_not_taken_for_none(tmp_path):
+    (tmp_path / "drives.target").write_text("{")
+    with pytest.raises(InvalidConfig):
+        read_target(tmp_path / "drives.db")
+
+
+@pytest.fixture
+def home(tmp_path):
+    with in_home(tmp_path):
+        folder().mkdir(parents=True)
+        yield tmp_path
+
+
+def make(*names):
+    for name in names:
+        store = Store(path_of(name))
+        store.make(name, rules=Rules(), now=0.0)
+        store.close()
+
+
+def test_a_grid_is_opened_by_its_name_and_others_are_listed(home):
+    make("a", "b")
+    with opened("b") as store:
+        assert store.grid().name == "b"
+    with pytest.raises(InvalidRequest, match="there is no grid 'c' .* existing grids: a, b"), opened("c"):
+        pass
+
+
+def test_the_only_one_need_not_be_named(home):
+    make("a")
+    assert only_grid() == "a"
+    make("b")
+    with pytest.raises(InvalidRequest, match="name the grid; this machine has a, b"):
+        only_grid()

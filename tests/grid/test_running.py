@@ -1,7 +1,6 @@
 """A grid in the foreground: rows are sent, found again, and written back; against the client's own fake of AWS."""
 
 import contextlib
-import os
 import sqlite3
 import time
 from datetime import UTC, datetime
@@ -21,16 +20,17 @@ from raysm.grid.running import open_running, stop_grid
 from raysm.grid.store import Store, path_of
 from raysm.grid.task import Rules
 from raysm.request import Limits, Script
-from tests.support.sagemaker import REGION, aws, fake_aws
+from tests.support.homes import in_home
+from tests.support.sagemaker import REGION, aws
 
-TWO_ROWS = [{"key": "a", "lr": 0.1}, {"key": "b", "lr": 0.2}]
+ROWS = [{"key": "a", "lr": 0.1}, {"key": "b", "lr": 0.2}]
 
 
 @pytest.fixture
-def left(fake, home, tmp_path):
+def left(remote, home, tmp_path):
     """A grid with two open jobs, whose controller has ended."""
-    bench = Bench(fake, tmp_path)
-    running = bench.open(bench.request(TWO_ROWS))
+    bench = Bench(remote, tmp_path)
+    running = bench.open(bench.request(ROWS))
     while len(bench.sent) < 2:
         bench.now += running.step(bench.now)
     running.close()
@@ -39,16 +39,12 @@ def left(fake, home, tmp_path):
     store.close()
 
 
-def services(bench):
-    return lambda target: bench.fake.service
-
-
 def test_without_a_controller_the_open_jobs_are_stopped_and_named(left):
     bench, store = left
     # Ten seconds between two looks at the jobs pass in a tenth of a second.
     store.change_clock(Clock(speed=100.0, begun_s=time.time()))
-    done = stop_grid(store, path_of("drives"), services(bench))
-    assert sorted(done.stopped) == sorted(bench.sent) == sorted(bench.fake.sagemaker.stopped)
+    done = stop_grid(store, path_of("drives"), lambda target: bench.remote.service)
+    assert sorted(done.stopped) == sorted(bench.sent) == sorted(bench.remote.sagemaker.stopped)
     assert (done.open, done.has_controller) == (0, False)
     assert store.states() == {"stopped": 2}
     assert store.grid().state == "closed"
@@ -58,9 +54,9 @@ def test_with_a_controller_only_the_wish_is_recorded(left):
     bench, store = left
     other = Store(path_of("drives"))
     other.database.take_lease(this_process(), time.time())
-    done = stop_grid(store, path_of("drives"), services(bench))
+    done = stop_grid(store, path_of("drives"), lambda target: bench.remote.service)
     assert (done.stopped, done.open, done.has_controller) == ((), 2, True)
-    assert bench.fake.sagemaker.stopped == []
+    assert bench.remote.sagemaker.stopped == []
     assert store.grid().state == "stopping"
     other.close()
 
@@ -70,26 +66,16 @@ TABLE = PriceTable.of([RegionPrices(region=REGION, as_of="2026-11-01", version="
 
 
 @pytest.fixture
-def fake():
-    with fake_aws() as fake:
-        yield fake
-
-
-@pytest.fixture
 def home(tmp_path):
-    before = os.environ.get("RAYSM_HOME")
-    os.environ["RAYSM_HOME"] = str(tmp_path / "home")
-    yield tmp_path / "home"
-    os.environ.pop("RAYSM_HOME")
-    if before is not None:
-        os.environ["RAYSM_HOME"] = before
+    with in_home(tmp_path / "home") as folder:
+        yield folder
 
 
 class Bench:
     """A grid over the fake, under a clock of the test's."""
 
-    def __init__(self, fake, tmp_path):
-        self.fake = fake
+    def __init__(self, remote, tmp_path):
+        self.remote = remote
         self.now = datetime.now(UTC).timestamp()
         self.script = tmp_path / "train.py"
         self.script.write_text("print(1)\n")
@@ -104,13 +90,13 @@ class Bench:
     def open(self, request, quotas=None, **more):
         known = Known(prices=TABLE, quotas=quotas or {})
         grid = ReadyGrid(request=request, tasks=request.tasks(), facts=known)
-        return open_running(grid, lambda target: self.fake.service, now=self.now, **more)
+        return open_running(grid, lambda target: self.remote.service, now=self.now, **more)
 
     def run(self, running, status="Completed"):
         """Run to the end; every job ends a minute after it was sent."""
         while (wait_s := running.step(self.now)) is not None:
             self.now += max(wait_s, 1.0)
-            for job in self.fake.sagemaker.jobs.values():
+            for job in self.remote.sagemaker.jobs.values():
                 answer, moment = job["answer"], datetime.fromtimestamp(self.now, UTC)
                 if answer["TrainingJobStatus"] == "InProgress":
                     answer |= {"TrainingJobStatus": status, "TrainingStartTime": moment, "TrainingEndTime": moment}
@@ -118,15 +104,12 @@ class Bench:
 
     @property
     def sent(self):
-        return [call["TrainingJobName"] for call in self.fake.sagemaker.sent]
+        return [call["TrainingJobName"] for call in self.remote.sagemaker.sent]
 
 
 @pytest.fixture
-def bench(fake, home, tmp_path):
-    return Bench(fake, tmp_path)
-
-
-ROWS = [{"key": "a", "lr": 0.1}, {"key": "b", "lr": 0.2}]
+def bench(remote, home, tmp_path):
+    return Bench(remote, tmp_path)
 
 
 def test_each_row_becomes_a_job_and_the_grid_is_over_when_all_are_done(bench):
@@ -141,7 +124,7 @@ def test_each_row_becomes_a_job_and_the_grid_is_over_when_all_are_done(bench):
 
 def objects(bench, part):
     """Return the bytes of all objects of the bucket that have ``part`` in their keys."""
-    listed = bench.fake.s3.list_objects_v2(Bucket=bench.fake.service.bucket.name).get("Contents", ())
+    listed = bench.remote.s3.list_objects_v2(Bucket=bench.remote.service.bucket.name).get("Contents", ())
     return {item["Key"]: item["Size"] for item in listed if part in item["Key"]}
 
 
@@ -151,7 +134,7 @@ def test_what_rows_share_is_uploaded_once_and_a_row_adds_two_small_objects(bench
     while running.store.open_count() < len(rows):
         bench.now += max(running.step(bench.now), 1.0)
     shared, own = objects(bench, "/shared/"), objects(bench, "/payloads/")
-    written = [key for operation, key in bench.fake.s3.calls if operation in ("put_object", "upload_file")]
+    written = [key for operation, key in bench.remote.s3.calls if operation in ("put_object", "upload_file")]
     # raysm itself, and the source: however many rows there are.
     assert sorted(key for key in written if key in shared) == sorted(shared)
     assert len(own) == 2 * len(rows)

@@ -13,7 +13,7 @@ from raysm.grid.task import Attempt, AttemptState, Rules, Task
 from tests.support.grid_regions import preparing
 from tests.support.grid_world import LOST, Behaviour
 from tests.support.grids import Bench, Killed
-from tests.support.sagemaker import fake_aws, refusal
+from tests.support.sagemaker import refusal
 
 SENT_ATTEMPT = Attempt(
     task="a", number=1, name="g-abcdef-01234567-a1", region="us-east-1", instance_type="ml.m5.large", count=1
@@ -21,55 +21,49 @@ SENT_ATTEMPT = Attempt(
 
 
 @pytest.fixture
-def fake():
-    with fake_aws() as fake:
-        yield fake
+def region(remote, tmp_path):
+    return Region(remote.service, preparing(remote.service, tmp_path))
 
 
-@pytest.fixture
-def region(fake, tmp_path):
-    return Region(fake.service, preparing(fake.service, tmp_path))
-
-
-def payload_of(fake):
-    listed = fake.s3.list_objects_v2(Bucket=fake.service.bucket.name).get("Contents", ())
+def payload_of(remote):
+    listed = remote.s3.list_objects_v2(Bucket=remote.service.bucket.name).get("Contents", ())
     return [item["Key"] for item in listed if "/payloads/" in item["Key"]]
 
 
-def test_a_call_that_is_repeated_after_a_lost_answer_is_the_same_job(fake, region):
-    fake.fail("create_training_job", refusal("InternalFailure", "who knows"), done=True)
+def test_a_call_that_is_repeated_after_a_lost_answer_is_the_same_job(remote, region):
+    remote.fail("create_training_job", refusal("InternalFailure", "who knows"), done=True)
     region.create(Task(key="a"), SENT_ATTEMPT)
     region.create(Task(key="a"), SENT_ATTEMPT)
-    assert len(fake.sagemaker.jobs) == 1
+    assert len(remote.sagemaker.jobs) == 1
 
 
-def test_where_the_answer_is_lost_the_payload_stays_for_a_call_that_lands_late(fake, region):
-    fake.fail("create_training_job", refusal("InternalFailure", "who knows"))
+def test_where_the_answer_is_lost_the_payload_stays_for_a_call_that_lands_late(remote, region):
+    remote.fail("create_training_job", refusal("InternalFailure", "who knows"))
     with pytest.raises(ServiceError):
         region.create(Task(key="a"), SENT_ATTEMPT)
-    assert payload_of(fake)
+    assert payload_of(remote)
 
 
-def test_a_definite_refusal_leaves_no_payload(fake, region):
-    fake.fail("create_training_job", refusal("ResourceLimitExceeded", "0 instances"))
+def test_a_definite_refusal_leaves_no_payload(remote, region):
+    remote.fail("create_training_job", refusal("ResourceLimitExceeded", "0 instances"))
     with pytest.raises(ServiceError):
         region.create(Task(key="a"), SENT_ATTEMPT)
-    assert not payload_of(fake)
+    assert not payload_of(remote)
 
 
-def test_a_job_is_described_and_the_payload_of_one_that_has_ended_is_removed(fake, region):
+def test_a_job_is_described_and_the_payload_of_one_that_has_ended_is_removed(remote, region):
     region.create(Task(key="a"), SENT_ATTEMPT)
     assert region.describe(SENT_ATTEMPT.name).status is Status.IN_PROGRESS
-    assert payload_of(fake)
-    fake.sagemaker.end(SENT_ATTEMPT.name, "Completed")
+    assert payload_of(remote)
+    remote.sagemaker.end(SENT_ATTEMPT.name, "Completed")
     assert region.describe(SENT_ATTEMPT.name).status is Status.COMPLETED
-    assert not payload_of(fake)
+    assert not payload_of(remote)
 
 
-def test_the_rates_of_many_jobs_are_one_call(fake, region):
+def test_the_rates_of_many_jobs_are_one_call(remote, region):
     now = datetime.now(UTC)
     for name, value in (("job-a", 750.0), ("job-b", 250.0)):
-        fake.service.client("cloudwatch").put_metric_data(
+        remote.service.client("cloudwatch").put_metric_data(
             Namespace="/aws/sagemaker/TrainingJobs",
             MetricData=[
                 {

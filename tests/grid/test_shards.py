@@ -8,13 +8,7 @@ from raysm.client.storage.s3 import Storage, Stored
 from raysm.contract.job_api import InputManifest
 from raysm.errors import InvalidRequest
 from raysm.grid.shards import _cut, shards
-from tests.support.sagemaker import fake_aws, fake_local
-
-
-@pytest.fixture
-def remote():
-    with fake_aws() as fake:
-        yield fake
+from tests.support.sagemaker import fake_local
 
 
 def fill(remote, bucket, sizes, region="eu-west-1"):

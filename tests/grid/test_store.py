@@ -1,16 +1,21 @@
-"""The store keeps rows and what became of them, whatever happens between two calls."""
+"""The store keeps rows and what became of them, whatever happens between two calls; fields are checked."""
 
 import dataclasses
 import json
+import math
 import re
+import subprocess
+import sys
 
 import pytest
 
 from raysm.errors import InvalidRequest, ServiceError
+from raysm.grid import records
 from raysm.grid.capacity import read_market
+from raysm.grid.database import Database, LeaseLost, StoreFailed, naming_file
 from raysm.grid.records import grid_record
 from raysm.grid.store import path_of
-from raysm.grid.task import Rules, Task, TaskState
+from raysm.grid.task import Attempt, Rules, Task, TaskState
 from raysm.request.codec import to_json
 from raysm.request.job import NAME_PATTERN
 from tests.support.budgets import USER
@@ -18,8 +23,6 @@ from tests.support.grid_world import Behaviour
 from tests.support.grids import Bench
 
 ROW = Task(key="a", position=3, region="eu-west-1", instance_types=("ml.g5.xlarge",), spot=True, expected_s=60.0)
-
-
 CLOCK = {"clock_speed": 60.0, "clock_begun_s": 1e9}
 
 
@@ -91,3 +94,120 @@ def test_no_query_of_a_step_reads_a_whole_table(bench):
 def test_a_name_that_is_no_files_name_is_refused(name):
     with pytest.raises(InvalidRequest, match="a grid's name"):
         path_of(name)
+
+
+HOUR = Attempt(task="a", number=1, name="g-a-a1", region="us-east-1", instance_type="ml.m5.large", count=2)
+
+
+def attempt(**changes):
+    values = {name: getattr(HOUR, name) for name in ("task", "number", "name", "region", "instance_type", "count")}
+    return Attempt(**values | changes)
+
+
+def test_of_a_choice_it_has_the_type_and_the_price_that_the_service_took():
+    chosen = attempt(usd_per_hour=9.0, choice='{"ml.m5.large": 1.0, "ml.p5.48xlarge": 9.0}')
+    assert chosen.types == ("ml.m5.large", "ml.p5.48xlarge")
+    assert chosen.settled("ml.m5.large") == {"instance_type": "ml.m5.large", "usd_per_hour": 1.0, "choice": ""}
+    assert chosen.settled(None) == {}
+    assert (HOUR.types, HOUR.settled("ml.m5.large")) == (("ml.m5.large",), {})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("parallel", 0),
+        ("retries", -1),
+        ("brake", -1),
+        ("patience_s", 0),
+        ("budget_usd", 0),
+        ("budget_usd", math.nan),
+        ("give_up_s", math.nan),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_with_its_name(name, value):
+    with pytest.raises(InvalidRequest, match=rf"Rules\({name}=…\).*{value}"):
+        Rules(**{name: value})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"parameters": {"x": 2}},
+        {"image": "other"},
+        {"inputs": {"train": "s3://b/c"}},
+        {"manifests": {"train": "s3://b/c"}},
+    ],
+)
+def test_what_decides_the_result_changes_the_digest(change):
+    assert Task(key="a").digest != Task(key="a", **change).digest
+
+
+@pytest.fixture
+def database(tmp_path):
+    database = Database(tmp_path / "g.db")
+    yield database
+    database.close()
+
+
+def test_a_damaged_file_is_named_with_what_to_do(tmp_path, database):
+    database.connection.executemany("INSERT INTO outbox VALUES (?, 1)", [(f"row-{number}",) for number in range(2000)])
+    database.close()
+    path = tmp_path / "g.db"
+    content = bytearray(path.read_bytes())
+    content[4096:] = b"\xff" * (len(content) - 4096)
+    path.write_bytes(content)
+    with pytest.raises(StoreFailed, match=r"g\.db is damaged .* move it away"), naming_file(path):
+        Database(path).connection.execute("SELECT count(*) FROM outbox WHERE seq = 1").fetchall()
+
+
+def test_a_file_that_cannot_be_opened_is_named_with_what_to_do(tmp_path):
+    (tmp_path / "g.db").mkdir()
+    with pytest.raises(StoreFailed, match="cannot be written .* set another RAYSM_HOME"):
+        Database(tmp_path / "g.db")
+
+
+def test_a_full_disk_is_named_with_what_to_do(database):
+    database.take_lease("me", 0)
+    pages = database.connection.execute("PRAGMA page_count").fetchone()[0]
+    database.connection.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(StoreFailed, match="is full; free some space"), naming_file(database.path):
+        with database.transaction("rows"):
+            database.connection.executemany(
+                "INSERT INTO outbox VALUES (?, 1)", [(f"row-{number}" * 100,) for number in range(500)]
+            )
+    # What was begun is undone, and the lease is let go of.
+    assert database.connection.execute("SELECT count(*) FROM outbox").fetchone()[0] == 0
+    database.release_lease()
+
+
+def test_tables_of_another_version_are_left_alone(tmp_path, database):
+    database.connection.execute(f"PRAGMA user_version = {records.VERSION + 1}")
+    with pytest.raises(InvalidRequest, match=rf"of version {records.VERSION + 1}, this one reads {records.VERSION}"):
+        Database(tmp_path / "g.db")
+
+
+def test_the_lease_is_one_controllers_until_it_is_over(tmp_path, database):
+    database.take_lease("first", 0)
+    other = Database(tmp_path / "g.db")
+    with pytest.raises(LeaseLost, match="run by first"):
+        other.take_lease("second", 29)
+    other.take_lease("second", 31)
+    with pytest.raises(LeaseLost, match="second"), database.transaction("late"):
+        pass
+    other.close()
+
+
+def test_a_lease_survives_a_clock_that_jumps(database):
+    database.take_lease("me", 0)
+    for now in (7_200, 0, 10):
+        database.take_lease("me", now)
+    assert database.fence == 1
+
+
+def test_the_lease_of_a_process_that_has_ended_is_not_waited_for(tmp_path, database):
+    code = "from raysm.grid.database import StoreFailed, naming_file, this_process; print(this_process())"
+    gone = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    database.take_lease(gone, 0)
+    other = Database(tmp_path / "g.db")
+    other.take_lease("second", 1)
+    other.close()

@@ -17,6 +17,7 @@ import raysm
 from raysm.client.targets import endpoint
 from tests.support.leftovers import assert_nothing_left
 from tests.support.processes import await_watched, inside, one
+from tests.support.waiting import until, until_line
 
 pytestmark = [pytest.mark.long, pytest.mark.namespace, pytest.mark.timeout(300)]
 
@@ -117,18 +118,6 @@ def submitted(folder):
     return raysm.submit(raysm.Script(str(script)), cluster=cluster, on=raysm.Local(instance_kind="namespace"))
 
 
-def wait_for_line(job, text, timeout_s=120.0):
-    """Return the first line of the job's log that holds ``text``."""
-    deadline_s = time.monotonic() + timeout_s
-    while time.monotonic() < deadline_s:
-        for line in job.lines():
-            if text in line.text:
-                return line
-        assert not job.done(), (job.exception(), [line.text for line in job.lines()])
-        time.sleep(0.1)
-    raise AssertionError(f"no line with {text!r} within {timeout_s} s: {[line.text for line in job.lines()]}")
-
-
 def bootstraps(home, job):
     """Return the pid of each instance's bootstrap, by host."""
     found = {}
@@ -145,17 +134,14 @@ def running(home, tmp_path):
     """A job whose user code runs, and the pids of its bootstraps; afterwards, nothing of it is left."""
     job = submitted(tmp_path)
     try:
-        wait_for_line(job, "user code runs")
+        until_line(job, "user code runs")
         pids = bootstraps(home, job)
         everything = {pid for main in pids.values() for pid in inside(main)}
         yield job, pids
     finally:
         job.cancel()
         job.wait(60)
-    deadline_s = time.monotonic() + 20
-    while left := [pid for pid in everything if psutil.pid_exists(pid)]:
-        assert time.monotonic() < deadline_s, left
-        time.sleep(0.05)
+    until(lambda: not any(psutil.pid_exists(pid) for pid in everything), 20)
     assert_nothing_left(home / "jobs" / "training" / job.name / "work", endpoint.answering(home).pid)
 
 
@@ -182,7 +168,7 @@ def test_a_raylet_that_dies_does_not_end_the_job(running, table):
     job, pids = running
     happened_s = time.time()
     os.kill(one(pids["algo-2"], "/raylet/raylet"), signal.SIGKILL)
-    rejoined = wait_for_line(job, '"rejoined"')
+    rejoined = until_line(job, '"rejoined"')
     Path(f"/proc/{pids['algo-1']}/root/opt/ml/model/go").touch()
     job.result(timeout=60)
     table.append(("a worker's raylet is killed", f"{rejoined.time_s - happened_s:.1f}", "nothing: the job goes on"))

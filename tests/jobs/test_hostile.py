@@ -2,11 +2,7 @@
 
 import http.client
 import json
-import time
-from pathlib import Path
 
-import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 import raysm
@@ -16,15 +12,14 @@ from raysm.contract.home import scenario_file
 from raysm.errors import ServiceError
 from raysm.workloads.training.model_file import MODEL_FILE
 from tests.jobs.test_training_interrupted import undisturbed
-from tests.support import interrupted_loop, reference
+from tests.support import interrupted_loop
 from tests.support.homes import serving
 from tests.support.hostile import soon_over
 from tests.support.leftovers import assert_nothing_left
+from tests.support.waiting import until, until_line
 
 pytestmark = [pytest.mark.long, pytest.mark.namespace, pytest.mark.timeout(900)]
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
-DIGITS = EXAMPLES / "data" / "digits.csv.gz"
 ONE, TWO = raysm.Cluster(count=1), raysm.Cluster(count=2)
 ENDED_S = 400.0
 LATE_S = 60.0
@@ -44,19 +39,6 @@ hosts = ("algo-1", "algo-2")
 names = ray.get([where.options(label_selector={"raysm.io/host": host}).remote() for host in hosts])
 Path(os.environ["SM_MODEL_DIR"], "clash").write_text("of the head")
 print("all are called", *names, flush=True)
-"""
-
-SUM = """
-import os
-import torch, torch.distributed as dist
-dist.init_process_group("gloo")
-sums = torch.tensor([dist.get_rank() + 1.0])
-dist.all_reduce(sums)
-# By every node, as many scripts do it.
-if os.environ["LOCAL_RANK"] == "0":
-    with open(os.environ["SM_MODEL_DIR"] + "/sum", "w") as file:
-        file.write(f"{sums.item()} by {dist.get_rank()}")
-dist.destroy_process_group()
 """
 
 
@@ -91,19 +73,12 @@ def text_of(job):
     return "\n".join(line.text for line in job.lines())
 
 
-def text_with(job, awaited):
-    """Return the job's log once it has ``awaited``: its last lines come after its end."""
-    until_s = time.monotonic() + LATE_S
-    while awaited not in (text := text_of(job)) and time.monotonic() < until_s:
-        time.sleep(0.2)
-    return text
-
-
 @pytest.mark.parametrize("kind", ["training", pytest.param("processing", marks=pytest.mark.soak)])
 def test_a_script_has_the_heads_files_and_tells_its_last_line(tmp_path, on, kind):
     job = ended(raysm.submit(raysm.Script(str(script(tmp_path, EVERYWHERE))), cluster=TWO, on=on, kind=kind))
     assert (job.result() / "clash").read_text() == "of the head"
-    assert "all are called aws aws" in text_with(job, "all are called")
+    # The last lines come after the end.
+    assert until(lambda: "all are called aws aws" in text_of(job), LATE_S)
     assert "amazon-ssm-agent" not in text_of(job)
 
 
@@ -118,59 +93,16 @@ def test_a_function_returns_its_value(on):
     assert raysm.submit(raysm.Function(sum, [1, 2, 3]), cluster=ONE, on=on).result(timeout=ENDED_S) == 6
 
 
-# That a job survives this account is shown by the script and the loop; what shards become, by test_sharded_similarity.
-@pytest.mark.soak
-def test_a_similarity_of_shards_equals_float64_index_for_index(tmp_path, on):
-    rows = np.loadtxt(DIGITS, delimiter=",", skiprows=1)
-    for number, part in enumerate(np.array_split(rows, 4)):
-        np.save(tmp_path / f"part-{number}.npy", part)
-    job = ended(
-        raysm.submit(
-            raysm.Similarity(top_k=5),
-            cluster=TWO,
-            inputs={"matrix": raysm.Input(str(tmp_path), distribution="ShardedByS3Key")},
-            on=on,
-        )
-    )
-    assert_neighbors(job, rows)
-
-
-def assert_neighbors(job, rows):
-    """Assert that some rows have their five neighbors of float64."""
-    table = pq.read_table(job.result() / "neighbors.parquet")
-    some = list(range(0, 1797, 100))
-    indices, scores = reference.neighbors(rows, 5, some)
-    np.testing.assert_array_equal(np.stack(table["neighbors"].to_numpy())[some], indices)
-    np.testing.assert_array_equal(np.stack(table["similarities"].to_numpy())[some], scores)
-
-
-# On two hosts called aws, without the rest, in test_training.
-@pytest.mark.soak
-def test_a_torchrun_script_leaves_rank_0s_files_though_every_node_writes_them(tmp_path, on):
-    job = ended(raysm.submit(raysm.TorchScript(str(script(tmp_path, SUM))), cluster=TWO, on=on))
-    total, rank = (job.result() / "sum").read_text().split(" by ")
-    assert rank == "0"
-    assert float(total) >= 3.0
-
-
 def test_a_loop_whose_spot_capacity_is_taken_ends_with_the_weights_of_an_undisturbed_one(tmp_path, on, hostile):
     # By torchrun's workers: what Ray Train adds takes twice the time, and is shown by test_training_interrupted.
     loop = raysm.TorchScript(interrupted_loop.__file__, args=['{"keeps": true, "hold": 4}'])
     job = raysm.submit(loop, cluster=TWO, on=on, limits=raysm.Limits(spot=True, max_runtime_s=800))
-    wait_for_line(job, "holding after step 4")
+    until_line(job, "holding after step 4", ENDED_S)
     interrupt(hostile, job.name)
     ended(job)
     assert "goes on from the checkpoint of step" in text_of(job)
     (tmp_path / "undisturbed").mkdir()
     assert (job.result() / MODEL_FILE).read_bytes() == undisturbed(tmp_path / "undisturbed")
-
-
-def wait_for_line(job, text):
-    deadline_s = time.monotonic() + ENDED_S
-    while text not in text_of(job):
-        assert time.monotonic() < deadline_s, text_of(job)
-        assert not job.status.is_terminal, text_of(job)
-        time.sleep(0.5)
 
 
 def interrupt(home, name):

@@ -10,13 +10,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from raysm.contract.packages import default_index
 from raysm.contract.paths import Paths
 from raysm.request import JobRequest, Script
 from tests.support.bootstraps import NODE_PORTS, free_ports, write_training
 from tests.support.image_like_aws import OLDER_RAY, install_older_ray, python_312, why_no_older_ray, why_no_python_312
 from tests.support.payloads import pack_payload
-from tests.support.wheels import make_installed
 
 WITHOUT_NETWORK = ("unshare", "--net", "--uts", "sh", "-c", 'ip link set lo up; hostname aws; exec "$@"', "sh")
 """Loopback alone, and a host name that resolves nowhere: as an isolated instance has it."""
@@ -97,20 +95,6 @@ def test_a_complete_image_without_a_network_leaves_its_result(run):
     ended = run(front=WITHOUT_NETWORK, told=False)
     assert (ended.exit_code, ended.reason) == (0, None), ended.log
     assert ended.found["doubled"] == 42
-
-
-# The sentences are held by bootstrap/test_entrypoint; here pip itself looks for a way, for all of its time.
-@pytest.mark.long
-@pytest.mark.namespace
-def test_an_image_with_another_ray_and_without_a_network_ends_in_one_sentence(run, tmp_path):
-    ended = run(image=make_installed(tmp_path / "image", "ray", "2.52.1"), front=WITHOUT_NETWORK, told=False)
-    index = default_index()
-    assert ended.exit_code == 2
-    assert ended.reason.startswith(
-        "the requirements ray[default,train]>=2.53,<2.61 (this image has Ray 2.52.1) cannot be installed: there is no "
-        f"way from this instance to the package index {index.url}: the name {index.hosts[0]} does not resolve"
-    )
-    assert ended.found is None
 
 
 @pytest.mark.long

@@ -1,6 +1,5 @@
 """Containers as AWS's PyTorch ones, on a daemon: jobs as they are sent to AWS, with nothing of raysm in the image."""
 
-import time
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +20,7 @@ from tests.support.image_like_aws import (
     why_no_older_ray,
     why_no_python_312,
 )
+from tests.support.waiting import until_line
 
 pytestmark = [pytest.mark.docker, pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -51,7 +51,6 @@ signal.signal(signal.SIGTERM, save)
 print("waits to be stopped", flush=True)
 time.sleep(600)
 """
-
 
 WHOEVER = """
 import os, ray
@@ -129,11 +128,7 @@ def test_a_script_for_torchrun_adds_up_over_two_containers(tmp_path, target):
 
 def test_a_stop_reaches_the_script_behind_tini_and_what_it_saves_then_is_there(tmp_path, target):
     job = raysm.submit(raysm.Script(script(tmp_path, WAITS)), cluster=TWO, on=target())
-    until_s = time.monotonic() + ENDED_S
-    while "waits to be stopped" not in text_of(job):
-        assert time.monotonic() < until_s, text_of(job)
-        assert not job.status.is_terminal, text_of(job)
-        time.sleep(0.5)
+    until_line(job, "waits to be stopped", ENDED_S)
     job.stop()
     job.wait(timeout=ENDED_S)
     assert job.status is Status.STOPPED, text_of(job)

@@ -11,7 +11,7 @@ import pytest
 import raysm
 from raysm.client.submit import prepare
 from raysm.errors import InvalidRequest, JobFailed
-from raysm.testing import Answer, FakeSageMaker
+from raysm.testing import Answer
 
 OWN = Path(__file__).parents[1] / "support" / "own_kinds.py"
 
@@ -34,11 +34,6 @@ def texts(tmp_path):
         (tmp_path / "texts" / name).write_text(text)
     shared = raysm.Input(str(tmp_path / "texts"), distribution="ShardedByS3Key")
     return {"cluster": raysm.Cluster(count=2), "inputs": {"texts": shared}}
-
-
-@pytest.fixture
-def fake(tmp_path):
-    return FakeSageMaker(tmp_path / "home")
 
 
 @pytest.mark.usefixtures("home")

@@ -13,7 +13,7 @@ from raysm.contract.events import State
 from raysm.request import Cluster, Ports
 from tests.support.jobs import ENDS_S, script_request, started
 from tests.support.processes import inside
-from tests.support.sagemaker_server import wait_until
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.namespace
 
@@ -70,10 +70,10 @@ def running(tmp_path_factory):
     with started(request, folder / "job") as (job, log):
         log.wait_for_text("user code runs")
         # The first who asks has them started: the dashboard, with which its agents come, and those of the environments.
-        wait_until(lambda: http_status(job.instances["algo-1"].address, 8265, "/") == 200, timeout_s=120)
+        until(lambda: http_status(job.instances["algo-1"].address, 8265, "/") == 200, timeout_s=120)
         for instance in job.instances.values():
             for port in (PORTS.runtime_env_agent, PORTS.dashboard_agent):
-                wait_until(lambda: http_status(instance.address, port, "/") is not None, timeout_s=120)  # noqa: B023
+                until(lambda: http_status(instance.address, port, "/") is not None, timeout_s=120)  # noqa: B023
         yield job, log
         # What was asked of the ports must not have hurt anybody: the job still ends well.
         (job.model_dir / "go").touch()

@@ -12,7 +12,7 @@ import pytest
 
 import raysm
 from raysm.errors import CallCancelled, CallFailed, InvalidRequest
-from tests.support.sessions import until
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -187,22 +187,6 @@ def test_a_cell_is_that_of_a_notebook_on_each_instance(digits):
         digits.run(lambda: input("name? "))
 
 
-def test_a_map_of_any_length_takes_items_while_there_is_room(digits):
-    assert list(digits.map(abs, range(-500, 0))) == list(range(500, 0, -1))
-    taken = 0
-
-    def endless():
-        nonlocal taken
-        while True:
-            taken += 1
-            yield taken
-
-    results = digits.map(doubled, endless())
-    assert [next(results) for _ in range(3)] == [2, 4, 6]
-    results.close()
-    assert taken < 5000
-
-
 def test_a_map_survives_the_death_of_its_processes_and_an_item_that_kills_all_fails_alone(digits, tmp_path):
     marks = str(tmp_path)
 
@@ -231,13 +215,6 @@ def test_a_cell_of_another_instance_has_its_own_namespace_prints_here_and_fails_
     assert raised.value.__notes__[0].startswith("in the session digits on algo-2:")
     with pytest.raises(InvalidRequest, match=r"no instance 'algo-9': the session has algo-1, algo-2"):
         digits.exec("1", on="algo-9")
-
-
-def test_files_travel_in_and_out(digits, tmp_path):
-    (tmp_path / "data.csv").write_text("1,2\n")
-    digits.put(tmp_path / "data.csv")
-    digits.exec("open('out.csv', 'w').write(open('data.csv').read() * 2)")
-    assert digits.get("out.csv", tmp_path).read_text() == "1,2\n" * 2
 
 
 def test_a_command_runs_on_the_instance_that_is_named(digits, capsys):
@@ -285,7 +262,7 @@ def tripled(x):
     return 3 * x
 
 
-# That it runs as a job where no session is open is shown by client/test_on_this_machine.
+# That it runs as a job where no session is open is shown by client/test_options.
 def test_a_decorated_function_runs_here_in_the_session(digits):
     assert tripled(2) == 6
     call = tripled.submit(2)

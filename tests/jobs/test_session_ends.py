@@ -12,7 +12,7 @@ import raysm
 from raysm.contract.session import CLOSING
 from raysm.errors import SessionEnded
 from tests.support.jobs import ENDS_S, FORMING_S
-from tests.support.sessions import until
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.usefixtures("home", "by_value"), pytest.mark.long]
 

@@ -2,9 +2,6 @@
 
 import hashlib
 import http.client
-import subprocess
-import sys
-import time
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
@@ -14,13 +11,12 @@ import pandas as pd
 import pytest
 
 import raysm
-from raysm.client.job.description import Status
 from raysm.client.targets import endpoint
 from raysm.workloads.similarity.sizing import SIZES
 from tests.support import reference
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.usefixtures("home")
-
 
 COUNT_RUNS = """
 import os, pathlib, ray
@@ -34,14 +30,6 @@ def count():
 for host in ("algo-1", "algo-2"):
     print(host, "ran", ray.get(count.options(label_selector={"raysm.io/host": host}).remote()), "times", flush=True)
 """
-
-
-def until(condition, timeout_s=180.0):
-    deadline_s = time.monotonic() + timeout_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline_s, f"not within {timeout_s} s"
-        time.sleep(0.05)
-    return found
 
 
 def post(home, path):
@@ -117,25 +105,3 @@ def test_a_spot_interruption_in_the_middle_computes_no_finished_block_twice(tmp_
     table = result.table()
     assert np.stack(table["neighbors"].to_numpy())[at].tolist() == indices.tolist()
     assert np.stack(table["similarities"].to_numpy())[at].tolist() == scores.tolist()
-
-
-def test_a_job_outlives_its_client_and_is_found_again(tmp_path):
-    (tmp_path / "s.py").write_text(
-        "import time\nprint('user code runs', flush=True)\ntime.sleep(3)\nprint('the end')\n"
-    )
-    client = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "import raysm, time, sys; print(raysm.submit(raysm.Script(sys.argv[1])).name, flush=True); time.sleep(300)",
-            str(tmp_path / "s.py"),
-        ],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with client:
-        name = client.stdout.readline().strip()
-        client.kill()
-    job = raysm.attach(name)
-    assert job.wait(timeout=300) is Status.COMPLETED
-    assert "the end" in [line.text for line in job.lines()]

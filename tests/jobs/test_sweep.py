@@ -17,6 +17,7 @@ from raysm.local.job_spec import Checkpoints
 from raysm.request import Cluster, JobRequest
 from tests.support import jobs
 from tests.support.leftovers import leaving_nothing
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1500)]
 
@@ -85,13 +86,6 @@ def begun(log):
     return [event.number for event in log.events(Trial) if event.status == "running"]
 
 
-def wait_until(condition, log):
-    deadline_s = time.monotonic() + SWEEP_S
-    while not condition():
-        assert time.monotonic() < deadline_s, log.text()
-        time.sleep(0.1)
-
-
 @pytest.mark.namespace
 def test_the_trials_of_a_worker_that_was_lost_are_tried_again_on_those_that_are_left(tmp_path):
     with (
@@ -101,7 +95,7 @@ def test_the_trials_of_a_worker_that_was_lost_are_tried_again_on_those_that_are_
         ) as (job, log),
     ):
         # The next one runs there by now.
-        wait_until(lambda: "algo-2" in done_in(tmp_path / "store").values(), log)
+        until(lambda: "algo-2" in done_in(tmp_path / "store").values(), SWEEP_S, log.text)
         job.kill("algo-2")
         assert job.wait(SWEEP_S).status == "Completed", log.text()
         trials = Trials.read(job.model_dir).trials
@@ -116,7 +110,7 @@ def test_a_sweep_whose_head_was_killed_goes_on_and_runs_no_trial_again_that_was_
     store = tmp_path / "store"
     with leaving_nothing(tmp_path):
         with started(slow_work, tmp_path / "1", store, trials=8, search="random") as (job, log):
-            wait_until(lambda: len(done_in(store)) >= 2, log)
+            until(lambda: len(done_in(store)) >= 2, SWEEP_S, log.text)
             job.kill("algo-1")
             assert job.wait(jobs.ENDS_S).status == "Failed", log.text()
             done = set(done_in(store))

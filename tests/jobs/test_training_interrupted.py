@@ -5,7 +5,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -17,6 +16,7 @@ from raysm.workloads.training.checkpoint.manifest import read_manifests
 from raysm.workloads.training.model_file import MODEL_FILE
 from tests.support import interrupted_loop, jobs
 from tests.support.leftovers import leaving_nothing
+from tests.support.waiting import until
 
 SCRIPT = interrupted_loop.__file__
 
@@ -47,11 +47,8 @@ def started(workload, root, store):
     return jobs.started(request, root, "process", function=function, checkpoints=checkpoints)
 
 
-def wait_until_kept(store, step):
-    deadline_s = time.monotonic() + jobs.FORMING_S
-    while step not in [manifest.step for manifest in read_manifests(store / "raysm" / "training").values()]:
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
+def kept_steps(store):
+    return [manifest.step for manifest in read_manifests(store / "raysm" / "training").values()]
 
 
 @pytest.mark.long
@@ -69,7 +66,7 @@ def test_stopped_and_killed_three_times_it_ends_with_the_weights_of_an_undisturb
         with started(TorchScript(SCRIPT, args=[killed], max_restarts=1), tmp_path / "2", store) as (job, log):
             log.wait_for_text("goes on from the checkpoint of step 5 (epoch 0, 40 of 60 samples)")
             log.wait_for_text("holding after step 11")
-            wait_until_kept(store, 9)
+            until(lambda: 9 in kept_steps(store), jobs.FORMING_S)
             job.kill("algo-2")
             assert job.wait(jobs.ENDS_S).status == "Failed", log.text()
 

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,8 @@ from raysm.local.instances import InstanceSpec, Link, open_site
 from raysm.local.instances.share import Share
 from raysm.local.scenario import Container, Network, Scenario
 from tests.support.leftovers import assert_nothing_left
+from tests.support.processes import is_running
+from tests.support.waiting import until
 
 BOTH = ["process", pytest.param("namespace", marks=pytest.mark.namespace)]
 PATH = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
@@ -91,23 +92,8 @@ def python(code):
     return [sys.executable, "-c", textwrap.dedent(code)]
 
 
-def wait_for(condition, what, timeout_s=SOON_S):
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline_s, f"not within {timeout_s} s: {what}"
-        time.sleep(0.01)
-
-
 def wait_for_file(path):
-    wait_for(lambda: path.exists() and path.read_text(), path)
-    return path.read_text()
-
-
-def alive(pid):
-    with contextlib.suppress(OSError):
-        # Dead but not yet collected is dead.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
+    return until(lambda: path.exists() and path.read_text(), SOON_S)
 
 
 WHOLE = Scenario(container=Container(root_mb=0))
@@ -160,7 +146,7 @@ def test_when_the_main_process_is_killed_its_children_go_too_even_daemons(job):
     assert len(below) >= 3
     os.kill(instance.pid, signal.SIGKILL)
     instance.wait(SOON_S)
-    assert [pid for pid in below if alive(pid)] == []
+    assert [pid for pid in below if is_running(pid)] == []
 
 
 def _below(instance):
@@ -207,7 +193,7 @@ def test_when_the_parent_is_killed_nothing_is_left(kind, tmp_path):
     assert parent.returncode == -signal.SIGKILL
     assert len(pids) == 2
     assert_nothing_left(root, owner=parent.pid)
-    assert not any(alive(pid) for pid in pids)
+    assert not any(is_running(pid) for pid in pids)
 
 
 def test_when_its_keeper_is_killed_the_instance_ends_and_nothing_is_left(job):
@@ -216,7 +202,7 @@ def test_when_its_keeper_is_killed_the_instance_ends_and_nothing_is_left(job):
     below = _below(instance)
     os.kill(instance.keeper.pid, signal.SIGKILL)
     assert instance.wait(SOON_S) == 128 + signal.SIGKILL
-    wait_for(lambda: not any(alive(pid) for pid in [*below, instance.pid]), "all dead")
+    until(lambda: not any(is_running(pid) for pid in [*below, instance.pid]), SOON_S)
 
 
 LISTEN = (
@@ -231,7 +217,6 @@ while True:
     listener.accept()[0].sendall(b"hello")
 """
 )
-
 
 namespace_only = pytest.mark.parametrize(
     "kind", [pytest.param("namespace", marks=pytest.mark.namespace)], indirect=True

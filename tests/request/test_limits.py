@@ -1,9 +1,13 @@
-"""How long a job may run, how it is shut off, and which metrics are read from its log."""
+"""Limits, metrics, clusters and targets of a request."""
+
+from dataclasses import fields
 
 import pytest
 
 from raysm.errors import InvalidRequest
+from raysm.request.cluster import Cluster, Input, InstanceGroup, Ports
 from raysm.request.limits import MAX_RUNTIME_S, Limits, MetricDefinition, Security
+from raysm.request.targets import AWS, INSTANCE_KINDS, Local, instance_kind, kind_of_image
 
 
 @pytest.mark.parametrize(
@@ -42,3 +46,113 @@ def test_a_shell_into_an_isolated_job_is_refused():
 def test_a_metric_that_the_service_could_not_find_is_refused(name, regex, message):
     with pytest.raises(InvalidRequest, match=message):
         MetricDefinition(name, regex)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        ({"metrics_export": 65536}, "metrics_export must be 0 to 65535, got 65536"),
+        ({"dashboard": 6379}, "dashboard and gcs are both 6379"),
+        ({"control": 0}, "control must be a fixed port"),
+        ({"worker_min": 20000}, "worker_max=19999 lies below worker_min=20000"),
+    ],
+)
+def test_ports_that_cannot_be_are_refused(chosen, message):
+    with pytest.raises(InvalidRequest, match=message):
+        Ports(**chosen)
+
+
+def test_no_fixed_port_lies_in_the_range_of_the_workers():
+    ports = Ports()
+    fixed = [getattr(ports, item.name) for item in fields(Ports) if not item.name.startswith("worker")]
+    assert not [port for port in fixed if ports.worker_min <= port <= ports.worker_max]
+
+
+def test_the_mode_pipe_of_old_estimators_is_refused_where_it_is_written():
+    with pytest.raises(InvalidRequest, match="mode is 'File' or 'FastFile' .*, got 'Pipe'"):
+        Input("s3://bucket/x", mode="Pipe")
+
+
+HEAD = InstanceGroup("head", "ml.m5.large", 1)
+WORK = InstanceGroup("work", "ml.c5.xlarge", 2)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"count": 0}, "count must be at least 1, got 0"),
+        ({"count": 2, "groups": [HEAD]}, "either groups, or instance_type and count"),
+        ({"groups": [InstanceGroup(f"g{i}", "ml.m5.large", 1) for i in range(6)]}, "at most 5 instance groups, got 6"),
+        ({"groups": [WORK, WORK]}, "distinct names, got work, work"),
+        ({"groups": [HEAD, WORK], "head": "boss"}, "head='boss' is not an instance group; the groups are head, work"),
+        ({"alternatives": ["ml.c5.large"]}, "distinct types of SageMaker, got local, ml.c5.large"),
+        ({"instance_type": "ml.c5.large", "alternatives": [f"ml.m{i}.large" for i in range(5)]}, "at most 5 distinct"),
+        ({"coordinator_only": True}, "leaves no instance to work on"),
+        ({"count": 2, "min_instances": 3}, "min_instances must be 1 to 2, got 3"),
+        ({"join_timeout_s": 0}, "join_timeout_s must be above 0"),
+        ({"silence_s": 2.9}, r"silence_s must be 3 \(three heartbeats\) to 86400, got 2.9"),
+        ({"on_instance_loss": "cry"}, "'fail' or 'continue', got 'cry'"),
+    ],
+)
+def test_a_cluster_that_cannot_be_is_refused(fields, message):
+    with pytest.raises(InvalidRequest, match=message):
+        Cluster(**fields)
+
+
+def test_each_type_of_a_choice_is_a_way_of_its_own_to_have_the_instances():
+    assert Cluster("ml.m5.large", count=2, alternatives=("ml.c5.large",)).choices == (
+        {"ml.m5.large": 2},
+        {"ml.c5.large": 2},
+    )
+    groups = (InstanceGroup("a", "ml.m5.large", 1), InstanceGroup("b", "ml.m5.large", 2))
+    assert Cluster(groups=groups).choices == ({"ml.m5.large": 3},)
+
+
+@pytest.mark.parametrize("name", INSTANCE_KINDS)
+def test_a_kind_is_found_by_its_name_and_by_the_image_that_names_it(name):
+    kind = instance_kind(name)
+    assert kind.name == name
+    assert kind_of_image(kind.image) is kind
+
+
+ROLE = "arn:aws:iam::123456789012:role/jobs"
+IMAGE = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/raysm:cpu"
+ARN = "arn:aws:sagemaker:eu-west-1:123456789012:processing-job/a job"
+
+
+@pytest.mark.parametrize("python", ["3", "py312", "3.12.1", "2.7"])
+def test_a_python_that_is_no_version_is_refused(python):
+    with pytest.raises(InvalidRequest, match=f"python is the version .*got {python!r}"):
+        AWS(role=ROLE, python=python)
+
+
+def test_the_image_says_the_kind_of_instance_unless_it_is_a_real_one():
+    assert (Local().job_image(), Local().instance_kind_told()) == ("raysm/process:latest", None)
+    docker = Local(instance_kind="docker", image=IMAGE)
+    assert (docker.job_image(), docker.instance_kind_told()) == (IMAGE, "docker")
+    with pytest.raises(InvalidRequest, match="instances of the kind docker run a container image"):
+        Local(instance_kind="docker").job_image()
+
+
+def test_a_job_on_aws_has_a_page_in_the_console():
+    link = AWS(role=ROLE).console_link(ARN, "processing-jobs", "a job")
+    assert link == ("https://eu-west-1.console.aws.amazon.com/sagemaker/home?region=eu-west-1#/processing-jobs/a%20job")
+    assert AWS(role=ROLE).console_link("", "jobs", "a") == ""
+    assert Local().console_link(ARN, "jobs", "a") == ""
+
+
+def test_a_target_says_what_it_is_in_another_region():
+    assert AWS(role="arn:aws:iam::1:role/r").in_region("eu-west-1").region == "eu-west-1"
+    assert Local(regions=("us-east-1", "eu-west-1")).in_region("eu-west-1").regions == ("eu-west-1",)
+
+
+@pytest.mark.parametrize("regions", [(), ("Europe",), ("us-east-1", "")])
+def test_regions_are_names_as_a_signature_has_them(regions):
+    with pytest.raises(InvalidRequest, match="regions are one or more names"):
+        Local(regions=regions)
+
+
+def test_a_program_of_the_account_reaches_it_by_its_own_role_and_home():
+    assert AWS(role=ROLE, profile="mine").within("eu-west-1") == AWS(role=ROLE, region="eu-west-1")
+    there = Local(home="/elsewhere", regions=("eu-west-1", "us-east-1")).within("us-east-1")
+    assert there == Local(regions=("us-east-1", "eu-west-1"))

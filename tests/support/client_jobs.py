@@ -8,14 +8,8 @@ from raysm.contract.result import Manifest
 from raysm.request import Cluster, Limits, Script
 
 NOW_MS = int(time.time() * 1000) - 60_000  # moto takes no lines of long ago
-
-
 M5 = Cluster("ml.m5.large", count=2)
-
-
 EXCEEDED = {"TrainingJobStatus": "Stopped", "SecondaryStatus": "MaxRuntimeExceeded"}
-
-
 COMPLETED = {"TrainingJobStatus": "Completed", "SecondaryStatus": "Completed"}
 
 

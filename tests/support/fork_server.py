@@ -14,6 +14,8 @@ import time
 import traceback
 from pathlib import Path
 
+from tests.support.waiting import until
+
 DEADLINE_S = 400.0
 """Against what hangs alone: on a machine with other work the longest program has taken 200 s."""
 
@@ -39,10 +41,7 @@ class Workers:
 
     def wait_for(self, folder, *patterns):
         """Wait until for each pattern there is a file in the folder."""
-        deadline_s = time.monotonic() + DEADLINE_S
-        while not all(list(folder.glob(pattern)) for pattern in patterns):
-            assert time.monotonic() < deadline_s, f"{folder}: not all of {patterns} came\n{self.text()}"
-            time.sleep(0.005)
+        until(lambda: all(list(folder.glob(pattern)) for pattern in patterns), DEADLINE_S, self.text, 0.005)
 
     def exits(self):
         """Wait for all; return each rank's exit code, minus the signal that ended it."""

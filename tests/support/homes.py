@@ -3,12 +3,12 @@
 import contextlib
 import os
 import signal
-import time
 
 import psutil
 
 from raysm.client.targets import endpoint
 from raysm.contract.home import ServerRecord
+from tests.support.waiting import until
 
 
 @contextlib.contextmanager
@@ -30,10 +30,7 @@ def end(folder, number=signal.SIGTERM, within_s=90.0):
     os.kill(record.pid, number)
     gone, alive = psutil.wait_procs(everything, timeout=within_s)
     assert not alive, f"still there {within_s:.0f} s after the server's end: {alive}"
-    deadline_s = time.monotonic() + within_s
-    while endpoint.answering(folder) is not None:
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
+    until(lambda: endpoint.answering(folder) is None, within_s)
 
 
 @contextlib.contextmanager

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 START_S = 180.0
-
-
 WAIT_MS = 600_000
 """For what cells compute, on two cores that others use too."""
 

@@ -5,10 +5,10 @@ import json
 import os
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 from raysm.local.instances.process import PREFIX
+from tests.support.waiting import until
 
 
 def left_behind(root: Path, owner: int | None = None) -> list[str]:
@@ -29,10 +29,7 @@ def left_behind(root: Path, owner: int | None = None) -> list[str]:
 
 def assert_nothing_left(root: Path, owner: int | None = None, within_s: float = 30.0) -> None:
     """Fail if something is left after ``within_s``: the kernel takes a moment to remove namespaces."""
-    deadline_s = time.monotonic() + within_s
-    while found := left_behind(root, owner):
-        assert time.monotonic() < deadline_s, "left behind:\n" + "\n".join(found)
-        time.sleep(0.02)
+    until(lambda: not left_behind(root, owner), within_s, lambda: "\n".join(left_behind(root, owner)))
 
 
 @contextlib.contextmanager

@@ -1,13 +1,22 @@
 """What runs inside an instance of kind namespace, as this machine sees it."""
 
+import contextlib
 import os
-import time
 from pathlib import Path
+
+from tests.support.waiting import until
 
 WATCHES = b"This command will now block"
 """What ``ray start`` says before it watches its processes: ray/scripts/scripts.py."""
 
 WATCHED_S = 120.0
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process has not ended: one that has, and that nobody has collected yet, is not running."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
 
 
 def inside(pid: int) -> dict[int, str]:
@@ -33,7 +42,4 @@ def one(pid: int, part: str) -> int:
 def await_watched(head: int) -> None:
     """Wait until ``ray start`` watches the processes of the head: of what dies before, it says nothing."""
     output = Path(f"/proc/{one(head, 'raysm.bootstrap.ray_start')}/fd/1")
-    deadline_s = time.monotonic() + WATCHED_S
-    while WATCHES not in output.read_bytes():
-        assert time.monotonic() < deadline_s, output.read_text()
-        time.sleep(0.05)
+    until(lambda: WATCHES in output.read_bytes(), WATCHED_S, output.read_text)

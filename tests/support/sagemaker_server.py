@@ -15,6 +15,7 @@ from botocore.config import Config
 
 from raysm.contract.home import ServerRecord
 from tests.support.leftovers import assert_nothing_left
+from tests.support.waiting import until
 
 SOON_S = 180.0
 WHOLE_RUN_S = 7200
@@ -38,7 +39,7 @@ class Server:
                 stderr=log,
                 start_new_session=True,
             )
-        wait_until(lambda: self.process.poll() is not None or self._record() is not None)
+        until(lambda: self.process.poll() is not None or self._record() is not None)
         self.record = self._record()
         assert self.record is not None, self.log()
 
@@ -107,11 +108,11 @@ class Server:
         while self.ask("GET", f"/raysm/jobs/us-east-1/{name}/end/10")[1].get("ended") is False:
             assert time.monotonic() < deadline_s, f"{name} does not end within {timeout_s} s"
         # It says nothing of a job that an earlier server ran, or of a name that several jobs have.
-        wait_until(lambda: self.describe(name)["TrainingJobStatus"] in final, timeout_s)
+        until(lambda: self.describe(name)["TrainingJobStatus"] in final, timeout_s)
         return self.describe(name)
 
     def reached(self, name, secondary):
-        wait_until(lambda: self.describe(name)["SecondaryStatus"] == secondary)
+        until(lambda: self.describe(name)["SecondaryStatus"] == secondary)
 
     def lines(self, name, group=TRAINING_LOGS):
         """Return all lines of a job, each with its host."""
@@ -136,7 +137,7 @@ class Server:
             changes = self.ask("GET", path)[1].get("changes") or changes
             return False
 
-        wait_until(is_said)
+        until(is_said)
 
     def end(self):
         """End it in the way of a person, and wait."""
@@ -201,13 +202,6 @@ def statuses(described):
     return [item["Status"] for item in described["SecondaryStatusTransitions"]]
 
 
-def wait_until(true, timeout_s=SOON_S):
-    deadline_s = time.monotonic() + timeout_s
-    while not true():
-        assert time.monotonic() < deadline_s, f"not within {timeout_s} s"
-        time.sleep(0.03)
-
-
 def port_of(server, job, host="algo-1"):
     """Wait until an instance that runs ``tests.support.echo`` listens; return its port."""
     said = []
@@ -216,7 +210,7 @@ def port_of(server, job, host="algo-1"):
         said[:] = [text for one, text in server.lines(job) if one == host and text.startswith("listening on ")]
         return bool(said)
 
-    wait_until(lambda: has_said() or server.describe(job)["TrainingJobStatus"] != "InProgress", 60)
+    until(lambda: has_said() or server.describe(job)["TrainingJobStatus"] != "InProgress", 60)
     return int(said[0].split()[-1])
 
 

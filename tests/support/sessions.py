@@ -38,20 +38,7 @@ from raysm.workloads.session.jupyters import COMMAND, Jupyters
 from raysm.workloads.session.lifetime import Lifetime, Rules, Seen
 from raysm.workloads.session.outcomes import interrupted, outcome_of
 from raysm.workloads.session.server import SessionServer
-from tests.support.stub_job import TOKEN, StubJob, StubService
-
-__all__ = [
-    "TOKEN",
-    "StubJob",
-    "StubService",
-    "connected_session",
-    "executors_of",
-    "proved",
-    "served",
-    "state",
-    "until",
-    "wired",
-]
+from tests.support.stub_job import TOKEN, StubJob
 
 WAIT_S = 300.0
 
@@ -252,12 +239,3 @@ def wired(port, *, server_port=None, token=TOKEN, client="me", why_ended=lambda:
         loop.run(wire.close(), WAIT_S)
     finally:
         loop.close()
-
-
-def until(condition, timeout_s=WAIT_S):
-    """Wait until ``condition()`` is true, and return it."""
-    deadline_s = time.monotonic() + timeout_s
-    while not (value := condition()):
-        assert time.monotonic() < deadline_s, f"not within {timeout_s} s"
-        time.sleep(0.01)
-    return value

@@ -10,7 +10,9 @@ from raysm.contract.connections import open_to_own
 from raysm.errors import InvalidRequest
 from raysm.views.jupyter import POLICY, open_jupyter
 from tests.support import fake_jupyter
-from tests.support.sessions import TOKEN, connected_session, served, until
+from tests.support.sessions import connected_session, served
+from tests.support.stub_job import TOKEN
+from tests.support.waiting import until
 
 
 @pytest.fixture

@@ -1,4 +1,7 @@
-"""Plots: the curves that they have, and the files that they are saved as."""
+"""Plots and sparklines: the curves that they have, and the files that they are saved as."""
+
+import re
+from xml.etree import ElementTree
 
 import pytest
 
@@ -8,19 +11,18 @@ from raysm.contract.events import Metric, Trial, Trials, line
 from raysm.contract.result import Manifest
 from raysm.errors import InvalidRequest
 from raysm.request import Script
-from raysm.testing import Answer, FakeSageMaker
+from raysm.testing import Answer
 from raysm.views.plots import Chart
+from raysm.views.sparkline import sparkline
 
 
 @pytest.fixture
-def train(tmp_path):
+def train(fake, script):
     """Return a function that runs a job that reports these metrics."""
-    (tmp_path / "train.py").touch()
-    fake = FakeSageMaker(tmp_path / "home")
 
     def run(*metrics):
         fake.answer("script", Answer(lines=[line(metric) for metric in metrics]))
-        return submit(Script(str(tmp_path / "train.py")), on=fake)
+        return submit(Script(str(script)), on=fake)
 
     return run
 
@@ -111,3 +113,36 @@ def test_a_sweep_has_an_axis_for_each_parameter_and_the_best_value_so_far(tmp_pa
     best = next(of_one for of_one in rows if "best" in of_one[0])
     assert [row["best"] for row in best] == [2.0, 1.0]
     assert plot.save(tmp_path / "sweep.png").read_bytes().startswith(b"\x89PNG")
+
+
+def texts(svg):
+    return ["".join(text.itertext()) for text in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
+
+
+def test_it_shows_the_title_the_last_value_and_the_range():
+    svg = sparkline([(0, 1.0), (1, 3.0), (2, 2.0)], "<loss>", note="3 steps")
+    assert texts(svg) == ["<loss>: 2", "3", "1", "3 steps"]
+    assert "<style" not in svg
+    assert "id=" not in svg
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        [(0, 1.0)],
+        [(0, 5.0), (1, 5.0)],
+        [(0, -1e308), (1, 1e308)],
+        [(0, float("nan")), (1, 2.0), (2, float("inf"))],
+        [(float(x), float(x % 7)) for x in range(10_000)],
+    ],
+)
+def test_every_point_lies_within_the_picture(points):
+    svg = sparkline(points, "x")
+    numbers = [float(number) for pair in re.findall(r"points=\"([^\"]*)\"", svg) for number in re.split(r"[ ,]", pair)]
+    assert all(0 <= x <= 320 for x in numbers[::2])
+    assert all(0 <= y <= 108 for y in numbers[1::2])
+    assert len(svg) < 10_000
+
+
+def test_without_a_value_there_is_nothing():
+    assert sparkline([(0, float("nan"))], "x") == ""

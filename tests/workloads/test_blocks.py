@@ -9,11 +9,14 @@ import psutil
 import pytest
 
 from raysm.contract.names import LABEL_HOST
-from raysm.errors import BlockFailed, InvalidInput, InvalidRequest
+from raysm.errors import BlockFailed, InstanceLost, InvalidInput, InvalidRequest
 from raysm.workloads.blocks import FileBlock, PlacedBlock, map_blocks, task_slots
 from raysm.workloads.failure import failure_of
+from raysm.workloads.nodes import Presence, answers, ask_every_node, cluster_nodes
 from raysm.workloads.record import BlockRecord
 from raysm.workloads.row_blocks import RowBlock, row_blocks
+from raysm.workloads.workers import cancel
+from tests.support.waiting import until
 
 
 def count(folder: Path, block: RowBlock) -> int:
@@ -124,10 +127,7 @@ def test_what_the_users_function_raises_is_said_first_and_not_tried_again(ray_he
 def test_when_one_block_fails_the_others_are_cancelled(ray_here, tmp_path):
     with pytest.raises(BlockFailed):
         list(map_blocks(partial(first_fails_others_sleep, tmp_path), row_blocks(4, 1), retries=0))
-    deadline = time.monotonic() + 120
-    while any(psutil.pid_exists(int(file.name)) for file in tmp_path.iterdir()):
-        assert time.monotonic() < deadline, "a cancelled task still runs"
-        time.sleep(0.05)
+    until(lambda: not any(psutil.pid_exists(int(file.name)) for file in tmp_path.iterdir()), 120)
     assert next(iter(map_blocks(large_of_one, row_blocks(1, 1))))[1] == b"\0"
 
 
@@ -199,3 +199,104 @@ def placed_with(block: Placed, *inputs: str) -> tuple[str, ...]:
 def test_a_users_block_can_say_where_it_runs_and_what_comes_along(ray_here):
     block = Placed("x", "algo-1", (ray_here.put("rows"),))
     assert list(map_blocks(placed_with, [block])) == [(block, ("algo-1", "rows"))]
+
+
+def pid_of(block):
+    return os.getpid()
+
+
+@dataclass(frozen=True)
+class Bound(PlacedBlock):
+    number: int
+    host: str | None = None
+
+
+def crash_once(folder, block):
+    mark = folder / str(block.number)
+    if block.number == 3 and not mark.exists():
+        mark.touch()
+        os._exit(1)
+    return block.number
+
+
+def test_a_process_that_a_block_ends_is_replaced_also_for_blocks_that_are_bound_to_its_instance(ray_here, tmp_path):
+    (host,) = {node.host for node in cluster_nodes()}
+    blocks = [Bound(number, host if number % 2 else None) for number in range(8)]
+    found = map_blocks(partial(crash_once, tmp_path), blocks, lasting=True)
+    assert sorted(value for _, value in found) == list(range(8))
+
+
+class Occupant:
+    def there(self):
+        return os.getpid()
+
+
+def test_no_block_waits_for_a_process_that_finds_no_place(ray_here):
+    occupant = ray_here.remote(num_cpus=1)(Occupant).remote()
+    ray_here.get(occupant.there.remote())
+    try:
+        found = list(map_blocks(pid_of, row_blocks(12, 1), lasting=True))
+    finally:
+        ray_here.kill(occupant)
+    assert sorted(block.start for block, _ in found) == list(range(12))
+    assert len({pid for _, pid in found}) == 1
+
+
+WAIT_S = 300.0
+
+
+@pytest.mark.long
+def test_short_tasks_that_end_while_they_are_cancelled_leave_their_owner_alive(ray_here):
+    """Cancelled in their own process, tasks of this number end it in most runs."""
+    short = ray_here.remote(num_cpus=0.2, max_retries=0)(lambda duration_s: time.sleep(duration_s))
+    for _ in range(60):
+        tasks = [short.remote(0.001) for _ in range(50)]
+        ray_here.wait(tasks, num_returns=10, timeout=WAIT_S)
+        cancel(tasks)
+    assert ray_here.get(ray_here.remote(lambda x: abs(x)).remote(-1), timeout=WAIT_S) == 1
+
+
+def answer(text):
+    if text == "unusable":
+        raise InvalidInput("a.npy is no matrix")
+    if text == "wrong":
+        raise KeyError(text)
+    if text == "gone":
+        os._exit(1)
+    return text
+
+
+def ask(text):
+    return list(ask_every_node(answer, text, max_retries=0).values())
+
+
+def test_files_that_an_instance_cannot_use_are_the_users_error_without_rays_traceback(ray_here):
+    with pytest.raises(InvalidInput) as raised:
+        answers(ask("unusable"))
+    assert (str(raised.value), raised.value.__suppress_context__) == ("a.npy is no matrix", True)
+
+
+def nodes(*hosts: str) -> list[dict[str, dict[str, object]]]:
+    return [{"Labels": {LABEL_HOST: host}, "Resources": {"CPU": 1.0}} for host in hosts]
+
+
+def test_a_block_whose_instance_stays_away_is_given_up():
+    block = FileBlock(channel="images", name="a", size_bytes=0, host="algo-2")
+    presence = Presence(1, 0)
+    presence.check([block, RowBlock(0, 1)], nodes("algo-1"), 0.0)
+    presence.check([block], nodes("algo-1", "algo-2"), 50.0)
+    presence.check([block], nodes("algo-1"), 100.0)
+    presence.check([block], nodes("algo-1"), 160.0)
+    with pytest.raises(InstanceLost, match="algo-2 has been away for 61 s, and only it has file images/a on algo-2"):
+        presence.check([block], nodes("algo-1"), 161.0)
+
+
+def test_blocks_that_no_instance_is_left_to_run_are_given_up():
+    presence = Presence(1, 0)
+    head = {"Labels": {LABEL_HOST: "algo-1"}, "Resources": {"memory": 1.0}}
+    presence.check([RowBlock(0, 1)], [head], 0.0)
+    presence.check([RowBlock(0, 1)], [head, *nodes("algo-2")], 50.0)
+    presence.check([RowBlock(0, 1)], [head], 100.0)
+    presence.check([RowBlock(0, 1)], [head], 160.0)
+    with pytest.raises(InstanceLost, match="for 61 s no instance .* num_cpus=1 and num_gpus=0: all that could went"):
+        presence.check([RowBlock(0, 1)], [head], 161.0)

@@ -1,10 +1,21 @@
+import errno
+import hashlib
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import raysm
+from raysm.contract.result import MANIFEST
 from raysm.errors import NoRoom
+from raysm.request import Cluster, Input, JobRequest
 from raysm.workloads.gather import check_room, regroup
+from raysm.workloads.record import BlockRecord
+from raysm.workloads.row_blocks import RowBlock
+from raysm.workloads.runner import write_manifest
+from raysm.workloads.similarity.tasks.parts import Part, decode_part, encode_part
 
 pytestmark = pytest.mark.smoke
 
@@ -25,3 +36,108 @@ def test_regrouping_keeps_the_order_and_depends_on_the_total_alone(sizes, size):
     assert np.concatenate([[], *(group[0] for group in groups)]).tolist() == values.tolist()
     assert all(np.array_equal(group[0], -group[1]) for group in groups)
     assert all(len(group[0]) for group in groups)
+
+
+REQUEST = JobRequest(
+    name="a-job", workload=raysm.Script("main.py"), cluster=Cluster(), inputs={"images": Input("s3://bucket/images")}
+)
+
+
+def written(folder, **options):
+    return write_manifest(REQUEST, folder, instances=("algo-1",), phases_s={"script": 1.23456}, **options)
+
+
+def test_every_file_is_named_with_its_digest_and_how_it_is_read(tmp_path):
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner" / "rows.npy").write_bytes(b"rows")
+    (tmp_path / "notes.txt").write_bytes(b"")
+    (tmp_path / "torn.partial").write_bytes(b"x")
+    manifest = written(tmp_path)
+    files = {file.name: file for file in manifest.files}
+    assert files["inner/rows.npy"].sha256 == hashlib.sha256(b"rows").hexdigest()
+    assert 'numpy.load("inner/rows.npy"' in files["inner/rows.npy"].how_to_read
+    assert files["notes.txt"].bytes == 0
+    data = json.loads((tmp_path / MANIFEST).read_text())
+    assert data["phases_s"] == {"script": 1.235}
+    assert data["versions"]["raysm"] == raysm.__version__
+    assert set(data["inputs"]) == {"images"}
+
+
+def test_an_empty_folder_and_a_users_own_manifest_get_none(tmp_path):
+    assert written(tmp_path) is None
+    (tmp_path / MANIFEST).write_text("mine")
+    assert written(tmp_path) is None
+    assert (tmp_path / MANIFEST).read_text() == "mine"
+
+
+BLOCK = RowBlock(0, 10)
+
+
+class FullDisk:
+    """What is encoded, on a disk that is full when it is written: the second time that it is gone through."""
+
+    def __init__(self, value):
+        self.passes = 0
+
+    def __iter__(self):
+        self.passes += 1
+        if self.passes == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return iter([b"value"])
+
+
+def test_a_value_is_there_once_it_is_saved(tmp_path):
+    record = BlockRecord(tmp_path / "r", {"a": 1})
+    assert BLOCK not in record
+    with pytest.raises(KeyError, match="rows 0 to 9"):
+        record.load(BLOCK)
+    record.save(BLOCK, {"x": [1, 2]})
+    assert BLOCK in record
+    assert BlockRecord(tmp_path / "r", {"a": 1}).load(BLOCK) == {"x": [1, 2]}
+    assert RowBlock(0, 11) not in record
+
+
+def test_a_changed_request_reuses_nothing_and_leaves_nothing(tmp_path):
+    BlockRecord(tmp_path / "r", {"k": 1}).save(BLOCK, 1)
+    assert BLOCK not in BlockRecord(tmp_path / "r", {"k": 2})
+    assert BLOCK not in BlockRecord(tmp_path / "r", {"k": 1})
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "longer", "emptied"])
+def test_a_torn_file_is_not_trusted(tmp_path, damage):
+    record = BlockRecord(tmp_path / "r", {})
+    record.save(BLOCK, list(range(100)))
+    path = record.path(BLOCK)
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1 if damage == "changed" else 0
+    path.write_bytes({"cut": content[:-1], "longer": content + b"x", "emptied": b""}.get(damage, content))
+    again = BlockRecord(tmp_path / "r", {})
+    assert BLOCK not in again
+    assert not path.exists()
+
+
+def test_a_full_disk_is_said_with_the_block(tmp_path):
+    record = BlockRecord(tmp_path / "r", {})
+    with pytest.raises(NoRoom, match="became full while rows 0 to 9 was recorded"):
+        BlockRecord(tmp_path / "r", {}, encode=FullDisk).save(BLOCK, 1)
+    assert list(record.folder.iterdir()) == []
+
+
+def test_arrays_come_back_as_views_of_the_mapped_file(tmp_path):
+    arrays = {
+        "keys": np.arange(12, dtype=np.uint64).reshape(4, 3),
+        "none": np.empty((0, 3), dtype=np.float32),
+        "half": np.ones((3, 1), dtype=np.float16),
+        "flag": np.array(True),
+    }
+    part = Part(arrays=arrays, peaks={"algo-2": 7}, seconds=1.5, engines=("a",))
+    record = BlockRecord(tmp_path / "r", {}, encode=encode_part, decode=decode_part)
+    record.save(BLOCK, part)
+    found = record.load(BLOCK, mapped_bytes=0)
+    assert (found.peaks, found.seconds, found.engines) == ({"algo-2": 7}, 1.5, ("a",))
+    assert found.arrays.keys() == arrays.keys()
+    for name, array in arrays.items():
+        assert found.arrays[name].dtype == array.dtype
+        assert np.array_equal(found.arrays[name], array)
+    assert not found.arrays["keys"].flags.owndata
+    assert found.arrays["keys"].ctypes.data % 64 == 0

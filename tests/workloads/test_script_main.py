@@ -1,13 +1,25 @@
 """A script in a job behaves as under ``python script.py``: each case runs both ways, and the outcomes are compared."""
 
+import asyncio
 import os
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
+from typing import ClassVar
 
+import psutil
 import pytest
 
-from raysm.workloads import script_main
+from raysm.bootstrap import gcs_state
+from raysm.bootstrap.gcs_state import UnmetRequests, unmet_socket, watch_unmet
+from raysm.errors import InvalidRequest, MissingDependency
+from raysm.request import Workload
+from raysm.workloads import runner, script_main
+from raysm.workloads.runner import load_runner
+from raysm.workloads.script_process import lines_of, started
+from tests.support.driving import payload_of
+from tests.support.waiting import until
 
 # Python itself loses these since 3.12.
 LEFT_GZIP = (
@@ -134,3 +146,89 @@ def test_what_aborts_after_pythons_end_fails_no_script(tmp_path):
     assert plain.returncode == -6, "the case itself"
     ended = subprocess.run(script_main.command(str(script), []), capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "ended well\n", "")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lost(Workload):
+    runner: ClassVar[str] = "no_such_module:LostRunner"
+
+
+def test_a_module_that_the_image_lacks_is_named_with_what_needs_it():
+    with pytest.raises(MissingDependency, match="lacks no_such_module, which the workload needs; add it to the requ"):
+        load_runner(payload_of(Lost()), None)
+
+
+IMPORT = f"import os, signal\nfrom {runner.__name__} import leave_on_sigterm\n"
+
+BODIES = {
+    "in the middle of work": "os.kill(os.getpid(), signal.SIGTERM)",
+    "where exceptions are swallowed": """
+try:
+    os.kill(os.getpid(), signal.SIGTERM)
+except BaseException:
+    pass
+""",
+    "after a library has put its own handler there": """
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+leave_on_sigterm(lambda: print("cleaned", flush=True))
+os.kill(os.getpid(), signal.SIGTERM)
+""",
+}
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
+def test_the_process_leaves_at_once_with_143_and_cleans_up(body):
+    code = f"{IMPORT}leave_on_sigterm(lambda: print('cleaned', flush=True))\n{body}\nprint('went on')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=90)
+    assert (done.returncode, done.stdout) == (143, "cleaned\n"), done.stderr
+
+
+def test_what_is_done_leaves_with_0_all_that_it_printed_and_nothing_that_waits_for_the_end():
+    code = (
+        f"import atexit\nfrom {runner.__name__} import leave\natexit.register(print, 'later')\nprint('said')\nleave()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=90)
+    assert (done.returncode, done.stdout) == (0, "said\n"), done.stderr
+
+
+CHILD = "import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', 'input()'], stdin=subprocess.PIPE).pid)"
+FOREVER = "\nimport time\nprint('there')\ntime.sleep(600)"
+
+
+def test_it_is_there_no_more_behind_its_block_and_neither_is_what_it_started(tmp_path):
+    with started([sys.executable, "-c", CHILD + FOREVER], tmp_path) as process:
+        child = psutil.Process(int(process.stdout.readline()))
+        assert process.stdout.readline() == "there\n"
+    assert process.returncode is not None
+    until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, 60)
+
+
+@pytest.mark.parametrize("session", [False, True])
+def test_its_lines_end_with_it_though_what_it_started_holds_its_output_open(tmp_path, session):
+    left = f"subprocess.Popen(['sleep', '600'], start_new_session={session})"
+    code = f"import subprocess; print({left}.pid); print('end', end='')"
+    with started([sys.executable, "-c", code], tmp_path) as process:
+        pid, last = lines_of(process, drain_s=0.1)
+        assert (last, process.wait()) == ("end", 0)
+    psutil.Process(int(pid)).kill() if session else None
+
+
+def test_its_lines_come_as_it_writes_them_wherever_they_are_cut(tmp_path):
+    code = "import os; [os.write(1, piece) for piece in (b'a', b'b\\r', b'\\nc\\xc3', b'\\xa9\\n\\xff\\n')]; input()"
+    with started([sys.executable, "-c", code], tmp_path) as process:
+        lines = lines_of(process)
+        assert [next(lines) for _ in range(3)] == ["ab\n", "c\u00e9\n", "\ufffd\n"]
+
+
+def test_a_task_that_asks_for_more_than_an_instance_has_is_found_and_named(ray_here, one_ray, monkeypatch):
+    # A job looks every five seconds.
+    monkeypatch.setattr(gcs_state, "FIRST_S", 0.2)
+    monkeypatch.setattr(gcs_state, "LOOK_S", 0.2)
+    task = ray_here.remote(num_cpus=64)(lambda: None).remote()
+    try:
+        port = int(ray_here.get_runtime_context().gcs_address.rpartition(":")[2])
+        requests = UnmetRequests(1e-3)
+        with pytest.raises(InvalidRequest, match=r"num_cpus=64; the instances have 1 x \(num_cpus=2\)"):
+            asyncio.run(asyncio.wait_for(watch_unmet(unmet_socket(one_ray / "r", port), requests, print), 100))
+    finally:
+        ray_here.cancel(task)

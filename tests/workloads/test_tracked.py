@@ -1,19 +1,28 @@
-"""The driver with a copy of its metrics, run as the bootstrap runs it."""
+"""The driver and what it reports: metrics and their copies, run as the bootstrap runs it."""
 
 import json
+import math
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
+import ray
+from ray.exceptions import RayTaskError
 
-from raysm.contract.events import Metric, line
-from raysm.contract.names import TUNING_OBJECTIVE
+import raysm
+from raysm.contract.events import Metric, line, parse
+from raysm.contract.names import LABEL_HOST, LABEL_RANK, TUNING_OBJECTIVE
 from raysm.contract.payload import Payload
+from raysm.errors import InvalidPayload, InvalidRequest
 from raysm.request import JobRequest, Script
 from raysm.request.space import loguniform
 from raysm.request.sweep import ScriptSweep
+from raysm.workloads.failure import failure_of, pickled_value, task_traceback, unpickled
 from raysm.workloads.tracked import run_of
+from tests.support.driving import drive, pack_script
+from tests.support.payloads import pack_payload
 
 WITHIN_S = 120
 
@@ -119,3 +128,175 @@ def test_each_trial_of_a_tuning_job_has_a_run_of_its_own_with_what_was_drawn_for
     assert "sagemaker_program" not in runs[0].parameters
     # As one job, which has all trials, the sweep is one run.
     assert run_of(payload, "sweep-1", {"lr": "0.1"}).job == "sweep-1"
+
+
+@pytest.fixture
+def printed(monkeypatch, capsys):
+    """Return a function that reports as a script does whose base folder is ``base``, and returns its lines."""
+
+    def reported(base, *, rank=None, **metrics):
+        monkeypatch.setenv("SAGEMAKER_BASE_DIR", str(base))
+        if rank is not None:
+            monkeypatch.setenv("RANK", rank)
+        raysm.report(**metrics)
+        return capsys.readouterr().out.splitlines()
+
+    return reported
+
+
+@pytest.fixture
+def job(tmp_path):
+    """The base folder of an instance of a job."""
+    config = tmp_path / "input" / "config"
+    config.mkdir(parents=True)
+    (config / "resourceconfig.json").write_text(json.dumps({"current_host": "algo-1", "hosts": ["algo-1"]}))
+    return tmp_path
+
+
+def test_in_a_job_metrics_are_events_of_one_moment(job, printed):
+    told = [parse(line) for line in printed(job, loss=0.5, accuracy=1, step=3)]
+    assert told == [
+        Metric(name="loss", value=0.5, step=3, time_s=told[0].time_s),
+        Metric(name="accuracy", value=1.0, step=3, time_s=told[0].time_s),
+    ]
+    # A value that is not finite is for people, and ends nothing.
+    assert printed(job, loss=math.nan, step=2) == ["step 2: loss nan"]
+
+
+@pytest.mark.parametrize("step", [2.5, math.nan, math.inf, "3", [1]])
+def test_a_step_that_is_no_whole_number_is_refused(step):
+    with pytest.raises(InvalidRequest, match="step must be a whole number"):
+        raysm.report(loss=1.0, step=step)
+
+
+def test_outside_of_a_job_they_are_printed_for_people(tmp_path, printed):
+    assert printed(tmp_path, loss=0.5, accuracy=1, step=3) == ["step 3: loss 0.5, accuracy 1"]
+    assert printed(tmp_path, rate=2) == ["rate 2"]
+
+
+def test_of_the_workers_of_a_torchrun_script_the_first_one_reports(job, printed):
+    assert printed(job, rank="1", loss=0.5) == []
+    assert len(printed(job, rank="0", loss=0.5)) == 1
+
+
+@pytest.mark.parametrize(("metrics", "said"), [({}, "got none"), ({"loss": "low"}, "loss must be a number, got 'low'")])
+def test_what_is_no_metric_is_refused(metrics, said):
+    with pytest.raises(InvalidRequest, match=said):
+        raysm.report(**metrics)
+
+
+def test_a_script_that_raises_is_recorded_without_raysms_frames(instance, tmp_path):
+    pack_script(instance, tmp_path, "def f():\n    raise KeyError('learning_rate')\nf()\n")
+    done, failure = drive(instance, tmp_path)
+    assert done.returncode == failure.exit_code == 1
+    assert failure.reason().startswith("KeyError: 'learning_rate'\nTraceback (most recent call last):")
+    assert "driver.py" not in failure.remote_traceback
+    assert "train.py" in failure.remote_traceback
+    assert failure.remote_traceback in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "message"),
+    [
+        ("import sys\n\nsys.exit(3)\n", 3, "3, raised at train.py:3"),
+        ("raise SystemExit('no data')\n", 1, "no data, raised at train.py:1"),
+        ("raise SystemExit(256)\n", 1, "256, raised at train.py:1"),
+    ],
+)
+def test_an_exit_code_is_passed_on_with_its_place(instance, tmp_path, text, code, message):
+    pack_script(instance, tmp_path, text)
+    done, failure = drive(instance, tmp_path)
+    assert done.returncode == code
+    assert (failure.error_type, failure.message, failure.exit_code) == ("SystemExit", message, code)
+
+
+def test_neighbours_of_a_script_are_found_by_it_and_take_the_place_of_no_module_of_raysms(instance, tmp_path):
+    source = tmp_path / "source"
+    source.mkdir()
+    for name in ("raysm", "json", "random", "logging"):
+        (source / f"{name}.py").write_text("raise ImportError('of the user')\n")
+    (source / "mine.py").write_text("WORD = 'found'\n")
+    (source / "train.py").write_text("import mine, sys\nprint(mine.WORD, sys.path[0] == mine.__file__[:-8])\n")
+    workload = Script("train.py", source_dir=str(source))
+    pack_payload(JobRequest(name="job", workload=workload), instance.payload)
+    done, _ = drive(instance, tmp_path)
+    assert (done.returncode, done.stdout) == (0, "found True\n"), done.stderr
+
+
+def test_a_broken_payload_is_exit_code_two_and_one_line(instance, tmp_path):
+    pack_script(instance, tmp_path, "")
+    (instance.payload / "request.json").write_text("{}")
+    done, failure = drive(instance, tmp_path)
+    assert done.returncode == failure.exit_code == 2
+    assert failure.error_type == "InvalidPayload"
+    assert failure.remote_traceback == ""
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_ray_trains_default_storage_is_the_prefix_that_the_job_names(instance, tmp_path):
+    pack_script(instance, tmp_path, "import ray.train\nprint(ray.train.RunConfig().storage_path)\n")
+    done, _ = drive(instance, tmp_path, RAYSM_TRAIN_STORAGE="s3://bucket/job/ray_results")
+    assert (done.returncode, done.stdout) == (0, "s3://bucket/job/ray_results\n"), done.stderr
+
+
+def test_what_a_task_raises_is_the_reason_and_no_color_is_in_its_traceback():
+    cause = ValueError("bad 3")
+    try:
+        raise RayTaskError("f", "\x1b[36mray::f()\x1b[39m\nValueError: bad 3", cause).as_instanceof_cause()
+    except ValueError as error:
+        failure = failure_of(error)
+    assert (failure.error_type, failure.message) == ("ValueError", "bad 3")
+    assert "ray::f()" in failure.remote_traceback
+    assert "\x1b" not in failure.remote_traceback
+
+
+@pytest.mark.parametrize(("address", "message"), [("192.0.2.1", "bad 3"), ("192.0.2.2", "bad 3 (on algo-2)")])
+def test_the_reason_names_the_instance_of_the_task_unless_that_is_the_head(monkeypatch, address, message):
+    labels = [{LABEL_HOST: f"algo-{number}", LABEL_RANK: str(number - 1)} for number in (1, 2)]
+    nodes = [{"NodeManagerAddress": f"192.0.2.{number}", "Labels": own} for number, own in enumerate(labels, 1)]
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(ray, "nodes", lambda: nodes)
+    # A task that waited for another one: the inner one raised.
+    text = f"ray::outer() (pid=7, ip=192.0.2.1)\nray.exceptions: ray::f() (pid=8, ip={address})\nValueError: bad 3"
+    error = RayTaskError("outer", text, ValueError("bad 3")).as_instanceof_cause()
+    assert failure_of(error).headline == f"ValueError: {message}"
+
+
+def test_the_traceback_of_a_task_shows_the_users_frames_alone():
+    text = """\x1b[36mray::part 0: a.csv()\x1b[39m (pid=7, ip=192.0.2.2, actor_id=db1d, repr=<raysm.workloads._Process>)
+           ^^^^^^^^^^^^^
+  File "/lib/raysm/workloads/processes.py", line 21, in call
+    return function(block, *inputs)
+           ^^^^^^^^^^^^^^^^^^^^^^^^^
+  File "/home/b.py", line 3, in predict
+    return {"label": batch["txt"]}
+                     ~~~~~^^^^^^^
+KeyError: 'txt'"""
+    assert task_traceback(RayTaskError("f", text, KeyError("txt"))).splitlines() == [
+        "ray::part 0: a.csv() (pid=7, ip=192.0.2.2)",
+        '  File "/home/b.py", line 3, in predict',
+        '    return {"label": batch["txt"]}',
+        "                     ~~~~~^^^^^^^",
+        "KeyError: 'txt'",
+    ]
+    own = 'ray::f() (pid=7)\n  File "/lib/raysm/workloads/processes.py", line 21, in call\nKeyError: 1'
+    assert task_traceback(RayTaskError("f", own, KeyError(1))) == own
+
+
+def test_a_value_that_cannot_be_pickled_says_what_to_return():
+    with pytest.raises(InvalidRequest, match="the value of f, a lock, cannot be pickled: .*; return data"):
+        pickled_value(threading.Lock(), "f")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"cnowhere_to_be_found\nf\n.", "needs the module 'nowhere_to_be_found', which this image lacks"),
+        (b"torn", "cannot be unpickled: UnpicklingError"),
+    ],
+)
+def test_a_function_that_cannot_be_unpickled_says_why(tmp_path, content, message):
+    path = tmp_path / "function.pkl"
+    path.write_bytes(content)
+    with pytest.raises(InvalidPayload, match=message):
+        unpickled(path, "f")

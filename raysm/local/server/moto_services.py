@@ -1,7 +1,7 @@
 """moto's services (S3, CloudWatch, STS, IAM and others): one WSGI application, and boto3 clients for the server itself.
 
 The clients need no socket: botocore calls the application in the caller's thread. The functions at the end use parts
-of moto that are not its public interface; ``tests/local/server/test_moto_services.py`` uses each of them.
+of moto that are not its public interface; ``tests/local/server/test_app.py`` uses each of them.
 """
 
 import contextlib

@@ -13,7 +13,8 @@ import raysm
 from raysm.client.session.calls import Call, cell_result, error_of, show_display, value_of
 from raysm.contract.session import CALL, DISPLAY, CallRequest, Outcome, RemoteError, Versions
 from raysm.errors import CallCancelled, CallFailed, InvalidRequest, NotDone
-from tests.support.sessions import connected_session, until, wired
+from tests.support.sessions import connected_session, wired
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.usefixtures("by_value")
 

@@ -8,8 +8,9 @@ import time
 import pytest
 
 from tests.support.session_process import ROOT
-from tests.support.sessions import served, until
+from tests.support.sessions import served
 from tests.support.shifted_clock import ShiftedClock, why_not
+from tests.support.waiting import until
 
 CLIENT = """
 import json, sys, time

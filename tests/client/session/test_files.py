@@ -7,7 +7,7 @@ import pytest
 
 from raysm.client.session.files import DIRECT_BYTES
 from raysm.errors import InvalidRequest, RaysmError
-from tests.support.sessions import StubService
+from tests.support.stub_job import StubService
 
 
 @pytest.fixture
@@ -64,9 +64,6 @@ class Bucket(StubService):
     def download_file(self, bucket, key, path):
         with open(path, "wb") as file:
             file.write(b"brought")
-
-    def upload_file(self, path, bucket, key, **_):
-        self.objects["upload"] = key
 
 
 class Store(http.server.BaseHTTPRequestHandler):

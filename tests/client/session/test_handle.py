@@ -9,7 +9,9 @@ import raysm
 from raysm.client.session.connected import detached, rows
 from raysm.client.session.current import inside
 from raysm.errors import CallCancelled, InvalidRequest, JobFailed, ServiceError, SessionEnded
-from tests.support.sessions import StubJob, served, state, until
+from tests.support.sessions import served, state
+from tests.support.stub_job import StubJob
+from tests.support.waiting import until
 
 
 def shouted(text):

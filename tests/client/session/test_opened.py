@@ -17,7 +17,8 @@ from raysm.client.session.rays_objects import reader
 from raysm.contract.connections import GREETING
 from raysm.contract.session import CALL, CallRequest, Versions
 from raysm.errors import CallFailed, InvalidRequest, SessionEnded
-from tests.support.sessions import TOKEN, StubJob, served
+from tests.support.sessions import served
+from tests.support.stub_job import TOKEN, StubJob
 
 
 @pytest.fixture

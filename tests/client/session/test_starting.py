@@ -15,14 +15,9 @@ from raysm.contract.names import TASK_TAG, WORKLOAD_TAG
 from raysm.contract.session import CLOSING
 from raysm.errors import InvalidRequest, JobFailed, JobNotFound
 from raysm.request.job import NAME_PATTERN
-from raysm.testing import FakeSageMaker
 from tests.support.client_jobs import M5
-from tests.support.sessions import StubJob, until
-
-
-@pytest.fixture
-def fake(tmp_path):
-    return FakeSageMaker(tmp_path / "home")
+from tests.support.stub_job import StubJob
+from tests.support.waiting import until
 
 
 def plan(fake, name="digits", limits=None, **options):

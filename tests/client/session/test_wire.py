@@ -10,7 +10,8 @@ from raysm.client.session.wire import NoSuchCall
 from raysm.contract.parcels import SMALL_BYTES, load
 from raysm.contract.session import CALL, CallRequest, Outcome, Versions
 from raysm.errors import InvalidRequest, SessionEnded
-from tests.support.sessions import until, wired
+from tests.support.sessions import wired
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.usefixtures("by_value")
 

@@ -3,12 +3,14 @@ import importlib.util
 
 import pytest
 from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
+from botocore.stub import Stubber
 
-from raysm.client.targets.connection import Bucket
+from raysm.client.targets.connection import Bucket, connection_to
 from raysm.client.targets.local import LocalConnection
 from raysm.contract.home import ServerRecord
 from raysm.errors import MissingDependency, ServiceError
 from raysm.request import JobRequest, Local, TorchScript
+from tests.support.sagemaker import SESSION, aws
 
 GONE = EndpointConnectionError(endpoint_url="http://127.0.0.1:1")
 
@@ -49,3 +51,33 @@ def test_a_server_that_was_told_to_end_is_not_started_again_for_who_follows_a_jo
 def test_one_that_was_killed_is_started_again_to_say_what_became_of_the_job(tmp_path):
     ServerRecord(pid=1, port=1, started_s=0.0, version="1").write(tmp_path)
     assert connection(tmp_path).reconnect(GONE, is_followed=True)
+
+
+class NoRegion:
+    class meta:  # noqa: N801 - boto3's name
+        region_name = None
+
+
+def test_without_one_it_is_that_of_the_configuration():
+    client = SESSION.client("sagemaker", region_name="eu-north-1")
+    with Stubber(client):
+        assert connection_to(aws(region=None)).region(lambda name: client) == "eu-north-1"
+
+
+def test_no_region_at_all_is_an_error_that_says_how_to_set_one():
+    with pytest.raises(ServiceError, match="aws configure set region"):
+        connection_to(aws(region=None)).region(lambda name: NoRegion())
+
+
+def test_who_has_another_endpoint_in_the_shell_is_told_once_that_it_is_not_aws(monkeypatch, caplog):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:4999")
+    connection = connection_to(aws())
+    for name in ("sts", "sagemaker"):
+        connection.make_client(name)
+    assert caplog.text.count("on AWS goes to http://127.0.0.1:4999, which is not an address of AWS") == 1
+
+
+@pytest.mark.parametrize("region", ["eu-west-1", "cn-north-1", "us-gov-west-1"])
+def test_the_endpoints_of_all_regions_are_aws_own(region, caplog):
+    connection_to(aws(region=region)).make_client("sts")
+    assert caplog.records == []

@@ -1,11 +1,17 @@
-"""Which instances can be entered, checked before anything is opened."""
+"""Which instances can be entered, checked before anything is opened; and how a command there ended."""
 
+import json
 import os
+import shlex
+import subprocess
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from raysm.client.submit import submit
-from raysm.client.tunnel.opening import open_tunnel
+from raysm.client.tunnel.opening import open_tunnel, session_commands, switch_remote_debugging
+from raysm.client.tunnel.terminal import MarkedCommand
 from raysm.errors import InvalidRequest, MissingDependency, ServiceError
 from raysm.request import Cluster, InstanceGroup, Script, Security
 from tests.support.client_jobs import M5
@@ -104,3 +110,71 @@ def test_without_the_plugin_remote_debugging_stays_off(remote, job, tmp_path, mo
     with pytest.raises(MissingDependency, match="session-manager-plugin, which is not installed"):
         open_tunnel(running(remote, job).chain, 80)
     assert "sagemaker:UpdateTrainingJob" not in remote.operations()
+
+
+def at_work(remote, job, status="Training"):
+    remote.sagemaker.jobs[job.name]["answer"]["SecondaryStatus"] = status
+    return job
+
+
+@pytest.mark.parametrize("status", ["Downloading", "Training"])
+def test_a_job_that_runs_can_be_opened_and_shut(remote, job, status):
+    at_work(remote, job, status)
+    for enabled in (True, False):
+        switch_remote_debugging(job.chain, enabled=enabled)
+        assert job.describe().answer["RemoteDebugConfig"] == {"EnableRemoteDebug": enabled}
+
+
+@pytest.mark.parametrize("status", ["Starting", "Uploading", "Stopping"])
+def test_before_and_after_it_says_when(remote, job, status):
+    with pytest.raises(InvalidRequest, match=rf"is {status}: .* while a job is Downloading or Training"):
+        switch_remote_debugging(at_work(remote, job, status).chain, enabled=True)
+
+
+def test_the_ports_of_the_second_command_are_what_the_session_document_takes():
+    shell, dashboard = session_commands("a-job")
+    assert shell == "aws ssm start-session --target sagemaker-training-job:a-job_algo-1"
+    assert dashboard.startswith(f"{shell} --document-name AWS-StartPortForwardingSession --parameters ")
+    ports = json.loads(dashboard.split("'")[1])
+    assert ports == {"portNumber": ["8265"], "localPortNumber": ["8265"]}
+
+
+def output_of(marked):
+    """Run the line as AWS's agent does in a container, without a shell that reads it."""
+    return subprocess.run(shlex.split(marked.line()), capture_output=True, timeout=60).stdout
+
+
+def shown(marked, output, size):
+    return b"".join(marked.feed(output[start : start + size]) for start in range(0, len(output), size))
+
+
+@pytest.mark.parametrize("code", [0, 3, 130])
+@pytest.mark.parametrize("size", [1, 2, 1024])
+def test_only_the_output_between_the_marks_is_shown(code, size):
+    marked = MarkedCommand(["sh", "-c", f"echo 'it''s'; exit {code}"], has_terminal=True)
+    output = b"Starting session\n" + output_of(marked) + b"Exiting session\n"
+    assert shown(marked, output, size) == b"its\n"
+    assert marked.code == code
+    assert marked.preamble == b"Starting session\n"
+
+
+def test_without_a_terminal_the_command_reads_nothing():
+    marked = MarkedCommand(["cat"], has_terminal=False)
+    assert shown(marked, output_of(marked), 10) == b""
+    assert marked.code == 0
+
+
+@given(st.lists(st.sampled_from([b"\x1e", b"a", b"\x1eab:", b"0:1\x1e"]), max_size=30), st.integers(1, 40))
+def test_output_that_resembles_a_mark_is_shown(parts, size):
+    marked = MarkedCommand(["true"], has_terminal=True)
+    begin, end = marks(marked)
+    output = b"".join(parts)
+    assert shown(marked, begin + output + end, size) == output
+    assert marked.code == 0
+
+
+def marks(marked):
+    """Return what a command without output writes: its two marks."""
+    output = output_of(marked)
+    middle = output.index(b"\x1e", 1) + 1
+    return output[:middle], output[middle:]

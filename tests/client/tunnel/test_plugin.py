@@ -14,6 +14,7 @@ from raysm.client.tunnel.plugin import PluginAccess
 from raysm.client.tunnel.terminal import Terminal
 from raysm.errors import MissingDependency, ServiceError
 from tests.support.echo import exchange
+from tests.support.processes import is_running
 from tests.support.sagemaker import aws, refusal
 
 DEADLINE_S = 300.0
@@ -91,14 +92,6 @@ class Installed:
 @pytest.fixture
 def plugin(tmp_path):
     return Installed(tmp_path)
-
-
-def is_running(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def test_a_tunnel_passes_bytes_both_ways_through_the_plugin(plugin):

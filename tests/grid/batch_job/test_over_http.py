@@ -19,7 +19,7 @@ from tests.grid.test_over_http import books, rows_in
 from tests.support.batch_queues import LOGS, define, make_queue
 from tests.support.embedded_grids import TYPE, EmbeddedGrid, embedded
 from tests.support.homes import in_home
-from tests.support.sagemaker_server import wait_until
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -60,7 +60,7 @@ def lines_of(grid, job):
 
 
 def ended(grid, sent):
-    wait_until(lambda: job_of(grid, sent)["status"] in ("SUCCEEDED", "FAILED"), LONG_S)
+    until(lambda: job_of(grid, sent)["status"] in ("SUCCEEDED", "FAILED"), LONG_S)
     return job_of(grid, sent)
 
 
@@ -79,7 +79,7 @@ def test_a_controller_that_is_killed_is_started_again_and_each_row_runs_once(gri
     batch_job = sent(grid, rows)
     # By its name alone: this machine remembers that it has handed the grid over.
     handle = attach_grid("grid")
-    wait_until(lambda: handle.status().states.get("placed"), LONG_S)
+    until(lambda: handle.status().states.get("placed"), LONG_S)
     (controller,) = controllers_of(grid.home)
     os.kill(controller.pid, signal.SIGKILL)
     job = ended(grid, batch_job)
@@ -138,7 +138,7 @@ def test_the_command_line_hands_a_grid_over_and_what_it_is_told_there_reaches_it
     with raysm(*command, "--job-definition", "controllers", "--", "{key}") as process:
         first = process.stdout.readline()
         assert "4 rows; the Batch job" in first, first + process.stdout.read()
-        wait_until(lambda: '"placed": ' in said_by("grid", "status", "--json"), LONG_S)
+        until(lambda: '"placed": ' in said_by("grid", "status", "--json"), LONG_S)
         # Who goes away has ended nothing.
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=LONG_S)

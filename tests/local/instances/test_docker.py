@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from raysm.local.instances.docker import DockerSite, create_arguments, missing_f
 from raysm.local.instances.share import Share
 from raysm.local.scenario import Container, Scenario
 from tests.support import docker
+from tests.support.waiting import until
 
 # A name of an instance that has ended is asked of resolvers that are not there, for 20 s where the machine is busy.
 SOON_S = 120.0
@@ -110,10 +110,7 @@ class Job:
         return (self.root / host / "log").read_text()
 
     def wait_for(self, text, host="algo-1"):
-        until = time.monotonic() + SOON_S
-        while text not in self.log(host):
-            assert time.monotonic() < until, self.log(host)
-            time.sleep(0.02)
+        until(lambda: text in self.log(host), SOON_S, lambda: self.log(host))
 
     def close(self):
         self.site.close()
@@ -122,10 +119,7 @@ class Job:
 
 
 def assert_nothing_left(owner=None):
-    until = time.monotonic() + SOON_S
-    while found := docker.left_behind(owner):
-        assert time.monotonic() < until, found
-        time.sleep(0.1)
+    until(lambda: not docker.left_behind(owner), SOON_S, lambda: docker.left_behind(owner))
 
 
 @pytest.fixture

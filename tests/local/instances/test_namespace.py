@@ -14,8 +14,6 @@ from raysm.local.instances.network import INTERFACE, MAX_INSTANCES
 from raysm.local.scenario import Container, Scenario
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has these mounts")
-
-
 PATH = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 
 

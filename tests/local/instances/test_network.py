@@ -10,7 +10,7 @@ from raysm.local import scenario
 from raysm.local.instances.network import HostNames, Network
 from raysm.local.scenario import Scenario
 from tests.support.leftovers import assert_nothing_left
-from tests.support.sagemaker_server import wait_until
+from tests.support.waiting import until
 
 ADDRESSES = {"algo-1": "10.0.0.1", "algo-2": "10.0.0.2"}
 ALL = "127.0.0.1 localhost\n10.0.0.1 algo-1\n10.0.0.2 algo-2\n10.0.0.2 aws\n"
@@ -29,7 +29,7 @@ def test_names_that_come_late_come_into_the_same_file(tmp_path):
     path = tmp_path / "hosts"
     HostNames(ADDRESSES, Scenario(network=scenario.Network(names_resolve_after_s=0.1))).write(path, "algo-2")
     first = path.stat().st_ino
-    wait_until(lambda: path.read_text() == ALL)
+    until(lambda: path.read_text() == ALL)
     assert path.stat().st_ino == first
 
 

@@ -1,4 +1,4 @@
-"""Who is let in, and who answers: ours by its target or path, all else moto's."""
+"""Who is let in, and who answers, and how: ours by its target or path, all else moto."""
 
 import contextlib
 import http.client
@@ -8,8 +8,15 @@ import threading
 import pytest
 from botocore.exceptions import ClientError
 
+from raysm.contract.job_api import APIS, PROCESSING, TRAINING
+from raysm.contract.service_model import service_model
+from raysm.local.server.answers import describe, summarize
 from raysm.local.server.faults import MAX_REQUEST
-from tests.support.sagemaker_server import BUCKET, training_request, wait_until
+from raysm.local.server.moto_services import MotoServices, simulate_policy
+from raysm.local.server.records import JobRecord
+from raysm.local.server.services import Cores
+from tests.support.api_requests import processing_parameters, training_parameters
+from tests.support.sagemaker_server import BUCKET, training_request, until
 
 
 def ask(server, target="SageMaker.ListTrainingJobs", body=b"{}", **headers):
@@ -85,6 +92,97 @@ def test_a_name_is_one_jobs_in_one_region_alone(server):
     with pytest.raises(ClientError, match="ResourceInUse"):
         far.create_training_job(**training_request("same", "exit 0"))
     assert server.ended("same")["TrainingJobStatus"] == "Completed"
-    wait_until(lambda: far.describe_training_job(TrainingJobName="same")["TrainingJobStatus"] == "Failed")
+    until(lambda: far.describe_training_job(TrainingJobName="same")["TrainingJobStatus"] == "Failed")
     assert names(server.sm) == [("same", "us-east-1")]
     assert names(far) == [("same", "eu-west-1")]
+
+
+def test_who_waits_is_told_what_for_and_behind_whom():
+    capacity = Cores(2)
+    runs = capacity.ask(1, "runs")
+    first, second = capacity.ask(2, "first"), capacity.ask(1, "second")
+    third = capacity.ask(9, "third")
+    assert capacity.reason(runs) == ""
+    assert capacity.reason(first) == "waits for 2 of 2 cores, 1 of them free; number 1 in line, while runs runs"
+    assert capacity.reason(second) == "waits for 1 of 2 cores, 1 of them free; number 2 in line, behind first"
+    assert capacity.reason(third) == "waits for 2 of 2 cores, 1 of them free; number 3 in line, behind second"
+    capacity.give_back(runs)
+    assert capacity.reason(second) == "waits for 1 of 2 cores, 0 of them free; number 1 in line, while first runs"
+
+
+def test_a_job_of_more_instances_than_cores_runs_alone():
+    capacity = Cores(2)
+    one, huge = capacity.ask(1), capacity.ask(10)
+    assert not huge.granted
+    capacity.give_back(one)
+    assert huge.granted
+    assert not capacity.ask(1).granted
+
+
+def test_who_leaves_the_queue_lets_the_next_one_by_and_cores_come_back_once():
+    capacity = Cores(2)
+    first, second, third = capacity.ask(1), capacity.ask(2), capacity.ask(1)
+    capacity.give_back(second)
+    assert third.granted
+    for _ in range(3):
+        capacity.give_back(first)
+        capacity.give_back(third)
+    assert capacity.wait(capacity.ask(2), 0.0)
+    assert not capacity.wait(capacity.ask(1), 0.01)
+
+
+def record(api, **fields):
+    parameters = {TRAINING: training_parameters, PROCESSING: processing_parameters}[api]()
+    arn = api.arn(region="us-east-1", account="123456789012", name="a-job")
+    known = {"kind": api.kind, "name": "a-job", "arn": arn, "region": "us-east-1", "request": parameters}
+    return JobRecord(**known, created_s=1.0, modified_s=2.0, **fields)
+
+
+@pytest.mark.parametrize("api", APIS, ids=lambda api: api.kind)
+def test_nothing_is_answered_that_the_api_has_not_and_nothing_is_null(api):
+    one = record(api, failure_reason="why", exit_message="what", artifacts="s3://b/m", ended_s=3.0, training_s=1.0)
+    described = describe(one)
+    assert set(described) <= set(service_model().operation_model(api.describe).output_shape.members)
+    assert set(summarize(one)) <= set(service_model().shape_for(api.summary_shape).members)
+    assert None not in [*described.values(), *summarize(one).values()]
+    assert (described[api.name_key], described[api.arn_key]) == ("a-job", one.arn)
+
+
+def test_only_a_job_that_has_ended_is_billed_and_at_least_a_second():
+    assert "BillableTimeInSeconds" not in describe(record(TRAINING, training_s=9.0))
+    assert describe(record(TRAINING, status="Completed", training_s=0.2))["BillableTimeInSeconds"] == 1
+
+
+def test_what_spot_capacity_saves_is_trained_and_not_billed():
+    told = describe(record(TRAINING, status="Completed", training_s=100.0, spot_saving=0.62))
+    assert (told["TrainingTimeInSeconds"], told["BillableTimeInSeconds"]) == (100, 38)
+
+
+def form(action="SimulatePrincipalPolicy", role="arn:aws:iam::123456789012:role/team/trainer"):
+    return f"Action={action}&PolicySourceArn={role}&ActionNames.member.1=s3:PutObject&ActionNames.member.2=a<b".encode()
+
+
+def test_every_action_is_allowed_and_the_role_is_there_and_trusts_sagemaker(moto):
+    text = simulate_policy(form(), moto).decode()
+    assert text.count("<EvalDecision>allowed</EvalDecision>") == 2
+    assert "<EvalActionName>a&lt;b</EvalActionName>" in text
+    role = moto.client("iam").get_role(RoleName="trainer")["Role"]
+    assert role["Path"] == "/team/"
+    assert "sagemaker.amazonaws.com" in str(role["AssumeRolePolicyDocument"])
+
+
+@pytest.fixture
+def moto():
+    return MotoServices()
+
+
+def test_an_object_whose_key_needs_quoting_comes_back_byte_for_byte(moto):
+    s3, key, content = moto.client("s3"), "a b/ü+?&.bin", bytes(range(256))
+    s3.create_bucket(Bucket="quoted")
+    try:
+        s3.put_object(Bucket="quoted", Key=key, Body=content)
+        assert [item["Key"] for item in s3.list_objects_v2(Bucket="quoted")["Contents"]] == [key]
+        assert b"".join(moto.open_object("quoted", key, len(content))) == content
+    finally:
+        s3.delete_object(Bucket="quoted", Key=key)
+        s3.delete_bucket(Bucket="quoted")

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from tests.support.batch_queues import LOGS, define, make_queue
-from tests.support.sagemaker_server import BUCKET, serving, wait_until
+from tests.support.sagemaker_server import BUCKET, serving, until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -58,7 +58,7 @@ def test_an_array_file_starts_a_cluster_for_each_line_and_a_child_that_is_tried_
     def described(identifier):
         return batch.describe_jobs(jobs=[identifier])["jobs"][0]
 
-    wait_until(lambda: described(array)["status"] in ("SUCCEEDED", "FAILED"), 800)
+    until(lambda: described(array)["status"] in ("SUCCEEDED", "FAILED"), 800)
     logs = [said(server, described(f"{array}:{index}")) for index in range(len(REGIONS))]
     assert described(array)["status"] == "SUCCEEDED", logs
     for index, log in enumerate(logs):

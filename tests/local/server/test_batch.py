@@ -7,7 +7,7 @@ from botocore.exceptions import ClientError
 
 from raysm.local.server.batch import is_retried
 from tests.support.batch_queues import LOGS, define, make_queue
-from tests.support.sagemaker_server import serving, wait_until
+from tests.support.sagemaker_server import serving, until
 
 FINAL = ("SUCCEEDED", "FAILED")
 
@@ -29,7 +29,7 @@ def described(batch, job_id):
 
 
 def ended(batch, job_id):
-    wait_until(lambda: described(batch, job_id)["status"] in FINAL)
+    until(lambda: described(batch, job_id)["status"] in FINAL)
     return described(batch, job_id)
 
 
@@ -72,7 +72,7 @@ def test_an_array_gives_each_child_its_index_and_retries_only_the_child_that_fai
 
 def test_a_terminated_job_gets_sigterm_and_fails_with_the_reason(batch):
     job_id = submit(batch, "trap 'exit 0' TERM; sleep 600 & wait")
-    wait_until(lambda: described(batch, job_id)["status"] == "RUNNING")
+    until(lambda: described(batch, job_id)["status"] == "RUNNING")
     batch.terminate_job(jobId=job_id, reason="enough")
     job = ended(batch, job_id)
     assert (job["status"], job["statusReason"], job["isTerminated"]) == ("FAILED", "enough", True)

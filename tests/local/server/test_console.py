@@ -16,7 +16,7 @@ from raysm.client.tunnel.terminal import Terminal
 from raysm.errors import InvalidRequest
 from raysm.request import Local
 from tests.support.echo import ECHO, exchange
-from tests.support.sagemaker_server import port_of, wait_until
+from tests.support.sagemaker_server import port_of, until
 
 LET_IN = {"RemoteDebugConfig": {"EnableRemoteDebug": True}}
 
@@ -121,7 +121,7 @@ def test_a_command_ends_with_the_connection_of_its_client(server, service, echo,
         "stdout": os.devnull,
     }
     connection = access.ask("/raysm/jobs/us-east-1/echo/instances/algo-1/command", body)
-    wait_until(beat.exists)
+    until(beat.exists)
     connection.close()
 
     def is_still():
@@ -129,4 +129,4 @@ def test_a_command_ends_with_the_connection_of_its_client(server, service, echo,
         time.sleep(0.5)
         return beat.stat().st_size == before
 
-    wait_until(is_still)
+    until(is_still)

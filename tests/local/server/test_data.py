@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.sagemaker_server import BUCKET, channel, wait_until
+from tests.support.sagemaker_server import BUCKET, channel, until
 
 LIST = "cd /opt/ml/input/data; find . -type f | sort"
 
@@ -196,7 +196,7 @@ def test_checkpoints_come_back_are_synced_while_it_runs_and_deleted(server, tmp_
         "until [ -e go ]; do sleep 0.05; done; rm one go; echo 2 > two"
     )
     server.train(name, script, CheckpointConfig={"S3Uri": uri})
-    wait_until(lambda: kept() == ["one"])
+    until(lambda: kept() == ["one"])
     assert server.describe(name)["SecondaryStatus"] == "Training"
     (server.home / "jobs" / "training" / name / "work" / "1" / "algo-1" / "ml" / "checkpoints" / "go").touch()
     assert lines_of(server, name) == ["old", "written"]

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.support.sagemaker_server import BUCKET, channel, instances_of, spot, statuses, wait_until
+from tests.support.sagemaker_server import BUCKET, channel, instances_of, spot, statuses, until
 
 UNTIL_SIGTERM = "trap 'echo stopping; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
 
@@ -139,7 +139,7 @@ def test_ten_jobs_at_once_wait_for_the_cores_and_run_in_their_order(server, tmp_
     until_all_are_sent = f"until [ -e {tmp_path}/go ]; do sleep 0.05; done"
     names = [server.train(f"queue-{i}", until_all_are_sent, count=2) for i in range(10)]
     # Two have all four cores.
-    wait_until(lambda: server.ask("GET", "/raysm/status")[1]["waiting"] == 8)
+    until(lambda: server.ask("GET", "/raysm/status")[1]["waiting"] == 8)
     for name in names[2:]:
         server.reached(name, "Pending")
     (tmp_path / "go").touch()
@@ -158,7 +158,7 @@ def test_nothing_of_a_job_that_ended_runs_or_lies_about(server):
     server.train("gone", "sleep 100 & sleep 100 & exit 0")
     server.ended("gone")
     folder = server.home / "jobs" / "training" / "gone"
-    wait_until(lambda: not (folder / "work").exists())
+    until(lambda: not (folder / "work").exists())
     assert sorted(path.name for path in folder.iterdir()) == ["record.json", "streams"]
     assert instances_of(folder) == []
     assert (folder / "record.json").stat().st_mode & 0o077 == 0

@@ -6,7 +6,7 @@ from botocore.exceptions import ClientError
 from raysm.local.server.processing_request import check
 from raysm.local.server.validation import ApiError
 from tests.support.api_requests import processing_parameters
-from tests.support.sagemaker_server import BUCKET, ROLE, wait_until
+from tests.support.sagemaker_server import BUCKET, ROLE, until
 
 APP = {"ImageUri": "image", "ContainerEntrypoint": ["python3", "a.py"]}
 
@@ -122,7 +122,7 @@ def test_inputs_are_dealt_and_outputs_of_all_instances_uploaded(server):
 
 def test_a_container_that_fails_fails_the_job(server):
     server.sm.create_processing_job(**request_of("pfails", "echo it broke > /opt/ml/output/message; exit 2"))
-    wait_until(lambda: describe(server, "pfails")["ProcessingJobStatus"] == "Failed")
+    until(lambda: describe(server, "pfails")["ProcessingJobStatus"] == "Failed")
     job = describe(server, "pfails")
     assert job["ExitMessage"] == "it broke"
     assert job["FailureReason"] == "AlgorithmError: See job logs for more information"
@@ -138,9 +138,9 @@ def describe(server, name):
 
 def test_a_processing_job_is_stopped(server):
     server.sm.create_processing_job(**request_of("pstop", "trap 'exit 0' TERM; while :; do sleep 0.05; done"))
-    wait_until(lambda: "ProcessingStartTime" in describe(server, "pstop"))
+    until(lambda: "ProcessingStartTime" in describe(server, "pstop"))
     server.sm.stop_processing_job(ProcessingJobName="pstop")
-    wait_until(lambda: describe(server, "pstop")["ProcessingJobStatus"] == "Stopped")
+    until(lambda: describe(server, "pstop")["ProcessingJobStatus"] == "Stopped")
     server.sm.delete_processing_job(ProcessingJobName="pstop")
     with pytest.raises(ClientError, match="not found"):
         describe(server, "pstop")

@@ -1,4 +1,4 @@
-"""The life of a job that never comes to its instances; test_life_cycle has those that do."""
+"""The life of a job that never comes to its instances, and its record; test_life_cycle has those that do."""
 
 import threading
 import time
@@ -9,12 +9,15 @@ import pytest
 from raysm.contract.home import Clock
 from raysm.contract.job_api import TRAINING
 from raysm.local.scenario import Scenario
+from raysm.local.server.definitions import Definition
+from raysm.local.server.job_status import check_interruption
 from raysm.local.server.market import Stock
 from raysm.local.server.records import JobRecord, Records
 from raysm.local.server.run import JobRun
 from raysm.local.server.services import Cores, Services
 from raysm.local.server.validation import ApiError
 from tests.support.api_requests import training_parameters
+from tests.support.waiting import until
 
 WAIT_S = 300.0
 
@@ -75,10 +78,7 @@ class Jobs:
         return self.records.get(TRAINING, "a-job")
 
     def await_secondary(self, secondary):
-        deadline = time.monotonic() + WAIT_S
-        while self.record().secondary != secondary:
-            assert time.monotonic() < deadline, self.record()
-            time.sleep(0.01)
+        until(lambda: self.record().secondary == secondary, WAIT_S, self.record)
 
 
 @pytest.fixture
@@ -108,3 +108,118 @@ def test_a_clock_that_is_set_forward_ends_no_job_that_waits(tmp_path):
         assert jobs.cores.looked.acquire(timeout=WAIT_S), jobs.record()
     assert jobs.record().secondary == "Pending"
     run.shut_down()
+
+
+def record():
+    return JobRecord(
+        kind="training", name="a", arn="arn:a", region="us-east-1", request={}, created_s=1.0, modified_s=1.0
+    )
+
+
+def test_a_job_that_cannot_be_written_is_not_there(tmp_path):
+    records = Records(tmp_path)
+    (tmp_path / "jobs" / "training").write_text("in the way")
+    with pytest.raises(OSError, match="training"):
+        records.add(record())
+    with pytest.raises(ApiError):
+        records.get(TRAINING, "a")
+    (tmp_path / "jobs" / "training").unlink()
+    records.add(record())
+    assert Records(tmp_path).get(TRAINING, "a") == record()
+
+
+def test_a_job_whose_folder_is_gone_does_not_make_it_anew(tmp_path):
+    records = Records(tmp_path)
+    records.add(record())
+    (tmp_path / "jobs" / "training" / "a").rename(tmp_path / "elsewhere")
+    records.advance(records.get(TRAINING, "a"), "Failed", "", status="Failed")
+    assert records.get(TRAINING, "a").final
+    assert list((tmp_path / "jobs").rglob("*")) == [tmp_path / "jobs" / "training"]
+
+
+def test_a_new_job_is_not_written_into_another_home_of_the_same_name(tmp_path):
+    records = Records(tmp_path / "home")
+    (tmp_path / "home").rename(tmp_path / "elsewhere")
+    (tmp_path / "home" / "jobs").mkdir(parents=True)
+    with pytest.raises(FileNotFoundError, match="another folder now"):
+        records.add(record())
+    assert list((tmp_path / "home" / "jobs").iterdir()) == []
+
+
+def block(tmp_path):
+    """Make records that cannot be written, as if the disk were full; return the path in the way."""
+    folder = tmp_path / "jobs" / "training" / "a"
+    folder.rename(tmp_path / "aside")
+    folder.write_text("a file where the folder belongs")
+    return folder
+
+
+def unblock(tmp_path, folder):
+    folder.unlink()
+    (tmp_path / "aside").rename(folder)
+
+
+def test_a_record_that_could_not_be_written_is_written_by_the_next_retry_that_can(tmp_path, caplog):
+    records = Records(tmp_path)
+    records.add(record())
+    folder = block(tmp_path)
+    records.update(TRAINING, "a", status="Failed")
+    records.retry()
+    assert records.unwritten() == ["training job a"]
+    unblock(tmp_path, folder)
+    assert Records(tmp_path).get(TRAINING, "a").status == "InProgress"
+    records.retry()
+    assert records.unwritten() == []
+    assert Records(tmp_path).get(TRAINING, "a").status == "Failed"
+    first, last = (record.message for record in caplog.records)
+    assert first.startswith("the record of the training job a was not written, and will be tried again: ")
+    assert last == "the record of the training job a, which a full disk had refused, is written now"
+
+
+def test_the_record_of_a_job_that_was_deleted_is_not_written_again(tmp_path):
+    records = Records(tmp_path)
+    records.add(record())
+    folder = block(tmp_path)
+    records.update(TRAINING, "a", status="Failed")
+    records.delete(TRAINING, "a")
+    folder.unlink()
+    records.retry()
+    assert not folder.exists()
+
+
+def limits(max_runtime_s=10.0, **fields):
+    return Definition(sources=(), outputs=(), instances=1, max_runtime_s=max_runtime_s, **fields)
+
+
+@pytest.mark.parametrize(
+    ("times", "reason"),
+    [
+        ({"waited_s": 9.0, "ran_s": 9.0, "pending": False}, None),
+        ({"waited_s": 11.0, "ran_s": 11.0, "pending": False}, "runtime"),
+        ({"waited_s": 21.0, "ran_s": 0.0, "pending": False}, "wait"),
+        ({"waited_s": 6.0, "ran_s": 0.0, "pending": True}, "pending"),
+        ({"waited_s": 6.0, "ran_s": 0.0, "pending": False}, None),
+    ],
+)
+def test_the_limit_that_is_exceeded_is_the_reason(times, reason):
+    assert limits(max_wait_s=20.0, max_pending_s=5.0).exceeded(**times) == reason
+
+
+def status_record(**fields):
+    return SimpleNamespace(
+        **{"name": "a", "kind": "training", "status": "InProgress", "secondary": "Training", "final": False} | fields
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "how", "words"),
+    [
+        ({}, {"spot": False}, "is not on spot capacity"),
+        ({"secondary": "Starting"}, {"spot": True}, "it is in status Starting, not Training"),
+        ({}, {"spot": True, "is_ending": True}, "cannot be interrupted now"),
+    ],
+    ids=["on demand", "not yet", "ending"],
+)
+def test_what_has_no_capacity_to_lose_is_not_interrupted(fields, how, words):
+    with pytest.raises(ApiError, match=words):
+        check_interruption(status_record(**fields), **how)

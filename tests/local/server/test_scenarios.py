@@ -1,15 +1,25 @@
-"""What a scenario does to jobs, over HTTP with boto3."""
+"""What a scenario does to jobs and to requests, over HTTP with boto3."""
 
 import contextlib
+import json
+from random import Random
 
 import pytest
 from botocore.exceptions import ClientError, ConnectionClosedError
+from werkzeug.test import EnvironBuilder
+from werkzeug.wrappers import Request
 
 from raysm.client.job.handle import attach
 from raysm.client.service import Service
+from raysm.contract.job_api import TRAINING
 from raysm.errors import ServiceError
+from raysm.local.scenario import Api, Scenario
+from raysm.local.server.faults import Call, Faults
+from raysm.local.server.validation import ApiError, check, check_rules
 from raysm.request import Local
+from tests.support.api_requests import training_parameters
 from tests.support.echo import ECHO
+from tests.support.hand_clock import HandClock
 from tests.support.leftovers import assert_nothing_left
 from tests.support.sagemaker_server import (
     BUCKET,
@@ -19,7 +29,7 @@ from tests.support.sagemaker_server import (
     spot,
     statuses,
     training_request,
-    wait_until,
+    until,
 )
 
 WAIT = "trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done"
@@ -87,7 +97,7 @@ class Region:
             self.server.ask("GET", f"/raysm/jobs/{self.name}/{name}/end/10")
             return self.describe(name)["TrainingJobStatus"] in ("Completed", "Failed", "Stopped")
 
-        wait_until(is_final)
+        until(is_final)
         return self.describe(name)
 
     def describe(self, name):
@@ -195,3 +205,128 @@ def test_a_role_without_the_permissions_lets_nobody_in(server):
         attach("alone", Service(Local(home=str(server.home)), clients=server.client)).tunnel(port)
     server.sm.stop_training_job(TrainingJobName="alone")
     server.ended("alone")
+
+
+def signed(service, **headers):
+    return {"Authorization": f"AWS4-HMAC-SHA256 Credential=a/20261122/us-east-1/{service}/aws4_request, x", **headers}
+
+
+def requested(headers, body=b""):
+    return Call(Request(EnvironBuilder(method="POST", headers=headers, data=body).get_environ()))
+
+
+def call(service="sagemaker", operation="ListTags", **parameters):
+    headers = signed(service, **{"X-Amz-Target": f"SageMaker.{operation}"})
+    return requested(headers, json.dumps(parameters).encode())
+
+
+def test_shares_of_requests_are_throttled_or_find_the_service_unavailable():
+    faults, codes = Faults(Scenario(api=Api(throttled=0.2, unavailable=0.3)), Random(1)), []
+    for _ in range(1000):
+        try:
+            faults.refuse(call())
+        except ApiError as error:
+            codes.append(error.code)
+    assert 150 < codes.count("ThrottlingException") < 250
+    assert 250 < codes.count("InternalFailure") < 350
+
+
+def rated(**regions):
+    scenario = Scenario(regions={name: Scenario(api=Api(**switches)) for name, switches in regions.items()})
+    clock = HandClock()
+    return Faults(scenario, Random(0), clock), clock
+
+
+def in_region(region, operation="ListTrainingJobs"):
+    headers = {
+        "Authorization": f"AWS4-HMAC-SHA256 Credential=a/20261122/{region}/sagemaker/aws4_request, x",
+        "X-Amz-Target": f"SageMaker.{operation}",
+    }
+    return requested(headers)
+
+
+def test_of_a_rate_so_many_requests_a_second_are_answered_and_those_that_were_refused_count_for_nothing():
+    faults, clock = rated(**{"eu-west-1": {"rates": {"ListTrainingJobs": 0.5}}})
+    answered = 0
+    for _ in range(1000):
+        clock.pass_s(0.1)
+        with contextlib.suppress(ApiError):
+            faults.refuse(in_region("eu-west-1"))
+            answered += 1
+    # Never more than the rate and what is there at its beginning; less, by what a full bucket cannot take.
+    assert 45 <= answered <= 51
+
+
+DAY_S = 86_400
+PLAIN = {"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 1}
+
+
+def resources(**fields):
+    return {"ResourceConfig": {**PLAIN, **fields}}
+
+
+REFUSED = {
+    "name": ({"TrainingJobName": "a_b"}, "'a_b' at 'trainingJobName'.*regular expression pattern"),
+    "instance type": (resources(InstanceType="ml.nonsense"), "satisfy enum value set"),
+    "two wrongs": ({"TrainingJobName": "_", "RoleArn": "x" * 30}, "2 validation errors detected"),
+    "same tags": ({"Tags": [{"Key": "a", "Value": "1"}, {"Key": "a", "Value": "2"}]}, "duplicate tag keys"),
+    "no entry point": ({"algorithm": {"ContainerEntrypoint": None}}, "give ContainerEntrypoint"),
+    "spot without wait": ({"EnableManagedSpotTraining": True}, "MaxWaitTimeInSeconds must be present"),
+    "checkpoint place": (
+        {"CheckpointConfig": {"S3Uri": "s3://bkt/x", "LocalPath": "/elsewhere"}},
+        "must lie below /opt/ml",
+    ),
+}
+
+
+def request_of(name, fields):
+    request = training_request(name, "exit 0", **{"algorithm": {}, **fields})
+    return {key: value for key, value in request.items() if value is not None}
+
+
+@pytest.fixture(scope="module")
+def unchecked(server):
+    """A client that leaves all checking to the server."""
+    import boto3
+    from botocore.config import Config
+
+    return boto3.client(
+        "sagemaker",
+        endpoint_url=server.record.url,
+        aws_access_key_id="x",
+        aws_secret_access_key="x",
+        region_name="us-east-1",
+        config=Config(parameter_validation=False, retries={"total_max_attempts": 1}),
+    )
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_is_a_validation_exception(unchecked, case):
+    fields, message = REFUSED[case]
+    request = request_of("refused", fields)
+    request["AlgorithmSpecification"] = {k: v for k, v in request["AlgorithmSpecification"].items() if v is not None}
+    with pytest.raises(ClientError, match=message) as caught:
+        unchecked.create_training_job(**request)
+    assert caught.value.response["Error"]["Code"] == "ValidationException"
+    assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == 400
+
+
+@pytest.mark.parametrize(
+    "fields", [{"StoppingCondition": {"MaxRuntimeInSeconds": 28 * DAY_S + 1}}, resources(InstanceCount=241)]
+)
+def test_what_is_past_an_accounts_limit_is_resource_limit_exceeded(unchecked, fields):
+    with pytest.raises(ClientError) as caught:
+        unchecked.create_training_job(**request_of("past", fields))
+    assert caught.value.response["Error"]["Code"] == "ResourceLimitExceeded"
+
+
+def test_without_a_server_the_least_request_passes_and_members_of_a_newer_model_do_too():
+    check("CreateTrainingJob", training_parameters(OfNextYear={"a": 1}))
+    check_rules(TRAINING, training_parameters())
+
+
+def test_an_instance_type_of_next_year_passes_and_what_has_not_its_form_does_not():
+    resources = {"InstanceCount": 1, "VolumeSizeInGB": 1}
+    check("CreateTrainingJob", training_parameters(ResourceConfig={**resources, "InstanceType": "ml.p99.2xlarge"}))
+    with pytest.raises(ApiError, match="satisfy enum value set"):
+        check("CreateTrainingJob", training_parameters(ResourceConfig={**resources, "InstanceType": "p99"}))

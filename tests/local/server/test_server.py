@@ -11,7 +11,7 @@ import pytest
 
 from raysm.contract.home import ServerRecord
 from tests.support.leftovers import assert_nothing_left
-from tests.support.sagemaker_server import BUCKET, SOON_S, Server, channel, instances_of, statuses, wait_until
+from tests.support.sagemaker_server import BUCKET, SOON_S, Server, channel, instances_of, statuses, until
 
 OPTIONS = ("--instance-kind", "process", "--cores", "4", "--stop-grace-s", "2")
 FOREVER = "echo ready; while :; do sleep 0.05; done"
@@ -39,10 +39,10 @@ def test_after_kill_9_instances_are_gone_and_the_next_server_says_what_happened(
     first.train("before", "echo kept; exit 0")
     first.ended("before")
     first.train("lost", FOREVER, count=2)
-    wait_until(lambda: len(first.lines("lost")) == 2)
+    until(lambda: len(first.lines("lost")) == 2)
     assert instances_of(tmp_path / "home")
     first.kill()
-    wait_until(lambda: not instances_of(tmp_path / "home"))
+    until(lambda: not instances_of(tmp_path / "home"))
     assert ServerRecord.read(tmp_path / "home").pid == first.process.pid
     second = start()
     job = second.describe("lost")
@@ -72,7 +72,7 @@ def test_a_job_that_completed_on_a_full_disk_is_completed_for_the_next_server(st
     (tmp_path / "go").touch()
     assert first.ended("full")["TrainingJobStatus"] == "Completed"
     resource.prlimit(first.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, hard))
-    wait_until(lambda: "training job full, which a full disk had refused, is written now" in first.log())
+    until(lambda: "training job full, which a full disk had refused, is written now" in first.log())
     first.kill()
     assert start().describe("full")["TrainingJobStatus"] == "Completed"
 

@@ -2,7 +2,6 @@
 
 import signal
 import threading
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -17,6 +16,7 @@ from raysm.local.server.records import Records
 from raysm.local.server.serving import Options, serve
 from raysm.local.server.validation import ApiError
 from tests.support.sagemaker_server import training_request
+from tests.support.waiting import until
 
 
 def test_where_the_time_passes_faster_what_really_runs_is_refused(tmp_path):
@@ -53,14 +53,7 @@ def handlers():
 def when_it_listens(home, act):
     """Call ``act(record)`` in a thread as soon as a server of ``home`` can be found; return the thread."""
 
-    def watch():
-        deadline = time.monotonic() + WAIT_S
-        while (record := ServerRecord.read(home)) is None:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        act(record)
-
-    thread = threading.Thread(target=watch)
+    thread = threading.Thread(target=lambda: act(until(lambda: ServerRecord.read(home), WAIT_S)))
     thread.start()
     return thread
 

@@ -5,9 +5,6 @@ import http.client
 import pytest
 
 from tests.support.dashboard_head import serving_head
-from tests.support.running_job import job, remote
-
-__all__ = ["ask", "head", "job", "remote"]
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from raysm.views.dashboard.dashboard import open_dashboard
 from tests.support.another_user import thief
 from tests.support.client_jobs import NOW_MS
 from tests.support.dashboard_head import TOKEN, Answer, Watched, serving_head, showing, told, way_to
-from tests.support.sessions import until
 from tests.support.strangers import asked_by_another_user, needs_two_users
+from tests.support.waiting import until
 
 WAIT_S = 300.0
 CHARTS = "raysm/charts/d/rayDefaultDashboard/?data=1"

@@ -8,15 +8,14 @@ import pytest
 from raysm.client.submit import prepare, submit
 from raysm.contract.events import Metric, SessionCall, Trial, line
 from raysm.errors import RaysmError
-from raysm.request import Cluster, Script
+from raysm.request import Script
 from raysm.request.session import SessionWorkload
-from raysm.testing import Answer, FakeSageMaker
+from raysm.testing import Answer
 from raysm.views.experiments import mlflow
 from raysm.views.experiments.mlflow import MlflowStore, Record, open_mlflow, records
 from tests.support.client_jobs import NOW_MS
 from tests.support.experiments import FULL, row
 from tests.support.homes import in_home
-from tests.support.sagemaker import fake_aws
 
 MlflowClient = pytest.importorskip("mlflow").MlflowClient
 pytest.importorskip("sqlalchemy")
@@ -50,11 +49,7 @@ def client(store):
 
 
 @pytest.fixture
-def train(tmp_path):
-    fake = FakeSageMaker(tmp_path / "home")
-    script = tmp_path / "train.py"
-    script.write_text("")
-
+def train(fake, script):
     def train(*events, **options):
         fake.answer("script", Answer(lines=[line(event) for event in events]))
         return fake, submit(Script(str(script), args=["--lr", "0.1"]), on=fake, **options).name
@@ -103,17 +98,14 @@ def test_nothing_is_written_twice_and_what_the_user_changed_stays(store, client,
     assert client.get_run(run.info.run_id).info.lifecycle_stage == "deleted"
 
 
-def test_a_job_that_runs_gets_its_new_values(store, client, tmp_path):
-    (tmp_path / "train.py").touch()
-    with fake_aws() as remote:
-        name = submit(Script(str(tmp_path / "train.py")), cluster=Cluster("ml.m5.large"), on=remote.service).name
-        for count in (1, 2):
-            event = Metric(name="loss", value=3.0 - count, step=count)
-            remote.write_log(name, "algo-1", [(NOW_MS + count, line(event))])
-            assert store.update(records(remote.service)) == 1
-            run = run_of(client, name)
-            assert run.info.status == "RUNNING"
-            assert len(client.get_metric_history(run.info.run_id, "loss")) == count
+def test_a_job_that_runs_gets_its_new_values(store, client, remote, job):
+    for count in (1, 2):
+        event = Metric(name="loss", value=3.0 - count, step=count)
+        remote.write_log(job.name, "algo-1", [(NOW_MS + count, line(event))])
+        assert store.update(records(remote.service)) == 1
+        run = run_of(client, job.name)
+        assert run.info.status == "RUNNING"
+        assert len(client.get_metric_history(run.info.run_id, "loss")) == count
 
 
 def test_trials_are_runs_below_their_sweep(store, client, train):
@@ -130,8 +122,7 @@ def test_trials_are_runs_below_their_sweep(store, client, train):
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_calls_of_a_session_that_report_metrics_are_runs_with_curves_of_their_own(store, client, tmp_path, again):
-    fake = FakeSageMaker(tmp_path / "home")
+def test_calls_of_a_session_that_report_metrics_are_runs_with_curves_of_their_own(store, client, fake, again):
     metrics = [Metric(name="loss", value=1 / (lr + step), step=step, call=lr) for step in range(3) for lr in (1, 2)]
     calls = [
         SessionCall(number=lr, name="train", status=status, params={"lr": lr}, seconds=2.0, reason=reason)

@@ -10,21 +10,14 @@ from raysm.client.submit import submit
 from raysm.contract.events import Metric, line
 from raysm.errors import InvalidRequest
 from raysm.request import Script
-from raysm.testing import Answer, FakeSageMaker
+from raysm.testing import Answer
 from raysm.views.experiments.table import Jobs, check_columns, jobs, order, parameter_columns, shown
 from tests.support.experiments import FULL, row
 
 
 @pytest.fixture
-def fake(tmp_path):
-    return FakeSageMaker(tmp_path / "home")
-
-
-@pytest.fixture
-def train(fake, tmp_path):
+def train(fake, script):
     """Return a function that runs a job with a learning rate, which reports these losses."""
-    script = tmp_path / "train.py"
-    script.write_text("")
 
     def train(lr, *losses, status="Completed", reason="", **options):
         lines = [line(Metric(name="loss", value=loss, step=step)) for step, loss in enumerate(losses)]

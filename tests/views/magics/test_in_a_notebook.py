@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.kernel_talk import talk
 from tests.support.session_process import serving
-from tests.support.sessions import TOKEN
+from tests.support.stub_job import TOKEN
 from tests.support.watched_jobs import BEGIN
 
 for package in ("ipykernel", "jupyter_client"):

@@ -1,22 +1,31 @@
-"""Batch inference on one small Ray: parts in the order of the input, each once, the same whoever made them."""
+"""Batch inference, and the files it reads: parts in the order of the input, each once, whoever made them."""
 
+import gzip
 import hashlib
 import os
+from datetime import datetime
 
+import cloudpickle
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
 
 import raysm
 from raysm.contract.events import Progress
 from raysm.contract.paths import Paths
-from raysm.errors import BlockFailed, InvalidRequest
+from raysm.errors import BlockFailed, InvalidInput, InvalidRequest
 from raysm.request.batch import BatchInference
-from raysm.workloads.batch.formats import Span
+from raysm.workloads.batch.files import Images, Npy, Text, WholeFiles
+from raysm.workloads.batch.formats import Span, check_inputs, format_of
 from raysm.workloads.batch.pieces import Piece
-from raysm.workloads.batch.predict import Part, parquet_of
+from raysm.workloads.batch.predict import Part, parquet_of, predictor_of, table_of
 from raysm.workloads.batch.run import Gathered, record_of
+from raysm.workloads.batch.tables import Parquet
 from tests.support.batches import run
 from tests.support.pages import outputs
 
@@ -173,3 +182,248 @@ def test_predictions_have_one_type_though_none_of_a_batch_or_of_a_file_has_a_val
         content = (tmp_path / "model" / file.name).read_bytes()
         assert (file.shape, file.bytes) == ((rows,), len(content))
         assert file.sha256 == hashlib.sha256(content).hexdigest()
+
+
+BATCH = {"file": np.array(["a", "b"], dtype=object), "x": np.array([1.0, 2.0]), "id": np.array([7, 8])}
+
+
+class Counting:
+    made = 0
+
+    def __init__(self, by):
+        type(self).made += 1
+        self.by, self.number = by, type(self).made
+
+    def __call__(self, batch):
+        return {"y": batch["x"] * self.by, "made": np.full(len(batch["x"]), self.number)}
+
+
+def times(batch, factor):
+    return {"y": batch["x"] * factor}
+
+
+def pickled(folder, *call):
+    path = folder / "function.pkl"
+    path.write_bytes(cloudpickle.dumps(call))
+    return path
+
+
+def table(predicted, keep=()):
+    return table_of(BATCH, predicted, ("file",), keep, "model")
+
+
+def test_a_class_is_made_once_in_a_process_and_a_function_called_with_its_arguments(tmp_path):
+    path = pickled(tmp_path, Counting, (), {"by": 3})
+    numbers = [predictor_of(path, "model")(dict(BATCH))["made"][0] for _ in range(3)]
+    assert len(set(numbers)) == 1
+    (tmp_path / "other").mkdir()
+    function = predictor_of(pickled(tmp_path / "other", times, (), {"factor": 5}), "model")
+    assert function(dict(BATCH))["y"].tolist() == [5.0, 10.0]
+
+
+def test_predictions_stand_beside_the_keys_and_what_is_kept():
+    found = table({"y": [0.1, 0.2], "label": ["cat", "dog"]}, keep=("id",))
+    assert found.to_pydict() == {"file": ["a", "b"], "id": [7, 8], "y": [0.1, 0.2], "label": ["cat", "dog"]}
+
+
+KEPT = [
+    pytest.param([7, None, 2**53 + 1], pa.int64(), pa.int64(), id="whole numbers"),
+    pytest.param([1, 2, None], pa.uint8(), pa.uint8(), id="small ones"),
+    pytest.param(["a", "b", None], pa.string(), pa.string(), id="texts"),
+    pytest.param(["a", "b", None], pa.large_string(), pa.string(), id="large texts"),
+    pytest.param(["a", "b", None], pa.dictionary(pa.int32(), pa.string()), pa.string(), id="categories"),
+    pytest.param([True, False, None], pa.bool_(), pa.bool_(), id="truth values"),
+    pytest.param(
+        [datetime(2026, 1, 1), datetime(2026, 1, 2), None], pa.timestamp("ms"), pa.timestamp("ms"), id="times"
+    ),
+]
+
+
+@pytest.mark.parametrize(("values", "of_file", "written"), KEPT)
+def test_a_kept_column_has_what_is_missing_and_is_of_one_type_in_all_batches(tmp_path, values, of_file, written):
+    pq.write_table(pa.table({"id": pa.array(values, of_file)}), tmp_path / "a.parquet")
+    columns = Parquet().unified([Parquet().scan(tmp_path, "a.parquet", {})], ())
+    batches = Parquet(columns).batches(tmp_path, Span(files=("a.parquet",)), 2, 1)
+    tables = [
+        table_of(batch, {"y": np.zeros(len(batch["id"]))}, ("file", "row"), ("id",), "model") for batch in batches
+    ]
+    found = pa.concat_tables(tables)
+    assert (found.schema.field("id").type, found.column("id").to_pylist()) == (written, values)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (np.zeros((2, 3), dtype=np.float32), pa.list_(pa.float32(), 3)),
+        (np.zeros((2, 3, 4)), pa.fixed_shape_tensor(pa.float64(), (3, 4))),
+        (torch.zeros(2, 3, requires_grad=True), pa.list_(pa.float32(), 3)),
+        (np.array(["a", "b"]), pa.string()),
+        ([{"a": 1}, {"a": 2}], pa.struct({"a": pa.int64()})),
+        ([[1], [2, 3]], pa.list_(pa.int64())),
+        (np.array([1, 2], dtype=np.float16), pa.float16()),
+    ],
+)
+def test_what_a_predictor_returns_has_the_type_that_readers_expect(values, kind):
+    assert table({"y": values}).schema.field("y").type == kind
+
+
+@pytest.mark.parametrize(
+    ("predicted", "message"),
+    [
+        (np.zeros(2), "must return predictions by column, .* returned a ndarray"),
+        ({}, "must return predictions by column"),
+        ({"y": [1.0]}, "returned 1 predictions in 'y' for a batch of 2 records"),
+        ({"y": 1.0}, "returned one value in 'y' for a whole batch"),
+        ({"file": ["x", "y"]}, "returned the column 'file', which the records already have"),
+        ({"y": [1, "a"]}, "the column 'y' of model cannot be written to Parquet"),
+    ],
+)
+def test_what_is_no_prediction_for_each_record_is_refused(predicted, message):
+    with pytest.raises(InvalidRequest, match=message):
+        table(predicted)
+
+
+def read(format, folder, files, batch_size=2):
+    return [
+        batch for span in format.cut(folder, files, 4) for batch in format.batches(folder, span, batch_size, threads=2)
+    ]
+
+
+def test_bytes_come_beside_their_files_in_order(tmp_path):
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_bytes(name.encode() * 2)
+    batches = read(WholeFiles(), tmp_path, ["a", "b", "c"])
+    assert [batch["file"].tolist() for batch in batches] == [["a", "b"], ["c"]]
+    assert [batch["bytes"].tolist() for batch in batches] == [[b"aa", b"bb"], [b"cc"]]
+
+
+def test_an_image_that_is_broken_in_its_middle_is_named(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 255, (300, 300, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    # The second piece of its pixels is none that there is.
+    first, second, rest = (tmp_path / "a.png").read_bytes().split(b"IDAT", 2)
+    (tmp_path / "broken.png").write_bytes(b"IDAT".join((first, second)) + bytes(4) + rest)
+    with pytest.raises(InvalidInput, match=r"broken\.png cannot be read: broken PNG file"):
+        read(Images(), tmp_path, ["a.png", "broken.png"])
+
+
+def test_images_of_several_sizes_are_an_array_of_arrays_in_colour(tmp_path):
+    Image.fromarray(np.zeros((4, 6, 3), dtype=np.uint8)).save(tmp_path / "a.png")
+    Image.fromarray(np.zeros((5, 6, 4), dtype=np.uint8)).save(tmp_path / "b.png")
+    (batch,) = read(Images(), tmp_path, ["a.png", "b.png"])
+    assert [image.shape for image in batch["image"]] == [(4, 6, 3), (5, 6, 3)]
+
+
+@pytest.mark.parametrize(
+    ("mode", "shape"), [("1", (3, 2)), ("L", (3, 2)), ("P", (3, 2, 3)), ("RGBA", (3, 2, 3)), ("CMYK", (3, 2, 3))]
+)
+def test_a_picture_comes_as_one_sees_it(tmp_path, mode, shape):
+    path = tmp_path / ("a.tif" if mode == "CMYK" else "a.png")
+    Image.new("RGB", (2, 3), (255, 255, 255)).convert(mode).save(path)
+    pixels = Images().decode(path)
+    assert (pixels.shape, pixels.dtype, int(pixels.max())) == (shape, np.uint8, 255)
+
+
+@pytest.mark.parametrize(
+    ("name", "pixels"),
+    [
+        ("a.png", np.array([[0, 255], [256, 65_535]], np.uint16)),
+        ("a.tif", np.array([[-1, 256], [70_000, 2**31 - 1]], np.int32)),
+        ("a.tif", np.array([[-0.5, 0.25], [1.0, 1e6]], np.float32)),
+    ],
+)
+def test_a_grey_picture_of_more_than_eight_bits_keeps_them(tmp_path, name, pixels):
+    Image.fromarray(pixels).save(tmp_path / name)
+    decoded = Images().decode(tmp_path / name)
+    assert (decoded.dtype, decoded.tolist()) == (pixels.dtype, pixels.tolist())
+
+
+LINES = st.lists(st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"])), min_size=1, max_size=20)
+
+
+def read_lines(folder, files, rows, batch_size=3):
+    spans = Text().cut(folder, files, rows)
+    return [batch for span in spans for batch in Text().batches(folder, span, batch_size, 1)]
+
+
+@given(lines=LINES, rows=st.integers(1, 8), ends=st.sampled_from(["\n", "\r\n"]), last=st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_every_line_comes_once_with_its_number_wherever_it_is_cut(tmp_path_factory, lines, rows, ends, last):
+    folder = tmp_path_factory.mktemp("text")
+    # A file that ends without a newline has a last line all the same, unless that is empty.
+    text = ends.join(lines) + (ends if last or not lines[-1] else "")
+    (folder / "a.txt").write_bytes(text.encode())
+    batches = read_lines(folder, ["a.txt"], rows)
+    assert [line for batch in batches for line in batch["text"]] == lines
+    assert [row for batch in batches for row in batch["row"].tolist()] == list(range(len(lines)))
+    assert {name for batch in batches for name in batch["file"]} == {"a.txt"}
+
+
+def test_a_compressed_file_is_one_span(tmp_path):
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"one\ntwo\nthree\n"))
+    assert len(Text().cut(tmp_path, ["a.txt.gz"], 1)) == 1
+    batches = read_lines(tmp_path, ["a.txt.gz"], 1, 2)
+    assert [line for batch in batches for line in batch["text"]] == ["one", "two", "three"]
+
+
+def test_a_line_that_is_no_text_is_named_by_its_rows(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"one\n\xff\n")
+    with pytest.raises(InvalidInput, match="rows 0 to 1 is not UTF-8"):
+        read_lines(tmp_path, ["a.txt"], 5)
+
+
+def test_rows_of_any_shape_come_with_their_numbers(tmp_path):
+    array = np.arange(5 * 2 * 3).reshape(5, 2, 3)
+    np.save(tmp_path / "a.npy", array)
+    spans = Npy().cut(tmp_path, ["a.npy"], 3)
+    assert [(span.start, span.stop, span.rows) for span in spans] == [(0, 3, 3), (3, 5, 2)]
+    batches = [batch for span in spans for batch in Npy().batches(tmp_path, span, 2, 1)]
+    assert [len(batch["values"]) for batch in batches] == [2, 1, 2]
+    np.testing.assert_array_equal(np.concatenate([batch["values"] for batch in batches]), array)
+    assert [row for batch in batches for row in batch["row"]] == list(range(5))
+    # A predictor may work in place; the file stays as it was.
+    batches[0]["values"][:] = -1
+    np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), array)
+
+
+@pytest.mark.parametrize(
+    ("array", "message"), [(np.array(3.0), "holds one number"), (np.array([{}]), "cannot be read")]
+)
+def test_what_has_no_rows_is_named(tmp_path, array, message):
+    np.save(tmp_path / "a.npy", array, allow_pickle=True)
+    with pytest.raises(InvalidInput, match=message):
+        Npy().cut(tmp_path, ["a.npy"], 3)
+
+
+@pytest.mark.parametrize(
+    ("files", "format"),
+    [
+        (["a.PNG", "deep/b.jpeg"], "images"),
+        (["a.txt", "b.txt.gz"], "text"),
+        (["a.tsv.gz"], "csv"),
+        (["a.ndjson"], "jsonl"),
+        (["a.parquet"], "parquet"),
+        (["a.npy"], "npy"),
+    ],
+)
+def test_a_format_goes_by_the_names(files, format):
+    assert format_of(files, "data") == format
+
+
+@pytest.mark.parametrize("files", [["a.png", "b.csv"], ["a.png", "model.bin"], ["README"]])
+def test_files_of_several_or_unknown_formats_are_refused_with_what_to_say(files):
+    with pytest.raises(InvalidInput, match=r"'data' are not all of one known format .*read='files'"):
+        format_of(files, "data")
+
+
+def asked(**fields):
+    return BatchInference(**{"name": "m", "python": "3.11", "batch_size": 2} | fields)
+
+
+def test_what_cannot_be_read_is_refused(tmp_path):
+    with pytest.raises(InvalidInput, match="the input 'data', has no files"):
+        check_inputs(asked(), {"data": tmp_path})
+    (tmp_path / "a.bin").write_text("1\n")
+    with pytest.raises(InvalidInput, match="not all of one known format"):
+        check_inputs(asked(), {"data": tmp_path})
+    check_inputs(asked(read="files"), {"data": tmp_path})

@@ -1,25 +1,36 @@
-"""The server of a session, as any client sees it: calls over a WebSocket, and everything else by HTTP."""
+"""The server of a session, as any client sees it: calls over a WebSocket, all else and Jupyter by HTTP."""
 
 import asyncio
 import contextlib
+import datetime
 import http.client
 import json
 import logging
 import pickle
 import socket
+import stat
+import sys
 import time
+from contextlib import asynccontextmanager
 
 import aiohttp
 import cloudpickle
 import pytest
 
 from raysm.contract.connections import GREETING
-from raysm.contract.session import CALL, DONE, CallRequest, Outcome, Versions, frame, unframe
+from raysm.contract.session import CALL, CLOSING, DONE, WARNING, CallRequest, Outcome, Versions, frame, unframe
+from raysm.errors import InvalidRequest, RaysmError
 from raysm.request.codec import to_json
+from raysm.workloads.session import host as module
 from raysm.workloads.session.clients import MAX_MESSAGE_BYTES
 from raysm.workloads.session.door import MAX_HANDSHAKES
-from tests.support.sessions import TOKEN, proved, served, until
+from raysm.workloads.session.jupyters import COMMAND, Jupyters, kernels_seen, settings
+from raysm.workloads.session.lifetime import Rules, Seen
+from tests.support import fake_jupyter
+from tests.support.sessions import proved, served
 from tests.support.strangers import asked_by_another_user, needs_two_users
+from tests.support.stub_job import TOKEN
+from tests.support.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -263,3 +274,127 @@ def test_strangers_who_say_nothing_do_not_keep_clients_out(server):
             while piece := strangers[0].recv(4096):
                 heard += piece
         assert len(heard) <= len(GREETING) + 32
+
+
+@pytest.fixture(autouse=True)
+def checks_often(monkeypatch):
+    monkeypatch.setattr(module, "CHECK_S", 0.05)
+    monkeypatch.setattr(module, "JOBS_S", 0.1)
+
+
+def told_host(server):
+    return [(event.name, event.detail) for event in server.events]
+
+
+def test_its_state_is_json_and_files_lie_where_calls_run(tmp_path):
+    rules = Rules(idle_s=1800, idle_detached_s=300, usd_per_hour=36.0, budget_usd=100.0)
+    with served(tmp_path, rules=rules, uptime_s=100.0) as server:
+        state = server.host.state()
+        assert server.host.path("a/b.csv") == tmp_path / "work" / "a" / "b.csv"
+        assert str(server.host.path("/opt/ml/model/x")) == "/opt/ml/model/x"
+        with pytest.raises(InvalidRequest, match="is empty"):
+            server.host.path("")
+    assert (state.job, state.hosts, state.cpus, state.busy) == ("digits-1", ("algo-1", "algo-2"), 4.0, 0)
+    assert state.usd == pytest.approx(1.0, abs=0.5)
+    assert 250 < state.ends_in_s <= 300
+    assert "no client attached" in state.ends_why
+    assert json.loads(json.dumps(to_json(state)))["versions"]["raysm"]
+
+
+def test_an_idle_session_warns_once_for_each_end_and_says_why_it_ends(tmp_path):
+    with served(tmp_path, rules=Rules(idle_s=600, idle_detached_s=0.4)) as server:
+        until(lambda: WARNING in dict(told_host(server)))
+        server.host.loop.call_soon_threadsafe(server.host.lifetime.keep, time.monotonic() + 1.0)
+        until(server.is_over.is_set)
+    assert server.why == "idle for 1 s with no client attached"
+    assert [name for name, _ in told_host(server)] == [WARNING, WARNING, CLOSING]
+    assert "keep(minutes=…) puts that off" in told_host(server)[0][1]
+    assert server.host.notices[-1] == f"the session ends: {server.why}"
+
+
+def test_a_job_of_rays_puts_off_the_end_as_a_call_does(tmp_path):
+    with served(tmp_path, rules=Rules(idle_s=600, idle_detached_s=0.5)) as server:
+        server.jobs.seen = Seen(1, 0.0)
+        until(lambda: server.jobs.looks >= 2)
+        assert server.host.state().busy == 1
+        assert not server.is_over.is_set()
+        server.jobs.seen = Seen(0, 60.0)
+        until(server.is_over.is_set)
+    assert server.why.startswith("idle")
+
+
+def test_a_budget_that_is_spent_ends_it(tmp_path):
+    rules = Rules(idle_s=600, idle_detached_s=600, usd_per_hour=3600.0, budget_usd=100.0)
+    with served(tmp_path, rules=rules, uptime_s=99.8) as server:
+        until(server.is_over.is_set)
+    assert server.why == "its budget of 100 USD is spent"
+
+
+BASE = "/secret/"
+
+
+@asynccontextmanager
+async def some(tmp_path, command=fake_jupyter.COMMAND):
+    jupyters = Jupyters(tmp_path, tmp_path, command)
+    try:
+        yield jupyters
+    finally:
+        await jupyters.close()
+
+
+def test_a_server_is_private_busy_while_its_kernels_are_and_gone_with_the_session(tmp_path):
+    async def go():
+        async with some(tmp_path) as jupyters:
+            name = await jupyters.start(BASE)
+            folder, before = tmp_path / f"j{name}", await jupyters.look()
+            (folder / "kernels").write_text(json.dumps([{"execution_state": "busy"}]))
+            return stat.S_IMODE(folder.stat().st_mode), jupyters._running[name].process, before, await jupyters.look()
+
+    mode, process, before, after = asyncio.run(go())
+    assert mode == 0o700
+    assert process.returncode is not None
+    # An open page is no work.
+    assert (before.running, before.idle_s, after.running) == (0, None, 1)
+
+
+def test_one_that_does_not_come_up_is_told_with_the_end_of_its_log_and_tried_anew(tmp_path):
+    async def go():
+        async with some(tmp_path, fake_jupyter.FAILING) as jupyters:
+            for _ in range(2):
+                with pytest.raises(RaysmError, match="did not start on the head; its log ends so:\nthe reason"):
+                    await jupyters.start(BASE)
+            assert jupyters._running == {}
+
+    asyncio.run(go())
+
+
+@pytest.mark.parametrize("base", ["", "/", "x/", "/x", "/a b/", "//x/"])
+def test_a_path_that_is_none_is_refused(tmp_path, base):
+    with pytest.raises(InvalidRequest, match="begins and ends with /"):
+        asyncio.run(Jupyters(tmp_path, tmp_path, COMMAND).start(base))
+
+
+def test_a_head_without_jupyterlab_is_named_with_the_remedy(tmp_path):
+    with pytest.raises(InvalidRequest, match=r"has no JupyterLab: .*requirements=\['jupyterlab'\]"):
+        asyncio.run(Jupyters(tmp_path, tmp_path, (sys.executable, "-m", "no_such_jupyterlab")).start(BASE))
+
+
+def test_the_last_kernel_that_was_busy_tells_since_when_none_is():
+    at = datetime.datetime(2026, 11, 23, tzinfo=datetime.UTC)
+    rows = [
+        {"execution_state": "idle", "last_activity": (at - datetime.timedelta(seconds=ago)).isoformat()}
+        for ago in (90, 30)
+    ]
+    seen = kernels_seen(rows, at.timestamp())
+    assert (seen.running, seen.idle_s) == (0, pytest.approx(30))
+    assert kernels_seen([], 0.0).idle_s is None
+    # The clock may have been set back meanwhile.
+    assert kernels_seen(rows, 0.0).idle_s == 0.0
+
+
+def test_its_settings_have_no_token_and_no_port(tmp_path):
+    told = settings(BASE, tmp_path / "s", tmp_path)
+    assert told["IdentityProvider"] == {"token": ""}
+    assert told["ServerApp"]["sock"] == str(tmp_path / "s")
+    assert told["ServerApp"]["sock_mode"] == "0600"
+    assert "port" not in told["ServerApp"]

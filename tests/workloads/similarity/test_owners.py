@@ -1,7 +1,6 @@
 """Results whose ranges of rows have owners, the head or actors on a Ray of one instance: their content is the same."""
 
 import os
-import time
 from contextlib import closing, suppress
 
 import numpy as np
@@ -24,6 +23,7 @@ from raysm.workloads.similarity.tasks.parts import TileTask
 from tests.support.dense_rows import kinds_of_rows
 from tests.support.reference import neighbors, pairs, score_rows, scores_between
 from tests.support.similarity import queries_of, run_of, saved
+from tests.support.waiting import until
 
 ROWS = kinds_of_rows(rows=600)["duplicates"]
 """Zero rows and rows that are alike are among them."""
@@ -123,10 +123,7 @@ def test_ranges_hold_the_neighbors_of_float64_row_by_row_and_the_content_of_the_
 def test_a_head_that_ends_leaves_no_owner_and_the_next_finds_what_they_recorded(ray_here, tmp_path):
     with pytest.raises(Stopped):
         go(tmp_path, 2, at_rows(300, stop), top_k=7, block_rows=120)
-    deadline = time.monotonic() + 60
-    while owners():
-        assert time.monotonic() < deadline, "an owner still lives"
-        time.sleep(0.1)
+    until(lambda: not owners(), 60)
     recorded = files_below(tmp_path / "records")
     after = {}
     # These owners are killed once all is computed: they find what they, or those before them, recorded.

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -8,15 +10,18 @@ import raysm
 from raysm.contract.events import Metric, Progress, State
 from raysm.contract.result import Manifest
 from raysm.request import Similarity
+from raysm.workloads.similarity.arithmetic.keys import encode
 from raysm.workloads.similarity.layouts.layout import load
+from raysm.workloads.similarity.output import write_pairs
 from raysm.workloads.similarity.reading.columns import Selection
 from raysm.workloads.similarity.reading.files import digest
 from raysm.workloads.similarity.reading.matrix import Place, Source
 from raysm.workloads.similarity.run import run
 from raysm.workloads.similarity.runs import Folders
+from raysm.workloads.similarity.tasks.parts import Part
 from tests.support.dense_rows import kinds_of_rows
 from tests.support.reference import neighbors, score_rows, scores_between
-from tests.support.similarity import queries_of, saved
+from tests.support.similarity import queries_of, run_of, saved
 
 ROWS = kinds_of_rows(rows=600)["duplicates"]
 WIDE = np.random.default_rng(5).standard_normal((300, 2000), dtype=np.float32)
@@ -198,3 +203,41 @@ def test_queries_are_aligned_with_the_matrix_by_name_and_both_are_printed_first(
     printed = capfd.readouterr().err
     assert f"raysm: matrix: 5 rows x 3 columns (a, b, c), {ROWS.dtype}" in printed
     assert f"raysm: queries: 5 rows x 3 columns (a, b, c), {ROWS.dtype}" in printed
+
+
+NUMBERS = np.random.default_rng(0).integers(0, 1000, (50, 4))
+SCORES = -np.sort(-np.random.default_rng(1).random((50, 4), dtype=np.float32), axis=1)
+
+
+def keys(start, stop):
+    return encode(SCORES[start:stop], NUMBERS[start:stop])
+
+
+@pytest.mark.parametrize("cuts", [[0, 300], [0, 1, 2, 150, 300], [0, 0, 100, 300, 300]])
+def test_the_bytes_of_pairs_do_not_depend_on_how_they_came(tmp_path, cuts):
+    rows = np.sort(np.random.default_rng(2).integers(0, 50, 300))
+    columns = (rows, np.arange(300), np.linspace(0, 1, 300, dtype=np.float32))
+    chunks = [tuple(column[a:b] for column in columns) for a, b in zip(cuts, cuts[1:], strict=False)]
+    file = write_pairs(tmp_path / "pairs.parquet", iter(chunks))
+    assert file.sha256 == write_pairs(tmp_path / "whole.parquet", [columns]).sha256
+    table = pq.read_table(tmp_path / "pairs.parquet")
+    for name, column in zip(("row", "neighbor", "similarity"), columns, strict=True):
+        np.testing.assert_array_equal(table[name].to_numpy(), column)
+
+
+@pytest.fixture
+def begun_run(tmp_path):
+    return run_of(kinds_of_rows(rows=20)["float32"], tmp_path, top_k=3)
+
+
+def part(seconds=1.0, **peaks):
+    return Part(arrays={"keys": np.arange(3)}, peaks=peaks, seconds=seconds, engines=("int8 AMX",))
+
+
+def test_a_block_is_found_again_by_a_run_of_the_same_request_alone(begun_run):
+    begun_run.record("topk").save("a tile", part())
+    assert "a tile" in begun_run.record("topk")
+    np.testing.assert_array_equal(begun_run.record("topk").load("a tile").arrays["keys"], np.arange(3))
+    others = (replace(begun_run, workload=Similarity(top_k=4)), replace(begun_run, digests={"matrix": "b" * 64}))
+    assert not any("a tile" in other.record("topk") for other in others)
+    assert "a tile" not in begun_run.record("topk of shards")

@@ -1,14 +1,29 @@
-"""The memory of a sweep: what is tried next, which trials end early, and what survives an interruption."""
+"""A sweep and its trials: what is tried next, which end early, and what survives an interruption."""
 
+import argparse
 import math
+import os
 from dataclasses import replace
+from types import SimpleNamespace
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
+import torch
 
 import raysm
-from raysm.contract.events import Trial
-from raysm.request.sweep import Earlier, ScriptSweep
+from raysm.contract.events import BEST, TABLE, TRIALS, Trial, Trials
+from raysm.contract.paths import Paths
+from raysm.errors import InvalidRequest, TrialFailed
+from raysm.request.sweep import Earlier, FunctionSweep, ScriptSweep
+from raysm.workloads.folders import PIECE_BYTES
+from raysm.workloads.report import Report, parse, report_line, report_of
+from raysm.workloads.sweep.head_files import HeadFiles, download, serve_files, upload
+from raysm.workloads.sweep.run import Outcome
+from raysm.workloads.sweep.runner import summary_of, write_result
 from raysm.workloads.sweep.study import Entry, Population, Study, drawing_by
+from raysm.workloads.sweep.trial import TrialRun, arguments_of, metrics_of, run_script
+from tests.support.sweeps import run
 
 SPACE = {
     "lr": raysm.loguniform(1e-4, 1e-1),
@@ -175,3 +190,193 @@ def test_a_population_copies_the_best_to_the_worst_within_the_ranges():
     assert population.checkpoints == {f"{number}/a" for number in range(4)}
     population.leave(1)
     assert population.compare(entry(3, None)).checkpoint == "2/a"
+
+
+TRIALS_OF_IT = [
+    Trial(number=0, status="done", value=2.0, params={"lr": 0.1, "kind": "a"}, metrics={"loss": 2.0}),
+    Trial(number=1, status="failed", params={"lr": 0.2, "kind": 7}, reason="ValueError: no"),
+    Trial(number=2, status="stopped", value=1.5, params={"lr": 0.3, "kind": "b"}, metrics={"loss": 1.5, "rows": 3.0}),
+]
+
+
+def swept(**fields):
+    return ScriptSweep(
+        **{"script": "train.py", "space": {"lr": raysm.uniform(0, 1)}, "metric": "loss", "mode": "min"} | fields
+    )
+
+
+@pytest.fixture
+def files(tmp_path):
+    folder = tmp_path / "files" / "2" / "checkpoint"
+    folder.mkdir(parents=True)
+    (folder / "model").write_text("weights")
+    return tmp_path / "files"
+
+
+def outcome(**fields):
+    entries = [Entry(trial=trial) for trial in TRIALS_OF_IT[:2]]
+    entries.append(Entry(trial=TRIALS_OF_IT[2], checkpoint="2/checkpoint"))
+    return Outcome(**{"entries": tuple(entries), "notes": ("short",), "seconds": 1.0, "resumed": 0} | fields)
+
+
+def test_the_result_is_the_table_in_two_formats_and_the_best_trials_files(files, tmp_path):
+    described = write_result(outcome(), swept(), files, tmp_path / "model")
+    assert [(file.name, file.shape) for file in described] == [(TABLE, (3,)), (TRIALS, (3,))]
+    trials = Trials.read(tmp_path / "model")
+    assert (trials.best, trials.notes, list(trials.trials)) == (2, ("short",), TRIALS_OF_IT)
+    assert (tmp_path / "model" / BEST / "model").read_text() == "weights"
+    table = pq.read_table(tmp_path / "model" / TABLE)
+    assert table.column("params.lr").to_pylist() == [0.1, 0.2, 0.3]
+    assert table.column("metrics.rows").to_pylist() == [None, None, 3.0]
+
+
+def test_the_summary_names_the_best_the_direction_and_the_failures():
+    assert summary_of(outcome(), swept()) == (
+        "best of 3 trials (1 done, 1 ended early, 1 failed; lowest loss): loss = 1.5 with lr = 0.3, kind = b (trial 2)"
+        ". 1 of 3 trials failed, trial 1 with: ValueError: no"
+    )
+    assert "highest loss): loss = 2 with" in summary_of(outcome(), swept(mode="max"))
+    part = summary_of(outcome(), swept(space={"n": raysm.randint(1, 4)}, search="grid"))
+    assert part.startswith("best of 3 trials, 3 of 4 combinations (1 done, ")
+    assert summary_of(outcome(entries=(Entry(trial=TRIALS_OF_IT[1]),)), swept()) == "1 trial: 1 failed"
+
+
+@pytest.mark.parametrize(
+    ("value", "metrics"),
+    [
+        (0.5, {"loss": 0.5}),
+        (3, {"loss": 3.0}),
+        (torch.tensor([0.25]), {"loss": 0.25}),
+        (np.float32(0.5), {"loss": 0.5}),
+        ({"loss": 1, "rows": np.int64(7), "name": "a", "ok": True}, {"loss": 1.0, "rows": 7.0}),
+        (None, {}),
+        (True, {}),
+        ("0.5", {}),
+        (torch.zeros(3), {}),
+        (print, {}),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_functions_value_is_the_metric_or_several_by_name(value, metrics):
+    assert metrics_of(value, "loss") == metrics
+
+
+def test_a_population_needs_a_checkpoint_with_each_report(tmp_path):
+    space = {"x": raysm.uniform(0, 1)}
+    workload = FunctionSweep(name="train", python="3.11", space=space, metric="loss", mode="min", stop="pbt")
+    run = TrialRun(workload=workload, here=None, assignment=None, folder=tmp_path, deliver=print)
+    with pytest.raises(InvalidRequest, match="stop='pbt' lets trials continue with the weights of others"):
+        run.take(Report(metrics={"loss": 1.0}))
+
+
+def test_checkpoints_travel_to_the_head_and_back(ray_here, tmp_path):
+    source = tmp_path / "source"
+    (source / "deep").mkdir(parents=True)
+    (source / "empty").write_bytes(b"")
+    (source / "whole").write_bytes(os.urandom(PIECE_BYTES))
+    (source / "deep" / "large").write_bytes(os.urandom(PIECE_BYTES * 2 + 5))
+    files = serve_files(tmp_path / "root", ray_here.get_runtime_context().get_node_id())
+    upload(files, source, "3/abc")
+    assert [path.name for path in (tmp_path / "root" / "3").iterdir()] == ["abc"]
+    download(files, "3/abc", tmp_path / "back")
+    ray_here.kill(files)
+    for name in ("empty", "whole", "deep/large"):
+        assert (tmp_path / "back" / name).read_bytes() == (source / name).read_bytes()
+
+
+def test_paths_outside_of_the_folder_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="outside"):
+        HeadFiles(str(tmp_path / "root")).write("../secret", "file", b"")
+
+
+SCRIPT = """
+import argparse
+import os
+import pathlib
+import raysm
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float)
+parser.add_argument("--epochs", type=int)
+given = parser.parse_args()
+for epoch in range(given.epochs):
+    print("epoch", epoch)
+    raysm.report(loss=given.lr / (epoch + 1), step=epoch)
+pathlib.Path(os.environ["SM_MODEL_DIR"], "model.txt").write_text(str(given.lr))
+"""
+
+
+class Run(SimpleNamespace):
+    """A trial as far as a script's needs it."""
+
+    def take(self, report):
+        self.taken.append(report)
+
+
+def run_of(folder, code, params=None, args=()):
+    paths = Paths(folder)
+    source = paths.payload / "source"
+    source.mkdir(parents=True)
+    (source / "train.py").write_text(code)
+    workload = ScriptSweep(script="train.py", args=args, space={"lr": raysm.uniform(0, 1)}, metric="loss", mode="min")
+    return Run(
+        workload=workload,
+        here=SimpleNamespace(payload=paths.payload),
+        assignment=SimpleNamespace(params=params or {}),
+        taken=[],
+    )
+
+
+def test_parameters_are_arguments_and_flags():
+    params = {"lr": 0.1, "batch_size": 32, "nesterov": True, "warmup": False, "decay": None, "kind": "a b"}
+    assert arguments_of(params) == ["--lr=0.1", "--batch-size=32", "--nesterov", "--kind=a b"]
+
+
+def test_argparse_takes_values_that_begin_with_a_dash():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--shift", type=float)
+    parser.add_argument("--layer")
+    given = parser.parse_args(arguments_of({"shift": -1.6e-05, "layer": "-relu"}))
+    assert (given.shift, given.layer) == (-1.6e-05, "-relu")
+
+
+def test_its_lines_are_told_and_its_exit_code_is_the_trials(tmp_path, capsys):
+    code = "import sys\nprint('one', *sys.argv[1:])\nprint('two', file=sys.stderr)\nsys.exit(3)"
+    one = run_of(tmp_path, code, {"lr": 0.5}, args=["--epochs", "2"])
+    with pytest.raises(TrialFailed, match="the script ended with 3: two") as failed:
+        run_script(one)
+    assert failed.value.remote_traceback == "one --lr=0.5 --epochs 2\ntwo"
+    assert capsys.readouterr().out == "one --lr=0.5 --epochs 2\ntwo\n"
+
+
+def test_what_a_script_reports_and_leaves_is_the_trials(base, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    sweep = raysm.Sweep(
+        raysm.Script(str(script), args=["--epochs", 3]),
+        space={"lr": raysm.choice([0.5, 0.1])},
+        metric="loss",
+        mode="min",
+        search="grid",
+    )
+    outcome, _, _ = run(sweep, base, tmp_path / "kept")
+    trials = [entry.trial for entry in outcome.entries]
+    assert [(trial.params["lr"], trial.status, trial.reports) for trial in trials] == [
+        (0.5, "done", 3),
+        (0.1, "done", 3),
+    ]
+    assert trials[1].value == pytest.approx(0.1 / 3)
+    (model,) = (tmp_path / "kept").rglob("model.txt")
+    assert model.read_text() == "0.1"
+
+
+def test_a_scripts_report_is_a_line_and_its_checkpoint_a_copy(tmp_path):
+    folder, trial = tmp_path / "mine", tmp_path / "trial"
+    folder.mkdir()
+    trial.mkdir()
+    (folder / "model").write_text("1")
+    line = report_line(report_of({"loss": 0.5}, 3, folder), trial)
+    (folder / "model").write_text("2")
+    report = parse(line)
+    assert (report.metrics, report.step) == ({"loss": 0.5}, 3)
+    assert (trial / report.checkpoint / "model").read_text() == "1"

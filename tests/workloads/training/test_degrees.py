@@ -1,5 +1,6 @@
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional
 from torch.utils.data import TensorDataset
@@ -8,6 +9,7 @@ from raysm import training
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.degrees import Layout, Parallel
 from raysm.workloads.training.loop import session as sessions
+from raysm.workloads.training.model_file import MODEL_FILE, write
 
 TWO_BY_TWO = ["algo-1", "algo-1", "algo-2", "algo-2"]
 
@@ -28,12 +30,6 @@ def test_another_number_of_workers_per_instance_than_asked_for_is_refused():
         InvalidRequest, match="workers_per_instance=8, but algo-1 runs 2; start the job with --workers-per"
     ):
         Layout(data=4).check_hosts(TWO_BY_TWO, 8)
-
-
-@pytest.fixture(autouse=True)
-def _no_session_left():
-    yield
-    sessions.end()
 
 
 def parts(width=4):
@@ -145,3 +141,25 @@ def test_recomputed_and_offloaded_blocks_train_as_kept_ones_do_bit_for_bit():
         found.append([training.step(batch) for _ in range(3)])
         sessions.end()
     assert found[0] == found[1] == found[2]
+
+
+class Tied(nn.Module):
+    """An embedding whose weights are the output layer's, and a buffer that is a part of a larger tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.inside = nn.Embedding(5, 3)
+        self.outside = nn.Linear(3, 5, bias=False)
+        self.outside.weight = self.inside.weight
+        self.register_buffer("part", torch.arange(10.0).view(2, 5).T[1:3])
+
+
+def test_plain_torch_reads_it_tied_weights_included(tmp_path):
+    torch.manual_seed(0)
+    model, other = Tied(), Tied()
+    path = write(model.state_dict(), tmp_path / "new")
+    assert path == tmp_path / "new" / MODEL_FILE
+    other.load_state_dict(load_file(path))
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(other.state_dict()[name], tensor)
+    assert path.stat().st_mode & 0o777 == 0o644

@@ -36,7 +36,6 @@ from tests.support.parallel_modes import (
 
 TOLERANCE = 1e-5
 
-
 PLAIN = (
     *("ddp", "hybrid shard", "data x tensor", "memory", "named"),
     *("norms evaluated, sharded", "norms evaluated", "normed", "normed, memory"),
@@ -73,12 +72,6 @@ def found(launch):
 def alone():
     """The losses and the weights of one process."""
     return train(None)[:2]
-
-
-@pytest.fixture(autouse=True)
-def _no_session_left():
-    yield
-    sessions.end()
 
 
 def worst(weights, others):

@@ -1,11 +1,22 @@
+import functools
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raysm.workloads.similarity.engines.protocol import Frame
+from raysm.errors import InvalidRequest
+from raysm.workloads.similarity.arithmetic.score import Tile
+from raysm.workloads.similarity.engines import bounds
+from raysm.workloads.similarity.engines.choice import choose, is_cuda, why_no_cuda
+from raysm.workloads.similarity.engines.compiled import CompiledEngine
+from raysm.workloads.similarity.engines.plain import PlainEngine
+from raysm.workloads.similarity.engines.protocol import Frame, unit_sum
+from raysm.workloads.similarity.kernels.build import Unavailable
+from raysm.workloads.similarity.kernels.recipes import AVX2, INTEGERS, InstructionSet
 from tests.support.dense_engines import ENGINES, MADE, engine_of
-from tests.support.dense_rows import assert_exact, best_of, centred, tiles
+from tests.support.dense_rows import assert_exact, best_of, centred, clustered_frame, tight_rows, tiles
 from tests.support.reference import score_rows
 from tests.support.similarity import adversarial
 
@@ -58,3 +69,135 @@ def test_scores_of_every_length_are_numpys_to_the_last_bit(columns, dtype):
     tile = tiles(rows)[0]
     engine.scores(tile, tile, out)
     assert np.array_equal(out, score_rows(rows, range(7)))
+
+
+@pytest.mark.parametrize("columns", [1, 2, 3, 64, 1000, 1 << 17, bounds.MOST_COLUMNS])
+def test_sums_of_products_of_the_largest_integers_fit_into_32_bits_and_larger_ones_would_not(columns):
+    largest = bounds.largest_integer(columns, 16)
+    assert columns * largest**2 < 2**31
+    assert largest == 32767 or columns * (largest + 1) ** 2 >= 2**31
+
+
+def test_int8_is_given_up_where_the_sums_of_a_row_and_of_its_correction_could_overflow():
+    most = max(columns for columns in range(1, 40_000) if bounds.largest_integer(columns, 8))
+    assert bounds.largest_integer(most, 8) == 127
+    assert most * 127 * 2 * (255 + 128) < 2**31 <= (most + 1) * 127 * 2 * (255 + 128)
+
+
+@pytest.mark.parametrize("columns", [1, 30, 1000])
+def test_no_float32_sum_of_products_is_further_off_than_its_bound(columns):
+    rng = np.random.default_rng(columns)
+    left, right = rng.standard_normal((2, 200, columns)).astype(np.float32)
+    # One after the other, the order in which most goes wrong.
+    summed = np.add.accumulate(left * right, axis=1, dtype=np.float32)[:, -1]
+    exact = (left.astype(np.float64) * right.astype(np.float64)).sum(axis=1)
+    sizes = np.linalg.norm(left.astype(np.float64), axis=1) * np.linalg.norm(right.astype(np.float64), axis=1)
+    assert (np.abs(summed - exact) <= bounds.growth(columns) * sizes).all()
+
+
+COLUMNS = 19
+ROWS = 4250
+ALONE, LARGE, ONE_SMALL = [0, 2100], [0, 2100, ROWS], [0, 600, 2750]
+"""Tiles that are large enough to seed who is compared with them, of which the last panel is not full; and one small.
+As few rows as show it: fourteen engines compare all their pairs."""
+
+MOST = {2100: 60, 2750: 24, ROWS: 6}
+"""For how many of them each row of so many is asked at most."""
+
+
+@functools.cache
+def rows_of(kind):
+    if kind == "tight clusters":
+        return tight_rows(ROWS, COLUMNS, 2, 1e-3)[0]
+    rows = np.random.default_rng(ROWS).standard_normal((ROWS, COLUMNS))
+    if kind == "ties":
+        rows = np.round(rows)
+        rows[::3] = rows[0]
+        rows[1::5] = 0
+    if kind == "against all others":
+        rows = np.abs(rows)
+        rows[::40] *= -1
+    return rows.astype(np.float32)
+
+
+@functools.cache
+def frame_of(kind):
+    return (clustered_frame if kind == "tight clusters" else centred)(rows_of(kind))
+
+
+@functools.cache
+def expected(kind, k, count=ROWS):
+    return best_of(PlainEngine(), frame_of(kind), rows_of(kind)[:count], k, [0, count])
+
+
+@pytest.mark.parametrize("name", [name for name in MADE if "mixed" not in name])
+@pytest.mark.parametrize("kind", ["ties", "against all others", "tight clusters"])
+def test_rows_of_which_nothing_is_known_find_their_best_in_large_tiles(name, kind):
+    engine = engine_of(name, COLUMNS)
+    # From one to what all lanes have peaks for on some machine, and more than on any.
+    for k, cuts in [(1, ALONE), (6, LARGE), (24, ONE_SMALL), (60, ALONE)]:
+        found = best_of(engine, frame_of(kind), rows_of(kind)[: cuts[-1]], k, cuts)
+        assert np.array_equal(found, expected(kind, MOST[cuts[-1]], cuts[-1])[:, :k])
+
+
+def sample(rows):
+    rows = rows.astype(np.float32)
+    return Tile(start=0, rows=rows, norms=np.linalg.norm(rows.astype(np.float64), axis=1))
+
+
+def chosen(rows, forced=None, candidates=INTEGERS):
+    tile = sample(rows)
+    return choose(tile, Frame(centre=unit_sum(tile) / len(rows)), forced, candidates)
+
+
+def normal(rows=300, columns=64):
+    return np.random.default_rng(0).standard_normal((rows, columns))
+
+
+def next_best():
+    """Skip where nothing compiled is to be had at all."""
+    try:
+        return CompiledEngine(16, AVX2, 64, mixed=False).name
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+
+
+def test_the_engine_that_is_asked_for_is_taken():
+    assert chosen(normal(), "NumPy").name == "float64 NumPy"
+    assert chosen(normal(), "float32").name.startswith("float32")
+
+
+def test_an_engine_that_is_not_there_is_refused_by_name():
+    with pytest.raises(InvalidRequest, match="'abacus'; it has 'float64 NumPy"):
+        chosen(normal(), "abacus")
+
+
+def test_rows_with_large_elements_are_mixed():
+    if "int8" not in chosen(normal(2)).name:
+        pytest.skip("this processor multiplies no int8")
+    rows = normal(100)
+    assert "mixed" not in chosen(rows).name
+    rows[np.arange(100), np.arange(100) % 64] = 30
+    assert "mixed" in chosen(rows).name
+
+
+def test_rows_too_long_for_integers_are_multiplied_as_floats():
+    assert "int8" not in chosen(normal(2, 100_000)).name
+
+
+def test_instructions_that_the_kernel_refuses_are_left_for_the_next():
+    refused = InstructionSet("refused", (), allowed=lambda: False)
+    with pytest.raises(Unavailable, match="does not let this process use refused"):
+        CompiledEngine(8, refused, 8, mixed=False)
+    assert chosen(normal(), "int", candidates=((8, refused), (16, AVX2))).name == next_best()
+
+
+def test_a_gpu_is_asked_for_by_its_whole_name_and_says_what_it_lacks(monkeypatch):
+    assert [is_cuda(word) for word in ("cuda", "CUDA", "a", "cud", None)] == [True, True, False, False, False]
+    # No bound is proven for rows this long.
+    assert "may be too far off" in why_no_cuda(1 << 30) or "finds no GPU" in why_no_cuda(1 << 30)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, "raysm.workloads.similarity.engines.cuda", raising=False)
+    assert why_no_cuda(4) == "torch is missing"
+    with pytest.raises(InvalidRequest, match="the engine 'cuda' cannot be had here: torch is missing"):
+        chosen(normal(), "CUDA")

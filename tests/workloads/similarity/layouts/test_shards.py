@@ -3,6 +3,7 @@ import pyarrow as pa
 import pytest
 
 from raysm.errors import InstanceLost, InvalidInput
+from raysm.workloads.similarity.layouts.rows import ShardedRows
 from raysm.workloads.similarity.layouts.shards import RowRun, ShardFile, ShardReport, join, report
 from raysm.workloads.similarity.reading.matrix import Place, Source
 
@@ -61,3 +62,30 @@ def test_a_file_that_is_no_matrix_is_told_with_its_instance(tmp_path):
     (tmp_path / "a.npy").write_bytes(b"no")
     with pytest.raises(InvalidInput, match=r"on algo-2: a\.npy"):
         report(Source(channel="matrix", place=Place(tmp_path, tmp_path / "scratch", "algo-2")))
+
+
+ROWS = np.random.default_rng(0).standard_normal((50, 4)).astype(np.float32)
+
+
+@pytest.fixture
+def channel(base, request):
+    # Another for each test: a process maps what lies at one place once.
+    folder = base / "input" / "data" / request.node.name.partition("[")[0]
+    folder.mkdir(parents=True)
+    for name, start, stop in (("part-2", 0, 20), ("part-10", 20, 50)):
+        np.save(folder / f"{name}.npy", ROWS[start:stop])
+    return folder
+
+
+def load(channel):
+    return ShardedRows(Source(channel=channel.name, sharded=True))
+
+
+def test_the_first_bad_row_is_named_with_its_file(channel):
+    bad = ROWS[20:].copy()
+    bad[[7, 3], 0] = np.nan
+    np.save(channel / "part-10.npy", bad)
+    rows = load(channel)
+    shape = rows.shape(np.dtype(np.float32), sparse=False)
+    with pytest.raises(InvalidInput, match=r"row 23 of the matrix .*\(.*part-10.npy.*\)"):
+        list(rows.prepared_parts(shape, "the matrix"))

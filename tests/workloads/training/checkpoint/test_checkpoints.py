@@ -1,12 +1,14 @@
 """Checkpoints of one process; ``test_interrupted`` has those of several."""
 
 import contextlib
+import hashlib
 import json
 import os
+import pickle
 import shutil
 import signal
-import time
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -14,10 +16,23 @@ from torch.nn import functional
 from torch.utils.data import TensorDataset
 
 from raysm import training
-from raysm.errors import InvalidRequest
+from raysm.contract.store import read_json, sha256_of
+from raysm.errors import InvalidConfig, InvalidRequest
+from raysm.workloads.training.checkpoint import shards
 from raysm.workloads.training.checkpoint.checkpoints import Checkpoints
-from raysm.workloads.training.checkpoint.manifest import MANIFEST, read_manifests
+from raysm.workloads.training.checkpoint.manifest import (
+    MANIFEST,
+    DataOrder,
+    FileRecord,
+    Manifest,
+    is_intact,
+    list_folders,
+    parse_manifest,
+    read_manifests,
+)
+from raysm.workloads.training.checkpoint.transfer import FileTransfer, plan_transfers
 from raysm.workloads.training.loop import session as sessions
+from tests.support.waiting import until
 
 
 @contextlib.contextmanager
@@ -53,10 +68,7 @@ def kept_steps(folder):
 
 def wait_until_kept(folder, step):
     """Checkpoints are written in the background."""
-    deadline_s = time.monotonic() + 120
-    while step not in kept_steps(folder):
-        assert time.monotonic() < deadline_s
-        time.sleep(0.005)
+    until(lambda: step in kept_steps(folder), 120, pause_s=0.005)
 
 
 def test_the_best_by_a_reported_metric_is_kept_as_well(tmp_path):
@@ -219,3 +231,136 @@ def test_an_optimizer_that_was_stepped_is_refused_and_one_whose_constructor_make
             training.prepare(model, optimizer, loss=functional.cross_entropy)
         assert sessions.current().trainer is None, name
     sessions.end()
+
+
+def manifest(step, *, run="0a1b2c3d", value=None, time_s=0.0, files=None):
+    order = DataOrder(samples=9, batch_size=2, shuffle=True, seed=4)
+    return Manifest(
+        step=step,
+        epoch=1,
+        offset=4,
+        workers=2,
+        layout="data=2",
+        run=run,
+        files=files or {},
+        order=order,
+        value=value,
+        time_s=time_s,
+    )
+
+
+def test_a_folder_without_a_manifest_or_with_half_of_one_is_no_checkpoint(tmp_path):
+    for step in (1, 2, 3):
+        manifest(step).write(tmp_path / manifest(step).name)
+    (tmp_path / manifest(2).name / MANIFEST).unlink()
+    torn = tmp_path / manifest(3).name / MANIFEST
+    torn.write_bytes(torn.read_bytes()[:-20])
+    assert [one.step for one in read_manifests(tmp_path).values()] == [1]
+    assert list_folders(tmp_path) == [manifest(step).name for step in (3, 2, 1)]
+
+
+@pytest.mark.parametrize("name", ["../a", "", ".", "..", MANIFEST, "a\0b", "\ud800"])
+def test_a_manifest_names_files_of_its_own_folder_only(tmp_path, name):
+    manifest(7, files={name: FileRecord(bytes=1, sha256="00")}).write(tmp_path)
+    with pytest.raises(InvalidConfig, match="not a valid name for a file"):
+        parse_manifest(read_json(tmp_path / MANIFEST), "step-7")
+
+
+def test_a_file_is_intact_only_with_its_size_and_its_digest(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"abc")
+    record = FileRecord(bytes=3, sha256=sha256_of(path))
+    assert is_intact(path, record)
+    path.write_bytes(b"abd")
+    assert not is_intact(path, record)
+    path.unlink()
+    assert not is_intact(path, record)
+
+
+def test_each_file_goes_once_from_an_instance_that_has_it_to_all_that_lack_it():
+    has = {"a": {"1"}, "b": {"2"}, "c": set()}
+    needs = {"a": {"1", "2"}, "b": {"1"}, "c": {"1"}}
+    assert plan_transfers(needs, has) == [FileTransfer("1", "a", ("b", "c")), FileTransfer("2", "b", ("a",))]
+
+
+def test_what_no_instance_has_is_named():
+    with pytest.raises(InvalidConfig, match="file 2 is on no instance"):
+        plan_transfers({"a": {"1", "2"}}, {"a": {"1"}})
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A folder with a checkpoint of two tensors, and the files that were recorded."""
+    files, staging = {}, shards.stager()
+    state = {"model": {"weight": torch.arange(6.0).reshape(2, 3), "bias": torch.ones(2)}, "step": 7}
+    shards.save(state, tmp_path, group=None, staging=staging, complete=files.update).result(timeout=60)
+    staging.close()
+    return tmp_path, files
+
+
+def test_every_file_is_recorded_with_its_digest(saved):
+    folder, files = saved
+    assert shards.METADATA in files
+    assert {path.name for path in folder.iterdir()} == set(files)
+    for name, record in files.items():
+        content = (folder / name).read_bytes()
+        assert (record.bytes, record.sha256) == (len(content), hashlib.sha256(content).hexdigest())
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ({"model": {"other": torch.zeros(2)}}, "it has no model.other"),
+        ({"model": {"bias": torch.zeros(3)}}, "[Ss]ize mismatch"),
+    ],
+)
+def test_another_model_is_refused(saved, state, message):
+    with pytest.raises(InvalidRequest, match=message):
+        shards.plan(state, saved[0])
+
+
+class Evil:
+    """Runs a command when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.path}",)
+
+
+def test_metadata_that_names_other_classes_is_refused_and_nothing_of_it_is_run(saved, tmp_path):
+    folder, _ = saved
+    (folder / shards.METADATA).write_bytes(pickle.dumps(Evil(tmp_path / "ran")))
+    with pytest.raises(InvalidRequest, match=r"names posix\.system, which torch does not write there"):
+        shards.entries(folder)
+    with pytest.raises(BaseException, match=r"names posix\.system|metadata is not None"):  # the latter by torch 2.9
+        shards.load({"step": 0}, folder, group=None)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_numbers_of_numpy_are_read(tmp_path):
+    staging = shards.stager()
+    state = {"rates": [np.float64(0.1), np.float32(0.5), np.int64(7)]}
+    shards.save(state, tmp_path, group=None, staging=staging, complete=lambda files: None).result(timeout=60)
+    staging.close()
+    read = {"rates": [0, 0, 0]}
+    shards.load(read, tmp_path, group=None)
+    assert read == state
+
+
+class Custom:
+    """An object that the state of a user's scheduler could hold."""
+
+
+def test_an_entry_of_an_unknown_class_is_refused_unless_the_user_trusts_it(tmp_path):
+    staging = shards.stager()
+    saving = shards.save({"own": Custom()}, tmp_path, group=None, staging=staging, complete=lambda files: None)
+    saving.result(timeout=60)
+    staging.close()
+    state = {"own": None}
+    with pytest.raises(InvalidRequest, match="own holds an object that may run code when it is read"):
+        shards.load(state, tmp_path, group=None)
+    with torch.serialization.safe_globals([Custom]):
+        shards.load(state, tmp_path, group=None)
+    assert isinstance(state["own"], Custom)

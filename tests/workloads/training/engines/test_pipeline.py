@@ -1,13 +1,18 @@
-"""A pipeline sees real rows only, each micro-batch by itself, and averages what its replicas have."""
+"""A pipeline sees real rows only, each micro-batch by itself; and forward and backward of a whole model."""
 
 import pytest
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F  # noqa: N812
 from torch import nn
+from torch.nn import functional
 from torch.utils.data import TensorDataset
 
 from raysm import training
+from raysm.errors import InvalidRequest
 from raysm.training import Parallel
+from raysm.workloads.training.engines.full_model import FullModel, sums
+from raysm.workloads.training.engines.gradients import average, clip
 from raysm.workloads.training.engines.pipeline import UNRETURNED, runs
 from raysm.workloads.training.loop import session as sessions
 
@@ -123,9 +128,85 @@ def chosen(parallel):
 
 def test_replicas_of_a_pipeline_that_use_other_layers_average_them_all_the_same(ranks):
     found = ranks.run(4, chosen, Parallel(data=2, pipeline=2, microbatches=2))[0]
-    try:
-        wanted = chosen(None)
-    finally:
-        sessions.end()
+    wanted = chosen(None)
     for name, tensor in wanted.items():
         assert float((found[name] - tensor).abs().max()) < TOLERANCE, name
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [(torch.zeros(3), r"mean returned a tensor of shape \(3,\); return one number"), (None, "mean returned None")],
+)
+def test_a_metric_that_is_no_number_is_named(returned, message):
+    def mean(output, target):
+        return returned
+
+    with pytest.raises(InvalidRequest, match=message):
+        sums([mean], None, None, 3)
+
+
+BATCH = (torch.ones(2, 3), torch.zeros(2, 1))
+
+
+def engine(model, **options):
+    return FullModel(model=model, loss=functional.mse_loss, device=torch.device("cpu"), **options)
+
+
+def test_a_parameter_that_ddp_would_wait_for_is_named():
+    model = nn.Linear(3, 1)
+    averaged = {"weight": model.weight, "unused.bias": nn.Parameter(torch.zeros(1))}
+    with pytest.raises(InvalidRequest, match="does not depend on unused.bias, whose gradients DDP waits for"):
+        engine(model, averaged=averaged).forward_backward(BATCH, 1.0)
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.5])
+@pytest.mark.parametrize("accumulate", [2, 8])
+def test_the_gradients_of_pieces_add_up_to_those_of_the_whole(accumulate, factor):
+    rows = torch.arange(15.0).reshape(5, 3) / 15
+    batch = (rows, rows.sum(1, keepdim=True))
+    model = nn.Linear(3, 1)
+    expected = functional.mse_loss(model(batch[0]), batch[1])
+    gradients = torch.autograd.grad(expected * factor, [model.weight, model.bias])
+    loss = engine(model, accumulate=accumulate).forward_backward(batch, factor)
+    assert float(loss) == pytest.approx(expected.item())
+    assert not loss.requires_grad
+    for parameter, gradient in zip([model.weight, model.bias], gradients, strict=True):
+        assert torch.allclose(parameter.grad, gradient, atol=1e-6)
+
+
+def test_a_piece_without_rows_does_not_move_running_averages():
+    model = nn.Sequential(nn.BatchNorm1d(2), nn.Flatten(), nn.Linear(8, 1))
+    engine(model, accumulate=3).forward_backward((torch.randn(2, 2, 4), torch.zeros(2, 1)), 1.0)
+    assert model[0].num_batches_tracked == 2
+    assert model[0].training
+
+
+def averaged():
+    """Return the gradients of four parameters after averaging over two ranks; each rank lacks some."""
+    rank = dist.get_rank()
+    both, mine, nobodys, frozen = (nn.Parameter(torch.zeros(2, 3)) for _ in range(4))
+    frozen.requires_grad_(False)
+    both.grad = torch.full((2, 3), 1.0 + rank)
+    if rank == 1:
+        mine.grad = torch.full((2, 3), 8.0)
+    average([both, frozen, mine, nobodys], dist.group.WORLD)
+    return [None if item.grad is None else item.grad[0, 0].item() for item in (both, mine, nobodys, frozen)]
+
+
+def test_a_gradient_that_a_replica_has_not_counts_as_0_and_one_that_none_has_stays_away(ranks):
+    assert ranks.run(2, averaged) == [[1.5, 4.0, None, None]] * 2
+
+
+def parameter(*gradient):
+    made = nn.Parameter(torch.zeros(len(gradient)))
+    made.grad = torch.tensor(gradient)
+    return made
+
+
+@pytest.mark.parametrize("max_norm", [1.0, 5.0, 100.0])
+def test_in_one_process_it_clips_as_torch_does(max_norm):
+    ours, torchs = ([parameter(3.0, 0.0), parameter(0.0, 4.0)] for _ in range(2))
+    frozen = nn.Parameter(torch.zeros(2))
+    assert clip([*ours, frozen], max_norm, None) == 5.0
+    torch.nn.utils.clip_grad_norm_(torchs, max_norm)
+    assert all(torch.equal(one.grad, other.grad) for one, other in zip(ours, torchs, strict=True))

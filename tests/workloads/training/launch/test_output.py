@@ -1,6 +1,8 @@
-"""The workers' lines on the head."""
+"""The workers' lines on the head, and which failure is the reason."""
 
+import itertools
 import os
+import signal
 import socket
 import sys
 import threading
@@ -8,6 +10,15 @@ import threading
 import pytest
 
 from raysm.contract.events import Metric, line, parse
+from raysm.errors import InvalidRequest
+from raysm.workloads.training.launch.failure_attribution import (
+    Failure,
+    as_refusal,
+    attribute_failure,
+    blame_early_end,
+    find_cause,
+    is_consequence,
+)
 from raysm.workloads.training.launch.output import ERROR, OUT, STOP, Relay
 
 
@@ -87,3 +98,123 @@ def test_a_process_sends_its_own_output_and_hears_of_a_stop(head, capfd):
     assert text(head, ERROR) == "[rank 2] a warning\n"
     print("again here")
     assert capfd.readouterr().out == "again here\n"
+
+
+WITHIN_A_GROUP = """\
+some warning
+[rank1]: Traceback (most recent call last):
+[rank1]:   File "main.py", line 6, in <module>
+[rank1]:     layer("conv9")
+[rank1]: ValueError: no such layer: conv9
+[rank1]: known are conv1, conv2
+[W1120 19:27:33.512 ProcessGroup.cpp:1] destroy_process_group() was not called
+"""
+
+CHAINED = """\
+Traceback (most recent call last):
+  File "a.py", line 1, in <module>
+KeyError: 'x'
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "a.py", line 3, in <module>
+mypackage.errors.Broken
+"""
+
+SPAWNED = """\
+Traceback (most recent call last):
+  File "main.py", line 90, in <module>
+    mp.spawn(main_worker)
+torch.multiprocessing.spawn.ProcessRaisedException: 
+
+-- Process 1 terminated with the following error:
+Traceback (most recent call last):
+  File "main.py", line 40, in main_worker
+RuntimeError: CUDA out of memory
+"""  # noqa: W291 - as torch prints it
+
+
+@pytest.mark.parametrize(
+    ("stderr", "kind", "text"),
+    [
+        (WITHIN_A_GROUP, "ValueError", "no such layer: conv9\nknown are conv1, conv2"),
+        (CHAINED, "mypackage.errors.Broken", ""),
+        (SPAWNED, "RuntimeError", "CUDA out of memory"),
+        ("usage: main.py [-h]\nmain.py: error: unknown --epoch\n", "exit code 2", "main.py: error: unknown --epoch"),
+    ],
+)
+def test_the_last_exception_is_the_reason(stderr, kind, text):
+    error = attribute_failure(1, "algo-2", 2, stderr)
+    assert (error.rank, error.host, error.exit_code, error.error_type) == (1, "algo-2", 2, kind)
+    assert error.text.startswith(text)
+    assert error.remote_traceback.startswith("Traceback" if "Traceback" in stderr else "")
+
+
+def test_a_killed_worker_is_explained_by_the_signal_not_by_an_old_traceback():
+    error = attribute_failure(3, "algo-2", -signal.SIGKILL, CHAINED)
+    assert error.error_type == "killed by SIGKILL; most likely out of memory"
+    assert (error.exit_code, error.remote_traceback) == (137, "")
+    assert attribute_failure(3, "algo-2", -signal.SIGSEGV, "").exit_code == 139
+
+
+def test_raysms_own_refusal_stays_one():
+    text = "Traceback (most recent call last):\n  File 'a.py'\nraysm.errors.InvalidRequest: data=3 x tensor=2 is 6\n"
+    found = as_refusal(attribute_failure(0, "algo-1", 1, text))
+    assert type(found) is InvalidRequest
+    assert str(found) == "data=3 x tensor=2 is 6"
+    assert as_refusal(attribute_failure(0, "algo-1", 1, CHAINED)) is None
+
+
+def raised(kind, text):
+    return f"Traceback (most recent call last):\n  File 'main.py', line 3, in <module>\n{kind}: {text}\n"
+
+
+LOST = raised("RuntimeError", "[../gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:41229")
+WRONG = raised("ValueError", "no such layer: conv9")
+
+
+@pytest.mark.parametrize(
+    ("status", "stderr", "expected"),
+    [
+        (1, LOST, True),
+        (1, raised("torch.distributed.DistNetworkError", "failed to recv, got 0 bytes. Connection was closed."), True),
+        (1, raised("RuntimeError", "Timed out waiting 1800000ms for recv operation to complete"), True),
+        (-signal.SIGABRT, "[rank1]:[E] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)\n", True),
+        (-signal.SIGABRT, "double free or corruption\n", False),
+        (-signal.SIGKILL, LOST, False),
+        (1, WRONG, False),
+    ],
+)
+def test_who_lost_a_peer_failed_for_want_of_it(status, stderr, expected):
+    assert is_consequence(attribute_failure(1, "algo-2", status, stderr)) is expected
+
+
+def failure(rank, status, stderr="", was_ended=False, at_s=0.0):
+    return Failure(error=attribute_failure(rank, "algo-1", status, stderr), at_s=at_s, was_ended=was_ended)
+
+
+CAUSES = {
+    "killed": [failure(0, -signal.SIGKILL), failure(1, 1, LOST), failure(2, -signal.SIGTERM, was_ended=True)],
+    "killed, and another one raises for want of it": [failure(0, -signal.SIGKILL), failure(1, 1, WRONG)],
+    "raised": [failure(0, 1, WRONG), failure(1, 1, LOST), failure(2, 1, WRONG, was_ended=True)],
+    "exited": [failure(0, 3), failure(1, -signal.SIGABRT, "collective operation timeout"), failure(2, 1, LOST)],
+    "the network": [failure(0, 1, LOST), failure(1, -signal.SIGKILL, was_ended=True)],
+}
+
+
+@pytest.mark.parametrize("name", CAUSES)
+def test_the_cause_is_named_in_whatever_order_the_ends_are_seen(name):
+    for order in itertools.permutations(CAUSES[name]):
+        seen = [
+            Failure(error=item.error, at_s=float(at_s), was_ended=item.was_ended) for at_s, item in enumerate(order)
+        ]
+        assert [find_cause(listed).rank for listed in (seen, seen[::-1])] == [0, 0]
+
+
+def test_a_worker_that_ended_with_0_before_the_others_is_named_as_the_reason():
+    error = attribute_failure(0, "algo-1", 1, LOST)
+    early = blame_early_end(error, [(1, "algo-2")])
+    assert str(early).startswith("rank 1 on algo-2: ended with 0 before rank 0 on algo-1, which")
+    assert "Connection closed by peer" in str(early)
+    assert early.exit_code == 1

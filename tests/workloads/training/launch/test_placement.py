@@ -1,15 +1,24 @@
-"""Which instances train, and which ranks they have: no Ray, no processes."""
+"""Which instances train, with which ranks; and the workers of one, and the agent that starts them."""
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
+import torch
+from ray.train import ScalingConfig
 
+from raysm import training
 from raysm.errors import InvalidRequest
 from raysm.workloads.nodes import Node
+from raysm.workloads.training.launch.data_parallel import lost_nodes, trainer_class
+from raysm.workloads.training.launch.loop_worker import train_and_save
 from raysm.workloads.training.launch.placement import DEFAULTS, Group, fill_arguments, place, torchrun_variables
+from raysm.workloads.training.launch.torch_script import Agent
+from raysm.workloads.training.loop import session
 
 
 def node(number, gpus=0, cpus=4, instance_type="ml.c5.xlarge"):
@@ -98,3 +107,97 @@ def test_a_script_that_spawns_finds_its_instance_in_its_arguments():
     variables = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
     given = ["--rank={rank}", "--world-size", "{world_size}", "tcp://{master_addr}:{master_port}", "{other}"]
     assert fill_arguments(given, variables) == ("--rank=1", "--world-size", "2", "tcp://10.0.0.1:29500", "{other}")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:ray")
+def test_the_workers_start_without_a_manager_of_ray_datasets_and_without_what_asks_the_dashboard():
+    trainer = trainer_class()(lambda: None, scaling_config=ScalingConfig(num_workers=1))
+    names = [type(callback).__name__ for callback in trainer._create_default_callbacks()]
+    assert "BackendSetupCallback" in names
+    assert not {"DatasetsCallback", "PlacementGroupCleanerCallback"} & set(names)
+
+
+def test_an_instance_that_is_silent_is_lost_but_where_this_one_has_no_breath_either():
+    head, silent, failed = (
+        Node(host=name, node_id=name, address="", rank=rank, instance_type="", cpus=2, gpus=0)
+        for rank, name in enumerate(("algo-1", "algo-2", "algo-3"))
+    )
+    assert lost_nodes([silent], [failed], own_id=head.node_id) == [silent, failed]
+    assert lost_nodes([head, silent], [failed], own_id=head.node_id) == [failed]
+    assert lost_nodes([], [], own_id=head.node_id) == []
+
+
+def started(code):
+    return subprocess.Popen([sys.executable, "-S", "-c", code], start_new_session=True)
+
+
+def test_once_a_worker_fails_the_others_are_ended_and_known_by_it():
+    agent = Agent(own_end_s=0)
+    agent._running = {4: started("import sys; sys.exit(3)"), 5: started("import time; time.sleep(600)")}
+    begun_s = time.time()
+    first, second = agent._watch()
+    assert (first.rank, first.status, first.was_ended) == (4, 3, False)
+    assert (second.rank, second.was_ended) == (5, True)
+    assert second.status < 0
+    assert begun_s <= first.at_s <= second.at_s
+
+
+def test_one_that_fails_for_want_of_another_one_leaves_it_to_end_by_itself():
+    agent = Agent(own_end_s=60)
+    ours, theirs = os.pipe()
+    first = subprocess.Popen(
+        [sys.executable, "-S", "-c", "import sys; sys.exit(1)"], pass_fds=[theirs], start_new_session=True
+    )
+    os.close(theirs)
+    # Its pipe ends when the first one has.
+    second = [sys.executable, "-S", "-c", "import sys; sys.stdin.read(); sys.exit(3)"]
+    agent._running = {0: first, 1: subprocess.Popen(second, stdin=ours, start_new_session=True)}
+    os.close(ours)
+    exits = {one.rank: one for one in agent._watch()}
+    assert {rank: (one.status, one.was_ended) for rank, one in exits.items()} == {0: (1, False), 1: (3, False)}
+
+
+def test_one_that_is_killed_after_it_was_told_to_end_was_not_ended_unless_the_agent_killed_it():
+    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
+    for kills, was_ended in (
+        (lambda agent, popen: popen.kill(), False),
+        (lambda agent, popen: agent._kill([popen]), True),
+    ):
+        agent = Agent()
+        popen = subprocess.Popen([sys.executable, "-S", "-c", deaf], start_new_session=True, stdout=subprocess.PIPE)
+        popen.stdout.readline()  # from now on it hears no SIGTERM
+        agent._running = {0: popen}
+        agent._end(600)
+        kills(agent, popen)
+        (end,) = agent._watch()
+        assert (end.status, end.was_ended) == (-signal.SIGKILL, was_ended)
+        popen.stdout.close()
+
+
+@pytest.fixture
+def loop(tmp_path, monkeypatch):
+    """A loop that trains a model of one weight, and then calls what it is given."""
+    monkeypatch.chdir(tmp_path)
+    session.begin()
+
+    def train(leave):
+        model = torch.nn.Linear(1, 1, bias=False)
+        model, optimizer = training.prepare(
+            model, torch.optim.SGD(model.parameters(), lr=0.1), loss=torch.nn.functional.mse_loss
+        )
+        leave()
+
+    yield train
+    session.end()
+
+
+@pytest.mark.parametrize("leave", [lambda: None, sys.exit, lambda: sys.exit(0)], ids=["return", "exit", "exit 0"])
+def test_the_model_is_saved_also_of_a_loop_that_ends_by_an_exit_with_0(loop, leave, tmp_path):
+    train_and_save(lambda: loop(leave))
+    assert (tmp_path / "model" / "model.safetensors").is_file()
+
+
+def test_a_loop_that_ends_by_another_exit_leaves_no_model(loop, tmp_path):
+    with pytest.raises(SystemExit, match="3"):
+        train_and_save(lambda: loop(lambda: sys.exit(3)))
+    assert not (tmp_path / "model").exists()

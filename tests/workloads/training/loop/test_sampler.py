@@ -2,19 +2,18 @@ import random
 
 import pytest
 import torch
-from torch.utils.data import Dataset, Subset, TensorDataset
+from torch.utils.data import Dataset, Subset, TensorDataset, default_collate
 
-from raysm.errors import InvalidRequest
+from raysm.errors import InvalidInput, InvalidRequest
 from raysm.workloads.training.loop import session as sessions
+from raysm.workloads.training.loop.batch import Reader, inputs_and_target
 from raysm.workloads.training.loop.position import DataOrder
 from raysm.workloads.training.loop.sampler import batches, epoch_order, slices
 
 
 @pytest.fixture
 def session():
-    begun = sessions.begin()
-    yield begun
-    sessions.end()
+    return sessions.begin()
 
 
 class Drawing(Dataset):
@@ -142,3 +141,32 @@ def test_in_the_middle_of_an_epoch_another_batch_size_takes_the_rows_that_are_le
 def test_what_makes_no_batches_is_refused_before_the_first(session, dataset, given, named):
     with pytest.raises(InvalidRequest, match=named):
         batches(dataset, **given)
+
+
+@pytest.mark.parametrize("batch", [torch.zeros(2), {"x": 1, "y": 2}, (torch.zeros(2),), []])
+def test_what_has_no_target_is_refused(batch):
+    with pytest.raises(InvalidInput, match=f"got a {type(batch).__name__}; give a tuple"):
+        inputs_and_target(batch)
+
+
+class Augmented:
+    """Adds a random number to each row."""
+
+    def __getitem__(self, row):
+        return row + random.random()
+
+
+class Sliced(Augmented):
+    """Reads several rows at once, all with the numbers of one."""
+
+    def __getitems__(self, rows):
+        return [self[row] for row in rows]
+
+
+@pytest.mark.parametrize("kind", [Augmented, Sliced])
+def test_what_a_row_draws_follows_from_seed_epoch_and_row_alone(kind):
+    together = Reader(kind(), 7, default_collate)[0, [3, 4, 5]]
+    alone = [Reader(kind(), 7, default_collate)[0, [row]].item() for row in (3, 4, 5)]
+    assert together.tolist() == alone
+    assert Reader(kind(), 7, default_collate)[1, [3]].item() != alone[0]
+    assert Reader(kind(), 8, default_collate)[0, [3]].item() != alone[0]

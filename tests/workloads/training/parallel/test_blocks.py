@@ -57,12 +57,6 @@ print(model.forward == before)
 """
 
 
-@pytest.fixture(autouse=True)
-def _no_session_left():
-    yield
-    sessions.end()
-
-
 def test_what_cannot_be_compiled_is_said_in_the_compilers_words_with_a_remedy():
     def compiled(function):
         def call(*_):
