@@ -188,7 +188,7 @@ def test_the_demo_runs_where_nothing_but_the_wheel_is_installed(installed, tmp_p
             env={"RAYSM_HOME": str(home), **where},
         )
     assert "algo-2 joined: 2 of 2 instances" in said
-    assert "98.9 % of all rows are the same digit" in said
+    assert "98.9 % of all pictures show the same digit" in said
     assert list(empty.iterdir()) == []
     engines = json.loads((tmp_path / "out" / "manifest.json").read_text())["engines"]
     assert engines

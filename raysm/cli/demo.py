@@ -47,7 +47,7 @@ def run(arguments: Arguments, console: Console) -> None:
         say(f"picture {row['row']} (a {labels[row['row']]}) is most similar to {others}", console)
     same = sum(labels[row["row"]] == labels[row["neighbors"][0]] for row in neighbors)
     share = f"{100 * same / len(neighbors):.1f} %"
-    say(f"\n{share} of all rows are the same digit as the row most similar to them.\n", console)
+    say(f"\n{share} of all pictures show the same digit as the picture most similar to them.\n", console)
     print_result(console, result, workload=Similarity.kind, times=times)
     say("\nThe same for your own matrix:  raysm similarity FILE --top-k 10 --instances 2 --output out/", console)
 

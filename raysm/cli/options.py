@@ -166,7 +166,11 @@ SOURCE = (
     Flag("--input NAME=URI", "inputs", "data at $SM_CHANNEL_NAME: a path, s3://…, or job:JOB/data; repeatable"),
 )
 
-IN_STATE = Flag("--in-state", "workload.in_state", "run in $RAYSM_STATE, whose files interruptions and --resume keep")
+IN_STATE = Flag(
+    "--in-state",
+    "workload.in_state",
+    "run in $RAYSM_STATE, whose files interruptions and --resume keep; inputs are at {channel_NAME}",
+)
 
 METRIC = Flag("--metric NAME=REGEX", "metrics", "metric in the printed lines: the first group of REGEX; repeatable")
 

@@ -86,7 +86,7 @@ def test_the_demo_shows_a_part_of_its_result(first, command, monkeypatch):
     assert "A job of 2 emulated instances forms" in said
     assert "cluster formed: 2 of 2 instances" in said
     assert "picture 0 (a 0) is most similar to 877 (a 0, 0.9807)" in said
-    assert "98.9 % of all rows are the same digit as the row most similar to them." in said
+    assert "98.9 % of all pictures show the same digit as the picture most similar to them." in said
     assert pq.read_metadata("out/neighbors.parquet").num_rows == 1797
 
 
