@@ -2,7 +2,7 @@
 
 import logging
 import pkgutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from raysm.contract.packages import RAY_RANGE, name_of, release_of
 from raysm.contract.service_model import Entry, Key, Rule, Step, Violation, may_be_newer, service_model, violations
 from raysm.contract.service_rules import breaches
 from raysm.errors import InvalidRequest, did_you_mean, option
-from raysm.request import Input, InstanceGroup, JobRequest, Workload
+from raysm.request import Input, InstanceGroup, JobRequest, Security, Workload
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -68,6 +68,17 @@ def _parse(line: str) -> "Requirement | None":
         return Requirement(line.partition(" #")[0])
     except InvalidRequirement:
         return None
+
+
+def check_keys(security: Security, region: Callable[[], str]) -> None:
+    """Refuse keys of another region than the job's, which cannot encrypt its volumes or outputs."""
+    for name in ("volume_kms_key", "output_kms_key"):
+        key = getattr(security, name) or ""
+        # Only an ARN has a region: a job whose keys are IDs need not know its own.
+        if key.startswith("arn:") and (of_key := key.split(":")[3]) != (own := region()):
+            raise InvalidRequest(
+                f"{option(name, key)} is a key of {of_key}, and the job runs in {own}; name one of {own}"
+            )
 
 
 GIB = 2**30

@@ -19,7 +19,7 @@ from typing import Any, Unpack
 from raysm import __version__
 from raysm.client.account.images import has_ray
 from raysm.client.checks import check as check_plan
-from raysm.client.checks import check_inputs, check_ray, check_volume
+from raysm.client.checks import check_inputs, check_keys, check_ray, check_volume
 from raysm.client.job import records
 from raysm.client.job.chain import Chain, TransientErrors
 from raysm.client.job.description import SecondaryStatus, Status
@@ -361,6 +361,8 @@ def prepare(
     wheels = tuple(Path(wheel) for wheel in chosen.get("wheels") or ())
     _check_packages(request, wheels)
     target, image = service.connection.resolve(request, lambda: service.region)
+    if isinstance(target, AWS):
+        check_keys(request.security, lambda: service.region)
     if request.security.isolation and isinstance(target, AWS) and not has_ray(target.image, wheels):
         raise InvalidRequest(
             f"the image {target.image} has no Ray, and security.isolation leaves no way to install it",

@@ -237,6 +237,16 @@ def _volume_key_form(request: Parameters) -> Iterator[str]:
         yield f"{path}: VolumeKmsKeyId is {key!r}, an alias, and takes a key's ID or ARN alone"
 
 
+@_rule(TRAINING, PROCESSING, source=f"{REFERENCE}/API_VpcConfig.html")
+def _network_ids(request: Parameters) -> Iterator[str]:
+    network = request.get("VpcConfig") or (request.get("NetworkConfig") or {}).get("VpcConfig") or {}
+    # The model takes any letters, so AWS would refuse another ID only after the upload.
+    for key, prefix in (("Subnets", "subnet-"), ("SecurityGroupIds", "sg-")):
+        for name in network.get(key) or ():
+            if not name.startswith(prefix):
+                yield f"VpcConfig.{key}: {name!r} is not an ID, which begins with {prefix}"
+
+
 @_rule(
     TRAINING,
     PROCESSING,

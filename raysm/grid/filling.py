@@ -44,7 +44,8 @@ def names_in(template: Any) -> frozenset[str]:
 def check_names(template: Any, columns: Iterable[str], origin: str) -> None:
     """Check that the braces of a template hold columns of the rows, or names that every template may use."""
     columns = sorted(set(columns) - set(GIVEN))
-    known = [f"{{{column}}}" for column in (*columns, *GIVEN)]
+    # Braces cannot hold a column whose name has one of these.
+    known = [f"{{{column}}}" for column in (*columns, *GIVEN) if set(column).isdisjoint(":!{}")]
     for name in sorted(names_in(template) - {*columns, *GIVEN}):
         # 0.7, because even {a} and {b} are alike in their braces.
         hint = did_you_mean(f"{{{name}}}", known, cutoff=0.7) or (
@@ -105,11 +106,11 @@ def _parts(text: str) -> tuple[tuple[str, str | None, str], ...]:
         raise InvalidRequest(f"{text!r} cannot be filled: {error}; write a literal brace twice") from error
     parts = []
     for literal, name, form, conversion in parsed:
-        # str.format would also allow attributes, which let a file of rows reach into the program.
-        if name is not None and (not name.isidentifier() or conversion or "{" in (form or "")):
+        if name == "" or conversion or "{" in (form or ""):
             raise InvalidRequest(
                 f"{text!r}: braces hold a column, as in {{lr}} or {{lr:.3g}}, got {{{name}}}; double literal braces"
             )
+        # A name is looked up as a whole: attributes, as in str.format, would let a file of rows reach into the program.
         parts.append((literal, name, form or ""))
     return tuple(parts)
 

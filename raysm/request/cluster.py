@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from raysm.errors import InvalidRequest
-from raysm.request.options import decides, optional
+from raysm.request.options import check_counts, check_numbers, decides, optional
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,8 +86,7 @@ class InstanceGroup:
     def __post_init__(self) -> None:
         if not 1 <= len(self.name) <= 64:
             raise InvalidRequest(f"an instance group's name has 1 to 64 characters, got {self.name!r}")
-        if self.count < 1:
-            raise InvalidRequest(f"instance group {self.name!r}: count must be at least 1, got {self.count}")
+        check_counts(f"instance group {self.name!r}", 1, count=self.count)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -152,8 +151,11 @@ class Cluster:
         object.__setattr__(self, "groups", tuple(self.groups))
         object.__setattr__(self, "alternatives", tuple(self.alternatives))
         self._check_alternatives()
-        if self.count < 1:
-            raise InvalidRequest(f"Cluster: count must be at least 1, got {self.count}")
+        check_counts("Cluster", 1, count=self.count, volume_gb=self.volume_gb)
+        check_counts("Cluster", 1, or_none=True, min_instances=self.min_instances)
+        check_counts("Cluster", 0, keep_alive_s=self.keep_alive_s)
+        timeouts = {"join_timeout_s": self.join_timeout_s, "placement_timeout_s": self.placement_timeout_s}
+        check_numbers("Cluster", silence_s=self.silence_s, **timeouts)
         # This accepts a user who passes the defaults explicitly, because they look like missing ones.
         if self.groups and (self.count != 1 or self.instance_type != LOCAL_TYPE):
             raise InvalidRequest("Cluster: give either groups, or instance_type and count, not both")
@@ -168,11 +170,9 @@ class Cluster:
             raise InvalidRequest(f"Cluster: head={self.head!r} is not an instance group; the groups are {listed}")
         if self.coordinator_only and self.size < 2:
             raise InvalidRequest("Cluster: coordinator_only leaves no instance to work on; add one or drop it")
-        if self.min_instances is not None and not 1 <= self.min_instances <= self.size:
+        if self.min_instances is not None and self.min_instances > self.size:
             raise InvalidRequest(f"Cluster: min_instances must be 1 to {self.size}, got {self.min_instances}")
-        if self.volume_gb < 1:
-            raise InvalidRequest(f"Cluster: volume_gb must be at least 1, got {self.volume_gb}")
-        if not 0 <= self.keep_alive_s <= 21_600:
+        if self.keep_alive_s > 21_600:
             raise InvalidRequest(f"Cluster: keep_alive_s must be 0 to 21600, got {self.keep_alive_s}")
         # "not x > 0" also refuses NaN, with which no deadline would ever pass.
         if not self.join_timeout_s > 0:

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from raysm.errors import InvalidRequest
-from raysm.request.options import optional
+from raysm.request.options import check_counts, optional
 
 MAX_RUNTIME_S = 28 * 24 * 3600
 """CreateTrainingJob takes at most 28 days."""
@@ -45,7 +45,10 @@ class Limits:
 
     def __post_init__(self) -> None:
         # A Processing job has a lower limit, which is checked against the service model when the call is made.
-        if not 1 <= self.max_runtime_s <= MAX_RUNTIME_S:
+        check_counts("Limits", 1, max_runtime_s=self.max_runtime_s)
+        check_counts("Limits", 1, or_none=True, max_wait_s=self.max_wait_s, retry_attempts=self.retry_attempts)
+        check_counts("Limits", 0, max_restarts=self.max_restarts)
+        if self.max_runtime_s > MAX_RUNTIME_S:
             raise InvalidRequest(
                 f"Limits: max_runtime_s must be 1 to {MAX_RUNTIME_S} (28 days), got {self.max_runtime_s}"
             )
@@ -55,10 +58,8 @@ class Limits:
             raise InvalidRequest(
                 f"Limits: max_wait_s={self.max_wait_s} must be at least max_runtime_s={self.max_runtime_s}"
             )
-        if self.retry_attempts is not None and not 1 <= self.retry_attempts <= 30:
+        if self.retry_attempts is not None and self.retry_attempts > 30:
             raise InvalidRequest(f"Limits: retry_attempts must be 1 to 30, got {self.retry_attempts}")
-        if self.max_restarts < 0:
-            raise InvalidRequest(f"Limits: max_restarts must not be negative, got {self.max_restarts}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

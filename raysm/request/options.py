@@ -28,6 +28,12 @@ def check_counts(what: str, least: int, *, or_none: bool = False, **values: obje
             raise InvalidRequest(f"{what}: {name} must be a whole number of at least {least}, got {value!r}")
 
 
+def check_numbers(what: str, **values: object) -> None:
+    for name, value in values.items():
+        if type(value) not in (int, float):
+            raise InvalidRequest(f"{what}: {name} must be a number, got {value!r}")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decides:
     """The effects of one option."""

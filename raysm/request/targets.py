@@ -66,6 +66,8 @@ def kind_of_image(image: str) -> InstanceKind | None:
 
 LOCAL_ROLE = "arn:aws:iam::123456789012:role/raysm-local"
 """The API requires a role; on this machine it is not used."""
+BUCKET = re.compile(r"[A-Za-z0-9._-]{1,255}")
+"""Also the names of buckets of before 2018, which may have capitals and underscores."""
 PYTHON = re.compile(r"3\.\d{1,2}")
 REGION = re.compile(r"[a-z]{2}(-[a-z]+)+-\d")
 LOCAL_INSTANCE_TYPE = "ml.m5.large"
@@ -77,7 +79,7 @@ class AWS:
     """Amazon SageMaker in one account and region.
 
     Raises:
-        InvalidRequest: The role is not the ARN of a role, or ``python`` is not a version.
+        InvalidRequest: The role is not the ARN of a role, the bucket not a name, or ``python`` not a version.
     """
 
     kind: ClassVar[str] = "aws"
@@ -117,6 +119,10 @@ class AWS:
             raise InvalidRequest(
                 f"AWS: role must be the ARN of a role, arn:aws:iam::ACCOUNT:role/NAME, got {self.role!r}"
             )
+        if self.bucket is not None and not BUCKET.fullmatch(self.bucket):
+            own = self.bucket.removeprefix("s3://").partition("/")[0]
+            hint = f"; leave out s3:// and the path: {own!r}" if BUCKET.fullmatch(own) else ""
+            raise InvalidRequest(f"AWS: bucket must be the name of a bucket, got {self.bucket!r}{hint}")
         if self.python is not None and not PYTHON.fullmatch(self.python):
             raise InvalidRequest(f"AWS: python is the version of the image's Python, '3.12', got {self.python!r}")
 

@@ -4,7 +4,7 @@ import pytest
 
 from raysm.client.service import Service
 from raysm.client.submit import MAX_LISTED, prepare, submit
-from raysm.errors import ServiceError
+from raysm.errors import InvalidRequest, ServiceError
 from raysm.request import Script, Security
 from tests.support.client_jobs import M5
 from tests.support.crowd import Crowd
@@ -48,6 +48,12 @@ def test_a_job_that_cannot_be_remembered_is_returned_nevertheless(remote, script
     job = submit(Script(str(script)), cluster=M5, on=remote.service)
     assert job.name in remote.sagemaker.jobs
     assert "is sent, but not remembered" in caplog.text
+
+
+def test_a_key_of_another_region_is_refused(remote, script):
+    security = Security(output_kms_key="arn:aws:kms:us-east-1:123456789012:key/k")
+    with pytest.raises(InvalidRequest, match="is a key of us-east-1, and the job runs in eu-west-1"):
+        prepare(Script(str(script)), cluster=M5, on=remote.service, security=security)
 
 
 def keys(fake):

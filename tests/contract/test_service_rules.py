@@ -108,6 +108,10 @@ TRAININGS = {
         "not supported for instance types with local storage (ml.g5.xlarge)",
     ),
     "a key by its alias": (resources(VolumeKmsKeyId="alias/mine"), "an alias, and takes a key's ID or ARN alone"),
+    "a subnet without its prefix": (
+        {"VpcConfig": {"Subnets": ["0a1b"], "SecurityGroupIds": ["sg-1"]}},
+        "VpcConfig.Subnets: '0a1b' is not an ID, which begins with subnet-",
+    ),
     "a volume larger than the disks": (
         resources(InstanceType="ml.g4dn.xlarge", VolumeSizeInGB=126),
         "VolumeSizeInGB is 126, and ml.g4dn.xlarge has 125 GB",
@@ -126,6 +130,10 @@ PROCESSINGS = {
     "a key by its alias": (
         machines(VolumeKmsKeyId="arn:aws:kms:eu-west-1:123456789012:alias/mine"),
         "an alias, and takes a key's ID or ARN alone",
+    ),
+    "a security group without its prefix": (
+        {"NetworkConfig": {"VpcConfig": {"Subnets": ["subnet-1"], "SecurityGroupIds": ["1"]}}},
+        "VpcConfig.SecurityGroupIds: '1' is not an ID, which begins with sg-",
     ),
     "a volume larger than the disks": (
         machines(InstanceType="ml.g5.xlarge", VolumeSizeInGB=251),

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from raysm.errors import InvalidRequest
-from raysm.grid.filling import Template, check_names, fill, names_in, preparing, secret_of, with_rate
+from raysm.grid.filling import Template, check_names, fill, preparing, secret_of, with_rate
 from raysm.grid.place import Place
 from raysm.grid.store import Store
 from raysm.grid.task import Attempt, Rules, Task
@@ -21,9 +21,15 @@ VALUES = {"lr": 0.125, "campaign": "Stuttgart 3", "region": "eu-central-1", "emp
 @pytest.mark.parametrize(
     "text", ["{lr.__class__}", "{lr[0]}", "{0}", "{}", "{lr!r}", "{lr:{campaign}}", '{"a": 1}', "{lr", "lr}"]
 )
-def test_braces_hold_a_name_and_nothing_else(text):
+def test_braces_hold_a_column_and_nothing_else(text):
     with pytest.raises(InvalidRequest, match="brace"):
-        names_in(text)
+        check_names(text, ["lr", "campaign"], "drives.csv")
+
+
+def test_a_columns_name_may_have_blanks_and_signs():
+    text, row = "{min leaf:.2f}/{a.b}/{alcohol %}", {"min leaf": 1.0, "a.b": 2, "alcohol %": "x"}
+    check_names(text, row, "drives.csv")
+    assert fill(text, row, "row 1") == "1.00/2/x"
 
 
 def test_a_column_that_there_is_not_is_refused_with_the_one_that_comes_nearest():

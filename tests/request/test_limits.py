@@ -14,6 +14,7 @@ from raysm.request.targets import AWS, INSTANCE_KINDS, Local, instance_kind, kin
     ("fields", "message"),
     [
         ({"max_runtime_s": MAX_RUNTIME_S + 1}, r"\(28 days\)"),
+        ({"max_runtime_s": "2h"}, "Limits: max_runtime_s must be a whole number of at least 1, got '2h'"),
         ({"max_wait_s": 10}, "max_wait_s belongs to spot=True"),
         ({"spot": True, "max_runtime_s": 100, "max_wait_s": 99}, "max_wait_s=99 must be at least max_runtime_s=100"),
         ({"retry_attempts": 31}, "1 to 30, got 31"),
@@ -80,7 +81,9 @@ WORK = InstanceGroup("work", "ml.c5.xlarge", 2)
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"count": 0}, "count must be at least 1, got 0"),
+        ({"count": 0}, "count must be a whole number of at least 1, got 0"),
+        ({"count": "2"}, "count must be a whole number of at least 1, got '2'"),
+        ({"silence_s": "9"}, "silence_s must be a number, got '9'"),
         ({"count": 2, "groups": [HEAD]}, "either groups, or instance_type and count"),
         ({"groups": [InstanceGroup(f"g{i}", "ml.m5.large", 1) for i in range(6)]}, "at most 5 instance groups, got 6"),
         ({"groups": [WORK, WORK]}, "distinct names, got work, work"),
@@ -124,6 +127,11 @@ ARN = "arn:aws:sagemaker:eu-west-1:123456789012:processing-job/a job"
 def test_a_python_that_is_no_version_is_refused(python):
     with pytest.raises(InvalidRequest, match=f"python is the version .*got {python!r}"):
         AWS(role=ROLE, python=python)
+
+
+def test_a_bucket_is_a_name_and_no_address():
+    with pytest.raises(InvalidRequest, match="got 's3://acme/x'; leave out s3:// and the path: 'acme'"):
+        AWS(role=ROLE, bucket="s3://acme/x")
 
 
 def test_the_image_says_the_kind_of_instance_unless_it_is_a_real_one():

@@ -125,6 +125,8 @@ def _read_csv(lines: Iterable[str], origin: str, max_rows: int, delimiter: str, 
     try:
         columns = columns or tuple(name.strip() for name in next(reader, ()))
         begin = reader.line_num + 1
+        if delimiter == "," and len(columns) == 1 and ";" in columns[0]:
+            raise InvalidRequest(f"{origin}, line 1: semicolons separate the columns; save the file with commas")
         for values in reader:
             # A quoted value may contain line breaks.
             line, begin = begin, reader.line_num + 1

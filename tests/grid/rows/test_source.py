@@ -90,9 +90,18 @@ def test_the_mark_that_spreadsheets_begin_a_file_with_is_no_part_of_a_name(tmp_p
         (b"key\n\xff\n", "is not UTF-8"),
         ("key,lr\n", "has no rows"),
         ("", "has no rows"),
+        ("key;lr\na;1,5\n", "line 1: semicolons separate the columns"),
         ("key\na\nb\nc\n", "has more than 2 rows"),
     ],
-    ids=["too many values", "a torn quote", "Latin-1", "a header alone", "an empty file", "too many rows"],
+    ids=[
+        "too many values",
+        "a torn quote",
+        "Latin-1",
+        "a header alone",
+        "an empty file",
+        "semicolons",
+        "too many rows",
+    ],
 )
 def test_a_csv_that_cannot_be_read_is_refused_with_the_line(tmp_path, text, message):
     with pytest.raises(InvalidRequest, match=message):
