@@ -1,14 +1,12 @@
-"""Consoles, printing answers, and signals that end a command."""
+"""Consoles, and printing answers."""
 
 import contextlib
 import json
 import os
-import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any, Protocol, TypeVar
 
 import rich.console
@@ -79,52 +77,6 @@ def print_answer(
     for line in lines(answer):
         # As Text, because names and failure reasons may contain square brackets, rich's markup.
         console.print(Text(line), soft_wrap=True)
-
-
-NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
-"""Ctrl-C, ``kill``, and a closed terminal; Windows has no SIGHUP."""
-
-
-class Interrupted(KeyboardInterrupt):
-    """Ctrl-C in a command that sent a job; the text says what the job does now."""
-
-
-class Interrupts:
-    def __init__(self) -> None:
-        self._is_held = self._is_due = False
-
-    def take(self, signum: int, frame: FrameType | None) -> None:
-        # The second signal is not held, because the write may be stuck in a pipe that is not read.
-        if self._is_held and not self._is_due:
-            self._is_due = True
-            return
-        raise KeyboardInterrupt
-
-    @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        self._is_held = True
-        try:
-            yield
-        finally:
-            self._is_held = False
-        if self._is_due:
-            self._is_due = False
-            raise KeyboardInterrupt
-
-
-@contextlib.contextmanager
-def interruptible() -> Iterator[Interrupts]:
-    interrupts = Interrupts()
-    signals = [getattr(signal, name) for name in NAMES if hasattr(signal, name)]
-    # Ignored signals, as by nohup, stay ignored.
-    previous = {one: signal.getsignal(one) for one in signals if signal.getsignal(one) is not signal.SIG_IGN}
-    for one in previous:
-        signal.signal(one, interrupts.take)
-    try:
-        yield interrupts
-    finally:
-        for one, action in previous.items():
-            signal.signal(one, action)
 
 
 def process_started_s() -> float:

@@ -11,8 +11,8 @@ from raysm.cli.arguments import Arguments
 from raysm.cli.console import say
 from raysm.cli.display import Times
 from raysm.cli.report import print_result
-from raysm.cli.sending import check_output, follow_and_fetch
-from raysm.client.submit import submit
+from raysm.cli.sending import check_output, follow_and_fetch, send
+from raysm.client.submit import prepare
 from raysm.request import Cluster, Similarity
 
 DATA = Path(__file__).parent / "data"
@@ -34,9 +34,9 @@ def run(arguments: Arguments, console: Console) -> None:
         f"on this\nmachine, and finds the {TOP_K} most similar other pictures of each: exactly, by their cosine.",
         console,
     )
-    arguments.has_sent = True
     inputs, cluster = {"matrix": DATA / "digits.csv.gz"}, Cluster(count=arguments.instances)
-    job = submit(Similarity(top_k=TOP_K), cluster=cluster, inputs=inputs, name="demo")
+    job = send(prepare(Similarity(top_k=TOP_K), cluster=cluster, inputs=inputs, name="demo"), console)
+    arguments.has_sent = True
     times.sent_s = time.time()
     result = follow_and_fetch(job, console, times, output=arguments.output)
     say(f"\n{job!r}\n", console)

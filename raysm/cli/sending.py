@@ -17,8 +17,9 @@ from rich.text import Text
 
 from raysm.cli.arguments import Arguments
 from raysm.cli.config import read_settings
-from raysm.cli.console import Console, Interrupted, interruptible, say_last
+from raysm.cli.console import Console, say_last
 from raysm.cli.display import Display, Times
+from raysm.cli.interrupts import OF_THE_PROCESS, REPEATED_S, STOPPING_S, Interrupted, Interrupts, interruptible
 from raysm.cli.report import brought, described, print_result
 from raysm.client.costs.bill import most_expensive
 from raysm.client.job.handle import Job, attach
@@ -162,19 +163,24 @@ def check_output(output: Path | None) -> None:
 
 
 def send(ready: Prepared, console: rich.console.Console) -> Job:
-    with interruptible():
+    with interruptible() as interrupts:
         try:
-            return ready.send()
+            interrupts.raise_if_lost()
+            job = ready.send()
+            interrupts.raise_if_lost()
+            OF_THE_PROCESS.is_held = True
+            return job
         except KeyboardInterrupt:
             name = ready.request.name
             # The service may have created the job before it was interrupted.
+            interrupts.ignore_for(STOPPING_S)
             try:
                 job = attach(name, ready.service)
             except JobNotFound:
-                raise
+                raise KeyboardInterrupt from None
             except RaysmError as error:
                 raise Interrupted(f"interrupted; raysm status {name} tells whether it was sent: {error}") from None
-            raise Interrupted(end_showing(job, console)) from None
+            raise Interrupted(end_showing(job, console, interrupts)) from None
 
 
 def follow(job: Job, display: Display, first: Sequence[str] = ()) -> None:
@@ -184,6 +190,7 @@ def follow(job: Job, display: Display, first: Sequence[str] = ()) -> None:
     """
     with interruptible() as interrupts:
         try:
+            interrupts.raise_if_lost()
             for text in first:
                 display.say(text)
             with reasons_told(job, display.say) as on_line:
@@ -193,9 +200,9 @@ def follow(job: Job, display: Display, first: Sequence[str] = ()) -> None:
                     with interrupts.held():
                         display.line(line.host, line.text)
         except KeyboardInterrupt:
-            raise Interrupted(end_showing(job, display.console)) from None
+            raise Interrupted(end_showing(job, display.console, interrupts)) from None
         except BrokenPipeError:
-            say_last(display.console, end_showing(job, display.console))
+            say_last(display.console, end_showing(job, display.console, interrupts))
             raise
 
 
@@ -222,15 +229,20 @@ def follow_and_fetch(
     return result
 
 
-def end_showing(job: Job, console: rich.console.Console) -> str:
+def end_showing(job: Job, console: rich.console.Console, interrupts: Interrupts) -> str:
     """Stop a job of this machine and wait for its end, unless it runs on AWS; return a line that says how it is now."""
     if job.service.target.is_billed:
         return f"{job.name} keeps running: raysm logs -f {job.name} --on aws …, or raysm stop {job.name} --on aws …"
-    say_last(console, f"stopping {job.name}: it has time to save its work; Ctrl-C again stops waiting for its end")
+    # Until the service has been asked to stop it, further signals must not interrupt that.
+    interrupts.ignore_for(STOPPING_S)
+    say_last(console, f"stopping {job.name}: it has time to save its work; to leave before its end, Ctrl-C again")
     try:
+        job.cancel()
+        interrupts.ignore_for(REPEATED_S)
         ended = f"{job.stop()}".lower()
     except KeyboardInterrupt:
-        return f"not waiting any longer; {job.name} is {job.status}: raysm status {job.name}"
+        interrupts.ignore_for(STOPPING_S)
+        return f"left {job.name}, which is {job.status}; raysm status {job.name} shows its end"
     state = job.describe().answer.get("CheckpointConfig", {}).get("S3Uri")
     has_saved = state is not None and any(path.is_file() for path in file_path(state).rglob("*"))
     resume = "; the same command with --resume continues with what it saved" if has_saved else ""

@@ -7,7 +7,8 @@ from typing import Any
 
 from raysm.cli.arguments import Arguments
 from raysm.cli.config import read_settings
-from raysm.cli.console import Console, interruptible, say, say_last
+from raysm.cli.console import Console, say, say_last
+from raysm.cli.interrupts import STOPPING_S, interruptible
 from raysm.cli.report import brought, print_result
 from raysm.cli.sending import as_request, check_output, check_timeout, facts, prepared
 from raysm.client.results.result import check_folder
@@ -67,14 +68,16 @@ def _check(settings: Settings) -> None:
 
 
 def _follow(tuning: Tuning, console: Console) -> None:
-    with interruptible():
+    with interruptible() as interrupts:
         try:
+            interrupts.raise_if_lost()
             tuning.wait(ended=teller(tuning, console))
         except (KeyboardInterrupt, BrokenPipeError):
             if tuning.is_billed:
                 say_last(console, f"{tuning.name} keeps running; raysm stop {tuning.name} stops it")
             else:
                 say_last(console, f"stopping {tuning.name}: its running trials have time to save their work")
+                interrupts.ignore_for(STOPPING_S)
                 tuning.stop()
             raise
 

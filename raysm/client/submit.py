@@ -5,6 +5,7 @@ payload is deleted, because it contains the token: either the service has the jo
 is left of it.
 """
 
+import concurrent.futures
 import contextlib
 import functools
 import logging
@@ -241,7 +242,9 @@ class Prepared:
 
     def _create(self) -> None:
         try:
-            self.service.create(self.plan)
+            # In a thread, for whose end the block waits: after Ctrl-C it is known whether the job exists.
+            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                pool.submit(self.service.create, self.plan).result()
         except ServiceError as error:
             # If an answer was lost, or the call was repeated for it, the job may exist nevertheless.
             if (error.is_transient or error.code.startswith("ResourceInUse")) and self._exists():

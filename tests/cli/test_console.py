@@ -8,11 +8,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from raysm.cli.console import Console, Interrupted, interruptible
+from raysm.cli import sending
+from raysm.cli.console import Console
 from raysm.cli.display import Display
+from raysm.cli.interrupts import Interrupted, interruptible
 from raysm.cli.sending import follow
 from raysm.client.job.description import Status
 from raysm.client.logs.stream import LogLine
+from raysm.errors import JobNotFound
 
 
 class Terminal(io.StringIO):
@@ -39,8 +42,12 @@ class RunningJob:
         for text in ("first", "now", "never"):
             yield LogLine(time_s=0.0, host="algo-1", text=text)
 
-    def stop(self):
+    def cancel(self):
         self.stops += 1
+        # A key that is held must not interrupt the call that stops the job.
+        signal.raise_signal(signal.SIGINT)
+
+    def stop(self):
         if self.end is None:
             raise KeyboardInterrupt
         return self.end
@@ -55,7 +62,7 @@ class RunningJob:
             True,
             "stopped; the same command with --resume continues with what it saved; raysm rm digits-1",
         ),
-        (None, False, "not waiting any longer; digits-1 is Stopping: raysm status digits-1"),
+        (None, False, "left digits-1, which is Stopping; raysm status digits-1 shows its end"),
     ],
 )
 def test_a_line_during_which_ctrl_c_comes_is_shown_once_and_the_last_says_how_the_job_is(
@@ -92,6 +99,31 @@ def test_a_job_is_stopped_though_its_output_has_no_reader_any_more(unread_consol
         follow(job, Display(unread_console))
     assert job.stops == 1
     assert "stopping digits-1" in capfd.readouterr().err
+
+
+def test_a_job_is_stopped_though_the_exception_of_ctrl_c_was_lost():
+    class Losing(RunningJob):
+        def lines(self, *, follow):
+            with contextlib.suppress(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+            yield LogLine(time_s=0.0, host="algo-1", text="first")
+
+    job = Losing()
+    with pytest.raises(Interrupted):
+        follow(job, Display(Console(file=io.StringIO())))
+    assert job.stops == 1
+
+
+def test_ctrl_c_before_the_service_has_the_job_is_no_error(monkeypatch):
+    def missing(name, service):
+        raise JobNotFound(f"there is no job {name!r}")
+
+    monkeypatch.setattr(sending, "attach", missing)
+    ready = SimpleNamespace(
+        request=SimpleNamespace(name="digits-1"), service=None, send=lambda: signal.raise_signal(signal.SIGINT)
+    )
+    with pytest.raises(KeyboardInterrupt):
+        sending.send(ready, Console(file=io.StringIO()))
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGINT"])

@@ -80,7 +80,7 @@ def test_its_neighbors_equal_those_of_float64_index_for_index(first):
 
 def test_the_demo_shows_a_part_of_its_result(first, command, monkeypatch):
     name = next(line.split()[1] for line in first[0].stdout.splitlines() if line.startswith("job "))
-    monkeypatch.setattr(demo, "submit", lambda *args, **options: attach(name))
+    monkeypatch.setattr(demo, "send", lambda *args: attach(name))
     code, said, _ = command("demo", "--output", "out")
     assert code == 0
     assert "A job of 2 emulated instances forms" in said
@@ -199,10 +199,11 @@ def test_ctrl_c_during_the_imports_ends_with_the_status_of_an_interruption_and_n
         "    def find_spec(self, name, *rest):\n"
         "        name == 'raysm.cli.arguments' and signal.raise_signal(signal.SIGINT)\n"
         "sys.meta_path.insert(0, Finder())\n"
-        "import raysm.cli.main"
+        "from raysm.cli.main import main\n"
+        "sys.exit(main())"
     )
     done = subprocess.run([sys.executable, "-c", interrupting], capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
 
 
 def test_ctrl_c_stops_the_job_and_all_its_instances(tmp_path, home, command):
