@@ -78,7 +78,13 @@ def state_of(request: JobRequest, task: str, service: Service, *, resume: bool) 
         return None
     prefix = service.places.records(request.project, task)
     latest = records.latest_of_state(prefix, Storage(service)) if resume else None
-    return service.places.state(request.project, task, request.name) if latest is None else latest.state
+    if latest is not None:
+        return latest.state
+    if resume:
+        _log.warning(
+            "there is no earlier job of %s whose state this one could resume: it starts from the beginning", task
+        )
+    return service.places.state(request.project, task, request.name)
 
 
 def await_predecessor(prefix: str, state: str, service: Service) -> None:

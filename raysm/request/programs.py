@@ -1,10 +1,12 @@
 """Workloads that run the user's own code: scripts, torchrun scripts, functions and training loops."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, get_args
 
 from raysm.errors import InvalidRequest
+from raysm.request.cluster import Input
 from raysm.request.options import check_counts, decides, optional
 from raysm.request.workload import Parameters, ScriptWorkload, Workload, Wrapper, of_command_line
 
@@ -50,6 +52,15 @@ class Program(ScriptWorkload):
 
     def __post_init__(self) -> None:
         self.check_script(type(self).__name__)
+
+    def check_inputs(self, inputs: Mapping[str, Input], instances: int) -> None:
+        # Double braces are literal in a grid's arguments.
+        for name in re.findall(r"(?<!{){channel_([^{}]*)}(?!})", "\n".join(self.args)):
+            if name not in inputs:
+                raise InvalidRequest(
+                    f"{type(self).__name__}: args has {{channel_{name}}}, and the job has no input {name!r}; it has "
+                    f"{', '.join(sorted(inputs)) or 'none'}"
+                )
 
     @property
     def parameters(self) -> Parameters:

@@ -210,14 +210,17 @@ def test_a_changed_local_file_makes_a_new_run_on_aws_and_a_touched_one_does_not(
     assert run(remote, folder, inputs=inputs) != first
 
 
-def test_each_run_begins_with_an_empty_state_unless_it_resumes(either, folder):
-    run(either, folder)
+def test_each_run_begins_with_an_empty_state_unless_it_resumes(either, folder, caplog):
+    run(either, folder, resume=True)
+    assert "there is no earlier job of task whose state" in caplog.text
+    caplog.clear()
     second = run(either, folder, environment={"A": "1"})
     either.sagemaker.end(second.name, "Stopped")
     run(either, folder, environment={"A": "2"}, resume=True)
     states = [call["CheckpointConfig"]["S3Uri"] for call in either.sagemaker.sent]
     assert states[0] != states[1]
     assert states[2] == states[1]
+    assert not caplog.text
 
 
 def test_the_output_of_a_failed_job_is_refused_in_one_line(remote, script):

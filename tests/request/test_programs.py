@@ -1,8 +1,12 @@
 """Tests of ``raysm.request.programs``."""
 
+from dataclasses import replace
+
 import pytest
 
 from raysm.errors import InvalidRequest
+from raysm.request import Input
+from raysm.request.job import JobRequest
 from raysm.request.programs import Script, TorchScript, TrainLoop
 
 BOTH = pytest.mark.parametrize("kind", [Script, TorchScript])
@@ -41,3 +45,11 @@ def test_a_script_that_spawns_has_one_worker_for_each_instance():
     assert TorchScript("a.py", spawns=True, workers_per_instance=1).spawns
     with pytest.raises(InvalidRequest, match="drop workers_per_instance=2, or spawns"):
         TorchScript("a.py", spawns=True, workers_per_instance=2)
+
+
+@BOTH
+def test_an_argument_that_names_an_input_which_the_job_has_not_is_refused_with_those_that_it_has(kind):
+    script, inputs = kind("a.py", args=("{channel_trainrows}", "{{channel_x}}")), {"train-rows": Input("s3://b/x")}
+    with pytest.raises(InvalidRequest, match="has no input 'trainrows'; it has train-rows$"):
+        JobRequest(name="a", workload=script, inputs=inputs)
+    assert JobRequest(name="a", workload=replace(script, args=("--data={channel_train-rows}",)), inputs=inputs)
