@@ -114,6 +114,8 @@ def _add_similarity(commands: Any) -> None:
 
 
 def _missing_of_similarity(arguments: argparse.Namespace) -> str | None:
+    if arguments.price_per_hour is not None and arguments.run == SENDING:
+        return "--price-per-hour is the price for --estimate; add it, or drop the price"
     # A request file is checked when it is read, together with the flags.
     if arguments.request is not None:
         return None

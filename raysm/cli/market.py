@@ -102,9 +102,10 @@ def run_quotas(arguments: Arguments, console: Console) -> None:
     chosen = fitting(quotas, in_use_here(), prices_of(services), is_asked=bool(arguments.type))
     if not chosen:
         what, where = ", ".join(arguments.type) or "any type", ", ".join(arguments.regions) or "this region"
-        raise InvalidRequest(
-            f"Service Quotas lists no training instances of {what} above 0 in {where}; check the names"
-        )
+        remedy = "check the names"
+        if services[0].target.kind != AWS.kind:
+            where, remedy = "the embedded SageMaker", "add --on aws for those of your account"
+        raise InvalidRequest(f"Service Quotas lists no training instances of {what} above 0 in {where}", remedy=remedy)
     if arguments.json:
         print(json.dumps([each.as_dict() for each in chosen], indent=1))
         return

@@ -8,6 +8,7 @@ is left of it.
 import concurrent.futures
 import contextlib
 import functools
+import itertools
 import logging
 import math
 import re
@@ -419,9 +420,10 @@ def _check_types(options: Mapping[str, Any]) -> None:
         raise InvalidRequest(f"inputs must be channels by name, {{'train': 's3://…'}}, got {inputs!r}")
     for channel, item in (inputs or {}).items():
         if not (isinstance(item, (str, Path, Input)) or is_data(item)):
+            fix = 'give job.output("model")' if isinstance(item, Job) else "save the data to a file and give its path"
             raise InvalidRequest(
                 f"the channel {channel!r} must be a path, a URI, raysm.Input(…), a NumPy array, a torch tensor, or a "
-                f"pandas or polars data frame, got a {type(item).__name__}; save the data to a file and give its path"
+                f"pandas or polars data frame, got a {type(item).__name__}; {fix}"
             )
     for name in ("requirements", "wheels"):
         listed = options.get(name)
@@ -463,12 +465,21 @@ def _input(channel: str, item: Any, service: Service, id_columns: Sequence[str])
         raise JobFailed(message, job=failed.job, reason=failed.reason) from error
     storage = Storage(service)
     if not storage.has_files(uri):
-        left = [name for name in ("model", "data") if storage.has_files(job.output(name).uri)]
+        every = (
+            f"{part}/{item.name}"
+            for part in ("model", "data")
+            for item in storage.walk(job.output(part).uri.rstrip("/") + "/")
+        )
+        left = list(itertools.islice(every, SHOWN_FILES + 1))
+        shown = ", ".join([*left[:SHOWN_FILES], *["…"] * (len(left) > SHOWN_FILES)])
         raise InvalidRequest(
             f"nothing was sent: the input {channel!r} is {source.uri!r}, and {job.name} left no {what}; "
-            f"it left {' and '.join(left) or 'neither model nor data'}"
+            f"it left {shown or 'neither model nor data'}"
         )
     return replace(source, uri=uri)
+
+
+SHOWN_FILES = 5
 
 
 def _check_packages(request: JobRequest, wheels: Sequence[Path]) -> None:

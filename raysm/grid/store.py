@@ -232,7 +232,8 @@ class Store:
             # Places that have refused for a day would make the same rows fail again at once.
             self._execute("DELETE FROM block")
             self._execute("UPDATE region SET closed_s = 0, failures = 0, since_s = NULL")
-            self._execute("UPDATE grid SET state = 'open', why = ''")
+            # A closed grid without such rows has nothing to do.
+            self._execute("UPDATE grid SET state = 'open', why = '' WHERE state <> 'closed' OR ?", (number,))
         return number
 
     def row_views(self, state: str) -> Iterator[Any]:

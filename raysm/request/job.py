@@ -247,5 +247,6 @@ def check_channels(workload: Workload, inputs: Mapping[str, Input], instances: i
     for channel in workload.channels:
         if channel not in inputs:
             name = type(workload).__name__
-            raise InvalidRequest(f"{name} reads the channel {channel!r}; give inputs={{{channel!r}: …}}")
+            given = f", got {', '.join(map(repr, inputs))}" if inputs else ""
+            raise InvalidRequest(f"{name} reads the channel {channel!r}{given}; give inputs={{{channel!r}: …}}")
     workload.check_inputs(inputs, instances)

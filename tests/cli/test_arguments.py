@@ -73,6 +73,7 @@ def test_a_training_is_asked_for_as_the_readme_says(request_of):
     [
         ([], "raysm --help lists every command"),
         (["similarity", "m.npy"], "one of the arguments --top-k --threshold --full is required"),
+        (["similarity", "m.npy", "--full", "--price-per-hour", "1"], "is the price for --estimate; add it"),
         (["similarity", "m.npy", "--top-k", "many"], "--top-k: invalid int value: 'many'"),
         (["shell", "digits", "hostname"], "go behind --: raysm shell … -- hostname"),
         (["run", "a.py", "--kms-key", "abc"], "--kms-key abc; did you mean --volume-kms-key or --output-kms-key?\n"),

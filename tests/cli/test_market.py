@@ -73,6 +73,8 @@ class TestWhereAScenarioIsPlayed:
     def test_a_quota_of_zero_is_an_answer_where_its_type_is_asked_for(self, capsys):
         assert main(["quotas", "ml.p5.48xlarge", "--regions", "us-east-1"]) == 0
         assert "0 instances    90.0000 USD/h  as of 2026-11-01" in capsys.readouterr().out
+        assert main(["quotas", "ml.m5.large"]) == 2
+        assert "above 0 in the embedded SageMaker; add --on aws" in capsys.readouterr().err
 
     def test_a_type_without_a_price_there_has_not_that_of_aws(self, capsys):
         assert main(["prices", "ml.m5.xlarge", "--regions", "us-east-1"]) != 0

@@ -15,8 +15,8 @@ from raysm.client.targets.connection import Bucket
 from raysm.client.units import PYTHON_VERSION
 from raysm.contract import payload
 from raysm.contract.result import FAILURE
-from raysm.errors import InvalidRequest, JobFailed
-from raysm.request import Cluster, Input, Limits, Local, Script, Security, TorchScript
+from raysm.errors import InvalidRequest, JobFailed, JobNotFound
+from raysm.request import Cluster, Input, Limits, Local, Script, Security, Similarity, TorchScript
 from tests.support.sagemaker import REGION, fake_aws
 
 M5 = Cluster("ml.m5.large")
@@ -246,11 +246,17 @@ def test_the_output_of_one_job_is_the_input_of_the_next(either, script):
     cluster = None if isinstance(either.service.target, Local) else M5
     first = submit(Script(str(script)), cluster=cluster, on=either.service)
     either.sagemaker.end(first.name, "Completed")
-    for left in ("neither model nor data", "model"):
+    for left in ("neither model nor data", "model/x.npy"):
         with pytest.raises(InvalidRequest, match=f"'job:train/data', and {first.name} left no data; it left {left}$"):
             prepare(Script(str(script)), cluster=cluster, on=either.service, inputs={"train": "job:train/data"})
         Storage(either.service).write(f"{first.outputs}/model/x.npy", b"1")
     Storage(either.service).write(f"{first.outputs}/data/x.npy", b"1")
+    with pytest.raises(JobNotFound, match="did you mean train"):
+        prepare(Script(str(script)), cluster=cluster, on=either.service, inputs={"train": "job:trian/data"})
+    with pytest.raises(InvalidRequest, match=r'got a Job; give job.output\("model"\)'):
+        prepare(Script(str(script)), cluster=cluster, on=either.service, inputs={"train": first})
+    with pytest.raises(InvalidRequest, match="reads the channel 'matrix', got 'matrx'"):
+        prepare(Similarity(top_k=3), cluster=cluster, on=either.service, inputs={"matrx": "s3://b/x.npy"})
     state = sent(either)["CheckpointConfig"]["S3Uri"].rstrip("/")
     Storage(either.service).write(f"{state}/algo-1/epoch.txt", b"7")
     for given, expected in (

@@ -78,6 +78,9 @@ def test_of_a_row_that_was_asked_for_again_the_jobs_before_do_not_count(tmp_path
     bench.run()
     bench.judge()
     assert bench.states() == {"done": 1}
+    # With nothing to try again, it stays closed.
+    assert bench.store.again(["failed"], bench.clock.now) == 0
+    assert bench.store.grid().state == "closed"
 
 
 def test_credentials_that_are_refused_for_long_end_a_grid(tmp_path):

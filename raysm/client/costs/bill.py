@@ -190,16 +190,17 @@ def most_expensive(request: JobRequest, region: str, price: Callable[[str, str],
     # Each follow-up may run as long again, and takes over the warm pool, which counts once.
     seconds = limits.max_runtime_s * (1 + limits.max_restarts) + cluster.keep_alive_s
     hours = f"{cluster.size * seconds / 3600:,.1f} instance-hours"
+    spot = "; spot capacity costs less" if limits.spot else ""
     session = request.workload
     if isinstance(session, SessionWorkload) and session.usd_per_hour is not None:
         # Known even if the table has no price, because the user may have given it.
-        usd, rate = session.usd_per_hour * seconds / 3600, f"{dollars(session.usd_per_hour)} an hour"
+        usd, rate = session.usd_per_hour * seconds / 3600, f"{session.usd_per_hour:g} USD an hour"
         amount = f"{dollars(usd)}: {rate} for the {brief(seconds)} that it may take, {hours}"
         if session.budget_usd is not None and session.budget_usd < usd:
             lasts = brief(session.budget_usd / session.usd_per_hour * 3600)
-            amount = f"{dollars(session.budget_usd)}, its budget, which lasts {lasts} at {rate}"
+            amount = f"{dollars(session.budget_usd)}, its budget, which lasts {lasts} from the head's start at {rate}"
         idle, detached = brief(session.idle_timeout_s), brief(session.idle_timeout_detached_s)
-        return f"at most {amount}; it ends after {idle} without a call, or after {detached} without a client"
+        return f"at most {amount}; it ends after {idle} without a call, or after {detached} without a client{spot}"
     if unknown:
         fetch = f"raysm prices --refresh --regions {region} --on aws fetches it"
         return f"unknown, up to {hours}: no price of {' or '.join(unknown)} in {region} is at hand; {fetch}"
@@ -211,7 +212,6 @@ def most_expensive(request: JobRequest, region: str, price: Callable[[str, str],
     dearest = max(cluster.choices, key=usd_per_hour)
     included = " with the volumes" if any(volumes[name] for name in dearest) else ""
     warm = ", its warm pool included" if cluster.keep_alive_s else ""
-    spot = "; spot capacity costs less" if limits.spot else ""
     shown = " + ".join(f"{count} x {name} at {prices[name]}" for name, count in dearest.items())
     amount = f"at most {dollars(usd_per_hour(dearest) * seconds / 3600)}{included}"
     return f"{amount}: {shown}, for the {brief(seconds)} that it may take{warm}, {hours}{spot}"

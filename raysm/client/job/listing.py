@@ -109,7 +109,8 @@ def find_running(name: str, service: Service, *, sole: bool = False, ended: Call
             job = attach(item[api.name_key], service)
             ended(job)
             return job
-        raise JobNotFound(f"{missing}: raysm jobs and raysm session list show the existing ones{_hint(name, service)}")
+        near = _hint(name, service, has_ended=ended is not None)
+        raise JobNotFound(f"{missing}: raysm jobs and raysm session list show the existing ones{near}")
     if len(running) > 1:
         # A session's name is unique among sessions, but jobs may have the same name.
         kinds = [service.tags(item[api.arn_key]).get(WORKLOAD_TAG) for api, item in running]
@@ -133,10 +134,11 @@ def _jobs_of_task(name: str, service: Service) -> Iterator[tuple[JobApi, dict[st
             yield api, item
 
 
-def _hint(name: str, service: Service) -> str:
+def _hint(name: str, service: Service, *, has_ended: bool) -> str:
+    """Return names that are close to ``name``; those of tasks that have ended only with ``has_ended``."""
     entries = list(_entries(service, None, COMPARED))
-    # A task's name stands for a job only while that job runs.
-    tasks = [task_of(item[api.name_key]) for api, item in entries if not Status(item[api.status_key]).is_terminal]
+    current = [item[api.name_key] for api, item in entries if has_ended or not Status(item[api.status_key]).is_terminal]
+    tasks = map(task_of, current)
     names = list(dict.fromkeys([*tasks, *(str(item[api.name_key]) for api, item in entries)]))
     # A part of a name, "digits" of "all-digits-top10", is too short to be close to it.
     holding = [one for one in names if name in one][:3]

@@ -144,14 +144,15 @@ def test_of_a_job_about_which_nothing_is_known_its_limit_says_what_it_costs_at_m
 @pytest.mark.parametrize(
     ("budget", "amount"),
     [
-        (100, "at most 72.00 USD: 3.00 USD an hour for the 24.0 h that it may take, 48.0 instance-hours"),
-        (2, "at most 2.00 USD, its budget, which lasts 40 min at 3.00 USD an hour"),
+        (100, "at most 72.00 USD: 3 USD an hour for the 24.0 h that it may take, 48.0 instance-hours"),
+        (2, "at most 2.00 USD, its budget, which lasts 40 min from the head's start at 3 USD an hour"),
     ],
 )
 def test_a_session_costs_at_most_its_budget_at_the_price_that_its_user_gave(budget, amount):
     session = SessionWorkload(budget_usd=budget, usd_per_hour=3.0)
-    request = JobRequest(name="a", workload=session, cluster=Cluster("ml.new.large", count=2))
-    end = "; it ends after 30 min without a call, or after 5 min without a client"
+    spot = Limits(spot=True)
+    request = JobRequest(name="a", workload=session, cluster=Cluster("ml.new.large", count=2), limits=spot)
+    end = "; it ends after 30 min without a call, or after 5 min without a client; spot capacity costs less"
     assert most_expensive(request, "us-east-1") == amount + end
 
 
