@@ -42,6 +42,8 @@ class Similarity(Workload):
         "RAY_idle_worker_killing_time_threshold_ms": "60000",
         # Ray requests an object again after this time, 10 s by default; chunks that share a link may take longer.
         "RAY_object_manager_pull_timeout_ms": "30000",
+        # As many as Ray gives to each task: NumPy's other threads would wait in a loop for 0.06 s after its import.
+        "OPENBLAS_NUM_THREADS": "1",
     }
     # The tasks return their messages as values.
     log_monitor: ClassVar[bool] = False
