@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 POLL_S = 0.05
 FIRST_POLL_S = 0.1
-"""Longer than ``POLL_S``, because a thousand nodes may poll for the head's."""
+"""Longer than ``POLL_S``, because a thousand nodes may poll for the head's; the first pauses are shorter."""
 RETRY_S = 0.2
 CALL_TIMEOUT_S = 5
 UNUSABLE = "?"
@@ -139,8 +139,10 @@ def await_first(address: str, limit_s: float) -> None:
         raise ConnectionRefusedError(f"the GCS no longer listens at {address}")
     with contextlib.suppress(Exception):  # the next read reports the error
         client = ray_internals.GCS_CLIENT.find()(address=address)
+        pause_s = 0.02
         while not client.get_all_node_info(timeout=CALL_TIMEOUT_S) and time.monotonic() < until:
-            time.sleep(FIRST_POLL_S)
+            time.sleep(pause_s)
+            pause_s = min(FIRST_POLL_S, 1.5 * pause_s)
 
 
 Bundle = Mapping[str, float]

@@ -37,7 +37,7 @@ FAREWELL_S = 3.0
 DIGEST_BYTES_PER_S = 50e6
 """The speed at which the slowest worker computes digests, for the head's timeout."""
 LOOPBACK = "127.0.0.1"
-PROBE_S = 0.05
+PROBE_S = 0.02
 
 
 class Head:

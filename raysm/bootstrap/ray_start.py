@@ -21,7 +21,7 @@ command. The changes:
   import Ray too.
 - With ``--wait``, this process imports Ray at once, but reads the cluster's address later from stdin, so that the head
   and its workers import Ray at the same time.
-- A joining node polls ten times a second for the head's node, which must be registered first; Ray would poll every 2 s.
+- A joining node polls often for the head's node, which must be registered first; Ray would poll every 2 s.
 
 All names of Ray that this needs are in ``ray_internals``. If one is missing, its change is left out; only without the
 command itself the node cannot start.
