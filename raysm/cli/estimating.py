@@ -105,8 +105,8 @@ def _rows(expected: "Estimate", shape: Cluster, instance_type: str) -> list[tupl
     else:
         gpus = "; its GPUs were not measured" if processor_of(instance_type) is Processor.GPU else ""
         cores = (
-            f"{shape.count} x {vcpus_of(instance_type)} vCPUs of {instance_type}{idle}; each is taken to be as fast "
-            f"as a core of this machine; computed with {expected.engine}{gpus}"
+            f"{shape.count} x {vcpus_of(instance_type)} vCPUs of {instance_type}, each assumed to be as fast as a "
+            f"core of this machine{idle}; computed with {expected.engine}{gpus}"
         )
     return [*rows, ("cores", f"{expected.slots}: {cores}")]
 

@@ -146,7 +146,7 @@ def _add_submitting(command: argparse.ArgumentParser) -> None:
     add_flags(command, COMMON)
     add(command, "--output DIR", "copy the result to this folder", type=Path)
     add(command, "--detach", "print the job's name and return at once")
-    text = "print the exact API call and send nothing; with --json, print the request, for --request"
+    text = "send nothing and print the API call; with --json, the request that --request reads"
     add(command, "--dry-run", text)
     add(command, "--json", "print the result as JSON (with --detach: the job)")
     _add_request(command)

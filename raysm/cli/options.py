@@ -139,7 +139,11 @@ COMMON = (
         Flag("--subnet ID", "security.subnets", "subnet of the VPC that the instances join; repeatable"),
         Flag("--security-group ID", "security.security_groups", "security group of that VPC; repeatable"),
         Flag("--volume-kms-key KEY", "security.volume_kms_key", "KMS key for the volumes: an ID or ARN"),
-        Flag("--output-kms-key KEY", "security.output_kms_key", "KMS key for results in S3"),
+        Flag(
+            "--output-kms-key KEY",
+            "security.output_kms_key",
+            "KMS key for results, the payload and uploaded inputs in S3",
+        ),
         Flag("--encrypt-traffic", "security.encrypt_traffic", "encrypt traffic between the instances; slower"),
         Flag("--isolation", "security.isolation", "no network except between the instances"),
     ),

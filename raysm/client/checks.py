@@ -173,12 +173,12 @@ def _warn_of_newer(values: Sequence[str], name: str, path: tuple[Step, ...]) -> 
     from botocore import __version__
 
     _log.warning(
-        "%s is %r, which botocore %s does not know%s: it is sent as it is; if AWS refuses it, check the name, or "
+        "%s is %r, which botocore %s does not know%s It is sent as it is; if AWS refuses it, check the name, or "
         "update boto3 for a newer list",
         _dotted(path),
         name,
         __version__,
-        _hint(values, name, path),
+        _hint(values, name, path) or ".",
     )
 
 

@@ -250,7 +250,7 @@ def _translate(action: str, error: Exception) -> ServiceError | None:
         case ResponseParserError():
             return ServiceError(f"{action}: the answer is not AWS's: {error}", is_transient=True, remedy=CHECK_PROXY)
         case exceptions.NoRegionError():
-            return ServiceError(f"{action}: no AWS region is set", remedy=SET_REGION)
+            return ServiceError("no AWS region is set", remedy=SET_REGION)
         # With SSO, the token itself has expired, so botocore does not even make the call.
         case exceptions.SSOError() | exceptions.TokenRetrievalError() | exceptions.CredentialRetrievalError():
             return CredentialsExpired(f"{action}: {error}", remedy=LOGIN)

@@ -214,7 +214,7 @@ def _processing_paths(request: Parameters) -> Iterator[str]:
     TRAINING,
     PROCESSING,
     source=f"{REFERENCE}/API_ResourceConfig.html",
-    remedy="the hardware encrypts these disks; drop security.volume_kms_key",
+    remedy="the hardware encrypts these disks; drop --volume-kms-key (in Python: Security(volume_kms_key=…))",
 )
 def _volume_key(request: Parameters) -> Iterator[str]:
     path, resources, types = _volume_of(request)
@@ -234,7 +234,7 @@ def _volume_key_form(request: Parameters) -> Iterator[str]:
     key = resources.get("VolumeKmsKeyId") or ""
     # The model's pattern allows an alias, so AWS would refuse it only after the upload.
     if key.startswith("alias/") or ":alias/" in key:
-        yield f"{path}: VolumeKmsKeyId is {key!r}, an alias, and takes a key's ID or ARN alone"
+        yield f"{path}: VolumeKmsKeyId is {key!r}, which is an alias; a volume takes only the ID or ARN of a key"
 
 
 @_rule(TRAINING, PROCESSING, source=f"{REFERENCE}/API_VpcConfig.html")

@@ -21,7 +21,7 @@ def opened(name: str) -> Iterator[Store]:
     if not path.exists():
         names = grid_names()
         hint = did_you_mean(path.stem, names) or (
-            f"; raysm grid rows {path.stem} --on aws --regions A,B lists rows that children of an AWS Batch array sent"
+            f"; if an AWS Batch array sent its rows, raysm grid rows {path.stem} --on aws --regions A,B lists them"
         )
         existing = ", ".join(names) or "none"
         raise InvalidRequest(f"there is no grid {path.stem!r} in {path.parent}; existing grids: {existing}{hint}")

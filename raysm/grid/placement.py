@@ -339,7 +339,7 @@ def placement_of(rules: Rules, offers: Sequence[Offer]) -> Cheapest:
 def refusal(task: Task, offer: Offer, move_data: bool) -> str | None:
     place = offer.place
     if task.region not in (None, place.region) and not move_data:
-        return f"its data are in {task.region}, and move_data is not allowed"
+        return f"its data are in {task.region}, and --move-data (move_data=True) is not given"
     if task.instance_types and place.instance_type not in task.instance_types:
         return f"the row asks for {', '.join(task.instance_types)}"
     if task.spot not in (None, place.spot):

@@ -77,7 +77,7 @@ class Security:
     volume_kms_key: str | None = optional(None, result=False, create="ResourceConfig.VolumeKmsKeyId")
     """KMS key that encrypts the instances' volumes."""
     output_kms_key: str | None = optional(None, result=False, create="OutputDataConfig.KmsKeyId")
-    """KMS key that encrypts the job's output in S3."""
+    """KMS key that encrypts the job's output, its payload and uploaded inputs in S3. Checkpoints have the bucket's."""
     encrypt_traffic: bool = optional(False, result=False, create="EnableInterContainerTrafficEncryption")
     """Encrypt the traffic between instances, which makes it slower."""
     isolation: bool = optional(False, result=False, create="EnableNetworkIsolation")

@@ -65,7 +65,7 @@ def test_an_estimate_for_a_type_counts_its_cores_and_says_whose_they_are(lines_o
     _, _, cores, money = lines_of(1200, "--instance-type", "ml.c5.4xlarge", "--instances", "10")
     # 1,200 rows are too few for 160 cores; the seconds are those of the cores that have work.
     assert cores.startswith(
-        "cores    160: 10 x 16 vCPUs of ml.c5.4xlarge; only 3 of them have work; each is taken to be"
+        "cores    160: 10 x 16 vCPUs of ml.c5.4xlarge, each assumed to be as fast as a core of this machine; only 3 of"
     )
     assert "10 x 0.816 USD/h (on demand in us-east-1, as of 2026-09)" in money
 

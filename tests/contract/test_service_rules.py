@@ -107,7 +107,10 @@ TRAININGS = {
         resources(InstanceType="ml.g5.xlarge", VolumeKmsKeyId="k"),
         "not supported for instance types with local storage (ml.g5.xlarge)",
     ),
-    "a key by its alias": (resources(VolumeKmsKeyId="alias/mine"), "an alias, and takes a key's ID or ARN alone"),
+    "a key by its alias": (
+        resources(VolumeKmsKeyId="alias/mine"),
+        "which is an alias; a volume takes only the ID or ARN",
+    ),
     "a subnet without its prefix": (
         {"VpcConfig": {"Subnets": ["0a1b"], "SecurityGroupIds": ["sg-1"]}},
         "VpcConfig.Subnets: '0a1b' is not an ID, which begins with subnet-",
@@ -129,7 +132,7 @@ PROCESSINGS = {
     ),
     "a key by its alias": (
         machines(VolumeKmsKeyId="arn:aws:kms:eu-west-1:123456789012:alias/mine"),
-        "an alias, and takes a key's ID or ARN alone",
+        "which is an alias; a volume takes only the ID or ARN",
     ),
     "a security group without its prefix": (
         {"NetworkConfig": {"VpcConfig": {"Subnets": ["subnet-1"], "SecurityGroupIds": ["1"]}}},

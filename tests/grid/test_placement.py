@@ -38,7 +38,9 @@ def test_data_stay_at_home_unless_they_may_move_and_then_their_way_is_paid():
     home = Task(key="a", region=IRELAND, expected_s=3600, input_bytes=10**12)
     choice = choose(offers, home)
     assert choice.offer.place.region == IRELAND
-    assert choice.reasons[str(place(EAST))] == "its data are in eu-west-1, and move_data is not allowed"
+    assert (
+        choice.reasons[str(place(EAST))] == "its data are in eu-west-1, and --move-data (move_data=True) is not given"
+    )
     # A TB costs 20 dollars, of which an hour at a third of the price saves two.
     assert choose(offers, home, move_data=True).offer.place.region == IRELAND
     small = Task(key="a", region=IRELAND, expected_s=3600, input_bytes=10**9)

@@ -30,6 +30,8 @@ def plan_lines(plan: GridPlan) -> list[str]:
     if plan.places:
         lines += [*_aligned([PLACE_HEADER, *map(_place_cells, plan.places)], (UNKNOWN, "-"), TEXTS), ""]
     usd = usd_range(plan.usd)
+    if plan.usd is None and (known := [place.usd[0] for place in plan.places if place.usd is not None]):
+        usd = f"at least {dollars(sum(known))}; the rest is {UNKNOWN}"
     if plan.places and all(each.place.instance_type == LOCAL_TYPE for each in plan.places):
         usd = "nothing: the jobs run on this machine"
     moved = f", {dollars(plan.transfer_usd)} of it for moving data" if plan.transfer_usd else ""

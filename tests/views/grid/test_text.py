@@ -31,6 +31,7 @@ def test_a_line_of_a_place_has_its_price_with_date_and_version():
     assert text[3].split("  ")[0] == "us-east-1"
     assert "2026-11-01 (v1)" in text[3]
     assert "1.00 to 10.00 USD" in text[3]
+    assert "costs   at least 1.00 USD; the rest is unknown" in plan_lines(plan([place(), place(usd=None)]))
 
 
 def test_rows_of_one_cause_are_told_once_with_the_first_keys():
