@@ -38,7 +38,7 @@ from raysm.contract import payload
 from raysm.contract.job_api import TRAINING, api_of
 from raysm.contract.names import MAX_RESTARTS_TAG, PROJECT_TAG, PYTHON_TAG, TASK_TAG, TRACKING_TAG, WORKLOAD_TAG
 from raysm.contract.source import Source
-from raysm.errors import InvalidInput, InvalidRequest, JobFailed, JobNotFound, ServiceError
+from raysm.errors import InvalidInput, InvalidRequest, JobFailed, JobNotFound, ServiceError, did_you_mean
 from raysm.request import AWS, Cluster, Input, JobRequest, Target, Workload
 from raysm.request.codec import from_json, to_json
 from raysm.request.job import NAME_PATTERN
@@ -384,6 +384,8 @@ def prepare(
     # The name contains a piece of the digest, which does not depend on the name.
     request = replace(request, name=job_name or records.job_name(task, digest, time.time()))
     state = state_of(request, task, service, resume=resume)
+    if resume and request.checkpoint_uri is None:
+        _warn_unless_resumable(request, task, service)
     if resume and isinstance(request.workload, TorchScript) and request.workload.in_state and request.cluster.size > 1:
         _log.warning(
             "with in_state each instance finds only the files that its own ranks saved. A rank without a checkpoint "
@@ -410,6 +412,21 @@ def prepare(
         image=image,
         shared=shared,
     )
+
+
+def _warn_unless_resumable(request: JobRequest, task: str, service: Service) -> None:
+    """Warn if the task has no earlier job whose state could be continued, or if that job had fewer instances."""
+    latest = records.latest_of_state(service.places.records(request.project, task), Storage(service))
+    if latest is None:
+        names = [str(item[TRAINING.name_key]) for item in service.summaries(TRAINING, limit=100)]
+        hint = did_you_mean(task, {records.task_of(name) for name in names})
+        _log.warning("%s has no earlier job to resume: it starts from the beginning%s", task, hint)
+    elif getattr(request.workload, "in_state", False):
+        with contextlib.suppress(JobNotFound):  # it was removed
+            before = sum(count for _, count in attach(latest.job, service).describe().instances)
+            if 0 < before < request.cluster.size:
+                text = "%s ran on %s instances, and this job has %s: the new ones find no state"
+                _log.warning(text, latest.job, before, request.cluster.size)
 
 
 def _check_types(options: Mapping[str, Any]) -> None:

@@ -67,7 +67,9 @@ def failure_of(error: BaseException) -> Failure | None:
     kind, message = _name_of(first), str(first)
     if is_only_described(error):
         kind, message = _described_by_ray(kind, message)
-    if host := _host_of_task(lines):
+    if kind == "ray.exceptions.WorkerCrashedError":
+        message = _end_of_worker() or message
+    elif host := _host_of_task(lines):
         message = f"{message} (on {host})"
     return Failure(error_type=kind, message=message, remote_traceback=lines, exit_code=code)
 
@@ -82,6 +84,10 @@ def _failure_of_exit(error: SystemExit, user_frames: TracebackType | None) -> Fa
         return Failure(error_type="SIGTERM", message="the driver was asked to end", exit_code=TERMINATED)
     code = error.code if isinstance(error.code, int) else 1
     where = f", raised at {Path(last[0].filename).name}:{last[0].lineno}" if last else ""
+    if last and Path(last[0].filename).name == "argparse.py":
+        # ArgumentParser.exit writes this message to stderr: "train.py: error: argument --lr: …".
+        *_, (frame, _) = traceback.walk_tb(user_frames)
+        where = f", {(frame.f_locals.get('message') or '').strip()}".rstrip(", ")
     where = where or "".join(getattr(error, "__notes__", ()))
     # An exit status has eight bits, and 256 would look like success.
     return Failure(error_type="SystemExit", message=f"{error.code}{where}", exit_code=code & 0xFF or 1)
@@ -105,6 +111,25 @@ def _host_of_task(text: str) -> str:
         return ""
     there = [node["Labels"] for node in nodes if node["NodeManagerAddress"] == addresses[-1]]
     return str(there[0].get(LABEL_HOST, "")) if len(there) == 1 and there[0].get(LABEL_RANK, "0") != "0" else ""
+
+
+def _end_of_worker() -> str:
+    """Return how the process that Ray lost last has ended, and on which instance; "" if Ray does not tell."""
+    try:
+        import ray
+        from ray._private.state import state
+        from ray.core.generated.common_pb2 import WorkerExitType
+        from ray.core.generated.gcs_pb2 import WorkerTableData
+
+        workers = map(WorkerTableData.FromString, state._connect_and_get_accessor().get_worker_table())
+        lost = [each for each in workers if not each.is_alive and each.exit_type == WorkerExitType.SYSTEM_ERROR]
+        last = max(lost, key=lambda worker: worker.end_time_ms)
+        labels = {node["NodeID"]: node["Labels"] for node in ray.nodes()}[last.worker_address.node_id.hex()]
+    except Exception:  # its interfaces are private, and the cluster may be ending
+        return ""
+    code = re.search(r"exit code (\d+)", last.exit_detail)
+    how = f"ended with exit code {code[1]}" if code else "was killed, most likely because memory was short, or crashed"
+    return f"the process of a task on {labels[LABEL_HOST]} {how}"
 
 
 def cause_in_task(error: BaseException) -> BaseException:

@@ -11,7 +11,7 @@ from raysm.client.submit import submit
 from raysm.contract.job_api import TRAINING
 from raysm.contract.names import FIRST_TAG, MAX_RESTARTS_TAG, RESTART_TAG
 from raysm.errors import CredentialsExpired, InvalidRequest, JobFailed, JobStopped
-from raysm.request import Cluster, Limits, Script
+from raysm.request import Cluster, Limits, Script, TorchScript
 from tests.support.client_jobs import COMPLETED, EXCEEDED, long_job
 from tests.support.sagemaker import refusal
 
@@ -171,6 +171,22 @@ def test_a_predecessor_that_has_ended_or_was_deleted_is_not_waited_for(remote, s
     del remote.sagemaker.jobs[second.name]
     send(remote, script, resume=True)
     assert len(set(states(remote))) == 1
+
+
+def test_a_resume_says_that_there_is_nothing_to_resume_or_that_instances_have_no_state(remote, script, caplog):
+    def trained(name, count, resume):
+        workload = TorchScript(str(script), in_state=True)
+        cluster = Cluster(instance_type="ml.m5.large", count=count)
+        job = submit(workload, cluster=cluster, name=name, resume=resume, on=remote.service)
+        remote.sagemaker.end(job.name, "Stopped")
+        return job.name
+
+    first = trained("fit-two", 2, False)
+    trained("fit-tow", 2, True)
+    said = "fit-tow has no earlier job to resume: it starts from the beginning; did you mean fit-two?"
+    assert caplog.text.count("has no earlier job") == caplog.text.count(said) == 1
+    trained("fit-two", 3, True)
+    assert f"{first} ran on 2 instances, and this job has 3: the new ones find no state" in caplog.text
 
 
 def test_a_checkpoint_uri_that_a_running_job_of_the_task_writes_is_not_shared(remote, script):

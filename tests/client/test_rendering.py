@@ -148,6 +148,7 @@ def test_each_reason_is_told_once_and_a_look_that_fails_is_passed_over():
             "waiting: the workload has started (its imports may take a while), and has printed nothing yet",
         ),
         (SecondaryStatus.TRAINING, [line(State(name="formed")), "epoch 1"], ""),
+        (SecondaryStatus.TRAINING, [line(State(name="formed")), "raysm: matrix: 3 rows x 2 columns"], ""),
         (SecondaryStatus.UPLOADING, ["epoch 1"], "waiting: the service stores the results"),
     ],
 )

@@ -6,10 +6,14 @@ import signal
 import subprocess
 import sys
 import threading
+from argparse import ArgumentParser
+from types import SimpleNamespace
 
 import pytest
 import ray
-from ray.exceptions import RayTaskError
+from ray.core.generated.common_pb2 import WorkerExitType
+from ray.core.generated.gcs_pb2 import WorkerTableData
+from ray.exceptions import RayTaskError, WorkerCrashedError
 
 import raysm
 from raysm.contract.events import Metric, line, parse
@@ -300,3 +304,31 @@ def test_a_function_that_cannot_be_unpickled_says_why(tmp_path, content, message
     path.write_bytes(content)
     with pytest.raises(InvalidPayload, match=message):
         unpickled(path, "f")
+
+
+@pytest.mark.parametrize(
+    ("detail", "how"),
+    [
+        ("Worker exits unexpectedly. Worker exits with an exit code 4.", "ended with exit code 4"),
+        ("RPC error: Socket closed", "was killed, most likely because memory was short, or crashed"),
+    ],
+)
+def test_the_reason_says_how_and_where_the_process_of_a_task_ended(monkeypatch, detail, how):
+    rows = [
+        WorkerTableData(is_alive=True, end_time_ms=3, exit_detail="runs"),
+        WorkerTableData(exit_type=WorkerExitType.SYSTEM_ERROR, end_time_ms=2, exit_detail=detail),
+        WorkerTableData(exit_type=WorkerExitType.SYSTEM_ERROR, end_time_ms=1, exit_detail="earlier"),
+    ]
+    rows[1].worker_address.node_id = b"\x02"
+    accessor = SimpleNamespace(get_worker_table=lambda: [row.SerializeToString() for row in rows])
+    monkeypatch.setattr(ray._private.state.state, "_connect_and_get_accessor", lambda: accessor)
+    monkeypatch.setattr(ray, "nodes", lambda: [{"NodeID": "02", "Labels": {LABEL_HOST: "algo-2"}}])
+    said = failure_of(WorkerCrashedError()).headline
+    assert said == f"ray.exceptions.WorkerCrashedError: the process of a task on algo-2 {how}"
+
+
+def test_the_reason_of_a_wrong_argument_is_the_message_of_argparse():
+    with pytest.raises(SystemExit) as ended:
+        ArgumentParser("train.py").error("argument --lr: invalid float value: 'x'")
+    said = failure_of(ended.value).headline
+    assert said == "SystemExit: 2, train.py: error: argument --lr: invalid float value: 'x'"
