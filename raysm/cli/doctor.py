@@ -74,7 +74,6 @@ POLICIES = {"user": USER, "role": ROLE}
 UNKNOWN_NAMES = {
     "REGION": "--region",
     "ACCOUNT": "credentials, or --role with an ARN",
-    "BUCKET": "--bucket, or credentials",
     "ROLE": "--role",
     "REPOSITORY": "--image, or --instance-type and --region",
 }

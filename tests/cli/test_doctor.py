@@ -81,12 +81,13 @@ def test_a_policy_without_credentials_has_what_the_options_name_and_says_what_is
     assert all(":eu-west-1:123456789012:log-group" in one for one in resources["Logs"])
     assert {"arn:aws:s3:::away", "arn:aws:s3:::kept"} <= set(resources["Bucket"])
     assert said == ""
-    run(parse(["doctor", *ON_AWS, *away, "--policy", "user"]), Console())
+    run(parse(["doctor", "--on", "aws", "--region", "eu-west-1", *away, "--policy", "user"]), Console())
     printed, said = capsys.readouterr()
     resources = {item["Sid"]: item["Resource"] for item in json.loads(printed)["Statement"]}
+    assert resources["Bucket"] == "arn:aws:s3:::sagemaker-eu-west-1-ACCOUNT"
     assert resources["Outputs"] == ["arn:aws:s3:::away/out*", "arn:aws:s3:::kept/state*"]
     assert {"Tuning", "Controller", "Secrets"} <= set(resources)
-    assert "ACCOUNT (credentials, or --role with an ARN), ROLE (--role)" in said
+    assert "ACCOUNT (credentials, or --role with an ARN), ROLE (--role), REPOSITORY (--image, or" in said
     with pytest.raises(InvalidRequest, match="add --on aws"):
         run(parse(["doctor", "--policy", "user"]), Console())
 

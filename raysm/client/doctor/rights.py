@@ -245,7 +245,7 @@ def names_of(case: Case) -> Names:
         "region": (region,),
         "account": (account,),
         "project": (intent.project,),
-        "bucket": (_ask(lambda: case.bucket.name, "BUCKET"),),
+        "bucket": (case.service.connection.bucket(lambda: region, lambda: account).name,),
         "role": (case.role or f"arn:{partition}:iam::{account}:role/ROLE",),
         "repository": (_ask(repository, "arn:aws:ecr:REGION:ACCOUNT:repository/REPOSITORY"),),
         "input_bucket": tuple(dict.fromkeys(split(uri)[0] for uri in inputs)),
