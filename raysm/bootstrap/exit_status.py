@@ -71,9 +71,9 @@ def exit_status_of_driver(
     if failure is not None:
         return ExitStatus(exit_code, failure.reason())
     if status > 0:
-        text = f"the driver exited with code {status}"
+        text = f"the workload exited with code {status}"
     else:
-        text = f"the driver was killed by {signal_name(-status)}"
+        text = f"the workload was killed by {signal_name(-status)}"
     if status == -signal.SIGKILL:
         text += f": most likely out of memory (this instance has {memory_bytes / 2**30:.1f} GiB"
         text += f"; the kernel ended {oom_kills} of its processes for that meanwhile)" if oom_kills else ")"

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from typing import Any
 
 from rich.text import Text
 
@@ -13,6 +14,7 @@ from raysm.cli.arguments import Arguments
 from raysm.cli.config import service_to_read
 from raysm.cli.console import Console, say, say_last
 from raysm.cli.display import Display
+from raysm.cli.interrupts import Interrupted
 from raysm.cli.report import brought, described, print_metrics, print_result
 from raysm.cli.sending import check_output, check_timeout
 from raysm.cli.tuning import run_about
@@ -137,12 +139,16 @@ def _status(arguments: Arguments, job: Job, console: Console) -> None:
 
 
 def _logs(arguments: Arguments, job: Job, console: Console) -> None:
-    if not arguments.json:
-        job.logs(follow=arguments.follow, instance=arguments.instance, metrics=arguments.metrics, tail=arguments.tail)
-        return
-    for line in job.lines(follow=arguments.follow, instance=arguments.instance, tail=arguments.tail):
-        # Flushed, because a pipe is buffered in blocks.
-        print(json.dumps(asdict(line)), flush=True)
+    options: dict[str, Any] = {"follow": arguments.follow, "instance": arguments.instance, "tail": arguments.tail}
+    try:
+        if not arguments.json:
+            job.logs(metrics=arguments.metrics, **options)
+            return
+        for line in job.lines(**options):
+            # Flushed, because a pipe is buffered in blocks.
+            print(json.dumps(asdict(line)), flush=True)
+    except KeyboardInterrupt:
+        raise Interrupted(f"interrupted; {job.name} is {job.status}") from None
 
 
 def _result(arguments: Arguments, job: Job, console: Console) -> None:

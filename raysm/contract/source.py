@@ -205,8 +205,8 @@ def source_of(workload: ScriptWorkload) -> Source:
         read_tree(script)
     except SyntaxError as error:
         raise InvalidRequest(
-            f"{workload.script}, line {error.lineno or 1}: {error.msg}; correct it, or, if another Python runs it, "
-            f"send its folder unread, with {option('source_dir')}"
+            f"{workload.script}, line {error.lineno or 1}: {error.msg}; correct it; if the script is for another "
+            f"version of Python, send its whole folder: {option('source_dir')}"
         ) from error
     # If the script is a link, Python imports from the folder of its target.
     return _with_neighbours(script, imported_modules([script]), script.resolve().parent)

@@ -81,14 +81,15 @@ def _failure_of_exit(error: SystemExit, user_frames: TracebackType | None) -> Fa
     is_rays = bool(last) and last[0].name == "sigterm_handler" and last[0].filename.endswith("ray/_private/worker.py")
     # Ray answers SIGTERM by an exit.
     if error.code == TERMINATED or is_rays:
-        return Failure(error_type="SIGTERM", message="the driver was asked to end", exit_code=TERMINATED)
+        return Failure(error_type="SIGTERM", message="the workload was asked to end", exit_code=TERMINATED)
     code = error.code if isinstance(error.code, int) else 1
     where = f", raised at {Path(last[0].filename).name}:{last[0].lineno}" if last else ""
     if last and Path(last[0].filename).name == "argparse.py":
         # ArgumentParser.exit writes this message to stderr: "train.py: error: argument --lr: …".
         *_, (frame, _) = traceback.walk_tb(user_frames)
         where = f", {(frame.f_locals.get('message') or '').strip()}".rstrip(", ")
-    where = where or "".join(getattr(error, "__notes__", ()))
+    if not last and (notes := getattr(error, "__notes__", ())):
+        return Failure(error_type=notes[0], message="", exit_code=code)
     # An exit status has eight bits, and 256 would look like success.
     return Failure(error_type="SystemExit", message=f"{error.code}{where}", exit_code=code & 0xFF or 1)
 

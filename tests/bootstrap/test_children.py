@@ -99,7 +99,7 @@ def test_the_end_of_the_driver_is_the_exit_code_the_reason_and_the_last_event(tm
     heard = [event for event in map(events.parse, out.splitlines()) if event]
     assert heard[-1].name == state
     assert any(getattr(event, "name", "") == "peak_memory_bytes" for event in heard)
-    assert ("algo-1 failed: the driver exited with code 3" in err) == (code == 3)
+    assert ("algo-1 failed: the workload exited with code 3" in err) == (code == 3)
 
 
 PROGRAM = """

@@ -29,14 +29,14 @@ def of_driver(status, *, failure=None, tail="", kills=None):
 
 
 def test_without_a_record_the_last_words_explain_an_exit_code():
-    assert of_driver(4, tail="last words\n") == ExitStatus(4, "the driver exited with code 4\nlast words")
+    assert of_driver(4, tail="last words\n") == ExitStatus(4, "the workload exited with code 4\nlast words")
 
 
 def test_a_check_of_rays_own_is_said_without_its_frames():
     line = "task_manager.cc:1329:  Check failed: it != tasks.end() Tried to complete a task"
     frames = "\n".join(f"/lib/_raylet.so(+0x{number:x}) ray::core::Frame{number}()" for number in range(80))
     log = f"well\n[2026-11-23 18:16:30,926 C 3958 4151] {line}\n*** StackTrace Information ***\n{frames}\n"
-    assert of_driver(1, tail=log).reason == f"the driver exited with code 1\n{line}"
+    assert of_driver(1, tail=log).reason == f"the workload exited with code 1\n{line}"
     assert len(of_driver(1, tail=log.replace("well", "w").replace("task_manager", "t" * 5000)).reason) <= MAX_REASON
 
 
@@ -44,7 +44,7 @@ def test_sigkill_is_told_with_the_memory_and_the_kernel_s_count_and_without_line
     status = of_driver(-9, kills=2, tail="INFO worker.py:1691 -- Using address 10.0.0.1:6379")
     assert status.exit_code == 137
     assert status.reason == (
-        "the driver was killed by SIGKILL: most likely out of memory (this instance has 4.0 GiB;"
+        "the workload was killed by SIGKILL: most likely out of memory (this instance has 4.0 GiB;"
         " the kernel ended 2 of its processes for that meanwhile)"
     )
 

@@ -80,7 +80,7 @@ def test_a_processing_job_lives_and_fails_in_its_own_layout(tmp_path):
     with Cluster(tmp_path, request(2), processing=True, driver=driver) as cluster:
         assert cluster.start().wait() == {"algo-1": 4, "algo-2": 0}
         assert f'["algo-1", "algo-2"] {cluster.base("algo-1")}/processing/output/result\n' in cluster.lines["algo-1"]
-        assert (cluster.base("algo-1") / "output/message").read_text() == "the driver exited with code 4"
+        assert (cluster.base("algo-1") / "output/message").read_text() == "the workload exited with code 4"
 
 
 def test_a_head_that_has_to_wait_for_its_log_is_not_lost_to_its_workers(tmp_path):

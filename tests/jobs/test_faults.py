@@ -89,8 +89,8 @@ FAULTS = {
     ),
     "the driver is killed": Fault(
         happen=kill_in("algo-1", "raysm.workloads.driver"),
-        reason=re.escape("the driver was killed by SIGKILL: most likely out of memory (this instance has "),
-        known="algo-1 failed: the driver was killed by SIGKILL",
+        reason=re.escape("the workload was killed by SIGKILL: most likely out of memory (this instance has "),
+        known="algo-1 failed: the workload was killed by SIGKILL",
     ),
     "the head alone gets SIGTERM": Fault(
         happen=lambda pids: os.kill(pids["algo-1"], signal.SIGTERM),

@@ -34,7 +34,7 @@ def test_a_script_that_raises_fails_the_job_with_its_exception_first(ended):
 def test_a_script_that_ends_without_python_noticing_is_explained_by_what_it_wrote_last(ended):
     job, codes = ended("import os, sys\nprint('CUDA error: device lost', file=sys.stderr, flush=True)\nos._exit(7)\n")
     assert codes == {"algo-1": 7, "algo-2": 0}
-    assert job.failure("algo-1") == "the driver exited with code 7\nCUDA error: device lost"
+    assert job.failure("algo-1") == "the workload exited with code 7\nCUDA error: device lost"
 
 
 def test_a_script_killed_as_the_kernel_does_when_memory_is_out_is_explained(ended):

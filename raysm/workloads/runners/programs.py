@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -44,9 +45,9 @@ class ScriptRunner(Runner[Script]):
         script = str(self.payload.source / self.workload.script)
         try:
             if self.workload.command:
-                run_command([self.workload.script, *args])
+                run_command([self.workload.script, *args], Path(self.workload.script).name, args)
             elif script.endswith(".sh"):
-                run_command(command(script, args))
+                run_command(command(script, args), self.workload.script, args)
             else:
                 run_script(script, args)
         except BaseException as error:
@@ -56,7 +57,7 @@ class ScriptRunner(Runner[Script]):
             raise
 
 
-def run_command(words: Sequence[str]) -> None:
+def run_command(words: Sequence[str], name: str, args: Sequence[str]) -> None:
     """Run a program that is not Python, and raise SystemExit if it fails."""
     # A stop signals the program too, and the driver waits until it has saved its work.
     signal.signal(signal.SIGTERM, lambda number, frame: None)
@@ -66,7 +67,7 @@ def run_command(words: Sequence[str]) -> None:
         raise InvalidRequest(f"the command {words[0]!r} cannot be started in the instance: {error.strerror}") from error
     if status:
         ended = SystemExit(status if status > 0 else 128 - status)
-        ended.add_note(f", of {Path(words[0]).name} {' '.join(words[1:])}".rstrip())
+        ended.add_note(f"exit code {ended.code} of {shlex.join([name, *args])}")
         raise ended
 
 

@@ -62,7 +62,7 @@ def test_a_shell_script_or_a_command_runs_in_the_source_folder(instance, tmp_pat
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"args": ("-c", "exit 3")}, "SystemExit: 3, of sh -c exit 3"),
+        ({"args": ("-c", "exit 3")}, "exit code 3 of sh -c 'exit 3'"),
         ({"script": "no-such-program"}, "InvalidRequest: the command 'no-such-program' cannot be started"),
     ],
 )
@@ -138,7 +138,7 @@ def test_a_script_that_is_told_to_end_shows_neither_a_stack_of_ray_nor_its_color
         driver.terminate()
         output, errors = driver.communicate(timeout=60)
     assert (driver.returncode, output) == (143, "")
-    assert errors == "SIGTERM: the driver was asked to end\n"
+    assert errors == "SIGTERM: the workload was asked to end\n"
 
 
 def test_a_handler_of_user_code_for_sigterm_works_as_ever(address, base, tmp_path):
