@@ -243,6 +243,9 @@ class Prepared:
         except BaseException as error:
             if leaves_payload and isinstance(error, ServiceError) and error.is_transient:
                 raise
+            # Without it the job would fail, before its sender can stop it.
+            if isinstance(error, KeyboardInterrupt) and self._exists():
+                raise
             with contextlib.suppress(ServiceError):  # it would hide the reason
                 storage.remove(prefix)
             raise

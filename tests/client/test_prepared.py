@@ -42,6 +42,14 @@ def test_an_upload_that_is_interrupted_leaves_no_token_behind(remote, script):
     assert not [key for key in keys(remote) if "/payloads/" in key]
 
 
+def test_a_job_whose_creation_is_interrupted_keeps_its_payload_until_it_is_stopped(remote, script):
+    remote.fail("create_training_job", KeyboardInterrupt(), done=True)
+    with pytest.raises(KeyboardInterrupt):
+        submit(Script(str(script)), cluster=M5, on=remote.service)
+    assert len(remote.sagemaker.jobs) == 1
+    assert [key for key in keys(remote) if key.endswith("/token")]
+
+
 def test_a_job_that_cannot_be_remembered_is_returned_nevertheless(remote, script, caplog):
     no_records = refusal("AccessDenied", "no records", "PutObject")
     remote.fail("put_object", no_records, when=lambda call: bool(remote.sagemaker.sent))
