@@ -81,10 +81,6 @@ def state_of(request: JobRequest, task: str, service: Service, *, resume: bool) 
     latest = records.latest_of_state(prefix, Storage(service)) if resume else None
     if latest is not None:
         return latest.state
-    if resume:
-        _log.warning(
-            "there is no earlier job of %s whose state this one could resume: it starts from the beginning", task
-        )
     return service.places.state(request.project, task, request.name)
 
 

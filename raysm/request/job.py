@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, Literal
 
-from raysm.errors import InvalidRequest, did_you_mean
+from raysm.errors import InvalidRequest
 from raysm.request.cluster import Cluster, Input, Ports
 from raysm.request.external import check_index, check_tracking, place_of
 from raysm.request.limits import Limits, MetricDefinition, Security
@@ -57,7 +57,6 @@ def hyperparameter_arguments(hyperparameters: Mapping[str, str]) -> tuple[str, .
 NAME_PATTERN = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 """CreateTrainingJob's pattern for a job's name."""
 CHANNEL_PATTERN = re.compile(r"[A-Za-z0-9.\-_]{1,64}")
-CHANNEL_IN_ARGUMENT = re.compile(r"\{channel_([^{}]*)\}")
 """CreateTrainingJob's pattern for a channel's name; a request also refuses ``.`` and ``..``, which are folders."""
 PROJECT_PATTERN = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._\-]{0,62}")
 """A project is a folder of the bucket."""
@@ -169,13 +168,6 @@ class JobRequest:
                     f"{OWN_PREFIX!r}); give yours another name"
                 )
         check_channels(self.workload, self.inputs, self.cluster.size)
-        for arg in self.script_args:
-            for name in CHANNEL_IN_ARGUMENT.findall(arg):
-                if name not in self.inputs:
-                    raise InvalidRequest(
-                        f"the argument {arg!r} names no input of the job{did_you_mean(name, self.inputs)}; its inputs "
-                        f"are {', '.join(self.inputs) or 'none'}"
-                    )
         if not PROJECT_PATTERN.fullmatch(self.project):
             raise InvalidRequest(
                 f"the project {self.project!r} is not 1-63 letters, digits, '.', '-', '_', the first a letter or digit"

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, get_args
 
-from raysm.errors import InvalidRequest
+from raysm.errors import InvalidRequest, did_you_mean
 from raysm.request.cluster import Input
 from raysm.request.options import check_counts, decides, optional
 from raysm.request.workload import Parameters, ScriptWorkload, Workload, Wrapper, of_command_line
@@ -58,8 +58,8 @@ class Program(ScriptWorkload):
         for name in re.findall(r"(?<!{){channel_([^{}]*)}(?!})", "\n".join(self.args)):
             if name not in inputs:
                 raise InvalidRequest(
-                    f"{type(self).__name__}: args has {{channel_{name}}}, and the job has no input {name!r}; it has "
-                    f"{', '.join(sorted(inputs)) or 'none'}"
+                    f"{type(self).__name__}: args has {{channel_{name}}}, and the job has no input {name!r}"
+                    f"{did_you_mean(name, inputs)}; it has {', '.join(sorted(inputs)) or 'none'}"
                 )
 
     @property

@@ -62,13 +62,6 @@ def test_the_names_of_raysms_own_channels_and_outputs_are_not_for_users(name):
         JobRequest(name="a", workload=Script("a.py"), inputs={name: Input("x")})
 
 
-def test_an_argument_that_names_no_input_is_refused():
-    inputs = {"train-rows": Input("x"), "test": Input("y")}
-    JobRequest(name="a", workload=Script("a.py", args=["{channel_test}/rows", "{lr}"]), inputs=inputs)
-    with pytest.raises(InvalidRequest, match="did you mean train-rows.; its inputs are train-rows, test$"):
-        JobRequest(name="a", workload=Script("a.py", args=["{channel_trainrows}"]), inputs=inputs)
-
-
 @pytest.mark.parametrize("name", [".", ".."])
 def test_a_channel_name_that_is_a_folder_already_is_refused(name):
     with pytest.raises(InvalidRequest, match="rename it"):
