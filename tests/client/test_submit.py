@@ -213,6 +213,7 @@ def test_a_changed_local_file_makes_a_new_run_on_aws_and_a_touched_one_does_not(
 def test_each_run_begins_with_an_empty_state_unless_it_resumes(either, folder, caplog):
     run(either, folder, resume=True)
     assert "task has no earlier job to resume" in caplog.text
+    caplog.clear()
     second = run(either, folder, environment={"A": "1"})
     either.sagemaker.end(second.name, "Stopped")
     run(either, folder, environment={"A": "2"}, resume=True)
