@@ -387,8 +387,8 @@ def prepare(
         _warn_unless_resumable(request, task, service)
     if resume and isinstance(request.workload, TorchScript) and request.workload.in_state and request.cluster.size > 1:
         _log.warning(
-            "with in_state each instance finds only the files that its own ranks saved. A rank without a checkpoint "
-            "has other weights than the rest: save on each instance (LOCAL_RANK 0), or load on rank 0 and broadcast"
+            "each instance finds only the files that its own ranks saved. If only rank 0 saves, the others begin with "
+            "other weights: save on each instance (LOCAL_RANK 0), or load on rank 0 and broadcast"
         )
     contents = payload.contents_of(request, source=package.source, function=package.pickled, wheels=wheels, token=token)
     shared = service.places.shared(contents.shared_digest) if shares else None

@@ -213,7 +213,9 @@ def plan_grid(
         # An invalid row is invalid in every place, so one check is enough. Rows without a place are checked, too.
         offer = each.offer or offers[0]
         request.template.job(each.task, offer.place, each.task.count or offer.count)
-    limits = request.template.options.get("limits") or Limits()
+    limits, budget_usd = request.template.options.get("limits") or Limits(), request.rules.budget_usd
+    if budget_usd is not None:
+        notes = [*notes, f"no job is sent with which the grid could cost more than its budget, {budget_usd:,.2f} USD"]
     plan = GridPlan(
         name=request.name,
         assigned=tuple(assigned),
@@ -222,7 +224,7 @@ def plan_grid(
         most_usd=_sum(_max_usd(each, placement, limits.max_runtime_s) for each in assigned if each.offer is not None),
         notes=(*notes, *_notes(assigned, placement, table, today, any_type=request.rules.any_type)),
     )
-    _check_budget(plan, request.rules.budget_usd)
+    _check_budget(plan, budget_usd)
     return plan
 
 

@@ -92,8 +92,8 @@ class Similarity(Workload):
         twice = next((name for name, count in Counter(named).items() if count > 1), None)
         if twice is not None:
             raise InvalidRequest(
-                f"Similarity: the column {twice!r} is named twice in id_column, columns and exclude_columns; a column "
-                "either names rows, is a feature, or is neither"
+                f"Similarity: the options name the column {twice!r} twice; a column either names rows (id_column), is "
+                "a feature (columns), or is neither (exclude_columns)"
             )
         real = (int, float)
         for name, kind in (("top_k", int), ("threshold", real), ("parts", int), ("block_rows", int)):

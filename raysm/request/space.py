@@ -233,7 +233,10 @@ def space_of(written: object) -> dict[str, Parameter]:
     for name in written:
         # Names become keyword arguments of a function, or options --NAME of a script.
         if not isinstance(name, str) or not name.isidentifier():
-            raise InvalidRequest(f"space: a parameter's name is one that Python allows, lr or batch_size, got {name!r}")
+            raise InvalidRequest(
+                f"space: a parameter's name has letters, digits and underscores, such as batch_size, got {name!r}; "
+                "a script gets it as --batch-size"
+            )
     return {name: _parameter(name, item) for name, item in written.items()}
 
 

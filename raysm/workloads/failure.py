@@ -129,7 +129,8 @@ def _end_of_worker() -> str:
     except Exception:  # its interfaces are private, and the cluster may be ending
         return ""
     code = re.search(r"exit code (\d+)", last.exit_detail)
-    how = f"ended with exit code {code[1]}" if code else "was killed, most likely because memory was short, or crashed"
+    unknown = "ended without an exit code: most likely memory was short; else it was killed, or left by os._exit"
+    how = f"ended with exit code {code[1]}" if code else unknown
     return f"the process of a task on {labels[LABEL_HOST]} {how}"
 
 

@@ -48,7 +48,7 @@ def test_one_or_several_id_columns_come_back_from_json(id_column):
     [
         ({"columns": ["a"], "exclude_columns": ["b"]}, "give columns or exclude_columns, not both"),
         ({"columns": []}, "columns is empty; name the features"),
-        ({"id_column": "a", "columns": ["a", "b"]}, "the column 'a' is named twice"),
+        ({"id_column": "a", "columns": ["a", "b"]}, "name the column 'a' twice"),
         ({"columns": [1]}, r"columns must be a list of column names, got \[1\]"),
     ],
 )

@@ -196,7 +196,7 @@ def test_a_range_is_written_as_text_on_a_command_line(text, parameter):
     ("make", "said"),
     [
         (lambda: space_of({}), "a sweep needs a space"),
-        (lambda: space_of({"l r": raysm.uniform(0, 1)}), "a parameter's name is one that Python allows"),
+        (lambda: space_of({"l r": raysm.uniform(0, 1)}), "a parameter's name has letters, digits and underscores"),
         (lambda: space_of({"x": 3}), r"x is 3, which is not a range; for fixed values use raysm.choice\(\[3\]\)"),
         (
             lambda: space_of({"x": "lguniform:1:2"}),

@@ -310,7 +310,10 @@ def test_a_function_that_cannot_be_unpickled_says_why(tmp_path, content, message
     ("detail", "how"),
     [
         ("Worker exits unexpectedly. Worker exits with an exit code 4.", "ended with exit code 4"),
-        ("RPC error: Socket closed", "was killed, most likely because memory was short, or crashed"),
+        (
+            "RPC error: Socket closed",
+            "ended without an exit code: most likely memory was short; else it was killed, or left by os._exit",
+        ),
     ],
 )
 def test_the_reason_says_how_and_where_the_process_of_a_task_ended(monkeypatch, detail, how):

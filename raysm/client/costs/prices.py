@@ -8,6 +8,7 @@ is unknown: never that of another region, and never 0. Spot capacity has no pric
 import functools
 import json
 import logging
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import date
@@ -139,6 +140,8 @@ def price_of(instance_type: str, region: str) -> Price | None:
 
 
 def price_of_user(usd_per_hour: float) -> Price:
+    if not 0 <= usd_per_hour < math.inf:
+        raise InvalidRequest(f"--price-per-hour must be a price of at least 0 USD, got {usd_per_hour:g}")
     return Price(usd_per_hour=usd_per_hour, origin="--price-per-hour")
 
 

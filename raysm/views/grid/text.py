@@ -39,7 +39,7 @@ def plan_lines(plan: GridPlan) -> list[str]:
         moved = "; the cost of moving data is unknown: give their size in the column input_gb"
     lines += [
         f"costs   {usd}{moved}",
-        *([] if plan.most_usd is None else [f"at most {dollars(plan.most_usd)}, if every row ran to its time limit"]),
+        *([f"at most {dollars(plan.most_usd)}, if every row ran to its time limit"] if plan.most_usd else []),
         f"takes   {UNKNOWN if plan.hours is None else f'{plan.hours:,.1f} h with the known quotas'}",
     ]
     if plan.impossible:

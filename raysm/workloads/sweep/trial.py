@@ -14,7 +14,7 @@ import sys
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -184,7 +184,7 @@ def call(here: Environment, workload: FunctionSweep, params: Mapping[str, Any], 
 def run_script(run: TrialRun) -> None:
     workload: ScriptSweep = run.workload  # type: ignore[assignment]
     source = run.here.payload / payload.SOURCE
-    arguments = [*arguments_of(run.assignment.params), *workload.args]
+    arguments = arguments_of(run.assignment.params, workload.args)
     tail: deque[str] = deque(maxlen=TAIL_LINES)
     with started(script_main.command(str(source / workload.script), arguments), source) as process:
         for line in lines_of(process):
@@ -203,20 +203,24 @@ def run_script(run: TrialRun) -> None:
         raise TrialFailed(headline(status, tail), "\n".join(tail))
 
 
-def arguments_of(params: Mapping[str, Any]) -> list[str]:
+def arguments_of(params: Mapping[str, Any], args: Sequence[str] = ()) -> list[str]:
     """Return parameters as arguments: ``--lr=0.01``, the flag alone for True, and nothing for False and None.
 
+    A parameter that ``args`` has as ``{lr}`` is put there instead.
     Name and value are one word, because argparse takes a second word that begins with ``-`` (-1.6e-05) as an option.
     """
     arguments: list[str] = []
     for name, value in params.items():
+        if any(f"{{{name}}}" in arg for arg in args):
+            args = [arg.replace(f"{{{name}}}", str(value)) for arg in args]
+            continue
         flag = "--" + name.replace("_", "-")
         if value is True:
             # The form that argparse's store_true expects.
             arguments.append(flag)
         elif value is not False and value is not None:
             arguments.append(f"{flag}={value}")
-    return arguments
+    return [*arguments, *args]
 
 
 @contextmanager

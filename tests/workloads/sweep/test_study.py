@@ -330,6 +330,8 @@ def run_of(folder, code, params=None, args=()):
 def test_parameters_are_arguments_and_flags():
     params = {"lr": 0.1, "batch_size": 32, "nesterov": True, "warmup": False, "decay": None, "kind": "a b"}
     assert arguments_of(params) == ["--lr=0.1", "--batch-size=32", "--nesterov", "--kind=a b"]
+    args = ["--batch_size={batch_size}", "{other}"]
+    assert arguments_of({"lr": 0.1, "batch_size": 32}, args) == ["--lr=0.1", "--batch_size=32", "{other}"]
 
 
 def test_argparse_takes_values_that_begin_with_a_dash():

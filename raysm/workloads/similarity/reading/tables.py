@@ -135,7 +135,7 @@ def _chosen(names: Sequence[str], selection: Selection, index: Sequence[str]) ->
 
 
 def _check_nulls(
-    path: Path, columns: Iterable[tuple[str, pa.Array]], done: int, header_lines: int | None = None
+    path: Path, columns: Iterable[tuple[str, pa.Array]], ids: Sequence[str], done: int, header_lines: int | None = None
 ) -> None:
     """Refuse missing values, and name every column of this batch that has some; a CSV counts lines, as Arrow does."""
     # Pairs, because two columns may have the same name.
@@ -148,7 +148,8 @@ def _check_nulls(
             where = f"none of the first {len(column):,} rows has a value"
         others = [other for other, _ in missing[1:]]
         more = f"; values are missing in {listed(others)} too" if others else ""
-        raise InvalidInput(f"{path.name}: column {name!r}, {where}; {_fill(name)}{more}")
+        remedy = "fill it, or leave out the row" if name in ids else _fill(name)
+        raise InvalidInput(f"{path.name}: column {name!r}, {where}; {remedy}{more}")
 
 
 def _fill(column: str) -> str:
@@ -275,7 +276,8 @@ def _read_csv(path: Path, selection: Selection, expected: Features | None) -> It
         for batch in reader:
             if not batch.num_rows:
                 continue
-            _check_nulls(path, ((table.names[i], batch.column(at[i])) for i in used), done, table.header_lines)
+            columns = [(table.names[i], batch.column(at[i])) for i in used]
+            _check_nulls(path, columns, selection.ids, done, table.header_lines)
             rows = np.empty((batch.num_rows, len(positions)))
             for target, i in enumerate(positions):
                 # Not to_numpy, which imports pandas if it is installed: 0.3 s of a core in every process that reads.
@@ -427,7 +429,7 @@ def _read_parquet(path: Path, selection: Selection, expected: Features | None) -
                 if not batch.num_rows:
                     continue
                 columns = {i: batch.column(at[i]) for i in (*positions, *ids)}
-                _check_nulls(path, ((table.names[i], column) for i, column in columns.items()), done)
+                _check_nulls(path, ((table.names[i], column) for i, column in columns.items()), selection.ids, done)
                 pieces = []
                 for i in positions:
                     name, column = table.names[i], columns[i]
