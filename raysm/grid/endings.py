@@ -122,7 +122,7 @@ status, and exceptions of libraries.
 """
 
 _CLASS = rf"(?:{'|'.join(DETERMINISTIC)})(?=[:,\s]|$)"
-_USAGE = r"SystemExit: 2, raised at argparse\.py|(?:the script ended with|rank \d+ on \S+: exit code) 2: \S+: error: "
+_USAGE = r"(?:SystemExit: 2,|the script ended with 2:|rank \d+ on \S+: exit code 2:) [^:]+: error: "
 PROGRAM_ERROR = rf"(?:rank \d+ on \S+: |the script ended with \d+: )?{_CLASS}|{_USAGE}"
 """Beginning of the message if the program failed with one of them, or argparse refused its arguments."""
 

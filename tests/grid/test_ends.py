@@ -230,7 +230,10 @@ def test_a_refusal_has_the_class_of_its_words(code, text, name):
         ("AlgorithmError: NameError: x, exit code: 1", "ERROR"),
         ("AlgorithmError: ValueError\nTraceback (most recent call last)", "ERROR"),
         ("AlgorithmError: rank 1 on algo-2: KeyError: 'lr', exit code: 1", "ERROR"),
-        ("AlgorithmError: SystemExit: 2, raised at argparse.py:2617, exit code: 2", "ERROR"),
+        (
+            "AlgorithmError: SystemExit: 2, train.py: error: argument --lr: invalid float value: '8x', exit code: 2",
+            "ERROR",
+        ),
         ("AlgorithmError: rank 0 on algo-1: exit code 2: ddp.py: error: unrecognized arguments: --epoch", "ERROR"),
         ("AlgorithmError: SystemExit: 2, raised at train.py:7, exit code: 2", "USER"),
         ("AlgorithmError: BufferError: not enough capacity for 4096 items, exit code: 1", "USER"),
