@@ -83,7 +83,7 @@ class JobWait:
                 self._state = state
             case None if text.startswith(REMARK):
                 self._installs = text.startswith((f"{REMARK}installing ", f"{REMARK}looking for packages"))
-                # Of the workload, such as the size of a matrix; before, the lines are the bootstrap's.
+                # Once the workload has started, such a line is its own, for example with the size of its matrix.
                 self._has_output |= self._state is not None and self._state.name != "joined"
             case _:
                 self._has_output = True
