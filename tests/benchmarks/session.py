@@ -217,7 +217,6 @@ def asked(contender):
     figures["calls a second"] = count / seconds(contender.burst, count)
     if not is_slow:
         figures[f"map of {ITEMS} items, s"] = seconds(check_map, contender)
-        figures |= times_of_a_value(contender.run)
         if hasattr(contender, "interrupt"):
             figures["interrupt of a cell, s"] = contender.interrupt()
     return figures
@@ -301,7 +300,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--against", nargs="*", default=["ipyparallel", "dask", "jobs"], choices=sorted(CONTENDERS))
     parser.add_argument("--profile", type=Path)
-    parser.add_argument("--values", action="store_true", help="only arrays of 200 MB")
+    parser.add_argument("--values", action="store_true", help="instead of calls, arrays of 200 MB")
     chosen = parser.parse_args()
     processes, figures, closed = [], {}, {}
     try:
