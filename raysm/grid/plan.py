@@ -14,6 +14,7 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 from raysm.client.account.quotas import listed_quotas
+from raysm.client.checks import check_instance_type
 from raysm.client.costs.prices import OLD_DAYS, PriceTable, RegionPrices, fetch_prices, known_prices
 from raysm.client.service import Service
 from raysm.contract.service_model import knows_preferences
@@ -414,6 +415,9 @@ def planned(request: GridRequest, services: Services = Service) -> Planned:
     request = reaching(request, tasks, services)
     region = own_region(request.template.target, services)
     regions, types = places_of(request, tasks, region)
+    for name in types:
+        if name != LOCAL_TYPE:
+            check_instance_type(name)
     in_regions = [services(request.template.target.in_region(name)) for name in regions]
     quotas, notes = ask_quotas(in_regions, types, request.markets)
     facts = Known(prices=prices_of(in_regions), quotas=quotas, own_region=region, notes=notes)

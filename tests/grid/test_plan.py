@@ -270,3 +270,8 @@ def test_a_script_that_is_not_there_is_refused_before_there_is_a_grid_of_its_nam
         planned(asked("trian.py"))
     # Which one a column names each row says.
     assert planned(asked("{script}.py")).plan.assigned
+
+
+def test_a_misspelled_instance_type_of_a_row_is_refused_as_that_of_a_job_is(tmp_path):
+    with pytest.raises(InvalidRequest, match=r"'ml\.g5\.xlrage', which SageMaker does not have; did you mean ml\.g5"):
+        planned(request(tmp_path, Local(), [{"key": "a", "instance_type": "ml.g5.xlrage"}]))
