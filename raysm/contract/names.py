@@ -82,6 +82,8 @@ LABEL_RANK = "raysm.io/rank"
 # SageMaker's name; https://github.com/aws/sagemaker-training-toolkit has it too.
 TUNING_OBJECTIVE = "_tuning_objective_metric"
 """Hyperparameter with the objective metric, which only the training jobs of a tuning job have."""
+DATA_FRAME = "raysm-data-frame"
+"""Key in the metadata of a Parquet file that raysm has made of a data frame, whose user knows no file."""
 CONTROLLER_DEFINITION = "raysm-grid-controller"
 """Default name of the job definition of a grid's controller in AWS Batch."""
 

@@ -15,6 +15,7 @@ from raysm.client.storage.inputs import KEPT_S, save
 from raysm.client.submit import prepare
 from raysm.errors import InvalidInput
 from raysm.request import Local, Similarity
+from raysm.workloads.similarity.reading.tables import read_table
 
 torch = pytest.importorskip("torch")
 
@@ -52,6 +53,11 @@ def test_a_data_frame_is_the_matrix_with_its_columns(sent, frame):
 def test_an_error_names_the_data_frame_and_not_the_file_that_raysm_saved(sent):
     with pytest.raises(InvalidInput, match=r"^the data frame 'matrix': column 'a', row 1 .*: the value is missing"):
         sent(matrix=pd.DataFrame({"a": [1.0, None], "b": [2.0, 3.0]}))
+    # The client looks at the first rows only.
+    late = pd.DataFrame({"a": np.random.default_rng(0).random(200_000)}, dtype="Float64")
+    late.iloc[-1, 0] = None
+    with pytest.raises(InvalidInput, match=r"^the data frame 'matrix': column 'a', row 199999 .*the value is missing"):
+        list(read_table(sent(matrix=late)))
 
 
 def test_tensors_of_types_that_numpy_lacks_are_float32(sent):

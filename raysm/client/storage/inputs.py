@@ -16,6 +16,7 @@ from typing import Any
 from raysm.client.storage.places import Places
 from raysm.client.storage.s3 import Storage, Stored, file_path, in_parallel
 from raysm.contract.job_api import InputManifest
+from raysm.contract.names import DATA_FRAME
 from raysm.contract.store import PARTIAL, files_below, sha256_of
 from raysm.errors import InvalidInput, InvalidRequest, option, used_by
 from raysm.request import Input, Target
@@ -143,7 +144,8 @@ def _save_table(channel: str, table: Any, folder: Path) -> Path:
     import pyarrow.parquet as pq
 
     file = folder / f"{channel}.parquet"
-    pq.write_table(table, file)
+    # This replaces pandas' own metadata, which differ between its versions.
+    pq.write_table(table.replace_schema_metadata({DATA_FRAME: channel}), file)
     return file
 
 
@@ -168,11 +170,9 @@ def _pandas_table(channel: str, frame: Any, id_columns: Sequence[str]) -> Any:
             "not, give frame.reset_index(drop=True)"
         )
     try:
-        table = pa.Table.from_pandas(frame.reset_index() if keeps_index else frame, preserve_index=False)
+        return pa.Table.from_pandas(frame.reset_index() if keeps_index else frame, preserve_index=False)
     except (pa.ArrowException, ValueError, TypeError) as error:
         raise InvalidInput(f"the data frame of the input {channel!r} cannot be saved: {error}") from error
-    # pandas' own metadata differ between its versions.
-    return table.replace_schema_metadata(None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

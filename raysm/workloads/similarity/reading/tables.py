@@ -15,6 +15,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from raysm.contract.names import DATA_FRAME
 from raysm.errors import InvalidInput, option
 from raysm.workloads.similarity.reading import ids as row_ids
 from raysm.workloads.similarity.reading.columns import NO_SELECTION, Features, Selection, is_row_index, listed
@@ -135,7 +136,7 @@ def _chosen(names: Sequence[str], selection: Selection, index: Sequence[str]) ->
 
 
 def _check_nulls(
-    path: Path, columns: Iterable[tuple[str, pa.Array]], ids: Sequence[str], done: int, header_lines: int | None = None
+    file: str, columns: Iterable[tuple[str, pa.Array]], ids: Sequence[str], done: int, header_lines: int | None = None
 ) -> None:
     """Refuse missing values, and name every column of this batch that has some; a CSV counts lines, as Arrow does."""
     # Pairs, because two columns may have the same name.
@@ -149,7 +150,7 @@ def _check_nulls(
         others = [other for other, _ in missing[1:]]
         more = f"; values are missing in {listed(others)} too" if others else ""
         remedy = "fill it, or leave out the row" if name in ids else _fill(name)
-        raise InvalidInput(f"{path.name}: column {name!r}, {where}; {remedy}{more}")
+        raise InvalidInput(f"{file}: column {name!r}, {where}; {remedy}{more}")
 
 
 def _fill(column: str) -> str:
@@ -277,7 +278,7 @@ def _read_csv(path: Path, selection: Selection, expected: Features | None) -> It
             if not batch.num_rows:
                 continue
             columns = [(table.names[i], batch.column(at[i])) for i in used]
-            _check_nulls(path, columns, selection.ids, done, table.header_lines)
+            _check_nulls(path.name, columns, selection.ids, done, table.header_lines)
             rows = np.empty((batch.num_rows, len(positions)))
             for target, i in enumerate(positions):
                 # Not to_numpy, which imports pandas if it is installed: 0.3 s of a core in every process that reads.
@@ -423,18 +424,20 @@ def _read_parquet(path: Path, selection: Selection, expected: Features | None) -
     try:
         # Without pre_buffer, because Arrow keeps all that it reads ahead in memory.
         with pq.ParquetFile(path, pre_buffer=False) as file:
+            frame = (file.schema_arrow.metadata or {}).get(DATA_FRAME.encode(), b"").decode()
+            shown = f"the data frame {frame!r}" if frame else path.name
             for batch in file.iter_batches(
                 batch_size=_batch_rows(table, file.metadata), columns=some, use_threads=False
             ):
                 if not batch.num_rows:
                     continue
                 columns = {i: batch.column(at[i]) for i in (*positions, *ids)}
-                _check_nulls(path, ((table.names[i], column) for i, column in columns.items()), selection.ids, done)
+                _check_nulls(shown, ((table.names[i], column) for i, column in columns.items()), selection.ids, done)
                 pieces = []
                 for i in positions:
                     name, column = table.names[i], columns[i]
                     if _is_list(column.type):
-                        piece = _list_rows(path, name, column, done, length)
+                        piece = _list_rows(shown, name, column, done, length)
                         length = piece.shape[1]
                     else:
                         # Booleans are single bits in Arrow, so they need a copy.
@@ -471,7 +474,7 @@ def _joined(pieces: Sequence[NDArray[Any]], dtype: np.dtype[Any]) -> NDArray[Any
     return rows
 
 
-def _list_rows(path: Path, name: str, column: Any, done: int, expected: int | None) -> NDArray[Any]:
+def _list_rows(file: str, name: str, column: Any, done: int, expected: int | None) -> NDArray[Any]:
     tensor = column.type if isinstance(column, pa.FixedShapeTensorArray) else None
     column = column.storage if isinstance(column, pa.ExtensionArray) else column
     if pa.types.is_fixed_size_list(column.type):
@@ -480,17 +483,17 @@ def _list_rows(path: Path, name: str, column: Any, done: int, expected: int | No
         lengths = column.value_lengths().to_numpy(zero_copy_only=False)
     length = int(lengths[0]) if expected is None else expected
     if length == 0:
-        raise InvalidInput(f"{path.name}: column {name!r}, row {done}: the list is empty")
+        raise InvalidInput(f"{file}: column {name!r}, row {done}: the list is empty")
     wrong = np.flatnonzero(lengths != length)
     if len(wrong):
         raise InvalidInput(
-            f"{path.name}: column {name!r}, row {done + int(wrong[0])}: {int(lengths[wrong[0]])} numbers, not {length}"
+            f"{file}: column {name!r}, row {done + int(wrong[0])}: {int(lengths[wrong[0]])} numbers, not {length}"
         )
     # Not column.values, which also has the lists outside this batch.
     values = column.flatten()
     if values.null_count:
         at = int(np.argmax(values.is_null().to_numpy(zero_copy_only=False)))
-        raise InvalidInput(f"{path.name}: column {name!r}, row {done + at // length}: a number in the list is missing")
+        raise InvalidInput(f"{file}: column {name!r}, row {done + at // length}: a number in the list is missing")
     rows = cast(NDArray[Any], values.to_numpy(zero_copy_only=False))
     if tensor is not None and tensor.permutation:
         # The dimensions are stored in another order.
