@@ -139,7 +139,7 @@ class Batch(PickledCall):
                 f"Batch: {name_of(predictor)} has no __call__(self, batch), which returns the predictions of a batch"
             )
         refusal = "takes other arguments after the batch" if batch else "__init__ takes other arguments"
-        check_call("Batch", predictor, batch, self.arguments, refusal)
+        check_call("Batch:", predictor, batch, self.arguments, refusal)
         fields: dict[str, Any] = dict(options)
         self._workload = BatchInference(
             name=name_of(predictor),

@@ -70,8 +70,8 @@ class Function(PickledCall):
             InvalidRequest: It is not a function, or does not take them.
         """
         if not callable(fn):
-            raise InvalidRequest(f"Function: the first argument must be a function, got {fn!r}")
-        check_call("Function", fn, args, kwargs)
+            raise InvalidRequest(f"the first argument must be a function, got {fn!r}")
+        check_call("the function", fn, args, kwargs)
         super().__init__(fn, args, kwargs)
         self.fn, self.args, self.kwargs = fn, args, kwargs
 
@@ -125,7 +125,7 @@ class DataParallel(PickledCall):
             if config is None and not inspect.signature(train_loop).parameters:
                 arguments = ()
         if arguments:
-            check_call("DataParallel", train_loop, arguments, {}, "must take one argument, the config")
+            check_call("DataParallel:", train_loop, arguments, {}, "must take one argument, the config")
         super().__init__(train_loop, arguments, {})
         self.train_loop, self.config = train_loop, config
         # Created now, so that a number out of its range is refused where it is written.
@@ -149,11 +149,14 @@ def check_call(
     refusal: str = "does not take these arguments",
 ) -> None:
     try:
-        inspect.signature(fn).bind(*args, **kwargs)
-    except TypeError as error:
-        raise InvalidRequest(f"{kind}: {name_of(fn)} {refusal}: {error}") from None
+        signature = inspect.signature(fn)
     except ValueError:  # a built-in without a signature
         return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        takes = signature.replace(return_annotation=inspect.Signature.empty)
+        raise InvalidRequest(f"{kind} {name_of(fn)} {refusal}: {error}; it takes {takes}") from None
 
 
 def pickled_call(

@@ -220,6 +220,14 @@ def test_an_argument_that_cannot_be_pickled_is_named(session):
         (lambda session: session.calls(limit=0), "calls: limit must be a whole number of at least 1, got 0"),
         (lambda session: session.map(abs, 3), r"map: items must be what a for loop takes, got 3; \[3\] is one item"),
         (lambda session: session.map(abs, [1], retries="2"), "map: retries must be a whole number .*got '2'"),
+        (
+            lambda session: session.map(abs, [1], return_exception=True),
+            r"^map takes no option 'return_exception'; did you mean return_exceptions\?$",
+        ),
+        (
+            lambda session: session.run(shouted, "a", m=3),
+            r"^the function .*shouted does not take these arguments: .*'m'; it takes \(text\)$",
+        ),
         (lambda session: session.run("abs"), "the first argument must be a function, got 'abs'"),
         (lambda session: session.put("/no/such/file"), "the file '/no/such/file' is not there"),
         (lambda session: session.submit(abs, -1).result("x"), "timeout is a number of seconds, got 'x'"),
