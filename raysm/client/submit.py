@@ -8,7 +8,6 @@ is left of it.
 import concurrent.futures
 import contextlib
 import functools
-import itertools
 import logging
 import math
 import re
@@ -475,27 +474,14 @@ def _input(channel: str, item: Any, service: Service, id_columns: Sequence[str])
     except Exception as error:
         # A function's own exception has the JobFailed as its cause.
         failed = error if isinstance(error, JobFailed) else error.__cause__
+        if isinstance(error, InvalidRequest) and failed is None:
+            refusal = f"nothing was sent: the input {channel!r} is {source.uri!r}, and {error}"
+            raise InvalidRequest(refusal) from error
         if not isinstance(failed, JobFailed):
             raise
         message = f"nothing was sent: the input {channel!r} is from a job that did not complete: {failed.headline}"
         raise JobFailed(message, job=failed.job, reason=failed.reason) from error
-    storage = Storage(service)
-    if not storage.has_files(uri):
-        every = (
-            f"{part}/{item.name}"
-            for part in ("model", "data")
-            for item in storage.walk(job.output(part).uri.rstrip("/") + "/")
-        )
-        left = list(itertools.islice(every, SHOWN_FILES + 1))
-        shown = ", ".join([*left[:SHOWN_FILES], *["…"] * (len(left) > SHOWN_FILES)])
-        raise InvalidRequest(
-            f"nothing was sent: the input {channel!r} is {source.uri!r}, and {job.name} left no {what}; "
-            f"it left {shown or 'neither model nor data'}"
-        )
     return replace(source, uri=uri)
-
-
-SHOWN_FILES = 5
 
 
 def _check_packages(request: JobRequest, wheels: Sequence[Path]) -> None:

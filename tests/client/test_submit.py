@@ -249,6 +249,8 @@ def test_the_output_of_one_job_is_the_input_of_the_next(either, script):
     for left in ("neither model nor data", "model/x.npy"):
         with pytest.raises(InvalidRequest, match=f"'job:train/data', and {first.name} left no data; it left {left}$"):
             prepare(Script(str(script)), cluster=cluster, on=either.service, inputs={"train": "job:train/data"})
+        with pytest.raises(InvalidRequest, match=rf"^{first.name} left no model/none\.csv; it left {left}$"):
+            first.output("model/none.csv")
         Storage(either.service).write(f"{first.outputs}/model/x.npy", b"1")
     Storage(either.service).write(f"{first.outputs}/data/x.npy", b"1")
     with pytest.raises(JobNotFound, match="did you mean train"):

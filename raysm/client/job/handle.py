@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 OUTPUT_FOLDERS = {"model": "model", "result": "model", "data": "data"}
 STATE, LOGS = "state", "logs"
+SHOWN_FILES = 5
 
 _log = logging.getLogger("raysm")
 
@@ -463,7 +464,7 @@ class Job:
                 something below them, ``data/train.npy``.
 
         Raises:
-            InvalidRequest: There is no such output.
+            InvalidRequest: There is no such output; the message names the files that the job left.
             JobFailed: The job did not complete.
         """
         folder, slash, rest = name.partition("/")
@@ -475,7 +476,14 @@ class Job:
             raise error
         uri = f"{self._uri_of(folder)}{slash}{rest}"
         # SageMaker reads all keys with this prefix: without the slash, those of model-2 too.
-        return Input(f"{uri}/" if uri.startswith("s3://") and not slash else uri)
+        uri = f"{uri}/" if uri.startswith("s3://") and not slash else uri
+        if not self._storage.has_files(uri):
+            folders = {part: self._storage.walk(f"{self._uri_of(part)}/") for part in ("model", "data")}
+            every = (f"{part}/{item.name}" for part, items in folders.items() for item in items)
+            left = list(itertools.islice(every, SHOWN_FILES + 1))
+            shown = ", ".join([*left[:SHOWN_FILES], *["…"] * (len(left) > SHOWN_FILES)])
+            raise InvalidRequest(f"{self.name} left no {name}; it left {shown or 'neither model nor data'}")
+        return Input(uri)
 
     def _uri_of(self, output: str) -> str:
         if output != STATE:
