@@ -27,8 +27,8 @@ from raysm.contract.connections import connect_proved
 from raysm.contract.loop_thread import LoopThread
 from raysm.contract.names import PROJECT_TAG
 from raysm.contract.parcels import Piece
-from raysm.contract.session import CELL, DONE, JUPYTER, CallRequest, CallStatus, SessionState, Versions
-from raysm.errors import InvalidRequest, SessionEnded
+from raysm.contract.session import CELL, DONE, JUPYTER, WAITING, CallRequest, CallStatus, SessionState, Versions
+from raysm.errors import InvalidRequest, RaysmError, SessionEnded
 from raysm.request.codec import from_json
 
 LOOPBACK = "127.0.0.1"
@@ -37,6 +37,9 @@ ANSWER_S = 2.0
 
 GOODBYE_S = 10.0
 """How long to wait for the head at the end. The wire itself would retry for minutes."""
+
+QUIET_S = 0.5
+"""How long the first call on another instance may wait for a process there before a line says so."""
 
 _log = logging.getLogger("raysm")
 
@@ -79,6 +82,8 @@ class Opened:
         self._calls: weakref.WeakValueDictionary[str, Call[Any]] = weakref.WeakValueDictionary()
         self._sending: set[Any] = set()
         self._is_ended_here = False
+        # Instances whose first call has been sent. The head's process has started already.
+        self._entered = {place[0]}
         self._exit = contextlib.ExitStack()
         token = token_of(job).strip()
         self.address = address = self._exit.enter_context(way_to_server(job, token, place))
@@ -175,7 +180,18 @@ class Opened:
         # The client chooses the id, so that the session recognizes a repeated request.
         call: Call[Any] = Call(secrets.token_hex(16), request.name, self.line, is_cell=request.kind == CELL)
         self._begin(call, call.send(replace(request, client=self.line.wire.client), body))
+        if request.host and request.host not in self._entered:
+            self._entered.add(request.host)
+            self._loop.start(self._tell_of_wait(call, request.host))
         return call
+
+    async def _tell_of_wait(self, call: "Call[Any]", host: str) -> None:
+        await asyncio.sleep(QUIET_S)
+        if call.is_over():
+            return
+        with contextlib.suppress(RaysmError):  # raised by the call itself
+            if (await self.line.wire.json("GET", f"/calls/{call.id}"))["state"] == WAITING:
+                _log.warning("waiting for a Python process on %s, which its first cell starts", host)
 
     def follow(self, status: CallStatus) -> "Call[Any]":
         # One future for each call, so that its output arrives once.

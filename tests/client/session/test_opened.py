@@ -1,5 +1,6 @@
 """An open session, and the way to its server."""
 
+import asyncio
 import contextlib
 import importlib
 import socket
@@ -17,8 +18,9 @@ from raysm.client.session.rays_objects import reader
 from raysm.contract.connections import GREETING
 from raysm.contract.session import CALL, CallRequest, Versions
 from raysm.errors import CallFailed, InvalidRequest, SessionEnded
-from tests.support.sessions import served
+from tests.support.sessions import NoCells, connected_session, served
 from tests.support.stub_job import TOKEN, StubJob
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -38,6 +40,28 @@ def opened(server, tmp_path):
 def asked(opened, function, *args):
     request = CallRequest(kind=CALL, name="f", python=Versions.here().pickles)
     return opened.call(request, [cloudpickle.dumps((function, args, {}))])
+
+
+class LateCells(NoCells):
+    """A namespace whose process starts when a test lets it."""
+
+    def __init__(self):
+        super().__init__()
+        self.has_started = threading.Event()
+
+    async def run(self, call):
+        await asyncio.to_thread(self.has_started.wait, 60)
+        return await super().run(call)
+
+
+def test_the_first_cell_on_another_instance_that_waits_for_its_process_says_so_once(tmp_path, caplog):
+    with served(tmp_path, cells=LateCells()) as server, connected_session(tmp_path, server) as session:
+        calls = [session.cell("1", on=host) for host in ("algo-2", "algo-2", "algo-1", None)]
+        until(lambda: caplog.messages)
+        assert caplog.messages == ["waiting for a Python process on algo-2, which its first cell starts"]
+        server.cells.has_started.set()
+        for call in calls:
+            assert call.wait(60)
 
 
 def late():
