@@ -112,6 +112,16 @@ def test_an_error_that_passes_is_known_by_its_code(stubbed, code):
     assert caught.value.is_transient
 
 
+def test_a_bucket_whose_default_name_needs_credentials_that_are_missing_is_refused_with_how_to_name_one():
+    class WithoutKeys:
+        def get_caller_identity(self):
+            raise exceptions.NoCredentialsError
+
+    service = Service(aws(), clients=lambda name: WithoutKeys())
+    with pytest.raises(ServiceError, match=r"no AWS credentials .*; a dry run needs none with --bucket … \(in Python"):
+        _ = service.bucket
+
+
 def test_a_service_that_cannot_be_reached_is_an_error_that_may_pass():
     with socket.create_server(("127.0.0.1", 0)) as closed:
         url = f"http://127.0.0.1:{closed.getsockname()[1]}"

@@ -51,7 +51,16 @@ class AWSConnection(Connection):
     def bucket(self, region: Callable[[], str], account: Callable[[], str]) -> Bucket:
         if self._target.bucket is not None:
             return Bucket(name=self._target.bucket, is_named=True)
-        return Bucket(name=f"sagemaker-{region()}-{account()}", owner=account())
+        region_name = region()
+        try:
+            owner = account()
+        except ServiceError as error:
+            # Credentials that are missing or have expired; other errors have a code, or are transient.
+            if not error.code and not error.is_transient and error.remedy:
+                remedy = f"{error.remedy}; a dry run needs none with --bucket … (in Python: AWS(bucket=…))"
+                raise type(error)(error.problem, remedy=remedy) from error
+            raise
+        return Bucket(name=f"sagemaker-{region_name}-{owner}", owner=owner)
 
     def data_root(self, bucket_root: str) -> str:
         return bucket_root
