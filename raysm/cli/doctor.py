@@ -24,7 +24,7 @@ from raysm.client.costs.bill import dollars, most_expensive
 from raysm.client.doctor import probe
 from raysm.client.doctor.case import Case, Finding, State, bad, good, intent_of
 from raysm.client.doctor.checks import examine
-from raysm.client.doctor.rights import names_of
+from raysm.client.doctor.rights import UNKNOWN_REPOSITORY, names_of
 from raysm.client.service import Service
 from raysm.client.session.starting import usd_per_hour
 from raysm.client.settings import Settings
@@ -75,7 +75,7 @@ UNKNOWN_NAMES = {
     "REGION": "--region",
     "ACCOUNT": "credentials, or --role with an ARN",
     "ROLE": "--role",
-    "REPOSITORY": "--image, or --instance-type and --region",
+    "REPOSITORY": "--image or --instance-type",
 }
 """The words that stand in a printed policy for names that are not known, with what makes each known."""
 
@@ -93,7 +93,9 @@ def run(arguments: Arguments, console: Console, connect: Callable[[Target], Serv
         names = names_of(case_of(settings, settings.options(), connect))
         document = json.dumps(policy(POLICIES[arguments.policy], names), indent=1)
         print(document)
-        if unknown := [word for word in UNKNOWN_NAMES if re.search(rf"\b{word}\b", document)]:
+        # The region and the account of an unknown image's repository come with the image.
+        of_job = document.replace(UNKNOWN_REPOSITORY, "REPOSITORY")
+        if unknown := [word for word in UNKNOWN_NAMES if re.search(rf"\b{word}\b", of_job)]:
             sources = ", ".join(f"{word} ({UNKNOWN_NAMES[word]})" for word in unknown)
             print(f"raysm: replace what is not known here, or give it: {sources}", file=sys.stderr)
         return GOOD

@@ -87,7 +87,9 @@ def test_a_policy_without_credentials_has_what_the_options_name_and_says_what_is
     assert resources["Bucket"] == "arn:aws:s3:::sagemaker-eu-west-1-ACCOUNT"
     assert resources["Outputs"] == ["arn:aws:s3:::away/out*", "arn:aws:s3:::kept/state*"]
     assert {"Tuning", "Controller", "Secrets"} <= set(resources)
-    assert "ACCOUNT (credentials, or --role with an ARN), ROLE (--role), REPOSITORY (--image, or" in said
+    assert "ACCOUNT (credentials, or --role with an ARN), ROLE (--role), REPOSITORY (--image or --instance" in said
+    run(parse(["doctor", "--on", "aws", "--region", "eu-west-1", *role]), Console())
+    assert capsys.readouterr().err.endswith("or give it: REPOSITORY (--image or --instance-type)\n")
     with pytest.raises(InvalidRequest, match="add --on aws"):
         run(parse(["doctor", "--policy", "user"]), Console())
 

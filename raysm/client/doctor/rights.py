@@ -25,6 +25,7 @@ MISSING = "NoSuchEntity"
 
 OF_KEY = ", unless the key's own does"
 
+UNKNOWN_REPOSITORY = "arn:aws:ecr:REGION:ACCOUNT:repository/REPOSITORY"
 EXAMPLE = "doctor"
 """Replaces wildcards: IAM simulates one resource, whose name it takes literally."""
 
@@ -247,7 +248,7 @@ def names_of(case: Case) -> Names:
         "project": (intent.project,),
         "bucket": (case.service.connection.bucket(lambda: region, lambda: account).name,),
         "role": (case.role or f"arn:{partition}:iam::{account}:role/ROLE",),
-        "repository": (_ask(repository, "arn:aws:ecr:REGION:ACCOUNT:repository/REPOSITORY"),),
+        "repository": (_ask(repository, UNKNOWN_REPOSITORY),),
         "input_bucket": tuple(dict.fromkeys(split(uri)[0] for uri in inputs)),
         "input_prefix": tuple(uri.removeprefix("s3://") for uri in inputs),
         "output_bucket": tuple(dict.fromkeys(split(uri)[0] for uri in outputs)),
