@@ -120,14 +120,20 @@ def _send_nodes(caller: socket.socket, address: str) -> None:
     last = None
     # The client sends nothing, so a readable socket means that it has disconnected.
     while not (last is not None and select.select([caller], [], [], POLL_S)[0]):
-        nodes = {}
-        for node_id, info in client.get_all_node_info(timeout=CALL_TIMEOUT_S).items():
-            host = info.labels.get(LABEL_HOST)
-            if info.state == ray_internals.ALIVE and host:
-                nodes[host] = {"id": node_id.hex(), "address": info.node_manager_address}
+        nodes = latest_by_host(client.get_all_node_info(timeout=CALL_TIMEOUT_S))
         if nodes != last:
             caller.sendall(json.dumps(nodes).encode() + b"\n")
             last = nodes
+
+
+def latest_by_host(infos: Mapping[Any, Any]) -> dict[str, dict[str, str]]:
+    """Return the node of each host: the latest, because the GCS takes a killed raylet for alive for another 15 s."""
+    nodes = {}
+    for node_id, info in sorted(infos.items(), key=lambda item: item[1].start_time_ms):
+        host = info.labels.get(LABEL_HOST)
+        if info.state == ray_internals.ALIVE and host:
+            nodes[host] = {"id": node_id.hex(), "address": info.node_manager_address}
+    return nodes
 
 
 def await_first(address: str, limit_s: float) -> None:

@@ -7,18 +7,20 @@ import os
 import shlex
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from raysm import Cluster, InstanceGroup, Ports
 from raysm.bootstrap import environment, ray_imports, ray_internals
 from raysm.bootstrap.children import Children
-from raysm.bootstrap.gcs_state import UNUSABLE, NodeWatcher, UnmetRequests, find_unmet
+from raysm.bootstrap.gcs_state import UNUSABLE, NodeWatcher, UnmetRequests, find_unmet, latest_by_host
 from raysm.bootstrap.lifecycle import Failed, Node, NodesChanged
 from raysm.bootstrap.ray_internals import Internal
 from raysm.bootstrap.ray_node import Capacity, RayNode, detect_capacity, start_arguments
 from raysm.bootstrap.ray_start import STAND_IN, adapt_start, lean, stand_in_for
 from raysm.bootstrap.resources import ObjectStore
+from raysm.contract.names import LABEL_HOST
 from raysm.contract.packages import installed_version
 from raysm.errors import InvalidRequest, MissingDependency
 from tests.support.bootstraps import write_training
@@ -301,6 +303,15 @@ def seen_twice(path, text, begins_late=False):
         return seen
 
     return run_apart(scenario)[:2]
+
+
+@pytest.mark.parametrize("order", [slice(None), slice(None, None, -1)])
+def test_of_a_host_whose_killed_node_still_counts_as_alive_the_new_node_is_told(order):
+    infos = [
+        (name, SimpleNamespace(labels={LABEL_HOST: "algo-2"}, state=state, start_time_ms=at, node_manager_address=name))
+        for name, state, at in ((b"old", ray_internals.ALIVE, 1), (b"new", ray_internals.ALIVE, 2), (b"dead", 1, 3))
+    ]
+    assert latest_by_host(dict(infos[order])) == {"algo-2": {"id": b"new".hex(), "address": b"new"}}
 
 
 def test_changes_are_reported_and_who_has_left_is_asked_again(tmp_path):
