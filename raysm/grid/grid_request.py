@@ -28,6 +28,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from raysm.client.checks import check_instance_type
 from raysm.client.settings import Key, Layer, absolute, check_values, nested, schema
 from raysm.errors import InvalidRequest
 from raysm.grid.filling import Template, check_names
@@ -38,6 +39,7 @@ from raysm.grid.rows.source import MAX_ROWS, Source, source_again, source_of
 from raysm.grid.store import Store, path_of
 from raysm.grid.task import Rules, Task
 from raysm.request import Limits
+from raysm.request.cluster import LOCAL_TYPE
 from raysm.request.codec import from_json
 
 
@@ -88,7 +90,15 @@ def extend(store: Store, source: Source | None = None, *, max_rows: int = MAX_RO
     table = (source if kept is None else source.by(kept.target)).read(max_rows)
     # Report a column that was removed now, not when the first job is made.
     check_names(json.loads(grid.template), table.columns, table.origin)
-    return join(store, tasks_of(table))
+    tasks = tasks_of(table)
+    check_types(dict.fromkeys(name for task in tasks for name in task.instance_types))
+    return join(store, tasks)
+
+
+def check_types(names: Iterable[str]) -> None:
+    for name in names:
+        if name != LOCAL_TYPE:
+            check_instance_type(name)
 
 
 def join(store: Store, tasks: Iterable[Task]) -> int:

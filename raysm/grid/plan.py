@@ -14,14 +14,13 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 from raysm.client.account.quotas import listed_quotas
-from raysm.client.checks import check_instance_type
 from raysm.client.costs.prices import OLD_DAYS, PriceTable, RegionPrices, fetch_prices, known_prices
 from raysm.client.service import Service
 from raysm.contract.service_model import knows_preferences
 from raysm.contract.source import source_of
 from raysm.errors import InvalidRequest, RaysmError, ServiceError
 from raysm.grid.filling import Services
-from raysm.grid.grid_request import GridRequest
+from raysm.grid.grid_request import GridRequest, check_types
 from raysm.grid.place import Market, Offer, Place, Quota
 from raysm.grid.placement import Cheapest, CostRate, Worth, offers_of, placement_of, refusal
 from raysm.grid.task import Task
@@ -415,9 +414,7 @@ def planned(request: GridRequest, services: Services = Service) -> Planned:
     request = reaching(request, tasks, services)
     region = own_region(request.template.target, services)
     regions, types = places_of(request, tasks, region)
-    for name in types:
-        if name != LOCAL_TYPE:
-            check_instance_type(name)
+    check_types(types)
     in_regions = [services(request.template.target.in_region(name)) for name in regions]
     quotas, notes = ask_quotas(in_regions, types, request.markets)
     facts = Known(prices=prices_of(in_regions), quotas=quotas, own_region=region, notes=notes)

@@ -153,10 +153,12 @@ def test_values_of_columns_named_like_secrets_are_not_printed(joined, caplog):
     assert "env_API_TOKEN was None, is '***'" in caplog.text
 
 
-def test_a_column_that_was_dropped_since_is_said_before_any_row_joins(tmp_path):
+def test_a_column_that_was_dropped_since_or_a_misspelled_instance_type_is_said_before_any_row_joins(tmp_path):
     store = made(tmp_path, source_of([{"key": "a", "lr": 1}]))
     with pytest.raises(InvalidRequest, match="lr"):
         extend(store, source_of([{"key": "b", "rl": 2}]))
+    with pytest.raises(InvalidRequest, match=r"'ml\.g5\.xlrage', .*; did you mean ml\.g5"):
+        extend(store, source_of([{"key": "b", "lr": 2, "instance_type": "ml.g5.xlrage"}]))
     assert store.states() == {}
     store.close()
 
