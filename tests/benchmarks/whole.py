@@ -24,7 +24,7 @@ from pathlib import Path
 
 import numpy as np
 import psutil
-from start import COMMAND, Sampler
+from start import COMMAND, Processors
 
 SCRIPTS = {
     "print": "print('user code')",
@@ -140,10 +140,9 @@ CASES = {
 }
 
 
-def timed(command, environment, sampler):
+def timed(command, environment, processors):
     """Run one command to its end; return its seconds, those to its first line, and its processor seconds."""
-    sampler.reset()
-    begun_s = time.monotonic()
+    used_s, begun_s = processors.used_s(), time.monotonic()
     # One pipe: the first line may be one on stderr that says what is being waited for.
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         first = process.stdout.readline()
@@ -153,7 +152,7 @@ def timed(command, environment, sampler):
         whole_s = time.monotonic() - begun_s
         if status:
             raise SystemExit(f"{shlex.join(command)} ended with {status}:\n{b''.join(lines).decode()}"[-4000:])
-    return whole_s, first_line_s, sum(sampler.processor_s().values())
+    return whole_s, first_line_s, processors.used_s() - used_s
 
 
 def free_ports(count):
@@ -171,7 +170,7 @@ def end_descendants():
     psutil.wait_procs(left, timeout=10)
 
 
-def one_round(name, folder, sampler, against):
+def one_round(name, folder, processors, against):
     """Return by their names what the first and the second job took, and what a user would type instead."""
     case, found = CASES[name], {}
     # A home of its own: Ray writes a token into it, which later clusters of this user would ask for.
@@ -185,7 +184,7 @@ def one_round(name, folder, sampler, against):
         for number in ("first", "second"):
             words = shlex.split(case.raysm.format(**values, out=folder / f"{name}-{number}"))
             command = words if words[0] == sys.executable else [*raysm, *words]
-            found[number] = timed(command, environment, sampler)
+            found[number] = timed(command, environment, processors)
     finally:
         subprocess.run([*raysm, "local", "down"], env=environment, capture_output=True, check=True)
         end_descendants()
@@ -194,7 +193,7 @@ def one_round(name, folder, sampler, against):
         line = text.format(**values, gcs=gcs, dashboard=dashboard, client=client, out=folder / f"{name}-{other}")
         os.makedirs(folder / f"{name}-{other}", exist_ok=True)
         try:
-            found[other] = timed(["sh", "-c", line], environment | {"RAY_TMPDIR": str(folder / "ray")}, sampler)
+            found[other] = timed(["sh", "-c", line], environment | {"RAY_TMPDIR": str(folder / "ray")}, processors)
         finally:
             end_descendants()
     return found
@@ -219,24 +218,21 @@ def main():
     arguments = parser.parse_args()
     if unknown := set(arguments.cases) - set(CASES):
         parser.error(f"no such case: {', '.join(sorted(unknown))}")
-    sampler, against = Sampler(), arguments.against == "all"
+    processors, against = Processors(), arguments.against == "all"
     values = defaultdict(lambda: defaultdict(list))
-    try:
-        for number in range(arguments.runs):
-            for name in arguments.cases or CASES:
-                if lacks := [need for need in CASES[name].needs if importlib.util.find_spec(need) is None]:
-                    print(f"{name}: left out, {', '.join(lacks)} is not installed")
-                    continue
-                with tempfile.TemporaryDirectory() as path:
-                    folder = Path(path)
-                    for script, text in SCRIPTS.items():
-                        (folder / f"{script}.py").write_text(text.lstrip())
-                    np.save(folder / "rows.npy", np.random.default_rng(0).standard_normal((20_000, 128), np.float32))
-                    for command, took in one_round(name, folder, sampler, against).items():
-                        values[name][command].append(took)
-                        print(f"run {number + 1}, {name} {command}: {took[0]:.2f} s", flush=True)
-    finally:
-        sampler.close()
+    for number in range(arguments.runs):
+        for name in arguments.cases or CASES:
+            if lacks := [need for need in CASES[name].needs if importlib.util.find_spec(need) is None]:
+                print(f"{name}: left out, {', '.join(lacks)} is not installed")
+                continue
+            with tempfile.TemporaryDirectory() as path:
+                folder = Path(path)
+                for script, text in SCRIPTS.items():
+                    (folder / f"{script}.py").write_text(text.lstrip())
+                np.save(folder / "rows.npy", np.random.default_rng(0).standard_normal((20_000, 128), np.float32))
+                for command, took in one_round(name, folder, processors, against).items():
+                    values[name][command].append(took)
+                    print(f"run {number + 1}, {name} {command}: {took[0]:.2f} s", flush=True)
     print(f"\nmedians of {arguments.runs} runs; last, the second job over what a user would type instead")
     for name, commands in values.items():
         report(name, commands)
