@@ -87,6 +87,8 @@ def _refuse_unread(arguments: Arguments, unread: Sequence[str]) -> None:
     hint = did_you_mean(words[0], parser._option_string_actions, most=2, cutoff=0.7) if words else ""
     if arguments.is_scripted and words[:1] == ["--budget"]:
         hint = "; a job has no budget: --max-runtime limits what it can cost"
+    elif arguments.command == "grid" and words[:1] == ["--input"]:
+        hint = "; the rows name the inputs: a column input_NAME holds the URI of each row's channel NAME"
     elif not hint and arguments.is_scripted:
         hint = f"; arguments of the script or command go behind --: raysm {arguments.command} … -- {text}"
     parser.error(f"unrecognized arguments: {text}{hint}")

@@ -146,7 +146,7 @@ def _done_keys(store: Store, partial: bool) -> list[str]:
         more = f" and {len(missing) - MAX_NAMED:,} more" if len(missing) > MAX_NAMED else ""
         raise InvalidRequest(
             f"{len(missing):,} of {len(rows):,} rows are not done: {shown}{more}; wait for them or try them again "
-            "(retry), or take what there is: partial"
+            "(retry), or take what there is: --partial, in Python partial=True"
         )
     return [row.key for row in rows if row.state is TaskState.DONE]
 

@@ -1,12 +1,10 @@
 """Workloads that run the user's own code: scripts, torchrun scripts, functions and training loops."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, get_args
 
-from raysm.errors import InvalidRequest, did_you_mean
-from raysm.request.cluster import Input
+from raysm.errors import InvalidRequest
 from raysm.request.options import check_counts, decides, optional
 from raysm.request.workload import Parameters, ScriptWorkload, Workload, Wrapper, of_command_line
 
@@ -52,15 +50,6 @@ class Program(ScriptWorkload):
 
     def __post_init__(self) -> None:
         self.check_script(type(self).__name__)
-
-    def check_inputs(self, inputs: Mapping[str, Input], instances: int) -> None:
-        # Double braces are literal in a grid's arguments.
-        for name in re.findall(r"(?<!{){channel_([^{}]*)}(?!})", "\n".join(self.args)):
-            if name not in inputs:
-                raise InvalidRequest(
-                    f"{type(self).__name__}: args has {{channel_{name}}}, and the job has no input {name!r}"
-                    f"{did_you_mean(name, inputs)}; it has {', '.join(sorted(inputs)) or 'none'}"
-                )
 
     @property
     def parameters(self) -> Parameters:

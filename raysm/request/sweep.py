@@ -240,8 +240,9 @@ class SweepWorkload(Workload):
         """Trials, search, metric, direction and parameters in one line, printed before the first trial."""
         drawn = ", ".join(f"{name}={plain(name, str(item))}" for name, item in self.space.items())
         trials = f"{self.planned_trials} trial{'s'[: self.planned_trials != 1]}{self.part_of_grid(self.planned_trials)}"
+        learned = f" after {len(self.warm_start):,} earlier ones" if self.warm_start else ""
         return (
-            f"sweep: {trials}, search {self.chosen_search}, keeps the {self.direction} {self.metric}; "
+            f"sweep: {trials}{learned}, search {self.chosen_search}, keeps the {self.direction} {self.metric}; "
             f"parameters: {drawn or 'drawn by a function'}"
         )
 

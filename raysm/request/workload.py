@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeAlias
 
-from raysm.errors import InvalidRequest
+from raysm.errors import InvalidRequest, did_you_mean
 
 if TYPE_CHECKING:
     from raysm.request.cluster import Input
@@ -328,6 +328,15 @@ class ScriptWorkload(Workload):
         object.__setattr__(self, "args", tuple(str(item) for item in self.args))
         if not self.script:
             raise InvalidRequest(f"{name}: the path of the script is empty")
+
+    def check_inputs(self, inputs: "Mapping[str, Input]", instances: int) -> None:
+        # Double braces are literal in a grid's arguments.
+        for name in re.findall(r"(?<!{){channel_([^{}]*)}(?!})", "\n".join(self.args)):
+            if name not in inputs:
+                raise InvalidRequest(
+                    f"the arguments have {{channel_{name}}}, and the job has no input {name!r}"
+                    f"{did_you_mean(name, inputs)}; it has {', '.join(sorted(inputs)) or 'none'}"
+                )
 
 
 def built_in_kind(kind: str) -> type[Workload] | None:

@@ -554,7 +554,7 @@ def attach(name: str, on: Target | Service | None = None) -> Job:
     """Return the handle on an existing job, which any process may have sent.
 
     Args:
-        name: The job's name.
+        name: The job's full name, as ``raysm jobs`` lists it.
         on: Its target; None is the embedded SageMaker of this machine.
 
     Raises:
@@ -574,7 +574,7 @@ def attach(name: str, on: Target | Service | None = None) -> Job:
         # The tags of a follow-up name the first job, whose lines and metrics come before its own.
         tags = service.tags(description.arn) if is_follow_up(name) else None
         return Job(Chain(name, service=service, api=api, description=description, tags=tags))
-    raise JobNotFound(f"there is no job {name!r} {service.target.describe()}; raysm jobs lists the jobs")
+    raise JobNotFound(f"there is no job {name!r} {service.target.describe()}; raysm jobs lists the full names")
 
 
 def token_of(job: Job) -> str:

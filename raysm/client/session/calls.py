@@ -425,6 +425,8 @@ class Call(Generic[T]):
         if self._has_ended:  # the outcome, which is on its way, says whether it was cancelled
             self.wait(LATE_S)
         state = "cancelled" if self.cancelled() else "done" if self.done() else "not done"
+        if state == "done" and self.is_over() and self.exception() is not None:
+            state = "failed"
         return f"<call {self.name} of the session {self._line.session}: {state}>"
 
 

@@ -39,6 +39,8 @@ class SweepRunner(Runner[SweepWorkload]):
             draw = drawing_by(function, self.workload.title)
         try:
             study = Study(self.workload, draw, root)
+            if done := len(study.entries):
+                print(f"sweep: {done} trial{'s'[: done != 1]} of the earlier run are kept", flush=True)  # noqa: T201
             outcome = run_sweep(self.workload, study, cluster_nodes(), emit_event)
             described = write_result(outcome, self.workload, study.files, self.environment.paths.model)
         finally:
@@ -50,7 +52,6 @@ class SweepRunner(Runner[SweepWorkload]):
             measures={"trials": float(len(outcome.entries)), "resumed_trials": float(outcome.resumed)},
             summary=". ".join([summary_of(outcome, self.workload), *outcome.notes]),
         )
-        study.remove()
 
 
 def as_launched(workload: SweepWorkload, hyperparameters: Mapping[str, str]) -> SweepWorkload:

@@ -145,12 +145,6 @@ class Study:
         # Changed in memory only: Optuna does not change finished trials, and the next run sees that the folder is gone.
         self.entries[number] = replace(self.entries[number], checkpoint=None)
 
-    def remove(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
-        # The folder above may hold other state of the job.
-        if not any(self._folder.parent.iterdir()):
-            self._folder.parent.rmdir()
-
     def _restore(self, frozen: optuna.trial.FrozenTrial) -> None:
         number = frozen.number - self._earlier
         written = frozen.user_attrs.get(ENTRY)

@@ -29,6 +29,7 @@ from raysm.errors import InvalidRequest, TrialFailed, WorkerFailed
 from raysm.request.sweep import FunctionSweep, ScriptSweep, SweepWorkload
 from raysm.workloads import script_main
 from raysm.workloads.failure import unpickled
+from raysm.workloads.folders import fill_folders
 from raysm.workloads.report import RESTORED, Listener, Report, listening, parse, report_of
 from raysm.workloads.script_process import TAIL_LINES, headline, lines_of, started
 from raysm.workloads.sweep.head_files import download, upload
@@ -184,7 +185,7 @@ def call(here: Environment, workload: FunctionSweep, params: Mapping[str, Any], 
 def run_script(run: TrialRun) -> None:
     workload: ScriptSweep = run.workload  # type: ignore[assignment]
     source = run.here.payload / payload.SOURCE
-    arguments = arguments_of(run.assignment.params, workload.args)
+    arguments = arguments_of(run.assignment.params, fill_folders(workload.args, run.here))
     tail: deque[str] = deque(maxlen=TAIL_LINES)
     with started(script_main.command(str(source / workload.script), arguments), source) as process:
         for line in lines_of(process):

@@ -101,6 +101,9 @@ def test_a_call_that_the_session_lists_as_ended_is_shown_as_done_before_its_outc
     listed = Call("listed", "f", line, has_ended=True)
     assert listed.done()
     assert repr(listed).endswith(": done>")
+    failed = begun(line, abs, "x", id="failed")
+    assert isinstance(failed.exception(timeout=60), TypeError)
+    assert repr(failed).endswith(": failed>")
     assert not listed.cancel()
     line.wire.calls["listed"] = listed
     line.loop.start(listed.send(None))

@@ -321,7 +321,7 @@ def run_of(folder, code, params=None, args=()):
     workload = ScriptSweep(script="train.py", args=args, space={"lr": raysm.uniform(0, 1)}, metric="loss", mode="min")
     return Run(
         workload=workload,
-        here=SimpleNamespace(payload=paths.payload),
+        here=SimpleNamespace(payload=paths.payload, paths=paths, channels=("data",), has_checkpoints=False),
         assignment=SimpleNamespace(params=params or {}),
         taken=[],
     )
@@ -344,11 +344,12 @@ def test_argparse_takes_values_that_begin_with_a_dash():
 
 def test_its_lines_are_told_and_its_exit_code_is_the_trials(tmp_path, capsys):
     code = "import sys\nprint('one', *sys.argv[1:])\nprint('two', file=sys.stderr)\nsys.exit(3)"
-    one = run_of(tmp_path, code, {"lr": 0.5}, args=["--epochs", "2"])
+    one = run_of(tmp_path, code, {"lr": 0.5}, args=["--epochs", "2", "{channel_data}"])
     with pytest.raises(TrialFailed, match="the script ended with 3: two") as failed:
         run_script(one)
-    assert failed.value.remote_traceback == "one --lr=0.5 --epochs 2\ntwo"
-    assert capsys.readouterr().out == "one --lr=0.5 --epochs 2\ntwo\n"
+    said = f"one --lr=0.5 --epochs 2 {Paths(tmp_path).channel('data')}\ntwo"
+    assert failed.value.remote_traceback == said
+    assert capsys.readouterr().out == f"{said}\n"
 
 
 def test_what_a_script_reports_and_leaves_is_the_trials(base, tmp_path):

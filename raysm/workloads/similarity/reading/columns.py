@@ -46,6 +46,8 @@ class Selection:
         optional = self.exclude if self.may_lack_excluded else ()
         missing = [name for name in self.named if name not in counts and name not in optional]
         if missing:
+            if not hint and any("," in name for name in names):
+                hint = "; on the command line quote a name that has a comma twice: '\"a, b\"'"
             raise InvalidInput(f"{file} has no column {listed(missing)}; its columns are {listed(names)}{hint}")
         for name in self.named:
             if counts[name] > 1:
