@@ -17,6 +17,7 @@ from raysm.contract import payload
 from raysm.contract.result import FAILURE
 from raysm.errors import InvalidRequest, JobFailed, JobNotFound
 from raysm.request import Cluster, Input, Limits, Local, Script, Security, Similarity, TorchScript
+from tests.support.client_jobs import COMPLETED
 from tests.support.sagemaker import REGION, fake_aws
 
 M5 = Cluster("ml.m5.large")
@@ -231,6 +232,14 @@ def test_the_output_of_a_failed_job_is_refused_in_one_line(remote, script):
     message = f"nothing was sent: .* 'near' is from a job that did not complete: the job {job.name} failed: KeyError: b"
     with pytest.raises(JobFailed, match=f"^{message}$"):
         prepare(Script(str(script)), cluster=M5, on=remote.service, inputs={"near": "job:double"})
+
+
+def test_an_input_from_a_job_that_runs_says_that_it_waits_for_the_end_of_that_job(remote, script, caplog):
+    remote.sagemaker.script = [[*[{}] * 8, COMPLETED]]
+    job = submit(Script(str(script)), name="slow", cluster=M5, on=remote.service)
+    Storage(remote.service).write(f"{job.outputs}/model/x.npy", b"1")
+    prepare(Script(str(script)), cluster=M5, on=remote.service, inputs={"meters": "job:slow"})
+    assert caplog.messages == [f"the input 'meters' waits for the end of the job {job.name}"]
 
 
 @pytest.mark.parametrize(("count", "resume", "is_warned"), [(2, True, True), (2, False, False), (1, True, False)])
