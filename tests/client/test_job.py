@@ -8,12 +8,13 @@ import pytest
 from raysm.client.job.description import Status
 from raysm.client.job.listing import find_all, find_job, find_running, jobs
 from raysm.client.service import Service
+from raysm.client.storage.s3 import Storage
 from raysm.client.submit import submit
 from raysm.contract import events
 from raysm.errors import InvalidRequest, JobNotFound, JobStopped, NotDone, ServiceError
 from raysm.request import MetricDefinition, Script
 from raysm.request.session import SessionWorkload
-from tests.support.client_jobs import COMPLETED, M5, NOW_MS
+from tests.support.client_jobs import COMPLETED, M5, NOW_MS, leave
 from tests.support.sagemaker import QUICK, refusal
 
 # Status
@@ -71,6 +72,20 @@ def test_stop_asks_the_service_and_the_result_is_a_cancelled_error(remote, job):
             ask()
         with pytest.raises(JobStopped):
             ask()
+
+
+def test_a_job_that_was_stopped_says_how_to_fetch_what_it_left(remote, job):
+    leave(remote, job, "data/raysm/failure.json", b"{}")
+    job.stop(5)
+    with pytest.raises(JobStopped, match=f"^the job {job.name} was stopped$"):
+        job.result()
+    leave(remote, job, "model/model.pt", b"1")
+    state = job.describe().answer["CheckpointConfig"]["S3Uri"].rstrip("/")
+    Storage(remote.service).write(f"{state}/algo-1/epoch.txt", b"7")
+    with pytest.raises(
+        JobStopped, match=f"left model and state; to fetch model: raysm result {job.name} --what model --out"
+    ):
+        job.result()
 
 
 def test_a_job_that_ends_while_it_is_cancelled_is_no_error(remote, script):

@@ -230,7 +230,8 @@ class Job:
         if description.status is Status.COMPLETED:
             return None
         if self.chain.is_stopped(description):
-            raise JobStopped(f"the job {self.name} was stopped", job=self.name, reason=description.reason)
+            message = f"the job {self.name} was stopped{self._left_at_stop()}"
+            raise JobStopped(message, job=self.name, reason=description.reason)
         if description.status is Status.STOPPED:
             return ended_by_service(self.name, description.secondary)
         error = load_exception(
@@ -238,6 +239,19 @@ class Job:
         )
         remedy = self._source.remedy_for(str(error)) if self._source is not None else None
         return error if remedy is None else with_remedy(error, remedy)
+
+    def _left_at_stop(self) -> str:
+        left: list[str] = []
+        with contextlib.suppress(RaysmError):  # it has no state, or this user may not list the bucket
+            for part in ("model", "data", STATE):
+                stored = self._storage.walk(f"{self._uri_of(part)}/")
+                # Of data, raysm's own files only tell why the job ended.
+                if any(part != "data" or not item.name.startswith("raysm/") for item in stored):
+                    left.append(part)
+        if not left:
+            return ""
+        fetch = f'raysm result {self.name} --what {left[0]} --output DIR (in Python: job.download("{left[0]}", "DIR"))'
+        return f"; it left {' and '.join(left)}; to fetch {left[0]}: {fetch}"
 
     def add_done_callback(self, fn: "Callable[[Job], object]") -> None:
         """Call ``fn(job)`` in a thread of its own when the job has ended; if it has already, call it here and now.
