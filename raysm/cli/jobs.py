@@ -12,7 +12,7 @@ from rich.text import Text
 
 from raysm.cli.arguments import Arguments
 from raysm.cli.config import service_to_read
-from raysm.cli.console import Console, say, say_last
+from raysm.cli.console import Console, say
 from raysm.cli.display import Display
 from raysm.cli.interrupts import Interrupted
 from raysm.cli.report import brought, described, print_metrics, print_result
@@ -62,8 +62,7 @@ def await_end(job: Job, console: Console, timeout_s: float | None) -> None:
                     case events.State() | events.Progress():
                         display.line(line.host, line.text)
         except KeyboardInterrupt:
-            say_last(console, f"{job.name} keeps running")
-            raise
+            raise Interrupted(f"interrupted; {job.name} keeps running") from None
 
 
 CHANGING = ("stop", "debug")
@@ -148,7 +147,8 @@ def _logs(arguments: Arguments, job: Job, console: Console) -> None:
             # Flushed, because a pipe is buffered in blocks.
             print(json.dumps(asdict(line)), flush=True)
     except KeyboardInterrupt:
-        raise Interrupted(f"interrupted; {job.name} is {job.status}") from None
+        now = f"is {job.status}" if job.done() else "keeps running"
+        raise Interrupted(f"interrupted; {job.name} {now}") from None
 
 
 def _result(arguments: Arguments, job: Job, console: Console) -> None:

@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from raysm.cli.arguments import parse
+from raysm.cli.interrupts import Interrupted
 from raysm.cli.jobs import await_end, find_to_read, run
 from raysm.client.job.records import task_of
 from raysm.client.storage.s3 import Storage
@@ -78,9 +79,8 @@ def test_ctrl_c_ends_the_waiting_and_leaves_the_job_alone(remote, job):
 
     tell(remote, job, events.Progress(phase="similarity", done=4, total=4, unit="rows"))
     out = Written({"similarity": interrupt})
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(Interrupted, match=f"^interrupted; {job.name} keeps running$"):
         await_end(job, Console(file=out, width=80), timeout_s=60.0)
-    assert out.getvalue().splitlines()[-1] == f"{job.name} keeps running"
     assert remote.sagemaker.stopped == []
 
 
@@ -88,6 +88,12 @@ def printed(remote, *argv):
     out = io.StringIO()
     run(parse(argv), Console(file=out, width=80), remote.service)
     return out.getvalue()
+
+
+def test_ctrl_c_ends_the_log_and_says_that_the_job_keeps_running(remote, job):
+    remote.fail("describe_training_job", KeyboardInterrupt(), times=1, after=1)
+    with pytest.raises(Interrupted, match=f"^interrupted; {job.name} keeps running$"):
+        printed(remote, "logs", "-f", job.name)
 
 
 # whichever job is meant
