@@ -86,7 +86,10 @@ def test_a_policy_without_credentials_has_what_the_options_name_and_says_what_is
     resources = {item["Sid"]: item["Resource"] for item in json.loads(printed)["Statement"]}
     assert resources["Bucket"] == "arn:aws:s3:::sagemaker-eu-west-1-ACCOUNT"
     assert resources["Outputs"] == ["arn:aws:s3:::away/out*", "arn:aws:s3:::kept/state*"]
-    assert {"Tuning", "Controller", "Secrets"} <= set(resources)
+    assert {"DefaultBucket", "Tuning", "Controller", "Secrets"} <= set(resources)
+    # raysm creates no bucket that the user named.
+    run(parse(["doctor", *ON_AWS, "--policy", "user"]), Console())
+    assert "s3:CreateBucket" not in capsys.readouterr().out
     assert "ACCOUNT (credentials, or --role with an ARN), ROLE (--role), REPOSITORY (--image or --instance" in said
     run(parse(["doctor", "--on", "aws", "--region", "eu-west-1", *role]), Console())
     assert capsys.readouterr().err.endswith("or give it: REPOSITORY (--image or --instance-type)\n")

@@ -139,6 +139,7 @@ def placeholders() -> dict[str, tuple[str, ...]]:
         "account": (account,),
         "project": ("PROJECT",),
         "bucket": ("BUCKET",),
+        "default_bucket": ("BUCKET",),
         "role": (f"arn:aws:iam::{account}:role/ROLE",),
         "repository": (f"arn:aws:ecr:{region}:{account}:repository/REPOSITORY",),
         "input_bucket": ("INPUT-BUCKET",),

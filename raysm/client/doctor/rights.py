@@ -229,6 +229,8 @@ def names_of(case: Case) -> Names:
     is_of_service = intent.tracking is not None and place_of(intent.tracking).is_of_service
     mlflow = (str(intent.tracking),) if is_of_service else ()
 
+    bucket = case.service.connection.bucket(lambda: region, lambda: account)
+
     def repository() -> str:
         image = registry_in(case.image)
         if image is None:
@@ -246,7 +248,9 @@ def names_of(case: Case) -> Names:
         "region": (region,),
         "account": (account,),
         "project": (intent.project,),
-        "bucket": (case.service.connection.bucket(lambda: region, lambda: account).name,),
+        "bucket": (bucket.name,),
+        # raysm creates no bucket that the user named.
+        "default_bucket": () if bucket.is_named else (bucket.name,),
         "role": (case.role or f"arn:{partition}:iam::{account}:role/ROLE",),
         "repository": (_ask(repository, UNKNOWN_REPOSITORY),),
         "input_bucket": tuple(dict.fromkeys(split(uri)[0] for uri in inputs)),
