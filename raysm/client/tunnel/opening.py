@@ -192,9 +192,10 @@ def _admit(chain: Chain, on: str | None) -> tuple[InstanceAccess, str, str]:
     access.check()
     if not (description.answer.get("RemoteDebugConfig") or {}).get("EnableRemoteDebug"):
         switch_remote_debugging(chain, enabled=True)
-        _log.warning(
-            "%s can now be entered by all who may start SSM sessions (raysm debug --off ends that)", chain.name
-        )
+        # The embedded SageMaker has no SSM: only its owner can enter its jobs.
+        if chain.service.target.is_billed:
+            text = "%s can now be entered by all who may start SSM sessions (raysm debug --off %s ends that)"
+            _log.warning(text, chain.name, chain.name)
     return access, description.name, host
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 import subprocess
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -67,8 +68,17 @@ def test_remote_debugging_is_switched_on_where_it_is_off_and_that_is_logged(remo
     target(ssm, running(remote, job))
     assert job.describe().answer["RemoteDebugConfig"] == {"EnableRemoteDebug": True}
     assert [record.message for record in caplog.records if "entered" in record.message] == [
-        f"{job.name} can now be entered by all who may start SSM sessions (raysm debug --off ends that)"
+        f"{job.name} can now be entered by all who may start SSM sessions (raysm debug --off {job.name} ends that)"
     ]
+
+
+def test_on_this_machine_a_job_is_entered_without_a_word_about_ssm(local, script, caplog):
+    job = submit(Script(str(script)), on=local.service)
+    local.sagemaker.meta = SimpleNamespace(endpoint_url="http://127.0.0.1:1")
+    with pytest.raises(ServiceError, match="cannot be reached"):
+        open_tunnel(running(local, job).chain, 80)
+    assert job.describe().answer["RemoteDebugConfig"] == {"EnableRemoteDebug": True}
+    assert "entered" not in caplog.text
 
 
 def test_a_job_with_remote_debugging_is_left_as_it_is(remote, script, ssm):
