@@ -13,7 +13,7 @@ from raysm.client.job.records import task_of
 from raysm.client.storage.s3 import Storage
 from raysm.client.submit import submit
 from raysm.contract import events
-from raysm.errors import InvalidRequest, JobNotFound
+from raysm.errors import InvalidRequest, JobNotFound, ServiceError
 from raysm.grid.store import path_of
 from raysm.request import Script
 from tests.support.client_jobs import M5, leave
@@ -180,3 +180,11 @@ def test_data_state_and_logs_are_fetched_also_of_a_job_that_failed(remote, job, 
         assert (tmp_path / what / file).read_text() == content
     with pytest.raises(InvalidRequest, match="is not an empty folder"):
         job.download("data", tmp_path / "data")
+
+
+def test_an_output_that_the_job_left_empty_is_an_error_and_makes_no_folder(remote, job, tmp_path):
+    remote.sagemaker.end(job.name, "Failed")
+    for what in ("model", "data", "state"):
+        with pytest.raises(ServiceError, match=f"^the job {job.name} left no {what}; nothing was copied$"):
+            printed(remote, "result", job.name, "--what", what, "--output", str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()

@@ -519,6 +519,7 @@ class Job:
 
         Raises:
             InvalidRequest: There is no such output, or the folder has files.
+            ServiceError: The job left nothing there.
         """
         folder = Path(to)
         if what not in (*OUTPUT_FOLDERS, STATE, LOGS):
@@ -527,6 +528,8 @@ class Job:
             raise InvalidRequest(f"{folder} is not an empty folder; name another one")
         self.wait()
         stored = [] if what == LOGS else self._storage.folder(self._uri_of(what))
+        if what != LOGS and not stored:
+            raise ServiceError(f"the job {self.name} left no {what}; nothing was copied")
         folder.mkdir(parents=True, exist_ok=True)
         if what == LOGS:
             for number in range(1, sum(count for _, count in self.instances) + 1):
