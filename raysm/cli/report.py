@@ -4,7 +4,7 @@ import json
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from raysm.client.job.handle import Job
 from raysm.client.logs.metrics import Metrics
 from raysm.client.logs.rendering import metric_value
 from raysm.client.results.result import Result, earlier_result
+from raysm.contract.result import READERS, ResultFile
 from raysm.request.codec import to_json
 from raysm.request.workload import Workload, built_in_kind
 
@@ -99,10 +100,21 @@ def _what_remains(result: Any, kind: type[Workload] | None) -> str:
 
 def _lines(result: Result) -> list[tuple[str, str]]:
     lines = [("summary", result.manifest.summary)] if result.manifest.summary else []
-    files = [file for file in result.manifest.files if file.how_to_read]
-    for file in files:
-        path = _shown(result.path / file.name)
-        lines += [("result", f"{path}: {file.size}"), ("read it", file.how_to_read.replace(file.name, path))]
+    tables: dict[str, list[ResultFile]] = {}
+    for file in result.manifest.files:
+        # raysm's own files have a shape; those of a script in one folder may be different tables.
+        is_part = bool(file.shape) and "/" in file.name and file.name.endswith(".parquet")
+        if file.how_to_read:
+            tables.setdefault(file.name.rpartition("/")[0] if is_part else file.name, []).append(file)
+    for name, parts in tables.items():
+        path, file = _shown(result.path / name), parts[0]
+        text, how = f"{path}: {file.size}", file.how_to_read.replace(file.name, path)
+        if name != file.name:
+            shape = (sum(part.shape[0] for part in parts), *file.shape[1:])
+            whole = replace(file, shape=shape, bytes=sum(part.bytes for part in parts))
+            count = f"{len(parts):,} part{'s' * (len(parts) > 1)}"
+            text, how = f"{path}/: {count}, {whole.size}", READERS[".parquet"].format(path)
+        lines += [("result", text), ("read it", how)]
     others = [file for file in result.manifest.files if not file.how_to_read]
     if not others:
         return lines
