@@ -32,13 +32,14 @@ from raysm.errors import InvalidRequest, JobNotFound, NotDone, ServiceError
 
 
 def find_to_read(name: str, service: Service) -> Job:
-    return find_job(name, service, ended=tell_ended(name))
+    return find_job(name, service, told=tell_chosen(name))
 
 
-def tell_ended(name: str) -> Callable[[Job], None]:
+def tell_chosen(name: str) -> Callable[[Job], None]:
     def tell(job: Job) -> None:
         # Many jobs may have this short name. To stderr, because stdout has the answer.
-        print(f"raysm: {name} is {job.name}, the last job of that name; it has ended", file=sys.stderr)
+        how = "it has ended" if job.status.is_terminal else "others of them run, too"
+        print(f"raysm: {name} is {job.name}, the last job of that name; {how}", file=sys.stderr)
 
     return tell
 
@@ -101,8 +102,8 @@ def run(arguments: Arguments, console: Console, service: Service | None = None) 
                 f"{arguments.job} is a grid, which has a job for each row: raysm grid rows {arguments.job} lists them, "
                 f"and raysm {arguments.command} takes the name of one"
             ) from None
-        ended = tell_ended(arguments.job) if arguments.is_reading else None
-        job = find_running(arguments.job, service, sole=arguments.command in CHANGING, ended=ended)
+        told = tell_chosen(arguments.job) if arguments.is_reading else None
+        job = find_running(arguments.job, service, sole=arguments.command in CHANGING, told=told)
     of_one = {"status": _status, "logs": _logs, "result": _result, "metrics": print_metrics}
     of_one |= {"stop": _stop, "token": _token, "debug": _debug}
     of_one[arguments.command](arguments, job, console)

@@ -244,6 +244,8 @@ def end_showing(job: Job, console: rich.console.Console, interrupts: Interrupts)
         interrupts.ignore_for(STOPPING_S)
         return f"left {job.name}, which is {job.status}; raysm status {job.name} shows its end"
     state = job.describe().answer.get("CheckpointConfig", {}).get("S3Uri")
+    if job.status == "Completed":
+        return f"{ended}; raysm result {job.name} brings its result"
     has_saved = state is not None and any(path.is_file() for path in file_path(state).rglob("*"))
     resume = "; the same command with --resume continues with what it saved" if has_saved else ""
     return f"{ended}{resume}; raysm rm {job.name} removes it"

@@ -468,7 +468,7 @@ def _input(channel: str, item: Any, service: Service, id_columns: Sequence[str])
 
     what = output if slash else "model"
     text = "the input %r is from %s, the last job of that name"
-    job = find_job(name, service, ended=lambda job: _log.warning(text, channel, job.name))
+    job = find_job(name, service, told=lambda job: _log.warning(text, channel, job.name))
     if not job.done():
         _log.warning("the input %r waits for the end of the job %s", channel, job.name)
     try:

@@ -65,11 +65,11 @@ def _listed(service: Service, api: JobApi, item: dict[str, Any]) -> Listed:
     )
 
 
-def find_job(name: str, service: Service, *, ended: Callable[[Job], None] | None = None) -> Job:
+def find_job(name: str, service: Service, *, told: Callable[[Job], None] | None = None) -> Job:
     try:
         return attach(name, service)
     except JobNotFound:
-        return find_running(name, service, ended=ended)
+        return find_running(name, service, told=told)
 
 
 def find_all(name: str, service: Service) -> list[Job]:
@@ -92,11 +92,11 @@ def find_all(name: str, service: Service) -> list[Job]:
         return [attach(named[0], service)] if named else [find_running(name, service)]
 
 
-def find_running(name: str, service: Service, *, sole: bool = False, ended: Callable[[Job], None] | None = None) -> Job:
+def find_running(name: str, service: Service, *, sole: bool = False, told: Callable[[Job], None] | None = None) -> Job:
     """Return the session of this name, else the latest running or waiting job of this task.
 
-    With ``sole``, several jobs are refused. If none runs, ``ended`` is called with the last one, which is then
-    returned; None raises.
+    With ``sole``, several jobs are refused. If none runs, the last one is returned, but without ``told`` that raises.
+    ``told`` is called with a job that was chosen among several, or has ended.
     """
     named = list(_jobs_of_task(name, service))
     running = [(api, item) for api, item in named if not Status(item[api.status_key]).is_terminal]
@@ -104,12 +104,12 @@ def find_running(name: str, service: Service, *, sole: bool = False, ended: Call
         missing = f"there is no job {name!r} {service.target.describe()}, nor a running session of that name"
         if named:
             api, item = max(named, key=lambda one: one[1]["CreationTime"])
-            if ended is None:
+            if told is None:
                 raise JobNotFound(f"{missing}; the last one of that name was {item[api.name_key]}")
             job = attach(item[api.name_key], service)
-            ended(job)
+            told(job)
             return job
-        near = _hint(name, service, has_ended=ended is not None)
+        near = _hint(name, service, has_ended=told is not None)
         raise JobNotFound(f"{missing}: raysm jobs and raysm session list show the existing ones{near}")
     if len(running) > 1:
         # A session's name is unique among sessions, but jobs may have the same name.
@@ -118,7 +118,10 @@ def find_running(name: str, service: Service, *, sole: bool = False, ended: Call
     names = [str(item[api.name_key]) for api, item in running]
     if sole and len(names) > 1:
         raise InvalidRequest(f"{len(names)} jobs that run are named {name!r}: {', '.join(names)}; name one of them")
-    return attach(names[0], service)
+    job = attach(names[0], service)
+    if told is not None and len(names) > 1:
+        told(job)
+    return job
 
 
 def _jobs_of_task(name: str, service: Service) -> Iterator[tuple[JobApi, dict[str, Any]]]:
