@@ -118,6 +118,8 @@ def row_tables(store: Store, service: Service, *, column: str = KEY, partial: bo
 
 def write_tables(tables: Iterator[Any], path: Path) -> int:
     """Write tables with the same columns as one Parquet file, which replaces an existing one; return its records."""
+    if path.suffix.lower() in (".csv", ".tsv", ".json", ".jsonl", ".xlsx"):
+        raise InvalidRequest(f"{path.name}: the table is written as Parquet; name a file that ends with .parquet")
     first = next(tables, None)
     if first is None:
         raise InvalidRequest("the rows have left no records, so there is nothing to write")

@@ -214,9 +214,11 @@ class SessionFunctions(ConnectedSession):
             values: The values by name.
 
         Raises:
-            InvalidRequest: There is no value, or one cannot be pickled; the message names it.
+            InvalidRequest: There is no value, one cannot be pickled, or the value ``on`` is the name of an instance.
         """
         check_instance("push", on)
+        if on is None and str(values.get("on")).startswith("algo-"):
+            raise InvalidRequest(f"push: an instance is the first argument: push({values['on']!r}, model=model)")
         if not values:
             raise InvalidRequest("push: there is no value to push; push(model=model), say")
         # Checked before pickling, because another Python misreads bytecode, not always with an error.

@@ -26,7 +26,7 @@ from raysm.request.sweep import Asha, Median, Pbt, SweepWorkload
 
 Draw = Callable[[Any], Mapping[str, Any]]
 
-IDENTITY = ("space", "metric", "mode", "search", "seed")
+IDENTITY = ("space", "metric", "mode", "search", "seed", "args")
 """Fields that two sweeps must share for one to continue the other's trials."""
 
 ENTRY, EARLIER, SPENT = "entry", "earlier", "spent_s"
@@ -51,10 +51,13 @@ class Study:
         self._workload = workload
         self._draw = draw or (lambda trial: {name: item.suggest(name, trial) for name, item in workload.space.items()})
         self._folder = root / key_of(workload)
-        # The checkpoints of a sweep over another space would be brought back, and paid for, at each start.
-        for other in root.iterdir() if root.is_dir() else ():
-            if other != self._folder and other.is_dir():
-                shutil.rmtree(other, ignore_errors=True)
+        others = (
+            [other for other in root.iterdir() if other != self._folder and other.is_dir()] if root.is_dir() else []
+        )
+        self.leaves_others = bool(others)
+        # The checkpoints of another sweep would be brought back, and paid for, at each start.
+        for other in others:
+            shutil.rmtree(other, ignore_errors=True)
         self.files = self._folder / "files"
         self.files.mkdir(parents=True, exist_ok=True)
         self._study = optuna.create_study(
@@ -232,7 +235,7 @@ def drawing_by(function: Callable[[Any], Any], name: str) -> Draw:
 
 def key_of(workload: SweepWorkload) -> str:
     # The title counts too, because another function over the same space has nothing to continue from.
-    content = {name: to_json(getattr(workload, name)) for name in IDENTITY} | {"title": workload.title}
+    content = {name: to_json(getattr(workload, name, ())) for name in IDENTITY} | {"title": workload.title}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
 

@@ -216,6 +216,7 @@ def test_an_argument_that_cannot_be_pickled_is_named(session):
             r"exec: args is a list of arguments, got '--lr 1'; args=\['--",
         ),
         (lambda session: session.push(), "push: there is no value to push"),
+        (lambda session: session.push(k=3, on="algo-2"), r"push: an instance is the first argument: push\('algo-2'"),
         (lambda session: session.keep("1h"), "keep: minutes must be a number of at least 0, got '1h'"),
         (lambda session: session.calls(limit=0), "calls: limit must be a whole number of at least 1, got 0"),
         (lambda session: session.map(abs, 3), r"map: items must be what a for loop takes, got 3; \[3\] is one item"),
