@@ -40,9 +40,8 @@ class SweepRunner(Runner[SweepWorkload]):
         try:
             study = Study(self.workload, draw, root)
             if study.leaves_others:
-                # The files of that run's job stay where they are.
-                text = "the earlier run's trials do not count: its parameters, metric, mode, search, seed or arguments differ"
-                print(f"sweep: {text}", flush=True)  # noqa: T201
+                text = "its parameters, metric, mode, search, seed or arguments differ"
+                print(f"sweep: the trials of the earlier run do not count: {text}", flush=True)  # noqa: T201
             if done := len(study.entries):
                 print(f"sweep: {done} trial{'s'[: done != 1]} of the earlier run are kept", flush=True)  # noqa: T201
             outcome = run_sweep(self.workload, study, cluster_nodes(), emit_event)

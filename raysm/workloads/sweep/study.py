@@ -51,9 +51,8 @@ class Study:
         self._workload = workload
         self._draw = draw or (lambda trial: {name: item.suggest(name, trial) for name, item in workload.space.items()})
         self._folder = root / key_of(workload)
-        others = (
-            [other for other in root.iterdir() if other != self._folder and other.is_dir()] if root.is_dir() else []
-        )
+        root.mkdir(parents=True, exist_ok=True)
+        others = [other for other in root.iterdir() if other != self._folder and other.is_dir()]
         self.leaves_others = bool(others)
         # The checkpoints of another sweep would be brought back, and paid for, at each start.
         for other in others:
