@@ -146,7 +146,7 @@ def _clean(arguments: Arguments) -> dict[str, Any]:
             every = [other for other in every if other.name != job.name]
         removed.append(job.name)
     freed = sum(before.jobs.get(name, 0) for name in removed)
-    return {"would_remove" if arguments.dry_run else "removed": removed, "kept": refusals, "bytes": freed}
+    return {"would_remove" if arguments.dry_run else "removed": removed, "in_use": refusals, "bytes": freed}
 
 
 def _client_variables(url: str, folder: Path) -> dict[str, str]:

@@ -31,7 +31,8 @@ class Usage:
 
 
 def usage(home: Path) -> Usage:
-    folders = [*home.glob("jobs/*/*"), *(output.parent for output in home.glob("data/*/*/output"))]
+    outputs = (output.parent for output in home.glob("data/*/*/output"))
+    folders = [*home.glob("jobs/*/*"), *outputs, *home.glob("data/*/*/state/*")]
     by_job: dict[str, int] = {}
     for folder in folders:
         by_job[folder.name] = by_job.get(folder.name, 0) + _bytes(folder)

@@ -349,7 +349,8 @@ class _Run:
 
     def _emit_progress(self) -> None:
         ended = [entry.trial for _, entry in sorted(self._study.entries.items())]
-        self._emit(Progress(phase="sweep", done=len(ended), total=self._workload.planned_trials, unit="trials"))
+        total = max(len(ended), self._workload.planned_trials)
+        self._emit(Progress(phase="sweep", done=len(ended), total=total, unit="trials"))
         best = best_of(ended, self._workload.mode)
         if best is not None and best.value is not None:
             self._emit(Metric(name=f"best_{self._workload.metric}", value=best.value, step=len(ended)))
