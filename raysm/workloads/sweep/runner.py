@@ -43,7 +43,7 @@ class SweepRunner(Runner[SweepWorkload]):
                 text = "its parameters, metric, mode, search, seed or arguments differ"
                 print(f"sweep: the trials of the earlier run do not count: {text}", flush=True)  # noqa: T201
             if done := len(study.entries):
-                print(f"sweep: {done} trial{'s'[: done != 1]} of the earlier run are kept", flush=True)  # noqa: T201
+                print(f"sweep: kept {done} trial{'s'[: done != 1]} of the earlier run", flush=True)  # noqa: T201
             outcome = run_sweep(self.workload, study, cluster_nodes(), emit_event)
             described = write_result(outcome, self.workload, study.files, self.environment.paths.model)
         finally:
