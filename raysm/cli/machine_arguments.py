@@ -66,12 +66,7 @@ def add_local(commands: Any) -> None:
     )
     # No default here, because --keep alone ignores the age.
     add(clean, "--older-than AGE", "remove jobs that ended longer ago than this: 7d, 12h, 30m", type=_age)
-    add(
-        clean,
-        "--keep N",
-        "remove all but the N jobs that ended last, however new the others are",
-        type=int,
-    )
+    add(clean, "--keep N", "remove all but the N jobs that ended last, however new the others are", type=int)
     add(clean, "--dry-run", "list what would be removed, and remove nothing")
     interrupt = add_command(verbs, "interrupt", "interrupt a spot job, as AWS does")
     add(interrupt, "JOB", "the job's name")

@@ -1,28 +1,9 @@
 """Check the arguments of a session's methods, so that an error names the argument before anything is sent."""
 
-import functools
-import inspect
 import math
-from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from raysm.errors import InvalidRequest
-from raysm.request.options import check_names
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def refusing_unknown_names(method: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a method so that a misspelled named argument is refused with the name that is meant."""
-    _, *names = inspect.signature(method).parameters
-
-    @functools.wraps(method)
-    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-        check_names(method.__name__, names, kwargs)
-        return method(*args, **kwargs)
-
-    return checked
 
 
 def check_number(what: str, value: Any, *, least: float = 0.0, example: str) -> None:

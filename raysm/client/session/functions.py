@@ -6,13 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
-from raysm.client.session.arguments import (
-    check_instance,
-    check_number,
-    check_text,
-    check_whole,
-    refusing_unknown_names,
-)
+from raysm.client.session.arguments import check_instance, check_number, check_text, check_whole
 from raysm.client.session.calls import Call, CellResult, gather
 from raysm.client.session.connected import ConnectedSession
 from raysm.client.session.mapping import Mapped
@@ -62,7 +56,6 @@ class SessionFunctions(ConnectedSession):
         call.show()
         return call.result()
 
-    @refusing_unknown_names
     def map(
         self,
         fn: Callable[..., R],

@@ -39,7 +39,7 @@ GOODBYE_S = 10.0
 """How long to wait for the head at the end. The wire itself would retry for minutes."""
 
 QUIET_S = 0.5
-"""How long the first call on another instance may wait for a process there before a line says so."""
+"""How long the first call on another instance may wait for a process there without a line about it."""
 
 _log = logging.getLogger("raysm")
 

@@ -222,10 +222,6 @@ def test_an_argument_that_cannot_be_pickled_is_named(session):
         (lambda session: session.map(abs, 3), r"map: items must be what a for loop takes, got 3; \[3\] is one item"),
         (lambda session: session.map(abs, [1], retries="2"), "map: retries must be a whole number .*got '2'"),
         (
-            lambda session: session.map(abs, [1], return_exception=True),
-            r"^map takes no option 'return_exception'; did you mean return_exceptions\?$",
-        ),
-        (
             lambda session: session.run(shouted, "a", m=3),
             r"^the function .*shouted does not take these arguments: .*'m'; it takes \(text\)$",
         ),
