@@ -2,9 +2,11 @@
 
 A tile is cut into *panels* of one size. A panel is made from the host's rows when it is needed, and made again if it
 was dropped meanwhile, so tiles and the matrix may be larger than the GPU's memory. One product of two panels gives an
-upper bound of the score of each pair, by the proof in ``bounds``. A pair that reaches the limit of its row or of its
-column is scored by the definition, in float64, and merged into the best of both. A product with too many survivors is
-halved until its parts have few enough; limits rise from one part to the next.
+upper bound of the score of each pair, by the proof in ``bounds``. First only the largest of every ``GROUP`` entries of
+a row is compared with the limits, because reading all entries again takes several times as long as the product. In the
+groups that pass, a pair that reaches the limit of its row or of its column is scored by the definition, in float64, and
+merged into the best of both. A product with too many survivors is halved until its parts have few enough; limits rise
+from one part to the next.
 
 **Scores** have the same bits as ``arithmetic.score`` gives on a CPU. ``row_sums`` adds in NumPy's order, spelled out as
 elementwise operations of whole columns. IEEE rounds each of them to nearest, with denormals, on CUDA as on a CPU. No
@@ -16,7 +18,8 @@ compares the device's scores with NumPy's before it is used.
 
     the latest panels                             at most free / 2, but at least two panels
   + a product of P x P entries, float16           2 P**2       P**2 <= free / 64 is the size of a panel
-  + masks, or a turned copy, of the product       3 P**2
+  + the largest of each group of the product      P**2 / 16
+  + the groups that pass, at a time               at most 6 P**2, and about 400 * 2**20
   + survivors at a time, with their keys          about 200 * 2**20
   + rows of pairs in float64, while scored        free / 16
   + the best of a tile's rows and columns         3 * 8 k (n + m)
@@ -28,13 +31,14 @@ engines, index for index.
 import functools
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from raysm.workloads.similarity.arithmetic import score
 from raysm.workloads.similarity.arithmetic.score import Rows, Tile
@@ -46,12 +50,18 @@ from raysm.workloads.similarity.kernels.build import Unavailable
 MAX_PANEL_ROWS, MIN_PANEL_ROWS = 1 << 14, 32
 
 STRIP_ROWS, STRIP_COLUMNS = 64, 256
-"""An overflowed product is not halved further than this."""
+"""An overflowed product is not halved further than this. Products are padded to a multiple of so many columns."""
+
+GROUP = 64
+"""Entries of a row whose largest is compared first: in an m columns wide part every (m / GROUP)-th. This divides
+``STRIP_COLUMNS``."""
 
 SURVIVORS = 1 << 20
-"""A product overflows if more pairs than this pass the filter, or a larger share than ``MAX_SURVIVING``."""
+"""A product overflows if more groups or pairs than this pass the filter, or more pairs than ``MAX_SURVIVING``."""
 
 MAX_SURVIVING = 1 / 8
+"""Of a product's pairs: with fewer, the limits that rise from part to part would not pay."""
+
 MIN_FREE = 1 << 30
 LEAST = -65504.0
 LENGTHS = (1, 7, 8, 9, 127, 128, 129, 136, 300, 768, 1021)
@@ -168,11 +178,11 @@ class Panel:
         return len(self.rows)
 
     def right(self) -> torch.Tensor:
-        """Return a copy of ``cheap`` with the columns of a right side."""
+        """Return a copy of ``cheap`` with the columns of a right side, padded with zero rows."""
         # Swap error with length, and the pieces of beta with the scales, so that one product sums all terms.
         order = torch.tensor([1, 0, 4, 5, 2, 3], device=self.cheap.device) + self.rows.shape[1]
-        right = self.cheap.clone()
-        right[:, self.rows.shape[1] : self.rows.shape[1] + EXTRA] = self.cheap[:, order]
+        right = nn.functional.pad(self.cheap, (0, 0, 0, -len(self) % STRIP_COLUMNS))
+        right[: len(self), self.rows.shape[1] : self.rows.shape[1] + EXTRA] = self.cheap[:, order]
         return right
 
     @property
@@ -251,6 +261,9 @@ def make_panel(tile: Tile, frame: Frame, device: torch.device) -> Panel:
 
 # ---- the engine ---------------------------------------------------------------------------------------------------
 
+Limits: TypeAlias = Callable[[slice, slice], tuple[torch.Tensor, torch.Tensor | None]]
+"""Returns the limits of some rows and of some columns, one of which an entry must reach; None: columns have none."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cut:
@@ -264,16 +277,46 @@ class Cut:
         return float(self.frame.centre @ self.frame.centre)
 
 
-class PanelBest:
-    """The best of a panel's rows, on the device: keys[n, k], less 2**63, and bounds[n], as ``Best`` has them."""
+class DeviceBest:
+    """The best of all rows of one or two tiles, on the device: keys[n, k], less 2**63, and bounds[n] of ``Best``."""
 
-    def __init__(self, best: Best, rows: slice, device: torch.device) -> None:
-        lower_bounds = best.lower_bounds[rows]
-        self.keys = torch.from_numpy((best.keys[rows] ^ TOP).view(np.int64)).to(device)
-        # A copy, because ``seed`` changes the bounds in place, and on a CPU the tensor would share the caller's array.
-        self.bounds = torch.from_numpy(np.array(lower_bounds)).to(device)
+    def __init__(self, bests: Sequence[Best], device: torch.device) -> None:
+        self.keys = torch.from_numpy((np.concatenate([best.keys for best in bests]) ^ TOP).view(np.int64)).to(device)
+        self.bounds = torch.from_numpy(np.concatenate([best.lower_bounds for best in bests])).to(device)
+
+    def panels(self, cut: Cut, first: int) -> list["PanelBest"]:
+        """Return the best of each panel of a tile, whose rows begin at ``first``."""
+        ends = np.cumsum([first, *map(len, cut.parts)]).tolist()
+        return [PanelBest(self, slice(*edges)) for edges in zip(ends, ends[1:], strict=False)]
+
+    def take(self, rows: torch.Tensor, scores: torch.Tensor, numbers: torch.Tensor) -> None:
+        """Merge scored pairs: rows, and the numbers of their neighbors."""
+        new = encoded(scores, numbers)
+        better = (new < self.keys[rows, -1]) & (scores >= self.bounds[rows])
+        rows, new = rows[better], new[better]
+        if not len(rows):
+            return
+        k = self.keys.shape[1]
+        counts = torch.bincount(rows, minlength=len(self.keys))
+        some = counts.nonzero()[:, 0]
+        everyone = torch.cat([new, self.keys[some].flatten()])
+        whose = torch.cat([rows, some.repeat_interleave(k)])
+        # Sort by row, then by key, with two stable sorts: the k best of each row then come first.
+        order = torch.argsort(everyone, stable=True)
+        order = order[torch.argsort(whose[order], stable=True)]
+        each = counts[some] + k
+        starts = each.cumsum(0) - each
+        self.keys[some] = everyone[order[starts[:, None] + torch.arange(k, device=order.device)]]
+
+
+class PanelBest:
+    """The best of a panel's rows: views of its part of a ``DeviceBest``."""
+
+    def __init__(self, whole: DeviceBest, rows: slice) -> None:
+        self.first = rows.start
+        self.keys, self.bounds = whole.keys[rows], whole.bounds[rows]
         self._unserved = self.bounds == torch.inf
-        self._unseeded = bool((lower_bounds == -np.inf).any())
+        self._unseeded = bool((self.bounds == -torch.inf).any())
 
     def limits(self, panel: Panel, other: Panel, squared: float, first: int = 0) -> torch.Tensor:
         """Return limits[n], float16, for the panel's products with rows of the other panel from ``first`` on.
@@ -295,6 +338,10 @@ class PanelBest:
         k = self.keys.shape[1]
         if not self._unseeded or near.shape[1] <= k:
             return
+        whole = near.shape[1] - near.shape[1] % GROUP
+        if whole >= 2 * k * GROUP:
+            # The largest of k groups belong to k neighbors, and are found sooner; few of the k best share a group.
+            near = near[:, :whole].view(len(near), GROUP, -1).amax(1)
         kth = torch.topk(near, k, dim=1).values[:, -1].to(torch.float64)
         cross = 3 * (panel.error * other.length.max() + panel.length * other.error.max())
         kth = kth - kth.abs() * 2.0**-10 - 2.0**-24 - cross
@@ -302,25 +349,6 @@ class PanelBest:
         least = (least - least.abs() * 2.0**-22 - 2.0**-140).to(torch.float32)
         torch.maximum(self.bounds, torch.where(least.isnan(), -torch.inf, least), out=self.bounds)
         self._unseeded = False
-
-    def take(self, rows: torch.Tensor, scores: torch.Tensor, numbers: torch.Tensor) -> None:
-        """Merge scored pairs: rows of the panel, and the numbers of their neighbors."""
-        new = encoded(scores, numbers)
-        better = (new < self.keys[rows, -1]) & (scores >= self.bounds[rows])
-        rows, new = rows[better], new[better]
-        if not len(rows):
-            return
-        k = self.keys.shape[1]
-        counts = torch.bincount(rows, minlength=len(self.keys))
-        some = counts.nonzero()[:, 0]
-        everyone = torch.cat([new, self.keys[some].flatten()])
-        whose = torch.cat([rows, some.repeat_interleave(k)])
-        # Sort by row, then by key, with two stable sorts: the k best of each row then come first.
-        order = torch.argsort(everyone, stable=True)
-        order = order[torch.argsort(whose[order], stable=True)]
-        each = counts[some] + k
-        starts = each.cumsum(0) - each
-        self.keys[some] = everyone[order[starts[:, None] + torch.arange(k, device=order.device)]]
 
 
 class CudaEngine:
@@ -387,42 +415,50 @@ class CudaEngine:
         if diagonal and (left.tile.start, len(left)) != (right.tile.start, len(right)):
             raise ValueError("two tiles share one Best, but are not the same rows")
         above, beside = left.prepared, left.prepared if diagonal else right.prepared
-        mine = self._bests(above, best_left)
+        bests = [best_left] if diagonal or best_right is None else [best_left, best_right]
+        found = DeviceBest(bests, self._device)
+        mine = found.panels(above, 0)
         # On the diagonal both sides share the same objects, and so their limits.
-        theirs = mine if diagonal else [] if best_right is None else self._bests(beside, best_right)
+        theirs = mine if diagonal else [] if best_right is None else found.panels(beside, len(left))
         for i, j in _order(above, beside, diagonal):
             # A panel with itself is merged only once.
             other = None if not theirs or (diagonal and i == j) else theirs[j]
-            self._serve(self._panel(above, i), self._panel(beside, j), mine[i], other, above.squared, same)
-        for best, found in ((best_left, mine), (best_right, [] if diagonal else theirs)):
-            if best is not None and found:
-                best.keys[...] = torch.cat([panel.keys for panel in found]).cpu().numpy().view(np.uint64) ^ TOP
-
-    def _bests(self, cut: Cut, best: Best) -> list[PanelBest]:
-        ends = np.cumsum([0, *map(len, cut.parts)]).tolist()
-        return [PanelBest(best, slice(*edges), self._device) for edges in zip(ends, ends[1:], strict=False)]
+            self._serve(self._panel(above, i), self._panel(beside, j), found, mine[i], other, above.squared, same)
+        keys = found.keys.cpu().numpy().view(np.uint64) ^ TOP
+        for best, part in zip(bests, np.split(keys, [len(left)]), strict=False):
+            best.keys[...] = part
 
     def _serve(
-        self, above: Panel, beside: Panel, mine: PanelBest, theirs: PanelBest | None, squared: float, same: bool
+        self,
+        above: Panel,
+        beside: Panel,
+        found: DeviceBest,
+        mine: PanelBest,
+        theirs: PanelBest | None,
+        squared: float,
+        same: bool,
     ) -> None:
         """Compare two panels, and merge the pairs that may be among the best of their rows or columns."""
         near = self._product(above, beside, same)
-        mine.seed(near, above, beside, squared)
+        mine.seed(near[:, : len(beside)], above, beside, squared)
         if theirs is not None:
-            theirs.seed(near.T, beside, above, squared)
+            theirs.seed(near.T[: len(beside)], beside, above, squared)
 
-        def chosen(rows: slice, columns: slice) -> torch.Tensor:
-            part = near[rows, columns]
-            mask = part >= mine.limits(above, beside, squared, columns.start)[rows, None]
-            if theirs is not None:
-                mask |= part >= theirs.limits(beside, above, squared, rows.start)[None, columns]
-            return mask
+        def limits(rows: slice, columns: slice) -> tuple[torch.Tensor, torch.Tensor | None]:
+            of_rows = mine.limits(above, beside, squared, columns.start)[rows]
+            if theirs is None:
+                return of_rows, None
+            of_columns = theirs.limits(beside, above, squared, rows.start)
+            # No entry of the padding reaches infinity.
+            return of_rows, nn.functional.pad(of_columns, (0, near.shape[1] - len(beside)), value=torch.inf)[columns]
 
-        for i, j in self._survivors(chosen, slice(0, len(above)), slice(0, len(beside))):
+        for i, j in self._survivors(near, limits, slice(0, len(near)), slice(0, near.shape[1])):
             scores = self._scores_at(above, beside, i, j)
-            mine.take(i, scores, j + beside.start)
-            if theirs is not None:
-                theirs.take(j, scores, i + above.start)
+            if theirs is None:
+                found.take(i + mine.first, scores, j + beside.start)
+            else:
+                rows = torch.cat([i + mine.first, j + theirs.first])
+                found.take(rows, torch.cat([scores, scores]), torch.cat([j + beside.start, i + above.start]))
 
     def pairs(self, left: DenseSide, right: DenseSide, threshold: np.float32, *, same: bool) -> Pairs:
         above, beside = left.prepared, right.prepared
@@ -445,15 +481,15 @@ class CudaEngine:
     ) -> Iterator[tuple[torch.Tensor, ...]]:
         near = self._product(above, beside, same)
         scaled = torch.tensor([least * above.scale * beside.scale], dtype=torch.float64, device=self._device)
-        limit = rounded_down(scaled).clamp_(min=LEAST)
+        limit = rounded_down(scaled).clamp_(min=LEAST).expand(len(above))
 
-        def chosen(rows: slice, columns: slice) -> torch.Tensor:
-            mask = near[rows, columns] >= limit
-            # Keep pairs with row < neighbor.
-            shift = above.start + rows.start - beside.start - columns.start
-            return mask.triu_(shift + 1) if same else mask
+        def limits(rows: slice, columns: slice) -> tuple[torch.Tensor, None]:
+            return limit[rows], None
 
-        for i, j in self._survivors(chosen, slice(0, len(above)), slice(0, len(beside))):
+        for i, j in self._survivors(near, limits, slice(0, len(near)), slice(0, near.shape[1])):
+            if same:
+                ordered = i + above.start < j + beside.start
+                i, j = i[ordered], j[ordered]
             scores = self._scores_at(above, beside, i, j)
             enough = scores >= float(threshold)
             yield i[enough] + above.start, j[enough] + beside.start, scores[enough]
@@ -463,8 +499,11 @@ class CudaEngine:
         PlainEngine().scores(left, right, out)
 
     def _product(self, above: Panel, beside: Panel, same: bool) -> torch.Tensor:
-        near = torch.empty((len(above), len(beside)), dtype=torch.float16, device=self._device)
-        _multiply(above.cheap, beside.right(), near)
+        """Return near[len(above), m] with m at least len(beside), padded with -inf."""
+        right = beside.right()
+        near = torch.empty((len(above), len(right)), dtype=torch.float16, device=self._device)
+        _multiply(above.cheap, right, near)
+        near[:, len(beside) :] = -torch.inf
         shift = above.start - beside.start
         if same and -len(above) < shift < len(beside):
             # Exclude each row's product with itself from the k products that ``seed`` uses.
@@ -472,30 +511,41 @@ class CudaEngine:
         return near
 
     def _survivors(
-        self, chosen: Callable[[slice, slice], torch.Tensor], rows: slice, columns: slice
+        self, near: torch.Tensor, limits: Limits, rows: slice, columns: slice
     ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Yield rows and columns of the pairs that ``chosen(rows, columns)`` marks; if there are many, in parts."""
-        mask = chosen(rows, columns)
-        height, width = mask.shape
-        is_strip = width <= STRIP_COLUMNS
-        count, most = int(mask.sum()), self._survivors_at_once
-        if count <= (most if is_strip else min(most, MAX_SURVIVING * mask.numel())) or (
-            is_strip and height <= STRIP_ROWS
-        ):
-            if count:
-                i, j = mask.nonzero().unbind(1)
-                yield i + rows.start, j + columns.start
-            return
-        # Free the mask, which is half as large as the product: each part makes its own, with higher limits.
-        del mask
+        """Yield rows and columns of the entries that reach ``limits(rows, columns)``; if there are many, in parts."""
+        height, width = rows.stop - rows.start, columns.stop - columns.start
+        step = width // GROUP
+        groups = near[rows, columns].view(height, GROUP, step)
+        of_rows, of_columns = limits(rows, columns)
+        least = of_rows[:, None]
+        if of_columns is not None:
+            of_columns = of_columns.view(GROUP, step)
+            least = torch.minimum(least, of_columns.amin(0))
+        i, group = (groups.amax(1) >= least).nonzero().unbind(1)
+        is_strip, most = width <= STRIP_COLUMNS, self._survivors_at_once
+        is_smallest = is_strip and height <= STRIP_ROWS
+        if len(i) <= most or is_smallest:
+            entries = groups[i, :, group]
+            mask = entries >= of_rows[i, None]
+            if of_columns is not None:
+                mask |= entries >= of_columns.T[group]
+            at, within = mask.nonzero().unbind(1)
+            if len(at) <= (most if is_strip else min(most, MAX_SURVIVING * height * width)) or is_smallest:
+                if len(at):
+                    yield i[at] + rows.start, within * step + group[at] + columns.start
+                return
+            # Free them, because each part makes its own, with higher limits.
+            del entries, mask, at, within
         if is_strip:
             middle = rows.start + height // 2
             parts = [(slice(rows.start, middle), columns), (slice(middle, rows.stop), columns)]
         else:
-            middle = columns.start + width // 2
+            # At a multiple of STRIP_COLUMNS, so that parts consist of whole groups.
+            middle = columns.start + -(-width // (2 * STRIP_COLUMNS)) * STRIP_COLUMNS
             parts = [(rows, slice(columns.start, middle)), (rows, slice(middle, columns.stop))]
         for part in parts:
-            yield from self._survivors(chosen, *part)
+            yield from self._survivors(near, limits, *part)
 
     def _scores_at(self, above: Panel, beside: Panel, i: torch.Tensor, j: torch.Tensor) -> torch.Tensor:
         self.scored += len(i)
