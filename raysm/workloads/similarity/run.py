@@ -14,6 +14,7 @@
 The answer depends on the rows and the request alone.
 """
 
+import math
 import platform
 import resource
 from collections.abc import Callable, Mapping, Sequence
@@ -84,7 +85,8 @@ def run(
         sparse = layout.compares_elements()
         by_elements = "sparse rows are compared by the columns that they share" if sparse else ""
         against = mode.without_gpus or by_elements or layout.without_gpus
-        engine = choose_engine(engine, against, layout.matrix.columns, report)
+        pairs = layout.queries.rows * layout.matrix.rows / (2 if layout.self_join else 1)
+        engine = choose_engine(engine, against, layout.matrix.columns, report, pairs)
     # This follows the engine that was chosen, not the one that was asked for: GPUs may compute without being asked for.
     footprint = GPU if is_cuda(engine) else SPARSE if sparse else DENSE
     sizing = Sizing(
@@ -199,19 +201,27 @@ def _manifest(run: Run, layout: Layout, report: Report, job: str, files: tuple[R
 ASK_S = 300.0
 """Seconds for an instance to say whether its GPU can be used: it imports torch and starts CUDA."""
 
+GPU_START_S = 6
+"""Seconds until GPUs compute: torch is imported and CUDA started twice, to ask whether it works and in the tasks."""
+
+CORE_RATE = 1e11
+"""Least products of two elements that a core compares in a second: 3e11 with VNNI, 5e11 with AMX."""
+
 
 def choose_engine(
     forced: str | None,
     against: str,
     columns: int,
     report: Report,
+    pairs: float = math.inf,
     nodes: Sequence[Node] | None = None,
     ask: Callable[[Sequence[Node], int], list[str]] | None = None,
 ) -> str | None:
     """Return the value of ``Context.engine``: GPUs if they can be used, and then without the CPUs.
 
-    A GPU compares as many pairs a second as some hundred cores, so cores beside it would only finish later. ``forced``
-    is the user's word for an engine, ``against`` why GPUs do not compute what is asked for, or "".
+    An H200 compares as many pairs a second as 60 cores with AMX or 90 with VNNI, so cores beside it would only finish
+    later. If there are so few ``pairs`` that the CPUs need less time than GPUs take to start, the CPUs compute.
+    ``forced`` is the user's word for an engine, ``against`` why GPUs do not compute what is asked for, or "".
 
     Raises:
         InvalidRequest: GPUs are asked for, and cannot be used.
@@ -226,6 +236,11 @@ def choose_engine(
         if is_forced:
             raise InvalidRequest(f"the engine {CUDA!r} is asked for, and no instance has a GPU")
         return None
+    if not is_forced and not against:
+        cores = sum(node.cpus for node in alive)
+        if pairs * columns < CORE_RATE * cores * GPU_START_S:
+            say(report, f"the CPUs compute, and need less time than the {GPU_START_S} s that GPUs take to start")
+            return None
     # Ask the instances last, and only if nothing else rules GPUs out: each imports torch to answer.
     if not against:
         answers = zip(able, (ask or _ask)(able, columns), strict=True)

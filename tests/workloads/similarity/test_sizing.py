@@ -1,5 +1,6 @@
 """How large tiles are, whether instances own the result, and what holds for any matrix."""
 
+import math
 from collections import Counter
 from types import SimpleNamespace
 
@@ -116,8 +117,8 @@ def report():
     return Report(emit_event=lambda event: None)
 
 
-def choose(report, forced, nodes, ask=None, against=""):
-    return run.choose_engine(forced, against, 8, report, nodes, ask)
+def choose(report, forced, nodes, ask=None, against="", pairs=math.inf):
+    return run.choose_engine(forced, against, 8, report, pairs, nodes, ask)
 
 
 def answering(**answers):
@@ -136,6 +137,14 @@ def test_gpus_that_cannot_be_used_are_a_warning_and_the_cpus_compute(report, cap
     assert choose(report, None, nodes, answering(algo_2="torch is missing")) is None
     assert report.notes == ["warning: the GPUs are not used, the CPUs compute instead: on algo-2, torch is missing"]
     assert "warning" in capsys.readouterr().err
+
+
+def test_few_rows_are_left_to_the_cpus_unless_gpus_are_asked_for(report):
+    nodes, few = [node("algo-1", 1)], 1e9
+    assert choose(report, None, nodes, answering(), pairs=few) is None
+    assert report.notes == ["the CPUs compute, and need less time than the 6 s that GPUs take to start"]
+    assert choose(report, "cuda", nodes, answering(), pairs=few) == "cuda"
+    assert choose(report, None, nodes, answering(), pairs=1e12) == "cuda"
 
 
 def test_gpus_that_are_not_there_are_an_error_only_if_they_are_asked_for(report):
