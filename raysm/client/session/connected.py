@@ -8,13 +8,14 @@ from typing import Any
 from raysm.client.costs.bill import brief, dollars
 from raysm.client.job.handle import Job
 from raysm.client.session.opened import Opened
+from raysm.contract.names import counted
 from raysm.contract.session import SessionState
 from raysm.errors import RaysmError, SessionEnded
 
 
 def rows(state: SessionState) -> list[tuple[str, str]]:
     """Return the facts about a session as pairs of label and text."""
-    gpus = f", {state.gpus:g} GPUs" if state.gpus else ""
+    gpus = f", {counted(int(state.gpus), 'GPU')}" if state.gpus else ""
     # Without a price the cost is left out, because "0 USD" would look like a known cost.
     cost = []
     if state.usd is not None and state.usd_per_hour is not None:

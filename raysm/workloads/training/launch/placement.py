@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from raysm.contract.names import counted
 from raysm.errors import InvalidRequest
 from raysm.workloads.nodes import Node
 
@@ -55,7 +56,7 @@ def place(
     for node, count in zip(chosen, counts, strict=False):
         if with_gpus and not spawns and count > node.gpus:
             raise InvalidRequest(
-                f"{count} workers are asked for, but {node.host} has {node.gpus} GPUs, and each worker needs one"
+                f"{count} workers are asked for, and each needs a GPU, but {node.host} has {counted(node.gpus, 'GPU')}"
             )
     places: list[Place] = []
     first = 0
@@ -88,7 +89,7 @@ def _counts(gpus: list[int], on_gpus: bool, per_instance: int | None, workers: i
         return [count for count in (share + (index < rest) for index in range(most)) if count]
     if workers > sum(gpus):
         raise InvalidRequest(
-            f"workers={workers}, but the instances have {sum(gpus)} GPUs in all; each worker needs one"
+            f"workers={workers}, but the instances have {counted(sum(gpus), 'GPU')} in all; each worker needs one"
         )
     counts: list[int] = []
     while workers:
