@@ -31,6 +31,7 @@ class Similarity(Workload):
     label: ClassVar[str] = "the similarity"
     keeps: ClassVar[str] = "the similarities"
     channels: ClassVar[tuple[str, ...]] = (MATRIX,)
+    optional_channels: ClassVar[tuple[str, ...] | None] = (QUERIES,)
     input_check: ClassVar[str | None] = "raysm.workloads.similarity.reading.files:check_inputs"
     packages: ClassVar[tuple[str, ...]] = ("numpy", "pyarrow")
     extra: ClassVar[str | None] = "local"

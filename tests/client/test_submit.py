@@ -217,6 +217,7 @@ def test_each_run_begins_with_an_empty_state_unless_it_resumes(either, folder, c
     caplog.clear()
     second = run(either, folder, environment={"A": "1"})
     either.sagemaker.end(second.name, "Stopped")
+    Storage(either.service).write(f"{sent(either)['CheckpointConfig']['S3Uri'].rstrip('/')}/algo-1/epoch", b"7")
     run(either, folder, environment={"A": "2"}, resume=True)
     states = [call["CheckpointConfig"]["S3Uri"] for call in either.sagemaker.sent]
     assert states[0] != states[1]
@@ -268,6 +269,11 @@ def test_the_output_of_one_job_is_the_input_of_the_next(either, script):
         prepare(Script(str(script)), cluster=cluster, on=either.service, inputs={"train": first})
     with pytest.raises(InvalidRequest, match="reads the channel 'matrix', got 'matrx'"):
         prepare(Similarity(top_k=3), cluster=cluster, on=either.service, inputs={"matrx": "s3://b/x.npy"})
+    both = {"matrix": "s3://b/x.npy", "query": "s3://b/q.npy"}
+    with pytest.raises(
+        InvalidRequest, match="reads 'matrix' and 'queries', and no input 'query'; did you mean queries"
+    ):
+        prepare(Similarity(top_k=3), cluster=cluster, on=either.service, inputs=both)
     state = sent(either)["CheckpointConfig"]["S3Uri"].rstrip("/")
     Storage(either.service).write(f"{state}/algo-1/epoch.txt", b"7")
     for given, expected in (
