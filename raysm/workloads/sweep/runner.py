@@ -39,9 +39,6 @@ class SweepRunner(Runner[SweepWorkload]):
             draw = drawing_by(function, self.workload.title)
         try:
             study = Study(self.workload, draw, root)
-            if study.leaves_others:
-                text = "its parameters, metric, mode, search, seed or arguments differ"
-                print(f"sweep: the trials of the earlier run do not count: {text}", flush=True)  # noqa: T201
             if done := len(study.entries):
                 print(f"sweep: kept {done} trial{'s'[: done != 1]} of the earlier run", flush=True)  # noqa: T201
             outcome = run_sweep(self.workload, study, cluster_nodes(), emit_event)

@@ -46,17 +46,24 @@ class Entry:
 
 class Study:
     def __init__(self, workload: SweepWorkload, draw: Draw | None, root: Path) -> None:
-        """Open the sweep's study in ``root``, or create it; remove what other sweeps left there."""
+        """Open the sweep's study in ``root``, or create it.
+
+        Raises:
+            InvalidRequest: another sweep's trials are there. Its checkpoints would be brought back, and paid for, at
+                each start.
+        """
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._workload = workload
         self._draw = draw or (lambda trial: {name: item.suggest(name, trial) for name, item in workload.space.items()})
         self._folder = root / key_of(workload)
         root.mkdir(parents=True, exist_ok=True)
-        others = [other for other in root.iterdir() if other != self._folder and other.is_dir()]
-        self.leaves_others = bool(others)
-        # The checkpoints of another sweep would be brought back, and paid for, at each start.
-        for other in others:
-            shutil.rmtree(other, ignore_errors=True)
+        if any(other != self._folder and other.is_dir() for other in root.iterdir()):
+            raise InvalidRequest(
+                "the trials to resume are of another sweep: its parameters, metric, mode, search, seed or arguments "
+                "differ",
+                remedy="resume with the same ones, or send this sweep without resume; warm_start=… of the earlier job "
+                "lets it learn from those trials",
+            )
         self.files = self._folder / "files"
         self.files.mkdir(parents=True, exist_ok=True)
         self._study = optuna.create_study(

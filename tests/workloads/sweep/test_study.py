@@ -76,6 +76,13 @@ def test_a_seed_repeats_the_search(study, search):
     assert all(1e-4 <= params["lr"] <= 1e-1 and (params["q"] - 1) % 3 == 0 for params in first)
 
 
+def test_trials_of_another_sweep_are_kept_and_refused(study, tmp_path):
+    drawn(study(folder=tmp_path / "kept"), 2)
+    with pytest.raises(InvalidRequest, match="the trials to resume are of another sweep: .*arguments differ"):
+        study(folder=tmp_path / "kept", metric="accuracy")
+    assert len(study(folder=tmp_path / "kept").entries) == 2
+
+
 def test_a_grid_tries_every_combination_once_also_over_an_interruption(study, tmp_path):
     fields = {"space": {"n": raysm.randint(1, 2), "kind": raysm.choice(["a", "b"])}, "search": "grid"}
     opened = study(folder=tmp_path / "kept", **fields)
