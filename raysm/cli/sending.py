@@ -248,7 +248,7 @@ def end_showing(job: Job, console: rich.console.Console, interrupts: Interrupts)
         return f"{ended}; raysm result {job.name} brings its result"
     has_saved = state is not None and any(path.is_file() for path in file_path(state).rglob("*"))
     resume = "; the same command with --resume continues with what it saved" if has_saved else ""
-    return f"{ended}{resume}; raysm rm {job.name} removes it"
+    return f"{ended}{job.left_at_stop()}{resume}; raysm rm {job.name} removes it"
 
 
 def run(arguments: Arguments, console: rich.console.Console) -> int | None:

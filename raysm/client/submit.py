@@ -184,6 +184,7 @@ class Prepared:
         """
         if self.has_old_state and self.state is not None:
             await_predecessor(self._records, self.state, self.service)
+            self._warn_if_nothing_is_left(self.state)
         inputs = self._list_inputs()
         if self.service.target.has_volumes:
             sizes = {upload.channel: upload.size for upload in self.uploads}
@@ -268,6 +269,14 @@ class Prepared:
         except ServiceError:
             return False
         return payload_uri(description) == payload_uri(self.plan.request)
+
+    def _warn_if_nothing_is_left(self, state: str) -> None:
+        storage, workload = Storage(self.service), self.request.workload
+        before = records.latest_of_state(self._records, storage, state)
+        if before is not None and not storage.has_files(state):
+            keeps = isinstance(workload, TorchScript) and not workload.in_state
+            hint = "; --in-state (in_state=True) keeps the files of the working folder" if keeps else ""
+            _log.warning("%s left no state to resume: the new job starts from the beginning%s", before.job, hint)
 
     def _list_inputs(self) -> records.InputsState | None:
         # With if_done='skip', finished() has listed them: then the cached property has its value.

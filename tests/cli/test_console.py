@@ -34,6 +34,7 @@ class RunningJob:
     name = "digits-1"
     service = SimpleNamespace(target=SimpleNamespace(is_billed=False))
     status = Status.STOPPING
+    left_at_stop = staticmethod(lambda: "; it left model")
 
     def __init__(self, answer=None, end=Status.STOPPED):
         self.stops, self.end, self.describe = 0, end, lambda: SimpleNamespace(answer=answer or {})
@@ -56,11 +57,11 @@ class RunningJob:
 @pytest.mark.parametrize(
     ("end", "has_state", "message"),
     [
-        (Status.STOPPED, False, "stopped; raysm rm digits-1 removes it"),
+        (Status.STOPPED, False, "stopped; it left model; raysm rm digits-1 removes it"),
         (
             Status.STOPPED,
             True,
-            "stopped; the same command with --resume continues with what it saved; raysm rm digits-1",
+            "stopped; it left model; the same command with --resume continues with what it saved; raysm rm digits-1",
         ),
         (None, False, "left digits-1, which is Stopping; raysm status digits-1 shows its end"),
     ],

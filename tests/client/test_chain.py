@@ -187,6 +187,7 @@ def test_a_resume_says_that_there_is_nothing_to_resume_or_that_instances_have_no
     assert caplog.text.count("has no earlier job") == caplog.text.count(said) == 1
     trained("fit-two", 3, True)
     assert f"{first} ran on 2 instances, and this job has 3: the new ones find no state" in caplog.text
+    assert f"{first} left no state to resume: the new job starts from the beginning" in caplog.text
 
 
 def test_a_checkpoint_uri_that_a_running_job_of_the_task_writes_is_not_shared(remote, script):

@@ -230,7 +230,7 @@ class Job:
         if description.status is Status.COMPLETED:
             return None
         if self.chain.is_stopped(description):
-            message = f"the job {self.name} was stopped{self._left_at_stop()}"
+            message = f"the job {self.name} was stopped{self.left_at_stop()}"
             raise JobStopped(message, job=self.name, reason=description.reason)
         if description.status is Status.STOPPED:
             return ended_by_service(self.name, description.secondary)
@@ -240,7 +240,8 @@ class Job:
         remedy = self._source.remedy_for(str(error)) if self._source is not None else None
         return error if remedy is None else with_remedy(error, remedy)
 
-    def _left_at_stop(self) -> str:
+    def left_at_stop(self) -> str:
+        """Return what a stopped job left and how to fetch it, to end a message, or ""."""
         left: list[str] = []
         with contextlib.suppress(RaysmError):  # it has no state, or this user may not list the bucket
             for part in ("model", "data", STATE):
