@@ -138,8 +138,15 @@ def test_of_a_long_log_only_the_last_lines_are_printed(remote, job):
     out = io.StringIO()
     job.logs(tail=2, to=out)
     assert out.getvalue().splitlines() == ["algo-1 | line 3", "algo-1 | line 4"]
+    failed = [
+        (NOW_MS + 9, "raysm: algo-1 failed: E"),
+        (NOW_MS + 9, events.line(events.State(name="failed", host="algo-1", detail="E"))),
+    ]
+    remote.write_log(job.name, "algo-1", failed)
+    job.logs(tail=2, to=(out := io.StringIO()))
+    assert out.getvalue().splitlines() == ["algo-1 | line 4", "algo-1 | raysm: algo-1 failed: E"]
     followed = job.lines(tail=1, follow=True)
-    assert next(followed).text == "line 4"
+    assert next(followed).text == "raysm: algo-1 failed: E"
     remote.write_log(job.name, "algo-1", [(NOW_MS + 10, "later")])
     assert next(followed).text == "later"
     with pytest.raises(InvalidRequest, match="tail must be at least 0, got -1"):

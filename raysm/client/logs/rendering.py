@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TextIO
 
-from raysm.client.logs.stream import LogLine
+from raysm.client.logs.stream import LogLine, remark
 from raysm.client.units import duration, rate
 from raysm.contract import events
 
@@ -66,7 +66,7 @@ class Rendering:
                 return self._text(host, text)
             case events.State(name="failed") as state if not self._shows_reasons:
                 return [f"{state.host} failed".strip()]
-            case events.State(name="failed") as state if _remark(state.host, state.detail) in self._remarks:
+            case events.State(name="failed") as state if remark(state.host, state.detail) in self._remarks:
                 return []
             case events.State() as state:
                 return [text] if (text := sentence(state)) else []
@@ -83,7 +83,7 @@ class Rendering:
 
     def _text(self, host: str, text: str) -> list[str]:
         # An instance that fails writes its reason as a line, and then as an event.
-        if text.startswith(_remark(host, "")):
+        if text.startswith(remark(host, "")):
             if not self._shows_reasons:
                 return []
             self._remarks.add(text.rstrip())
@@ -132,10 +132,6 @@ class Rendering:
             lines.append(f"{host or 'metrics'}{step}: {values}")
         self._metrics.clear()
         return lines
-
-
-def _remark(host: str, reason: str) -> str:
-    return f"raysm: {host} failed: {reason}"
 
 
 def trial_sentence(trial: events.Trial) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from raysm.client.job.chain import Chain, TransientErrors
 from raysm.client.service import Service
 from raysm.client.units import deadline
-from raysm.contract.events import Metric, Progress, SessionCall, parse
+from raysm.contract.events import Metric, Progress, SessionCall, State, Trial, parse
 from raysm.contract.job_api import JobApi
 from raysm.errors import InvalidRequest, NotDone, ServiceError
 
@@ -193,9 +193,27 @@ class EventLog:
             return dict(self._progress), list(self._metrics)
 
 
+def remark(host: str, reason: str) -> str:
+    """Return the line by which an instance says why it fails, before it reports that as an event."""
+    return f"raysm: {host} failed: {reason}"
+
+
 def last_lines(lines: Iterable[LogLine], count: int) -> Iterator[LogLine]:
-    readable = (line for line in lines if not isinstance(parse(line.text), Progress | Metric | SessionCall))
-    return iter(deque(readable, maxlen=count))
+    return iter(deque(_shown(lines), maxlen=count))
+
+
+def _shown(lines: Iterable[LogLine]) -> Iterator[LogLine]:
+    """Yield the lines that a display shows one by one."""
+    remarks: set[str] = set()
+    for line in lines:
+        match parse(line.text):
+            case Progress() | Metric() | SessionCall() | Trial(status="running"):
+                continue
+            case State(name="failed") as state if remark(state.host, state.detail) in remarks:
+                continue
+            case None if line.text.startswith("raysm: "):
+                remarks.add(line.text.rstrip())
+        yield line
 
 
 def interrupted(name: str) -> KeyboardInterrupt:
