@@ -90,7 +90,8 @@ def _show(
         print(json.dumps({"url": url}), flush=True)
     else:
         console.print(Text(url), soft_wrap=True)
-        console.print("Ctrl-C stops it. Keep this address secret: it gives access without a password.", style="dim")
+        text = "Ctrl-C ends this command. Keep this address secret: it gives access without a password."
+        console.print(text, style="dim", soft_wrap=True)
     page = service.home / "dashboard" / f"open-{url.split('/')[2].rpartition(':')[2]}.html"
     try:
         if not arguments.no_open:

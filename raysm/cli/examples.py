@@ -45,7 +45,7 @@ raysm jobs --project digits --params lr,batch --metrics loss:min --sort loss""",
 # http://127.0.0.1:6006 then shows TensorBoard of the head
 raysm tunnel digits 6006 --local 6006""",
     "raysm shell": "raysm shell digits --on algo-2 -- nvidia-smi",
-    "raysm session start": "raysm session start --name work --instances 2 --idle 2h --budget 20",
+    "raysm session start": "raysm session start --name work --instances 2 --idle-detached 2h --budget 20",
     "raysm exec": "raysm exec work main.py -- --epochs 3",
     "raysm local up": "raysm local up --scenario bad-day.toml",
     "raysm local clean": "raysm local clean --older-than 12h --dry-run",

@@ -50,7 +50,8 @@ SCRIPTS: Mapping[str, tuple[str, tuple[Flag, ...], str]] = {
         SCRIPT_USAGE,
     ),
     "sweep": (
-        "run many trials of a script on one cluster, each with different --NAME VALUE arguments, and keep the best",
+        "run many trials of a script on one cluster, each with different --NAME=VALUE arguments (an _ in NAME becomes "
+        "a -), and keep the best",
         SWEEP,
         SWEEP_USAGE,
     ),
@@ -239,7 +240,7 @@ def _add_reading_one_job(commands: Any) -> None:
     add(metrics, "--name NAME", text, action="append", default=[])
     which = metrics.add_mutually_exclusive_group()
     add(which, "--telemetry", "show the metrics of the instances: memory, CPU, network …")
-    add(which, "--all", "show the metrics of the job and of its instances")
+    add(which, "--all", "show the metrics of the job and of its instances; --json alone prints both")
     text = "open Ray's dashboard of a running job in the browser"
     dashboard = command("dashboard", text, run="raysm.cli.dashboard:run")
     add(dashboard, "--no-open", NO_OPEN)

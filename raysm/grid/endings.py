@@ -58,20 +58,20 @@ ENDINGS: dict[str, Ending] = {
             "ERROR",
             then=TaskState.FAILED,
             pauses_grid=True,
-            advice="the same program would fail again: correct it, or the row, then raysm grid retry",
+            advice="the same program would fail again: correct it, or the row, then raysm grid retry NAME",
         ),
         Ending(
             "USER",
             uses_retry=True,
             pauses_grid=True,
-            advice="read the job's log, correct the program, raysm grid retry",
+            advice="read the job's log, correct the program, then raysm grid retry NAME",
         ),
         Ending("INVALID", then=TaskState.FAILED, pauses_grid=True, advice="correct the request or the row"),
         Ending("DENIED", closes_region=True, advice="log in again, or ask for the permission named above"),
         # The row's checkpoint is in the bucket of this region.
         Ending("TIME", uses_retry=True, stays=True, advice="raise max_runtime_s, or keep checkpoints"),
         Ending("LEFT", is_waste=False, advice="the row goes to another region of the grid"),
-        Ending("STOPPED", then=TaskState.STOPPED, advice="raysm grid retry queues it again"),
+        Ending("STOPPED", then=TaskState.STOPPED, advice="raysm grid retry NAME queues it again"),
         # Another user's job has this name; the next attempt has another name.
         Ending("CLASH", max_count=8, is_waste=False, advice="another job has this name: give the grid another --name"),
         # One more attempt here, one in another place; then the user must look.

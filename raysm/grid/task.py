@@ -284,7 +284,9 @@ class Difference:
 
     @property
     def text(self) -> str:
-        kept = ", ".join(f"{name} is {old!r} here and {new!r} there" for name, (old, new) in self.changes.items())
+        kept = ", ".join(
+            f"{name} is {old!r} in the grid and {new!r} in the source" for name, (old, new) in self.changes.items()
+        )
         return f"{DIFFERS}{kept}"
 
     def __str__(self) -> str:

@@ -124,15 +124,15 @@ def test_each_row_that_differs_is_named_with_its_values(joined, caplog):
     extend(joined, source_of([{"key": "a", "lr": 0.1}, {"key": "b", "lr": 0.2}, {"key": "c", "lr": 0.3}]))
     assert caplog.messages == [
         "row b takes the corrected values of the source: lr was 0.1, is 0.2; to run it again: raysm grid retry",
-        "row c is done and is kept; it differs from the source: lr is 0.1 here and 0.3 there; to compute it again, "
-        "give it a new key",
+        "row c is done and is kept; it differs from the source: lr is 0.1 in the grid and 0.3 in the source; "
+        "to compute it again, give it a new key",
     ]
 
 
 def test_a_done_row_says_that_it_differs_until_the_source_agrees_again(joined):
     extend(joined, source_of([{"key": "c", "lr": 0.3}]))
     extend(joined, source_of([{"key": "c", "lr": 0.4}]))
-    assert joined.task("c").reason == "differs from the source: lr is 0.1 here and 0.4 there"
+    assert joined.task("c").reason == "differs from the source: lr is 0.1 in the grid and 0.4 in the source"
     extend(joined, source_of([{"key": "c", "lr": 0.1}]))
     assert joined.task("c").reason == ""
 

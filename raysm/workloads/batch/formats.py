@@ -95,6 +95,11 @@ def format_of(files: Sequence[str], channel: str) -> str:
         examples = " and ".join(sorted(formats.values())[:2])
         known = next((file for kind, file in formats.items() if kind is not None), None)
         one = f"; or give one of them as the input: job.output('model/{known}') of a result" if known else ""
+        if set(formats.values()) == {"result.pkl"}:
+            raise InvalidInput(
+                f"the channel {channel!r} has only result.pkl, the value of a function: let that function write files "
+                "to $SM_MODEL_DIR"
+            )
         raise InvalidInput(
             f"the files of the channel {channel!r} are not all of one known format ({endings}): {examples}. Say how to "
             f"read them, raysm.Batch(..., read='text'), or read='files' for their bytes{one}"
