@@ -205,7 +205,7 @@ GPU_START_S = 6
 """Seconds until GPUs compute: torch is imported and CUDA started twice, to ask whether it works and in the tasks."""
 
 CORE_RATE = 1e11
-"""Least products of two elements that a core compares in a second: 3e11 with VNNI, 5e11 with AMX."""
+"""Products of two elements that a core computes in a second, at least; 3e11 with VNNI, 5e11 with AMX."""
 
 
 def choose_engine(

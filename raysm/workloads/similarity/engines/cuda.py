@@ -53,14 +53,14 @@ STRIP_ROWS, STRIP_COLUMNS = 64, 256
 """An overflowed product is not halved further than this. Products are padded to a multiple of so many columns."""
 
 GROUP = 64
-"""Entries of a row whose largest is compared first: in an m columns wide part every (m / GROUP)-th. This divides
-``STRIP_COLUMNS``."""
+"""Number of entries of a row whose largest is compared first; it divides ``STRIP_COLUMNS``. In a part of m columns a
+group has every (m / GROUP)-th."""
 
 SURVIVORS = 1 << 20
 """A product overflows if more groups or pairs than this pass the filter, or more pairs than ``MAX_SURVIVING``."""
 
 MAX_SURVIVING = 1 / 8
-"""Of a product's pairs: with fewer, the limits that rise from part to part would not pay."""
+"""Share of a product's pairs. With more, it pays to go in parts, because limits rise from one to the next."""
 
 MIN_FREE = 1 << 30
 LEAST = -65504.0
