@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, Literal
 
-from raysm.errors import InvalidRequest, did_you_mean
+from raysm.errors import InvalidRequest
 from raysm.request.cluster import Cluster, Input, Ports
 from raysm.request.external import check_index, check_tracking, place_of
 from raysm.request.limits import Limits, MetricDefinition, Security
@@ -249,12 +249,4 @@ def check_channels(workload: Workload, inputs: Mapping[str, Input], instances: i
             name = type(workload).__name__
             given = f", got {', '.join(map(repr, inputs))}" if inputs else ""
             raise InvalidRequest(f"{name} reads the channel {channel!r}{given}; give inputs={{{channel!r}: …}}")
-    if workload.optional_channels is not None:
-        known = (*workload.channels, *workload.optional_channels)
-        for channel in inputs:
-            if channel not in known:
-                raise InvalidRequest(
-                    f"{type(workload).__name__} reads {' and '.join(map(repr, known))}, and no input {channel!r}"
-                    f"{did_you_mean(channel, known)}"
-                )
     workload.check_inputs(inputs, instances)

@@ -141,8 +141,8 @@ def _default(field: "dataclasses.Field[Any]") -> Any:
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
-def check_names(function: str, names: Collection[str], options: Mapping[str, Any]) -> None:
+def check_names(function: str, names: Collection[str], options: Mapping[str, Any], what: str = "option") -> None:
     for name in options:
         if name not in names:
             hint = did_you_mean(name, names) or f"; it takes {', '.join(names)}"
-            raise InvalidRequest(f"{function} takes no option {name!r}{hint}")
+            raise InvalidRequest(f"{function} takes no {what} {name!r}{hint}")

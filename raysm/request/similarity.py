@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from raysm.errors import InvalidRequest
-from raysm.request.options import optional
+from raysm.request.cluster import Input
+from raysm.request.options import check_names, optional
 from raysm.request.workload import Workload
 
 MATRIX = "matrix"
@@ -31,7 +32,6 @@ class Similarity(Workload):
     label: ClassVar[str] = "the similarity"
     keeps: ClassVar[str] = "the similarities"
     channels: ClassVar[tuple[str, ...]] = (MATRIX,)
-    optional_channels: ClassVar[tuple[str, ...] | None] = (QUERIES,)
     input_check: ClassVar[str | None] = "raysm.workloads.similarity.reading.files:check_inputs"
     packages: ClassVar[tuple[str, ...]] = ("numpy", "pyarrow")
     extra: ClassVar[str | None] = "local"
@@ -117,6 +117,9 @@ class Similarity(Workload):
             raise InvalidRequest(f"Similarity: parts must be at least 1, got {self.parts}")
         if self.block_rows is not None and self.block_rows < 1:
             raise InvalidRequest(f"Similarity: block_rows must be at least 1, got {self.block_rows}")
+
+    def check_inputs(self, inputs: Mapping[str, Input], instances: int) -> None:
+        check_names("Similarity", (MATRIX, QUERIES), inputs, "input")
 
     @property
     def id_columns(self) -> tuple[str, ...]:

@@ -197,8 +197,6 @@ class Workload:
 
     channels: ClassVar[tuple[str, ...]] = ()
     """Required channels."""
-    optional_channels: ClassVar[tuple[str, ...] | None] = None
-    """The other channels that it reads; None: any, which the user's own code reads."""
     input_check: ClassVar[str | None] = None
     """``module:function`` that checks inputs on this machine before a job is sent; the check is skipped if its imports
     are not installed."""

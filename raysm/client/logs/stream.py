@@ -194,7 +194,7 @@ class EventLog:
 
 
 def remark(host: str, reason: str) -> str:
-    """Return the line by which an instance says why it fails, before it reports that as an event."""
+    """Return the line with an instance's reason for failing; an event with the same reason follows it."""
     return f"raysm: {host} failed: {reason}"
 
 

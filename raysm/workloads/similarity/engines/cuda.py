@@ -262,7 +262,7 @@ def make_panel(tile: Tile, frame: Frame, device: torch.device) -> Panel:
 # ---- the engine ---------------------------------------------------------------------------------------------------
 
 Limits: TypeAlias = Callable[[slice, slice], tuple[torch.Tensor, torch.Tensor | None]]
-"""Returns the limits of some rows and of some columns, one of which an entry must reach; None: columns have none."""
+"""Returns limits of rows and of columns. A pair passes if it reaches either; None: columns have no limits."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
