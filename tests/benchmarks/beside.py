@@ -12,7 +12,7 @@ import os
 import re
 import statistics
 import subprocess
-import sysconfig
+import sys
 import tarfile
 import tempfile
 import venv
@@ -72,10 +72,9 @@ def interpreter(tree, folder):
     """Return a Python that has this one's packages, and raysm from ``tree`` alone."""
     venv.create(folder, with_pip=False)
     packages = next(folder.glob("lib/python*/site-packages"))
+    here = "\n".join(path for path in sys.path if path.endswith(("site-packages", "dist-packages")))
     # A line that begins with import is run: the tree has to come before whatever raysm is installed.
-    (packages / "tree.pth").write_text(
-        f"{sysconfig.get_path('purelib')}\nimport sys; sys.path.insert(0, {str(tree)!r})\n"
-    )
+    (packages / "tree.pth").write_text(f"{here}\nimport sys; sys.path.insert(0, {str(tree)!r})\n")
     python = folder / "bin" / "python"
     # A benchmark calls it by name, from the folder of the Python that runs it.
     ray = folder / "bin" / "ray"

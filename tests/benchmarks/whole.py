@@ -1,8 +1,9 @@
 """Whole jobs, from the command to the prompt, beside what a user would type instead: in turn, medians, one machine.
 
-    python3 tests/benchmarks/whole.py [print core digits ddp ...] [--runs 5] [--against none]
+    python3 tests/benchmarks/whole.py [print core digits ddp ...] [--runs 5] [--against none] [--before edc27cee]
 
 Every raysm job has two instances of this machine. ``first`` starts the embedded SageMaker too, and ``second`` finds it.
+``before first`` and ``before second`` are those of another commit.
 ``first line`` is the time to the first output. Processor seconds are those of the command and of all that it started.
 Needs Linux and the extra ``bench``; a case whose packages are missing is left out. It imports nothing of raysm, so that
 ``beside.py`` can run it in another tree.
@@ -24,6 +25,7 @@ from pathlib import Path
 
 import numpy as np
 import psutil
+from beside import interpreter, unpacked
 from start import COMMAND, Processors
 
 SCRIPTS = {
@@ -140,11 +142,13 @@ CASES = {
 }
 
 
-def timed(command, environment, processors):
-    """Run one command to its end; return its seconds, those to its first line, and its processor seconds."""
+def timed(command, tree, environment, processors):
+    """Run one command in ``tree``; return its seconds, those to its first line, and its processor seconds."""
     used_s, begun_s = processors.used_s(), time.monotonic()
     # One pipe: the first line may be one on stderr that says what is being waited for.
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+    with subprocess.Popen(
+        command, cwd=tree, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as process:
         first = process.stdout.readline()
         first_line_s = time.monotonic() - begun_s
         lines = [first, *process.stdout]
@@ -170,33 +174,58 @@ def end_descendants():
     psutil.wait_procs(left, timeout=10)
 
 
-def one_round(name, folder, processors, against):
-    """Return by their names what the first and the second job took, and what a user would type instead."""
+def two_jobs(case, values, out, python, tree, environment, processors):
+    """Return what the first and the second job of the raysm in ``tree`` took, with a server of their own."""
+    raysm = [str(python), "-c", COMMAND]
+    took = []
+    try:
+        for number in ("first", "second"):
+            words = shlex.split(case.raysm.format(**values, python=shlex.quote(str(python)), out=f"{out}-{number}"))
+            command = words if words[0] == str(python) else [*raysm, *words]
+            took.append(timed(command, tree, environment, processors))
+    finally:
+        subprocess.run([*raysm, "local", "down"], cwd=tree, env=environment, capture_output=True, check=True)
+        end_descendants()
+    return took
+
+
+def one_round(name, folder, processors, trees, against):
+    """Return by their names what the jobs of each tree took, and what a user would type instead."""
     case, found = CASES[name], {}
     # A home of its own: Ray writes a token into it, which later clusters of this user would ask for.
-    environment = {**os.environ, "RAYSM_HOME": str(folder / "home"), "HOME": str(folder)}
+    environment = {**os.environ, "HOME": str(folder)}
     # Some shells and images set it; with it every process would compile raysm anew, which no user's does.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     script = "torchrun" if name == "ddp" else name
-    values = {"python": shlex.quote(sys.executable), "folder": folder, "data": "examples/data", "script": script}
-    raysm = [sys.executable, "-c", COMMAND]
-    try:
-        for number in ("first", "second"):
-            words = shlex.split(case.raysm.format(**values, out=folder / f"{name}-{number}"))
-            command = words if words[0] == sys.executable else [*raysm, *words]
-            found[number] = timed(command, environment, processors)
-    finally:
-        subprocess.run([*raysm, "local", "down"], env=environment, capture_output=True, check=True)
-        end_descendants()
+    values = {"folder": folder, "data": "examples/data", "script": script}
+    for label, (python, tree) in trees.items():
+        out, home = folder / f"{name}{label}", folder / f"home{label}"
+        jobs = two_jobs(case, values, out, python, tree, environment | {"RAYSM_HOME": str(home)}, processors)
+        found |= {f"{label} first".strip(): jobs[0], f"{label} second".strip(): jobs[1]}
+    environment["RAY_TMPDIR"] = str(folder / "ray")
     for other, text in case.against.items() if against else ():
         gcs, dashboard, client = free_ports(3)
-        line = text.format(**values, gcs=gcs, dashboard=dashboard, client=client, out=folder / f"{name}-{other}")
-        os.makedirs(folder / f"{name}-{other}", exist_ok=True)
+        out = folder / f"{name}-{other}"
+        os.makedirs(out, exist_ok=True)
+        python = shlex.quote(sys.executable)
+        line = text.format(**values, python=python, gcs=gcs, dashboard=dashboard, client=client, out=out)
         try:
-            found[other] = timed(["sh", "-c", line], environment | {"RAY_TMPDIR": str(folder / "ray")}, processors)
+            found[other] = timed(
+                ["sh", "-c", line], None, environment | {"RAY_TMPDIR": str(folder / "ray")}, processors
+            )
         finally:
             end_descendants()
     return found
+
+
+def measured(name, processors, trees, against):
+    """Run one round in a folder of its own, with the scripts and the matrix in it."""
+    with tempfile.TemporaryDirectory() as path:
+        folder = Path(path)
+        for script, text in SCRIPTS.items():
+            (folder / f"{script}.py").write_text(text.lstrip())
+        np.save(folder / "rows.npy", np.random.default_rng(0).standard_normal((20_000, 128), np.float32))
+        return one_round(name, folder, processors, trees, against)
 
 
 def report(name, values):
@@ -205,7 +234,7 @@ def report(name, values):
         command: [statistics.median(each) for each in zip(*took, strict=True)] for command, took in values.items()
     }
     for command, (whole_s, line_s, processor_s) in medians.items():
-        ratio = "" if command in ("first", "second") else f"{medians['second'][0] / whole_s:8.2f}"
+        ratio = "" if command in ("first", "second", "before first") else f"{medians['second'][0] / whole_s:8.2f}"
         label = f"{name} {command}, s:"
         print(f"{label:26}{whole_s:8.2f}, first line {line_s:5.2f}, processor s {processor_s:6.2f}{ratio}")
 
@@ -215,27 +244,30 @@ def main():
     parser.add_argument("cases", nargs="*", help=f"of {', '.join(CASES)}; all without")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--against", choices=("all", "none"), default="all", help="what is measured beside raysm")
+    parser.add_argument("--before", metavar="COMMIT", help="measure the jobs of its tree too, in the same turns")
     arguments = parser.parse_args()
     if unknown := set(arguments.cases) - set(CASES):
         parser.error(f"no such case: {', '.join(sorted(unknown))}")
+    cases = {}
+    for name in arguments.cases or CASES:
+        if lacks := [need for need in CASES[name].needs if importlib.util.find_spec(need) is None]:
+            print(f"{name}: left out, {', '.join(lacks)} is not installed")
+        else:
+            cases[name] = defaultdict(list)
     processors, against = Processors(), arguments.against == "all"
-    values = defaultdict(lambda: defaultdict(list))
-    for number in range(arguments.runs):
-        for name in arguments.cases or CASES:
-            if lacks := [need for need in CASES[name].needs if importlib.util.find_spec(need) is None]:
-                print(f"{name}: left out, {', '.join(lacks)} is not installed")
-                continue
-            with tempfile.TemporaryDirectory() as path:
-                folder = Path(path)
-                for script, text in SCRIPTS.items():
-                    (folder / f"{script}.py").write_text(text.lstrip())
-                np.save(folder / "rows.npy", np.random.default_rng(0).standard_normal((20_000, 128), np.float32))
-                for command, took in one_round(name, folder, processors, against).items():
-                    values[name][command].append(took)
+    with tempfile.TemporaryDirectory() as other:
+        trees = {"": (sys.executable, None)}
+        if arguments.before:
+            tree = unpacked(arguments.before, Path(other) / "tree")
+            trees["before"] = interpreter(tree, Path(other) / "python"), tree
+        for number in range(arguments.runs):
+            for name, values in cases.items():
+                for command, took in measured(name, processors, trees, against).items():
+                    values[command].append(took)
                     print(f"run {number + 1}, {name} {command}: {took[0]:.2f} s", flush=True)
     print(f"\nmedians of {arguments.runs} runs; last, the second job over what a user would type instead")
-    for name, commands in values.items():
-        report(name, commands)
+    for name, values in cases.items():
+        report(name, values)
 
 
 if __name__ == "__main__":
