@@ -5,12 +5,17 @@ exception"; pytorch issues 190489 and 179291), and tearing down an interpreter t
 Python ends as it always does, up to and including its ``atexit`` handlers: it waits for threads that are no daemons and
 calls the handlers. Only then does the process leave by ``os._exit``, after flushing every file that is still open.
 
+A process group of torch that the script destroys is kept until then. Where the last reference to one is that of a
+``DistributedDataParallel``, its destructor keeps the GIL while it waits for Gloo's threads, and these may wait for the
+GIL (pytorch issue 56297): the script would never end.
+
 The module is run by its path and imports only the standard library, because the script's process is the user's.
 """
 
 import atexit
 import builtins
 import contextlib
+import functools
 import gc
 import importlib.machinery
 import io
@@ -42,6 +47,34 @@ def leave_at_once_after_exit_handlers() -> Callable[[int], None]:
 
     atexit.register(lambda: _leave(status))
     return set_status
+
+
+class KeepGroups:
+    """A finder for ``sys.meta_path``: once torch's module of process groups is imported, destroyed ones are kept."""
+
+    name = "torch.distributed.distributed_c10d"
+
+    def __init__(self) -> None:
+        self._kept: list[Any] = []
+
+    def find_spec(self, name: str, path: Any, _target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        if name != self.name:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        if spec is not None and spec.loader is not None:
+            spec.loader.exec_module = functools.partial(self._execute, spec.loader.exec_module)  # type: ignore[method-assign]
+        return spec
+
+    def _execute(self, execute: Callable[[types.ModuleType], None], module: types.ModuleType) -> None:
+        execute(module)
+        destroy = module.destroy_process_group
+
+        @functools.wraps(destroy)
+        def destroy_but_keep(*args: Any, **named: Any) -> None:
+            self._kept += module._pg_map
+            destroy(*args, **named)
+
+        module.destroy_process_group = destroy_but_keep  # type: ignore[attr-defined]
 
 
 def run_script(script: str, arguments: Sequence[str]) -> None:
@@ -126,6 +159,7 @@ def _try_each(files: Sequence[Any], method: str) -> None:
 
 
 if __name__ == "__main__":
+    sys.meta_path.insert(0, KeepGroups())
     set_exit_status = leave_at_once_after_exit_handlers()
     exit_status = main(sys.argv[1:])
     set_exit_status(exit_status)

@@ -153,6 +153,28 @@ class Lost(Workload):
     runner: ClassVar[str] = "no_such_module:LostRunner"
 
 
+GROUPS = """
+import gc, weakref
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+groups = [weakref.ref(dist.group.WORLD), weakref.ref(dist.new_group([0]))]
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+dist.destroy_process_group()
+del model
+gc.collect()
+print(dist.is_initialized(), [group() is not None for group in groups])
+"""
+
+
+# The destructor of one can wait forever, now and then: for a thread that waits for the GIL.
+def test_process_groups_that_a_script_destroys_are_there_until_it_ends(tmp_path):
+    (tmp_path / "script.py").write_text(GROUPS)
+    command = [sys.executable, script_main.__file__, "script.py"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert ended.stdout == "False [True, True]\n"
+
+
 def test_a_module_that_the_image_lacks_is_named_with_what_needs_it():
     with pytest.raises(MissingDependency, match="lacks no_such_module, which the workload needs; add it to the requ"):
         load_runner(payload_of(Lost()), None)
