@@ -126,6 +126,7 @@ PRESTART = "--num_prestart_python_workers="
 WORKER_COMMAND = "--python_worker_command"
 LEAN = ("default_worker.py", "log_monitor.py")
 """Programs that ``ray_imports`` can run: they import Ray first."""
+SETUP_WORKER = "setup_worker.py"
 AGENTS = {
     "--dashboard_agent_command": (
         "--listen-port",

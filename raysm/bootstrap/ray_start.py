@@ -16,7 +16,8 @@ command. The changes:
 - On the head, no client connects to the GCS before a process of this user listens at its port, because Ray's clients
   send the token to any process that listens there.
 - The modules of other ``ray`` commands and the dashboard's packages, half of the start time, are not imported. This
-  process, the log monitor and the workers import Ray without packages for rare cases (``ray_imports``).
+  process, the log monitor, the agents, and the workers with their setup import Ray without packages for rare cases
+  (``ray_imports``).
 - On the head, this process serves the list of registered nodes (``gcs_state``), because another process would have to
   import Ray too.
 - With ``--wait``, this process imports Ray at once, but reads the cluster's address later from stdin, so that the head
@@ -187,8 +188,11 @@ def stand_in_for(word: str) -> str:
 
 def lean(words: Sequence[str]) -> list[str]:
     """Return a command line of Ray with ``ray_imports`` before the program, if that imports Ray first."""
-    # In a worker's command Ray's ``setup_worker.py`` comes before both: the raylet looks for it in second place.
-    before = {word: [ray_imports.__file__] for word in words if os.path.basename(word) in ray_internals.LEAN}
+    name = os.path.basename
+    before = {word: [ray_imports.__file__] for word in words if name(word) in ray_internals.LEAN}
+    # The raylet looks for a file of this name in second place.
+    setup = os.path.join(os.path.dirname(ray_imports.__file__), ray_internals.SETUP_WORKER)
+    words = [setup if name(word) == ray_internals.SETUP_WORKER else word for word in words]
     return [each for word in words for each in (*before.get(word, ()), word)]
 
 

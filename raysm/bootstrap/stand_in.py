@@ -21,7 +21,9 @@ from collections.abc import Sequence
 
 OUT_OF_USE = -1
 """The port that Ray's agent announces for a service that it lacks."""
-HANDED_SOCKET = os.path.join(os.path.dirname(os.path.abspath(__file__)), "handed_socket.py")
+HANDED_SOCKET, RAY_IMPORTS = (
+    os.path.join(os.path.dirname(os.path.abspath(__file__)), name) for name in ("handed_socket.py", "ray_imports.py")
+)
 LOOK_S = 1.0
 """Seconds between checks that the raylet runs; Ray's own agents check every 2 s."""
 QUEUE = 128
@@ -47,7 +49,7 @@ def await_call(port_option: str, names: str, command: Sequence[str]) -> list[str
     python, unbuffered, program, *options = command
     # -P: Ray may have modules with the names of those beside this file. The last port on the command line counts.
     handed = [python, unbuffered, "-P", HANDED_SOCKET, str(listener.detach())]
-    return [*handed, program, *options, f"{port_option}={port}"]
+    return [*handed, RAY_IMPORTS, program, *options, f"{port_option}={port}"]
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -248,9 +248,10 @@ def test_an_error_in_the_program_ends_it_as_without_this(folder):
     assert subprocess.run(command, check=False).returncode == 7
 
 
-def test_a_worker_and_the_log_monitor_are_run_by_it_and_a_worker_s_setup_stays_in_second_place():
+def test_a_worker_its_setup_in_second_place_and_the_log_monitor_are_run_by_it():
     setup, worker = "/ray/_private/workers/setup_worker.py", "/ray/_private/workers/default_worker.py"
-    assert lean(["python", setup, worker, "--a=b"]) == ["python", setup, ray_imports.__file__, worker, "--a=b"]
+    ours = ray_imports.__file__.replace("ray_imports", "setup_worker")
+    assert lean(["python", setup, worker, "--a=b"]) == ["python", ours, ray_imports.__file__, worker, "--a=b"]
     monitor = ["python", "-u", "/ray/_private/log_monitor.py", "--x"]
     assert lean(monitor) == [*monitor[:2], ray_imports.__file__, *monitor[2:]]
     assert lean(["raylet", "--a=b"]) == ["raylet", "--a=b"]
