@@ -126,7 +126,7 @@ __all__ = [
 ]
 
 # Not in __all__: ``from raysm import *`` would import torch with raysm.training.
-_MODULES = ("client", "sdk", "testing", "training")
+_MODULES = ("client", "errors", "sdk", "testing", "training")
 """Parts that are named through this one, ``raysm.training.report``: imported on first use too."""
 
 # Not in __all__ either: they are for Ray, which looks for them by ``dir`` where an address begins with raysm://.

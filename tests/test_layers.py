@@ -156,7 +156,7 @@ def test_what_is_named_through_raysm_needs_no_further_import(name):
 def test_dir_shows_the_public_names_alone():
     shown = set(dir(raysm))
     for_ray = {"ClientBuilder", "get_job_submission_client_cluster_info"}
-    assert shown == {*raysm.__all__, *for_ray, "client", "sdk", "testing", "training", "__version__"}
+    assert shown == {*raysm.__all__, *for_ray, "client", "errors", "sdk", "testing", "training", "__version__"}
     assert all(hasattr(raysm, name) for name in shown - {"sdk", "training"})
 
 

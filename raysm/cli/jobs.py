@@ -167,6 +167,8 @@ def _result(arguments: Arguments, job: Job, console: Console) -> None:
 
 
 def _stop(arguments: Arguments, job: Job, console: Console) -> None:
+    if job.cancel():
+        print(f"{job.name} is stopping", file=sys.stderr)
     status = job.stop()
     if arguments.json:
         print(json.dumps(described(job), indent=1))

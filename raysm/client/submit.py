@@ -10,6 +10,7 @@ import contextlib
 import functools
 import logging
 import math
+import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -443,7 +444,7 @@ def _check_types(options: Mapping[str, Any]) -> None:
     if inputs is not None and not isinstance(inputs, Mapping):
         raise InvalidRequest(f"inputs must be channels by name, {{'train': 's3://…'}}, got {inputs!r}")
     for channel, item in (inputs or {}).items():
-        if not (isinstance(item, (str, Path, Input)) or is_data(item)):
+        if not (isinstance(item, (str, os.PathLike, Input)) or is_data(item)):
             fix = 'give job.output("model")' if isinstance(item, Job) else "save the data to a file and give its path"
             raise InvalidRequest(
                 f"the channel {channel!r} must be a path, a URI, raysm.Input(…), a NumPy array, a torch tensor, or a "
@@ -466,7 +467,7 @@ def _task(name: str | None, title: str) -> str:
 def _input(channel: str, item: Any, service: Service, id_columns: Sequence[str]) -> Input:
     if is_data(item):
         return Input(str(save(channel, item, service.home, id_columns)))
-    source = item if isinstance(item, Input) else Input(str(item))
+    source = item if isinstance(item, Input) else Input(os.fspath(item))
     if not source.uri.startswith(REFERENCE):
         return source
     name, slash, output = source.uri.removeprefix(REFERENCE).partition("/")

@@ -169,7 +169,7 @@ class Manifest:
         kind = self.workload.get("kind", "workload")
         lines = [f"<manifest of {self.job}: {kind} on {', '.join(self.instances)}"]
         for file in self.files:
-            lines.append(f"  {file.name}: {' x '.join(f'{length:,}' for length in file.shape)}, {file.bytes:,} bytes")
+            lines.append(f"  {file.name}: {file.size}")
         phases = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self.phases_s.items())
         lines += [f"  {text}" for text in (phases, self.summary) if text]
         return "\n".join(lines) + ">"

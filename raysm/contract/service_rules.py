@@ -119,7 +119,9 @@ def _preferences(request: Parameters) -> Iterator[str]:
 
 
 @_rule(
-    TRAINING, source=f"{GUIDE}/train-warm-pools.html", remedy="drop cluster.keep_alive_s, or the groups or limits.spot"
+    TRAINING,
+    source=f"{GUIDE}/train-warm-pools.html",
+    remedy="drop --keep-alive (keep_alive_s), or --spot and instance groups",
 )
 def _warm_pool(request: Parameters) -> Iterator[str]:
     resources = request["ResourceConfig"]

@@ -117,7 +117,7 @@ def test_the_name_of_a_grid_is_refused_with_the_command_that_lists_its_jobs(remo
 @pytest.mark.parametrize("command", ["stop", "token"])
 def test_what_is_for_running_jobs_takes_none_that_has_ended_by_its_short_name(remote, job, command):
     remote.sagemaker.end(job.name, "Completed")
-    with pytest.raises(JobNotFound, match="the last one of that name was"):
+    with pytest.raises(JobNotFound, match="the last one of that name, .*, has ended"):
         printed(remote, command, task_of(job.name))
 
 

@@ -44,6 +44,16 @@ def test_an_array_or_a_tensor_is_the_matrix(sent, matrix):
 
 
 @pytest.mark.parametrize("frame", [pd.DataFrame(COLUMNS), pl.DataFrame(COLUMNS)], ids=["pandas", "polars"])
+def test_what_stands_for_a_path_such_as_a_result_is_that_path(sent, tmp_path):
+    np.save(tmp_path / "matrix.npy", ROWS)
+
+    class Folder:
+        def __fspath__(self):
+            return str(tmp_path)
+
+    assert sent(matrix=Folder()) == tmp_path
+
+
 def test_a_data_frame_is_the_matrix_with_its_columns(sent, frame):
     table = pq.read_table(sent(matrix=frame))
     assert table.schema.names == ["a", "b", "c"]

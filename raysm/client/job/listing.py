@@ -105,7 +105,9 @@ def find_running(name: str, service: Service, *, sole: bool = False, told: Calla
         if named:
             api, item = max(named, key=lambda one: one[1]["CreationTime"])
             if told is None:
-                raise JobNotFound(f"{missing}; the last one of that name was {item[api.name_key]}")
+                raise JobNotFound(
+                    f"no job {name!r} runs now; the last one of that name, {item[api.name_key]}, has ended"
+                )
             job = attach(item[api.name_key], service)
             told(job)
             return job
