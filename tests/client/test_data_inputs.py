@@ -43,7 +43,6 @@ def test_an_array_or_a_tensor_is_the_matrix(sent, matrix):
     np.testing.assert_array_equal(np.load(sent(matrix=matrix)), ROWS)
 
 
-@pytest.mark.parametrize("frame", [pd.DataFrame(COLUMNS), pl.DataFrame(COLUMNS)], ids=["pandas", "polars"])
 def test_what_stands_for_a_path_such_as_a_result_is_that_path(sent, tmp_path):
     np.save(tmp_path / "matrix.npy", ROWS)
 
@@ -54,6 +53,7 @@ def test_what_stands_for_a_path_such_as_a_result_is_that_path(sent, tmp_path):
     assert sent(matrix=Folder()) == tmp_path
 
 
+@pytest.mark.parametrize("frame", [pd.DataFrame(COLUMNS), pl.DataFrame(COLUMNS)], ids=["pandas", "polars"])
 def test_a_data_frame_is_the_matrix_with_its_columns(sent, frame):
     table = pq.read_table(sent(matrix=frame))
     assert table.schema.names == ["a", "b", "c"]
