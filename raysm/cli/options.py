@@ -217,7 +217,7 @@ SWEEP = (
     Flag("--space NAME=RANGE", "workload.space", "range: lr=loguniform:1e-4:1e-1, batch=choice:32,64; repeatable"),
     Flag("--metric NAME", "workload.metric", "metric to optimize, as the script reports it (raysm.report)"),
     Flag("--mode", "workload.mode", "min keeps the lowest value of the metric, max the highest"),
-    Flag("--trials N", "workload.trials", "number of trials (default 20)"),
+    Flag("--trials N", "workload.trials", "number of trials (default 20); with --resume, with those that are done"),
     Flag("--search", "workload.search", "search algorithm (default: optuna)", takes=Search),
     Flag("--stop", "workload.stop", "stop bad trials early", choices=lambda: ("asha", "median", "pbt"), takes=str),
     Flag("--cpus N", "workload.cpus", "CPUs of a trial (default 1)"),

@@ -36,7 +36,15 @@ from raysm.client.storage.s3 import Storage
 from raysm.client.units import PYTHON_VERSION
 from raysm.contract import payload
 from raysm.contract.job_api import TRAINING, api_of
-from raysm.contract.names import MAX_RESTARTS_TAG, PROJECT_TAG, PYTHON_TAG, TASK_TAG, TRACKING_TAG, WORKLOAD_TAG
+from raysm.contract.names import (
+    MAX_RESTARTS_TAG,
+    PROJECT_TAG,
+    PYTHON_TAG,
+    TASK_TAG,
+    TRACKING_TAG,
+    WORKLOAD_TAG,
+    counted,
+)
 from raysm.contract.source import Source
 from raysm.errors import InvalidInput, InvalidRequest, JobFailed, JobNotFound, ServiceError, did_you_mean
 from raysm.request import AWS, Cluster, Input, JobRequest, Target, Workload
@@ -185,7 +193,8 @@ class Prepared:
         """
         if self.has_old_state and self.state is not None:
             await_predecessor(self._records, self.state, self.service)
-            self._warn_if_nothing_is_left(self.state)
+            if self.request.checkpoint_uri is None:  # else nobody asked to resume
+                self._warn_if_nothing_is_left(self.state)
         inputs = self._list_inputs()
         if self.service.target.has_volumes:
             sizes = {upload.channel: upload.size for upload in self.uploads}
@@ -433,8 +442,8 @@ def _warn_unless_resumable(request: JobRequest, task: str, service: Service) -> 
         with contextlib.suppress(JobNotFound):  # it was removed
             before = sum(count for _, count in attach(latest.job, service).describe().instances)
             if 0 < before < request.cluster.size:
-                text = "%s ran on %s instances, and this job has %s: the new ones find no state"
-                _log.warning(text, latest.job, before, request.cluster.size)
+                text = "%s ran on %s, and this job has %s: the new ones find no state"
+                _log.warning(text, latest.job, counted(before, "instance"), request.cluster.size)
 
 
 def _check_types(options: Mapping[str, Any]) -> None:

@@ -164,6 +164,6 @@ def brake(store: Store, grid: GridRecord) -> str | None:
         return None
     first_line = ends[0].reason.partition("\n")[0]
     return (
-        f"the first {limit} jobs failed for one reason: {first_line}; correct it and raysm grid retry, or continue "
-        "with raysm grid run --go-on"
+        f"the first {limit} jobs failed for one reason: {first_line}; correct it and raysm grid retry {grid.name}, or "
+        "continue with raysm grid run --go-on"
     )

@@ -1,7 +1,8 @@
 """Make the job of a row: fill the request that all rows share with the row's columns, and package it.
 
 Texts of the shared request may have columns in braces, ``{lr}`` or ``{lr:.3g}``. Columns that no text uses are
-hyperparameters. A row's own options win over the shared request.
+hyperparameters. A row's own options win over the shared request. ``{state}`` and ``{channel_NAME}`` stay, for the job
+to fill, unless columns have these names.
 """
 
 import dataclasses
@@ -46,10 +47,11 @@ def check_names(template: Any, columns: Iterable[str], origin: str) -> None:
     columns = sorted(set(columns) - set(GIVEN))
     # Braces cannot hold a column whose name has one of these.
     known = [f"{{{column}}}" for column in (*columns, *GIVEN) if set(column).isdisjoint(":!{}")]
-    for name in sorted(names_in(template) - {*columns, *GIVEN}):
+    for name in sorted(name for name in names_in(template) - {*columns, *GIVEN} if not IN_JOB.fullmatch(name)):
         # 0.7, because even {a} and {b} are alike in their braces.
         hint = did_you_mean(f"{{{name}}}", known, cutoff=0.7) or (
-            f"; its columns are {', '.join(columns) or 'none'}; braces also take {', '.join(GIVEN)}"
+            f"; its columns are {', '.join(columns) or 'none'}; braces also take {', '.join(GIVEN)}, state, "
+            "channel_NAME"
         )
         raise InvalidRequest(f"{{{name}}}: {origin} has no column {name!r}{hint} (write a literal brace twice)")
 
@@ -83,6 +85,9 @@ def _fill_text(text: str, values: Mapping[str, Value], where: str) -> str:
     for literal, name, form in _parts(text):
         parts.append(literal)
         if name is None:
+            continue
+        if name not in values and IN_JOB.fullmatch(name):
+            parts.append(f"{{{name}}}")
             continue
         value = values.get(name)
         if value is None:
@@ -119,6 +124,9 @@ def _parts(text: str) -> tuple[tuple[str, str | None, str], ...]:
 
 GIVEN = ("account", "count", "instance_type", "key", "region")
 """Names that every template may use, whatever the columns are."""
+
+IN_JOB = re.compile("state|channel_.+")
+"""Names that a job replaces by folders in the arguments of its script."""
 
 MAX_HYPERPARAMETERS = 100
 MAX_CHARACTERS = 2_500

@@ -17,7 +17,9 @@ from raysm.grid.task import MAX_RUNTIME_S, Attempt, AttemptState, Task, TaskStat
 PROBE_S = 120.0
 """Seconds that a first job must run before more are sent: most errors of a program show within them."""
 
-TAKEN_OUT = "which was removed from the grid; to continue there, raysm grid retry, and raysm grid run with that region"
+TAKEN_OUT = (
+    "which was removed from the grid; to continue there, raysm grid retry NAME, and raysm grid run with that region"
+)
 MAX_SENT = 100
 """Most jobs of one step: more than an account's rate allows, and few enough that a step does not read all rows."""
 

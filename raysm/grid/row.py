@@ -156,7 +156,8 @@ def _done_keys(store: Store, partial: bool) -> list[str]:
 def _named(table: Any, key: str, column: str) -> Any:
     if column in table.column_names:
         raise InvalidRequest(
-            f"the table of the row {key!r} has a column {column!r} too; name that of the rows' keys otherwise: column"
+            f"the table of the row {key!r} has a column {column!r} too; name that of the rows' keys otherwise: "
+            "--column NAME (column=)"
         )
     with used_by("table"):
         import pyarrow

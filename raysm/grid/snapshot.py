@@ -189,7 +189,9 @@ def _reasons(store: Store) -> tuple[tuple[str, int], ...]:
     ended = [state.value for state in TaskState if state.final and state is not TaskState.DONE]
     marks = ", ".join("?" * len(ended))
     rows = store.database.connection.execute(
-        f"SELECT reason, count(*) FROM task WHERE state IN ({marks}) GROUP BY reason ORDER BY 2 DESC, 1 LIMIT ?",
+        # By the first line: the tracebacks below it have paths of their own jobs.
+        f"SELECT min(reason), count(*) FROM task WHERE state IN ({marks})"
+        " GROUP BY substr(reason, 1, instr(reason || char(10), char(10))) ORDER BY 2 DESC, 1 LIMIT ?",
         (*ended, MAX_REASONS),
     )
     return tuple((row[0], row[1]) for row in rows)

@@ -39,7 +39,7 @@ INSTANCE_KINDS: dict[str, InstanceKind] = {
     for kind in (
         InstanceKind(
             name="simulated",
-            summary="no process: its job ends as the scenario says",
+            summary="nothing runs, and the job ends as a scenario says",
             keeps_any_time=True,
             runs_programs=False,
         ),

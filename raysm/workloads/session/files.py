@@ -48,7 +48,11 @@ async def _written(path: Path, content: aiohttp.StreamReader) -> int:
 
 def size_of(path: Path) -> int:
     if not path.is_file():
-        what = "is a folder; name a file in it" if path.is_dir() else "is not there"
+        what = (
+            "is a folder; name a file in it, or pack it first: tar czf NAME.tgz NAME"
+            if path.is_dir()
+            else "is not there"
+        )
         raise InvalidRequest(f"the session's file {path} {what}")
     return path.stat().st_size
 

@@ -61,8 +61,8 @@ class Study:
             raise InvalidRequest(
                 "the trials to resume are of another sweep: its parameters, metric, mode, search, seed or arguments "
                 "differ",
-                remedy="resume with the same ones, or send this sweep without resume; warm_start=… of the earlier job "
-                "lets it learn from those trials",
+                remedy="resume with the same ones, or send this sweep without resume; in Python, warm_start=… of the "
+                "earlier job lets it learn from those trials",
             )
         self.files = self._folder / "files"
         self.files.mkdir(parents=True, exist_ok=True)

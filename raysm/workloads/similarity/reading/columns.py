@@ -48,6 +48,8 @@ class Selection:
         if missing:
             if not hint and any("," in name for name in names):
                 hint = "; on the command line quote a name that has a comma twice: '\"a, b\"'"
+            if self.may_lack_excluded and set(missing) & set(self.ids):
+                hint = "; the IDs of the queries need the same column name as those of the matrix" + hint
             raise InvalidInput(f"{file} has no column {listed(missing)}; its columns are {listed(names)}{hint}")
         for name in self.named:
             if counts[name] > 1:
