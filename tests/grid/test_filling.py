@@ -146,6 +146,14 @@ def test_columns_stand_in_the_arguments_and_the_others_are_hyperparameters():
     assert job.options["hyperparameters"] == {"depth": "4"}
 
 
+def test_folders_of_the_job_stay_in_braces_for_the_job_unless_a_column_has_the_name():
+    check_names(("{channel_garden}/plants.csv", "{state}"), ["garden"], "rows.csv")
+    rows = task(parameters={"state": "Bavaria"})
+    shared = template("{channel_garden}/plants.csv", "--state", "{state}", inputs={"garden": Input("s3://garden")})
+    job = shared.job(rows, HERE, 1)
+    assert job.workload.args == ("{channel_garden}/plants.csv", "--state", "Bavaria")
+
+
 @pytest.mark.parametrize("value", [-1.6e-05, "-relu"])
 def test_an_option_and_a_value_that_begins_with_a_dash_are_one_word(value):
     job = template("--shift", "{shift}", "--lr", "0.1").job(task(parameters={"shift": value}), HERE, 1)

@@ -43,6 +43,15 @@ def test_at_its_end_dollars_reasons_and_the_curve_are_those_of_the_books(bench):
     assert sum(each.ended.get("OK", 0) for each in end.regions) == 19
 
 
+def test_reasons_with_the_same_first_line_are_counted_together(bench):
+    bench.run()
+    execute = bench.store.database.connection.execute
+    for number, path in enumerate(("a1", "b2", "c3")):
+        where = "UPDATE task SET state = 'failed', reason = ? WHERE position = ?"
+        execute(where, (f"KeyError: 'luxx'\nFile \"/jobs/{path}/main.py\"", number))
+    assert sorted(count for _, count in view(bench).reasons)[-1] == 3
+
+
 def test_interruptions_of_spot_capacity_are_counted_by_region_and_by_row_with_what_they_cost_at_most(tmp_path):
     taken = Behaviour(start_s=60, run_s=600, interrupted_s=200.0, usd_per_hour=6.0)
     bench = Bench(tmp_path, rows=2, regions={"us-east-1": taken}, rules=Rules(brake=0, parallel=1))
