@@ -11,7 +11,7 @@ import ray
 
 from raysm.bootstrap.log import emit_event
 from raysm.contract.events import BEST, TABLE, TRIALS, Trial, Trials, best_of
-from raysm.contract.names import TUNING_OBJECTIVE
+from raysm.contract.names import TUNING_OBJECTIVE, counted
 from raysm.contract.result import ResultFile
 from raysm.contract.store import sha256_of
 from raysm.errors import InvalidRequest
@@ -40,7 +40,8 @@ class SweepRunner(Runner[SweepWorkload]):
         try:
             study = Study(self.workload, draw, root)
             if done := len(study.entries):
-                print(f"sweep: kept {done} trial{'s'[: done != 1]} of the earlier run", flush=True)  # noqa: T201
+                rest = "" if done < self.workload.trials else "; a larger number of trials would run more"
+                print(f"sweep: kept {counted(done, 'trial')} of the earlier run{rest}", flush=True)  # noqa: T201
             outcome = run_sweep(self.workload, study, cluster_nodes(), emit_event)
             described = write_result(outcome, self.workload, study.files, self.environment.paths.model)
         finally:
