@@ -1,5 +1,6 @@
 """Each fault of a cluster of three, and the exception that the user gets of it; times are those of the log's lines."""
 
+import contextlib
 import json
 import os
 import re
@@ -122,9 +123,10 @@ def bootstraps(home, job):
     """Return the pid of each instance's bootstrap, by host."""
     found = {}
     for process in psutil.Process(endpoint.answering(home).pid).children(recursive=True):
-        if "/raysm/start.py" in str(process.cmdline()) and process.environ()["TRAINING_JOB_NAME"] == job.name:
-            root = Path(f"/proc/{process.pid}/root/opt/ml/input/config/resourceconfig.json")
-            found[json.loads(root.read_text())["current_host"]] = process.pid
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended, as short helpers do
+            if "/raysm/start.py" in str(process.cmdline()) and process.environ()["TRAINING_JOB_NAME"] == job.name:
+                root = Path(f"/proc/{process.pid}/root/opt/ml/input/config/resourceconfig.json")
+                found[json.loads(root.read_text())["current_host"]] = process.pid
     assert sorted(found) == ["algo-1", "algo-2", "algo-3"], found
     return found
 
