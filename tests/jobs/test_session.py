@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 
 import pytest
 
@@ -255,6 +256,14 @@ def test_a_client_that_is_killed_in_a_call_finds_its_result_and_nothing_ran_twic
     call = next(each for each in digits.calls() if each.id == id)
     assert call.result(timeout=120) == "the result"
     assert mark.read_text() == "x"
+
+
+def test_a_call_that_is_the_last_line_of_a_program_is_executed(digits, tmp_path):
+    for number in range(4):
+        mark = str(tmp_path / str(number))
+        code = f"import raysm; raysm.Session.attach('digits').submit(open, {mark!r}, 'w')"
+        subprocess.run([sys.executable, "-c", code], check=True)
+        until(Path(mark).exists)
 
 
 @raysm.remote

@@ -285,6 +285,7 @@ class Session(SessionFunctions):
         """Disconnect and leave the session running; ``attach`` finds it until it ends."""
         if self._open is not None:
             opened, self._open = self._open, None
+            opened.await_arrival()
             opened.close()
 
 

@@ -6,6 +6,7 @@ the client connects to the port and asks the program there to prove that it has 
 """
 
 import asyncio
+import atexit
 import contextlib
 import functools
 import logging
@@ -41,6 +42,8 @@ GOODBYE_S = 10.0
 QUIET_S = 0.5
 """How long the first call on another instance may wait for a process there without a line about it."""
 
+ARRIVAL_POLL_S = 0.02
+
 _log = logging.getLogger("raysm")
 
 
@@ -75,6 +78,15 @@ def _is_here(port: int, token: str) -> bool:
     return True
 
 
+_opened: weakref.WeakSet["Opened"] = weakref.WeakSet()
+
+
+@atexit.register
+def _await_arrivals() -> None:
+    for opened in list(_opened):
+        opened.await_arrival()
+
+
 class Opened:
     def __init__(self, job: Job, name: str, place: tuple[str, int]) -> None:
         self.job = job
@@ -100,6 +112,7 @@ class Opened:
         self.files = Files(self.line, job.service, prefix, self.call)
         self.pickles = Versions.here().pickles
         self._there: Versions | None = None
+        _opened.add(self)
 
     def begin(self) -> None:
         self._loop.run(self.line.wire.open())
@@ -119,6 +132,20 @@ class Opened:
         # A copy, because the connection's thread removes calls from the set when they end.
         for call in list(self._sending):
             call.wait(max(0.0, until_s - time.monotonic()))
+
+    def await_arrival(self) -> None:
+        """Return when the session has every call of this handle: those just submitted may not have been sent yet."""
+        until_s = time.monotonic() + GOODBYE_S
+        with contextlib.suppress(RaysmError, TimeoutError):  # it has ended, or does not answer
+            while self._sending and not self._loop.is_closed:
+                there = {row["id"] for row in self._loop.run(self.line.wire.json("GET", "/calls"), GOODBYE_S)}
+                missing = [call.name for call in list(self._sending) if call.id not in there and not call.is_over()]
+                if not missing:
+                    return
+                if time.monotonic() > until_s:
+                    _log.warning("%s: not sent: %s", self.line.session, ", ".join(missing))
+                    return
+                time.sleep(ARRIVAL_POLL_S)
 
     def end_session(self) -> None:
         # Set first: the session's notice of the end may arrive before the answer, and need not be logged.

@@ -9,7 +9,7 @@ import raysm
 from raysm.client.session.connected import detached, rows
 from raysm.client.session.current import inside
 from raysm.errors import CallCancelled, InvalidRequest, JobFailed, ServiceError, SessionEnded
-from tests.support.sessions import served, state
+from tests.support.sessions import connected_session, served, state
 from tests.support.stub_job import StubJob
 from tests.support.waiting import until
 
@@ -25,6 +25,14 @@ def test_run_prints_and_returns_and_submit_is_a_future(session, capsys):
     call = session.submit(shouted, text="abcd")
     assert (call.result(timeout=60), call.name) == (4, "shouted")
     assert capsys.readouterr().out == ""
+
+
+def test_what_was_just_submitted_is_in_the_session_when_a_client_has_left(server, tmp_path):
+    before = len(server.remote.executed)
+    for number in range(20):
+        with connected_session(tmp_path, server) as leaving:
+            leaving.submit(shouted, str(number))
+    until(lambda: len(server.remote.executed) == before + 20)
 
 
 def test_arguments_that_do_not_fit_are_refused_before_anything_is_sent(session, server):
