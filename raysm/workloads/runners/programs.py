@@ -84,11 +84,9 @@ def run_function(pickled: Path, name: str, model: Path) -> None:
     ray.init(address="auto")
     # Once only, and after Ray has put its own handler in place: the function may save its work in a ``finally``.
     signal.signal(signal.SIGTERM, exit_by_signal)
-    try:
-        # While Ray lives: what refers to the cluster can be pickled only then.
-        content = pickled_value(_value(function, args, kwargs), name)
-    finally:
-        ray.shutdown()
+    # While Ray lives: only then can references to the cluster be pickled, and is known how the process of a task ended.
+    content = pickled_value(_value(function, args, kwargs), name)
+    ray.shutdown()
     put(model / VALUE, content)
 
 
