@@ -21,9 +21,8 @@ from collections.abc import Sequence
 
 OUT_OF_USE = -1
 """The port that Ray's agent announces for a service that it lacks."""
-HANDED_SOCKET, RAY_IMPORTS = (
-    os.path.join(os.path.dirname(os.path.abspath(__file__)), name) for name in ("handed_socket.py", "ray_imports.py")
-)
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+HANDED_SOCKET, RAY_IMPORTS = os.path.join(FOLDER, "handed_socket.py"), os.path.join(FOLDER, "ray_imports.py")
 LOOK_S = 1.0
 """Seconds between checks that the raylet runs; Ray's own agents check every 2 s."""
 QUEUE = 128

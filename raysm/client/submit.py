@@ -193,7 +193,8 @@ class Prepared:
         """
         if self.has_old_state and self.state is not None:
             await_predecessor(self._records, self.state, self.service)
-            if self.request.checkpoint_uri is None:  # else nobody asked to resume
+            # With a checkpoint_uri a job looks for old state without being asked to resume.
+            if self.request.checkpoint_uri is None:
                 self._warn_if_nothing_is_left(self.state)
         inputs = self._list_inputs()
         if self.service.target.has_volumes:
