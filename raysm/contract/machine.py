@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path("/")
@@ -57,18 +58,28 @@ def text_of(path: Path) -> str | None:
 
 
 AUTOGROUP = Path("/proc/self/autogroup")
-NICE = "10"
-"""A tenth of another session's share if both want all CPUs; the daemons need 0.2 of a core together."""
+LAST = 10
+"""A tenth of another session's share if both want all CPUs; Ray's daemons need 0.2 of a core together."""
 
 
-def let_others_first(autogroup: Path = AUTOGROUP) -> None:
-    with contextlib.suppress(OSError):  # without root, the kernel accepts only ten changes a second
-        autogroup.write_text(NICE)
+@contextlib.contextmanager
+def others_first(autogroup: Path = AUTOGROUP) -> Iterator[None]:
+    """Give other sessions of this machine the CPUs first, until the block ends."""
+    _set_nice(LAST, autogroup)
+    try:
+        yield
+    finally:
+        _set_nice(0, autogroup)
 
 
 def go_first() -> None:
     """Move this process, one of Ray's workers, out of Ray's session, whose priority is lowered here too."""
-    let_others_first()
+    _set_nice(LAST)
     if AUTOGROUP.exists():  # without autogroups, another session would only be harder to end
         with contextlib.suppress(OSError):  # the leader of a process group cannot leave its session
             os.setsid()
+
+
+def _set_nice(nice: int, autogroup: Path = AUTOGROUP) -> None:
+    with contextlib.suppress(OSError):  # without root, the kernel accepts only ten changes a second
+        autogroup.write_text(str(nice))

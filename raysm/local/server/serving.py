@@ -15,7 +15,6 @@ from pathlib import Path
 
 from raysm import __version__
 from raysm.contract.home import Clock, ServerRecord, lock_file, scenario_file, sdk_config_file
-from raysm.contract.machine import let_others_first
 from raysm.contract.store import put
 from raysm.errors import InvalidRequest
 from raysm.local.job_spec import REGION
@@ -95,8 +94,6 @@ def serve(options: Options) -> None:
         for name in ("jobs", "data", "s3"):
             (options.home / name).mkdir(exist_ok=True)
             (options.home / name).chmod(0o700)
-        if os.getsid(0) == os.getpid():  # not in a terminal; instances have their own sessions
-            let_others_first()
         scenario = read(scenario_file(options.home))
         # A server that was killed leaves its record.
         ServerRecord.remove(options.home)

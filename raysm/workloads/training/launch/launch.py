@@ -14,7 +14,6 @@ from ray.exceptions import RayError, RayTaskError
 from raysm.bootstrap import environment
 from raysm.bootstrap.environment import Environment, inherited
 from raysm.bootstrap.ray_internals import BACKPRESSURE, spare_options
-from raysm.contract.machine import let_others_first
 from raysm.contract.names import listed
 from raysm.contract.payload import Payload
 from raysm.contract.result import TRAINING, Manifest, Measured
@@ -192,7 +191,6 @@ def launch_training(
 ) -> None:
     # Read before Ray sets it for this process.
     threads = inherited().get("OMP_NUM_THREADS", "")
-    let_others_first()
     model, begun_s = environment.paths.model, time.monotonic()
     with Stop() as stop:
         # "auto" is the cluster of RAY_ADDRESS; the token is at RAY_AUTH_TOKEN_PATH.

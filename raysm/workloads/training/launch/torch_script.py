@@ -27,7 +27,7 @@ from raysm.bootstrap.environment import Environment
 from raysm.bootstrap.ray_internals import spare_pydantic
 from raysm.contract import payload
 from raysm.contract.events import line
-from raysm.contract.machine import let_others_first
+from raysm.contract.machine import others_first
 from raysm.contract.payload import Payload
 from raysm.errors import WorkerFailed
 from raysm.request.programs import TorchScript
@@ -100,7 +100,6 @@ class Agent:
         instance = environment.read()
         source = instance.payload / payload.SOURCE
         task = dataclasses.replace(task, args=fill_folders(task.args, instance))
-        let_others_first()  # each worker is a session of its own
         self._ending = False
         self._killed.clear()
 
@@ -124,12 +123,14 @@ class Agent:
                     return ()
                 for local_rank, rank in enumerate(task.place.ranks):
                     self._running[rank] = _start(task, local_rank, source, folder)
-            with Usage(
+            usage = Usage(
                 instance.current_host,
                 lambda event: send(line(event)),
                 lambda text: send(f"raysm: {text}"),
                 has_gpus=task.place.gpus > 0,
-            ):
+            )
+            # Each worker is a session of its own, and so goes before Ray's.
+            with usage, others_first():
                 return self._watch()
 
     def _watch(self) -> tuple[Exit, ...]:
