@@ -100,7 +100,7 @@ class DriverRun:
         now, before = resources.oom_kills(), self._oom_kills
         meanwhile = None if now is None or before is None else now - before
         self.kill()  # other processes of its group hold its stderr open
-        memory_bytes = self._instance.capacity.memory_bytes
+        memory_bytes = resources.memory_limit()
         status = exit_status_of_driver(end.status, end.failure, self.tail(), memory_bytes, meanwhile)
         return self._publish(status, end.failure)
 

@@ -75,7 +75,7 @@ def exit_status_of_driver(
     else:
         text = f"the workload was killed by {signal_name(-status)}"
     if status == -signal.SIGKILL:
-        text += f": most likely out of memory (this instance has {memory_bytes / 2**30:.1f} GiB"
+        text += f": most likely out of memory (this machine has {memory_bytes / 2**30:.1f} GiB"
         text += f"; the kernel ended {oom_kills} of its processes for that meanwhile)" if oom_kills else ")"
         # A process killed by SIGKILL cannot log the reason; its last lines are about something else.
         return ExitStatus(exit_code, text)

@@ -93,6 +93,11 @@ def _print_table(arguments: Arguments, service: Service, console: Console) -> No
     rows = Jobs(chosen[: arguments.limit], service)
     if arguments.trials:
         rows = rows.with_trials()
+    if arguments.grid and arguments.metrics and not metric_columns(rows):
+        raise InvalidRequest(
+            f"the file of the grid {arguments.grid} has no metrics of its jobs",
+            remedy=f"raysm jobs --contains {arguments.grid} --metrics reads them from the jobs",
+        )
     columns = [
         *_named(arguments.params, differing(rows) if arguments.params == EVERY else parameter_columns(rows)),
         *_named(arguments.metrics, metric_columns(rows)),

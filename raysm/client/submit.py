@@ -403,7 +403,7 @@ def prepare(
     request = replace(request, name=job_name or records.job_name(task, digest, time.time()))
     state = state_of(request, task, service, resume=resume)
     if resume and request.checkpoint_uri is None:
-        _warn_unless_resumable(request, task, service)
+        _check_resumable(request, task, service)
     if resume and isinstance(request.workload, TorchScript) and request.workload.in_state and request.cluster.size > 1:
         _log.warning(
             "each instance finds only the files that its own ranks saved. If only rank 0 saves, the others begin with "
@@ -432,14 +432,26 @@ def prepare(
     )
 
 
-def _warn_unless_resumable(request: JobRequest, task: str, service: Service) -> None:
-    """Warn if the task has no earlier job whose state could be continued, or if that job had fewer instances."""
+def _check_resumable(request: JobRequest, task: str, service: Service) -> None:
+    """Refuse to continue the state of another sweep; warn if there is none, or if its job had fewer instances."""
     latest = records.latest_of_state(service.places.records(request.project, task), Storage(service))
     if latest is None:
         names = [str(item[TRAINING.name_key]) for item in service.summaries(TRAINING, limit=100)]
         hint = did_you_mean(task, {records.task_of(name) for name in names})
         _log.warning("%s has no earlier job to resume: it starts from the beginning%s", task, hint)
-    elif getattr(request.workload, "in_state", False):
+        return
+    # A member of a mapping has a dotted name: space.lr.
+    new, old = (
+        {name: value for name, value in each.items() if name.partition(".")[0] in request.workload.identity}
+        for each in (request.workload.parameters, latest.parameters)
+    )
+    if changed := [name for name in {**old, **new} if old.get(name) != new.get(name)]:
+        texts = [f"{name} was {old.get(name, 'not given')}, is {new.get(name, 'not given')}" for name in changed]
+        raise InvalidRequest(
+            f"{latest.job}, whose state this job would continue, had other options: {'; '.join(texts)}",
+            remedy="resume with its options, or send this job without resume",
+        )
+    if getattr(request.workload, "in_state", False):
         with contextlib.suppress(JobNotFound):  # it was removed
             before = sum(count for _, count in attach(latest.job, service).describe().instances)
             if 0 < before < request.cluster.size:

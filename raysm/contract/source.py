@@ -171,14 +171,19 @@ class Source:
         )
 
     def remedy_for(self, failure: str) -> str | None:
-        """Return the remedy for a failure whose missing module lies beside the script; None for other failures."""
+        """Return the remedy for a failure by a missing module; None for other failures."""
         missing = MISSING.search(failure)
-        if missing and missing[1].partition(".")[0] == "smdistributed":
+        if missing is None:
+            return None
+        # The message may name a submodule.
+        name = missing[1].partition(".")[0]
+        if name == "smdistributed":
             return "raysm.training replaces smdistributed: docs/how-to/come-from-smdistributed.md shows each call"
-        # The message may name a submodule of a package beside the script.
-        module = find_module(missing[1].partition(".")[0], self.folder) if missing else None
+        module = find_module(name, self.folder)
+        if module is None:
+            return f"if a package has {name}, send it: --requirement {name} (in Python: requirements=[{name!r}])"
         # A module that has travelled is missing for another reason.
-        if module is None or any(path == module or module in path.parents for path in self.files.values()):
+        if any(path == module or module in path.parents for path in self.files.values()):
             return None
         where = "the function's file" if self.script is None else self.script
         remedy = "" if self.script is None else f", or send the folder with {option('source_dir', str(self.folder))}"

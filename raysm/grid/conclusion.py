@@ -123,7 +123,7 @@ def _follow(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> Non
     if state is TaskState.DONE and attempt.interruptions:
         reason = "; ".join(filter(None, (reason, interruptions_text(attempt))))
     if state is TaskState.FAILED and kind.advice:
-        reason = _noted(reason, kind.advice)
+        reason = _noted(reason, kind.advice.replace("NAME", store.grid().name))
     store.move_task(record.task.key, TaskState.PLACED, state, now, reason=reason, **changes)
 
 

@@ -17,9 +17,6 @@ from raysm.grid.task import MAX_RUNTIME_S, Attempt, AttemptState, Task, TaskStat
 PROBE_S = 120.0
 """Seconds that a first job must run before more are sent: most errors of a program show within them."""
 
-TAKEN_OUT = (
-    "which was removed from the grid; to continue there, raysm grid retry NAME, and raysm grid run with that region"
-)
 MAX_SENT = 100
 """Most jobs of one step: more than an account's rate allows, and few enough that a step does not read all rows."""
 
@@ -110,7 +107,9 @@ class Placing:
             # The row's checkpoints are in the bucket of that region.
             task = replace(task, region=attempts[-1].region)
             if task.region not in self._regions:
-                return Choice(reasons={"nowhere": f"its checkpoints are in {task.region}, {TAKEN_OUT}"})
+                retry = f"to continue there, raysm grid retry {self._grid.name}, and raysm grid run with that region"
+                removed = f"its checkpoints are in {task.region}, which was removed from the grid; {retry}"
+                return Choice(reasons={"nowhere": removed})
         market = self._market
         if self._taken:
             outlook = replace(market.outlook, waiting=market.outlook.waiting - self._taken)

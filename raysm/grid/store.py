@@ -137,21 +137,21 @@ class Store:
         Rows that are waiting, failed, stopped or impossible take the new values, and their earlier attempts no longer
         count. Rows that are done or have an open job keep theirs, and their reason says so.
         """
-        differing, retries = [], self.grid().rules.retries
+        differing, grid = [], self.grid()
         with self.database.transaction("corrected", fenced=False):
             for task in tasks:
                 record = self.task(task.key)
                 changes = differences(record.task, task)
                 reason = record.reason.partition(DIFFERS)[0].removesuffix("; ")
                 if changes:
-                    difference = Difference(key=task.key, state=record.state, changes=changes)
+                    difference = Difference(grid=grid.name, key=task.key, state=record.state, changes=changes)
                     differing.append(difference)
                     if difference.is_taken:
                         _, _, *values = task_row(task)
                         self._execute(
                             "UPDATE task SET content = ?, region = ?, shape = ?, priority = ?, expected_s = ?, "
                             "retries_left = ?, forgiven = attempts WHERE key = ?",
-                            (*values, retries, task.key),
+                            (*values, grid.rules.retries, task.key),
                         )
                         continue
                     reason = f"{reason}; {difference.text}" if reason else difference.text

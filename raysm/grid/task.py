@@ -272,6 +272,7 @@ PREFIXES = {"inputs": "input_", "manifests": "manifest_", "environment": "env_",
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
+    grid: str
     key: str
     state: TaskState
     changes: Mapping[str, tuple[Any, Any]]
@@ -292,7 +293,7 @@ class Difference:
     def __str__(self) -> str:
         if self.is_taken:
             taken = ", ".join(f"{name} was {old!r}, is {new!r}" for name, (old, new) in self.changes.items())
-            retry = "; to run it again: raysm grid retry NAME" if self.state.final else ""
+            retry = f"; to run it again: raysm grid retry {self.grid}" if self.state.final else ""
             return f"{self.key} takes the corrected values of the source: {taken}{retry}"
         if self.state is TaskState.PLACED:
             return f"{self.key} {self.text}; its open job keeps the recorded values"

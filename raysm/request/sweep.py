@@ -141,6 +141,7 @@ class SweepWorkload(Workload):
     packages: ClassVar[tuple[str, ...]] = ("optuna", "pyarrow", "cloudpickle")
     # Instances whose image lacks Optuna install it.
     extra: ClassVar[str | None] = "sweep"
+    identity: ClassVar[tuple[str, ...]] = ("space", "metric", "mode", "search", "seed", "args")
 
     space: Mapping[str, Parameter] = field(default_factory=dict)
     """The range of each parameter; empty if a function draws them."""

@@ -225,6 +225,8 @@ class Workload:
     keeps_state: ClassVar[bool] = True
     """True if state outlives the job among the checkpoints: files that user code writes to $RAYSM_STATE, or finished
     parts. False means that no folder is synchronised, and that a job cannot be resumed."""
+    identity: ClassVar[tuple[str, ...]] = ()
+    """Options that a job must share with an earlier one to continue its state."""
     returns_value: ClassVar[bool] = False
     """True if the result is a pickled value or exception; False if it is a folder of files."""
     fails_on_unmet_requests: ClassVar[bool] = True

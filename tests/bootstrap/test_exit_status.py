@@ -44,7 +44,7 @@ def test_sigkill_is_told_with_the_memory_and_the_kernel_s_count_and_without_line
     status = of_driver(-9, kills=2, tail="INFO worker.py:1691 -- Using address 10.0.0.1:6379")
     assert status.exit_code == 137
     assert status.reason == (
-        "the workload was killed by SIGKILL: most likely out of memory (this instance has 4.0 GiB;"
+        "the workload was killed by SIGKILL: most likely out of memory (this machine has 4.0 GiB;"
         " the kernel ended 2 of its processes for that meanwhile)"
     )
 

@@ -167,6 +167,11 @@ def test_what_there_is_not_is_said_with_what_there_is(grid, argv, message, capsy
     assert message in capsys.readouterr().err
 
 
+def test_metrics_of_a_grids_jobs_are_refused_with_the_command_that_has_them(grid, capsys):
+    assert main(["jobs", "--grid", "drives", "--metrics", "--on", "local"]) == 2
+    assert "raysm jobs --contains drives --metrics" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("argv", "values"),
     [

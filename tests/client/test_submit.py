@@ -11,12 +11,14 @@ from raysm.client.source.function import DataParallel, Function
 from raysm.client.source.remote import remote
 from raysm.client.storage.s3 import Storage
 from raysm.client.submit import prepare, submit
+from raysm.client.sweep import Sweep
 from raysm.client.targets.connection import Bucket
 from raysm.client.units import PYTHON_VERSION
 from raysm.contract import payload
 from raysm.contract.result import FAILURE
 from raysm.errors import InvalidRequest, JobFailed, JobNotFound
 from raysm.request import Cluster, Input, Limits, Local, Script, Security, Similarity, TorchScript
+from raysm.request.space import choice
 from tests.support.client_jobs import COMPLETED
 from tests.support.sagemaker import REGION, fake_aws
 
@@ -223,6 +225,21 @@ def test_each_run_begins_with_an_empty_state_unless_it_resumes(either, folder, c
     assert states[0] != states[1]
     assert states[2] == states[1]
     assert not caplog.text
+
+
+def test_a_sweep_does_not_resume_the_trials_of_another(remote, script):
+    def sweep(**changed):
+        options = {"space": {"lr": choice([1, 2]), "q": choice([1])}, "metric": "loss", "mode": "min"}
+        return Sweep(str(script), **options | changed)
+
+    first = submit(sweep(), cluster=M5, on=remote.service)
+    remote.sagemaker.end(first.name, "Stopped")
+    changes = r"space.lr was choice\(\[1, 2\]\), is choice\(\[1, 3\]\); mode was min, is max; seed was not given, is 7"
+    changed = sweep(space={"lr": choice([1, 3]), "q": choice([1])}, mode="max", seed=7)
+    with pytest.raises(InvalidRequest, match=f"{first.name}, whose state .* had other options: {changes}; resume with"):
+        prepare(changed, cluster=M5, on=remote.service, resume=True)
+    prepare(sweep(trials=40), cluster=M5, on=remote.service, resume=True)
+    prepare(changed, cluster=M5, on=remote.service)
 
 
 def test_the_output_of_a_failed_job_is_refused_in_one_line(remote, script):

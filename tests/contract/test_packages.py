@@ -298,7 +298,7 @@ def test_what_lies_beside_the_script_and_did_not_travel_is_named_where_it_was_mi
     assert "plugin.py lies beside main.py" in remedy
     assert f"--source-dir {folder}" in remedy
     assert "pkg lies beside" in source.remedy_for("ModuleNotFoundError: No module named 'pkg.sub'")
-    assert source.remedy_for("ModuleNotFoundError: No module named 'torch'") is None
+    assert "--requirement torch " in source.remedy_for("ModuleNotFoundError: No module named 'torch'")
     assert source.remedy_for("ValueError: plugin") is None
     missing = "ModuleNotFoundError: No module named 'smdistributed.modelparallel'"
     assert "docs/how-to/come-from-smdistributed.md" in source.remedy_for(missing)

@@ -123,7 +123,7 @@ def test_rows_that_are_not_done_take_the_corrected_values_of_the_source(joined):
 def test_each_row_that_differs_is_named_with_its_values(joined, caplog):
     extend(joined, source_of([{"key": "a", "lr": 0.1}, {"key": "b", "lr": 0.2}, {"key": "c", "lr": 0.3}]))
     assert caplog.messages == [
-        "row b takes the corrected values of the source: lr was 0.1, is 0.2; to run it again: raysm grid retry NAME",
+        "row b takes the corrected values of the source: lr was 0.1, is 0.2; to run it again: raysm grid retry g",
         "row c is done and is kept; it differs from the source: lr is 0.1 in the grid and 0.3 in the source; "
         "to compute it again, give it a new key",
     ]

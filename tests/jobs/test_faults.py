@@ -90,7 +90,7 @@ FAULTS = {
     ),
     "the driver is killed": Fault(
         happen=kill_in("algo-1", "raysm.workloads.driver"),
-        reason=re.escape("the workload was killed by SIGKILL: most likely out of memory (this instance has "),
+        reason=re.escape("the workload was killed by SIGKILL: most likely out of memory (this machine has "),
         known="algo-1 failed: the workload was killed by SIGKILL",
     ),
     "the head alone gets SIGTERM": Fault(

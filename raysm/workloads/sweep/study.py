@@ -26,9 +26,6 @@ from raysm.request.sweep import Asha, Median, Pbt, SweepWorkload
 
 Draw = Callable[[Any], Mapping[str, Any]]
 
-IDENTITY = ("space", "metric", "mode", "search", "seed", "args")
-"""Fields that two sweeps must share for one to continue the other's trials."""
-
 ENTRY, EARLIER, SPENT = "entry", "earlier", "spent_s"
 
 
@@ -241,7 +238,7 @@ def drawing_by(function: Callable[[Any], Any], name: str) -> Draw:
 
 def key_of(workload: SweepWorkload) -> str:
     # The title counts too, because another function over the same space has nothing to continue from.
-    content = {name: to_json(getattr(workload, name, ())) for name in IDENTITY} | {"title": workload.title}
+    content = {name: to_json(getattr(workload, name, ())) for name in workload.identity} | {"title": workload.title}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
 

@@ -201,7 +201,16 @@ def run_script(run: TrialRun) -> None:
                     shutil.rmtree(report.checkpoint, ignore_errors=True)
         status = process.wait()
     if status:
-        raise TrialFailed(headline(status, tail), "\n".join(tail))
+        reason = headline(status, tail)
+        for name in run.assignment.params:
+            # argparse's error; click and others word theirs otherwise.
+            if "_" in name and f"unrecognized arguments: {_flag(name)}" in reason:
+                reason += f"; if the script spells it so, add the argument --{name}={{{name}}}"
+        raise TrialFailed(reason, "\n".join(tail))
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 def arguments_of(params: Mapping[str, Any], args: Sequence[str] = ()) -> list[str]:
@@ -215,7 +224,7 @@ def arguments_of(params: Mapping[str, Any], args: Sequence[str] = ()) -> list[st
         if any(f"{{{name}}}" in arg for arg in args):
             args = [arg.replace(f"{{{name}}}", str(value)) for arg in args]
             continue
-        flag = "--" + name.replace("_", "-")
+        flag = _flag(name)
         if value is True:
             # The form that argparse's store_true expects.
             arguments.append(flag)

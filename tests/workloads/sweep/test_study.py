@@ -359,6 +359,15 @@ def test_its_lines_are_told_and_its_exit_code_is_the_trials(tmp_path, capsys):
     assert capsys.readouterr().out == f"{said}\n"
 
 
+def test_a_parameter_that_the_script_spells_otherwise_fails_with_the_argument_to_add(tmp_path):
+    code = (
+        "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--step_size')\nparser.parse_args()"
+    )
+    one = run_of(tmp_path, code, {"step_size": 0.5})
+    with pytest.raises(TrialFailed, match=r"arguments: --step-size=0.5; .* add the argument --step_size=\{step_size\}"):
+        run_script(one)
+
+
 def test_what_a_script_reports_and_leaves_is_the_trials(base, tmp_path):
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
