@@ -138,7 +138,7 @@ def test_every_extra_stands_on_the_page_about_installing_and_no_other_page_says_
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     listed = (DOCS / "how-to" / "install.md").read_text().partition("| extra |")[2]
     # What measures raysm and its pages in a browser is of use in a clone alone, as the tests are.
-    assert {extra for extra in extras if f"`{extra}`" not in listed} == {"bench", "browser", "docs"}
+    assert {extra for extra in extras if f"`{extra}`" not in listed} == {"bench", "browser"}
     saying = {name(page) for page in PAGES if re.search(r"pip install 'raysm\[", page.read_text())}
     assert saying == {"PACKAGE.md", "docs/how-to/install.md"}
 

@@ -35,7 +35,7 @@ raysm submit --request job.json --output out/""",
     "raysm jobs": """\
 raysm jobs
 # with parameters and metrics, the best first
-raysm jobs --project digits --params lr,batch --metrics loss:min --sort loss""",
+raysm jobs --project digits --params lr,batch --metrics loss:min --sort loss:min""",
     "raysm rm": "raysm rm digits-20261122-101112-0a1b2c3d",
     "raysm logs": "raysm logs -f digits --metrics",
     "raysm result": "raysm result digits --output out/",
@@ -44,7 +44,7 @@ raysm jobs --project digits --params lr,batch --metrics loss:min --sort loss""",
     "raysm tunnel": """\
 # http://127.0.0.1:6006 then shows TensorBoard of the head
 raysm tunnel digits 6006 --local 6006""",
-    "raysm shell": "raysm shell digits --on algo-2 -- nvidia-smi",
+    "raysm shell": "raysm shell digits --instance algo-2 -- nvidia-smi",
     "raysm session start": "raysm session start --name work --instances 2 --idle-detached 2h --budget 20",
     "raysm exec": "raysm exec work main.py -- --epochs 3",
     "raysm local up": "raysm local up --scenario bad-day.toml",

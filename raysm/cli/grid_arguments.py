@@ -24,7 +24,7 @@ NAMING = {
     "report": "write the status as one HTML file that needs no network",
     "table": "write the result tables of all rows (predictions, for example) to one Parquet file with the rows' keys",
     "stop": "stop a grid and its open jobs; no further job is sent",
-    "retry": "queue a grid's failed rows again, for the next run",
+    "retry": "queue a grid's failed and stopped rows again, for the next run",
     "extend": "read a grid's source again: new rows are added, and rows that are not done take corrected values",
 }
 
@@ -54,9 +54,7 @@ def add_grid(commands: Any) -> None:
             add(verb, "--go-on", "continue a grid that paused because its first rows failed for one reason")
             _add_controller(verb)
             add(verb, "--write-back", "write the states of the rows to the database of the query", default=None)
-    verb = add_command(
-        verbs, "take-up", "run a grid that was handed over until it is done; the job of --via batch runs this"
-    )
+    verb = add_command(verbs, "take-up", "run to its end a grid that was handed over; the job of --via batch runs this")
     verb.set_defaults(is_scripted=False)
     add(verb, "URI", "URI of the handover")
     add_target(verb)
@@ -65,13 +63,17 @@ def add_grid(commands: Any) -> None:
         # Only scripts have arguments after --.
         verb.set_defaults(is_scripted=False)
         if name != "list":
-            verb.add_argument("grid", metavar="NAME", nargs="?" if name in UNNAMED else None, help="name of the grid")
+            text = "name of the grid"
+            if name in UNNAMED:
+                verb.add_argument("grid", metavar="NAME", nargs="?", help=f"{text}; not needed if there is only one")
+            else:
+                verb.add_argument("grid", metavar="NAME", help=text)
         if name == "result":
             add(verb, "KEY", "key of the row")
             add(verb, "--output DIR", "folder for its files (default: leave local files, download others)", type=Path)
         if name == "rows":
             add(verb, "--state STATE", "only rows in this state: waiting, placed, done, failed, …")
-            text = "regions of the rows of an AWS Batch array, which keeps no file here (default: the target's region)"
+            text = "regions to ask about an AWS Batch array, which keeps no file here (default: --region)"
             add(verb, "--regions A,B", text, type=names, default=[])
             add_target(verb)
         if name == "report":
@@ -115,7 +117,7 @@ def _add_request(verb: Any) -> None:
     add(places, "--instance-type A,B", "instance types, the best first; needed on AWS", type=names, default=[])
     add(places, "--instances N", "instances of each job, unless its row says otherwise (default 1)", type=int)
     add(places, "--spot", "use spot capacity, which can be interrupted", default=None)
-    add(places, "--any-type", "let SageMaker choose any of the types in one job; not with --spot", default=None)
+    add(places, "--any-type", "let SageMaker choose the type of each job from these; not with --spot", default=None)
     add(places, "--move-data", "allow rows to run in another region than their data", default=None)
     rules = verb.add_argument_group("rules")
     rules.add_argument("--name", help="name of the grid (default: the file's or script's)")
@@ -123,7 +125,7 @@ def _add_request(verb: Any) -> None:
     add(rules, "--parallel N", "jobs at a time (default 200)", type=int)
     text = "metric that jobs report as work per second, images_per_s for example; the grid adds them up"
     add(rules, "--rate METRIC", text)
-    text = "retries of a row whose program fails with an error that may pass (default 2)"
+    text = "retries of a row after an error of its program that may be temporary (default 2)"
     add(rules, "--retries N", text, type=int)
     add_flags(verb, [flag for flag in COMMON if flag.path not in OWN])
     add_target(verb)
@@ -132,10 +134,10 @@ def _add_request(verb: Any) -> None:
 
 def _add_rows(rows: Any) -> None:
     source = rows.add_mutually_exclusive_group()
-    add(source, "--rows FILE", ".csv, .tsv, .jsonl or .parquet; a path or s3://…")
+    add(source, "--rows FILE", ".csv, .tsv, .txt, .jsonl or .parquet; a path or s3://…")
     text = "rows of a query: sqlite:///campaigns.db, duckdb://, postgresql://…, env:NAME"
     source.add_argument("--sql", nargs=2, metavar=("DATABASE", "QUERY"), help=text)
-    text = "names of the columns of a .csv, .tsv or .txt whose first line is a row: region,input_data"
+    text = "column names, as region,input_data, for a .csv, .tsv or .txt without a header"
     add(rows, "--columns A,B", text, type=names, default=[])
     add(rows, "--param NAME=VALUE", "value of :NAME in the query; repeatable", action="append", default=[])
     add(rows, "--max-rows N", "maximum number of rows (default 10000)", type=int)

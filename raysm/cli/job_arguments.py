@@ -33,8 +33,8 @@ KEPT = 3
 SCRIPT_USAGE = "SCRIPT [options] [-- ARGUMENTS OF THE SCRIPT]"
 SWEEP_USAGE = "SCRIPT --space NAME=RANGE --metric NAME --mode min|max [options] [-- OTHER ARGUMENTS]"
 
-JOB = "name of a job, or the short name (digits) of a running job or session"
-READ = "name of a job, or a short name (digits): the running job or session, or else the latest ended one"
+JOB = "name of a job, or the short name (train) of a running job or session"
+READ = "name of a job, or a short name (train): the running job or session, or else the latest ended one"
 NO_OPEN = "print the address without opening a browser"
 
 # By command: what it does, its flags, and its usage.
@@ -177,10 +177,10 @@ def add_jobs(commands: Any) -> None:
     add(jobs, "--status STATUS", "only jobs with this status: Completed, or Failed,Stopped")
     add(jobs, "--since TIME", "only jobs submitted since a date or within an age: 2026-11-01, 7d, 12h")
     add(jobs, "--grid NAME", "only the jobs of this grid, the latest of each row, in all regions")
-    add(jobs, "--trials", "list the trials of each sweep, and calls of each session that report metrics, below it")
+    add(jobs, "--trials", "below each sweep list its trials, below each session its calls that report metrics")
     text = "show these parameters as columns: lr,batch; without names, those that differ between jobs"
     add(jobs, "--params NAMES", text, nargs="?", const="*")
-    text = "show these metrics as columns: loss (its last value), loss:min, loss:max, loss:best; without names, all"
+    text = "show these metrics as columns: loss (its last value), loss:min, loss:max; without names, all"
     add(jobs, "--metrics NAMES", text, nargs="?", const="*")
     # The help shows the equals sign, because argparse would take -auc for an option.
     add(jobs, "--sort COLUMN", "sort by lr, loss, cost_usd …; --sort=-auc puts the highest first")
@@ -190,14 +190,14 @@ def add_jobs(commands: Any) -> None:
     add(ui, "--limit N", "maximum number of jobs (default 1000)", type=int, default=1000)
     add(ui, "--no-open", NO_OPEN)
     add_reading(ui)
-    text = "remove ended jobs of this machine, with their records, logs, results and checkpoints"
+    text = "remove ended jobs of this machine (AWS keeps its own), with their records, logs, results and checkpoints"
     remove = add_command(commands, "rm", text, run=JOBS)
     add(remove, "JOB", "name of a job, or a pattern: 'digits-*'", nargs="+")
     add_reading(remove)
     _add_reading_one_job(commands)
     for name, text in (
         ("stop", "stop a job, after giving it time to save its work"),
-        ("token", "print the token that a job's Ray cluster asks for"),
+        ("token", "print the token that a job's Ray cluster asks programs for"),
         ("debug", "allow SSM sessions into the instances of a job that runs on AWS"),
     ):
         command = add_command(commands, name, text, run=JOBS)
@@ -209,11 +209,11 @@ def add_jobs(commands: Any) -> None:
 
 
 def _add_reading_one_job(commands: Any) -> None:
-    def command(name: str, text: str, run: str = JOBS) -> argparse.ArgumentParser:
+    def command(name: str, text: str, run: str = JOBS, job: str = READ) -> argparse.ArgumentParser:
         parser = add_command(commands, name, text, run=run)
         # A short name also finds a job that has ended.
         parser.set_defaults(is_reading=True)
-        add(parser, "JOB", READ)
+        add(parser, "JOB", job)
         add_reading(parser)
         return parser
 
@@ -242,7 +242,7 @@ def _add_reading_one_job(commands: Any) -> None:
     add(which, "--telemetry", "show the metrics of the instances: memory, CPU, network …")
     add(which, "--all", "show the metrics of the job and of its instances; --json alone prints both")
     text = "open Ray's dashboard of a running job in the browser"
-    dashboard = command("dashboard", text, run="raysm.cli.dashboard:run")
+    dashboard = command("dashboard", text, run="raysm.cli.dashboard:run", job=JOB)
     add(dashboard, "--no-open", NO_OPEN)
 
 

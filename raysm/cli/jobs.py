@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any
 
 from rich.text import Text
@@ -130,8 +131,11 @@ def _status(arguments: Arguments, job: Job, console: Console) -> None:
         print(json.dumps(described(job), indent=1))
         return
     console.print(Text(repr(job)), soft_wrap=True)
-    for status, begin, end in job.describe().transitions:
-        took = f"{(end - begin).total_seconds():8.1f} s" if begin and end else ""
+    description = job.describe()
+    for status, begin, end in description.transitions:
+        now = datetime.now(UTC) if begin and end is None and not description.status.is_terminal else None
+        took = f"{max(0.0, (until - begin).total_seconds()):8.1f} s" if begin and (until := end or now) else ""
+        took += " so far" if now else ""
         console.print(Text(f"  {status:<28}{took}"))
     bill = job.cost()
     for label, text in [] if bill is None else lines(bill):

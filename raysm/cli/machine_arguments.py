@@ -22,7 +22,7 @@ def add_quotas(commands: Any) -> None:
     text = "list how many instances the account may run by region and type, with their hourly prices"
     command = add_command(commands, "quotas", text, run="raysm.cli.market:run_quotas")
     add(command, "TYPE", "instance types (default: all with a quota above 0)", nargs="*")
-    add(command, "--regions A,B", "regions to list (default: the target's region)", type=names, default=[])
+    add(command, "--regions A,B", "regions to list (default: --region)", type=names, default=[])
     add_reading(command)
 
 
@@ -34,7 +34,7 @@ def names(text: str) -> list[str]:
 
 
 def add_image(commands: Any) -> None:
-    text = "print the commands that build an image with everything that jobs need, and push it to Amazon ECR"
+    text = "print commands to build, and push to Amazon ECR, an image with everything that jobs need"
     command = add_command(commands, "image", text, run="raysm.cli.image:run")
     add(command, "--region NAME", "the region of the jobs", required=True)
     add(command, "--gpu", "for instances with GPUs")

@@ -161,7 +161,11 @@ TARGET = (
         Flag("--region", "target.region", "AWS region (default: from the AWS configuration)"),
         Flag("--profile", "target.profile", "profile of the AWS configuration"),
         Flag("--bucket", "target.bucket", "bucket for payloads and results (default: sagemaker-REGION-ACCOUNT)"),
-        Flag("--image URI", "target.image", "container image (default: AWS's PyTorch image); also for kind docker"),
+        Flag(
+            "--image URI",
+            "target.image",
+            "container image (default: AWS's PyTorch image); also for instances of kind docker",
+        ),
     ),
 )
 
@@ -173,7 +177,7 @@ SOURCE = (
 IN_STATE = Flag(
     "--in-state",
     "workload.in_state",
-    "run in $RAYSM_STATE, whose files interruptions and --resume keep; inputs are at {channel_NAME}",
+    "run in $RAYSM_STATE, kept over interruptions and for --resume; write an input as {channel_NAME} in arguments",
 )
 
 METRIC = Flag("--metric NAME=REGEX", "metrics", "metric in the printed lines: the first group of REGEX; repeatable")
@@ -206,18 +210,24 @@ SIMILARITY = (
     Flag("--queries FILE", "inputs.queries.uri", "compare the rows of this matrix with those of MATRIX"),
     Flag("--dtype", "workload.dtype", "data type of the result of --full"),
     Flag("--id-column NAME", "workload.id_column", "column of row IDs, no feature; repeatable", takes=tuple[str, ...]),
-    Flag("--columns NAME,NAME", "workload.columns", "features (default: numbers but IDs); repeatable", action=_Names),
+    Flag(
+        "--columns NAME,NAME", "workload.columns", "features (default: all numbers, no IDs); repeatable", action=_Names
+    ),
     Flag("--exclude-columns NAME,NAME", "workload.exclude_columns", "columns to leave out; repeatable", action=_Names),
     Flag("--parts", "workload.parts", "number of result files, each written by one instance (default 1)"),
-    Flag("--block-rows ROWS", "workload.block_rows", "rows per task (default: automatic)"),
+    Flag("--block-rows ROWS", "workload.block_rows", "rows per Ray task (default: automatic)"),
 )
 
 SWEEP = (
     *SOURCE,
-    Flag("--space NAME=RANGE", "workload.space", "range: lr=loguniform:1e-4:1e-1, batch=choice:32,64; repeatable"),
+    Flag(
+        "--space NAME=RANGE",
+        "workload.space",
+        "lr=loguniform:1e-4:1e-1, batch=choice:32,64, or uniform, randint …; repeatable",
+    ),
     Flag("--metric NAME", "workload.metric", "metric to optimize, as the script reports it (raysm.report)"),
     Flag("--mode", "workload.mode", "min keeps the lowest value of the metric, max the highest"),
-    Flag("--trials N", "workload.trials", "number of trials (default 20); with --resume, with those that are done"),
+    Flag("--trials N", "workload.trials", "number of trials (default 20); --resume counts those already done"),
     Flag("--search", "workload.search", "search algorithm (default: optuna)", takes=Search),
     Flag("--stop", "workload.stop", "stop bad trials early", choices=lambda: ("asha", "median", "pbt"), takes=str),
     Flag("--cpus N", "workload.cpus", "CPUs of a trial (default 1)"),
@@ -227,7 +237,11 @@ SWEEP = (
     Flag("--seed N", "workload.seed", "seed of the search and of the trials' random numbers"),
 )
 
-TUNE = tuple(flag for flag in SWEEP if flag.name != "--concurrency")
+TUNE = (
+    *(flag for flag in SWEEP if flag.name not in ("--concurrency", "--search", "--stop")),
+    Flag("--search", "workload.search", "search algorithm (default: optuna, SageMaker's Bayesian)", takes=Search),
+    Flag("--stop", "workload.stop", "stop bad trials early, as SageMaker does", choices=lambda: ("median",), takes=str),
+)
 """Flags of a sweep whose trials the service starts; ``raysm tune`` has ``--parallel``."""
 
 WORKLOADS: Mapping[str, type[Script | TorchScript | Similarity | ScriptSweep]] = {
@@ -298,5 +312,5 @@ def add_reading(command: argparse.ArgumentParser) -> None:
 def add_entered(command: argparse.ArgumentParser) -> None:
     add(command, "--instance HOST", "name of the instance, for example algo-2 (default: the head)")
     # --on takes an instance too, as in Python; no target is named like an instance.
-    text = "local (default) or aws, or the name of an instance"
+    text = "local (default) or aws; --on algo-2 is --instance algo-2"
     add_target(command, (replace(TARGET[0], spec="--on PLACE", takes=str, action=_On, help=text), *TARGET[1:]))

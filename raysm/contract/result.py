@@ -35,7 +35,7 @@ MAX_REASON = 950
 READERS = {
     ".parquet": 'import pyarrow.parquet as pq; table = pq.read_table("{}")',
     ".npy": 'import numpy; array = numpy.load("{}", mmap_mode="r")',
-    ".safetensors": "safetensors.torch.load_file('{}')",
+    ".safetensors": "import safetensors.torch; tensors = safetensors.torch.load_file('{}')",
 }
 
 
@@ -57,6 +57,7 @@ class Failure:
     def reason(self) -> str:
         """Return at most MAX_REASON characters: the exception first, then as much of the traceback's end as fits.
 
+        A traceback that does not fit loses the frames of installed packages, because the user's own say more.
         The message of a task's error is a whole traceback, with the exception in its last line. If the message does not
         fit, that line comes first.
         """
@@ -68,6 +69,8 @@ class Failure:
         if len(head) > MAX_REASON:
             return _cut(head, MAX_REASON)
         room = MAX_REASON - len(head) - 1
+        if len(tail) > room:
+            tail = _without_packages(tail)
         if len(tail) > room:
             tail = "…" + tail[len(tail) - room + 1 :] if room > 1 else ""
         return f"{head}\n{tail}".rstrip()
@@ -85,6 +88,19 @@ class Failure:
     @staticmethod
     def read(path: Path) -> "Failure":
         return from_json(Failure, read_json(path), "failure")
+
+
+def _without_packages(traceback: str) -> str:
+    kept: list[str] = []
+    is_package = False
+    for line in traceback.splitlines():
+        if line.startswith('  File "'):
+            is_package = "/site-packages/" in line or "/dist-packages/" in line
+        elif not line.startswith("    "):
+            is_package = False
+        if not is_package:
+            kept.append(line)
+    return "\n".join(kept)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -151,6 +151,19 @@ def test_checkpoints_that_another_job_may_go_on_from_stay(kept):
     assert "data/default/task/state/first/c" not in left(kept)
 
 
+def test_data_from_memory_are_removed_with_the_last_job_that_read_them(kept):
+    file = kept.home / "inputs/0a/matrix.npy"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    for name in ("first", "again"):
+        sent(kept, name, inputs=[channel("matrix", file.as_uri())])
+        ended(kept, name)
+    command("rm", "first")
+    assert file.exists()
+    command("rm", "again")
+    assert not file.parent.exists()
+
+
 def test_rm_touches_no_job_where_one_is_active_or_read_by_one_that_is(kept):
     sent(kept, "source")
     ended(kept, "source")

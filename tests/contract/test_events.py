@@ -74,6 +74,14 @@ def test_a_reason_begins_with_the_exception_and_ends_with_the_end_of_the_traceba
     assert len(failure.reason()) == MAX_REASON
 
 
+def test_a_traceback_that_does_not_fit_loses_the_frames_of_packages():
+    own = '  File "/opt/ml/code/prep.py", line 4, in <module>\n    frame["revenue"]\n'
+    packages = '  File "/usr/lib/python3/site-packages/pandas/core/frame.py", line 1, in get\n    x\n    ^\n' * 40
+    trace = f"Traceback (most recent call last):\n{own}{packages}KeyError: 'revenue'"
+    reason = Failure(error_type="KeyError", message="'revenue'", remote_traceback=trace).reason()
+    assert reason == f"KeyError: 'revenue'\nTraceback (most recent call last):\n{own}KeyError: 'revenue'"
+
+
 @pytest.mark.parametrize("length", [0, 1, 900, 934, 935, 936, 937, 938, 939, 5000])
 def test_a_reason_is_never_longer_than_what_sagemaker_keeps(length):
     reason = Failure(error_type="ValueError", message="m" * length, remote_traceback="t" * 2000).reason()

@@ -17,6 +17,7 @@ from raysm.client.job.description import Description, Status
 from raysm.client.job.handle import Job
 from raysm.client.job.listing import NO_LIMIT, Listed, jobs
 from raysm.client.service import Service
+from raysm.client.storage.inputs import SAVED
 from raysm.client.storage.places import shared_mark
 from raysm.client.storage.s3 import Storage, file_path
 from raysm.contract.names import FIRST_TAG, PROJECT_TAG, TASK_TAG
@@ -105,6 +106,8 @@ def remove(job: Job, every: Iterable[Description]) -> None:
             # The mark is removed first: then a grid that sends its next job meanwhile uploads the rest again.
             storage.remove_object(shared_mark(uri))
             storage.remove(uri)
+        if uri.startswith(f"{(service.home / SAVED).as_uri()}/") and uri not in needed:
+            shutil.rmtree(file_path(uri).parent, ignore_errors=True)
     project, task = job.tags.get(PROJECT_TAG), job.tags.get(TASK_TAG)
     if project and task:
         # Follow-ups use the first job's payload.

@@ -21,6 +21,8 @@ from raysm.contract.store import PARTIAL, files_below, sha256_of
 from raysm.errors import InvalidInput, InvalidRequest, option, used_by
 from raysm.request import Input, Target
 
+SAVED = "inputs"
+"""The folder, below raysm's home, of data that were given from memory."""
 KEPT_S = 30 * 24 * 3600
 CLASSES = (("numpy", "ndarray"), ("torch", "Tensor"), ("pandas", "DataFrame"), ("polars", "DataFrame"))
 """Packages and their classes that can be inputs; they are not imported here."""
@@ -83,7 +85,7 @@ def save(channel: str, item: Any, home: Path, id_columns: Sequence[str] = ()) ->
     ``id_columns`` name the rows; they may be levels of a pandas index. Data that would lose something are refused: a
     pandas index with information, a mask, Python objects.
     """
-    inputs = home / "inputs"
+    inputs = home / SAVED
     inputs.mkdir(parents=True, exist_ok=True, mode=0o700)
     for old in inputs.iterdir():
         # Another process may just have removed it.

@@ -74,11 +74,12 @@ class Cores:
                 return ""
             place = self._waiting.index(ticket)
             names = [holder.job for holder in self._running]
-            before = (
-                f"behind {self._waiting[place - 1].job}"
-                if place
-                else f"while {', '.join(names)} run{'s'[: len(names) < 2]}"
-            )
+            if place:
+                before = f"behind {self._waiting[place - 1].job}"
+            elif len(names) == 1:
+                before = f"while {names[0]} runs (raysm stop {names[0]} ends it)"
+            else:
+                before = f"while {', '.join(names)} run (raysm stop JOB ends one)"
             free = f"waits for {ticket.cores} of {self.cores} cores, {self._free} of them free"
             return f"{free}; number {place + 1} in line, {before}"
 

@@ -151,5 +151,5 @@ def test_it_says_what_was_trained_and_where_the_time_went(request_, tmp_path):
     model, beside = found.files
     assert (beside.name, beside.how_to_read) == ("training.json", "")
     assert (model.name, model.sha256) == (MODEL_FILE, sha256_of(tmp_path / MODEL_FILE))
-    assert model.how_to_read == "safetensors.torch.load_file('model.safetensors')"
+    assert model.how_to_read == "import safetensors.torch; tensors = safetensors.torch.load_file('model.safetensors')"
     assert load_file(tmp_path / MODEL_FILE).keys() == {"weight", "bias"}
