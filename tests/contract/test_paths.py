@@ -79,23 +79,26 @@ AUTOGROUP = Path("/proc/self/autogroup")
 
 GO_FIRST = """
 import os, subprocess, sys
-from raysm.contract.machine import go_first
+from raysm.contract.machine import go_first, others_first
 def nice(): return open("/proc/self/autogroup").read().split()[-1]
 if sys.argv[1:]:
     go_first()
     print(nice(), os.getsid(0) == os.getpid(), flush=True)
 else:
+    with others_first():
+        print(nice(), flush=True)
+    print(nice(), flush=True)
     subprocess.run([sys.executable, __file__, "worker"], check=True)
     print(nice())
 """
 
 
 @pytest.mark.skipif(not AUTOGROUP.exists(), reason="the kernel shares the CPU among processes alone")
-def test_a_worker_leaves_its_session_which_gives_way(tmp_path):
+def test_a_session_gives_way_for_a_block_and_for_good_when_a_worker_leaves_it(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(GO_FIRST)
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     ended = subprocess.run(
         [sys.executable, str(script)], capture_output=True, text=True, check=True, start_new_session=True, env=env
     )
-    assert ended.stdout.split() == ["0", "True", "10"]
+    assert ended.stdout.split() == ["10", "0", "0", "True", "10"]
