@@ -16,13 +16,13 @@ from rich.console import Console
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
-from raysm.client.job.listing import jobs
+from raysm.client.job.listing import find_job, jobs
 from raysm.client.job.removal import check, descriptions, removable, remove, usage
 from raysm.client.service import connect
 from raysm.client.targets import endpoint
 from raysm.contract.home import ServerRecord, home, log_file, scenario_file, sdk_config_file
 from raysm.contract.store import put
-from raysm.errors import InvalidRequest, JobNotFound, ServiceError
+from raysm.errors import InvalidRequest, ServiceError
 from raysm.local.scenario import parse, read
 from raysm.request import Local
 
@@ -67,8 +67,7 @@ def run(arguments: Arguments, console: Console) -> None:
     elif arguments.verb == "clean":
         _print_answer(arguments, console, _clean(arguments))
     else:
-        _interrupt(arguments.job)
-        _print_answer(arguments, console, {"interrupted": arguments.job})
+        _print_answer(arguments, console, {"interrupted": _interrupt(arguments.job)})
 
 
 def _set_scenario(folder: Path, path: Path) -> None:
@@ -200,12 +199,13 @@ def _is_running(pid: int) -> bool:
         return False
 
 
-def _interrupt(job: str) -> None:
+def _interrupt(name: str) -> str:
     record = endpoint.answering(home())
     if record is None:
         raise ServiceError(
             "the embedded SageMaker does not run, so there is no job to interrupt; see raysm local status"
         )
+    job = find_job(name, connect(Local())).name
     # Not by boto3: SageMaker has no such operation.
     connection = http.client.HTTPConnection("127.0.0.1", record.port, timeout=30)
     try:
@@ -214,13 +214,11 @@ def _interrupt(job: str) -> None:
         body = answer.read().decode(errors="replace")
     finally:
         connection.close()
-    # The server also answers 404 if ``job`` cannot be the name of a job.
-    if answer.status == 404:
-        raise JobNotFound(f"there is no job {job!r} {Local().describe()}; raysm jobs lists all jobs")
     if answer.status >= 400:
         with contextlib.suppress(ValueError, KeyError, TypeError):
             body = str(json.loads(body)["message"])
         raise InvalidRequest(body)
+    return job
 
 
 def _print_answer(arguments: Arguments, console: Console, answer: dict[str, Any]) -> None:

@@ -69,7 +69,7 @@ def add_local(commands: Any) -> None:
     add(clean, "--keep N", "remove all but the N jobs that ended last, however new the others are", type=int)
     add(clean, "--dry-run", "list what would be removed, and remove nothing")
     interrupt = add_command(verbs, "interrupt", "interrupt a spot job, as AWS does")
-    add(interrupt, "JOB", "the job's name")
+    add(interrupt, "JOB", "name of a job that was sent with --spot, or the short name (train) of a running one")
     for verb in (up, down, status, clean, interrupt):
         add(verb, "--json", "print JSON")
 

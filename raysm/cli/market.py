@@ -60,8 +60,11 @@ def run_prices(arguments: Arguments, console: Console) -> None:
         is_old = age is not None and age > OLD_DAYS
         old |= {region} if is_old else set()
         say(f"{region:<16} {name:<18} {_priced(price)}{f', {age} days old' if is_old else ''}", console)
-    if old:
-        say(f"new prices: raysm prices --refresh --on aws --regions {','.join(sorted(old))}", console)
+    unknown = set(arguments.regions) - {region for region, _, _ in chosen}
+    if unknown:
+        say(f"no price of {arguments.type or 'any type'} is known in {', '.join(sorted(unknown))}", console)
+    if missing := sorted(old | unknown):
+        say(f"new prices: raysm prices --refresh --on aws --regions {','.join(missing)}", console)
 
 
 def table_of(table: PriceTable, instance_type: str | None, regions: list[str]) -> list[tuple[str, str, Price]]:

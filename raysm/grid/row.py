@@ -107,13 +107,16 @@ def row_tables(store: Store, service: Service, *, column: str = KEY, partial: bo
             if not hasattr(table, "schema"):
                 raise InvalidRequest(f"the row {key!r} has left an array and no table: {by_itself}")
             named = _named(table, key, column)
-            if schema is not None and not named.schema.equals(schema):
+            fitting = named if schema is None else _fitted(named, schema)
+            if fitting is None:
                 raise InvalidRequest(
                     f"the table of the row {key!r} has the columns {_columns(named.schema)}, and those of the rows "
-                    f"before it {_columns(schema)}: ask for each by itself, result({key!r})"
+                    f"before it {_columns(schema)}",
+                    remedy="let every row write the same columns and types; raysm grid result NAME KEY (in Python "
+                    "result(KEY)) has the table of one row",
                 )
-            schema = named.schema
-            yield named
+            schema = fitting.schema
+            yield fitting
 
 
 def write_tables(tables: Iterator[Any], path: Path) -> int:
@@ -163,6 +166,32 @@ def _named(table: Any, key: str, column: str) -> Any:
         import pyarrow
     # pandas' metadata do not describe this column, and may differ between tables with equal columns.
     return table.add_column(0, column, pyarrow.repeat(key, table.num_rows)).replace_schema_metadata()
+
+
+def _fitted(table: Any, schema: Any) -> Any:
+    """Return the table with the columns of ``schema``, or None; a number may change its type, but not its value."""
+    import pyarrow
+
+    if table.schema.names != schema.names:
+        return None
+    for field in schema:
+        column = table.column(field.name)
+        if column.null_count < len(column) and not _is_castable(column.type, field.type):
+            return None
+    try:
+        return table.cast(schema)
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError):
+        return None
+
+
+def _is_castable(given: Any, wanted: Any) -> bool:
+    from pyarrow import types
+
+    if types.is_floating(given) and types.is_floating(wanted):
+        # Arrow does not check whether a narrower float has the same value.
+        return bool(given.bit_width <= wanted.bit_width)
+    of_numbers = all(types.is_integer(each) or types.is_floating(each) for each in (given, wanted))
+    return given == wanted or of_numbers or all(str(each) in ("string", "large_string") for each in (given, wanted))
 
 
 def _columns(schema: Any) -> str:

@@ -56,7 +56,8 @@ class Limits:
             raise InvalidRequest("Limits: max_wait_s belongs to spot=True")
         if self.max_wait_s is not None and self.max_wait_s < self.max_runtime_s:
             raise InvalidRequest(
-                f"Limits: max_wait_s={self.max_wait_s} must be at least max_runtime_s={self.max_runtime_s}"
+                f"Limits: max_wait_s={self.max_wait_s} must be at least max_runtime_s={self.max_runtime_s}, "
+                "by default a day"
             )
         if self.retry_attempts is not None and self.retry_attempts > 30:
             raise InvalidRequest(f"Limits: retry_attempts must be 1 to 30, got {self.retry_attempts}")

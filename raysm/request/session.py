@@ -31,8 +31,12 @@ class SessionWorkload(Workload):
     keeps_state: ClassVar[bool] = False
     # No user code runs before the first call, and the server's imports take as long as forming the cluster.
     prepares_ahead: ClassVar[bool] = True
-    # The first call then finds a worker that has already started.
-    ray_variables: ClassVar[Mapping[str, str]] = {"RAY_enable_worker_prestart": "1"}
+    ray_variables: ClassVar[Mapping[str, str]] = {
+        # The first call then finds a worker that has already started.
+        "RAY_enable_worker_prestart": "1",
+        # Ray would keep a line that resembles another back for 5 s, until the session may have ended.
+        "RAY_DEDUP_LOGS": "0",
+    }
 
     idle_timeout_s: float = optional(1800.0, result=False)
     """Seconds without a call after which the session ends, while a client is attached."""

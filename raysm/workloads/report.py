@@ -182,9 +182,9 @@ INTERVAL_S = 0.2
 
 
 class ProgressThrottle:
-    def __init__(self, phase: str, total: int, unit: str, to: EmitEvent) -> None:
+    def __init__(self, phase: str, total: int, unit: str, to: EmitEvent, *, done: int = 0) -> None:
         self._phase, self._total, self._unit, self._to = phase, total, unit, to
-        self._done = 0
+        self._done = done
         self._last = time.monotonic()
         self._emit_progress()
 

@@ -108,6 +108,14 @@ def test_one_file_has_them_all_and_a_failure_leaves_the_old_one(fake, tmp_path):
     assert [item.name for item in path.parent.iterdir()] == ["all.parquet"]
 
 
+def test_numbers_of_another_type_join_if_their_values_stay(fake):
+    empty = {"label": pa.array([None], pa.float64())}
+    grid = ran(fake, left({"label": [1]}), left({"label": [2.0]}), left(empty), name="numbers")
+    assert grid.table()["label"].to_pylist() == [1, 2, None]
+    with pytest.raises(InvalidRequest, match="has the columns"):
+        ran(fake, left({"label": [1]}), left({"label": [2.5]}), name="fractions").table()
+
+
 @pytest.fixture
 def store(tmp_path):
     store = Store(tmp_path / "grid.db")

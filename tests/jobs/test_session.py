@@ -118,6 +118,12 @@ def test_a_task_of_a_cell_prints_into_that_cell(digits, capsys):
     until(has_printed)
 
 
+def test_each_line_that_a_map_prints_is_in_the_jobs_log(digits):
+    assert list(digits.map(doubled, range(7000, 7004))) == [14000, 14002, 14004, 14006]
+    printed = {f"doubling {x}" for x in range(7000, 7004)}
+    until(lambda: printed <= {line.text.rpartition(") ")[2].strip() for line in digits.job.lines()}, 30)
+
+
 def test_values_are_pushed_and_pulled(digits):
     digits.push(model={"w": 1}, name="a")
     assert digits.pull("model") == {"w": 1}

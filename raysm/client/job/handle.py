@@ -530,7 +530,8 @@ class Job:
         self.wait()
         stored = [] if what == LOGS else self._storage.folder(self._uri_of(what))
         if what != LOGS and not stored:
-            raise ServiceError(f"the job {self.name} left no {what}; nothing was copied")
+            shared = ", or a job that continued with it has removed it" if what == STATE else ""
+            raise ServiceError(f"the job {self.name} left no {what}{shared}; nothing was copied")
         folder.mkdir(parents=True, exist_ok=True)
         if what == LOGS:
             for number in range(1, sum(count for _, count in self.instances) + 1):

@@ -8,7 +8,7 @@ import hashlib
 import itertools
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,8 @@ class Size:
 class Outcome:
     files: tuple[ResultFile, ...]
     rows: int
+    predicted: int
+    """Rows without those of resumed parts."""
     resumed: int
     seconds: float
 
@@ -90,8 +92,10 @@ def run_batch(
     prediction = Prediction(workload=workload, channel=channel, format=kind, threads=threads, columns=columns)
     # Without checkpoints nothing outlives the containers, so a second copy of each part would be useless.
     record = None if records is None else record_of(records, workload, pieces, pickled, columns)
-    resumed = 0 if record is None else sum(piece in record for piece in pieces)
-    gathered = Gathered(result, pieces, emit_event)
+    resumed = set() if record is None else {piece.number for piece in pieces if piece in record}
+    if resumed:
+        print(f"{len(resumed):,} of {len(pieces):,} parts are kept from an earlier job", flush=True)  # noqa: T201
+    gathered = Gathered(result, pieces, emit_event, resumed)
     # Pieces begin in turns, the first of each instance and then the second of each: in the order of the input the first
     # ones could all be on one instance, and the others would have no work.
     turns: dict[str | None, Iterator[int]] = defaultdict(itertools.count)
@@ -106,7 +110,7 @@ def run_batch(
     if record is not None:
         record.remove()
     seconds = time.monotonic() - begun_s
-    return Outcome(files=files, rows=gathered.rows, resumed=resumed, seconds=seconds)
+    return Outcome(files=files, rows=gathered.rows, predicted=gathered.predicted, resumed=len(resumed), seconds=seconds)
 
 
 def record_of(
@@ -124,15 +128,18 @@ def record_of(
 
 
 class Gathered:
-    def __init__(self, folder: Path, pieces: Sequence[Piece], emit_event: EmitEvent) -> None:
-        self.rows = 0
-        self._folder, self._pieces, self._emit = folder, pieces, emit_event
+    def __init__(
+        self, folder: Path, pieces: Sequence[Piece], emit_event: EmitEvent, resumed: Collection[int] = ()
+    ) -> None:
+        # ``resumed`` has the numbers of pieces that an earlier job predicted; they count for no rate.
+        self.rows = self.predicted = 0
+        self._folder, self._resumed, self._emit = folder, resumed, emit_event
         self._files: dict[int, ResultFile] = {}
         self._schema: pa.Schema | None = None
         self._first: Piece | None = None
         # Parts in which a column has no value, and so no type.
         self._incomplete: list[tuple[Piece, pa.Schema]] = []
-        self._progress = ProgressThrottle("predict", len(pieces), "parts", emit_event)
+        self._progress = ProgressThrottle("predict", len(pieces), "parts", emit_event, done=len(resumed))
         self._begun_s = self._rated_s = time.monotonic()
 
     def take(self, piece: Piece, part: Part) -> None:
@@ -142,11 +149,14 @@ class Gathered:
             self._check(piece, part)
             self._write(piece, part.rows, part.content)
             self.rows += part.rows
+        if piece.number in self._resumed:
+            return
+        self.predicted += part.rows
         self._progress.add(1)
         now_s = time.monotonic()
         if now_s - self._rated_s >= RATE_S:
             self._rated_s = now_s
-            self._emit(Metric(name="rows_per_s", value=self.rows / (now_s - self._begun_s)))
+            self._emit(Metric(name="rows_per_s", value=self.predicted / (now_s - self._begun_s)))
 
     def files(self) -> tuple[ResultFile, ...]:
         for piece, schema in self._incomplete:
@@ -207,7 +217,7 @@ class BatchRunner(Runner[BatchInference]):
             described=outcome.files,
             measures={
                 "rows": float(outcome.rows),
-                "rows_per_s": outcome.rows / outcome.seconds if outcome.seconds > 0 else 0.0,
+                "rows_per_s": outcome.predicted / outcome.seconds if outcome.seconds > 0 else 0.0,
                 "resumed_parts": float(outcome.resumed),
             },
             summary=f"{outcome.rows:,} predictions by {self.workload.name} in {parts}",

@@ -18,7 +18,7 @@ import ray
 
 from raysm.bootstrap.log import emit_event
 from raysm.contract.events import State
-from raysm.contract.session import CALL, JUPYTER, NAMESPACE_KINDS, REMOTE_KINDS, SERVING, TRANSFER, Versions
+from raysm.contract.session import BATCH, CALL, JUPYTER, NAMESPACE_KINDS, REMOTE_KINDS, SERVING, TRANSFER, Versions
 from raysm.request.session import SessionWorkload
 from raysm.workloads.runner import Runner, leave, leave_on_sigterm
 from raysm.workloads.session.blobs import Blobs
@@ -84,9 +84,10 @@ class _Serving:
         if name == SERVER_THREAD:
             return None
         if name == RAYS_PRINTER:
-            # Ray does not say which call's task wrote a line; it is clear only while one call runs.
+            # Ray does not say which call's task wrote a line; it is clear only while one call runs. Nobody reads the
+            # output of a map's batch.
             running = [] if self._host is None else self._host.calls.running()
-            return running[0].output if len(running) == 1 else None
+            return running[0].output if len(running) == 1 and running[0].request.kind != BATCH else None
         return self._cells.output
 
     def _serve(self) -> None:

@@ -94,9 +94,12 @@ def test_a_run_that_failed_goes_on_with_what_it_had_finished(words, tmp_path):
         run(batch, words, tmp_path / "model", records=tmp_path / "records")
     before = {mark.name: mark.read_text() for mark in marks.iterdir()}
     (marks / "mended").touch()
-    outcome, _ = run(batch, words, tmp_path / "model", records=tmp_path / "records")
+    outcome, events = run(batch, words, tmp_path / "model", records=tmp_path / "records")
     assert outcome.rows == 11
     assert outcome.resumed >= 1
+    # Rates count only what this run predicted.
+    assert outcome.predicted <= 11 - (2 * outcome.resumed - 1)
+    assert next(event.done for event in events if getattr(event, "phase", "") == "predict") == outcome.resumed
     # Four pieces of two records are unfinished at a time, one of which failed: no record of another one is predicted
     # again. Each file has a row 0.
     again = [name for name, text in before.items() if name != "0" and (marks / name).read_text() != text]
