@@ -93,9 +93,10 @@ class Security:
 
     def __post_init__(self) -> None:
         for name in ("subnets", "security_groups"):
-            # tuple() would split a text into letters; the codec refuses a text with a message that names the field.
-            if isinstance(getattr(self, name), list):
-                object.__setattr__(self, name, tuple(getattr(self, name)))
+            value = getattr(self, name)
+            if isinstance(value, str):
+                raise InvalidRequest(f"Security: {name} must be a list, got {value!r}; write {name}=[{value!r}]")
+            object.__setattr__(self, name, tuple(value))
         if bool(self.subnets) != bool(self.security_groups):
             raise InvalidRequest("Security: subnets and security_groups go together; give both or neither")
         if self.remote_debug and self.isolation:

@@ -31,6 +31,13 @@ def test_half_a_network_is_refused(fields):
         Security(**fields)
 
 
+def test_a_text_in_place_of_a_list_is_refused_where_it_is_given():
+    with pytest.raises(
+        InvalidRequest, match=r"Security: subnets must be a list, got 'subnet-1'; write subnets=\['subnet"
+    ):
+        Security(subnets="subnet-1")
+
+
 def test_a_shell_into_an_isolated_job_is_refused():
     with pytest.raises(InvalidRequest, match="remote_debug needs a network; drop it or isolation"):
         Security(remote_debug=True, isolation=True)
