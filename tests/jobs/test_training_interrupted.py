@@ -4,7 +4,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 
 import pytest
 
@@ -12,6 +11,7 @@ from raysm import Cluster, DataParallel, TorchScript
 from raysm.local.checkpoints import FolderStore
 from raysm.local.job_spec import Checkpoints
 from raysm.request import JobRequest
+from raysm.workloads import script_main
 from raysm.workloads.training.checkpoint.manifest import read_manifests
 from raysm.workloads.training.model_file import MODEL_FILE
 from tests.support import interrupted_loop, jobs
@@ -29,7 +29,8 @@ def undisturbed(folder):
     common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "SM_MODEL_DIR": str(folder)}
     running = [
         subprocess.Popen(
-            [sys.executable, SCRIPT, "{}"],
+            # As raysm runs scripts: torch's teardown sometimes aborts a plain process whose work is done.
+            script_main.command(SCRIPT, ["{}"]),
             env=os.environ | common | {"RANK": rank, "LOCAL_RANK": rank, "PYTHONPATH": os.getcwd()},
             stdout=subprocess.DEVNULL,
         )
