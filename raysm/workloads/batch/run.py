@@ -94,7 +94,7 @@ def run_batch(
     record = None if records is None else record_of(records, workload, pieces, pickled, columns)
     resumed = set() if record is None else {piece.number for piece in pieces if piece in record}
     if resumed:
-        print(f"{len(resumed):,} of {len(pieces):,} parts are kept from an earlier job", flush=True)  # noqa: T201
+        print(f"{len(resumed):,} of {len(pieces):,} parts are kept from an earlier run", flush=True)  # noqa: T201
     gathered = Gathered(result, pieces, emit_event, resumed)
     # Pieces begin in turns, the first of each instance and then the second of each: in the order of the input the first
     # ones could all be on one instance, and the others would have no work.
@@ -131,7 +131,7 @@ class Gathered:
     def __init__(
         self, folder: Path, pieces: Sequence[Piece], emit_event: EmitEvent, resumed: Collection[int] = ()
     ) -> None:
-        # ``resumed`` has the numbers of pieces that an earlier job predicted; they count for no rate.
+        # ``resumed`` has the numbers of pieces that an earlier run predicted; they count for no rate.
         self.rows = self.predicted = 0
         self._folder, self._resumed, self._emit = folder, resumed, emit_event
         self._files: dict[int, ResultFile] = {}
