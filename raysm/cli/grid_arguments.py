@@ -63,11 +63,8 @@ def add_grid(commands: Any) -> None:
         # Only scripts have arguments after --.
         verb.set_defaults(is_scripted=False)
         if name != "list":
-            text = "name of the grid"
-            if name in UNNAMED:
-                verb.add_argument("grid", metavar="NAME", nargs="?", help=f"{text}; not needed if there is only one")
-            else:
-                verb.add_argument("grid", metavar="NAME", help=text)
+            count, note = ("?", "; not needed if there is only one") if name in UNNAMED else (None, "")
+            verb.add_argument("grid", metavar="NAME", nargs=count, help=f"name of the grid{note}")
         if name == "result":
             add(verb, "KEY", "key of the row")
             add(verb, "--output DIR", "folder for its files (default: leave local files, download others)", type=Path)

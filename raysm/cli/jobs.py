@@ -133,9 +133,10 @@ def _status(arguments: Arguments, job: Job, console: Console) -> None:
     console.print(Text(repr(job)), soft_wrap=True)
     description = job.describe()
     for status, begin, end in description.transitions:
-        now = datetime.now(UTC) if begin and end is None and not description.status.is_terminal else None
-        took = f"{max(0.0, (until - begin).total_seconds()):8.1f} s" if begin and (until := end or now) else ""
-        took += " so far" if now else ""
+        until = end if end or description.status.is_terminal else datetime.now(UTC)
+        # This clock may be behind the service's.
+        took = f"{max(0.0, (until - begin).total_seconds()):8.1f} s" if begin and until else ""
+        took += " so far" if took and not end else ""
         console.print(Text(f"  {status:<28}{took}"))
     bill = job.cost()
     for label, text in [] if bill is None else lines(bill):

@@ -433,7 +433,7 @@ def prepare(
 
 
 def _check_resumable(request: JobRequest, task: str, service: Service) -> None:
-    """Refuse to continue the state of another sweep; warn if there is none, or if its job had fewer instances."""
+    """Refuse to resume a sweep whose options differ; warn if no earlier job exists, or if it had fewer instances."""
     latest = records.latest_of_state(service.places.records(request.project, task), Storage(service))
     if latest is None:
         names = [str(item[TRAINING.name_key]) for item in service.summaries(TRAINING, limit=100)]

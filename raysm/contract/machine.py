@@ -63,13 +63,13 @@ LAST = 10
 
 
 @contextlib.contextmanager
-def others_first(autogroup: Path = AUTOGROUP) -> Iterator[None]:
+def others_first() -> Iterator[None]:
     """Give other sessions of this machine the CPUs first, until the block ends."""
-    _set_nice(LAST, autogroup)
+    _set_nice(LAST)
     try:
         yield
     finally:
-        _set_nice(0, autogroup)
+        _set_nice(0)
 
 
 def go_first() -> None:
@@ -80,6 +80,6 @@ def go_first() -> None:
             os.setsid()
 
 
-def _set_nice(nice: int, autogroup: Path = AUTOGROUP) -> None:
+def _set_nice(nice: int) -> None:
     with contextlib.suppress(OSError):  # without root, the kernel accepts only ten changes a second
-        autogroup.write_text(str(nice))
+        AUTOGROUP.write_text(str(nice))

@@ -1,6 +1,7 @@
 """The end of a job: the manifest of its result, or its failure."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
@@ -70,7 +71,7 @@ class Failure:
             return _cut(head, MAX_REASON)
         room = MAX_REASON - len(head) - 1
         if len(tail) > room:
-            tail = _without_packages(tail)
+            tail = without_frames(tail, PACKAGE)
         if len(tail) > room:
             tail = "…" + tail[len(tail) - room + 1 :] if room > 1 else ""
         return f"{head}\n{tail}".rstrip()
@@ -90,17 +91,22 @@ class Failure:
         return from_json(Failure, read_json(path), "failure")
 
 
-def _without_packages(traceback: str) -> str:
+FRAME = '  File "'
+PACKAGE = re.compile(r".*/(site|dist)-packages/")
+
+
+def without_frames(traceback: str, dropped: re.Pattern[str]) -> str:
+    """Return a traceback without the frames whose first line matches; the whole traceback if there are no others."""
     kept: list[str] = []
-    is_package = False
+    is_dropped = False
     for line in traceback.splitlines():
-        if line.startswith('  File "'):
-            is_package = "/site-packages/" in line or "/dist-packages/" in line
+        if line.startswith(FRAME):
+            is_dropped = dropped.match(line) is not None
         elif not line.startswith("    "):
-            is_package = False
-        if not is_package:
+            is_dropped = False
+        if not is_dropped:
             kept.append(line)
-    return "\n".join(kept)
+    return "\n".join(kept) if any(line.startswith(FRAME) for line in kept) else traceback
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,7 +13,7 @@ import cloudpickle
 
 from raysm.contract.names import LABEL_HOST, LABEL_RANK
 from raysm.contract.parcels import Pickled
-from raysm.contract.result import Failure
+from raysm.contract.result import FRAME, Failure, without_frames
 from raysm.errors import (
     BlockFailed,
     InstanceLost,
@@ -34,7 +34,7 @@ ORIGINAL_DETAILS = "Original exception details:\n"
 OWN_FRAME = re.compile(r'  File "[^"]*/raysm/(workloads|bootstrap)/')
 TASK_ADDRESS = re.compile(r"ray::.*\(pid=\d+, ip=([^,)]+)")
 """What Ray writes before the traceback of a task; the task that raised comes last."""
-ACTOR = re.compile(r", actor_id=.*\)$")
+ACTOR = re.compile(r", actor_id=.*\)$", re.MULTILINE)
 
 INTERNAL = re.compile(r"raysm/workloads/(driver\.py$|script_main\.py$|runners/|session/)")
 
@@ -151,21 +151,11 @@ def task_traceback(error: BaseException) -> str:
 
 
 def _without_internal_frames(text: str) -> str:
-    """Drop raysm's frames, and the underlines that are left of Ray's, unless there are no other frames."""
-    kept: list[str] = []
-    is_dropped = True
-    for line in text.splitlines():
-        if line.startswith('  File "'):
-            is_dropped = OWN_FRAME.match(line) is not None
-        elif not line.startswith("    "):
-            is_dropped = False
-            line = ACTOR.sub(")", line)
-        # Ray drops its own first frame, but leaves the underline below it.
-        elif not any(item.startswith('  File "') for item in kept) and not line.strip(" ~^"):
-            continue
-        if not is_dropped:
-            kept.append(line)
-    return "\n".join(kept) if any(line.startswith('  File "') for line in kept) else text
+    """Drop raysm's frames, and what is left of Ray's, unless there are no other frames."""
+    lines = without_frames(ACTOR.sub(")", text), OWN_FRAME).splitlines()
+    first = next((number for number, line in enumerate(lines) if line.startswith(FRAME)), 0)
+    # Ray drops its own first frame, but leaves the underline below it.
+    return "\n".join([*(line for line in lines[:first] if not line.startswith("    ")), *lines[first:]])
 
 
 def _described_by_ray(kind: str, message: str) -> tuple[str, str]:

@@ -84,8 +84,8 @@ class _Serving:
         if name == SERVER_THREAD:
             return None
         if name == RAYS_PRINTER:
-            # Ray does not say which call's task wrote a line; it is clear only while one call runs. Nobody reads the
-            # output of a map's batch.
+            # Ray does not say which call's task wrote a line: only while one call runs, the line must be that call's.
+            # A client does not read the output of a map's batch, so its lines go to the job's log.
             running = [] if self._host is None else self._host.calls.running()
             return running[0].output if len(running) == 1 and running[0].request.kind != BATCH else None
         return self._cells.output
