@@ -135,17 +135,25 @@ def large_of_one(block: RowBlock) -> bytes:
     return large(1, block)
 
 
+def recorded(folder):
+    return BlockRecord(folder, {"request": 1}, encode=lambda value: [str(value).encode()], decode=int_of)
+
+
+def int_of(data):
+    return int(bytes(data))
+
+
 def test_a_restarted_job_computes_nothing_that_is_whole(ray_here, tmp_path):
     calls = tmp_path / "calls"
     calls.mkdir()
     blocks = row_blocks(10, 1)
-    record = BlockRecord(tmp_path / "record", {"request": 1})
+    record = recorded(tmp_path / "record")
     first = map_blocks(partial(count, calls), blocks, record=record, in_flight=1)
     for _ in range(4):
         next(first)
     first.close()
     before = executions(calls)
-    again = BlockRecord(tmp_path / "record", {"request": 1})
+    again = recorded(tmp_path / "record")
     assert dict(map_blocks(partial(count, calls), blocks, record=again)) == {block: 1 for block in blocks}
     assert 4 <= before <= 5
     assert executions(calls) - before == 10 - 4

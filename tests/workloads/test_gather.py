@@ -73,6 +73,14 @@ def test_an_empty_folder_and_a_users_own_manifest_get_none(tmp_path):
 BLOCK = RowBlock(0, 10)
 
 
+def json_record(folder, depends_on):
+    return BlockRecord(folder, depends_on, encode=lambda value: [json.dumps(value).encode()], decode=from_json)
+
+
+def from_json(data):
+    return json.loads(bytes(data))
+
+
 class FullDisk:
     """What is encoded, on a disk that is full when it is written: the second time that it is gone through."""
 
@@ -87,39 +95,39 @@ class FullDisk:
 
 
 def test_a_value_is_there_once_it_is_saved(tmp_path):
-    record = BlockRecord(tmp_path / "r", {"a": 1})
+    record = json_record(tmp_path / "r", {"a": 1})
     assert BLOCK not in record
     with pytest.raises(KeyError, match="rows 0 to 9"):
         record.load(BLOCK)
     record.save(BLOCK, {"x": [1, 2]})
     assert BLOCK in record
-    assert BlockRecord(tmp_path / "r", {"a": 1}).load(BLOCK) == {"x": [1, 2]}
+    assert json_record(tmp_path / "r", {"a": 1}).load(BLOCK) == {"x": [1, 2]}
     assert RowBlock(0, 11) not in record
 
 
 def test_a_changed_request_reuses_nothing_and_leaves_nothing(tmp_path):
-    BlockRecord(tmp_path / "r", {"k": 1}).save(BLOCK, 1)
-    assert BLOCK not in BlockRecord(tmp_path / "r", {"k": 2})
-    assert BLOCK not in BlockRecord(tmp_path / "r", {"k": 1})
+    json_record(tmp_path / "r", {"k": 1}).save(BLOCK, 1)
+    assert BLOCK not in json_record(tmp_path / "r", {"k": 2})
+    assert BLOCK not in json_record(tmp_path / "r", {"k": 1})
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "longer", "emptied"])
 def test_a_torn_file_is_not_trusted(tmp_path, damage):
-    record = BlockRecord(tmp_path / "r", {})
+    record = json_record(tmp_path / "r", {})
     record.save(BLOCK, list(range(100)))
     path = record.path(BLOCK)
     content = bytearray(path.read_bytes())
     content[-5] ^= 1 if damage == "changed" else 0
     path.write_bytes({"cut": content[:-1], "longer": content + b"x", "emptied": b""}.get(damage, content))
-    again = BlockRecord(tmp_path / "r", {})
+    again = json_record(tmp_path / "r", {})
     assert BLOCK not in again
     assert not path.exists()
 
 
 def test_a_full_disk_is_said_with_the_block(tmp_path):
-    record = BlockRecord(tmp_path / "r", {})
+    record = json_record(tmp_path / "r", {})
     with pytest.raises(NoRoom, match="became full while rows 0 to 9 was recorded"):
-        BlockRecord(tmp_path / "r", {}, encode=FullDisk).save(BLOCK, 1)
+        BlockRecord(tmp_path / "r", {}, encode=FullDisk, decode=bytes).save(BLOCK, 1)
     assert list(record.folder.iterdir()) == []
 
 

@@ -6,6 +6,7 @@ The bytes of a part depend on the piece and the predictor alone.
 import functools
 import inspect
 import io
+import struct
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +27,7 @@ from raysm.workloads.batch.formats import Columns, reader_of
 from raysm.workloads.batch.pieces import Piece
 from raysm.workloads.batch.tables import TableColumns
 from raysm.workloads.failure import unpickled
+from raysm.workloads.record import Buffers
 
 T = TypeVar("T")
 
@@ -46,6 +48,27 @@ class Part:
     schema: pa.Schema | None
     """Names and types of its columns; None without rows. A column without a value has the type null."""
     content: bytes
+
+
+PART_FORMAT = "arrow"
+LENGTHS = struct.Struct("<QQ")
+"""Before an encoded part: its rows, and the bytes of its schema."""
+
+
+def encode_part(part: Part) -> Buffers:
+    """Turn a part into bytes: two lengths, the schema as an Arrow message, and the Parquet file.
+
+    The schema is written too, because Parquet does not keep every type of Arrow, such as timestamps in seconds.
+    """
+    schema = b"" if part.schema is None else part.schema.serialize().to_pybytes()
+    return [LENGTHS.pack(part.rows, len(schema)), schema, part.content]
+
+
+def decode_part(data: memoryview) -> Part:
+    rows, size = LENGTHS.unpack_from(data)
+    end = LENGTHS.size + size
+    schema = pa.ipc.read_schema(pa.py_buffer(data[LENGTHS.size : end])) if size else None
+    return Part(rows=rows, schema=schema, content=bytes(data[end:]))
 
 
 def predict(prediction: Prediction, piece: Piece) -> Part:

@@ -19,6 +19,7 @@ import ray
 
 from raysm.bootstrap.log import emit_event
 from raysm.contract.events import Metric, State
+from raysm.contract.names import counted
 from raysm.contract.result import ResultFile
 from raysm.contract.store import put, remove_unfinished
 from raysm.errors import InvalidRequest
@@ -26,7 +27,16 @@ from raysm.request.batch import BatchInference
 from raysm.request.options import decisive_json
 from raysm.workloads.batch.columns import InputColumns, filled
 from raysm.workloads.batch.pieces import Piece, described, survey
-from raysm.workloads.batch.predict import Part, Prediction, differing, parquet_of, predict
+from raysm.workloads.batch.predict import (
+    PART_FORMAT,
+    Part,
+    Prediction,
+    decode_part,
+    differing,
+    encode_part,
+    parquet_of,
+    predict,
+)
 from raysm.workloads.batch.tables import Table
 from raysm.workloads.blocks import map_blocks
 from raysm.workloads.disk import full_disk_is_no_room
@@ -95,6 +105,9 @@ def run_batch(
     resumed = set() if record is None else {piece.number for piece in pieces if piece in record}
     if resumed:
         print(f"{len(resumed):,} of {len(pieces):,} parts are kept from an earlier run", flush=True)  # noqa: T201
+    if record is not None and record.outdated:
+        outdated = counted(record.outdated, "part")
+        print(f"{outdated} of an earlier version of raysm, which wrote pickles: predicted again", flush=True)  # noqa: T201
     gathered = Gathered(result, pieces, emit_event, resumed)
     # Pieces begin in turns, the first of each instance and then the second of each: in the order of the input the first
     # ones could all be on one instance, and the others would have no work.
@@ -124,7 +137,7 @@ def record_of(
         "pieces": hashlib.sha256("\n".join(map(repr, pieces)).encode()).hexdigest(),
         "columns": None if columns is None else str(columns.schema),
     }
-    return BlockRecord(folder, depends_on, for_later=True)
+    return BlockRecord(folder, depends_on, encode=encode_part, decode=decode_part, format=PART_FORMAT, for_later=True)
 
 
 class Gathered:

@@ -2,7 +2,9 @@
 
 import gzip
 import hashlib
+import json
 import os
+import pickle
 from datetime import datetime
 
 import cloudpickle
@@ -23,7 +25,7 @@ from raysm.request.batch import BatchInference
 from raysm.workloads.batch.files import Images, Npy, Text, WholeFiles
 from raysm.workloads.batch.formats import Span, check_inputs, format_of
 from raysm.workloads.batch.pieces import Piece
-from raysm.workloads.batch.predict import Part, parquet_of, predictor_of, table_of
+from raysm.workloads.batch.predict import PART_FORMAT, Part, parquet_of, predictor_of, table_of
 from raysm.workloads.batch.run import Gathered, record_of
 from raysm.workloads.batch.tables import Parquet
 from tests.support.batches import run
@@ -106,6 +108,73 @@ def test_a_run_that_failed_goes_on_with_what_it_had_finished(words, tmp_path):
     assert len(again) <= 3 * 2
     # Nothing is left of it: the result has it all.
     assert not (tmp_path / "records").exists()
+
+
+class RunsCode:
+    """A pickle of it makes a file when it is read."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.fixture
+def one_part(tmp_path):
+    """A piece, and the record of a batch of this piece alone."""
+    pickled = tmp_path / "function.pkl"
+    pickled.write_bytes(b"as it was pickled")
+    workload = BatchInference(name="p", python="3.11", batch_size=2)
+    piece = Piece(number=0, span=Span(files=("a.png",), rows=1))
+    return piece, record_of(tmp_path / "records", workload, [piece], pickled, None)
+
+
+def planted(record, piece, content, **fields):
+    """Write a part as someone does who may write to the checkpoints, and knows how raysm names and marks parts."""
+    line = {
+        "raysm_block": 1,
+        "key": record.key,
+        "block": hashlib.sha256(str(piece).encode()).hexdigest(),
+        "sha256": hashlib.sha256(content).hexdigest(),
+        **fields,
+    }
+    text = json.dumps(line).encode() + b"\n"
+    record.path(piece).write_bytes(text[:-1].ljust(-len(text) % 64 + len(text) - 1) + b"\n" + content)
+
+
+def test_a_part_of_an_earlier_version_which_is_a_pickle_is_predicted_again(one_part, tmp_path):
+    piece, record = one_part
+    planted(record, piece, pickle.dumps(RunsCode(tmp_path / "run")))
+    assert piece not in record
+    assert record.outdated == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_pickle_in_the_place_of_a_part_runs_nothing(one_part, tmp_path):
+    piece, record = one_part
+    planted(record, piece, pickle.dumps(RunsCode(tmp_path / "run")), format=PART_FORMAT)
+    assert piece in record
+    with pytest.raises(InvalidInput, match="part 0: a.png"):
+        record.load(piece)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_part_is_read_as_it_was_saved_whatever_its_types(one_part):
+    piece, record = one_part
+    table = pa.table(
+        {
+            "seconds": pa.array([datetime(2026, 1, 1)], pa.timestamp("s")),
+            "none": pa.nulls(1),
+            "choice": pa.array(["a"]).dictionary_encode(),
+            "tensor": pa.FixedShapeTensorArray.from_numpy_ndarray(np.zeros((1, 2, 3), np.float32)),
+        }
+    )
+    part = Part(rows=1, schema=table.schema, content=parquet_of(table))
+    record.save(piece, part)
+    assert record.load(piece) == part
+    record.save(piece, Part(rows=0, schema=None, content=b""))
+    assert record.load(piece) == Part(rows=0, schema=None, content=b"")
 
 
 def test_parts_of_other_files_are_not_gone_on_with_though_they_are_as_many_and_begin_alike(tmp_path):

@@ -20,6 +20,7 @@ from raysm.workloads.similarity.modes.threshold import Threshold
 from raysm.workloads.similarity.modes.topk import TopK
 from raysm.workloads.similarity.runs import Report
 from raysm.workloads.similarity.sizing import DENSE, OPERAND_BYTES, PART_BYTES, Sizing
+from raysm.workloads.similarity.tasks.parts import decode_part, encode_part
 from tests.support.adversarial import KINDS, TYPES
 from tests.support.comparing import all_comparisons
 from tests.support.problems import FORMATS, LISTS, SCALARS, drawn
@@ -46,7 +47,7 @@ def sizing_of(rows, slots=2, queries=None, mode=None, footprint=DENSE, columns=7
 
 @pytest.fixture
 def record(tmp_path):
-    return BlockRecord(tmp_path, {})
+    return BlockRecord(tmp_path, {}, encode=encode_part, decode=decode_part)
 
 
 @pytest.mark.parametrize("mode", [TopK(1), TopK(1000), Threshold(np.float32(0.5)), Full("float32")])
