@@ -1,4 +1,4 @@
-"""Run tests with another release of Ray: by default the fault matrix and the smoke test that starts Ray.
+"""Run tests with another release of Ray: by default the fault matrix, the smoke test that starts Ray, and that of GPUs.
 
     python3 -m tests.with_ray 2.53.0 [arguments of pytest]
 
@@ -16,6 +16,9 @@ from raysm.contract.packages import RAY_RANGE
 
 SMOKE = ("-m", "smoke", "-n", "0", "tests/cli/test_main.py")
 """That of the smoke tests which starts Ray."""
+
+GPUS = ("-n", "0", "tests/workloads/test_visible_gpus.py")
+"""Which GPUs workers see, for which releases of Ray have different defaults."""
 
 FAULTS = ("-m", "long", "-n", "0", "tests/jobs/test_faults.py")
 
@@ -38,7 +41,7 @@ def main(version: str, arguments: list[str]) -> int:
     print(f"Ray {version}, of the supported {RAY_RANGE}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         python = installed(version, Path(folder))
-        runs = [arguments] if arguments else [FAULTS, SMOKE]
+        runs = [arguments] if arguments else [FAULTS, SMOKE, GPUS]
         codes = [subprocess.run([python, "-m", "pytest", *run], check=False).returncode for run in runs]
     return max(map(bool, codes))
 

@@ -23,6 +23,8 @@ from raysm.request.job import JOB_CHANNEL, PAYLOAD_CHANNEL
 DEFAULT_RAY_TEMP_DIR = Path("/tmp/ray")
 WARM_POOL_CACHE = "SAGEMAKER_MANAGED_WARMPOOL_CACHE_DIRECTORY"
 """SageMaker's variable with the folder of a warm pool's cache; if it is not set, the documented path is used."""
+CUDA_VISIBLE = "CUDA_VISIBLE_DEVICES"
+"""CUDA's variable with the GPUs that a process may use; without it, all of them."""
 MAX_TEMP_DIR = 40
 """Maximum length of the path of Ray's temporary folder: a socket's path has up to 107 bytes, and Ray adds about 65."""
 
@@ -137,6 +139,18 @@ def child_environment(
 
 def inherited() -> Mapping[str, str]:
     return os.environ
+
+
+def with_all_gpus(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the variables of a process that sees all GPUs of the instance, which Ray hides from some workers."""
+    visible = {CUDA_VISIBLE: environ[names.VISIBLE_GPUS]} if names.VISIBLE_GPUS in environ else {}
+    return child_environment(visible, [CUDA_VISIBLE], environ)
+
+
+def show_all_gpus() -> None:
+    """Let this process see all GPUs of the instance; call it before CUDA is initialized."""
+    os.environ.pop(CUDA_VISIBLE, None)
+    os.environ.update(with_all_gpus())
 
 
 def measures() -> bool:

@@ -106,6 +106,7 @@ class Instance:
             additions = {name: value for name, value in additions.items() if name not in self.inherited}
         additions |= variables.network_variables(self.environment, resources.has_efa(), self.inherited)
         additions |= variables.ray_variables(self.payload.token_file)
+        additions |= variables.gpu_variables(self.inherited)
         additions |= variables.workload_variables(self.request.workload)
         return environments.child_environment(additions, variables.DROPPED, self.inherited)
 

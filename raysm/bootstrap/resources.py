@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from raysm.bootstrap.children import descendants
+from raysm.bootstrap.environment import CUDA_VISIBLE
 from raysm.contract import machine
 from raysm.contract.machine import ROOT, cgroup_value, text_of
 
@@ -80,7 +81,7 @@ def oom_kills(root: Path = ROOT) -> int | None:
 
 def count_gpus(environ: Mapping[str, str], smi: Callable[[], str] | None = None) -> int:
     """Return the GPUs that this instance may use: ``CUDA_VISIBLE_DEVICES`` decides if it is set."""
-    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    visible = environ.get(CUDA_VISIBLE)
     if visible is not None:
         # CUDA reads the list up to the first invalid entry; -1 is the usual one.
         listed = [part.strip() for part in visible.split(",")]

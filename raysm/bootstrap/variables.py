@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from raysm.bootstrap.environment import Environment
+from raysm.bootstrap.environment import CUDA_VISIBLE, Environment
 from raysm.contract import names
 from raysm.contract.names import TUNING_OBJECTIVE
 from raysm.request import JobRequest, Workload
@@ -24,6 +24,8 @@ RDMA_TYPES = ("ml.p4d.24xlarge", "ml.p4de.24xlarge")
 """Types for which an older libfabric does not detect that EFA has RDMA."""
 INTERFACE_NAMES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 """Variables with the network interface for NCCL, GLOO, and TensorPipe, which torch's RPC uses."""
+HIDES_GPUS = "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"
+"""Ray's variable: 1 hides the GPUs from workers that ask for none. Its default depends on the release."""
 RAYS_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 SERVICE_PREFIX = "sagemaker_"
 """Prefix of the SDK's own hyperparameters; scripts find them in ``SM_FRAMEWORK_PARAMS``."""
@@ -76,6 +78,17 @@ def ray_variables(token_file: Path) -> dict[str, str]:
         # On other systems than Linux, Ray refuses several nodes without this.
         **({} if sys.platform == "linux" else {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1"}),
     }
+
+
+def gpu_variables(inherited: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables by which every release of Ray hides the GPUs from workers that ask for none.
+
+    Newer releases no longer do so by default: all CPU tasks of an instance could then open the same GPU.
+    """
+    variables = {HIDES_GPUS: inherited.get(HIDES_GPUS, "1")}
+    if CUDA_VISIBLE in inherited:
+        variables[names.VISIBLE_GPUS] = inherited[CUDA_VISIBLE]
+    return variables
 
 
 def workload_variables(workload: Workload) -> dict[str, str]:

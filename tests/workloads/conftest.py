@@ -21,6 +21,7 @@ def environment(folder):
     wanted = {
         "HOME": str(folder),
         BASE_DIR: str(folder / "ml"),
+        # The oldest Ray warns a driver unless this is 0.
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         # Else Ray runs its workers at the lowest priority, behind all other tests, and ends those that are idle.
         "RAY_worker_niceness": "0",

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import IO, Any
 
-from raysm.bootstrap.environment import base_paths
+from raysm.bootstrap.environment import base_paths, show_all_gpus, with_all_gpus
 from raysm.contract.parcels import SMALL_BYTES, Piece, load, size_of
 from raysm.contract.session import CallRequest, Outcome
 from raysm.request.codec import from_json
@@ -109,10 +109,12 @@ MAX_PENDING = 256
 class CallProcess:
     """A Ray actor that runs calls one after the other.
 
-    It sends output to the session's socket ``output``, and receives calls at the socket ``path``.
+    It sends output to the session's socket ``output``, and receives calls at the socket ``path``. Calls see all GPUs of
+    the head, like its cells.
     """
 
     def __init__(self, output: str, folder: str, path: str) -> None:
+        show_all_gpus()
         self._folder, self._send = folder, SocketLine(output).send
         self._serving = Serving(path)
 
@@ -138,9 +140,13 @@ class CallProcess:
 
 
 class NamespaceProcess:
-    """A Ray actor with the namespace of an instance that is not the head; its output goes through ``forwarder``."""
+    """A Ray actor with the namespace of an instance that is not the head; its output goes through ``forwarder``.
+
+    Its cells see all GPUs of the instance, like those of the head.
+    """
 
     def __init__(self, host: str, forwarder: Any) -> None:
+        show_all_gpus()
         # Imported here, because call processes do not need IPython, whose import takes 0.1 s.
         from raysm.workloads.session.shell import Namespace, show_figures_inline
 
@@ -240,13 +246,17 @@ def _item(work: Callable[[], Any], number: int, retries: int) -> Outcome:
 
 
 def shell(command: str, folder: str) -> tuple[bytes, bool]:
-    """Run a shell command; return its encoded exit code and the end of its output, and whether it failed."""
+    """Run a shell command, which sees all GPUs of the instance.
+
+    Return its encoded exit code and the end of its output, and whether it failed.
+    """
 
     def work() -> dict[str, Any]:
         with subprocess.Popen(
             command,
             shell=True,
             cwd=folder or None,
+            env=with_all_gpus(),
             # There is no keyboard: a command that reads input would wait forever.
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
