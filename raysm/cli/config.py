@@ -8,6 +8,7 @@ import dataclasses
 import json
 import re
 import shlex
+import sys
 import tomllib
 import types
 import typing
@@ -151,6 +152,9 @@ def _file_layers(arguments: Arguments) -> list[Layer]:
     file, profile = project_file(arguments), arguments.config_profile
     if file is None and profile is not None:
         raise InvalidRequest(f"--config-profile {profile}: there is no raysm.toml in {Path.cwd()} or above it")
+    if file is not None and arguments.project_file is None and arguments.command != "config":
+        # The user has not named it. To stderr, because programs read the answer of many commands on stdout.
+        print(f"raysm: options of {file}", file=sys.stderr)
     layers = [] if file is None else Project.read(file).chosen(profile)
     # Commands that only read jobs have no --request.
     request = getattr(arguments, "request", None)

@@ -15,6 +15,7 @@ from raysm.cli.jobs import find_to_read
 from raysm.client.job.listing import find_job
 from raysm.client.service import Service
 from raysm.client.tunnel.opening import run_command
+from raysm.contract.home import private_folder
 from raysm.contract.store import put
 from raysm.errors import RaysmError
 from raysm.views.dashboard.dashboard import open_dashboard
@@ -92,7 +93,7 @@ def _show(
         console.print(Text(url), soft_wrap=True)
         text = "Ctrl-C ends this command. Keep this address secret: it gives access without a password."
         console.print(text, style="dim", soft_wrap=True)
-    page = service.home / "dashboard" / f"open-{url.split('/')[2].rpartition(':')[2]}.html"
+    page = private_folder(service.home, "dashboard") / f"open-{url.split('/')[2].rpartition(':')[2]}.html"
     try:
         if not arguments.no_open:
             # A file for its owner only, because all users of the machine can see a browser's arguments.

@@ -30,7 +30,7 @@ from raysm.client.session.starting import usd_per_hour
 from raysm.client.settings import Settings
 from raysm.client.submit import prepare
 from raysm.client.targets import endpoint
-from raysm.contract.home import home
+from raysm.contract.home import home, private_folder
 from raysm.errors import InvalidRequest
 from raysm.request import AWS, Cluster, Limits, Script, Target
 from raysm.request.cluster import LOCAL_TYPE
@@ -128,8 +128,7 @@ def run(arguments: Arguments, console: Console, connect: Callable[[Target], Serv
 def _run_job(service: Service, options: dict[str, Any], console: Console, *, agreed: bool) -> None:
     times = Times(started_s=time.time())
     # A file of zero bytes, which AWS may leave out, and one that makes the channel.
-    folder = service.home / "doctor"
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = private_folder(service.home, "doctor")
     (folder / probe.EMPTY).touch()
     (folder / "full").write_text("raysm doctor\n")
     inputs = {**options.get("inputs", {}), probe.CHANNEL: str(folder)}

@@ -20,7 +20,7 @@ from raysm.client.job.listing import find_job, jobs
 from raysm.client.job.removal import check, descriptions, removable, remove, usage
 from raysm.client.service import connect
 from raysm.client.targets import endpoint
-from raysm.contract.home import ServerRecord, home, log_file, scenario_file, sdk_config_file
+from raysm.contract.home import ServerRecord, home, log_file, private_folder, scenario_file, sdk_config_file
 from raysm.contract.store import put
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.local.scenario import parse, read
@@ -81,8 +81,8 @@ def _set_scenario(folder: Path, path: Path) -> None:
         raise InvalidRequest(
             f"the embedded SageMaker of {folder} runs with another scenario; end it first: raysm local down"
         )
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    put(place, text)
+    private_folder(folder)
+    put(place, text, mode=0o600)
 
 
 def _status() -> dict[str, Any]:

@@ -6,6 +6,7 @@ replaced. Passwords, tokens and keys do not belong in these files: all who may d
 
 import dataclasses
 import json
+import shlex
 import tomllib
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
 from raysm.client.options import SubmitKeywords
+from raysm.contract.trust import find_distrust
 from raysm.errors import InvalidRequest, did_you_mean
 from raysm.request import JobRequest, Local, Target, Workload
 from raysm.request.codec import from_json, hints_of
@@ -205,10 +207,22 @@ SCRIPT_PATHS = ("source_dir", "script")
 
 
 def find_project_file(start: Path, home: Path) -> Path | None:
-    """Return the nearest ``raysm.toml`` in ``start`` or above it, up to the root of a repository or the home folder."""
+    """Return the nearest ``raysm.toml`` in ``start`` or above it, up to the root of a repository or the home folder.
+
+    Raises:
+        InvalidRequest: Another user may have written it: its options can run any code and send data anywhere.
+    """
     for folder in (start, *start.parents):
-        if (folder / PROJECT_FILE).is_file():
-            return folder / PROJECT_FILE
+        file = folder / PROJECT_FILE
+        if file.is_file():
+            distrust = find_distrust(file)
+            if distrust is not None:
+                raise InvalidRequest(
+                    f"{file} is not used, because {distrust.reason}",
+                    remedy=f"{distrust.command and f'run {distrust.command}, or '}read it, and then name it: "
+                    f"--project-file {shlex.quote(str(file))} (in Python: raysm.load_options({str(file)!r}))",
+                )
+            return file
         # Checked last, because these two folders may have a file themselves.
         if folder == home or (folder / ".git").exists():
             return None

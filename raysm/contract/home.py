@@ -10,13 +10,16 @@
 """
 
 import contextlib
+import errno
 import json
 import os
+import stat
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from raysm.contract.store import put, read_json
+from raysm.contract.trust import find_distrust
 from raysm.errors import InvalidConfig, InvalidRequest
 
 VARIABLE = "RAYSM_HOME"
@@ -24,10 +27,61 @@ RECORD = "server.json"
 
 
 def home(explicit: str | os.PathLike[str] | None = None) -> Path:
-    """Return the home, absolute: ``explicit``, else ``$RAYSM_HOME``, else ``~/.raysm``; it need not exist."""
+    """Return the home, absolute: ``explicit``, else ``$RAYSM_HOME``, else ``~/.raysm``; it need not exist.
+
+    Raises:
+        InvalidRequest: Another user owns it or may write to it, so that its pickles and programs may be his; or this
+            user may not open it.
+    """
     # The only variable that raysm itself reads on the laptop: boto3 reads AWS's.
     chosen = explicit or os.environ.get(VARIABLE) or "~/.raysm"  # noqa: TID251
-    return Path(chosen).expanduser().absolute()
+    folder = Path(chosen).expanduser().absolute()
+    try:
+        distrust = find_distrust(folder)
+        if distrust is None and folder.is_dir() and not os.access(folder, os.R_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except (FileNotFoundError, NotADirectoryError):
+        return folder
+    except (OSError, RuntimeError) as error:
+        raise unusable(folder, error) from error
+    if distrust is not None:
+        raise InvalidRequest(
+            f"the home {folder} is not used, because {distrust.reason}",
+            remedy=f"{distrust.command and f'run {distrust.command}, or '}set {VARIABLE} to a folder of your own",
+        )
+    return folder
+
+
+def unusable(folder: Path, error: Exception) -> InvalidRequest:
+    """Return the error for a home that cannot be opened or written."""
+    return InvalidRequest(
+        f"the home {folder} cannot be used: {getattr(error, 'strerror', None) or error}",
+        remedy=f"name another one by {VARIABLE} or Local(home=…)",
+    )
+
+
+def private_folder(root: Path, *names: str) -> Path:
+    """Return a folder of the home ``root``, created if it is missing; only this user can open it and those above it.
+
+    Folders that an earlier release left open are closed. The home itself keeps its mode if it is the user's home
+    folder, lies above it, or lies at the top of the file system: other programs need these.
+
+    Raises:
+        InvalidRequest: A folder belongs to another user, or cannot be created.
+    """
+    try:
+        root.parent.mkdir(parents=True, exist_ok=True)
+        for depth in range(len(names) + 1):
+            path = root.joinpath(*names[:depth])
+            path.mkdir(mode=0o700, exist_ok=True)
+            is_shared = path == root and (len(root.parts) < 3 or Path.home().is_relative_to(root))
+            mode = stat.S_IMODE(path.stat().st_mode)
+            # Windows has no such modes.
+            if mode & 0o077 and not is_shared and hasattr(os, "geteuid"):
+                path.chmod(0o700)
+    except (OSError, RuntimeError) as error:
+        raise unusable(root, error) from error
+    return root.joinpath(*names)
 
 
 def lock_file(folder: Path) -> Path:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from raysm.client.submit import Prepared
-from raysm.contract.home import Clock
+from raysm.contract.home import Clock, private_folder
 from raysm.contract.names import counted
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.grid.batch_job.state import Folder, RemoteState, Unreachable, recall, share_secret
@@ -127,7 +127,7 @@ def open_running(
     with naming_file(path), contextlib.ExitStack() as on_error:
         clock = services(target).clock
         now = clock.now() if now is None else now
-        path.parent.mkdir(parents=True, exist_ok=True)
+        private_folder(path.parent.parent, path.parent.name)
         store = Store(path)
         on_error.callback(store.database.close)
         state, kept = None, read_target(path)

@@ -215,6 +215,15 @@ def test_a_sweep_of_a_script_is_asked_for_by_flags(folder):
     assert (workload.search, workload.gpus, workload.args) == ("random", 0.5, ("--epochs", "3"))
 
 
+def test_a_command_names_the_project_file_that_it_has_found_and_not_one_that_its_user_has_named(folder, capsys):
+    project(folder, "project = 'a'")
+    settings("run", "a.py")
+    assert str(folder / "raysm.toml") in capsys.readouterr().err
+    settings("run", "a.py", "--project-file", "raysm.toml")
+    shown()
+    assert capsys.readouterr().err == ""
+
+
 @pytest.fixture
 def with_profile(folder):
     (folder / "raysm.toml").write_text("[cluster]\ncount = 2\n[tags]\nteam = 'a'\n[profile.p]\nproject = 'x'\n")

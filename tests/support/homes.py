@@ -34,13 +34,20 @@ def end(folder, number=signal.SIGTERM, within_s=90.0):
 
 
 @contextlib.contextmanager
+def with_variable(name, value):
+    """Let an environment variable of this process have ``value`` during the block."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        os.environ.pop(name)
+        if before is not None:
+            os.environ[name] = before
+
+
+@contextlib.contextmanager
 def in_home(folder):
     """Let ``folder`` be raysm's home, for what asks the environment for it."""
-    before = os.environ.get("RAYSM_HOME")
-    os.environ["RAYSM_HOME"] = str(folder)
-    try:
+    with with_variable("RAYSM_HOME", str(folder)):
         yield folder
-    finally:
-        os.environ.pop("RAYSM_HOME")
-        if before is not None:
-            os.environ["RAYSM_HOME"] = before

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from raysm.client.service import Service
-from raysm.contract.home import home
+from raysm.contract.home import home, private_folder
 from raysm.contract.instance_types import has_local_storage
 from raysm.contract.store import put
 from raysm.errors import InvalidConfig, InvalidRequest, ServiceError
@@ -130,7 +130,7 @@ def _read(data: Mapping[str, Any]) -> RegionPrices:
 
 
 def save_prices(prices: RegionPrices, folder: Path | None = None) -> Path:
-    path = (folder or home()) / FOLDER / f"{prices.region}.json"
+    path = private_folder(folder or home(), FOLDER) / f"{prices.region}.json"
     put(path, json.dumps(asdict(prices), indent=1, sort_keys=True) + "\n")
     return path
 

@@ -35,6 +35,7 @@ from raysm.client.logs.stream import LogReader
 from raysm.client.service import Service
 from raysm.client.storage.s3 import Storage, in_parallel
 from raysm.contract.events import Metric, SessionCall, Trial, parse
+from raysm.contract.home import private_folder
 from raysm.contract.job_api import APIS, JobApi, api_of
 from raysm.contract.names import FIRST_TAG, PROJECT_TAG, TASK_TAG, WORKLOAD_TAG
 from raysm.errors import InvalidRequest, JobNotFound, ServiceError
@@ -80,8 +81,8 @@ class Cache:
             curves, trials = {job.row.arn: job.curves, **job.call_curves}, [row.as_json() for row in job.trials]
             rows.append((job.row.arn, job.row.as_json(), json.dumps(curves), json.dumps(trials)))
         if rows:
-            with contextlib.suppress(sqlite3.Error, OSError):
-                self._path.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(sqlite3.Error, OSError, InvalidRequest):
+                private_folder(self._path.parent.parent, self._path.parent.name)
                 with self._opened() as file:
                     file.executemany("insert or replace into jobs values (?, ?, ?, ?)", rows)
 

@@ -19,6 +19,7 @@ from raysm.client.job.description import Status
 from raysm.client.logs.stream import JobStream
 from raysm.client.storage.s3 import Storage
 from raysm.contract.events import Metric, parse
+from raysm.contract.home import private_folder
 from raysm.contract.mirror import End, Mirror, MlflowRun
 from raysm.contract.names import PROJECT_TAG, TASK_TAG, TRACKING_TAG
 from raysm.errors import InvalidRequest, MissingDependency, RaysmError
@@ -51,9 +52,8 @@ class Tracker:
 
     def _copy(self) -> None:
         chain = self._chain
-        lock = chain.service.home / "tracking" / f"{chain.first}.lock"
         try:
-            lock.parent.mkdir(parents=True, exist_ok=True)
+            lock = private_folder(chain.service.home, "tracking") / f"{chain.first}.lock"
             # Only one of several processes that follow the job writes at a time; the next one adds what is missing.
             # Without the lock each would create a run. The kernel releases it, however this process ends.
             with lock.open("w") as file:

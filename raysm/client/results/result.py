@@ -13,6 +13,7 @@ from typing import Any
 from raysm.client.job.records import task_of
 from raysm.client.storage.s3 import Storage, file_path, in_parallel
 from raysm.client.units import check_python
+from raysm.contract.home import private_folder
 from raysm.contract.result import EXCEPTION, FAILURE, MANIFEST, MARK, VALUE, Failure, Manifest
 from raysm.contract.store import put
 from raysm.errors import IN_THE_JOB, InvalidConfig, InvalidRequest, JobFailed, MissingDependency, ServiceError, used_by
@@ -180,6 +181,8 @@ def _fetch(outputs: str, storage: Storage, *, job: str, to: Path | None, cache: 
     if not missing:
         return folder
     names, old_names = {item.name for item in stored}, earlier.names if earlier else frozenset()
+    if to is None:
+        private_folder(folder.parent.parent, folder.parent.name, folder.name)
     folder.mkdir(parents=True, exist_ok=True)
     # Marked before the manifest is removed, so that one of them always lists the files in the folder.
     _mark(folder, job, names | old_names)

@@ -15,6 +15,7 @@ from typing import Any
 
 from raysm.client.storage.places import Places
 from raysm.client.storage.s3 import Storage, Stored, file_path, in_parallel
+from raysm.contract.home import private_folder
 from raysm.contract.job_api import InputManifest
 from raysm.contract.names import DATA_FRAME
 from raysm.contract.store import PARTIAL, files_below, sha256_of
@@ -85,8 +86,7 @@ def save(channel: str, item: Any, home: Path, id_columns: Sequence[str] = ()) ->
     ``id_columns`` name the rows; they may be levels of a pandas index. Data that would lose something are refused: a
     pandas index with information, a mask, Python objects.
     """
-    inputs = home / SAVED
-    inputs.mkdir(parents=True, exist_ok=True, mode=0o700)
+    inputs = private_folder(home, SAVED)
     for old in inputs.iterdir():
         # Another process may just have removed it.
         with contextlib.suppress(FileNotFoundError):

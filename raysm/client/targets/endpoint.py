@@ -15,8 +15,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from raysm import __version__
-from raysm.contract.home import ServerRecord, lock_file, log_file
-from raysm.errors import InvalidRequest, MissingDependency, ServiceError
+from raysm.contract.home import ServerRecord, lock_file, log_file, private_folder, unusable
+from raysm.errors import MissingDependency, ServiceError
 
 START_S = 60.0
 MAX_BYTES = 1 << 20
@@ -93,12 +93,10 @@ def get_json(url: str, path: str, *, timeout_s: float) -> "dict[str, Any] | None
 def _start(home: Path, command: tuple[str, ...]) -> ServerRecord:
     log = log_file(home)
     try:
-        home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        log.touch()
+        private_folder(home)
+        log.touch(mode=0o600)
     except OSError as error:
-        raise InvalidRequest(
-            f"the home {home} cannot be used: {error.strerror}; name another one by RAYSM_HOME or Local(home=…)"
-        ) from error
+        raise unusable(home, error) from error
     deadline_s, was_restarted = time.monotonic() + START_S, False
     begin, process = _launch(home, command, log)
     while time.monotonic() < deadline_s:

@@ -16,6 +16,7 @@ from raysm.client.job.description import Status, outputs_of, read
 from raysm.client.job.handle import Job, attach
 from raysm.client.service import Service
 from raysm.client.storage.s3 import in_parallel
+from raysm.contract.home import private_folder
 from raysm.contract.job_api import TRAINING
 from raysm.contract.names import ROW_TAG
 from raysm.errors import InvalidRequest, JobNotFound
@@ -118,7 +119,7 @@ class RowJobs:
     def _secret(self, grid: GridRecord, service: Service) -> str:
         """Return the secret from which tokens are derived; the first child in a region writes it to the bucket."""
         path = path_of(self._request.name)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        private_folder(path.parent.parent, path.parent.name)
         share_secret(secret_path(path), folder_of(grid.prefix, service, self._request.template.output_kms_key))
         return secret_of(path)
 

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import raysm
-from raysm.contract.home import VARIABLE, Clock, sdk_config_file
+from raysm.contract.home import VARIABLE, Clock, private_folder, sdk_config_file
 from raysm.contract.service_model import loader, violations_in
 from raysm.errors import RaysmError
 from raysm.local.instances import Instance, InstanceSpec, open_site
@@ -112,8 +112,7 @@ class BatchService:
 
     def __init__(self, home: Path, clock: Clock, moto: MotoServices) -> None:
         self._home, self._clock, self._moto = home, clock, moto
-        self._folder = home / "batch"
-        self._folder.mkdir(exist_ok=True, mode=0o700)
+        self._folder = private_folder(home, "batch")
         self.url = ""
         self._lock = threading.Lock()
         # By region and name.

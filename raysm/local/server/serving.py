@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from raysm import __version__
-from raysm.contract.home import Clock, ServerRecord, lock_file, scenario_file, sdk_config_file
+from raysm.contract.home import Clock, ServerRecord, lock_file, private_folder, scenario_file, sdk_config_file
 from raysm.contract.store import put
 from raysm.errors import InvalidRequest
 from raysm.local.job_spec import REGION
@@ -63,7 +63,7 @@ class Options:
 
 @contextlib.contextmanager
 def _locked(home: Path) -> Iterator[int]:
-    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    private_folder(home)
     # Closed on exec, so that an instance does not hold the lock of a server that is gone.
     handle = os.open(lock_file(home), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -92,8 +92,7 @@ def serve(options: Options) -> None:
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
         # The folders of tokens, data and models; the modes in an instance's folders are SageMaker's.
         for name in ("jobs", "data", "s3"):
-            (options.home / name).mkdir(exist_ok=True)
-            (options.home / name).chmod(0o700)
+            private_folder(options.home, name)
         scenario = read(scenario_file(options.home))
         # A server that was killed leaves its record.
         ServerRecord.remove(options.home)
@@ -148,7 +147,7 @@ def serve(options: Options) -> None:
             serve_forever = partial(server.serve_forever, poll_interval=0.1)
             threading.Thread(target=serve_forever, name="server", daemon=True).start()
             # Before the record, so that clients find this too.
-            put(sdk_config_file(options.home), SDK_CONFIG, within=options.home)
+            put(sdk_config_file(options.home), SDK_CONFIG, mode=0o600, within=options.home)
             record.write(options.home)
             busy_s = time.monotonic()
             while not ending.wait(POLL_S):

@@ -20,6 +20,7 @@ from urllib.parse import parse_qs
 
 from raysm.client.experiments.experiment import Curve
 from raysm.contract.events import Metric
+from raysm.contract.home import private_folder
 from raysm.contract.names import LABEL_HOST, natural
 from raysm.contract.store import put
 from raysm.views.dashboard.server import Answer
@@ -292,6 +293,7 @@ def _library(cache: Path) -> str:
     # Cached, because bundling takes four seconds.
     file = cache / f"vega-{vl_convert.get_vega_version()}-{vl_convert.get_vega_embed_version()}.js"
     if not file.is_file():
+        private_folder(cache.parent, cache.name)
         put(file, vl_convert.javascript_bundle())  # type: ignore[call-arg]
     return file.read_text()
 

@@ -29,6 +29,7 @@ from raysm.client.experiments.experiment import Curve, Experiment
 from raysm.client.experiments.listing import Choice, cache_of, experiments, read_job, with_trials
 from raysm.client.job.description import Status
 from raysm.client.service import Service
+from raysm.contract.home import private_folder
 from raysm.contract.job_api import api_of
 from raysm.contract.mirror import JOB_TAG, legal_name
 from raysm.errors import MissingDependency, RaysmError
@@ -175,7 +176,7 @@ class MlflowStore:
     def _experiments(self, names: Iterable[str]) -> dict[str, tuple[int, str]]:
         from mlflow import MlflowClient
 
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(self._folder.parent, self._folder.name)
         # Otherwise MLflow logs a line for each migration of the file.
         for logger in ("alembic", "mlflow.store.db.utils"):
             logging.getLogger(logger).setLevel(logging.WARNING)

@@ -1,0 +1,104 @@
+"""Whether other users of this machine may change a file or folder, so that what it says must not be followed.
+
+Trusted are this user, root, and for root also the user who called ``sudo``, as git's ``safe.directory`` has it. Systems
+without Unix users, such as Windows, are not checked.
+"""
+
+import os
+import shlex
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+try:
+    import grp
+    import pwd
+except ImportError:  # Windows
+    pass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Distrust:
+    """Why a path is not trusted."""
+
+    reason: str
+    command: str = ""
+    """The shell command after which others may no longer change it; empty if it belongs to another user."""
+
+
+def find_distrust(path: Path) -> Distrust | None:
+    """Return why other users may change ``path``, a file or a folder that exists; None if they may not.
+
+    The folder of a file counts too, because whoever may write there can replace the file. If it is sticky, as ``/tmp``
+    is, only the owners of the file and of the folder can. Folders above are not looked at: who puts another folder in
+    the place of this one owns what lies in it, and that is refused.
+
+    Raises:
+        OSError: The path does not exist or cannot be reached.
+    """
+    if not hasattr(os, "geteuid"):
+        return None
+    # A link counts as well as its target: another user may have chosen which of our own files it names.
+    for each in dict.fromkeys((path, path.resolve())):
+        if not each.is_dir():
+            found = _distrust_one(each.parent, is_sticky_enough=True)
+            if found is not None:
+                return found
+        found = _distrust_one(each)
+        if found is not None:
+            return found
+    return None
+
+
+def _distrust_one(path: Path, *, is_sticky_enough: bool = False) -> Distrust | None:
+    status = path.lstat()
+    trusted = _trusted_uids()
+    quoted = shlex.quote(str(path))
+    if status.st_uid not in trusted:
+        return Distrust(reason=f"{path} belongs to {_user(status.st_uid)}")
+    is_sticky = is_sticky_enough and bool(status.st_mode & stat.S_ISVTX)
+    # The mode of a link says nothing.
+    if is_sticky or stat.S_ISLNK(status.st_mode):
+        return None
+    if status.st_mode & stat.S_IWOTH:
+        return Distrust(reason=f"all users may write {path}", command=f"chmod go-w {quoted}")
+    if status.st_mode & stat.S_IWGRP and not _is_private(status.st_gid, trusted):
+        return Distrust(reason=f"the group {_group(status.st_gid)} may write {path}", command=f"chmod g-w {quoted}")
+    return None
+
+
+def _trusted_uids() -> frozenset[int]:
+    own = os.geteuid()
+    # Who may call sudo can become root anyway.
+    caller = os.environ.get("SUDO_UID", "") if own == 0 else ""  # noqa: TID251
+    return frozenset({0, own} | ({int(caller)} if caller.isdecimal() else set()))
+
+
+def _is_private(gid: int, trusted: frozenset[int]) -> bool:
+    """Return whether only trusted users are in a group: many systems give each user a group of the same name."""
+    names = {name for uid in trusted if (name := _name_of(uid)) is not None}
+    try:
+        group = grp.getgrgid(gid)
+    except KeyError:
+        # A container that knows neither its user nor its group usually runs as 1000:1000.
+        return gid in trusted
+    return group.gr_name in names and set(group.gr_mem) <= names
+
+
+def _name_of(uid: int) -> str | None:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return None
+
+
+def _user(uid: int) -> str:
+    name = _name_of(uid)
+    return f"the user with the number {uid}" if name is None else f"the user {name}"
+
+
+def _group(gid: int) -> str:
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return f"{gid}"

@@ -1,0 +1,128 @@
+"""Which files and folders may be followed on a machine with other users."""
+
+import os
+
+import pytest
+
+from raysm.client.settings import PROJECT_FILE, find_project_file
+from raysm.contract.home import home, private_folder
+from raysm.contract.trust import find_distrust
+from raysm.errors import InvalidRequest
+from tests.support.homes import with_variable
+from tests.support.strangers import NOBODY, needs_two_users
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "project" / PROJECT_FILE
+    path.parent.mkdir(mode=0o755)
+    path.touch(mode=0o644)
+    return path
+
+
+def found(file):
+    return find_project_file(file.parent, file.parent)
+
+
+def test_a_project_file_of_this_user_is_found_however_many_may_read_it(file):
+    assert found(file) == file
+
+
+@pytest.mark.parametrize("mode", [0o666, 0o602])
+def test_a_project_file_that_all_may_write_is_refused_with_the_command_that_closes_it(file, mode):
+    file.chmod(mode)
+    with pytest.raises(InvalidRequest) as refused:
+        found(file)
+    assert str(file) in refused.value.problem
+    assert f"chmod go-w {file}" in refused.value.remedy
+    assert f"--project-file {file}" in refused.value.remedy
+
+
+def test_a_project_file_in_a_folder_that_all_may_write_is_refused_unless_the_folder_is_sticky(file):
+    file.parent.chmod(0o777)
+    with pytest.raises(InvalidRequest, match="all users may write"):
+        found(file)
+    file.parent.chmod(0o1777)
+    assert found(file) == file
+
+
+@needs_two_users
+@pytest.mark.parametrize("part", ["the file", "its folder"])
+def test_a_project_file_of_another_user_is_refused(file, part):
+    os.chown(file if part == "the file" else file.parent, NOBODY, NOBODY)
+    file.parent.chmod(0o1777)
+    with pytest.raises(InvalidRequest, match="belongs to"):
+        found(file)
+
+
+@needs_two_users
+def test_a_link_that_another_user_has_put_there_is_refused_though_its_target_is_ours(file):
+    ours = file.rename(file.parent.parent / "other.toml")
+    file.parent.chmod(0o1777)
+    file.symlink_to(ours)
+    assert found(file) == file
+    os.lchown(file, NOBODY, NOBODY)
+    with pytest.raises(InvalidRequest, match="belongs to"):
+        found(file)
+
+
+@needs_two_users
+def test_a_link_of_ours_to_another_users_file_is_refused(file):
+    theirs = file.rename(file.parent.parent / "other.toml")
+    os.chown(theirs, NOBODY, NOBODY)
+    file.symlink_to(theirs)
+    with pytest.raises(InvalidRequest, match=r"other\.toml belongs to"):
+        found(file)
+
+
+@needs_two_users
+def test_a_group_that_may_write_is_trusted_if_it_is_its_users_own(file):
+    file.chmod(0o664)
+    assert find_distrust(file) is None
+    os.chown(file, -1, NOBODY)
+    assert find_distrust(file).command == f"chmod g-w {file}"
+
+
+@needs_two_users
+def test_root_trusts_the_files_of_the_user_who_called_sudo(file):
+    os.chown(file, NOBODY, -1)
+    assert find_distrust(file) is not None
+    with with_variable("SUDO_UID", f"{NOBODY}"):
+        assert find_distrust(file) is None
+
+
+def test_a_home_that_all_may_write_is_refused_though_it_is_sticky(tmp_path):
+    folder = tmp_path / "home"
+    folder.mkdir()
+    assert home(folder) == folder
+    folder.chmod(0o1777)
+    with pytest.raises(InvalidRequest) as refused:
+        home(folder)
+    assert str(folder) in refused.value.problem
+    assert "RAYSM_HOME" in refused.value.remedy
+
+
+@needs_two_users
+def test_a_home_of_another_user_is_refused(tmp_path):
+    folder = tmp_path / "home"
+    folder.mkdir(mode=0o700)
+    os.chown(folder, NOBODY, NOBODY)
+    with pytest.raises(InvalidRequest, match="belongs to"):
+        home(folder)
+
+
+def test_folders_of_a_home_that_were_open_to_readers_are_closed(tmp_path):
+    root = tmp_path / "home"
+    (root / "grids").mkdir(parents=True)
+    root.chmod(0o755)
+    (root / "grids").chmod(0o755)
+    assert private_folder(root, "grids", "deep") == root / "grids" / "deep"
+    modes = [path.stat().st_mode & 0o777 for path in (root, root / "grids", root / "grids" / "deep")]
+    assert modes == [0o700] * 3
+
+
+def test_the_users_home_folder_stays_as_open_as_it_is_when_it_is_raysms_home_too(tmp_path):
+    tmp_path.chmod(0o755)
+    with with_variable("HOME", str(tmp_path)):
+        assert private_folder(tmp_path, "grids").stat().st_mode & 0o777 == 0o700
+    assert tmp_path.stat().st_mode & 0o777 == 0o755
