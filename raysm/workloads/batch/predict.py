@@ -8,7 +8,7 @@ import inspect
 import io
 import struct
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from raysm.bootstrap import environment
 from raysm.contract.payload import FUNCTION
 from raysm.errors import InvalidRequest
 from raysm.request.batch import BatchInference
-from raysm.workloads.batch.columns import InputColumns, filled
+from raysm.workloads.batch.columns import MAX_KEYS, InputColumns, fit, fitted, storable, widened
 from raysm.workloads.batch.formats import Columns, reader_of
 from raysm.workloads.batch.pieces import Piece
 from raysm.workloads.batch.tables import TableColumns
@@ -30,6 +30,8 @@ from raysm.workloads.failure import unpickled
 from raysm.workloads.record import Buffers
 
 T = TypeVar("T")
+
+SHOWN_CHARACTERS = 80
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,23 +92,64 @@ def predict(prediction: Prediction, piece: Piece) -> Part:
 
 
 def _joined(tables: list[pa.Table], name: str, piece: Piece) -> pa.Table:
+    joined: list[pa.Table] = []
     schema: pa.Schema = tables[0].schema
-    for table in tables[1:]:
-        merged = filled(schema, table.schema)
-        if merged is None:
-            raise InvalidRequest(
-                f"{name} must return the same columns with the same types for every batch; in {piece} they differ:\n"
-                f"{differing(table.schema, schema)}"
-            )
+    for table in tables:
+        merged = widened(schema, table.schema)
+        if not isinstance(merged, pa.Schema):
+            place = f"in {piece}"
+            raise InvalidRequest(differing(name, merged, (place, joined), (place, [table])))
         schema = merged
-    return pa.concat_tables([table.cast(schema) for table in tables]).combine_chunks()
+        joined.append(table)
+    return fit_tables(joined, schema, name, str(piece))
 
 
-def differing(these: pa.Schema, those: pa.Schema) -> str:
-    mine, others = str(these).splitlines(), str(those).splitlines()
-    return "\n".join(
-        [f"  {line}" for line in mine if line not in others] + [f"  not {line}" for line in others if line not in mine]
+def fit_tables(tables: Sequence[pa.Table], schema: pa.Schema, name: str, where: str) -> pa.Table:
+    """Return predictions as one table with the types of a wider schema."""
+    try:
+        return pa.concat_tables([fitted(table, schema) for table in tables]).combine_chunks()
+    except pa.ArrowInvalid as error:
+        raise InvalidRequest(
+            f"{name} returned whole numbers in one batch and fractions in another, and one of the "
+            f"whole numbers in {where} cannot be stored as a fraction: {error}; return floats or "
+            "texts for every batch"
+        ) from error
+
+
+def differing(
+    name: str,
+    column: str | None,
+    first: tuple[str, Sequence[pa.Table]],
+    then: tuple[str, Sequence[pa.Table]],
+) -> str:
+    """Return the message for predictions that have no common type.
+
+    Args:
+        name: Name of the predictor.
+        column: The column without a common type; None if the names of the columns differ.
+        first: Where the first predictions were made, and their tables.
+        then: The same of those that differ from the first.
+    """
+    if column is None:
+        names = [", ".join(tables[0].column_names) for _, tables in (first, then)]
+        return (
+            f"{name} must return the same columns for every batch; it returned {names[0]} "
+            f"{first[0]}, and {names[1]} {then[0]}"
+        )
+    values = [_first_value(tables, column) for _, tables in (first, then)]
+    return (
+        f"{name} returned values in {column!r} that have no common type: {values[0]} {first[0]}, "
+        f"and {values[1]} {then[0]}; return one type for every batch"
     )
+
+
+def _first_value(tables: Sequence[pa.Table], column: str) -> str:
+    for table in tables:
+        values = table.column(column)
+        for value in values:
+            if value.is_valid:
+                return f"{repr(value.as_py())[:SHOWN_CHARACTERS]} ({values.type})"
+    return str(tables[0].schema.field(column).type)
 
 
 def parquet_of(table: pa.Table) -> bytes:
@@ -168,12 +211,8 @@ def table_of(batch: Columns, predicted: object, keys: tuple[str, ...], keep: tup
 
 def _kept(batch: Columns, column: str, name: str) -> pa.Array:
     """Return a column of the records. A table's column keeps its Arrow type, so that all batches have one type."""
-    if not isinstance(batch, TableColumns) or column not in batch.table.column_names:
-        return _arrow(batch[column], column, name)
-    own = batch.table.column(column)
-    # Combined, a column is one array, unless it is larger than Arrow's arrays may be.
-    combined = own.combine_chunks()
-    return combined.combine_chunks() if isinstance(combined, pa.ChunkedArray) else combined
+    own = batch.arrow(column) if isinstance(batch, TableColumns) else None
+    return _arrow(batch[column], column, name) if own is None else own
 
 
 def _arrow(values: Any, column: str, name: str) -> pa.Array:
@@ -184,14 +223,14 @@ def _arrow(values: Any, column: str, name: str) -> pa.Array:
     try:
         if isinstance(values, list | tuple) and not (values and hasattr(values[0], "__array__")):
             # Texts, mappings, lists of any length: Arrow knows more types than NumPy does.
-            return pa.array(list(values))
+            return array_of_values(list(values))
         array = values if isinstance(values, np.ndarray) else np.asarray(values)
         if array.ndim == 0:
             raise InvalidRequest(
                 f"{name} returned one value in {column!r} for a whole batch; it must return one for each record"
             )
         if array.dtype == object or array.dtype.kind in "US":
-            return pa.array(array.tolist())
+            return array_of_values(array.tolist())
         if array.ndim == 1:
             return pa.array(array)
         flat = pa.array(np.ascontiguousarray(array).reshape(-1))
@@ -200,3 +239,17 @@ def _arrow(values: Any, column: str, name: str) -> pa.Array:
         return pa.FixedShapeTensorArray.from_numpy_ndarray(np.ascontiguousarray(array))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, ValueError) as error:
         raise InvalidRequest(f"the column {column!r} of {name} cannot be written to Parquet: {error}") from error
+
+
+def array_of_values(values: list[Any]) -> pa.Array:
+    """Return Python values as an Arrow array whose type Parquet can store."""
+    mappings = [value for value in values if isinstance(value, Mapping)]
+    if len(set().union(*mappings)) > MAX_KEYS:
+        # Not by a struct, which has a value for each key in each row.
+        items = pa.array([item for value in mappings for item in value.values()])
+        pairs = [value if value is None else list(value.items()) for value in values]
+        array = pa.array(pairs, pa.map_(pa.string(), items.type))
+    else:
+        array = pa.array(values)
+    kind = storable(array.type)
+    return array if kind == array.type else pa.array([fit(value, kind) for value in values], kind)

@@ -5,6 +5,7 @@ Each part is written once, under a name that is its place in the input, whicheve
 
 import functools
 import hashlib
+import io
 import itertools
 import time
 from collections import defaultdict
@@ -25,7 +26,7 @@ from raysm.contract.store import put, remove_unfinished
 from raysm.errors import InvalidRequest
 from raysm.request.batch import BatchInference
 from raysm.request.options import decisive_json
-from raysm.workloads.batch.columns import InputColumns, filled
+from raysm.workloads.batch.columns import InputColumns, has_mappings, widened
 from raysm.workloads.batch.pieces import Piece, described, survey
 from raysm.workloads.batch.predict import (
     PART_FORMAT,
@@ -34,6 +35,7 @@ from raysm.workloads.batch.predict import (
     decode_part,
     differing,
     encode_part,
+    fit_tables,
     parquet_of,
     predict,
 )
@@ -108,7 +110,7 @@ def run_batch(
     if record is not None and record.outdated:
         outdated = counted(record.outdated, "part")
         print(f"{outdated} of an earlier version of raysm, which wrote pickles: predicted again", flush=True)  # noqa: T201
-    gathered = Gathered(result, pieces, emit_event, resumed)
+    gathered = Gathered(result, pieces, workload.name, emit_event, resumed)
     # Pieces begin in turns, the first of each instance and then the second of each: in the order of the input the first
     # ones could all be on one instance, and the others would have no work.
     turns: dict[str | None, Iterator[int]] = defaultdict(itertools.count)
@@ -141,26 +143,41 @@ def record_of(
 
 
 class Gathered:
+    """The parts of the result, in the head's folder; in the end all have the same types.
+
+    Args:
+        folder: The folder of the parts.
+        pieces: All pieces of the input.
+        name: Name of the predictor, for messages.
+        emit_event: Takes progress and the rate.
+        resumed: Numbers of the pieces that an earlier run predicted; they count for no rate.
+    """
+
     def __init__(
-        self, folder: Path, pieces: Sequence[Piece], emit_event: EmitEvent, resumed: Collection[int] = ()
+        self,
+        folder: Path,
+        pieces: Sequence[Piece],
+        name: str,
+        emit_event: EmitEvent,
+        resumed: Collection[int] = (),
     ) -> None:
-        # ``resumed`` has the numbers of pieces that an earlier run predicted; they count for no rate.
         self.rows = self.predicted = 0
-        self._folder, self._resumed, self._emit = folder, resumed, emit_event
+        self._folder, self._name, self._resumed, self._emit = folder, name, resumed, emit_event
         self._files: dict[int, ResultFile] = {}
         self._schema: pa.Schema | None = None
-        self._first: Piece | None = None
-        # Parts in which a column has no value, and so no type.
-        self._incomplete: list[tuple[Piece, pa.Schema]] = []
+        self._written: dict[Piece, pa.Schema] = {}
         self._progress = ProgressThrottle("predict", len(pieces), "parts", emit_event, done=len(resumed))
         self._begun_s = self._rated_s = time.monotonic()
 
     def take(self, piece: Piece, part: Part) -> None:
-        """Write a part in its place; raise InvalidRequest if its columns differ from those of the other parts."""
+        """Write a part in its place.
+
+        Raises:
+            InvalidRequest: No type holds the part's values of a column and those of other parts.
+        """
         # The piece of an empty file keeps its number, so that the names of other parts do not depend on it.
         if part.rows:
-            self._check(piece, part)
-            self._write(piece, part.rows, part.content)
+            self._take_rows(piece, part)
             self.rows += part.rows
         if piece.number in self._resumed:
             return
@@ -172,12 +189,51 @@ class Gathered:
             self._emit(Metric(name="rows_per_s", value=self.predicted / (now_s - self._begun_s)))
 
     def files(self) -> tuple[ResultFile, ...]:
-        for piece, schema in self._incomplete:
-            # Another part has the type. This one is written again, so that all parts have the same columns.
+        for piece, schema in self._written.items():
+            # Another part made the types wider; this one is written again.
             if schema != self._schema:
-                table = pq.read_table(self._folder / piece.file).cast(self._schema)
-                self._write(piece, len(table), parquet_of(table))
+                self._write_fitted(piece, pq.read_table(self._folder / piece.file))
         return tuple(self._files[number] for number in sorted(self._files))
+
+    def _take_rows(self, piece: Piece, part: Part) -> None:
+        assert part.schema is not None, "a part with rows has columns"
+        self._schema = part.schema if self._schema is None else self._widen(self._schema, piece, part)
+        if part.schema == self._schema:
+            self._write(piece, part.rows, part.content)
+        else:
+            self._write_fitted(piece, pq.read_table(io.BytesIO(part.content)))
+        self._written[piece] = self._schema
+
+    def _widen(self, schema: pa.Schema, piece: Piece, part: Part) -> pa.Schema:
+        merged = widened(schema, part.schema)
+        if not isinstance(merged, pa.Schema):
+            first = self._first_with_values(merged)
+            then = pq.read_table(io.BytesIO(part.content))
+            raise InvalidRequest(differing(self._name, merged, first, (f"in {piece}", [then])))
+        # Now, and not after all parts were predicted: whole numbers may not fit among fractions.
+        changed = [
+            field.name
+            for field, before in zip(merged, schema, strict=True)
+            if not pa.types.is_null(before.type) and before.type != field.type and not has_mappings(field.type)
+        ]
+        if changed:
+            types = pa.schema([merged.field(name) for name in changed])
+            for written in self._written:
+                table = pq.read_table(self._folder / written.file, columns=changed)
+                fit_tables([table], types, self._name, str(written))
+        return merged
+
+    def _first_with_values(self, column: str | None) -> tuple[str, list[pa.Table]]:
+        columns = None if column is None else [column]
+        for piece in sorted(self._written, key=lambda piece: piece.number):
+            table = pq.read_table(self._folder / piece.file, columns=columns)
+            if column is None or table.column(column).null_count < len(table):
+                return f"in {piece}", [table]
+        raise AssertionError(f"a column without a value has a type: {column}")
+
+    def _write_fitted(self, piece: Piece, table: pa.Table) -> None:
+        table = fit_tables([table], self._schema, self._name, str(piece))
+        self._write(piece, len(table), parquet_of(table))
 
     def _write(self, piece: Piece, rows: int, content: bytes) -> None:
         path = self._folder / piece.file
@@ -191,21 +247,6 @@ class Gathered:
             how_to_read=f'import pyarrow.parquet as pq; table = pq.read_table("{piece.file}")',
             units=("rows",),
         )
-
-    def _check(self, piece: Piece, part: Part) -> None:
-        assert part.schema is not None, "a part with rows has columns"
-        # The first that comes, which need not be the first in order; the message names both.
-        if self._schema is None:
-            self._schema, self._first = part.schema, piece
-        schema = filled(self._schema, part.schema)
-        if schema is None:
-            raise InvalidRequest(
-                f"the predictions of {piece} have other columns than those of {self._first}; return the same columns "
-                f"with the same types for every batch:\n{differing(part.schema, self._schema)}"
-            )
-        self._schema = schema
-        if part.schema != schema or "null" in str(part.schema):
-            self._incomplete.append((piece, part.schema))
 
 
 class BatchRunner(Runner[BatchInference]):

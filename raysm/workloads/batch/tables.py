@@ -17,7 +17,20 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from raysm.errors import InvalidInput
-from raysm.workloads.batch.columns import FileColumns, InputColumns, cast, column, join, plain, unified
+from raysm.workloads.batch.columns import (
+    JSON,
+    MAX_KEYS,
+    TABLES,
+    FileColumns,
+    InputColumns,
+    cast,
+    column,
+    has_mappings,
+    join,
+    map_of,
+    plain,
+    unified,
+)
 from raysm.workloads.batch.files import objects
 from raysm.workloads.batch.formats import Columns, Span, is_gzipped
 
@@ -35,17 +48,36 @@ TRUTH_VALUES = pa.array(["true", "True", "TRUE", "false", "False", "FALSE"])
 # 007 and 0x1F are codes, not numbers: as numbers they could not be written back as they were.
 WHOLE_NUMBER = r"^-?(0|[1-9][0-9]*)$"
 NUMBER = r"^-?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$|^-?(?i:inf|infinity)$"
+SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+"""One of the two codes by which JSON writes a character above U+FFFF, such as an emoji."""
+
 LONG_NUMBER = r"^-?[0-9]{19,}$"
 
 CSV_COLUMN = re.compile(r"In CSV column #(\d+): (?:Row #\d+: )?")
 
 
 class TableColumns(dict[str, NDArray[Any]]):
-    """Records of a table as NumPy arrays. ``table`` has the file's types: in NumPy a missing integer makes floats."""
+    """Records of a table as NumPy arrays."""
 
-    def __init__(self, columns: Columns, table: pa.Table) -> None:
+    def __init__(self, columns: Columns, table: pa.Table, schema: pa.Schema) -> None:
         super().__init__(columns)
-        self.table = table
+        self.table, self._schema = table, schema
+
+    def arrow(self, column: str) -> pa.Array | None:
+        """Return a column with its file's type; None if the table has no such column.
+
+        In NumPy a missing integer makes floats.
+        """
+        if column not in self.table.column_names:
+            return None
+        values = self.table.column(column)
+        kind = self._schema.field(column).type
+        if values.type != kind:
+            rows = [_fitted(value, kind) for value in _parsed(values)]
+            return pa.array(rows, kind)
+        # Combined, a column is one array, unless it is larger than Arrow's arrays may be.
+        combined = values.combine_chunks()
+        return combined.combine_chunks() if isinstance(combined, pa.ChunkedArray) else combined
 
 
 class Table:
@@ -54,8 +86,7 @@ class Table:
     keys: tuple[str, ...] = ("file", "row")
     same_columns = False
     """All files must have the same columns."""
-    any_is_text = False
-    """A column of lists in one file and numbers in another is read as text."""
+    rules = TABLES
 
     def __init__(self, columns: InputColumns | None = None) -> None:
         self._columns = columns
@@ -71,32 +102,39 @@ class Table:
             raise InvalidInput(f"{folder / file} cannot be read: {error}") from error
 
     def unified(self, files: Sequence[FileColumns], types: Iterable[str]) -> InputColumns:
-        return unified(files, types, same_columns=self.same_columns, any_is_text=self.any_is_text)
+        return unified(files, types, same_columns=self.same_columns, rules=self.rules)
 
     def batches(self, folder: Path, span: Span, batch_size: int, threads: int) -> Iterator[Columns]:
         assert self._columns is not None, "tables are read after all of them were scanned"
         (name,) = span.files
         row = span.first_row
-        nullable = {field.name: field.nullable for field in self._columns.schema}
+        schema = self.read_schema(self._columns.schema)
         try:
-            for table in _regrouped(self.tables(folder / name, span, batch_size, self._columns), batch_size):
-                table = cast(table, self._columns, str(folder / name))
+            for table in _regrouped(self.tables(folder / name, span, batch_size, schema), batch_size):
+                table = cast(table, schema, str(folder / name))
                 # A table with columns of these names keeps them: it is a result that already names its records.
                 columns: dict[str, NDArray[Any]] = {
                     "file": objects([name] * len(table)),
                     "row": np.arange(row, row + len(table)),
                 }
-                for key in table.column_names:
-                    columns[key] = array_of(table.column(key), nullable[key])
-                yield TableColumns(columns, table)
+                for field in self._columns.schema:
+                    values = table.column(field.name)
+                    columns[field.name] = (
+                        array_of(values, field.nullable) if values.type == field.type else objects(_parsed(values))
+                    )
+                yield TableColumns(columns, table, self._columns.schema)
                 row += len(table)
         except (pa.ArrowInvalid, OSError, EOFError, zlib.error, RecursionError) as error:
             raise InvalidInput(f"{folder / name} cannot be read: {error}") from error
 
+    def read_schema(self, schema: pa.Schema) -> pa.Schema:
+        """Return the types in which the columns are read; text for another type is JSON."""
+        return schema
+
     def scanned(self, path: Path, file: str, types: Mapping[str, str]) -> FileColumns:
         raise NotImplementedError
 
-    def tables(self, path: Path, span: Span, batch_size: int, columns: InputColumns) -> Iterator[pa.Table]:
+    def tables(self, path: Path, span: Span, batch_size: int, schema: pa.Schema) -> Iterator[pa.Table]:
         raise NotImplementedError
 
 
@@ -113,11 +151,11 @@ class Csv(Table):
             _name_csv_column(error, path)
         return FileColumns(file=file, schema=schema, rows=rows)
 
-    def tables(self, path: Path, span: Span, batch_size: int, columns: InputColumns) -> Iterator[pa.Table]:
+    def tables(self, path: Path, span: Span, batch_size: int, schema: pa.Schema) -> Iterator[pa.Table]:
         if not path.stat().st_size:
             return
         try:
-            yield from _csv_tables(path, {field.name: field.type for field in columns.schema})
+            yield from _csv_tables(path, {field.name: field.type for field in schema})
         except pa.ArrowInvalid as error:
             _name_csv_column(error, path)
 
@@ -199,7 +237,12 @@ def _name_csv_column(error: pa.ArrowInvalid, path: Path) -> NoReturn:
 
 
 class JsonLines(Table):
-    any_is_text = True
+    rules = JSON
+
+    def read_schema(self, schema: pa.Schema) -> pa.Schema:
+        # As JSON until the predictor gets it, because a record has its own keys and a struct has all.
+        kinds = [pa.string() if has_mappings(field.type) else field.type for field in schema]
+        return pa.schema([field.with_type(kind) for field, kind in zip(schema, kinds, strict=True)])
 
     def scanned(self, path: Path, file: str, types: Mapping[str, str]) -> FileColumns:
         found: dict[str, pa.DataType] = {}
@@ -210,15 +253,15 @@ class JsonLines(Table):
             for row in rows:
                 for name, value in row.items():
                     # In JSON all types have a common one.
-                    found[name] = join(found.get(name, pa.null()), _json_type(value), any_is_text=True)
+                    found[name] = join(found.get(name, pa.null()), _json_type(value), JSON)
                     values[name] += value is not None
         found |= {name: pa.type_for_alias(kind) for name, kind in types.items() if name in found}
         fields = [column(name, kind, values[name] < count) for name, kind in found.items()]
         return FileColumns(file=file, schema=pa.schema(fields), rows=count)
 
-    def tables(self, path: Path, span: Span, batch_size: int, columns: InputColumns) -> Iterator[pa.Table]:
+    def tables(self, path: Path, span: Span, batch_size: int, schema: pa.Schema) -> Iterator[pa.Table]:
         for rows in _json_rows(path):
-            yield pa.table([_json_column(rows, field, path) for field in columns.schema], names=columns.schema.names)
+            yield pa.table([_json_column(rows, field, path) for field in schema], names=schema.names)
 
 
 def _json_rows(path: Path) -> Iterator[list[dict[str, Any]]]:
@@ -236,9 +279,22 @@ def _json_rows(path: Path) -> Iterator[list[dict[str, Any]]]:
                     raise InvalidInput(f"{path} cannot be read: line {number} is not JSON: {error}") from error
                 if not isinstance(row, dict):
                     raise InvalidInput(f"{path} cannot be read: line {number} is not a JSON object: {line[:80]!r}")
+                if SURROGATE.search(line):
+                    _refuse_lone_surrogate(row, f"line {number} of {path}")
                 rows.append(row)
             first += len(lines)
             yield rows
+
+
+def _refuse_lone_surrogate(row: Mapping[str, Any], where: str) -> None:
+    try:
+        json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        lone = f"\\u{ord(error.object[error.start]):04x}"
+        raise InvalidInput(
+            f"{where} has {lone}, half of a character that JSON writes as two such codes: it is no "
+            f"text, and cannot be stored; replace it there by \\ufffd, the sign for a lost character"
+        ) from error
 
 
 def _json_type(value: Any) -> pa.DataType:
@@ -252,10 +308,12 @@ def _json_type(value: Any) -> pa.DataType:
         case float():
             return pa.float64()
         case list():
-            inner = pa.null()
+            inner: pa.DataType | None = pa.null()
             for item in value:
-                inner = join(inner, _json_type(item), any_is_text=True) or inner
+                inner = join(inner, _json_type(item), JSON)
             return pa.list_(inner)
+        case dict() if len(value) > MAX_KEYS:
+            return map_of(map(_json_type, value.values()), JSON)
         case dict():
             return pa.struct([(name, _json_type(item)) for name, item in value.items()])
         case _:
@@ -286,7 +344,13 @@ def _fitted(value: Any, kind: pa.DataType) -> Any:
         return [_fitted(item, kind.value_type) for item in value]
     if pa.types.is_struct(kind):
         return {field.name: _fitted(value.get(field.name), field.type) for field in kind}
+    if pa.types.is_map(kind):
+        return [(name, _fitted(item, kind.item_type)) for name, item in value.items()]
     return value
+
+
+def _parsed(values: pa.ChunkedArray) -> list[Any]:
+    return [None if text is None else json.loads(text) for text in values.to_pylist()]
 
 
 class Parquet(Table):
@@ -313,7 +377,7 @@ class Parquet(Table):
                 fields.append(column(field.name, kind, field.nullable and _lacks_values(parquet, field)))
             return FileColumns(file=file, schema=pa.schema(fields), rows=parquet.metadata.num_rows)
 
-    def tables(self, path: Path, span: Span, batch_size: int, columns: InputColumns) -> Iterator[pa.Table]:
+    def tables(self, path: Path, span: Span, batch_size: int, schema: pa.Schema) -> Iterator[pa.Table]:
         with pq.ParquetFile(path) as file:
             groups = range(span.start, file.num_row_groups if span.stop is None else span.stop)
             for batch in file.iter_batches(batch_size, row_groups=list(groups)):

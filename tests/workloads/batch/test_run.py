@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 from datetime import datetime
+from decimal import Decimal
 
 import cloudpickle
 import numpy as np
@@ -22,10 +23,18 @@ from raysm.contract.events import Progress
 from raysm.contract.paths import Paths
 from raysm.errors import BlockFailed, InvalidInput, InvalidRequest
 from raysm.request.batch import BatchInference
+from raysm.workloads.batch.columns import MAX_KEYS
 from raysm.workloads.batch.files import Images, Npy, Text, WholeFiles
 from raysm.workloads.batch.formats import Span, check_inputs, format_of
 from raysm.workloads.batch.pieces import Piece
-from raysm.workloads.batch.predict import PART_FORMAT, Part, parquet_of, predictor_of, table_of
+from raysm.workloads.batch.predict import (
+    PART_FORMAT,
+    Part,
+    array_of_values,
+    parquet_of,
+    predictor_of,
+    table_of,
+)
 from raysm.workloads.batch.run import Gathered, record_of
 from raysm.workloads.batch.tables import Parquet
 from tests.support.batches import run
@@ -197,12 +206,76 @@ def part_of(**columns):
     return Part(rows=len(table), schema=table.schema, content=parquet_of(table))
 
 
-def test_other_columns_for_some_records_are_named_with_both_parts(tmp_path):
-    first, second = (Piece(number=number, span=Span(files=(f"{number}.txt",))) for number in range(2))
-    gathered = Gathered(tmp_path, [first, second], lambda event: None)
-    gathered.take(first, part_of(y=[1]))
-    with pytest.raises(InvalidRequest, match=r"part 1: 1.txt have other columns than those of part 0(?s:.)*not y: int"):
-        gathered.take(second, part_of(y=[1.5]))
+@pytest.fixture
+def gathered(tmp_path):
+    pieces = [Piece(number=number, span=Span(files=(f"{number}.txt",))) for number in range(3)]
+    gathered = Gathered(tmp_path, pieces, "model", lambda event: None)
+
+    def take(*parts):
+        for piece, part in zip(pieces, parts, strict=False):
+            gathered.take(piece, part)
+        return [pq.read_table(tmp_path / file.name) for file in gathered.files()]
+
+    return take
+
+
+WIDER = [
+    pytest.param([1], [1.5], pa.float64(), [1.0, 1.5], id="numbers"),
+    pytest.param([None], ["a"], pa.string(), [None, "a"], id="nothing yet"),
+    pytest.param([[]], [[0.5]], pa.list_(pa.float64()), [[], [0.5]], id="empty lists"),
+    pytest.param(
+        [Decimal("1.5")],
+        [Decimal("10.25")],
+        pa.decimal128(4, 2),
+        [Decimal("1.50"), Decimal("10.25")],
+        id="decimals",
+    ),
+    pytest.param(
+        [{"a": None}],
+        [{"a": 1.5, "b": "x"}],
+        pa.struct({"a": pa.float64(), "b": pa.string()}),
+        [{"a": None, "b": None}, {"a": 1.5, "b": "x"}],
+        id="mappings",
+    ),
+    pytest.param([{}], [{"a": 1}], pa.struct({"a": pa.int64()}), [{"a": None}, {"a": 1}], id="no keys"),
+]
+
+
+@pytest.mark.parametrize(("first", "then", "kind", "values"), WIDER)
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_types_widen_over_parts(gathered, first, then, kind, values, is_reversed):
+    parts = [part_of(y=array_of_values(first)), part_of(y=array_of_values(then))]
+    tables = gathered(*parts[:: -1 if is_reversed else 1])
+    assert all(table.schema.field("y").type.equals(kind) for table in tables)
+    found = pa.concat_tables(tables)["y"].to_pylist()
+    assert found == values[:: -1 if is_reversed else 1]
+
+
+def test_values_without_a_common_type_are_named_with_their_parts(gathered):
+    with pytest.raises(InvalidRequest) as raised:
+        gathered(part_of(y=pa.nulls(1)), part_of(y=[7]), part_of(y=["seven"]))
+    for word in ("'y'", "7 (int64)", "part 1", "'seven' (string)", "part 2"):
+        assert word in str(raised.value)
+
+
+def test_other_columns_in_a_later_part_are_named(gathered):
+    with pytest.raises(InvalidRequest, match=r"y in part 0: 0.txt, and y, z in part 1: 1.txt"):
+        gathered(part_of(y=[1]), part_of(y=[1], z=[2]))
+
+
+def test_a_whole_number_that_no_float_equals_is_refused_as_soon_as_a_part_has_floats(gathered):
+    with pytest.raises(InvalidRequest, match=r"in part 0: 0.txt cannot be stored as a fraction"):
+        gathered(part_of(y=[2**53 + 1]), part_of(y=[0.5]))
+
+
+def test_mappings_with_many_keys_are_a_map_and_take_no_value_for_each_key(gathered):
+    first = [{f"a{n}": n} for n in range(MAX_KEYS)]
+    then = [{f"b{n}": n / 2, "none": None} for n in range(5000)]
+    tables = gathered(part_of(y=array_of_values(first)), part_of(y=array_of_values(then)))
+    kind = pa.map_(pa.string(), pa.float64())
+    assert all(table.schema.field("y").type.equals(kind) for table in tables)
+    assert tables[0]["y"].to_pylist() == [list(row.items()) for row in first]
+    assert tables[1].nbytes < 500_000
 
 
 def lengths_of_text(batch):

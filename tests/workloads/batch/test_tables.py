@@ -1,5 +1,6 @@
 """Tables as records, in batches of one size."""
 
+import json
 import sys
 
 import numpy as np
@@ -143,6 +144,50 @@ def test_a_json_column_of_several_types_is_text_as_it_is_written(tmp_path):
     kind, found = values(JsonLines, tmp_path, ["a.jsonl", "b.jsonl"], "x")
     assert (kind, found) == (pa.string(), ["1", "one", '{"a": true}', "2"])
     assert values(JsonLines, tmp_path, ["a.jsonl", "b.jsonl"], "y")[1] == [["1"], ["a"], None, ["2"]]
+
+
+def kept(folder, file, column):
+    """Return the type and the values that a kept column has in the result."""
+    arrays = [batch.arrow(column) for batch in read(JsonLines, folder, [file])[1]]
+    return arrays[0].type, [value for array in arrays for value in array.to_pylist()]
+
+
+def test_a_json_object_has_the_keys_of_its_record(tmp_path):
+    objects = [{"a": 1}, {"b": [{"c": None}, {}]}, {}, None, {"a": 2.5}]
+    lines = "".join(json.dumps({"x": value}) + "\n" for value in objects)
+    (tmp_path / "a.jsonl").write_text(lines)
+    batches = read(JsonLines, tmp_path, ["a.jsonl"])[1]
+    assert [value for batch in batches for value in batch["x"].tolist()] == objects
+    kind, found = kept(tmp_path, "a.jsonl", "x")
+    assert kind == pa.struct({"a": pa.float64(), "b": pa.list_(pa.struct({"c": pa.null()}))})
+    assert [None if row is None else row["a"] for row in found] == [1.0, None, None, None, 2.5]
+
+
+def test_json_objects_with_many_keys_are_maps_of_their_own_keys(tmp_path):
+    objects = [{f"k{n % 7000}": n, "n": n} for n in range(9000)]
+    lines = "".join(json.dumps({"x": value}) + "\n" for value in objects)
+    (tmp_path / "a.jsonl").write_text(lines)
+    kind, found = kept(tmp_path, "a.jsonl", "x")
+    assert kind == pa.map_(pa.string(), pa.int64())
+    assert [dict(pairs) for pairs in found] == objects
+
+
+@pytest.mark.parametrize("text", ["{}", "[{}]", '{"a": {}}'])
+def test_json_objects_that_are_all_empty_can_be_kept(tmp_path, text):
+    (tmp_path / "a.jsonl").write_text(f'{{"x": {text}}}\n')
+    (batch,) = read(JsonLines, tmp_path, ["a.jsonl"])[1]
+    assert batch["x"].tolist() == [json.loads(text)]
+    pq.write_table(pa.table({"x": batch.arrow("x")}), tmp_path / "x.parquet")
+
+
+def test_half_of_a_character_in_json_is_named_by_its_line_before_anything_is_read(tmp_path):
+    (tmp_path / "a.jsonl").write_text(r'{"x": "\ud83d\ude00"}' + "\n" + r'{"x": ["\ud83d"]}' + "\n")
+    with pytest.raises(InvalidInput, match=r"line 2 of \S*a.jsonl has \\ud83d"):
+        JsonLines().scan(tmp_path, "a.jsonl", {})
+    mended = (tmp_path / "a.jsonl").read_text().replace(r'["\ud83d"]', r'["\ufffd"]')
+    (tmp_path / "a.jsonl").write_text(mended)
+    (batch,) = read(JsonLines, tmp_path, ["a.jsonl"])[1]
+    assert batch["x"].tolist() == ["😀", '["\ufffd"]']
 
 
 @pytest.mark.parametrize(
