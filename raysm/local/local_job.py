@@ -22,7 +22,7 @@ from typing import Literal
 
 import psutil
 
-from raysm.contract.paths import Paths
+from raysm.contract.paths import DEFAULT_BASE, Paths
 from raysm.contract.result import SERVICE_REASON
 from raysm.contract.store import files_below
 from raysm.errors import RaysmError
@@ -31,7 +31,7 @@ from raysm.local.checkpoints import CheckpointSync
 from raysm.local.instances import Instance, InstanceSpec, Site, open_site
 from raysm.local.job_spec import JobSpec, Patience
 from raysm.local.logs import LogPump
-from raysm.local.preparing import Preparation
+from raysm.local.preparing import Preparation, find_opt_ml
 from raysm.local.scenario import Scenario
 
 WATCH_S = 2.0
@@ -132,6 +132,7 @@ class LocalJob:
         self._on_end = on_end
 
         self._site: Site | None = None
+        self._opt_ml_is_own = False
         self._logs: LogPump | None = None
         self._sync: CheckpointSync | None = None
         self._instances: dict[str, Instance] = {}
@@ -181,6 +182,7 @@ class LocalJob:
             logs = self._logs = LogPump(self._on_line)
             specs = preparation.write(lambda host: logs.open(host, self.log(host)))
             self._restore([spec.base for spec in specs])
+            self._warn_of_opt_ml(specs)
             launching()
             self._launch(self._site, specs)
         except BaseException:
@@ -188,6 +190,19 @@ class LocalJob:
             raise
         self._watcher = threading.Thread(target=self._watch, name=f"job {self.spec.name}", daemon=True)
         self._watcher.start()
+
+    def _warn_of_opt_ml(self, specs: list[InstanceSpec]) -> None:
+        assert self._site is not None
+        reason = self._site.foreign_opt_ml(specs)
+        if reason is None:
+            self._opt_ml_is_own = True
+            return
+        for place in find_opt_ml(self.paths(self.head)):
+            self._on_line(
+                self.head,
+                f"raysm: {place} names {DEFAULT_BASE}, which here is this machine's own folder and not the job's "
+                f"({reason}): use $SM_CHANNEL_NAME, $SM_MODEL_DIR or $RAYSM_STATE, or instances of kind docker",
+            )
 
     def _restore(self, bases: list[Path]) -> None:
         checkpoints = self.spec.checkpoints
@@ -293,12 +308,9 @@ class LocalJob:
                 kill_at = float("inf")
                 self._signal_all(signal.SIGKILL)
         # Make the instances' links to ``/opt/ml`` valid on this machine, so that outputs behind them are found.
-        assert self._site is not None
-        for host in self._instances:
-            base = self.paths(host).base
-            inside = self._site.base_inside(base)
-            if inside != base:
-                channels.relink(base, inside)
+        if self._opt_ml_is_own:
+            for host in self._instances:
+                channels.relink(self.paths(host).base, DEFAULT_BASE)
         self._finish_logs(self._keep_checkpoints())
         return exits.outcome(self.paths, stopped=stopped, started_s=self._started_s, ended_s=time.time())
 

@@ -7,13 +7,14 @@ Processing Configures Your Processing Container". Fields that the guide does not
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from raysm.contract.paths import DEFAULT_BASE, Paths
-from raysm.contract.store import make_folder, put
+from raysm.contract.paths import DEFAULT_BASE, SDK_CODE, Paths
+from raysm.contract.payload import REQUEST, SOURCE
+from raysm.contract.store import files_below, make_folder, put
 from raysm.local import channels
 from raysm.local.instances import InstanceSpec, Link, Site
 from raysm.local.instances.share import Share, measure, split
@@ -23,6 +24,10 @@ from raysm.local.scenario import Scenario
 # As a whole path: /data/opt/ml and /opt/ml-2 are other folders.
 OPT_ML = re.compile(rf"(?<![\w/.-]){re.escape(str(DEFAULT_BASE))}(?![\w.-])")
 """The base folder as part of a command."""
+
+CODE_SUFFIXES = (".py", ".sh", ".yaml", ".yml", ".json", ".toml")
+"""Files that may name a path for the program; an input's data is not read."""
+MAX_CODE_BYTES = 1 << 20
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -79,6 +84,25 @@ class Preparation:
 def _replace_opt_ml(text: str, inside: str) -> str:
     """Replace ``/opt/ml`` in ``text`` by ``inside``, which plays it for instances of kind process."""
     return text if inside == str(DEFAULT_BASE) else OPT_ML.sub(lambda match: inside, text)
+
+
+def find_opt_ml(paths: Paths) -> Iterator[str]:
+    """Yield the first place in each of the job's programs and arguments that names ``/opt/ml``."""
+    request = paths.payload / REQUEST
+    if request.is_file():
+        for argument in json.loads(request.read_text())["workload"].get("args", ()):
+            if OPT_ML.search(argument):
+                yield f"the argument {argument!r}"
+                break
+    for folder in (paths.payload / SOURCE, paths.channel(SDK_CODE)):
+        for path in sorted(path for path in files_below(folder) if path.suffix in CODE_SUFFIXES):
+            if path.stat().st_size > MAX_CODE_BYTES:
+                continue
+            lines = path.read_text(errors="replace").splitlines()
+            for number, line in enumerate(lines, start=1):
+                if OPT_ML.search(line) and not line.lstrip().startswith("#"):
+                    yield f"{path.relative_to(folder)}, line {number} ({line.strip()[:80]})"
+                    break
 
 
 def service_variables(spec: JobSpec) -> dict[str, str]:

@@ -152,6 +152,10 @@ class Site(abc.ABC):
     def base_inside(self, base: Path) -> Path:
         """Return the path of the base folder inside an instance."""
 
+    def foreign_opt_ml(self, specs: Sequence[InstanceSpec]) -> str | None:
+        """Return why ``/opt/ml`` in the instances is this machine's; None if it is each instance's base folder."""
+        return None
+
     @abc.abstractmethod
     def start(self, specs: Sequence[InstanceSpec]) -> list[Instance]:
         """Start all instances, the head first; raise RaysmError if one cannot be started: then none is left."""

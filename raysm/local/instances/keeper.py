@@ -240,9 +240,15 @@ def _become(request: Mapping[str, Any], go_reader: int, error_writer: int, repor
         if request.get("namespaces"):
             step = "namespaces"
             kernel.enter(request["hostname"], request["mounts"])
-        elif request.get("overlays"):
+        elif request.get("overlays") or request.get("mounts"):
             step = "mounts"
-            kernel.protect(request["read_only"], request["writable"], request["overlays"])
+            kernel.protect(
+                request["read_only"],
+                request["writable"],
+                request["overlays"],
+                request["mounts"],
+                own_user=request["own_user"],
+            )
         step = "start"
         if request.get("init"):
             _become_init(error_writer, report_fd)
@@ -318,8 +324,13 @@ def _run(command: Sequence[str]) -> None:
 
 
 def main() -> None:
-    """Keep one instance; as ``keeper.py probe``, fail if this process may not have its own mounts."""
-    if sys.argv[1:] == ["probe"]:
+    """Keep one instance; as ``keeper.py probe``, fail if this process may not have its own mounts.
+
+    ``keeper.py probe-user`` tries the same with a user namespace.
+    """
+    if sys.argv[1] in ("probe", "probe-user"):
+        if sys.argv[1] == "probe-user":
+            kernel.own_user_namespace()
         kernel.own_mounts()
         return
     keeper = _Keeper(int(sys.argv[1]))

@@ -14,18 +14,20 @@ from typing import Any, NoReturn
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWPID, CLONE_NEWNET = (
+CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = (
     0x00020000,
     0x04000000,
     0x08000000,
+    0x10000000,
     0x20000000,
     0x40000000,
 )
 MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_SLAVE = 1, 32, 4096, 16384, 1 << 19
 MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8
 
-NAMESPACES = ("ipc", "uts", "mnt")
-"""The namespaces of an instance that a keeper's child must join: it inherits the network and the PID namespace."""
+NAMESPACES = ("user", "ipc", "uts", "mnt")
+"""The namespaces that an instance may have of its own and a keeper's child must join, in this order: the rights for the
+others come from the user namespace. The child inherits the network and the PID namespace."""
 # Without it vi, less and top report a terminal that is not fully functional. SSM's agent sets the same.
 TERMINAL = {"TERM": "xterm-256color"}
 
@@ -36,11 +38,21 @@ def enter(hostname: str, mounts: Sequence[Sequence[str]]) -> None:
     name = hostname.encode()
     call("sethostname", name, len(name))
     own_mounts()
+    _carry_out(mounts)
+
+
+def _carry_out(mounts: Sequence[Sequence[str]]) -> None:
     for kind, source, target, options in mounts:
         if kind == "overlay":
             overlay(target, source, options)
         elif kind == "bind":
             _mount(source, target, flags=MS_BIND | MS_REC)
+        elif kind == "bind_if_possible":
+            try:
+                _mount(source, target, flags=MS_BIND | MS_REC)
+            except OSError as error:
+                # To the instance's log, which is this process's standard output.
+                os.write(1, f"raysm: the instance does not see {source}: {error}\n".encode(errors="replace"))
         elif kind == "bind_readonly":
             # In two steps: the kernel ignores MS_RDONLY in the call that binds.
             _mount(source, target, flags=MS_BIND | MS_REC)
@@ -53,8 +65,20 @@ def enter(hostname: str, mounts: Sequence[Sequence[str]]) -> None:
             _mount(source, target, kind=kind, flags=MS_NOSUID | MS_NODEV, options=options)
 
 
-def protect(read_only: Sequence[str], writable: Sequence[str], overlays: Sequence[Sequence[str]] = ()) -> None:
-    """Enter a new mount namespace with overlays, and with read-only paths except for the writable ones among them."""
+def protect(
+    read_only: Sequence[str],
+    writable: Sequence[str],
+    overlays: Sequence[Sequence[str]] = (),
+    mounts: Sequence[Sequence[str]] = (),
+    *,
+    own_user: bool = False,
+) -> None:
+    """Enter a new mount namespace with overlays, and with read-only paths except for the writable ones among them.
+
+    The other ``mounts`` follow. With ``own_user`` the rights to mount come from a user namespace.
+    """
+    if own_user:
+        own_user_namespace()
     own_mounts()
     for arguments in overlays:
         overlay(*arguments)
@@ -65,6 +89,7 @@ def protect(read_only: Sequence[str], writable: Sequence[str], overlays: Sequenc
     for path in writable:
         _mount(path, path, flags=MS_BIND | MS_REC)
         _remount(path, 0)
+    _carry_out(mounts)
 
 
 def overlay(folder: str, changes: str, keep: str) -> None:
@@ -105,6 +130,17 @@ def _mount_overlay(folder: str, changes: str) -> None:
         _mount("overlay", folder, kind="overlay", options=f"{options},volatile")
     except OSError:  # before Linux 5.10
         _mount("overlay", folder, kind="overlay", options=options)
+
+
+def own_user_namespace() -> None:
+    """Enter a user namespace as the same user and group, with the right to mount until the next exec."""
+    user, group = os.geteuid(), os.getegid()
+    call("unshare", CLONE_NEWUSER)
+    # Without root's help a process may map only itself, and its group only after giving up setgroups.
+    maps = {"setgroups": "deny", "uid_map": f"{user} {user} 1", "gid_map": f"{group} {group} 1"}
+    for name, content in maps.items():
+        with open(f"/proc/self/{name}", "w") as file:
+            file.write(content)
 
 
 def own_mounts() -> None:
@@ -163,9 +199,8 @@ def become_visitor(request: Mapping[str, Any], started: Mapping[str, Any], keepe
     with contextlib.suppress(AttributeError):  # only Linux has prctl
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     stdin, stdout = _open(request["stdin"], os.O_RDONLY), _open(request["stdout"], os.O_WRONLY)
-    if started.get("namespaces") or started.get("overlays"):
-        # After stdin and stdout were opened: the instance does not see their paths.
-        _join(keeper_pid)
+    # After stdin and stdout were opened: the instance does not see their paths.
+    _join(keeper_pid)
     os.setsid()
     for number in (0, 1, 2):
         os.dup2(stdin if number == 0 else stdout, number)
@@ -203,9 +238,17 @@ def _open(path: str, flags: int) -> int:
 
 
 def _join(keeper_pid: int) -> None:
+    """Enter the namespaces of a process that are not this one's; other systems than Linux have none."""
+    if not os.path.isdir("/proc/self/ns"):
+        return
     # Open all before entering the first: its mounts may have another /proc.
     try:
-        opened = [os.open(f"/proc/{keeper_pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in NAMESPACES]
+        others = [
+            name
+            for name in NAMESPACES
+            if os.stat(f"/proc/{keeper_pid}/ns/{name}").st_ino != os.stat(f"/proc/self/ns/{name}").st_ino
+        ]
+        opened = [os.open(f"/proc/{keeper_pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in others]
     except FileNotFoundError:
         # The instance has just ended, and everything in it is killed.
         os.kill(os.getpid(), signal.SIGKILL)

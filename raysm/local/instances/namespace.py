@@ -27,7 +27,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from raysm.contract.paths import DEFAULT_BASE, kernels_folder
-from raysm.contract.store import make_folder
 from raysm.errors import InvalidRequest
 from raysm.local.instances.base import HOST_NAME, Instance, InstanceSpec, Site, open_to_all
 from raysm.local.instances.kept import Keeper, KeptInstance, end_all
@@ -39,13 +38,10 @@ from raysm.local.instances.network import (
     connect_inside,
     missing_for_namespaces,
 )
+from raysm.local.instances.opt import OPT, Mount, make_mount_point, own_opt
 from raysm.local.instances.process import overlays
 
-Mount = tuple[str, str, str, str]
-"""Kind (``bind``, ``bind_readonly``, ``noexec``, ``overlay``, ``mkdir``, or a file system's type),
-source, target, options."""
-
-OPT, TMP, SHM = Path("/opt"), Path("/tmp"), Path("/dev/shm")
+TMP, SHM = Path("/tmp"), Path("/dev/shm")
 
 
 class _NamespaceInstance(KeptInstance):
@@ -161,7 +157,7 @@ def plan(spec: InstanceSpec, keep: Iterable[Path], hosts: Path, resolver: Path, 
     ]
     mounts += [("bind", str(spec.base), str(spec.base), "")]
     for link in spec.links:
-        _mount_point(link.source, link.target, within=spec.base)
+        make_mount_point(link.source, link.target, within=spec.base)
         mounts.append(("bind_readonly", str(link.source), str(link.target), ""))
     # After the links, whose sources may be in the job's folder.
     mounts += _own_job(spec.private)
@@ -174,7 +170,7 @@ def plan(spec: InstanceSpec, keep: Iterable[Path], hosts: Path, resolver: Path, 
     replaced.sort(key=lambda folder_mounts: spec.private.is_relative_to(folder_mounts[-1][2]))
     return [
         *mounts,
-        *_own_opt(opt, spec.private / "opt", _own_ml(spec, spec.private / "opt" / "ml")),
+        *own_opt(opt, spec.private / "opt", _own_ml(spec, spec.private / "opt" / "ml")),
         ("tmpfs", "shm", str(SHM), f"size={spec.share.shm_bytes},mode=1777"),
         *(mount for folder_mounts in replaced for mount in folder_mounts),
         # Only that mount: the programs of this machine that stay visible below it can be run.
@@ -202,21 +198,6 @@ def _own_ml(spec: InstanceSpec, target: Path) -> list[Mount]:
     return mounts
 
 
-def _own_opt(opt: Path, staging: Path, ml: Sequence[Mount]) -> list[Mount]:
-    staging.mkdir()
-    mounts: list[Mount] = []
-    for entry in sorted(entry for entry in opt.iterdir() if entry.name != "ml"):
-        target = staging / entry.name
-        if entry.is_symlink():
-            # mount would follow the link.
-            target.symlink_to(os.readlink(entry))
-            continue
-        _mount_point(entry, target, within=staging)
-        mounts.append(("bind", str(entry), str(target), ""))
-    (staging / "ml").mkdir()
-    return [*mounts, *ml, ("bind", str(staging), str(opt), "")]
-
-
 def _own_folder(folder: Path, staging: Path, keep: Iterable[Path], *, mode: int) -> list[Mount]:
     """Return the mounts that replace ``folder`` by an empty one, in which the paths of ``keep`` stay visible."""
     staging.mkdir()
@@ -228,7 +209,7 @@ def _own_folder(folder: Path, staging: Path, keep: Iterable[Path], *, mode: int)
     mounts: list[Mount] = []
     for path in outermost:
         target = staging / path.relative_to(folder)
-        _mount_point(path, target, within=staging)
+        make_mount_point(path, target, within=staging)
         mounts.append(("bind", str(path), str(target), ""))
     return [*mounts, ("bind", str(staging), str(folder), "")]
 
@@ -237,11 +218,3 @@ def _closed_folders(keep: Iterable[Path]) -> list[Path]:
     """Return the folders right below ``/``, such as ``/root``, that hide paths of ``keep`` from other users."""
     folders = {Path("/", path.parts[1]) for path in keep if len(path.parts) > 2}
     return sorted(folder for folder in folders if not folder.stat().st_mode & 0o001)
-
-
-def _mount_point(source: Path, target: Path, within: Path) -> None:
-    if source.is_dir():
-        make_folder(target, within)
-    else:
-        make_folder(target.parent, within)
-        target.touch()

@@ -1,8 +1,12 @@
 """Instances as process groups, on any POSIX system and without root.
 
-The base folder plays ``/opt/ml`` through ``SAGEMAKER_BASE_DIR``; this machine's ``/opt/ml`` is never touched. All
-instances share one address, so each port belongs to one instance: the head gets free ports of this machine, and Ray
-chooses those of every node.
+The base folder plays ``/opt/ml``: ``SAGEMAKER_BASE_DIR`` names it, and if the system allows mounts it also appears at
+``/opt/ml``, for scripts that name that path themselves. All instances share one address, so each port belongs to one
+instance: the head gets free ports of this machine, and Ray chooses those of every node.
+
+Root mounts in a mount namespace; another user does so in a user namespace, which keeps the user's id but shows files
+of other users as ``nobody``'s and has no ``sudo``. Where neither is allowed, as on macOS or in most containers,
+``/opt/ml`` is this machine's, and the job's log names the lines that use it.
 
 ``pip install`` in a job leaves the user's Python environment as it was, and the job can import what it installed.
 If the user may mount (root on Linux), each instance gets an overlay over the environment. Otherwise it gets a virtual
@@ -34,6 +38,7 @@ from raysm.contract.store import make_folder
 from raysm.errors import InvalidRequest, RaysmError
 from raysm.local.instances.base import Instance, InstanceSpec, Link, Site
 from raysm.local.instances.kept import SCRIPT, Keeper, KeptInstance, end_all
+from raysm.local.instances.opt import OPT, Mount, own_opt
 
 ADDRESS = "127.0.0.1"
 HEAD_PORTS = ("control", "gcs", "dashboard")
@@ -63,6 +68,19 @@ class ProcessSite(Site):
     def base_inside(self, base: Path) -> Path:
         return base
 
+    def foreign_opt_ml(self, specs: Sequence[InstanceSpec]) -> str | None:
+        if not can_mount() and not can_mount_as_user():
+            return "this system does not let the job mount its own"
+        if not OPT.is_dir():
+            return f"{OPT} does not exist"
+        ml = OPT / "ml"
+        needed = [sys.prefix, sys.base_prefix, *_site_folders()]
+        paths = {Path(path).resolve() for path in needed}
+        for spec in specs:
+            paths |= {spec.private, *spec.originals, *(link.source for link in spec.links)}
+        hidden = sorted(str(path) for path in paths if path.is_relative_to(ml.resolve()))
+        return f"the job needs {hidden[0]}" if hidden else None
+
     def start(self, specs: Sequence[InstanceSpec]) -> list[Instance]:
         ports = dict(zip(HEAD_PORTS, free_ports(len(HEAD_PORTS)), strict=True)) | dict.fromkeys(NODE_PORTS, 0)
         shared = {
@@ -72,13 +90,14 @@ class ProcessSite(Site):
             # Each instance has its own temporary folder, and would compile the kernels again.
             names.KERNELS: str(kernels_folder()),
         }
+        own_ml = self.foreign_opt_ml(specs) is None
         try:
-            return [self._start(spec, shared) for spec in specs]
+            return [self._start(spec, shared, own_ml) for spec in specs]
         except BaseException:
             self.close()
             raise
 
-    def _start(self, spec: InstanceSpec, shared: Mapping[str, str]) -> Instance:
+    def _start(self, spec: InstanceSpec, shared: Mapping[str, str], own_ml: bool) -> Instance:
         ray = self._scratch / spec.host
         home = spec.private / "home"
         for folder in (ray, home):
@@ -114,6 +133,10 @@ class ProcessSite(Site):
             commands = make_virtual_environment(environment)
             variables["VIRTUAL_ENV"] = str(environment)
             variables["PATH"] = os.pathsep.join([str(commands), variables.get("PATH", os.defpath)])
+        mounts: list[Mount] = []
+        if own_ml:
+            staging = spec.private / "opt"
+            mounts = own_opt(OPT, staging, [("bind", str(spec.base), str(staging / "ml"), "")])
         protected = [str(path) for path in spec.originals] if self.protects else []
         instance.start(
             command=spec.command,
@@ -123,6 +146,8 @@ class ProcessSite(Site):
             read_only=protected,
             writable=[str(path) for path in (spec.private, self._scratch)] if protected else [],
             overlays=layers,
+            mounts=mounts,
+            own_user=not can_mount(),
         )
         return instance
 
@@ -133,12 +158,24 @@ class ProcessSite(Site):
 
 @functools.cache
 def can_mount() -> bool:
+    return sys.platform.startswith("linux") and _succeeds("probe")
+
+
+@functools.cache
+def can_mount_as_user() -> bool:
+    """Return whether this user may mount in a user namespace."""
     if not sys.platform.startswith("linux"):
         return False
+    overflow = int(Path("/proc/sys/kernel/overflowuid").read_text())
+    # In a user namespace every other user has the id ``overflow``: a user with that id would take others' listening
+    # ports for its own. Root would lose its rights over the other users' files.
+    return os.geteuid() not in (0, overflow) and _succeeds("probe-user")
+
+
+def _succeeds(probe: str) -> bool:
     # In another process, because unshare would give this one its own mounts for good.
-    completed = subprocess.run(
-        [sys.executable, "-I", "-S", str(SCRIPT), "probe"], stdin=subprocess.DEVNULL, capture_output=True, check=False
-    )
+    command = [sys.executable, "-I", "-S", str(SCRIPT), probe]
+    completed = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     return completed.returncode == 0
 
 
