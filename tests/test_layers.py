@@ -30,6 +30,7 @@ ALLOWED = {
     "views": {"errors", "request", "contract", "client", "grid", "bootstrap", "workloads", "local"},
     "cli": {"errors", "request", "contract", "client", "grid", "bootstrap", "workloads", "local", "views"},
     "__main__": {"cli"},
+    "site": set(),
 }
 
 STANDARD_LIBRARY_ONLY = {"errors", "request", "contract", "bootstrap"}

@@ -1,1 +1,1 @@
-"""Writes the pages of ``docs/reference`` that follow from the code: ``python -m tests.reference``."""
+"""Writes the parts of ``docs`` that follow from the code into the pages: ``python3 -m tests.reference``."""

@@ -1,9 +1,13 @@
 """The commands of raysm, from its parsers."""
 
 import argparse
+import functools
 from collections.abc import Iterator
 
 from raysm.cli.arguments import FAMILIES, build_parser
+
+WIDTH = 96
+"""Columns of the help that the page shows."""
 
 
 def commands() -> str:
@@ -14,7 +18,9 @@ def commands() -> str:
         parts.append(f"## {title.capitalize()}")
         for name, parser in parsers.items():
             if name.split()[1] in verbs:
-                parts.append(f"### {name}\n\n```text\n{parser.format_help().rstrip()}\n```")
+                # As wide everywhere, not as the terminal.
+                parser.formatter_class = functools.partial(parser.formatter_class, width=WIDTH)
+                parts.append(f"### {name}\n\n```\n{parser.format_help().rstrip()}\n```")
     return "\n\n".join(parts)
 
 

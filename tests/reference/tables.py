@@ -34,11 +34,11 @@ def paths() -> str:
                 for layout, other in ((training, "processing"), (processing, "training"))
             ]
             rows.append([re.sub(r" \(\w+ only\)", "", meaning), *cells])
-    return _table(["what it is", "in a Training job", "in a Processing job"], rows)
+    return table(["what it is", "in a Training job", "in a Processing job"], rows)
 
 
 def columns() -> str:
-    return _table(["column", "what it says"], [[f"`{name}`", each.summary] for name, each in COLUMNS.items()])
+    return table(["column", "what it says"], [[f"`{name}`", each.summary] for name, each in COLUMNS.items()])
 
 
 def ends() -> str:
@@ -46,7 +46,7 @@ def ends() -> str:
         [f"`{each.name}`", f"`{each.then}`", "yes" if each.uses_retry else "", each.advice]
         for each in endings.ENDINGS.values()
     ]
-    return _table(["end", "the row then", "uses a retry", "what to do"], rows)
+    return table(["end", "the row then", "uses a retry", "what to do"], rows)
 
 
 def deterministic() -> str:
@@ -71,22 +71,22 @@ def example() -> str:
     rows = [
         [f"`{name}`", f"`{value if len(value) <= 60 else value[:57] + '…'}`"] for name, value in texts.items() if value
     ]
-    return _table(["variable", "for example"], rows)
+    return table(["variable", "for example"], rows)
 
 
 def variables() -> str:
     rows = [[name, text] for name, value, text in _constants() if value.isupper() and name not in TOLD]
-    return _table(["variable", "meaning"], [[f"`{getattr(names, name)}`", text] for name, text in rows])
+    return table(["variable", "meaning"], [[f"`{getattr(names, name)}`", text] for name, text in rows])
 
 
 def labels() -> str:
     rows = [[f"`{value}`", text.partition(": ")[2]] for _, value, text in _constants() if text.startswith("Ray label")]
-    return _table(["label", "meaning"], rows)
+    return table(["label", "meaning"], rows)
 
 
 def checks() -> str:
     rows = [[check.name, _text(check.look).removeprefix("Yield "), "yes" if check.asks else ""] for check in CHECKS]
-    return _table(["check", "what it tells", "asks AWS"], rows)
+    return table(["check", "what it tells", "asks AWS"], rows)
 
 
 def user_policy() -> str:
@@ -102,7 +102,7 @@ PARTS = (paths, columns, ends, deterministic, example, variables, labels, checks
 
 def _policy(grants: Sequence[Grant]) -> str:
     rows = [[f"`{grant.purpose}`", grant.meaning] for grant in grants]
-    return f"{_table(['statement', 'what for'], rows)}\n\n{_json(policy(grants, placeholders()))}"
+    return f"{table(['statement', 'what for'], rows)}\n\n{_json(policy(grants, placeholders()))}"
 
 
 def _json(document: object) -> str:
@@ -121,7 +121,7 @@ def _text(item: object) -> str:
     return " ".join((inspect.getdoc(item) or "").split())
 
 
-def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [
         titles,
         ["---"] * len(titles),
