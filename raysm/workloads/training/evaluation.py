@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils.data import Dataset, default_collate
 
-from raysm.errors import InvalidRequest
+from raysm.errors import InvalidInput, InvalidRequest
 from raysm.workloads.training.engines.full_model import Engine, no_sums
 from raysm.workloads.training.loop.batch_norms import averages_of_first
 from raysm.workloads.training.loop.sampler import one_pass
@@ -46,8 +46,10 @@ def means(
     if session.cpu_group is not None:
         # Sums and counts in one message, in float64: the mean is then exact however the rows lie over the ranks.
         dist.all_reduce(total, group=session.cpu_group)
-    *sums, rows = total.tolist()
-    return {name: value / rows for name, value in zip(metrics, sums, strict=True)}
+    empty = [name for name, (_, divisor) in zip(metrics, total.tolist(), strict=True) if divisor == 0]
+    if empty:
+        raise InvalidInput(f"training.evaluate: {empty[0]} has no mean, since what it divides by adds up to 0")
+    return {name: value / divisor for name, (value, divisor) in zip(metrics, total.tolist(), strict=True)}
 
 
 def evaluate(
@@ -58,11 +60,12 @@ def evaluate(
     loader_workers: int = 0,
     collate: Callable[[list[Any]], Any] = default_collate,
 ) -> dict[str, float]:
-    """Return the loss, and other metrics, of the model as it is now: exact means over all rows of a data set.
+    """Return the loss, and other metrics, of the model as it is now: exact means over a data set.
 
-    Every worker must call it. The workers share the rows, and each row counts once. It computes in evaluation mode
-    and in the precision of the training, and changes neither random numbers nor running averages nor the position in
-    the data. Replicas whose batch norms have averages of their own use those of the first, which checkpoints keep. ::
+    The mean is over rows, or over what a divisor counts. Every worker must call it. The workers share the rows, and
+    each row counts once. It computes in evaluation mode and in the precision of the training, and changes neither
+    random numbers nor running averages nor the position in the data. Replicas whose batch norms have averages of their
+    own use those of the first, which checkpoints keep. ::
 
         for epoch in training.epochs(10):
             for batch in training.batches(dataset, batch_size=256):
@@ -73,16 +76,18 @@ def evaluate(
     Args:
         dataset: Has ``len()`` and ``[row]``, and is the same on every instance; read in its own order.
         batch_size: Rows over all workers at a time, any number.
-        metrics: Name -> (output, target) -> the mean over the rows that it gets, one number.
+        metrics: Name -> (output, target) -> the mean over the rows that it gets, one number; or the pair (mean, what
+            it divides by), as for the accuracy over tokens that are no padding.
         loader_workers: Processes of each worker that read ahead; 0 reads in the worker itself.
         collate: Makes a batch of samples, as for ``training.batches``.
 
     Returns:
-        ``loss``, by the loss of ``training.prepare``, and each metric, by name; the same on every worker.
+        ``loss``, by the loss and divisor of ``training.prepare``, and each metric, by name; the same on every worker.
 
     Raises:
         InvalidRequest: ``prepare`` has not been called, a number is out of range, a metric is called ``loss``, or does
             not return one number.
+        InvalidInput: What the mean of the loss or of a metric divides by adds up to 0.
     """
     session = current()
     if session.trainer is None:

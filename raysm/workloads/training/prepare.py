@@ -11,7 +11,7 @@ from raysm.errors import InvalidRequest
 from raysm.request.programs import Precision
 from raysm.workloads.training.checkpoint.checkpoints import Checkpoints, attach
 from raysm.workloads.training.degrees import Parallel
-from raysm.workloads.training.engines.full_model import Loss
+from raysm.workloads.training.engines.mean_loss import Divisor, Loss, MeanLoss
 from raysm.workloads.training.loop import learning_rate
 from raysm.workloads.training.loop.batch import seed_all
 from raysm.workloads.training.loop.learning_rate import check_scheduler
@@ -30,6 +30,7 @@ def prepare(
     parallel: Parallel | None = None,
     *,
     loss: Loss,
+    divisor: Divisor | None = None,
     scheduler: Any = None,
     accumulate: int = 1,
     blocks: Blocks = None,
@@ -48,7 +49,10 @@ def prepare(
         model: On the CPU or on this worker's device; the same architecture on every rank.
         optimizer: Over the model's parameters; it has not been stepped.
         parallel: How to cut the training over the workers; None replicates the model on each (DDP).
-        loss: (output, target) -> mean over the rows.
+        loss: (output, target) -> the mean over the rows, or over what ``divisor`` returns.
+        divisor: target -> what the mean of the loss divides by, if that is not the number of rows: the number of tokens
+            that are no padding, the sum of the class weights. The loss of a batch is then the same over any number of
+            workers, pieces and micro-batches.
         scheduler: A scheduler of the optimizer's rate. It is stepped after every step and kept in checkpoints. One that
             takes a metric (``ReduceLROnPlateau``) is only kept: step it with a value of ``training.evaluate``.
         accumulate: A worker computes its slice of a batch in this many pieces, one after the other, and adds up their
@@ -80,18 +84,19 @@ def prepare(
     if session.trainer is not None:
         raise InvalidRequest("training.prepare was called already; one process trains one model")
     precision = precision or session.precision
-    _check(optimizer, parallel, precision, scheduler, accumulate, compile, max_norm)
+    _check(optimizer, parallel, precision, scheduler, accumulate, compile, max_norm, divisor)
     if compile:
         check_compiler(session.device)
     layout = parallel.layout(session.world_size)
     layout.check_hosts(session.hosts, parallel.workers_per_instance)
     # Before anything is cut: afterwards no rank knows all names, or which group a parameter was in.
     names, groups = tuple(model.state_dict()), names_of_groups(optimizer, model)
+    mean_loss = MeanLoss(loss, divisor)
     parallelizer = Parallelizer(
         session=session,
         parallel=parallel,
         layout=layout,
-        loss=loss,
+        loss=mean_loss,
         blocks=blocks,
         precision=None if precision == "fp32" else torch.bfloat16,
         compiles=compile,
@@ -113,7 +118,7 @@ def prepare(
         names=names,
         optimizer=optimizer,
         scheduler=scheduler,
-        loss=loss,
+        loss=mean_loss,
         max_norm=max_norm,
         **{field.name: getattr(cut, field.name) for field in fields(cut)},
     )
@@ -139,7 +144,12 @@ def _check(
     accumulate: int,
     compiles: bool,
     max_norm: float | None,
+    divisor: Any,
 ) -> None:
+    if divisor is not None and not callable(divisor):
+        raise InvalidRequest(
+            f"divisor is a {type(divisor).__name__}; it must be a function of the target that returns a number, or None"
+        )
     if precision not in get_args(Precision):
         raise InvalidRequest(f"precision is {precision!r}; it must be 'fp32' or 'bf16'")
     # Written so that NaN is refused, too.
@@ -174,9 +184,13 @@ def step(batch: Any) -> float:
     Returns:
         The mean loss of the whole batch, the same on every rank in every mode.
 
+    The first step also compares the loss of the batch with the mean of the losses of its halves, for which it calls the
+    loss three more times, and prints a sentence if they differ.
+
     Raises:
         InvalidRequest: ``prepare`` has not been called.
-        InvalidInput: The batch is no tuple of inputs and target, or does not divide into micro-batches.
+        InvalidInput: The batch is no tuple of inputs and target, or does not divide into micro-batches; or what the
+            mean of the loss divides by is not above 0.
     """
     trainer = current().trainer
     if trainer is None:

@@ -10,36 +10,46 @@ import torch
 from torch import nn
 
 from raysm.errors import InvalidRequest
+from raysm.workloads.training.engines.mean_loss import MeanLoss, zero_of
 from raysm.workloads.training.loop.batch import inputs_and_target, on_device, pieces, rows_of
 from raysm.workloads.training.loop.batch_norms import normed_by_averages
 
 Metric: TypeAlias = Callable[[Any, Any], Any]
-"""(output, target) -> the mean over the rows: a number, or a tensor of one."""
+"""(output, target) -> the mean over the rows, a number or a tensor of one; or the pair (mean, what it divides by)."""
 
 
 def no_sums(metrics: Sequence[Metric]) -> torch.Tensor:
-    return torch.zeros(len(metrics) + 1, dtype=torch.float64)
+    return torch.zeros(len(metrics), 2, dtype=torch.float64)
 
 
 def sums(metrics: Sequence[Metric], output: Any, target: Any, rows: int) -> torch.Tensor:
-    """Return the sum of each metric over the rows, and their number: float64[metrics + 1] on the CPU."""
+    """Return of each metric the sum, and what its mean divides by: float64[metrics, 2] on the CPU."""
     # float64, because a float32 counts rows exactly only up to 16 million.
-    return torch.tensor([*(_mean(metric, output, target) * rows for metric in metrics), rows], dtype=torch.float64)
+    found = no_sums(metrics)
+    for number, metric in enumerate(metrics):
+        mean = metric(output, target)
+        divisor: Any = rows
+        if isinstance(mean, tuple) and len(mean) == 2:
+            mean, divisor = mean
+        weight = _number(metric, divisor)
+        # The mean over nothing is NaN, whose product with 0 would be NaN.
+        if weight != 0:
+            found[number] = torch.tensor([_number(metric, mean) * weight, weight], dtype=torch.float64)
+    return found
 
 
-def _mean(metric: Metric, output: Any, target: Any) -> float:
-    mean = metric(output, target)
-    if torch.is_tensor(mean):
-        if mean.numel() != 1:
+def _number(metric: Metric, value: Any) -> float:
+    if torch.is_tensor(value):
+        if value.numel() != 1:
             raise InvalidRequest(
-                f"training.evaluate: {_name(metric)} returned a tensor of shape {tuple(mean.shape)}; return one number"
+                f"training.evaluate: {_name(metric)} returned a tensor of shape {tuple(value.shape)}; return one number"
             )
-        return float(mean.item())
+        return float(value.item())
     # Numbers of NumPy and of scikit-learn's functions are taken as they are.
     try:
-        return float(mean)
+        return float(value)
     except (TypeError, ValueError) as error:
-        raise InvalidRequest(f"training.evaluate: {_name(metric)} returned {mean!r}, which is no number") from error
+        raise InvalidRequest(f"training.evaluate: {_name(metric)} returned {value!r}, which is no number") from error
 
 
 def _name(metric: Metric) -> str:
@@ -48,7 +58,7 @@ def _name(metric: Metric) -> str:
 
 class Engine(Protocol):
     def forward_backward(self, batch: Any, factor: float) -> torch.Tensor:
-        """Add the gradients of ``factor`` x the loss; return the loss of this data rank's slice.
+        """Add the gradients of ``factor`` x the loss; return the loss of this data rank's slice, 0 if it is not used.
 
         Ranks that do not have the loss, or whose slice another rank accounts for, return 0.
         """
@@ -61,14 +71,10 @@ class Engine(Protocol):
         """
 
 
-Loss = Callable[[Any, Any], torch.Tensor]
-"""(output, target) -> the mean over the rows, a scalar."""
-
-
 @dataclass(kw_only=True, slots=True)
 class FullModel:
     model: nn.Module
-    loss: Loss
+    loss: MeanLoss
     device: torch.device
     precision: torch.dtype | None = None
     counts: bool = True
@@ -103,7 +109,9 @@ class FullModel:
     def _add(self, batch: Any, factor: float) -> torch.Tensor:
         inputs, target = inputs_and_target(batch)
         with autocast(self.device, self.precision):
-            loss = self.loss(self.model(*inputs), target)
+            output = self.model(*inputs)
+            loss = zero_of(output) if factor == 0 else None
+            loss = self.loss(output, target) if loss is None else loss
         # Times 1.0 is the same number but one more node of the graph, in every step of most trainings.
         (loss if factor == 1.0 else loss * factor).backward()  # type: ignore[no-untyped-call]
         return loss.detach()
@@ -111,16 +119,24 @@ class FullModel:
     def _add_in_pieces(self, batch: Any, factor: float) -> torch.Tensor:
         loss = torch.zeros((), device=self.device)
         last = self.accumulate - 1
-        for number, (piece, share) in enumerate(pieces(batch, self.accumulate)):
+        for number, (piece, share_of_rows) in enumerate(pieces(batch, self.accumulate)):
+            share = self._share(piece, share_of_rows, batch)
             with contextlib.ExitStack() as stack:
                 # DDP averages the sum once. FSDP reduces the gradients of every piece: keeping whole gradients would
                 # take the memory that this saves.
                 if number < last:
                     stack.enter_context(getattr(self.model, "no_sync", contextlib.nullcontext)())
-                if share == 0:
+                if share_of_rows == 0:
                     stack.enter_context(normed_by_averages(self.model))
                 loss = loss + self._add(piece, factor * share) * share
         return loss
+
+    def _share(self, piece: Any, share_of_rows: float, batch: Any) -> float:
+        """Return how much of the mean over the batch a piece makes."""
+        if self.loss.divisor is None or share_of_rows == 0:
+            return share_of_rows
+        weight, whole = (self.loss.weigh(inputs_and_target(part)[1], rows_of(part)) for part in (piece, batch))
+        return weight / whole if whole else 0.0
 
 
 def autocast(device: torch.device, precision: torch.dtype | None) -> AbstractContextManager[Any]:

@@ -19,8 +19,9 @@ from torch.utils import _pytree as pytree
 
 from raysm.errors import InvalidInput
 from raysm.workloads.training.degrees import Parallel
-from raysm.workloads.training.engines.full_model import Loss, Metric, autocast, no_sums, sums
+from raysm.workloads.training.engines.full_model import Metric, autocast, no_sums, sums
 from raysm.workloads.training.engines.gradients import add_up, average
+from raysm.workloads.training.engines.mean_loss import MeanLoss, zero_of
 from raysm.workloads.training.loop.batch import inputs_and_target, on_device, rows_of
 from raysm.workloads.training.loop.batch_norms import normed_by_averages, without_trace
 from raysm.workloads.training.loop.session import Session
@@ -91,7 +92,7 @@ class Pipeline:
         *,
         parallel: Parallel,
         rank: PipelineRank,
-        loss: Loss,
+        loss: MeanLoss,
         session: Session,
         precision: torch.dtype | None,
     ) -> None:
@@ -106,19 +107,21 @@ class Pipeline:
         self._schedules: dict[tuple[int, int], Any] = {}
         self._forward_schedules: dict[tuple[int, int], Any] = {}
         self._full_rows: int | None = None
-        self._weight_of_row = 1.0
+        self._factor_of_weight = 1.0
         self._target: Any = None
 
     def forward_backward(self, batch: Any, factor: float) -> torch.Tensor:
         inputs, self._target = inputs_and_target(on_device(batch, self._session.device))
         rows = len(pytree.tree_leaves(inputs)[0])
         microbatch_rows = self._full_slice(rows) // self._parallel.microbatch_count
-        self._weight_of_row = factor / rows
+        # 0 in a slice without a target, such as tokens that are all padding.
+        weight = self._loss.weigh(self._target, rows)
+        self._factor_of_weight = factor / weight if weight else 0.0
         losses: list[torch.Tensor] = []
         first = 0
         with contextlib.ExitStack() as stack:
             # A rank without rows of its own computes one that does not count and must not change the averages.
-            for module in self._modules if factor == 0 else ():
+            for module in self._modules if self._session.share == 0 else ():
                 stack.enter_context(normed_by_averages(module))
             for count, size in runs(rows, microbatch_rows, self._parallel):
                 losses += self._run(inputs, torch.arange(first, first + count * size), count)
@@ -198,9 +201,12 @@ class Pipeline:
                 parameter.grad = grad if parameter.grad is None else grad.add_(parameter.grad)
 
     def _loss_of_rows(self, output: Any, rows: torch.Tensor) -> torch.Tensor:
-        """Return the loss of a micro-batch, weighed so that the sum over all is the mean over the slice's rows."""
+        """Return the loss of a micro-batch, weighed so that the sum over all is ``factor`` x the mean of the slice."""
+        target = _rows(self._target, rows)
+        factor = self._factor_of_weight * self._loss.weigh(target, len(rows))
         with autocast(self._session.device, self._precision):
-            return self._loss(output, _rows(self._target, rows)) * (self._weight_of_row * len(rows))
+            loss = zero_of(output) if factor == 0 else None
+            return self._loss(output, target) * factor if loss is None else loss
 
     def _full_slice(self, rows: int) -> int:
         # Once: the weight of a row, and so the loss, must not depend on which slice came first.

@@ -23,7 +23,8 @@ from torch.utils.checkpoint import checkpoint
 
 from raysm.errors import InvalidRequest
 from raysm.workloads.training.degrees import Layout, Parallel
-from raysm.workloads.training.engines.full_model import FullModel, Loss
+from raysm.workloads.training.engines.full_model import FullModel
+from raysm.workloads.training.engines.mean_loss import MeanLoss
 from raysm.workloads.training.engines.pipeline import Pipeline, PipelineRank, Stage, stage_numbers
 from raysm.workloads.training.loop.batch_norms import averages_kept
 from raysm.workloads.training.loop.session import Session
@@ -39,7 +40,7 @@ class Parallelizer:
     session: Session
     parallel: Parallel
     layout: Layout
-    loss: Loss
+    loss: MeanLoss
     blocks: Blocks = None
     precision: torch.dtype | None = None
     plan: Plan | None = None

@@ -4,6 +4,7 @@ Its state has the names that model and optimizer had before anything was cut, so
 every other.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,11 +24,13 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from raysm.errors import InvalidInput
 from raysm.workloads.training.degrees import Layout, Parallel
-from raysm.workloads.training.engines.full_model import Engine, Loss
+from raysm.workloads.training.engines.full_model import Engine
 from raysm.workloads.training.engines.gradients import clip
+from raysm.workloads.training.engines.mean_loss import MeanLoss
 from raysm.workloads.training.evaluation import evaluation, means
-from raysm.workloads.training.loop.batch import capture_state, restore_state
+from raysm.workloads.training.loop.batch import capture_state, inputs_and_target, restore_state, rows_of
 from raysm.workloads.training.loop.learning_rate import needs_metric
 from raysm.workloads.training.loop.session import Session
 from raysm.workloads.training.parallel.optimizers import readable, stateful, trained
@@ -59,10 +62,12 @@ class Trainer(RankModel):
     optimizer: Optimizer
     scheduler: Any
     """Stepped once a step, unless it takes a metric."""
-    loss: Loss
+    loss: MeanLoss
     max_norm: float | None = None
     rehearses: bool = False
     """Rehearse the next step, the first one after a restart."""
+    has_compared: bool = False
+    """The loss of a batch was compared with those of its halves."""
 
     def step(self, batch: Any) -> float:
         session = self.session
@@ -71,8 +76,8 @@ class Trainer(RankModel):
         number = session.position.steps + 1
         for observer in session.observers:
             observer.on_step_begin(number)
-        share = 1 / self.layout.data_ranks if session.share is None else session.share
         with session.span("compute"):
+            share = self._share(batch)
             # Gradients are averaged over the data ranks: one whose slice is larger than the mean weighs more.
             factor = share * self.layout.data_ranks
             if self.rehearses:
@@ -90,10 +95,41 @@ class Trainer(RankModel):
                 self.scheduler.step()
         with session.span("communication"):
             mean = agreed()
+            self._say_if_uneven()
         session.position.steps = number
         for observer in session.observers:
             observer.on_step_end(number, mean)
         return mean
+
+    def _share(self, batch: Any) -> float:
+        """Return how much of the mean over the whole batch this data rank's slice makes."""
+        session = self.session
+        if self.loss.divisor is None:
+            return 1 / self.layout.data_ranks if session.share is None else session.share
+        own = 0.0 if session.share == 0 else self.loss.weigh(inputs_and_target(batch)[1], rows_of(batch))
+        # Sent as NaN, so that every rank raises.
+        weights = torch.tensor([own if own >= 0 else math.nan], dtype=torch.float64)
+        if session.cpu_group is not None:
+            dist.all_reduce(weights, group=session.cpu_group)
+        # Ranks that share a slice have counted it each.
+        total = float(weights) / (self.layout.pipeline * self.layout.tensor)
+        if not 0 < total < math.inf:
+            raise InvalidInput(
+                f"training.step: the divisor of this batch is {total}, here {own}; it must be above 0: leave out rows"
+                " without a target"
+            )
+        return own / total
+
+    def _say_if_uneven(self) -> None:
+        if self.has_compared:
+            return
+        self.has_compared = self.loss.is_checked = True
+        uneven = torch.tensor([self.loss.is_uneven], dtype=torch.int64)
+        if self.session.cpu_group is not None:
+            # Only ranks with the outputs compare them, and a rank with one row cannot.
+            dist.all_reduce(uneven, group=self.session.cpu_group)
+        if uneven.item():
+            self.session.say(self.loss.advice())
 
     def _rehearse(self, batch: Any, factor: float) -> None:
         """Run forward and backward only to fix DDP's order of gradients; restore everything else.
@@ -114,7 +150,9 @@ class Trainer(RankModel):
 
     def evaluate(self, batches: Iterable[Any], metrics: Mapping[str, Callable[[Any, Any], Any]]) -> dict[str, float]:
         with evaluation(self.model, self.replicas, self.session.device):
-            return means(self.session, self.engine, batches, {"loss": self.loss, **metrics})
+            found = means(self.session, self.engine, batches, {"loss": self.loss.metric(), **metrics})
+        self._say_if_uneven()
+        return found
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps, by original names, as ``torch.distributed.checkpoint`` takes it.

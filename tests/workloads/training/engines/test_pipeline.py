@@ -13,6 +13,7 @@ from raysm.errors import InvalidRequest
 from raysm.training import Parallel
 from raysm.workloads.training.engines.full_model import FullModel, sums
 from raysm.workloads.training.engines.gradients import average, clip
+from raysm.workloads.training.engines.mean_loss import MeanLoss
 from raysm.workloads.training.engines.pipeline import UNRETURNED, runs
 from raysm.workloads.training.loop import session as sessions
 
@@ -149,7 +150,7 @@ BATCH = (torch.ones(2, 3), torch.zeros(2, 1))
 
 
 def engine(model, **options):
-    return FullModel(model=model, loss=functional.mse_loss, device=torch.device("cpu"), **options)
+    return FullModel(model=model, loss=MeanLoss(functional.mse_loss), device=torch.device("cpu"), **options)
 
 
 def test_a_parameter_that_ddp_would_wait_for_is_named():
