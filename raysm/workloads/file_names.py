@@ -10,6 +10,10 @@ from raysm.contract.result import VALUE, own_manifest
 from raysm.contract.store import files_below
 
 
+def is_gzipped(name: str) -> bool:
+    return name.lower().endswith(".gz")
+
+
 def is_hidden(name: str) -> bool:
     """Return whether the file or a folder above it is hidden: ``.DS_Store``, ``_SUCCESS``, ``_temporary/part``."""
     # Spark leaves _SUCCESS and hidden files with checksums beside its data.

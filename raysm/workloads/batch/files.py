@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raysm.errors import InvalidInput
-from raysm.workloads.batch.formats import Columns, Span, groups_of, is_gzipped
+from raysm.workloads.batch.formats import Columns, Span, groups_of
+from raysm.workloads.file_names import is_gzipped
 
 BUFFER_BYTES = 4 << 20
 

@@ -49,10 +49,6 @@ class Format(Protocol):
         ...
 
 
-def is_gzipped(name: str) -> bool:
-    return name.lower().endswith(".gz")
-
-
 def groups_of(files: Sequence[str], rows: int) -> list[Span]:
     starts = range(0, len(files), rows)
     return [Span(files=tuple(files[start : start + rows]), rows=len(files[start : start + rows])) for start in starts]

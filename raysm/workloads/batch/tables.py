@@ -32,7 +32,9 @@ from raysm.workloads.batch.columns import (
     unified,
 )
 from raysm.workloads.batch.files import objects
-from raysm.workloads.batch.formats import Columns, Span, is_gzipped
+from raysm.workloads.batch.formats import Columns, Span
+from raysm.workloads.csv_files import open_csv
+from raysm.workloads.file_names import is_gzipped
 
 CSV_BLOCK_BYTES = 16 << 20
 """Bytes of a CSV file that are parsed at a time: no record may be longer."""
@@ -161,15 +163,8 @@ class Csv(Table):
 
 
 def _csv_tables(path: Path, kinds: Mapping[str, pa.DataType]) -> Iterator[pa.Table]:
-    # Anywhere in the name: of .tsv.gz the last suffix is .gz.
-    delimiter = "\t" if ".tsv" in path.name.lower() else ","
-    with pa.input_stream(str(path), compression="gzip" if is_gzipped(path.name) else "detect") as stream:
-        reader = pa_csv.open_csv(
-            stream,
-            read_options=pa_csv.ReadOptions(block_size=CSV_BLOCK_BYTES, use_threads=False),
-            parse_options=pa_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-            convert_options=pa_csv.ConvertOptions(column_types=dict(kinds)),
-        )
+    convert = pa_csv.ConvertOptions(column_types=dict(kinds))
+    with open_csv(path, block_bytes=CSV_BLOCK_BYTES, convert=convert) as reader:
         # A file without rows has columns too, by its header.
         yield reader.schema.empty_table()
         for batch in reader:

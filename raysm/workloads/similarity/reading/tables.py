@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from raysm.contract.names import DATA_FRAME
 from raysm.errors import InvalidInput, option
+from raysm.workloads.csv_files import delimiter_of, open_csv
+from raysm.workloads.file_names import is_gzipped
 from raysm.workloads.similarity.reading import ids as row_ids
 from raysm.workloads.similarity.reading.columns import NO_SELECTION, Features, Selection, is_row_index, listed
 
@@ -160,13 +162,9 @@ def _fill(column: str) -> str:
 # ---- CSV and TSV ------------------------------------------------------------------------------------------------
 
 
-def _delimiter(path: Path) -> str:
-    return "\t" if path.name.lower().removesuffix(".gz").endswith(".tsv") else ","
-
-
 def _delimiter_hint(path: Path, names: Sequence[str]) -> str:
     # Programs in other languages write semicolons: then the whole line is one column.
-    return f"; one column was found: its delimiter must be {_delimiter(path)!r}" if len(names) == 1 else ""
+    return f"; one column was found: its delimiter must be {delimiter_of(path.name)!r}" if len(names) == 1 else ""
 
 
 def _lines(path: Path, stream: TextIO) -> Iterator[str]:
@@ -189,11 +187,11 @@ def _csv_table(path: Path, selection: Selection) -> Table:
 
     A first line of exactly 0,1,…,D-1, D > 1, is a header too: pandas' ``to_csv(index=False)`` of an array writes it.
     """
-    opened = gzip.open if path.name.lower().endswith(".gz") else open
+    opened = gzip.open if is_gzipped(path.name) else open
     try:
         # utf-8-sig drops a byte order mark, which would become part of the first name.
         with cast(TextIO, opened(path, "rt", encoding="utf-8-sig", newline="")) as stream:
-            records = csv.reader(_lines(path, stream), delimiter=_delimiter(path))
+            records = csv.reader(_lines(path, stream), delimiter=delimiter_of(path.name))
             first = next(records, [])
             lines = records.line_num
             row = next(records, [])
@@ -253,19 +251,14 @@ def _read_csv(path: Path, selection: Selection, expected: Features | None) -> It
     used = sorted({*positions, *ids})
     done = 0
     try:
-        reader = pyarrow.csv.open_csv(
-            pa.input_stream(str(path), compression="gzip" if path.name.lower().endswith(".gz") else None),
-            read_options=pyarrow.csv.ReadOptions(
-                # The longest line must fit into a block; a number takes up to 25 characters.
-                block_size=max(4 << 20, 64 * len(names)),
-                column_names=names,
-                skip_rows=table.header_lines,
-                # With threads, Arrow's messages would not name the line.
-                use_threads=False,
-            ),
-            parse_options=pyarrow.csv.ParseOptions(delimiter=_delimiter(path)),
+        reader = open_csv(
+            path,
+            # The longest line must fit into a block; a number takes up to 25 characters.
+            block_bytes=max(4 << 20, 64 * len(names)),
+            column_names=names,
+            skip_lines=table.header_lines,
             # Arrow's default list of missing values has NaN, NA and null, but NaN is a number, and all may be ids.
-            convert_options=pyarrow.csv.ConvertOptions(
+            convert=pyarrow.csv.ConvertOptions(
                 column_types=types,
                 null_values=[""],
                 strings_can_be_null=True,

@@ -42,6 +42,17 @@ def test_a_delimiter_that_is_no_comma_is_explained(tmp_path, text, id_column):
         list(read_table(tmp_path / "m.csv", Selection(() if id_column is None else (id_column,))))
 
 
+def test_quoted_values_with_line_breaks_may_lie_anywhere_in_a_large_file(tmp_path):
+    rows = 300_000
+    lines = "".join(f'"name\n{n}",{n % 7},{n % 11}\n' for n in range(rows))
+    (tmp_path / "m.csv").write_text(f"id,a,b\n{lines}")
+    batches = list(read_table(tmp_path / "m.csv", Selection(("id",))))
+    assert len(batches) > 1
+    assert sum(len(batch.rows) for batch in batches) == rows
+    assert batches[-1].ids[-1].as_py() == f"name\n{rows - 1}"
+    assert batches[-1].rows[-1].tolist() == [(rows - 1) % 7, (rows - 1) % 11]
+
+
 def with_header(text, version=1, data=b""):
     encoded = text.encode("utf-8" if version == 3 else "latin1")
     size = struct.pack("<H" if version == 1 else "<I", len(encoded))
