@@ -1,7 +1,7 @@
 """The commands about the embedded SageMaker: up, down, status, clean, interrupt."""
 
 import contextlib
-import http.client
+import functools
 import json
 import os
 import shlex
@@ -20,6 +20,8 @@ from raysm.client.job.listing import find_job, jobs
 from raysm.client.job.removal import check, descriptions, removable, remove, usage
 from raysm.client.service import connect
 from raysm.client.targets import endpoint
+from raysm.client.targets.checked_http import CheckedConnection
+from raysm.contract import own_socket
 from raysm.contract.home import ServerRecord, home, log_file, private_folder, scenario_file, sdk_config_file
 from raysm.contract.store import put
 from raysm.errors import InvalidRequest, ServiceError
@@ -37,7 +39,7 @@ def run(arguments: Arguments, console: Console) -> None:
     if arguments.verb == "up":
         if arguments.scenario is not None:
             _set_scenario(folder, Path(arguments.scenario))
-        variables = _client_variables(endpoint.ensure(folder), folder)
+        variables = _client_variables(endpoint.ensure(folder).url, folder)
         if arguments.export:
             # print, because console would wrap and color what a shell reads.
             print("\n".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items()))
@@ -207,7 +209,7 @@ def _interrupt(name: str) -> str:
         )
     job = find_job(name, connect(Local())).name
     # Not by boto3: SageMaker has no such operation.
-    connection = http.client.HTTPConnection("127.0.0.1", record.port, timeout=30)
+    connection = CheckedConnection(functools.partial(own_socket.connect, record.socket), 30.0)
     try:
         connection.request("POST", f"/raysm/jobs/{quote(job, safe='')}/interrupt")
         answer = connection.getresponse()

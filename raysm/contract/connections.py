@@ -45,15 +45,16 @@ def is_of_this_machine(address: str) -> bool:
     return source == address or address.startswith("127.")
 
 
-def check_listener(address: str, port: int) -> frozenset[int]:
+def check_listener(address: str, port: int, *, or_root: bool = False) -> frozenset[int]:
     """Return the inodes of this user's sockets that listen there; empty also if the kernel does not list them.
 
-    ForeignListener: another user's process listens there.
+    With ``or_root`` root may listen there too. ForeignListener: another user's process does.
     """
     if not _owners_are_listed():
         return frozenset()
     found = list(_listeners(address, port))
-    foreign = next((uid for uid, _ in found if uid != os.geteuid()), None)
+    trusted = (os.geteuid(), 0) if or_root else (os.geteuid(),)
+    foreign = next((uid for uid, _ in found if uid not in trusted), None)
     if foreign is not None:
         raise ForeignListener(
             f"a process of another user (uid {foreign}) listens at {address}, port {port}: nothing was sent to it"
@@ -71,16 +72,17 @@ def has_own_listener(address: str, port: int) -> bool:
     return bool(check_listener(address, port))
 
 
-def connect_to_own(host: str, port: int, timeout_s: float) -> socket.socket:
+def connect_to_own(host: str, port: int, timeout_s: float | None, *, or_root: bool = False) -> socket.socket:
     """Return a connection to a port; at an address of this machine, only to a process of this user.
 
-    The timeout is for each of the host's addresses; the connection that is returned has none.
+    With ``or_root`` it may be root's, for servers that this user did not start. The timeout is for each of the host's
+    addresses; the connection that is returned has none.
     """
     failure: OSError = ConnectionRefusedError(f"nothing listens at {host}, port {port}")
     for *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         try:
             with contextlib.ExitStack() as stack:
-                with _same_listener(str(address[0]), port):
+                with _same_listener(str(address[0]), port, or_root=or_root):
                     connection = socket.create_connection((str(address[0]), port), timeout_s)
                     stack.callback(connection.close)
                 stack.pop_all()
@@ -116,12 +118,12 @@ def _owners_are_listed() -> bool:
 
 
 @contextlib.contextmanager
-def _same_listener(address: str, port: int) -> Iterator[None]:
+def _same_listener(address: str, port: int, *, or_root: bool = False) -> Iterator[None]:
     """Check before and after the body, which connects, that the same socket of this user listens there."""
     is_local = is_of_this_machine(address)
-    before = check_listener(address, port) if is_local else None
+    before = check_listener(address, port, or_root=or_root) if is_local else None
     yield
-    if is_local and check_listener(address, port) != before:
+    if is_local and check_listener(address, port, or_root=or_root) != before:
         raise ConnectionResetError(f"the listener at {address}, port {port}, was replaced meanwhile")
 
 

@@ -2,7 +2,8 @@
 
 ::
 
-    HOME/server.json    pid, port, start and version of the server, while it listens
+    HOME/server.json    pid, port, socket, start and version of the server, while it listens
+    HOME/server-PID.sock its Unix socket: raysm's own clients connect only to this
     HOME/server.lock    locked by the server while it runs
     HOME/server.log     what the server wrote
     HOME/scenario.toml  the scenario of this home: raysm local up --scenario
@@ -129,7 +130,7 @@ class Clock:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServerRecord:
-    """The record of a server that listens on 127.0.0.1."""
+    """The record of a server that listens on a Unix socket and on 127.0.0.1."""
 
     pid: int
     port: int
@@ -137,6 +138,8 @@ class ServerRecord:
     version: str
     """Version of raysm; a client of another version may not understand the server."""
     speed: float = 1.0
+    socket: str = ""
+    """Path of its Unix socket, in the file relative to the home; empty in the record of an older server."""
 
     @property
     def clock(self) -> Clock:
@@ -144,6 +147,7 @@ class ServerRecord:
 
     @property
     def url(self) -> str:
+        """The address for boto3 and the SageMaker SDK; raysm's own clients use the socket, whose owner they check."""
         # A number, because localhost may be ::1, where the server does not listen.
         return f"http://127.0.0.1:{self.port}"
 
@@ -159,6 +163,7 @@ class ServerRecord:
                 version=str(fields["version"]),
                 # The record of an older server lacks this; it must be found, to report its version.
                 speed=float(fields.get("speed", 1.0)),
+                socket=str(folder / fields["socket"]) if fields.get("socket") else "",
             )
         except (InvalidConfig, KeyError, TypeError, ValueError):
             return None

@@ -106,7 +106,7 @@ def test_what_is_found_here_is_printed_as_json_with_its_state(capsys):
 
 
 def test_an_endpoint_that_is_left_in_the_shell_is_found_and_all_else_is_looked_at_there(home, monkeypatch, capsys):
-    variables = {"AWS_ENDPOINT_URL": ensure(home), "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+    variables = {"AWS_ENDPOINT_URL": ensure(home).url, "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     code = run(parse(["doctor", "--json", *ON_AWS, "--role", ROLE, "--instance-type", "ml.m5.large"]), Console())

@@ -157,7 +157,7 @@ def test_an_empty_answer_about_a_job_is_said_to_be_none_of_aws():
 
 
 STAND_IN = """
-    import fcntl, http.server, json, os, sys, time
+    import fcntl, http.server, json, os, socketserver, sys, tempfile, time
     from pathlib import Path
     from raysm.contract.home import ServerRecord, lock_file
 
@@ -175,11 +175,15 @@ STAND_IN = """
             self.end_headers()
             self.wfile.write(json.dumps({"pid": os.getpid(), "started_s": started_s}).encode())
 
-    server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+        def address_string(self):
+            return "a client"
+
+    path = tempfile.mkdtemp(dir=home) + "/s"
+    server = socketserver.UnixStreamServer(path, Handler)
     with (home / "starts").open("a") as file:
         file.write("x")
     version, started_s = sys.argv[1], time.time()
-    record = ServerRecord(pid=os.getpid(), port=server.server_port, started_s=started_s, version=version)
+    record = ServerRecord(pid=os.getpid(), port=1, started_s=started_s, version=version, socket=path)
     record.write(home)
     server.serve_forever()
 """
@@ -203,14 +207,13 @@ def test_all_that_start_a_server_find_the_same_and_its_record_alone_is_not_belie
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "")
     assert endpoint.answering(home) is None
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        (url,) = {item.result() for item in [pool.submit(endpoint.ensure, home, command=stand_in()) for _ in range(3)]}
+        found = {item.result() for item in [pool.submit(endpoint.ensure, home, command=stand_in()) for _ in range(3)]}
     assert (home / "starts").read_text() == "x"
-    assert endpoint.ensure(home, command=("/nonsense",)) == url
     record = ServerRecord.read(home)
-    assert url == f"http://127.0.0.1:{record.port}"
+    assert found == {record} == {endpoint.ensure(home, command=("/nonsense",))}
     # Neither credentials nor a proxy are needed.
     service = Service(Local(home=str(home)))
-    assert (service.client("s3").meta.endpoint_url, service.region) == (url, "us-east-1")
+    assert (service.client("s3").meta.endpoint_url, service.region) == ("http://localhost", "us-east-1")
     dataclasses.replace(record, pid=record.pid + 1).write(home)
     assert endpoint.answering(home) is None  # another process answers there
     record.write(home)
@@ -235,7 +238,7 @@ def test_a_server_is_started_again_where_the_old_one_was_just_ending(home):
             found = pool.submit(endpoint.ensure, home, command=stand_in())
             until(lambda: log_file(home).exists() and "another one" in log_file(home).read_text(), 90)
             old.close()
-            assert found.result(90) == ServerRecord.read(home).url
+            assert found.result(90) == ServerRecord.read(home)
 
 
 def test_a_server_that_ends_at_its_start_says_why(home):

@@ -131,7 +131,8 @@ class Storage:
             self.write(uri, path.read_bytes(), kms_key)
             return
         with translated(f"upload {path}"):
-            self._service.client("s3").upload_file(str(path), bucket, key, ExtraArgs=_encryption(kms_key))
+            more = {"ExtraArgs": _encryption(kms_key), **self._transfers()}
+            self._service.client("s3").upload_file(str(path), bucket, key, **more)
 
     def bring(self, item: Stored, folder: Path) -> Path:
         name = PurePosixPath(item.name)
@@ -145,11 +146,19 @@ class Storage:
             if item.uri.startswith("s3://"):
                 bucket, key = split(item.uri)
                 with translated(f"download {item.uri}"):
-                    self._service.client("s3").download_file(bucket, key, str(beside))
+                    self._service.client("s3").download_file(bucket, key, str(beside), **self._transfers())
             else:
                 # Not a link: an edit of the copy must leave the stored file alone.
                 shutil.copyfile(file_path(item.uri), beside)
         return path
+
+    def _transfers(self) -> dict[str, Any]:
+        if self._service.target.is_billed:
+            return {}
+        from boto3.s3.transfer import TransferConfig
+
+        # On large machines boto3 would take AWS's client in C, which opens connections of its own and checks no owner.
+        return {"Config": TransferConfig(preferred_transfer_client="classic")}
 
     def remove(self, prefix: str) -> None:
         in_parallel(lambda item: self.remove_object(item.uri), self.below(prefix.rstrip("/") + "/"))

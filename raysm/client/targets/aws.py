@@ -1,5 +1,6 @@
 """The connection to AWS, from a target and the AWS configuration."""
 
+import functools
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -7,8 +8,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from raysm.client.account.images import with_image
+from raysm.client.targets.checked_http import send_through
 from raysm.client.targets.connection import SET_REGION, Bucket, Clients, Connection, Polling, client_options
-from raysm.contract.home import home
+from raysm.contract import own_socket
+from raysm.contract.home import ServerRecord, home
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.request import AWS, JobRequest, Target
 
@@ -88,6 +91,7 @@ class AWSConnection(Connection):
                 remedy="unset AWS_ENDPOINT_URL, or fix endpoint_url of the AWS configuration",
             ) from error
         url = str(client.meta.endpoint_url)
+        self._check_listener_of(client, url)
         # A forgotten AWS_ENDPOINT_URL would go unnoticed, since the embedded server answers like AWS. It is only a
         # warning because some users reach AWS through endpoints of their own.
         if not self._is_warned and not (urlsplit(url).hostname or "").endswith(AWS_HOSTS):
@@ -98,3 +102,20 @@ class AWSConnection(Connection):
                 url,
             )
         return client
+
+    def _check_listener_of(self, client: Any, url: str) -> None:
+        """Let a client whose endpoint is on this machine connect only to a process of this user or of root.
+
+        Such endpoints are the embedded SageMaker's, in the programs of its AWS Batch, and other emulations of AWS.
+        """
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        if parts.scheme != "http" or not (host in ("localhost", "::1") or host.startswith("127.")):
+            return
+        record = ServerRecord.read(self.home)
+        if record is not None and record.socket and record.url == url.rstrip("/"):
+            send_through(client, functools.partial(own_socket.connect, record.socket))
+            return
+        from raysm.contract.connections import connect_to_own
+
+        send_through(client, functools.partial(connect_to_own, host, parts.port or 80, or_root=True))

@@ -4,6 +4,7 @@ If two clients start it at once, both find the one that got its lock.
 """
 
 import atexit
+import functools
 import http.client
 import importlib.util
 import json
@@ -12,15 +13,16 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from raysm import __version__
+from raysm.client.targets.checked_http import CheckedConnection, Connect
+from raysm.contract import own_socket
 from raysm.contract.home import ServerRecord, lock_file, log_file, private_folder, unusable
 from raysm.errors import MissingDependency, ServiceError
 
 START_S = 60.0
 MAX_BYTES = 1 << 20
-"""Limit of an answer: another program may listen on the port."""
+"""Limit of an answer."""
 
 NEEDS = ("moto", "flask", "psutil")
 """Packages of the extra ``local`` without which the server does not start."""
@@ -37,7 +39,7 @@ def _forget_servers() -> None:
             process.returncode = 0
 
 
-def ensure(home: Path, *, command: tuple[str, ...] = (sys.executable, "-m", "raysm.local.server")) -> str:
+def ensure(home: Path, *, command: tuple[str, ...] = (sys.executable, "-m", "raysm.local.server")) -> ServerRecord:
     server = answering(home)
     if server is None:
         missing = [name for name in NEEDS if importlib.util.find_spec(name) is None]
@@ -46,12 +48,12 @@ def ensure(home: Path, *, command: tuple[str, ...] = (sys.executable, "-m", "ray
                 f"the embedded SageMaker needs the package {missing[0]!r}: python3 -m pip install 'raysm[local]'"
             )
         server = _start(home, command)
-    if server.version != __version__:
+    if server.version != __version__ or not server.socket:
         raise ServiceError(
             f"the embedded SageMaker of {home} is raysm {server.version}, and this is {__version__}: end it with "
             "raysm local down, and try again"
         )
-    return server.url
+    return server
 
 
 def answering(home: Path) -> ServerRecord | None:
@@ -74,17 +76,26 @@ def active_jobs(record: ServerRecord) -> list[str]:
 
 
 def _status(record: ServerRecord) -> "dict[str, Any] | None":
-    return get_json(record.url, "/raysm/status", timeout_s=5.0)
+    return get_json(_way_to(record), "/raysm/status", timeout_s=5.0)
 
 
-def get_json(url: str, path: str, *, timeout_s: float) -> "dict[str, Any] | None":
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=timeout_s)
+def _way_to(record: ServerRecord) -> Connect:
+    if record.socket:
+        return functools.partial(own_socket.connect, record.socket)
+    # An older server has only its port. It must be found, to report its version and to be ended.
+    from raysm.contract.connections import connect_to_own
+
+    return lambda timeout_s: connect_to_own("127.0.0.1", record.port, timeout_s)
+
+
+def get_json(connect: Connect, path: str, *, timeout_s: float) -> "dict[str, Any] | None":
+    connection = CheckedConnection(connect, timeout_s)
     try:
         connection.request("GET", path)
         response = connection.getresponse()
         answer = json.loads(response.read(MAX_BYTES))
         return answer if response.status == 200 and isinstance(answer, dict) else None
-    except (OSError, http.client.HTTPException, ValueError):  # another program may answer anything
+    except (OSError, http.client.HTTPException, ValueError):
         return None
     finally:
         connection.close()

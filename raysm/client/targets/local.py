@@ -1,13 +1,17 @@
 """The connection to the embedded SageMaker, whose server is found or started."""
 
+import functools
 import importlib.util
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from raysm.client.targets import endpoint
+from raysm.client.targets.checked_http import ADDRESS, send_through
 from raysm.client.targets.connection import Bucket, Clients, Connection, Polling, client_options
+from raysm.contract import own_socket
 from raysm.contract.home import Clock, ServerRecord, home, scenario_file
 from raysm.contract.names import LOCAL_BUCKET, LOCAL_REGION
 from raysm.contract.packages import name_of
@@ -35,7 +39,7 @@ class LocalConnection(Connection):
         self._region = target.regions[0]
         self._home = home(target.home)
         self._session: Any = None
-        self._url: str | None = None
+        self._socket: str | None = None
 
     @property
     def home(self) -> Path:
@@ -57,9 +61,7 @@ class LocalConnection(Connection):
     @property
     def clock(self) -> Clock:
         """The server's clock, which a scenario may speed up; starts the server if none answers."""
-        endpoint.ensure(self._home)
-        record = ServerRecord.read(self._home)
-        return Clock() if record is None else record.clock
+        return endpoint.ensure(self._home).clock
 
     @property
     def lists_quotas(self) -> bool:
@@ -95,14 +97,23 @@ class LocalConnection(Connection):
             core.register_component("data_loader", loader())
             keys = {"aws_access_key_id": "raysm", "aws_secret_access_key": "raysm"}
             self._session = boto3.Session(region_name=self._region, botocore_session=core, **keys)
-        if self._url is None:
-            self._url = endpoint.ensure(self._home)
         config = client_options(
             repeats=self.repeats or name != "sagemaker",
-            proxies={},  # a proxy for the internet does not know this machine's loopback
+            proxies={},  # a proxy for the internet does not know this machine's sockets
             s3={"addressing_style": "path"},
         )
-        return self._session.client(name, endpoint_url=self._url, config=config)
+        client = self._session.client(name, endpoint_url=ADDRESS, config=config)
+        send_through(client, functools.partial(own_socket.connect, self._find_server()))
+        return client
+
+    def connect(self, timeout_s: float | None) -> socket.socket:
+        """Return a connection to the server, which is started if none answers."""
+        return own_socket.connect(self._find_server(), timeout_s)
+
+    def _find_server(self) -> str:
+        if self._socket is None:
+            self._socket = endpoint.ensure(self._home).socket
+        return self._socket
 
     def reconnect(self, error: Exception, *, is_followed: bool = False) -> bool:
         """Return True if the server is gone: it ends when it has been idle, and is then started again."""
@@ -117,7 +128,7 @@ class LocalConnection(Connection):
                 f"the embedded SageMaker of {self._home} was ended, and its jobs with it; the next command starts it "
                 "again: raysm jobs shows how they ended"
             )
-        self._url = None
+        self._socket = None
         return True
 
     def wait_for_end(self, job: str, pause_s: float, most_s: float) -> None:
@@ -139,6 +150,7 @@ class LocalConnection(Connection):
     def _ask(self, path: str, most_s: float) -> dict[str, Any]:
         """Ask the server by a long poll; the result is empty if it cannot tell."""
         poll_s = int(min(LONG_POLL_S, most_s))
-        if self._url is None or poll_s < 1:
+        if self._socket is None or poll_s < 1:
             return {}
-        return endpoint.get_json(self._url, f"{path}/{poll_s}", timeout_s=poll_s + 5.0) or {}
+        connect = functools.partial(own_socket.connect, self._socket)
+        return endpoint.get_json(connect, f"{path}/{poll_s}", timeout_s=poll_s + 5.0) or {}

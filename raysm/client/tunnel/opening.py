@@ -11,15 +11,14 @@ import re
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 from raysm.client.job.chain import Chain
 from raysm.client.job.description import Description, SecondaryStatus
 from raysm.client.service import Service
+from raysm.client.targets.local import LocalConnection
 from raysm.client.tunnel.plugin import PluginAccess
 from raysm.client.tunnel.terminal import SHELL, Terminal
 from raysm.client.tunnel.tunnel import InstanceAccess, Tunnel
-from raysm.contract.connections import connect_to_own
 from raysm.errors import InvalidRequest, ServiceError
 from raysm.request import Ports
 
@@ -69,15 +68,16 @@ class DirectAccess(InstanceAccess):
         return f"/raysm/jobs/{self._service.region}/{job}/instances/{host}"
 
     def ask(self, path: str, body: Any = None) -> socket.socket:
-        parts = urlsplit(self._service.client("sagemaker").meta.endpoint_url)
+        server = self._service.connection
+        assert isinstance(server, LocalConnection)
         content = json.dumps(body).encode() if body is not None else b""
         head = (
-            f"POST {path} HTTP/1.1\r\nHost: {parts.netloc}\r\nConnection: Upgrade\r\nUpgrade: raysm\r\n"
+            f"POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: raysm\r\n"
             f"Content-Length: {len(content)}\r\n\r\n"
         )
         try:
-            # A job's token may pass here; the server may have ended, and another user have its port.
-            connection = connect_to_own(str(parts.hostname), int(parts.port or 80), CONNECT_S)
+            # A job's token may pass here.
+            connection = server.connect(CONNECT_S)
             try:
                 connection.settimeout(CONNECT_S)
                 connection.sendall(head.encode() + content)
@@ -90,7 +90,7 @@ class DirectAccess(InstanceAccess):
                 connection.close()
                 raise
         except OSError as error:
-            raise ServiceError(f"the embedded SageMaker cannot be reached at {parts.netloc}: {error}") from error
+            raise ServiceError(f"the embedded SageMaker of {server.home} cannot be reached: {error}") from error
 
 
 def _read_head(connection: socket.socket) -> bytes:

@@ -24,7 +24,7 @@ from raysm.local.server.app import App
 from raysm.local.server.batch import BatchService
 from raysm.local.server.console import Console, Entering
 from raysm.local.server.faults import Faults
-from raysm.local.server.http_server import HttpServer
+from raysm.local.server.http_server import HttpServer, UnixHttpServer, unix_listener
 from raysm.local.server.log_service import LogService
 from raysm.local.server.market import MarketService, Stock
 from raysm.local.server.moto_services import ACCOUNT, MotoServices
@@ -88,7 +88,7 @@ def _is_same_home(home: Path, lock: int) -> bool:
 
 def serve(options: Options) -> None:
     """Serve until a signal, a shutdown request or the idle limit; raise InvalidRequest if a server runs already."""
-    with _locked(options.home) as lock:
+    with _locked(options.home) as lock, contextlib.ExitStack() as stack:
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
         # The folders of tokens, data and models; the modes in an instance's folders are SageMaker's.
         for name in ("jobs", "data", "s3"):
@@ -96,6 +96,8 @@ def serve(options: Options) -> None:
         scenario = read(scenario_file(options.home))
         # A server that was killed leaves its record.
         ServerRecord.remove(options.home)
+        for left in options.home.glob("server-*.sock"):
+            left.unlink()
         ending = threading.Event()
         started_s = time.time()
         clock = Clock(speed=scenario.speed, begun_s=started_s)
@@ -133,19 +135,28 @@ def serve(options: Options) -> None:
         market = MarketService(scenario)
         batch = BatchService(options.home, clock, moto)
         app = App(operations, LogService(records), console, moto, faults, entering, market, batch)
-        server = HttpServer(options.port, app)
+        # A name of its own, so that a client that has kept it never meets another server, perhaps of another version.
+        listener, path = stack.enter_context(unix_listener(options.home, f"server-{os.getpid()}.sock"))
+        servers = HttpServer(options.port, app), UnixHttpServer(listener, app)
         # The handler only sets an event, because this thread may hold a lock when a signal interrupts it.
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda number, frame: ending.set())
         try:
             record = ServerRecord(
-                pid=os.getpid(), port=server.server_port, started_s=started_s, version=__version__, speed=scenario.speed
+                pid=os.getpid(),
+                port=servers[0].server_port,
+                started_s=started_s,
+                version=__version__,
+                speed=scenario.speed,
+                # Its name alone in the home, which a container may see at another path.
+                socket=path.name if path.parent == options.home else str(path),
             )
             batch.url = record.url
 
             # The default interval of 0.5 s would be added to every shutdown.
-            serve_forever = partial(server.serve_forever, poll_interval=0.1)
-            threading.Thread(target=serve_forever, name="server", daemon=True).start()
+            for server in servers:
+                serve_forever = partial(server.serve_forever, poll_interval=0.1)
+                threading.Thread(target=serve_forever, name="server", daemon=True).start()
             # Before the record, so that clients find this too.
             put(sdk_config_file(options.home), SDK_CONFIG, mode=0o600, within=options.home)
             record.write(options.home)
@@ -167,8 +178,9 @@ def serve(options: Options) -> None:
             batch.shut_down()
             operations.shut_down()
             services.timers.close()
-            server.shutdown()
-            server.server_close()
+            for server in servers:
+                server.shutdown()
+                server.server_close()
             if _is_same_home(options.home, lock):
                 records.retry()
                 for title in records.unwritten():

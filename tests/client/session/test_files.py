@@ -61,7 +61,7 @@ class Bucket(StubService):
     def pages(self, client, operation, **parameters):
         return iter([self.call(client, operation, **parameters)])
 
-    def download_file(self, bucket, key, path):
+    def download_file(self, bucket, key, path, **_):
         with open(path, "wb") as file:
             file.write(b"brought")
 

@@ -4,16 +4,20 @@ import contextlib
 import http.client
 import os
 import resource
+import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from raysm.local.server.http_server import HttpServer, _Handler, user_of
+from raysm.client.targets import endpoint
+from raysm.local.server.http_server import HttpServer, UnixHttpServer, _Handler, unix_listener, user_of
+from tests.support.homes import end, serving
 from tests.support.strangers import needs_two_users, run_by_another_user, running_as_another_user
 
 SILENT = """
@@ -72,6 +76,45 @@ def test_every_request_of_another_user_is_refused_whatever_it_is_signed_with(ser
     ]
     assert run_by_another_user(ASK, server.record.port, requests) == str(["403"] * len(requests)).replace("'", '"')
     assert server.get("secret") == b"weights"
+
+
+ASK_BY_SOCKET = """
+(path,) = values
+os.chdir(os.path.dirname(path))
+with socket.socket(socket.AF_UNIX) as connection:
+    connection.connect(os.path.basename(path))
+    print(connection.makefile().readline().split()[1], flush=True)
+"""
+
+
+@needs_two_users
+def test_another_user_is_refused_on_the_socket_too_whatever_its_modes():
+    with tempfile.TemporaryDirectory() as folder, unix_listener(Path(folder), "s") as (listener, path):
+        assert path.stat().st_mode & 0o777 == 0o600
+        Path(folder).chmod(0o777)
+        path.chmod(0o666)
+        with serving_thread(UnixHttpServer(listener, answer)):
+            assert run_by_another_user(ASK_BY_SOCKET, path) == "403"
+
+
+def test_a_home_with_a_path_too_long_for_a_socket_is_served_by_a_socket_elsewhere(tmp_path):
+    home = tmp_path / ("h" * 100)
+    with serving(home):
+        record = endpoint.ensure(home)
+        path = Path(record.socket)
+        assert not path.is_relative_to(home)
+        assert path.parent.stat().st_mode & 0o777 == 0o700
+    assert not path.parent.exists()
+
+
+def test_a_server_leaves_no_socket_and_removes_that_of_a_killed_one(tmp_path):
+    with serving(tmp_path) as home:
+        killed = endpoint.ensure(home)
+        end(home, signal.SIGKILL)
+        assert Path(killed.socket).exists()
+        new = endpoint.ensure(home)
+        assert [str(path) for path in home.glob("*.sock")] == [new.socket]
+    assert list(home.glob("*.sock")) == []
 
 
 def answer(environ, start_response):
