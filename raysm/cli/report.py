@@ -21,7 +21,7 @@ from raysm.client.logs.metrics import Metrics
 from raysm.client.logs.rendering import metric_value
 from raysm.client.results.result import Result, earlier_result
 from raysm.contract.result import READERS, ResultFile
-from raysm.request.codec import to_json
+from raysm.request.codec import spelled, to_json
 from raysm.request.workload import Workload, built_in_kind
 
 SHOWN = 3
@@ -166,7 +166,7 @@ def print_metrics(arguments: Arguments, job: Job, console: Console) -> None:
         chosen = everything.of_job()
     named = chosen.named(*arguments.name)
     if arguments.json:
-        print(json.dumps([asdict(metric) for metric in named], indent=1))
+        print(json.dumps([spelled(asdict(metric)) for metric in named], indent=1))
     elif named:
         for table in (_steps(named.of_job()), _instances(named.of_instances())):
             for line in table:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from raysm.client.job.handle import Job
-from raysm.client.logs.rendering import metric_value
+from raysm.client.logs.rendering import marked_value
 from raysm.client.results.result import Result
 from raysm.client.source.function import name_of, pickled_call
 from raysm.client.source.package import late_source
@@ -108,13 +108,18 @@ class TrialTable(list[Trial]):
             [
                 str(trial.number),
                 trial.status,
-                "" if trial.value is None else metric_value(trial.value),
+                self._value_text(trial),
                 *(_text(trial.params.get(name, "")) for name in params),
                 str(trial.reports),
                 f"{trial.seconds:.1f}",
             ]
             for trial in self.by_value()[:MAX_SHOWN]
         ]
+
+    def _value_text(self, trial: Trial) -> str:
+        # The last report of a trial that diverged is in its metrics.
+        value = trial.metrics.get(self._metric) if trial.value is None else trial.value
+        return "" if value is None else marked_value(value)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,9 @@
 """Events of a running job: one JSON object on one line of its log.
 
 The log is the one stream that leaves an instance on every kind of service. ``parse`` skips all lines that are not
-events. ``ProgressLines`` thins out progress bars in the same log.
+events. JSON has no NaN: a value of a metric that is not finite is the text ``"NaN"``, ``"Infinity"`` or
+``"-Infinity"``; a raysm that expects a number takes such a line for a line of the program.
+``ProgressLines`` thins out progress bars in the same log.
 """
 
 import json
@@ -14,7 +16,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from raysm.contract.store import put, read_json
 from raysm.errors import InvalidRequest
-from raysm.request.codec import from_json, to_json
+from raysm.request.codec import AnyFloat, from_json, to_json
 
 MARK = '{"raysm": 1, '
 """The beginning of every event's line. The number is the format's version, so that later ones are skipped."""
@@ -66,8 +68,7 @@ class Metric:
 
     name: str
     """The name, with the unit at the end: ``peak_memory_bytes``."""
-    value: float
-    """A finite number."""
+    value: AnyFloat
     host: str = ""
     """The instance that it describes; empty for the job."""
     step: int | None = None
@@ -111,8 +112,8 @@ class Trial:
     params: Mapping[str, Any] = field(default_factory=dict)
     value: float | None = None
     """The last report of the sweep's metric; None if there is none, or if it is not finite."""
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    """The last report of each metric; finite numbers."""
+    metrics: Mapping[str, AnyFloat] = field(default_factory=dict)
+    """The last report of each metric."""
     reports: int = 0
     """Number of reports; those that a checkpoint repeats count once."""
     reason: str = ""

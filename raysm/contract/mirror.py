@@ -5,7 +5,9 @@ run ends: values that the run has are not written again. If the server does not 
 """
 
 import contextlib
+import math
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -126,12 +128,19 @@ def legal_name(name: str) -> str:
     return ILLEGAL.sub("_", name)[:MAX_NAME]
 
 
+def _stored(value: Value) -> tuple[str, float | None, int, int]:
+    """Return a value as MLflow stores it, which can be compared: no NaN, and the largest float for an infinity."""
+    name, number, time_ms, step = value
+    largest = sys.float_info.max
+    return name, None if math.isnan(number) else max(-largest, min(largest, number)), time_ms, step
+
+
 class _MlflowPlace:
     def __init__(self, run: MlflowRun) -> None:
         self._run = run
         self._client: Any = None
         self._id = ""
-        self._there: set[Value] = set()
+        self._there: set[tuple[str, float | None, int, int]] = set()
 
     def write(self, values: list[Value]) -> None:
         """Write the values that the run does not have yet; may raise any exception."""
@@ -139,11 +148,11 @@ class _MlflowPlace:
             self._open()
         from mlflow.entities import Metric as Entity
 
-        new = [value for value in dict.fromkeys(values) if value not in self._there]
+        new = [value for key, value in {_stored(value): value for value in values}.items() if key not in self._there]
         for begin in range(0, len(new), MAX_METRICS):
             batch = new[begin : begin + MAX_METRICS]
             self._client.log_batch(self._id, metrics=[Entity(*value) for value in batch])
-            self._there.update(batch)
+            self._there.update(map(_stored, batch))
 
     def close(self, end: End) -> None:
         self._client.set_terminated(self._id, status=end)
@@ -162,7 +171,7 @@ class _MlflowPlace:
         else:
             client.set_tag(run.info.run_id, JOB_TAG, self._run.job)
         self._there = {
-            (point.key, point.value, point.timestamp, point.step)
+            _stored((point.key, point.value, point.timestamp, point.step))
             for name in run.data.metrics
             for point in client.get_metric_history(run.info.run_id, name)
         }

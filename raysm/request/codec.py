@@ -10,7 +10,7 @@ import math
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
 
 from raysm.errors import InvalidRequest
 
@@ -18,6 +18,12 @@ T = TypeVar("T")
 
 NAMES = {str: "text", int: "an integer", float: "a number", bool: "true or false", list: "a list", dict: "an object"}
 """Names of the classes of JSON values in messages."""
+
+AnyFloat: TypeAlias = Annotated[float, "may be NaN or infinite"]
+"""The type of a field whose number may be NaN or infinite; a field of type ``float`` takes finite numbers only."""
+
+NOT_FINITE: Mapping[str, float] = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+"""The texts that stand for numbers that JSON does not have; Protocol Buffers write the same in their JSON."""
 
 TAG = "kind"
 """The key that names the class if a field admits several; its value is the class attribute ``kind``."""
@@ -30,7 +36,10 @@ def to_json(value: Any) -> Any:
     # is_dataclass is also true for a class, which JSON cannot hold.
     if dataclasses.is_dataclass(type(value)):
         tag = {TAG: getattr(value, TAG)} if hasattr(value, TAG) else {}
-        return tag | {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        content = {field.name: to_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        for name in _names_of_any_floats(typing.cast(Any, type(value))):
+            content[name] = spelled(content[name])
+        return tag | content
     match value:
         case Mapping():
             return {key: to_json(item) for key, item in value.items()}
@@ -39,12 +48,27 @@ def to_json(value: Any) -> Any:
     return value
 
 
+def spelled(value: Any) -> Any:
+    """Return JSON values with a text of ``NOT_FINITE`` in place of each NaN and infinity."""
+    match value:
+        case float() if math.isnan(value):
+            return "NaN"
+        case float() if math.isinf(value):
+            return "Infinity" if value > 0 else "-Infinity"
+        case Mapping():
+            return {key: spelled(item) for key, item in value.items()}
+        case tuple() | list():
+            return [spelled(item) for item in value]
+    return value
+
+
 def from_json(kind: type[T], data: Any, where: str = "request") -> T:
     """Build ``kind`` from JSON values; ``where`` is the path that messages begin with.
 
-    A dataclass's fields may be str, int, float, bool, None, Any, ``Literal``, ``tuple[X, ...]``, ``Mapping[str, X]``,
-    dataclasses, classes with the classmethod ``CHOOSE``, and unions of None with one of these, of dataclasses that have
-    a ``kind``, or ``str | tuple[str, ...]``. InvalidRequest names the path (``request.cluster.count``) and the value.
+    A dataclass's fields may be str, int, float, AnyFloat, bool, None, Any, ``Literal``, ``tuple[X, ...]``,
+    ``Mapping[str, X]``, dataclasses, classes with the classmethod ``CHOOSE``, and unions of None with one of these, of
+    dataclasses that have a ``kind``, or ``str | tuple[str, ...]``. InvalidRequest names the path
+    (``request.cluster.count``) and the value.
     """
     return typing.cast(T, _read(kind, data, where))
 
@@ -55,6 +79,10 @@ def _read(kind: Any, data: Any, where: str) -> Any:
     origin = typing.get_origin(kind)
     if origin in (typing.Union, types.UnionType):
         return _read_union(typing.get_args(kind), data, where)
+    if origin is Annotated:
+        if isinstance(data, str) and data in NOT_FINITE:
+            return NOT_FINITE[data]
+        return _read(typing.get_args(kind)[0], data, where)
     if origin is typing.Literal:
         # The types must be equal too: in Python 1 == True, but they are different values in JSON.
         if not any(type(data) is type(choice) and data == choice for choice in typing.get_args(kind)):
@@ -104,8 +132,17 @@ def hints_of(kind: Any) -> Mapping[str, Any]:
 # Cached, because get_type_hints evaluates the annotations' source text, and a session decodes two values in each call.
 @functools.cache
 def _hints(kind: Any) -> Mapping[str, Any]:
-    hints = typing.get_type_hints(kind).items()
+    hints = typing.get_type_hints(kind, include_extras=True).items()
     return types.MappingProxyType({name: hint for name, hint in hints if typing.get_origin(hint) is not ClassVar})
+
+
+@functools.cache
+def _names_of_any_floats(kind: Any) -> tuple[str, ...]:
+    return tuple(name for name, hint in _hints(kind).items() if _has_any_float(hint))
+
+
+def _has_any_float(hint: Any) -> bool:
+    return hint == AnyFloat or any(map(_has_any_float, typing.get_args(hint)))
 
 
 def _read_dataclass(kind: Any, data: Any, where: str) -> Any:

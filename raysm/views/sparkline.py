@@ -1,12 +1,13 @@
 """A small line chart as one SVG element, for cards and reports without scripts and other files."""
 
 import html
+import itertools
 import math
 import re
 from collections.abc import Sequence
 
 from raysm.client.experiments.experiment import thinned
-from raysm.client.logs.rendering import metric_value
+from raysm.client.logs.rendering import marked_value, metric_value
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
@@ -29,16 +30,22 @@ def thin(points: list[tuple[float, float]], max_points: int) -> None:
         points[:] = [*sorted(kept.values()), last]
 
 
+def _is_drawn(point: tuple[int | None, float, float]) -> bool:
+    return math.isfinite(point[2])
+
+
 def sparkline(
     points: Sequence[tuple[float, float]], title: str, *, width: int = 320, height: int = 80, note: str = ""
 ) -> str:
     """Return the SVG of a curve with its title and last value, and its lowest and highest value at the left.
 
     It has no style sheet, link or id, so it does not change the page. It has the text color of the page, and shrinks if
-    there is less room than ``width``. ``points`` are (x, y) in the order of x; ``note`` is right of the title.
+    there is less room than ``width``. ``points`` are (x, y) in the order of x; the line breaks where y is not finite.
+    ``note`` is right of the title.
     """
-    finite = [point for point in points if math.isfinite(point[0]) and math.isfinite(point[1])]
-    drawn = [(x, y) for _, x, y in thinned([(None, x, y) for x, y in finite], MAX_POINTS)]
+    kept = thinned([(None, x, y) for x, y in points if math.isfinite(x)], MAX_POINTS)
+    pieces = [list(piece) for is_drawn, piece in itertools.groupby(kept, _is_drawn) if is_drawn]
+    drawn = [(x, y) for piece in pieces for _, x, y in piece]
     if not drawn:
         return ""
     left, top = 64, 22
@@ -51,14 +58,17 @@ def sparkline(
         up = (y / 2 - low / 2) / ((high / 2 - low / 2) or 1.0) if high > low else 0.5
         return f"{left + across * (width - left - 6):.1f},{top + (1 - up) * height:.1f}"
 
-    if len(drawn) == 1:
-        x, _, y = place(*drawn[0]).partition(",")
-        curve = f'<circle cx="{x}" cy="{y}" r="2.5" fill="{COLOR}"/>'
-    else:
-        line = " ".join(place(*point) for point in drawn)
-        curve = f'<polyline points="{line}" fill="none" stroke="{COLOR}" stroke-width="1.6" stroke-linejoin="round"/>'
+    def draw(piece: list[tuple[int | None, float, float]]) -> str:
+        corners = [place(x, y) for _, x, y in piece]
+        if len(corners) == 1:
+            x, _, y = corners[0].partition(",")
+            return f'<circle cx="{x}" cy="{y}" r="2.5" fill="{COLOR}"/>'
+        line = " ".join(corners)
+        return f'<polyline points="{line}" fill="none" stroke="{COLOR}" stroke-width="1.6" stroke-linejoin="round"/>'
+
+    curve = "".join(map(draw, pieces))
     label = html.escape(plain(title))
-    shown = html.escape(metric_value(drawn[-1][1]))
+    shown = html.escape(marked_value(kept[-1][2]))
     texts = [
         f'<text x="{left}" y="13">{label}: <tspan font-weight="600">{shown}</tspan></text>',
         f'<text x="{left - 6}" y="{top + 8}" text-anchor="end" opacity="0.75">{metric_value(high)}</text>',

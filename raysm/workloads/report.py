@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import math
 import secrets
 import shutil
 import sys
@@ -16,7 +15,7 @@ from raysm.bootstrap.variables import RAYS_JOB
 from raysm.contract.events import Event, Metric, Progress, line
 from raysm.contract.names import TRIAL
 from raysm.errors import InvalidRequest
-from raysm.request.codec import from_json, to_json
+from raysm.request.codec import AnyFloat, from_json, to_json
 
 
 def report(*, step: int | None = None, checkpoint: str | Path | None = None, **metrics: float) -> None:
@@ -78,9 +77,7 @@ def numbers(metrics: Mapping[str, object]) -> dict[str, float]:
 def event_lines(values: Mapping[str, float], step: int | None) -> list[str]:
     """Return metrics as event lines of a job's log, all with the same time."""
     now_s = time.time()
-    # An event carries finite numbers only; a NaN is printed for people.
-    metrics = [Metric(name=name, value=value, step=step, time_s=now_s) for name, value in values.items()]
-    return [line(one) if math.isfinite(one.value) else text_line({one.name: one.value}, step) for one in metrics]
+    return [line(Metric(name=name, value=value, step=step, time_s=now_s)) for name, value in values.items()]
 
 
 def text_line(values: Mapping[str, float], step: int | None) -> str:
@@ -113,9 +110,7 @@ MARK = '{"raysm_report": 1, '
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    """Finite values by name."""
-    not_finite: tuple[str, ...] = ()
+    metrics: Mapping[str, AnyFloat] = field(default_factory=dict)
     step: int | None = None
     checkpoint: str | None = None
     """Folder with what the trial needs to continue from here."""
@@ -144,10 +139,8 @@ def listening(take: Listener) -> Iterator[None]:
 def report_of(metrics: Mapping[str, float], step: int | None, checkpoint: str | Path | None) -> Report:
     if checkpoint is not None and not Path(checkpoint).is_dir():
         raise InvalidRequest(f"report: checkpoint must be an existing folder, got {str(checkpoint)!r}")
-    finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
     return Report(
-        metrics=finite,
-        not_finite=tuple(name for name in metrics if name not in finite),
+        metrics=dict(metrics),
         step=step,
         # Absolute, because the script may change its working folder before the checkpoint is copied.
         checkpoint=None if checkpoint is None else str(Path(checkpoint).absolute()),

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 
@@ -19,6 +20,7 @@ from raysm.bootstrap.children import Commands
 from raysm.bootstrap.log import copy_to_log, remark
 from raysm.contract import payload as payloads
 from raysm.contract.events import Metric, parse
+from raysm.contract.metric_patterns import MetricPatterns
 from raysm.contract.mirror import Mirror, MlflowRun
 from raysm.contract.names import TUNING_OBJECTIVE
 from raysm.contract.payload import Payload
@@ -40,8 +42,8 @@ STOPPED_LAST_S = 5.0
 
 
 class Lines:
-    def __init__(self, take: Callable[[Metric], None]) -> None:
-        self._take = take
+    def __init__(self, take: Callable[[Metric], None], patterns: MetricPatterns) -> None:
+        self._take, self._patterns = take, patterns
         self._rest = b""
 
     def feed(self, chunk: bytes) -> None:
@@ -49,9 +51,9 @@ class Lines:
         # A line without an end, such as a progress bar, would grow for days; no event is so long.
         self._rest = rest[-MAX_LINE_BYTES:]
         for line in lines:
-            match parse(line.decode(errors="replace")):
-                case Metric() as metric:
-                    self._take(metric)
+            text = line.decode(errors="replace")
+            for metric in self._patterns.metrics(text, parse(text), time.time()):
+                self._take(metric)
 
 
 def run_of(payload: Payload, job: str = "", hyperparameters: Mapping[str, str] | None = None) -> MlflowRun:
@@ -66,9 +68,12 @@ def run_of(payload: Payload, job: str = "", hyperparameters: Mapping[str, str] |
 
 
 def main(arguments: Sequence[str] = (), driver: Sequence[str] = DRIVER, mirror: Mirror | None = None) -> int:
+    patterns = MetricPatterns(())
     if mirror is None:
         here = environments.read()
-        mirror = Mirror(run_of(payloads.load(here.payload), here.job_name, here.hyperparameters), say=remark)
+        payload = payloads.load(here.payload)
+        mirror = Mirror(run_of(payload, here.job_name, here.hyperparameters), say=remark)
+        patterns = MetricPatterns((each.name, each.regex) for each in payload.request.metrics)
     child = subprocess.Popen(die_with_parent.wrap([*driver, *arguments]), stdout=subprocess.PIPE)
     stopped = threading.Event()
 
@@ -80,7 +85,7 @@ def main(arguments: Sequence[str] = (), driver: Sequence[str] = DRIVER, mirror: 
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, forward)
-    copying = threading.Thread(target=_copy, args=(child, Lines(mirror.add)), daemon=True)
+    copying = threading.Thread(target=_copy, args=(child, Lines(mirror.add, patterns)), daemon=True)
     copying.start()
     status = child.wait()
     # A background process of the driver may hold its pipe open forever.

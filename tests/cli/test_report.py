@@ -1,6 +1,8 @@
 """Tests of ``raysm.cli.report``."""
 
 import io
+import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -103,6 +105,13 @@ def test_metrics_are_a_row_for_each_step_and_a_column_for_each_name(remote, trai
         ["1", "1", "1.5"],
         ["2", "0.5"],
     ]
+
+
+def test_as_json_a_value_that_is_nan_is_a_text(remote, job, capsys):
+    tell(remote, job, events.Metric(name="loss", value=math.nan, step=1))
+    printed(remote, "metrics", "--json", job.name)
+    (metric,) = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert metric["value"] == "NaN"
 
 
 def test_telemetry_is_what_it_comes_to_for_each_instance(remote, trained):

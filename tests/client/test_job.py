@@ -162,7 +162,29 @@ def test_events_progress_and_metrics_are_read_from_the_log(remote, job):
     assert [(metric.name, metric.value) for metric in job.metrics()] == [("loss", 0.5), ("acc", 0.9)]
 
 
-def test_the_series_of_a_metric_definition_comes_from_cloudwatch(remote, script):
+def test_the_values_of_a_metric_definition_are_those_of_the_log_each_with_its_time(remote, script):
+    job = submit(Script(str(script)), cluster=M5, on=remote.service, metrics=[MetricDefinition("loss", "loss=(.*)")])
+    texts = ["loss=0.5", "other", "loss=0.0121", "loss=nan"]
+    # Two lines of one millisecond are two values.
+    times = [NOW_MS, NOW_MS, NOW_MS, NOW_MS + 5]
+    remote.write_log(job.name, "algo-1", list(zip(times, texts, strict=True)))
+    found = job.metrics()
+    assert [(metric.time_s, repr(metric.value)) for metric in found] == [
+        (NOW_MS / 1000, "0.5"),
+        (NOW_MS / 1000, "0.0121"),
+        ((NOW_MS + 5) / 1000, "nan"),
+    ]
+    assert [list(values) for _, _, values in found.rows()] == [["loss"]] * 3
+
+
+def test_a_reported_metric_that_a_definition_finds_too_has_each_value_once(remote, script):
+    regex = '"name": "rate", "value": ([0-9.]+)'
+    job = submit(Script(str(script)), cluster=M5, on=remote.service, metrics=[MetricDefinition("rate", regex)])
+    remote.write_log(job.name, "algo-1", [(NOW_MS, events.line(events.Metric(name="rate", value=5.0, step=1)))])
+    assert [(metric.value, metric.step) for metric in job.metrics("rate")] == [(5.0, 1)]
+
+
+def test_without_a_log_the_series_of_a_metric_definition_comes_from_cloudwatch(remote, script):
     metrics = [MetricDefinition("loss", "loss=(.*)"), MetricDefinition("never", "never=(.*)")]
     job = submit(Script(str(script)), cluster=M5, on=remote.service, metrics=metrics)
     now = datetime.datetime.now(datetime.UTC)

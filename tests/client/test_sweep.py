@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import math
 import pickle
 
 import pytest
@@ -15,7 +16,7 @@ from raysm.client.plan import plan
 from raysm.client.results.result import read_as
 from raysm.client.source.package import package_of
 from raysm.client.sweep import Sweep, SweepResult
-from raysm.contract.events import BEST, Trial, Trials
+from raysm.contract.events import BEST, Trial, Trials, best_of
 from raysm.contract.service_model import service_model
 from raysm.errors import InvalidRequest
 from raysm.local.server.definitions import served
@@ -159,6 +160,16 @@ def test_the_best_come_first_where_people_look(result):
     assert [line.split()[0] for line in lines[1:]] == ["2", "0", "3", "1"]
     assert result.view.endswith(repr(result.table()))
     assert "best of 3" in repr(result)
+
+
+def test_a_trial_that_diverged_is_marked_in_the_table_and_never_the_best(tmp_path):
+    diverged = Trial(number=4, status="failed", params={"lr": 9.0}, metrics={"loss": math.nan})
+    Trials(metric="loss", mode="min", trials=(diverged, *TRIALS), best=2).write(tmp_path)
+    found = read_as(tmp_path, manifest(workload={"kind": "function_sweep"}, summary="best of 3"))
+    lines = repr(found.table()).splitlines()
+    assert lines[-1].split()[:4] == ["4", "failed", "⚠", "nan"]
+    assert math.isnan(found.trials.rows()[0]["loss"])
+    assert best_of(found.trials, "min").number == 2
 
 
 TYPES = ("ml.m5.large", "ml.g5.xlarge", "ml.p4d.24xlarge", "ml.m9i.large", "ml.m5.lrage", "m5.large", "ml.c5d.large")

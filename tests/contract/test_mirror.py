@@ -1,5 +1,6 @@
 """One job's metrics mirrored into a run of the real MLflow."""
 
+import math
 import shutil
 import subprocess
 import sys
@@ -82,6 +83,19 @@ def test_what_is_written_twice_is_there_once(place):
     assert len(history(place, run, "loss")) == len(LOSSES)
     assert [step for step, *_ in history(place, run, "rate")] == [0, 1, 2, 3, 4]
     assert run.data.params == {"lr": "0.1", "depth": "3"}
+
+
+def test_values_that_are_not_finite_are_there_once_too(place):
+    values = [
+        Metric(name="loss", value=value, step=step, time_s=1_800_000_000.0 + step)
+        for step, value in enumerate([0.5, math.nan, math.inf, -math.inf])
+    ]
+    mirrored(place, values)
+    mirrored(place, values)
+    (run,) = runs(place)
+    found = [value for _, _, value in history(place, run, "loss")]
+    assert [found[0], *map(math.isnan, found[1:2])] == [0.5, True]
+    assert [abs(value) for value in found[2:]] == [sys.float_info.max] * 2  # as MLflow stores infinities
 
 
 def test_a_run_that_the_service_has_made_for_the_job_is_taken(place):

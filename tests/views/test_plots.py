@@ -1,5 +1,6 @@
 """Plots and sparklines: the curves that they have, and the files that they are saved as."""
 
+import math
 import re
 from xml.etree import ElementTree
 
@@ -142,6 +143,13 @@ def test_every_point_lies_within_the_picture(points):
     assert all(0 <= x <= 320 for x in numbers[::2])
     assert all(0 <= y <= 108 for y in numbers[1::2])
     assert len(svg) < 10_000
+
+
+def test_the_line_breaks_where_a_value_is_not_finite_and_the_last_value_is_marked():
+    values = [1.0, 2.0, math.nan, 3.0, 4.0, math.inf]
+    svg = sparkline(list(enumerate(values)), "loss")
+    assert svg.count("<polyline") == 2
+    assert texts(svg)[0] == "loss: ⚠ inf"
 
 
 def test_without_a_value_there_is_nothing():

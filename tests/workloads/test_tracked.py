@@ -163,8 +163,16 @@ def test_in_a_job_metrics_are_events_of_one_moment(job, printed):
         Metric(name="loss", value=0.5, step=3, time_s=told[0].time_s),
         Metric(name="accuracy", value=1.0, step=3, time_s=told[0].time_s),
     ]
-    # A value that is not finite is for people, and ends nothing.
-    assert printed(job, loss=math.nan, step=2) == ["step 2: loss nan"]
+
+
+@pytest.mark.parametrize(("value", "text"), [(math.nan, "NaN"), (math.inf, "Infinity"), (-math.inf, "-Infinity")])
+def test_a_value_that_is_not_finite_is_an_event_whose_json_every_parser_reads(job, printed, value, text):
+    def refuse(constant):
+        raise AssertionError(f"{constant} is not JSON")
+
+    (written,) = printed(job, loss=value, step=2)
+    assert json.loads(written, parse_constant=refuse)["value"] == text
+    assert repr(parse(written).value) == repr(value)
 
 
 @pytest.mark.parametrize("step", [2.5, math.nan, math.inf, "3", [1]])

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 from raysm.client.job.description import SecondaryStatus, Status
 from raysm.contract.events import Metric, SessionCall, Trial
+from raysm.request.codec import spelled
 
 Value: TypeAlias = str | int | float | bool | None
 
@@ -21,10 +22,16 @@ Curve: TypeAlias = list[tuple[int | None, float, float]]
 MAX_POINTS = 200
 """Enough for a chart; 1,000 jobs of five metrics take about 25 MB."""
 
-FALLS = re.compile(
-    r"loss|error|perplexity|\bppl\b|\b[rm]*mse\b|\bmae\b|\bnll\b|\bwer\b|\bcer\b|(?<!per)_s$|seconds|latency"
+FALLS = frozenset(
+    "loss losses error errors err perplexity ppl mse rmse mae mape nll wer cer latency second seconds s ms".split()
 )
-RISES = re.compile(r"acc|\bauc\b|\bf1\b|precision|recall|score|\br2\b|\bmap\b|bleu|rouge|reward|per_s|throughput|iou")
+RISES = frozenset(
+    "acc accuracy auc auroc f1 precision recall score r2 mAP bleu rouge reward throughput iou miou".split()
+)
+"""Words of a metric's name that say whether less or more is better; ``map`` alone may be a map of anything."""
+SPEED = re.compile(r"(?:per[ _-]?|/)(?:s|sec|second)$")
+"""The end of a name of a speed, ``rows_per_s`` or ``images/second``, of which more is better."""
+WORD = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z0-9])(?=[A-Z][a-z])")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,47 +41,79 @@ class Summary:
     highest: float
     count: int
     step: int | None = None
+    not_finite_from: str = ""
+    """Where the NaN or infinite values at the end begin, ``step 3``, or ``value 3`` without steps; else empty."""
 
     def best(self, goal: Goal | None) -> float | None:
         return {"min": self.lowest, "max": self.highest, None: None}[goal]
 
 
 def goal_of(name: str) -> Goal | None:
-    # \b does not see the words of a name with underscores.
-    words = re.sub(r"[/.\-]|_(?!s$|per_s)", " ", name.lower())
-    rises, falls = bool(RISES.search(words)), bool(FALLS.search(words))
-    return None if rises == falls else "max" if rises else "min"
+    """Return whether less or more of a metric is better by the words of its name; None if they do not say it."""
+    words = {word if word in RISES else word.lower() for word in WORD.split(name)}
+    is_speed = SPEED.search(name.lower()) is not None
+    rises = is_speed or name == "map" or not words.isdisjoint(RISES)
+    falls = not is_speed and not words.isdisjoint(FALLS)
+    if rises == falls:
+        return None
+    return "max" if rises else "min"
 
 
 def curves_of(metrics: Iterable[Metric]) -> dict[str, Curve]:
     """Return the whole curve of each metric of the job itself, not of its instances."""
-    curves: dict[str, dict[tuple[int | None, float], tuple[int | None, float, float]]] = {}
+    curves: dict[str, dict[tuple[int | None, int], tuple[int | None, float, float]]] = {}
     for metric in metrics:
         if not metric.host:
-            # Values without a step differ by their time. Each call of a session has steps of its own.
-            key = (metric.step, float(metric.call or 0) if metric.step is not None else metric.time_s)
-            curves.setdefault(metric.name, {})[key] = (metric.step, metric.time_s, metric.value)
+            points = curves.setdefault(metric.name, {})
+            # Values without a step are all kept. Each call of a session has steps of its own.
+            key = (metric.step, metric.call or 0) if metric.step is not None else (None, len(points))
+            points[key] = (metric.step, metric.time_s, metric.value)
     return {name: list(points.values()) for name, points in curves.items()}
 
 
 def summary_of(curve: Curve) -> Summary:
     step, _, last = curve[-1]
-    # NaN has no order: as the first value it would be both the lowest and the highest.
-    values = [value for _, _, value in curve if not math.isnan(value)] or [last]
-    return Summary(last=last, lowest=min(values), highest=max(values), count=len(curve), step=step)
+    # NaN has no order: as the first value it would be both the lowest and the highest. No infinity is the best value.
+    values = [value for _, _, value in curve if math.isfinite(value)] or [last]
+    return Summary(
+        last=last,
+        lowest=min(values),
+        highest=max(values),
+        count=len(curve),
+        step=step,
+        not_finite_from=not_finite_from(curve),
+    )
+
+
+def not_finite_from(curve: Curve) -> str:
+    """Return ``Summary.not_finite_from`` of a curve."""
+    begin = len(curve)
+    while begin and not math.isfinite(curve[begin - 1][2]):
+        begin -= 1
+    if begin == len(curve):
+        return ""
+    step = curve[begin][0]
+    return f"value {begin + 1}" if step is None else f"step {step}"
 
 
 def thinned(curve: Curve, max_points: int = MAX_POINTS) -> Curve:
-    """Reduce a curve to at most ``max_points``: both ends, and the lowest and highest value of each bucket."""
+    """Reduce a curve to at most ``max_points``: both ends, and the lowest and highest value of each bucket.
+
+    A bucket with NaN or infinite values keeps one of them, so that the drawn line breaks there.
+    """
     if len(curve) <= max_points:
         return curve
-    buckets = max_points // 2 - 1
+    has_gaps = not all(math.isfinite(value) for _, _, value in curve)
+    buckets = max_points // (3 if has_gaps else 2) - 1
     chosen = {0, len(curve) - 1}
     for number in range(buckets):
         bucket = range(number * len(curve) // buckets, (number + 1) * len(curve) // buckets)
-        known = [index for index in bucket if not math.isnan(curve[index][2])] or bucket
-        chosen.add(min(known, key=lambda index: curve[index][2]))
-        chosen.add(max(known, key=lambda index: curve[index][2]))
+        known = [index for index in bucket if math.isfinite(curve[index][2])]
+        if known:
+            chosen.add(min(known, key=lambda index: curve[index][2]))
+            chosen.add(max(known, key=lambda index: curve[index][2]))
+        if len(known) < len(bucket):
+            chosen.add(next(index for index in bucket if not math.isfinite(curve[index][2])))
     return [curve[index] for index in sorted(chosen)]
 
 
@@ -190,10 +229,13 @@ class Experiment:
         return cls(**data)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return JSON values for other programs: times in ISO 8601, an unknown cost as null."""
+        """Return JSON values for other programs: times in ISO 8601, an unknown cost as null.
+
+        JSON has no NaN: a value that is not finite is the text ``"NaN"``, ``"Infinity"`` or ``"-Infinity"``.
+        """
         times = {name: getattr(self, name) for name in ("created", "started", "ended")}
         # Leaves out created_s, started_s and ended_s.
-        content = {key: item for key, item in asdict(self).items() if not key.endswith("ed_s")}
+        content = {key: spelled(item) for key, item in asdict(self).items() if not key.endswith("ed_s")}
         return content | {
             "status": str(self.status),
             "secondary": str(self.secondary),

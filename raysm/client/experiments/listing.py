@@ -37,13 +37,14 @@ from raysm.client.storage.s3 import Storage, in_parallel
 from raysm.contract.events import Metric, SessionCall, Trial, parse
 from raysm.contract.home import private_folder
 from raysm.contract.job_api import APIS, JobApi, api_of
+from raysm.contract.metric_patterns import MetricPatterns, patterns_of
 from raysm.contract.names import FIRST_TAG, PROJECT_TAG, TASK_TAG, WORKLOAD_TAG
 from raysm.errors import InvalidRequest, JobNotFound, ServiceError
 from raysm.request.workload import typed
 
 T = TypeVar("T")
 
-VERSION = 5
+VERSION = 6
 """Part of the file's name: another version of the rows has another file."""
 BUSY_S = 10.0
 SCHEMA = """
@@ -272,7 +273,8 @@ def read_job(service: Service, api: JobApi, name: str) -> Reading | None:
     record = optional(lambda: _record(service, tags, name))
     trials: list[Trial] = []
     calls: list[SessionCall] = []
-    metrics = optional(lambda: list(_metrics(LogReader(service, api, name), trials, calls))) or []
+    patterns = patterns_of(description.answer)
+    metrics = optional(lambda: list(_metrics(LogReader(service, api, name), patterns, trials, calls))) or []
     curves = curves_of(metrics)
     row = _row(service, description, tags, record, curves)
     of_calls = call_rows(row, calls, metrics)
@@ -301,7 +303,7 @@ def _row(
     answer = description.answer
     given = answer.get("HyperParameters", {})
     hyperparameters = {name: typed(given[name]) for name in given if not name.startswith(FOREIGN_HYPERPARAMETERS)}
-    # The service reports only the last value of each metric that it found in the log.
+    # If the log is gone, the service's last values are left.
     final = {item["MetricName"]: item["Value"] for item in answer.get("FinalMetricDataList", ())}
     metrics = {name: Summary(last=value, lowest=value, highest=value, count=1) for name, value in final.items()}
     training, processing = answer.get("AlgorithmSpecification", {}), answer.get("AppSpecification", {})
@@ -342,15 +344,17 @@ def _record(service: Service, tags: Mapping[str, str], name: str) -> records.Rec
     return records.of_job(tags.get(FIRST_TAG, name), prefix, Storage(service))
 
 
-def _metrics(log: LogReader, trials: list[Trial], calls: list[SessionCall]) -> Iterator[Metric]:
+def _metrics(
+    log: LogReader, patterns: MetricPatterns, trials: list[Trial], calls: list[SessionCall]
+) -> Iterator[Metric]:
     for line in log.new_lines():
-        match parse(line.text):
-            case Metric(host="") as metric:
-                yield metric
+        event = parse(line.text)
+        match event:
             case Trial() as trial:
                 trials.append(trial)
             case SessionCall() as call:
                 calls.append(call)
+        yield from (metric for metric in patterns.metrics(line.text, event, line.time_s) if not metric.host)
 
 
 def _cost(service: Service, description: Description) -> float | None:

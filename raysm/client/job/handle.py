@@ -393,14 +393,19 @@ class Job:
         return self._event_log.look()[0]
 
     def metrics(self, *names: str) -> "Metrics":
-        """Return the values of metrics ordered by time: the job's own, and those that the service found in its log.
+        """Return the values of metrics ordered by time: the job's own, and those of its metric definitions.
+
+        The values that a metric definition finds in the log are exact, with the time of their line. If the log has
+        none, for example because CloudWatch Logs has deleted it, they are CloudWatch's means of each minute.
 
         Args:
             names: Names, ``"loss"``, or patterns, ``"val/*"``; without any, all metrics.
         """
         from raysm.client.logs.metrics import Metrics, found_by_service
 
-        values = [*self._event_log.look()[1], *found_by_service(self.service, self.chain.descriptions())]
+        values = self._event_log.look()[1]
+        known = {metric.name for metric in values}
+        values += found_by_service(self.service, self.chain.descriptions(), known)
         return Metrics(sorted(values, key=lambda metric: metric.time_s)).named(*names)
 
     @functools.cached_property

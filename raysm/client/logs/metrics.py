@@ -2,13 +2,14 @@
 
 import fnmatch
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from raysm.client.job.description import Description
-from raysm.client.logs.rendering import metric_value
+from raysm.client.logs.rendering import marked_value
 from raysm.client.service import Service
 from raysm.contract.events import Metric
 from raysm.errors import used_by
@@ -49,13 +50,21 @@ class Metrics(list[Metric]):
         Values without a step share a row if they were reported together. If a step was repeated after a restart, its
         last values count. Values of instances are named ``name@instance``.
         """
-        rows: dict[tuple[str, float], dict[str, float]] = {}
-        times: dict[tuple[str, float], float] = {}
+        rows: dict[tuple[int | None, float, int], dict[str, float]] = {}
+        times: dict[tuple[int | None, float, int], float] = {}
+        counts: Counter[tuple[str, float]] = Counter()
         for one in self:
-            key = ("step", one.step) if one.step is not None else ("time", one.time_s)
-            rows.setdefault(key, {})[f"{one.name}@{one.host}" if one.host else one.name] = one.value
+            column = f"{one.name}@{one.host}" if one.host else one.name
+            key: tuple[int | None, float, int]
+            if one.step is not None:
+                key = (one.step, 0.0, 0)
+            else:
+                # Lines of a log may have the same time, since it is in milliseconds.
+                key = (None, one.time_s, counts[column, one.time_s])
+                counts[column, one.time_s] += 1
+            rows.setdefault(key, {})[column] = one.value
             times[key] = one.time_s
-        ordered = [(int(at) if kind == "step" else None, times[kind, at], row) for (kind, at), row in rows.items()]
+        ordered = [(key[0], times[key], row) for key, row in rows.items()]
         # The rows without a step come last, by their times.
         return sorted(ordered, key=lambda row: (row[0] is None, row[0] or 0, row[1]))
 
@@ -89,7 +98,7 @@ class Metrics(list[Metric]):
         for name in self.names[:MAX_SHOWN]:
             values = [one for one in self if one.name == name]
             step = "" if values[-1].step is None else f" at step {values[-1].step}"
-            lines.append(f"  {name}: {metric_value(values[-1].value)}{step}, {_count(values, 'value')}")
+            lines.append(f"  {name}: {marked_value(values[-1].value)}{step}, {_count(values, 'value')}")
         hidden = self.names[MAX_SHOWN:]
         return "\n".join(lines + ([f"  and {len(hidden)} more"] if hidden else []))
 
@@ -98,12 +107,17 @@ def _count(things: Sequence[object], noun: str) -> str:
     return f"{len(things)} {noun}{'' if len(things) == 1 else 's'}"
 
 
-def found_by_service(service: Service, jobs: Iterable[Description]) -> Iterator[Metric]:
-    """Yield the values of these jobs' metric definitions, one a minute; only the final one if CloudWatch has none."""
+def found_by_service(service: Service, jobs: Iterable[Description], known: Collection[str]) -> Iterator[Metric]:
+    """Yield what the service knows of the metrics of these jobs' definitions that the log has not (``known``).
+
+    CloudWatch gives the mean of each minute; if it has none, the job's description has the last value.
+    """
     for job in jobs:
         final = {item["MetricName"]: item for item in job.answer.get("FinalMetricDataList", ())}
         defined = job.answer.get("AlgorithmSpecification", {}).get("MetricDefinitions", ())
         for name in dict.fromkeys([*(item["Name"] for item in defined), *final]):
+            if name in known:
+                continue
             series = list(_series(service, job, name)) if job.created is not None and job.started is not None else []
             yield from series
             if not series and name in final:

@@ -3,6 +3,7 @@
 The command line and ``Job.logs`` share it. Progress and metrics are shown every few seconds, with their latest values.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterable
 from typing import TextIO
@@ -145,6 +146,14 @@ def trial_sentence(trial: events.Trial) -> str:
 
 def metric_value(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1e5 else f"{value:,.6g}"
+
+
+def marked_value(value: float, not_finite_from: str = "") -> str:
+    """Return a metric's last value, with a mark if it is not finite: ``⚠ nan from step 3``."""
+    if math.isfinite(value):
+        return metric_value(value)
+    begin = f" from {not_finite_from}" if not_finite_from else ""
+    return f"⚠ {metric_value(value)}{begin}"
 
 
 def sentence(event: events.State) -> str:

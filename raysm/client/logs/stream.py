@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from raysm.client.job.chain import Chain, TransientErrors
 from raysm.client.service import Service
 from raysm.client.units import deadline
-from raysm.contract.events import Metric, Progress, SessionCall, State, Trial, parse
+from raysm.contract.events import Event, Metric, Progress, SessionCall, State, Trial, parse
 from raysm.contract.job_api import JobApi
+from raysm.contract.metric_patterns import patterns_of
 from raysm.errors import InvalidRequest, NotDone, ServiceError
 
 FULL_PAGE = 1_000
@@ -138,6 +139,15 @@ class JobStream:
         yield from self._logs[-1].new_lines(late_s=chain.late_s() if ended else None, whole=whole)
         self.is_over = ended and all(log.is_over for log in self._logs)
 
+    def metrics(self, line: LogLine, event: Event | None) -> Iterator[Metric]:
+        """Yield the metrics in a line, which has ``event``: the job's own, and those of its metric definitions."""
+        return patterns_of(self._chain.known().answer).metrics(line.text, event, line.time_s)
+
+    def found(self, line: LogLine) -> Iterator[Metric]:
+        """Yield the metrics that the job's definitions find in a line."""
+        event = parse(line.text)
+        return (metric for metric in self.metrics(line, event) if metric is not event)
+
     def follow(self, timeout: float | None = None) -> Iterator[LogLine]:
         """Yield the lines as they come, until the job has ended; a short outage of the service is tolerated."""
         try:
@@ -185,11 +195,10 @@ class EventLog:
         """Return the latest progress of each phase, in the order in which they began, and all values of metrics."""
         with self._lock:
             for line in self._stream.new_lines():
-                match parse(line.text):
-                    case Progress() as progress:
-                        self._progress[progress.phase] = progress
-                    case Metric() as metric:
-                        self._metrics.append(metric)
+                event = parse(line.text)
+                if isinstance(event, Progress):
+                    self._progress[event.phase] = event
+                self._metrics += self._stream.metrics(line, event)
             return dict(self._progress), list(self._metrics)
 
 

@@ -18,7 +18,7 @@ from raysm.client.job.chain import Chain
 from raysm.client.job.description import Status
 from raysm.client.logs.stream import JobStream
 from raysm.client.storage.s3 import Storage
-from raysm.contract.events import Metric, parse
+from raysm.contract.events import parse
 from raysm.contract.home import private_folder
 from raysm.contract.mirror import End, Mirror, MlflowRun
 from raysm.contract.names import PROJECT_TAG, TASK_TAG, TRACKING_TAG
@@ -59,10 +59,10 @@ class Tracker:
             with lock.open("w") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
                 mirror = Mirror(self._run(), say=_log.warning)
-                for line in JobStream(chain).follow():
-                    match parse(line.text):
-                        case Metric() as metric:
-                            mirror.add(metric)
+                stream = JobStream(chain)
+                for line in stream.follow():
+                    for metric in stream.metrics(line, parse(line.text)):
+                        mirror.add(metric)
                 mirror.close(ENDS.get(chain.known().status, "FAILED"), LAST_S)
         except (RaysmError, OSError) as error:
             _log.warning("the copy of %s in %s is incomplete: %s", chain.first, self.uri, error)

@@ -4,17 +4,16 @@ Each stream is a file, each event a line: the JSON list of milliseconds since th
 byte offsets, so that a reader that follows a log reads each byte once.
 """
 
-import contextlib
 import json
 import math
 import os
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from raysm.contract.metric_patterns import MetricPatterns
 from raysm.local.server.moto_services import MotoServices
 from raysm.local.server.records import JobRecord
 
@@ -109,29 +108,22 @@ def _event(offset: int, line: bytes) -> Event | None:
 
 class MetricScanner:
     def __init__(self, moto: MotoServices, record: JobRecord, definitions: Sequence[Mapping[str, str]]) -> None:
-        """Look for ``definitions`` (Name, Regex); expressions that Python cannot compile are ignored."""
+        """Look for ``definitions`` (Name, Regex)."""
         self._moto = moto
         self._job, self._api, self._region = record.name, record.api, record.region
-        self._expressions: list[tuple[str, re.Pattern[str]]] = []
-        for definition in definitions:
-            with contextlib.suppress(re.error):
-                self._expressions.append((definition["Name"], re.compile(definition["Regex"])))
+        self._patterns = MetricPatterns((item["Name"], item["Regex"]) for item in definitions)
         self._lock = threading.Lock()
         self._last: dict[str, Mapping[str, Any]] = {}
         self._unsent: list[Mapping[str, Any]] = []
 
     def line(self, text: str) -> None:
-        for name, expression in self._expressions:
-            for match in expression.finditer(text):
-                # An expression without a group, or one that finds no number, does not fail the job.
-                with contextlib.suppress(ValueError, IndexError, TypeError):
-                    value = float(match.group(1))
-                    # CloudWatch refuses the whole call for an infinity or NaN.
-                    if math.isfinite(value):
-                        metric = {"MetricName": name, "Value": value, "Timestamp": time.time()}
-                        with self._lock:
-                            self._last[name] = metric
-                            self._unsent.append(metric)
+        for name, value in self._patterns.values(text):
+            # CloudWatch refuses the whole call for an infinity or NaN; the job's log has them.
+            if math.isfinite(value):
+                metric = {"MetricName": name, "Value": value, "Timestamp": time.time()}
+                with self._lock:
+                    self._last[name] = metric
+                    self._unsent.append(metric)
 
     def last(self) -> tuple[Mapping[str, Any], ...]:
         with self._lock:

@@ -5,16 +5,17 @@ when the notebook is opened without a kernel. Its colors are those of the text a
 """
 
 import html
+import math
 import re
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from raysm.client.costs.bill import dollars
 from raysm.client.experiments.experiment import goal_of
 from raysm.client.job import text as job_repr
 from raysm.client.job.description import Description
-from raysm.client.logs.rendering import Phase, metric_value, sentence
+from raysm.client.logs.rendering import Phase, marked_value, sentence
 from raysm.client.session.connected import rows
 from raysm.contract.events import Metric, Progress, State, parse
 from raysm.contract.names import natural
@@ -55,10 +56,15 @@ class JobCard:
         self._phases: dict[str, tuple[Phase, Progress]] = {}
         self._curves: dict[str, list[tuple[float, float]]] = {}
         self._first_s: dict[str, float] = {}
+        self._counts: Counter[str] = Counter()
+        self._not_finite_from: dict[str, str] = {}
         self._usage: dict[str, dict[str, float]] = {}
         self._lines: deque[str] = deque(maxlen=MAX_LINES)
 
-    def add(self, host: str, text: str) -> None:
+    def add(self, host: str, text: str, found: Iterable[Metric] = ()) -> None:
+        """Add a line of the log, and the metrics that the job's definitions found in it."""
+        for metric in found:
+            self._add_metric(metric)
         match parse(text):
             case None:
                 self._lines.append(f"{host} | {_clean(text)}")
@@ -70,12 +76,22 @@ class JobCard:
                 phase, _ = self._phases.get(progress.phase) or (Phase(progress), progress)
                 self._phases[progress.phase] = (phase, progress)
             case Metric(host="") as metric:
-                points = self._curves.setdefault(metric.name, [])
-                first_s = self._first_s.setdefault(metric.name, metric.time_s)
-                points.append((metric.time_s - first_s if metric.step is None else float(metric.step), metric.value))
-                thin(points, MAX_POINTS)
+                self._add_metric(metric)
             case Metric() as metric if metric.name.endswith("_percent"):
                 self._usage.setdefault(metric.host, {})[metric.name.removesuffix("_percent")] = metric.value
+
+    def _add_metric(self, metric: Metric) -> None:
+        name = metric.name
+        points = self._curves.setdefault(name, [])
+        first_s = self._first_s.setdefault(name, metric.time_s)
+        points.append((metric.time_s - first_s if metric.step is None else float(metric.step), metric.value))
+        thin(points, MAX_POINTS)
+        self._counts[name] += 1
+        if math.isfinite(metric.value):
+            self._not_finite_from.pop(name, None)
+        else:
+            where = f"value {self._counts[name]}" if metric.step is None else f"step {metric.step}"
+            self._not_finite_from.setdefault(name, where)
 
     def html(self, job: Description, usd: float | None, now_s: float, trouble: str = "") -> str:
         # The date, because a card may stay in a notebook for years.
@@ -121,7 +137,10 @@ class JobCard:
         else:
             cost = dollars(usd) if job.status.is_terminal else f"about {dollars(usd)} so far"
         facts.append(("cost", cost))
-        return facts + [(name, metric_value(points[-1][1])) for name, points in self._chosen()[:6]]
+        return facts + [
+            (name, marked_value(points[-1][1], self._not_finite_from.get(name, "")))
+            for name, points in self._chosen()[:6]
+        ]
 
     def _chosen(self) -> list[tuple[str, list[tuple[float, float]]]]:
         """Return the metrics; metrics with a known goal, losses and curves come first."""

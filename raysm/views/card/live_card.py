@@ -188,7 +188,7 @@ class JobWatch(LiveCard):
         try:
             for line in self._stream.new_lines(whole=False):
                 came = True
-                self._card.add(line.host, line.text)
+                self._card.add(line.host, line.text, self._stream.found(line))
         except RaysmError as error:  # the network may come back; the card says so
             trouble = str(error)
         job, now_s = self._description(), time.time()

@@ -1,6 +1,7 @@
 """``raysm.jobs``: the jobs that ran as a table, its columns, and the text of their values."""
 
 import html
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -11,7 +12,7 @@ from raysm.client.experiments.experiment import FACTS, Experiment, Value
 from raysm.client.experiments.listing import Choice, experiments, parse_since, with_trials
 from raysm.client.job.description import Status
 from raysm.client.job.text import COLORS
-from raysm.client.logs.rendering import metric_value
+from raysm.client.logs.rendering import marked_value, metric_value
 from raysm.client.service import Service, connect
 from raysm.client.units import duration
 from raysm.errors import InvalidRequest, used_by
@@ -69,15 +70,17 @@ def check_columns(jobs: Sequence[Experiment], columns: Iterable[str]) -> None:
 def order(jobs: Iterable[Experiment], column: str) -> list[Experiment]:
     name = column.removeprefix("-")
     rows = list(jobs)
-    sortable = [row for row in rows if _has_order(row.value(name))]
+    missing = [row for row in rows if row.value(name) is None]
+    # After the others in both directions, because a run that diverged is never the best.
+    diverged = [row for row in rows if _is_not_finite(row.value(name))]
+    sortable = [row for row in rows if row.value(name) is not None and not _is_not_finite(row.value(name))]
     # Numbers come before texts.
     sortable.sort(key=lambda row: _rank(row.value(name)), reverse=column.startswith("-"))
-    return sortable + [row for row in rows if not _has_order(row.value(name))]
+    return sortable + diverged + missing
 
 
-def _has_order(value: Value) -> bool:
-    # NaN is not equal to itself; one of them in the list would disturb the order of all others.
-    return value is not None and value == value
+def _is_not_finite(value: Value) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 def _rank(value: Value) -> tuple[bool, float, str]:
@@ -99,6 +102,9 @@ def shown(job: Experiment, column: str) -> str:
             return value[:8]
         case _, None:
             return ""
+        case _, float() if column not in job.parameters:
+            summary = job.metrics.get(column.removesuffix(":last"))
+            return marked_value(value, "" if summary is None else summary.not_finite_from)
         case _, float():
             return metric_value(value)
     return str(value)
@@ -127,7 +133,8 @@ class Jobs(list[Experiment]):
         """Sort by a parameter, a metric or a fact: ``"loss"``, ``"loss:best"``, ``"-accuracy"``, ``"cost_usd"``.
 
         Args:
-            column: The lowest value comes first, or the highest if ``-`` precedes the name; missing values come last.
+            column: The lowest value comes first, or the highest if ``-`` precedes the name; values that are NaN or
+                infinite come after all others, and missing values last.
 
         Raises:
             InvalidRequest: No job has this column.

@@ -253,12 +253,12 @@ class _Run:
     def _on_report(self, trial: _Trial, message: Message) -> bool:
         """Take a report; return whether the trial goes on in its process."""
         self._record_report(trial, message.report, message.host)
-        metric, reports = self._workload.metric, trial.entry.trial.reports
-        if metric not in message.report.metrics and metric not in message.report.not_finite:
+        value, reports = message.report.metrics.get(self._workload.metric), trial.entry.trial.reports
+        if value is None:
             return True
         if self._population is not None:
             return self._goes_on_in_population(self._population, trial)
-        if self._study.should_stop(trial.number, message.report.metrics.get(metric, math.nan), reports):
+        if self._study.should_stop(trial.number, value if math.isfinite(value) else math.nan, reports):
             self._end(trial, "stopped")
             return False
         return True
@@ -278,22 +278,22 @@ class _Run:
 
     def _on_end(self, trial: _Trial, message: Message) -> None:
         report = message.report
-        if report.metrics or report.not_finite:
+        if report.metrics:
             self._record_report(trial, report, message.host)
         elif report.checkpoint is not None:
             self._keep_checkpoint(trial, report.checkpoint)
         self._end(trial, message.status, message.reason, message.traceback)
 
     def _record_report(self, trial: _Trial, report: Report, host: str) -> None:
-        metric, record = self._workload.metric, trial.entry.trial
-        if metric in report.metrics or metric in report.not_finite:
-            self._has_metric, trial.is_finite = True, metric in report.metrics
-        metrics = {name: value for name, value in record.metrics.items() if name not in report.not_finite}
+        record = trial.entry.trial
+        value = report.metrics.get(self._workload.metric, record.value)
+        if self._workload.metric in report.metrics:
+            self._has_metric, trial.is_finite = True, math.isfinite(report.metrics[self._workload.metric])
         record = replace(
             record,
-            metrics=metrics | dict(report.metrics),
+            metrics={**record.metrics, **report.metrics},
             # Weights that have become NaN are not a result, however good they were before.
-            value=report.metrics.get(metric, record.value) if trial.is_finite else None,
+            value=value if trial.is_finite else None,
             reports=record.reports + 1,
             host=host or record.host,
         )

@@ -16,7 +16,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +123,7 @@ class TrialRun:
             return report
         name = f"{self.assignment.number}/{secrets.token_hex(6)}"
         upload(self.assignment.files, Path(report.checkpoint), name)
-        return Report(metrics=report.metrics, not_finite=report.not_finite, step=report.step, checkpoint=name)
+        return replace(report, checkpoint=name)
 
 
 def run_trial(assignment: Assignment, deliver: Callable[[Message], None]) -> Message:

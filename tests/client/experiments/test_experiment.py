@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import math
 
 import pytest
 from hypothesis import given
@@ -53,8 +54,54 @@ def test_a_value_that_is_nan_is_neither_the_lowest_nor_the_highest():
     assert min(value for _, _, value in thinned(curve) if value == value) == -5.0
 
 
+def test_an_infinity_is_neither_the_lowest_nor_the_highest():
+    summary = summary_of([(0, 1.0, math.inf), (1, 2.0, 3.0), (2, 3.0, -math.inf)])
+    assert (summary.last, summary.lowest, summary.highest) == (-math.inf, 3.0, 3.0)
+
+
 @pytest.mark.parametrize(
-    ("name", "goal"), [("val/loss", "min"), ("val_acc", "max"), ("rows_per_s", "max"), ("loss_score", None)]
+    ("steps", "values", "begin"),
+    [
+        ((0, 1, 2, 3), (0.5, math.nan, 0.4, math.nan), "step 3"),
+        ((4, 8, 12), (0.5, math.nan, math.inf), "step 8"),
+        ((None, None), (0.5, math.nan), "value 2"),
+        ((0, 1), (math.nan, 0.5), ""),
+    ],
+)
+def test_a_summary_says_from_which_step_the_value_is_not_finite(steps, values, begin):
+    summary = summary_of([(step, 1.0, value) for step, value in zip(steps, values, strict=True)])
+    assert summary.not_finite_from == begin
+
+
+def test_in_few_points_a_curve_still_breaks_where_a_value_is_nan():
+    curve = [(step, float(step), float(step)) for step in range(20 * MAX_POINTS)]
+    curve[777] = (777, 777.0, math.nan)
+    fewer = thinned(curve)
+    assert 777 in {step for step, _, _ in fewer}
+    assert len(fewer) <= MAX_POINTS
+
+
+def test_values_without_a_step_that_came_at_the_same_time_are_all_kept():
+    assert [value for *_, value in curves_of([metric(3.0), metric(2.0)])["loss"]] == [3.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "goal"),
+    [
+        ("val/loss", "min"),
+        ("valLoss", "min"),
+        ("step_s", "min"),
+        ("val_acc", "max"),
+        ("rows_per_s", "max"),
+        ("images/second", "max"),
+        ("mAP", "max"),
+        ("loss_score", None),
+        ("previous_rows", None),
+        ("various", None),
+        ("memory_map", None),
+        ("accumulated", None),
+        ("glossary", None),
+    ],
 )
 def test_whether_lower_is_better_is_said_by_the_name_or_not_at_all(name, goal):
     assert goal_of(name) == goal

@@ -12,7 +12,7 @@ from raysm.client.submit import submit
 from raysm.contract.events import Metric, Trial, line
 from raysm.contract.job_api import TRAINING
 from raysm.errors import InvalidRequest
-from raysm.request import Script
+from raysm.request import MetricDefinition, Script
 from raysm.testing import Answer, FakeSageMaker
 from tests.support.client_jobs import M5, NOW_MS
 from tests.support.experiments import FULL, row
@@ -100,6 +100,13 @@ def test_the_trials_of_a_sweep_that_runs_are_as_they_are_now(remote, job):
     assert (only.name, only.status) == (f"{job.name}/0", Status.IN_PROGRESS)
 
 
+def test_a_metric_definition_has_every_value_of_the_log_in_the_table_too(fake, run):
+    run("loss=0.5", "loss=0.31", "loss=nan", metrics=[MetricDefinition("loss", "loss=(.*)")])
+    (job,) = experiments(fake, Choice())
+    summary = job.metrics["loss"]
+    assert (summary.lowest, summary.highest, summary.count, summary.not_finite_from) == (0.31, 0.5, 3, "value 3")
+
+
 def test_a_job_that_runs_is_asked_for_each_time(remote, job):
     for described in (1, 2):
         assert [row.status for row in experiments(remote.service, Choice())] == [Status.IN_PROGRESS]
@@ -132,7 +139,7 @@ def test_a_cost_that_was_not_known_is_told_once_its_price_is(remote, job, tmp_pa
 def test_accounts_and_homes_do_not_share_what_is_kept(remote, local, job):
     remote.sagemaker.end(job.name, "Completed")
     experiments(remote.service, Choice())
-    assert cache_of(remote.service)._path.name == "123456789012-eu-west-1-5.sqlite"
+    assert cache_of(remote.service)._path.name == "123456789012-eu-west-1-6.sqlite"
     assert experiments(local.service, Choice()) == []
 
 

@@ -1,6 +1,7 @@
 """Cards of jobs and sessions as HTML, drawn again as they go on; test_escaping gives them hostile texts."""
 
 import datetime
+import math
 import random
 import re
 
@@ -86,6 +87,13 @@ def test_a_line_has_nothing_that_a_terminal_obeys(written, shown):
     html = drawn(written)
     assert f"algo-1 | {shown}</pre>" in html
     html.encode()
+
+
+def test_a_card_says_from_which_step_a_metric_is_not_finite():
+    values = [0.5, math.nan, 0.4, math.nan, math.inf]
+    html = drawn(*(Metric(name="loss", value=value, step=step) for step, value in enumerate(values)))
+    assert "⚠ inf from step 3" in text_of(html)
+    assert "⚠" not in text_of(drawn(*(Metric(name="loss", value=value) for value in (math.nan, 0.5))))
 
 
 @pytest.mark.parametrize("character", ["é", "😀", "&"])

@@ -75,10 +75,19 @@ def test_who_asks_for_a_trials_parameter_among_sweeps_alone_is_told_how_to_take_
 
 
 def test_jobs_whose_loss_became_nan_come_last_and_the_others_keep_their_order():
-    values = {"c": 3.0, "lost": float("nan"), "a": 1.0, "gone": float("nan"), "b": 2.0}
-    rows = [row(name=name, metrics={"loss": summary(value)}) for name, value in values.items()]
-    assert [each.name for each in order(rows, "loss")] == ["a", "b", "c", "lost", "gone"]
-    assert [each.name for each in order(rows, "-loss")] == ["c", "b", "a", "lost", "gone"]
+    values = {"c": 3.0, "lost": math.nan, "a": 1.0, "up": math.inf, "down": -math.inf, "b": 2.0}
+    rows = [row(name="none"), *(row(name=name, metrics={"loss": summary(value)}) for name, value in values.items())]
+    last = ["lost", "up", "down", "none"]
+    assert [each.name for each in order(rows, "loss")] == ["a", "b", "c", *last]
+    assert [each.name for each in order(rows, "-loss")] == ["c", "b", "a", *last]
+
+
+def test_a_job_that_diverged_has_nan_as_its_last_value_and_is_marked_with_the_step(fake, train):
+    train(0.1, 0.5, 0.31, math.nan)
+    (diverged,) = jobs(fake)
+    assert math.isnan(diverged.value("loss"))
+    assert shown(diverged, "loss") == "⚠ nan from step 2"
+    assert diverged.as_dict()["metrics"]["loss"]["last"] == "NaN"
 
 
 @pytest.mark.parametrize(
