@@ -69,6 +69,7 @@ class Metric:
     name: str
     """The name, with the unit at the end: ``peak_memory_bytes``."""
     value: AnyFloat
+    """A number; one that is not finite is written as the text ``NaN``, ``Infinity`` or ``-Infinity``."""
     host: str = ""
     """The instance that it describes; empty for the job."""
     step: int | None = None
