@@ -36,11 +36,14 @@ def _next_backoff(
     """
     if row is not None and row["until_s"] > now:
         return None
-    failures = 1 + (row["failures"] if row else 0)
+    failures, since_s = 1, now
     # If nothing was sent for longer than the longest backoff, a series of failures begins anew.
-    is_series = row is not None and row["since_s"] is not None and now - row["until_s"] <= max_s
-    pause_s = min(max_s, first_s * 2 ** min(failures - threshold, 6)) if failures >= threshold else 0.0
-    return failures, row["since_s"] if row is not None and is_series else now, now + pause_s
+    if row is not None and now - row["until_s"] <= max_s:
+        failures = row["failures"] + 1
+        since_s = now if row["since_s"] is None else row["since_s"]
+    if failures < threshold:
+        return failures, since_s, now
+    return failures, since_s, now + min(max_s, first_s * 2 ** min(failures - threshold, 6))
 
 
 def record_refusal(store: Store, attempt: Attempt, verdict: Verdict, now: float) -> None:

@@ -95,10 +95,27 @@ def _fill_text(text: str, values: Mapping[str, Value], where: str) -> str:
                 f"{where}: the column {name!r} is empty, but {text!r} uses it; fill it, or leave the row out"
             )
         try:
-            parts.append(format(value, form))
+            parts.append(format(_formatted_value(value, form), form))
         except ValueError as error:
             raise InvalidRequest(f"{where}, column {name!r}: {value!r} does not fit the format {form!r}") from error
     return "".join(parts)
+
+
+def _formatted_value(value: Value, form: str) -> Value:
+    """Return a value of a row as the format means it: CSV files hold numbers as text.
+
+    A format for text ends in ``s``, or aligns and has no type.
+    """
+    if not isinstance(value, str) or not form or form.endswith("s") or set(form) & set("<>^"):
+        return value
+    try:
+        return int(value)
+    except ValueError:
+        pass
+    try:
+        return float(value)
+    except ValueError:
+        return value
 
 
 # Cached, since all rows of a grid have the same few texts.

@@ -41,6 +41,9 @@ from raysm.request.codec import to_json
 WRITE_BACK_S = 10.0
 """Seconds between two writes to the user's database, since steps may follow each other fast."""
 
+LAST_WRITE_BACK_S = 600.0
+"""Seconds after the end of the grid in which writing the last states is tried again."""
+
 UNREACHABLE_S = 5.0
 """Pause before an unreachable lease is tried again."""
 
@@ -69,6 +72,8 @@ class Running:
         self.left = controller.left
         self._controller, self._limiter, self._state, self._database = controller, limiter, state, database
         self._written_s = 0.0
+        self._over_s: float | None = None
+        """When the grid was over, while its last states are not written back."""
 
     def step(self, now: float) -> float | None:
         try:
@@ -82,11 +87,23 @@ class Running:
             return UNREACHABLE_S
         if self._database is not None and (wait_s is None or now - self._written_s >= WRITE_BACK_S):
             self._written_s = now
+            if wait_s is not None:
+                self._over_s = None
+            elif self._over_s is None:
+                self._over_s = now
             try:
                 write_back(self.store, self._database)
             except ServiceError as error:
                 # The rows stay marked in the store.
                 _log.warning("not written back yet: %s", error)
+                if self._over_s is None:
+                    return wait_s
+                if now - self._over_s >= LAST_WRITE_BACK_S:
+                    raise ServiceError(
+                        f"the grid is over, but the states of its last rows are not in the database: {error}",
+                        remedy="run the grid again when the database answers: it only writes them",
+                    ) from error
+                return WRITE_BACK_S
         return wait_s
 
     def run(self, sleep: Callable[[float], Any] | None = None, clock: Callable[[], float] | None = None) -> None:

@@ -54,6 +54,23 @@ def test_a_value_that_is_not_there_or_takes_no_such_format_is_refused_with_row_a
         fill(text, VALUES, "row 4")
 
 
+@pytest.mark.parametrize(
+    ("value", "form", "filled"),
+    [
+        ("0.00012345", ".3g", "0.000123"),
+        ("7", "03", "007"),
+        ("7", ".2f", "7.00"),
+        ("9007199254740993", "d", "9007199254740993"),
+        ("7", ">3", "  7"),
+        ("0.125", "", "0.125"),
+        ("0.125", ".3s", "0.1"),
+        ("abcdef", ".3", "abc"),
+    ],
+)
+def test_a_number_that_a_file_holds_as_text_takes_a_format_for_numbers(value, form, filled):
+    assert fill(f"{{lr:{form}}}" if form else "{lr}", {"lr": value}, "row 1") == filled
+
+
 @pytest.fixture
 def grid(tmp_path):
     store = Store(tmp_path / "grid.db")

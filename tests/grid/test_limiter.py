@@ -112,6 +112,16 @@ def test_a_place_that_refuses_is_left_alone_the_longer_the_oftener(store, bucket
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
 
 
+def test_a_place_that_refuses_again_after_days_is_left_alone_for_a_minute(store, buckets):
+    now = 0.0
+    for _ in range(9):
+        record_refusal(store, attempt(), NO_CAPACITY, now)
+        now = read_market(store, buckets, [], now).blocked[PLACE]
+    now += 3 * 24 * 3600
+    record_refusal(store, attempt(), NO_CAPACITY, now)
+    assert read_market(store, buckets, [], now).blocked == {PLACE: now + 60.0}
+
+
 def test_a_service_error_blocks_from_the_second_in_a_row(store, buckets):
     verdict = Verdict(ending=ENDINGS["SERVICE"], reason="InternalServerError")
     record_refusal(store, attempt(), verdict, 0.0)

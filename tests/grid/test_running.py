@@ -9,7 +9,7 @@ import pytest
 
 from raysm.client.costs.prices import PriceTable, RegionPrices
 from raysm.contract.home import Clock
-from raysm.errors import InvalidRequest
+from raysm.errors import InvalidRequest, ServiceError
 from raysm.grid.database import this_process
 from raysm.grid.filling import Template
 from raysm.grid.grid_request import GridRequest
@@ -170,3 +170,46 @@ def test_rows_of_a_query_are_written_back_to_their_database(bench, tmp_path):
     with contextlib.closing(sqlite3.connect(path)) as connection:
         rows = connection.execute("SELECT task, state, usd FROM raysm_tasks ORDER BY task").fetchall()
     assert rows == [("a", "done", pytest.approx(1.0)), ("b", "done", pytest.approx(1.0))]
+
+
+@pytest.fixture
+def away(bench, tmp_path):
+    """A grid that is over while the database of its rows does not answer, and that database."""
+    path = tmp_path / "campaigns.db"
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE drives (campaign TEXT, lr REAL)")
+        connection.execute("INSERT INTO drives VALUES ('a', 0.1)")
+        connection.commit()
+    query = Query("SELECT campaign AS key, lr FROM drives", on=path)
+    running = bench.open(bench.request(query, rules=Rules(brake=0, write_back=True)))
+    bench.now += running.step(bench.now)
+    # SQLite waits some seconds for a lock; a table that is gone fails at once.
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("ALTER TABLE raysm_tasks RENAME TO elsewhere")
+        connection.commit()
+    yield running, path
+    running.close()
+
+
+def test_the_last_states_are_written_back_when_the_database_answers_again(bench, away):
+    running, path = away
+    for job in bench.remote.sagemaker.jobs.values():
+        moment = datetime.fromtimestamp(bench.now, UTC)
+        times = {"TrainingStartTime": moment, "TrainingEndTime": moment, "LastModifiedTime": moment}
+        job["answer"] |= {"TrainingJobStatus": "Completed", **times}
+    while running.store.grid().state != "closed":
+        bench.now += running.step(bench.now)
+    assert running.step(bench.now) is not None
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("ALTER TABLE elsewhere RENAME TO raysm_tasks")
+        connection.commit()
+    bench.run(running)
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT task, state FROM raysm_tasks").fetchall() == [("a", "done")]
+
+
+def test_a_grid_whose_last_states_cannot_be_written_back_ends_with_an_error(bench, away):
+    running, _ = away
+    with pytest.raises(ServiceError, match="the states of its last rows are not in the database"):
+        bench.run(running)
+    assert running.store.states() == {"done": 1}

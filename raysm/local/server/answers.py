@@ -33,22 +33,42 @@ def matches(record: JobRecord, request: Mapping[str, Any]) -> bool:
 
 
 def page_of(
-    items: list[Item], request: Mapping[str, Any], name: Callable[[Item], str]
+    items: list[Item],
+    request: Mapping[str, Any],
+    position: Callable[[Item], list[Any]],
+    *,
+    is_descending: bool = False,
 ) -> tuple[list[Item], dict[str, str]]:
-    """Return one page, and the token of the next one: the last item's name, so that new items do not shift it."""
-    start = 0
-    token = request.get("NextToken")
-    if token:
+    """Return one page, and the token of the next one.
+
+    The token has the position of the last item, so that neither new items nor one that no longer
+    passes the filter shift the next page.
+
+    Args:
+        items: All items, in the order of their positions.
+        request: Its ``NextToken`` and ``MaxResults`` are read.
+        position: Returns what an item is sorted by, as JSON can hold it; no two items have the same.
+        is_descending: The items are in descending order.
+
+    Raises:
+        ApiError: The token is not one of this function.
+    """
+    rest = items
+    if token := request.get("NextToken"):
         try:
             last = json.loads(base64.urlsafe_b64decode(token))["after"]
-            start = [name(item) for item in items].index(last) + 1
+            if is_descending:
+                rest = [item for item in items if position(item) < last]
+            else:
+                rest = [item for item in items if position(item) > last]
         except (ValueError, KeyError, TypeError):
             raise validation("Invalid NextToken") from None
-    end = start + int(request.get("MaxResults") or PAGE)
-    page = items[start:end]
-    if end >= len(items):
+    count = int(request.get("MaxResults") or PAGE)
+    page = rest[:count]
+    if count >= len(rest):
         return page, {}
-    return page, {"NextToken": base64.urlsafe_b64encode(json.dumps({"after": name(page[-1])}).encode()).decode()}
+    after = json.dumps({"after": position(page[-1])})
+    return page, {"NextToken": base64.urlsafe_b64encode(after.encode()).decode()}
 
 
 def tags_of(tags: list[Mapping[str, str]]) -> dict[str, str]:

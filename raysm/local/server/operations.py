@@ -227,9 +227,14 @@ class Operations:
             "Status": lambda record: record.status,
         }
         key = keys.get(by, keys["CreationTime"])
-        # By name too, so that jobs with equal keys keep their order from page to page.
-        records.sort(key=lambda record: (key(record), record.name), reverse=request.get("SortOrder") != "Ascending")
-        page, more = page_of(records, request, lambda record: record.name)
+        is_descending = request.get("SortOrder") != "Ascending"
+
+        def position(record: JobRecord) -> list[Any]:
+            # By name too, so that jobs with equal keys keep their order from page to page.
+            return [key(record), record.name]
+
+        records.sort(key=position, reverse=is_descending)
+        page, more = page_of(records, request, position, is_descending=is_descending)
         # As on AWS: the status filters the page, which may be empty and not the last.
         matching = [record for record in page if late.get(STATUS) in (None, record.status)]
         return {api.summaries_key: [summarize(record) for record in matching], **more}
@@ -245,7 +250,8 @@ class Operations:
 
     def _list_tags(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         record = self._records.by_arn(request["ResourceArn"])
-        page, more = page_of(listed(record.tags), {"MaxResults": MAX_TAGS, **request}, lambda tag: str(tag["Key"]))
+        tags = sorted(listed(record.tags), key=lambda tag: tag["Key"])
+        page, more = page_of(tags, {"MaxResults": MAX_TAGS, **request}, lambda tag: [tag["Key"]])
         return {"Tags": page, **more}
 
     def _delete_tags(self, request: Mapping[str, Any]) -> Mapping[str, Any]:

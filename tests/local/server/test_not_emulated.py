@@ -55,6 +55,20 @@ def test_a_page_is_taken_before_it_is_filtered_by_a_status(server):
     assert [job["TrainingJobName"] for job in second["TrainingJobSummaries"]] == ["job-03"]
 
 
+def test_a_page_continues_after_a_job_that_no_longer_passes_the_filter(server, twelve):
+    later = server.describe(twelve[1])["LastModifiedTime"] + datetime.timedelta(hours=1)
+    ask = {
+        "NameContains": "job-",
+        "SortBy": "Name",
+        "SortOrder": "Ascending",
+        "LastModifiedTimeBefore": later,
+    }
+    first = server.sm.list_training_jobs(**ask, MaxResults=2)
+    ask["LastModifiedTimeBefore"] = server.describe(twelve[0])["LastModifiedTime"]
+    rest = server.sm.list_training_jobs(**ask, NextToken=first["NextToken"])
+    assert rest["TrainingJobSummaries"] == []
+
+
 @pytest.mark.usefixtures("twelve")
 def test_a_name_is_taken_for_good(server):
     with pytest.raises(server.sm.exceptions.ResourceInUse, match="must be unique.*training-job/job-00"):
