@@ -1,56 +1,123 @@
 """What the images promise, read from their Dockerfiles; tests/jobs builds one and runs it."""
 
 import json
+import os
 import re
 import shlex
+import shutil
 import subprocess
+import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from raysm.cli.arguments import parse
 from raysm.client.account.images import images, registry_of
+from raysm.workloads.similarity.kernels import build
+from raysm.workloads.similarity.kernels.recipes import all_recipes, this_machine
 from tests.support import docker
 
 FOLDER = Path(__file__).parents[1] / "containers"
 
 
-@pytest.fixture(params=["Dockerfile.cpu", "Dockerfile.gpu"])
-def dockerfile(request):
-    return (FOLDER / request.param).read_text().replace("\\\n", " ")
+FILES = ("Dockerfile", "Dockerfile.batch")
 
 
-def test_the_entry_point_is_in_exec_form_so_that_it_hears_sigterm(dockerfile):
-    (found,) = re.findall(r"^ENTRYPOINT (.*)$", dockerfile, re.M)
-    assert json.loads(found) == ["python3", "-P", "-m", "raysm.bootstrap"]
+def instructions(name):
+    """Return the instructions of a Dockerfile, each on one line."""
+    text = re.sub(r"^#.*\n", "", (FOLDER / name).read_text(), flags=re.M)
+    return [line for line in text.replace("\\\n", " ").splitlines() if line]
 
 
-def test_the_base_is_an_argument(dockerfile):
-    lines = [line for line in dockerfile.splitlines() if line and not line.startswith("#")]
-    assert lines[0].startswith("ARG BASE_IMAGE=")
-    assert lines[1] == "FROM ${BASE_IMAGE}"
+def stages(name):
+    """Return the instructions of each stage, which begins with FROM."""
+    lines = instructions(name)
+    begins = [number for number, line in enumerate(lines) if line.startswith("FROM ")]
+    return [lines[first:last] for first, last in zip(begins, [*begins[1:], len(lines)], strict=True)]
 
 
-def test_versions_are_those_of_the_project_alone(dockerfile):
-    assert '"/tmp/raysm[batch,interactive,sweep,train]"' in dockerfile
-    assert not re.search(r"\b(ray|torch|numpy)\b\S*[=<>]=", dockerfile)
+def sources(stage):
+    """Return what a stage copies from the repository."""
+    copied = [shlex.split(line)[1:-1] for line in stage if line.startswith("COPY ")]
+    return [source for words in copied if not words[0].startswith("--") for source in words]
+
+
+def test_the_entry_point_is_in_exec_form_so_that_it_receives_sigterm():
+    (found,) = [line for line in instructions("Dockerfile") if line.startswith("ENTRYPOINT ")]
+    assert json.loads(found.removeprefix("ENTRYPOINT ")) == ["python3", "-P", "-m", "raysm.bootstrap"]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_both_base_images_are_arguments(name):
+    arguments = [line.partition("=")[0] for line in instructions(name)[:2]]
+    assert arguments == ["ARG BASE_IMAGE", "ARG BUILD_IMAGE"]
+    assert [stage[0] for stage in stages(name)] == ["FROM ${BUILD_IMAGE} AS wheel", "FROM ${BASE_IMAGE}"]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_versions_are_those_of_the_project_alone(name):
+    assert not re.search(r"\b(ray|torch|numpy|boto3)\b\S*[=<>]=", (FOLDER / name).read_text())
 
 
 def test_the_gpu_image_builds_on_the_newest_of_aws_s_images():
     newest = next(image for image in images() if image.processor == "gpu")
-    assert f"ARG BASE_IMAGE={newest.uri(registry_of('us-east-1'))}\n" in (FOLDER / "Dockerfile.gpu").read_text()
+    command = f"--build-arg BASE_IMAGE={newest.uri(registry_of('us-east-1'))} -t raysm:gpu ."
+    assert command in (FOLDER / "Dockerfile").read_text()
 
 
-def test_the_user_is_an_argument_and_root_where_sagemaker_needs_it(dockerfile):
-    assert "ARG RUN_AS=root" in dockerfile
-    assert "USER ${RUN_AS}" in dockerfile
+def test_the_user_is_an_argument_and_root_where_sagemaker_needs_it():
+    _, job = stages("Dockerfile")
+    assert job.index("ARG RUN_AS=root") < job.index("USER ${RUN_AS}")
 
 
-def test_the_image_of_batch_runs_what_a_definition_says_and_holds_no_versions_of_its_own():
+@pytest.mark.parametrize("name", FILES)
+def test_docker_keeps_the_dependencies_until_the_project_file_changes(name):
+    _, final = stages(name)
+    # Nothing of the source is copied but by the wheel, after the dependencies.
+    assert sources(final) == ["pyproject.toml", "PACKAGE.md", "LICENSE"]
+    installs = [number for number, line in enumerate(final) if "pip install" in line]
+    assert installs[0] < final.index("COPY --from=wheel /wheels /tmp/wheels") < installs[1]
+
+
+def test_all_images_make_the_same_wheel():
+    first, *others = [stages(name)[0] for name in FILES]
+    assert others == [first]
+
+
+@pytest.mark.long
+def test_the_wheel_of_an_image_has_the_kernels(tmp_path):
+    if build.compiler_for(this_machine()) is None:
+        pytest.skip("no C compiler")
+    wheel, _ = stages("Dockerfile")
+    ignore = (FOLDER.parent / ".dockerignore").read_text().splitlines()
+    tree = tmp_path / "source"
+    tree.mkdir()
+    for source in sources(wheel):
+        # Docker copies only these.
+        assert f"!{source}" in ignore
+        path = FOLDER.parent / source
+        copy = shutil.copytree if path.is_dir() else shutil.copy
+        copy(path, tree / source)
+    (step,) = [line.removeprefix("RUN ") for line in wheel if line.startswith("RUN ")]
+    python = Path(sys.executable).parent
+    subprocess.run(
+        ["sh", "-c", step.replace("/wheels", str(tmp_path))],
+        cwd=tree,
+        env=os.environ | {"PIP_OPTIONS": "--no-index --no-build-isolation", "PATH": f"{python}:{os.environ['PATH']}"},
+        check=True,
+        capture_output=True,
+    )
+    (path,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(path) as archive:
+        libraries = [item for item in archive.namelist() if item.endswith(".so")]
+    assert len(libraries) == len(list(all_recipes(this_machine())))
+
+
+def test_the_image_of_batch_runs_what_a_definition_says():
     text = (FOLDER / "Dockerfile.batch").read_text()
     # Behind an entry point no shell would ever see the index of a child.
     assert "\nENTRYPOINT" not in text
-    assert not re.search(r"\b(ray|torch|numpy|boto3)\b\S*[=<>]=", text)
     (command,) = re.findall(r"^CMD (.*)$", text, re.M)
     assert json.loads(command)[0] == "raysm"
 
@@ -61,13 +128,11 @@ def test_a_job_of_batch_is_nobody_in_particular_and_has_a_folder_to_work_in():
     assert text.index("USER ${RUN_AS}") < text.index("WORKDIR /work")
 
 
-@pytest.mark.parametrize("name", ["Dockerfile.batch", "Dockerfile.cpu", "Dockerfile.gpu"])
+@pytest.mark.parametrize("name", FILES)
 def test_what_an_image_copies_is_there(name):
-    text = (FOLDER / name).read_text().replace("\\\n", " ")
-    copied = [source for words in re.findall(r"^COPY (.*)$", text, re.M) for source in shlex.split(words)[:-1]]
+    copied = [source for stage in stages(name) for source in sources(stage)]
     assert copied
-    for source in copied:
-        assert source.startswith("--") or (FOLDER.parent / source).exists(), source
+    assert all((FOLDER.parent / source).exists() for source in copied)
 
 
 def test_the_command_of_the_image_of_batch_is_one_of_raysms(capsys):

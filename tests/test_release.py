@@ -2,6 +2,7 @@
 
 import email
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.utils import parse_wheel_filename
 
 import raysm
 from raysm.workloads.similarity.kernels import build
@@ -25,9 +27,6 @@ TIMEOUT_S = 170
 LIBRARIES = "raysm/workloads/similarity/kernels/libraries/"
 """What was compiled of the C files."""
 
-NEWEST_GLIBC = (2, 17)
-"""Of manylinux2014, which Ray's own wheels need (https://peps.python.org/pep-0599/)."""
-
 pytestmark = pytest.mark.long
 
 
@@ -39,17 +38,25 @@ def run(*command, cwd, **more):
     return ended.stdout
 
 
+BUILD = (sys.executable, "-m", "build", "--no-isolation")
+
+
 @pytest.fixture(scope="module")
-def release(tmp_path_factory):
-    """The folder of an sdist and of the wheel that was built from it."""
-    folder = tmp_path_factory.mktemp("release")
-    # In a copy: setuptools leaves its own files beside the source.
+def tree(tmp_path_factory):
+    """A copy of this tree, because setuptools leaves its own files there."""
+    tree = tmp_path_factory.mktemp("release") / "tree"
     ignored = shutil.ignore_patterns(
         ".git", ".venv", "*.egg-info", "__pycache__", ".*_cache", "build", "dist", "out", "site", ".cache"
     )
-    shutil.copytree(ROOT, folder / "tree", ignore=ignored)
-    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder / "dist", cwd=folder / "tree")
-    return folder / "dist"
+    shutil.copytree(ROOT, tree, ignore=ignored)
+    return tree
+
+
+@pytest.fixture(scope="module")
+def release(tree):
+    """The folder of an sdist and of the wheel that was built from it."""
+    run(*BUILD, "--outdir", tree.parent / "dist", cwd=tree)
+    return tree.parent / "dist"
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +141,51 @@ def test_the_wheel_has_the_kernels_of_every_machine_that_there_is_a_compiler_for
         assert len(made) == wanted
 
 
+def test_the_wheels_tag_names_the_machines_of_its_kernels(wheel):
+    made = {machine for machine in (X86, ARM) if build.compiler_for(machine)}
+    tags = parse_wheel_filename(wheel.name)[3]
+    wanted = {f"{name}_{machine}" for machine in made for name in ("manylinux2014", "manylinux_2_17")}
+    assert {tag.platform for tag in tags} == (wanted or {"any"})
+    # Without an extension module, one wheel is for all Pythons.
+    assert {(tag.interpreter, tag.abi) for tag in tags} == {("py3", "none")}
+
+
+def test_a_wheel_without_kernels_is_for_any_machine(tree, tmp_path):
+    run(*BUILD, "--wheel", "--outdir", tmp_path, cwd=tree, env=os.environ | {"RAYSM_KERNELS_FOR": ""})
+    (path,) = tmp_path.iterdir()
+    assert path.name == f"raysm-{raysm.__version__}-py3-none-any.whl"
+    with zipfile.ZipFile(path) as archive:
+        assert not any(name.startswith(LIBRARIES) for name in archive.namelist())
+
+
+def test_a_machine_that_no_compiler_is_there_for_is_refused(tree, tmp_path):
+    variables = os.environ | {"RAYSM_KERNELS_FOR": X86, "PATH": str(tmp_path)}
+    ended = subprocess.run([*BUILD, "--wheel"], cwd=tree, env=variables, capture_output=True, text=True)
+    assert ended.returncode != 0
+    assert f"RAYSM_KERNELS_FOR: no C compiler for {X86} is installed" in ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("libraries", "tag"),
+    [
+        ({}, None),
+        ({"x86_64-a.so": b"GLIBC_2.2.5 GLIBC_2.14"}, "manylinux_2_17_x86_64.manylinux2014_x86_64"),
+        # One function of a newer C library, and a wheel can be installed only where that is.
+        ({"x86_64-a.so": b"GLIBC_2.2.5", "x86_64-b.so": b"GLIBC_2.29"}, "manylinux_2_29_x86_64"),
+        (
+            {"x86_64-a.so": b"GLIBC_2.38", "aarch64-a.so": b"GLIBC_2.17"},
+            "manylinux_2_17_aarch64.manylinux2014_aarch64.manylinux_2_38_x86_64",
+        ),
+        # Linked with another C library, or for macOS.
+        ({"aarch64-a.so": b"libSystem.B.dylib"}, None),
+    ],
+)
+def test_a_wheels_platform_follows_from_the_c_library_that_its_kernels_need(libraries, tag, tmp_path):
+    for name, content in libraries.items():
+        (tmp_path / name).write_bytes(content)
+    assert build.platform_tag(tmp_path) == tag
+
+
 @pytest.fixture(scope="module")
 def libraries(wheel, contents, tmp_path_factory):
     folder = tmp_path_factory.mktemp("libraries")
@@ -154,7 +206,7 @@ def test_they_need_no_newer_c_library_than_rays_own_wheels(libraries):
     for path in libraries:
         listed = subprocess.run(["objdump", "-p", path], capture_output=True, text=True, check=True).stdout
         versions = [tuple(map(int, found.split("."))) for found in re.findall(r"GLIBC_([\d.]+)", listed)]
-        assert all(version <= NEWEST_GLIBC for version in versions), path.name
+        assert all(version <= build.MANYLINUX2014 for version in versions), path.name
         assert versions
 
 

@@ -8,7 +8,8 @@ from raysm.request import Cluster
 COMMANDS = """\
 # In the root of a clone of raysm; ACCOUNT is the number of your AWS account.
 aws ecr get-login-password --region {region} | docker login --username AWS --password-stdin {registry}
-docker build --platform linux/amd64 -f containers/Dockerfile.{kind} --build-arg BASE_IMAGE={base} -t {own} .
+docker build --platform linux/amd64 -f containers/Dockerfile --build-arg BASE_IMAGE={base} \\
+    --build-arg BUILD_IMAGE={base} -t {own} .
 aws ecr create-repository --repository-name raysm --region {region}
 aws ecr get-login-password --region {region} | docker login --username AWS --password-stdin {ours}
 docker push {own}

@@ -114,5 +114,5 @@ def test_a_target_without_an_answer_is_an_error_and_no_empty_table(tmp_path, cap
 def test_the_commands_build_on_awss_image_of_the_region_and_push_to_ones_own(argv, kind, registry, capsys):
     assert main(["image", *argv]) == 0
     commands = capsys.readouterr().out
-    assert f"-f containers/Dockerfile.{kind} --build-arg BASE_IMAGE={registry}/pytorch:" in commands
+    assert f"-f containers/Dockerfile --build-arg BASE_IMAGE={registry}/pytorch:" in commands
     assert f"docker push ACCOUNT{registry[12:]}/raysm:{kind}" in commands

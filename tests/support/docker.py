@@ -30,6 +30,7 @@ PROGRAMS = (
     "/bin/stty",
 )
 TINY = "raysm-test-tiny:latest"
+COMPILING = "raysm-test-compiling:latest"
 BUILT = "raysm-test-cpu:latest"
 BATCH = "raysm-test-batch:latest"
 REPOSITORY = Path(__file__).parents[2]
@@ -71,8 +72,8 @@ def requirements(*extras: str) -> tuple[str, ...]:
 
 
 def of_base() -> tuple[str, ...]:
-    """Return what containers/Dockerfile.cpu installs, and what builds it."""
-    (extras,) = re.findall(r"/tmp/raysm\[([\w,]+)\]", (REPOSITORY / "containers" / "Dockerfile.cpu").read_text())
+    """Return what containers/Dockerfile installs, and what builds it."""
+    (extras,) = re.findall(r"/tmp/raysm\[([\w,]+)\]", (REPOSITORY / "containers" / "Dockerfile").read_text())
     return requirements(*extras.split(","))
 
 
@@ -103,14 +104,25 @@ def base_image() -> str:
 
 
 @functools.cache
+def compiling_image() -> str:
+    """Make an image that compiles the kernels; return its name."""
+    if not has(COMPILING):
+        with debian("python3,python3-pip,gcc,libc6-dev") as root:
+            install(["setuptools"], root / "usr/local/lib/python3.11/dist-packages")
+            load(root, COMPILING)
+    return COMPILING
+
+
+@functools.cache
 def built_image() -> str:
-    """Build containers/Dockerfile.cpu on that base; return its name."""
-    return _built("Dockerfile.cpu", BUILT)
+    """Build containers/Dockerfile on that base; return its name."""
+    return _built("Dockerfile", BUILT)
 
 
 def _built(dockerfile: str, name: str) -> str:
     # Nothing is downloaded: what the base has is kept, as the Dockerfile promises.
-    options = ["--network=none", f"--build-arg=BASE_IMAGE={base_image()}", f"--tag={name}"]
+    options = ["--network=none", f"--tag={name}"]
+    options += [f"--build-arg=BASE_IMAGE={base_image()}", f"--build-arg=BUILD_IMAGE={compiling_image()}"]
     options += ["--build-arg=PIP_OPTIONS=--no-index --no-build-isolation", f"--file=containers/{dockerfile}"]
     done = subprocess.run(["docker", "build", *options, "."], cwd=REPOSITORY, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

@@ -1,15 +1,16 @@
 """Compiled kernels: libraries from the wheel, or compiled at run time by the machine's own C compiler.
 
 ``make`` compiles the libraries of a wheel for ``setup.py``: for this machine, and for the other one if Debian's cross
-compiler is installed (``gcc-aarch64-linux-gnu``, ``gcc-x86-64-linux-gnu``). ``find`` returns such a library only if its
-name has the digest of the recipe; so if C files have changed since, the library is compiled again. Libraries that are
-compiled at run time are kept in a private folder of the user under the temporary folder, named by a digest of all that
-they depend on.
+compiler is installed (``gcc-aarch64-linux-gnu``, ``gcc-x86-64-linux-gnu``). ``platform_tag`` says
+on which platforms that wheel can be installed. ``find`` returns such a library only if its name has the digest of the
+recipe; so if C files have changed since, the library is compiled again. Libraries that are compiled at run time are
+kept in a private folder of the user under the temporary folder, named by a digest of all that they depend on.
 """
 
 import ctypes
 import functools
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -58,6 +59,34 @@ def make(
         if path not in kept:
             path.unlink()
     return counts
+
+
+MANYLINUX2014 = (2, 17)
+"""The glibc of manylinux2014 (https://peps.python.org/pep-0599/), which Ray's own wheels need."""
+
+GLIBC_SYMBOL = re.compile(rb"GLIBC_(\d+)\.(\d+)")
+"""The version of a symbol of glibc, as ELF files name it."""
+
+
+def platform_tag(folder: Path) -> str | None:
+    """Return the platform tag of a wheel with these libraries: their machines, and the glibc that they need (PEP 600).
+
+    None if there are no libraries, or if one is not linked with glibc: setuptools knows the tag of this machine.
+    """
+    needed: dict[str, tuple[int, int]] = {}
+    for path in folder.glob("*.so"):
+        target = path.name.partition("-")[0]
+        versions = [(int(major), int(minor)) for major, minor in GLIBC_SYMBOL.findall(path.read_bytes())]
+        if not versions:
+            return None
+        needed[target] = max(MANYLINUX2014, needed.get(target, MANYLINUX2014), *versions)
+    tags = []
+    for target, (major, minor) in sorted(needed.items()):
+        tags.append(f"manylinux_{major}_{minor}_{target}")
+        # Older pips know only this name.
+        if (major, minor) == MANYLINUX2014:
+            tags.append(f"manylinux2014_{target}")
+    return ".".join(tags) or None
 
 
 def compiler_for(target: str) -> str | None:
