@@ -27,6 +27,7 @@ from raysm.client.service import Service
 from raysm.client.storage.s3 import file_path
 from raysm.client.targets.connection import Polling
 from raysm.contract import payload
+from raysm.contract.file_uri import uri_of
 from raysm.contract.home import Clock
 from raysm.contract.job_api import TRAINING, JobApi
 from raysm.contract.names import WORKLOAD_TAG
@@ -147,7 +148,7 @@ class FakeSageMaker(Service):
         if api.has_secondary_status:
             description["SecondaryStatus"] = answer.status
             # A test may give its home as a relative path, which has no URI.
-            description["ModelArtifacts"] = {"S3ModelArtifacts": (outputs / "model").absolute().as_uri()}
+            description["ModelArtifacts"] = {"S3ModelArtifacts": uri_of(outputs / "model")}
         return description
 
     def describe(self, api: JobApi, name: str) -> dict[str, Any]:

@@ -64,15 +64,24 @@ PARTIAL = ".partial"
 """Suffix of a file that is still being written; readers skip it."""
 UNFINISHED = re.compile(rf"\..+\.[0-9a-f]{{8}}{re.escape(PARTIAL)}", re.DOTALL)
 """The names that ``replacing`` chooses; a user's own ``download.partial`` does not match."""
+LONG_NAME = 200
+"""Bytes of a name to which a suffix of ours still fits: file systems take 255."""
 OPEN = 0o666
 """Mode of a file that is not secret, before the umask."""
+
+
+def is_unfinished(name: str) -> bool:
+    """Return whether the file ``name``, which may be below folders, is one that ``replacing`` has not renamed yet."""
+    return UNFINISHED.fullmatch(name.rpartition("/")[2]) is not None
 
 
 class Unfinished:
     def __init__(self, path: Path, mode: int = OPEN, within: Path | None = None) -> None:
         make_folder(path.parent, within)
         self._path = path
-        self.beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL}")
+        # By characters, of at most four bytes each: macOS refuses names with a part of one.
+        name = path.name if len(os.fsencode(path.name)) <= LONG_NAME else path.name[: LONG_NAME // 4]
+        self.beside = path.with_name(f".{name}.{secrets.token_hex(4)}{PARTIAL}")
         # tempfile would set the mode 0600, so that colleagues could not read a result.
         os.close(os.open(self.beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
 
@@ -117,7 +126,7 @@ def removed_if_torn(path: Path) -> Iterator[None]:
 def remove_unfinished(folder: Path) -> None:
     for at, _, names in os.walk(folder):
         for name in names:
-            if UNFINISHED.fullmatch(name):
+            if is_unfinished(name):
                 # Another user's file, or already gone.
                 with contextlib.suppress(OSError):
                     Path(at, name).unlink()

@@ -8,11 +8,13 @@ import bisect
 import hashlib
 import heapq
 import itertools
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raysm.client.service import Service, connect
 from raysm.client.storage.s3 import Storage, Stored, file_path, in_parallel, split
+from raysm.contract.file_uri import uri_of
 from raysm.contract.job_api import InputManifest
 from raysm.errors import InvalidRequest
 from raysm.grid.task import Value
@@ -95,8 +97,8 @@ def _list(uri: str, service: Service) -> _Listed:
         if not service.target.takes_files or not path.is_dir():
             where = ", or on this machine a folder" if service.target.takes_files else ""
             raise InvalidRequest(f"shards: {uri!r} cannot be cut; give s3://bucket/prefix{where}")
-        region, prefix = None, path.as_uri() + "/"
-        objects = sorted(storage.walk(str(path)), key=lambda stored: stored.name.encode())
+        region, prefix = None, uri_of(path) + "/"
+        objects = sorted(storage.walk(str(path)), key=lambda stored: os.fsencode(stored.name))
     if not objects:
         raise InvalidRequest(f"shards: nothing lies below {uri}; check the prefix")
     return _Listed(prefix=prefix, region=region, objects=objects)

@@ -9,8 +9,8 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from urllib.parse import unquote, urlsplit
 
+from raysm.contract.file_uri import path_of
 from raysm.contract.store import files_below, make_folder
 from raysm.errors import InvalidInput, InvalidRequest
 from raysm.local.job_spec import JobSpec
@@ -51,18 +51,19 @@ class Entry:
 
 def local_path(channel: str, uri: str) -> Path:
     """Return the absolute path of ``uri`` on this machine; raise InvalidRequest if it is no local path."""
-    parts = urlsplit(uri)
-    if parts.scheme == "s3":
+    scheme, has_scheme, rest = uri.partition("://")
+    if uri.startswith("s3:"):
         raise InvalidRequest(
             f"channel {channel!r}: local instances cannot read {uri}; download it (aws s3 cp --recursive {uri} FOLDER)"
         )
-    if parts.scheme == "file":
-        if parts.netloc not in ("", "localhost"):
+    if has_scheme and scheme == "file":
+        host = rest.partition("/")[0]
+        if host not in ("", "localhost"):
             raise InvalidRequest(
-                f"channel {channel!r}: {uri} names the host {parts.netloc!r}; a path of this machine is file:///path"
+                f"channel {channel!r}: {uri} names the host {host!r}; a path of this machine is file:///path"
             )
-        return Path(unquote(parts.path)).absolute()
-    if "://" in uri:
+        return path_of(uri).absolute()
+    if has_scheme:
         raise InvalidRequest(f"channel {channel!r}: {uri} is neither a path nor a file:// or s3:// URI")
     # Without resolving it: a link keeps its own name in the channel.
     return Path(uri).expanduser().absolute()

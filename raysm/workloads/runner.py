@@ -20,7 +20,7 @@ from raysm.bootstrap.environment import Environment
 from raysm.contract.packages import installed_version
 from raysm.contract.payload import Payload
 from raysm.contract.result import MANIFEST, Manifest, ResultFile, described_file
-from raysm.contract.store import PARTIAL, sha256_of
+from raysm.contract.store import is_unfinished, sha256_of
 from raysm.errors import InvalidRequest, MissingDependency
 from raysm.request import JobRequest, Workload
 from raysm.request.codec import to_json
@@ -148,7 +148,7 @@ def write_manifest(
         return None
     names = {file.name for file in described}
     # Leave out half-written files of a process that was just killed.
-    paths = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.endswith(PARTIAL))
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and not is_unfinished(path.name))
     others = [path for path in paths if path.relative_to(folder).as_posix() not in names]
     files = (*described, *(_file(path, folder) for path in others))
     # Other instances may leave files, which the head adds at the end of the job.

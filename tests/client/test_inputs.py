@@ -6,6 +6,7 @@ from raysm.client.storage.s3 import Storage
 from raysm.contract.job_api import InputManifest
 from raysm.errors import InvalidInput, InvalidRequest
 from raysm.request import Input, Local
+from tests.support.odd_names import NOT_UTF8, ODD_NAMES, contents, write_all
 
 
 @pytest.fixture(params=["s3", "file"])
@@ -86,6 +87,20 @@ def test_a_folder_goes_below_a_prefix_named_by_its_content(remote, places, folde
     assert given.uri.startswith(f"{places.inputs()}/")
     assert given.uri.endswith("/")
     assert there(remote, given.uri) == {"a.csv": b"a.csv", "b.csv": b"b.csv", "sub/c.csv": b"sub/c.csv"}
+
+
+def test_a_folder_of_files_of_any_name_is_uploaded_under_them(remote, places, tmp_path):
+    write_all(tmp_path / "odd", ODD_NAMES)
+    given, _ = upload(remote, tmp_path / "odd")
+    assert there(remote, given.uri) == contents(ODD_NAMES)
+
+
+@pytest.mark.parametrize("name", [NOT_UTF8, "/".join(["x" * 200] * 5)])
+def test_a_file_whose_name_s3_cannot_have_is_refused_before_the_upload(remote, places, tmp_path, name):
+    write_all(tmp_path / "odd", [name])
+    with pytest.raises(InvalidRequest) as refused:
+        upload(remote, tmp_path / "odd")
+    assert ascii(name)[1:4] in str(refused.value)
 
 
 def test_a_manifest_of_this_machine_is_not_uploaded(remote, places, folder):

@@ -19,12 +19,14 @@ from raysm.client.results.result import earlier_result, manifest_of, read_as
 from raysm.client.results.similarity import SimilarityResult, StackedRows
 from raysm.client.source.function import Function
 from raysm.client.source.package import package_of
+from raysm.client.storage.s3 import file_path
 from raysm.client.submit import submit
 from raysm.contract.result import EXCEPTION, FAILURE, VALUE, Failure, Manifest, ResultFile
 from raysm.errors import InvalidRequest, JobFailed, ServiceError
 from raysm.request import Script
 from raysm.request.codec import to_json
 from tests.support.client_jobs import M5, leave, manifest
+from tests.support.odd_names import ONLY_FILES, contents, read_all, write_all
 from tests.support.sagemaker import refusal
 
 
@@ -134,6 +136,20 @@ def test_an_interrupted_replacement_leaves_no_file_of_the_old_result_behind_in_t
     lost.end()
     second.result(to=tmp_path / "out")
     assert [name for name in names_in(tmp_path / "out") if not name.startswith(".")] == ["new"]
+
+
+def test_files_of_any_name_are_fetched_and_replaced_by_the_next_run(local, script, tmp_path):
+    first = submit(Script(str(script)), on=local.service)
+    write_all(file_path(first.outputs) / "model", ONLY_FILES)
+    local.sagemaker.end(first.name, "Completed")
+    first.result(to=tmp_path / "out")
+    assert earlier_result(tmp_path / "out").names == set(ONLY_FILES)
+    assert contents(ONLY_FILES).items() <= read_all(tmp_path / "out").items()
+    second = submit(Script(str(script)), on=local.service)
+    write_all(file_path(second.outputs) / "model", ["new"])
+    local.sagemaker.end(second.name, "Completed")
+    second.result(to=tmp_path / "out")
+    assert [name for name in names_in(tmp_path / "out") if not name.startswith(".raysm")] == ["new", "sub folder"]
 
 
 def test_a_manifest_that_names_files_elsewhere_has_none_of_them_removed(remote, script, tmp_path):

@@ -6,9 +6,10 @@ from botocore.response import StreamingBody
 from botocore.stub import Stubber
 
 from raysm.client.service import Service
-from raysm.client.storage.s3 import Outdated, Storage, read_versioned, write_versioned
+from raysm.client.storage.s3 import Outdated, Storage, is_name_on_windows, read_versioned, write_versioned
 from raysm.client.targets.connection import Bucket
 from raysm.errors import ServiceError
+from tests.support.odd_names import ODD_NAMES, ONLY_FILES, contents, read_all, write_all
 from tests.support.sagemaker import KEYS, REGION, aws, fake_aws
 
 URI = "s3://kept/g/head.json"
@@ -68,11 +69,39 @@ def test_a_body_that_breaks_off_is_the_service_s_failure_and_passes(read):
 
 def test_a_folder_lists_what_is_below_it_by_name(store):
     storage, prefix = store
-    for name in ("b", "sub/c", "a", "half.partial"):
+    for name in ("b", "sub/c", "a", ".half.0123abcd.partial", "user.partial"):
         storage.write(f"{prefix}/{name}", name.encode())
     found = storage.folder(prefix)
-    assert [(item.name, item.size) for item in found] == [("a", 1), ("b", 1), ("sub/c", 5)]
+    assert [(item.name, item.size) for item in found] == [("a", 1), ("b", 1), ("sub/c", 5), ("user.partial", 12)]
     assert storage.folder(f"{prefix}/none") == []
+
+
+def test_objects_of_any_name_are_fetched_under_it(store, tmp_path):
+    storage, prefix = store
+    if prefix.startswith("file:"):
+        write_all(tmp_path / "a b", names := ONLY_FILES)
+    else:
+        for name in (names := ODD_NAMES):
+            storage.write(f"{prefix}/{name}", name.encode())
+    storage.bring_all(storage.folder(prefix), tmp_path / "fetched")
+    assert read_all(tmp_path / "fetched") == contents(names)
+
+
+def test_objects_that_no_file_can_be_named_after_are_named_and_the_others_are_fetched(remote, tmp_path, caplog):
+    storage = Storage(remote.service)
+    storage.ensure_bucket(Bucket(name="bucket"), "eu-west-1")
+    refused = ["../evil", "/etc/evil", "y" * 300]
+    for key in ("good", "sub/good", *refused):
+        remote.s3.put_object(Bucket="bucket", Key=f"p/{key}", Body=key.encode())
+    storage.bring_all(storage.folder("s3://bucket/p"), tmp_path / "fetched")
+    assert read_all(tmp_path / "fetched") == contents(["good", "sub/good"])
+    assert all(repr(key) in caplog.text for key in refused)
+
+
+@pytest.mark.parametrize("name", ["CON", "sub/nul.txt", "a:b", "a\\b", "what?", "dot.", "blank ", "new\nline"])
+def test_names_that_windows_reads_as_something_else_are_known(name):
+    assert not is_name_on_windows(name)
+    assert is_name_on_windows("sub folder/report %201 #7.txt")
 
 
 def test_an_object_whose_name_leads_out_of_the_folder_is_refused(remote, tmp_path):

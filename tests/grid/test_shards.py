@@ -5,9 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raysm.client.storage.s3 import Storage, Stored
+from raysm.contract.file_uri import path_of
 from raysm.contract.job_api import InputManifest
 from raysm.errors import InvalidRequest
 from raysm.grid.shards import _cut, shards
+from tests.support.odd_names import ONLY_FILES, write_all
 from tests.support.sagemaker import fake_local
 
 
@@ -65,6 +67,14 @@ def test_a_folder_of_this_machine_is_cut_too_and_has_no_region(tmp_path):
         rows = shards(str(tmp_path / "my data"), 3, on=local.service)
         assert [each.names for each in listed(local.service, rows)] == [["1"], ["2"], ["sub/3"]]
     assert not any("region" in row for row in rows)
+
+
+def test_files_of_any_name_are_in_the_shards_of_a_folder_under_their_names(tmp_path):
+    write_all(tmp_path / "odd #1?", ONLY_FILES)
+    with fake_local(tmp_path / "home") as local:
+        manifests = listed(local.service, shards(str(tmp_path / "odd #1?"), 3, on=local.service))
+    assert sorted(name for each in manifests for name in each.names) == sorted(ONLY_FILES)
+    assert {path_of(each.prefix) for each in manifests} == {tmp_path / "odd #1?"}
 
 
 @pytest.mark.parametrize(

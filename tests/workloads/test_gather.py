@@ -51,7 +51,7 @@ def test_every_file_is_named_with_its_digest_and_how_it_is_read(tmp_path):
     (tmp_path / "inner").mkdir()
     (tmp_path / "inner" / "rows.npy").write_bytes(b"rows")
     (tmp_path / "notes.txt").write_bytes(b"")
-    (tmp_path / "torn.partial").write_bytes(b"x")
+    (tmp_path / ".torn.0123abcd.partial").write_bytes(b"x")
     manifest = written(tmp_path)
     files = {file.name: file for file in manifest.files}
     assert files["inner/rows.npy"].sha256 == hashlib.sha256(b"rows").hexdigest()

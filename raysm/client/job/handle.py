@@ -23,7 +23,7 @@ from raysm.client.job.description import Description, SecondaryStatus, Status, o
 from raysm.client.plan import chosen_types
 from raysm.client.service import Service, connect
 from raysm.client.storage.payload import payload_uri
-from raysm.client.storage.s3 import Storage, in_parallel
+from raysm.client.storage.s3 import Storage
 from raysm.client.units import deadline
 from raysm.contract.job_api import APIS
 from raysm.contract.names import PYTHON_TAG
@@ -542,7 +542,7 @@ class Job:
             for number in range(1, sum(count for _, count in self.instances) + 1):
                 with (folder / f"algo-{number}.log").open("w", encoding="utf-8") as file:
                     self.logs(instance=f"algo-{number}", to=file)
-        in_parallel(lambda item: self._storage.bring(item, folder), stored)
+        self._storage.bring_all(stored, folder)
         return folder
 
     def cost(self) -> "Bill | None":

@@ -20,6 +20,7 @@ from raysm.client.service import Service
 from raysm.client.storage.inputs import SAVED
 from raysm.client.storage.places import shared_mark
 from raysm.client.storage.s3 import Storage, file_path
+from raysm.contract.file_uri import SCHEME, path_of, uri_of
 from raysm.contract.names import FIRST_TAG, PROJECT_TAG, TASK_TAG
 from raysm.errors import InvalidRequest, JobNotFound
 
@@ -86,8 +87,8 @@ def check(job: Job, every: Iterable[Description]) -> None:
         return
     for other in every:
         if other.name != job.name and not other.status.is_terminal:
-            # With slashes at both ends: .../job-1 does not contain .../job-10.
-            if any(f"{uri.rstrip('/')}/".startswith(f"{folder.as_uri()}/") for uri in _uris(other)):
+            # As paths, because users quote URIs in their own way.
+            if any(uri.startswith(SCHEME) and path_of(uri).is_relative_to(folder) for uri in _uris(other)):
                 raise InvalidRequest(
                     f"{job.name} is an input of {other.name}, which is {other.status}: wait for the end of {other.name}"
                 )
@@ -106,7 +107,7 @@ def remove(job: Job, every: Iterable[Description]) -> None:
             # The mark is removed first: then a grid that sends its next job meanwhile uploads the rest again.
             storage.remove_object(shared_mark(uri))
             storage.remove(uri)
-        if uri.startswith(f"{(service.home / SAVED).as_uri()}/") and uri not in needed:
+        if uri.startswith(f"{uri_of(service.home / SAVED)}/") and uri not in needed:
             shutil.rmtree(file_path(uri).parent, ignore_errors=True)
     project, task = job.tags.get(PROJECT_TAG), job.tags.get(TASK_TAG)
     if project and task:

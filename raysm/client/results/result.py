@@ -1,5 +1,6 @@
 """Results of jobs: folders, values and exceptions."""
 
+import contextlib
 import html
 import json
 import pickle
@@ -11,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from raysm.client.job.records import task_of
-from raysm.client.storage.s3 import Storage, file_path, in_parallel
+from raysm.client.storage.s3 import Storage, file_path
 from raysm.client.units import check_python
 from raysm.contract.home import private_folder
 from raysm.contract.result import EXCEPTION, FAILURE, MANIFEST, MARK, VALUE, Failure, Manifest
@@ -42,7 +43,7 @@ def earlier_result(folder: Path) -> ExistingResult | None:
     # The mark first, because only it lists the files of an interrupted result.
     if (folder / MARK).is_file():
         job, *names = (folder / MARK).read_text(encoding="utf-8").splitlines() or [""]
-        return ExistingResult(job=job, names=frozenset(names))
+        return ExistingResult(job=job, names=frozenset(map(_unquoted, names)))
     manifest = manifest_of(folder)
     if manifest is None:
         return None
@@ -189,7 +190,7 @@ def _fetch(outputs: str, storage: Storage, *, job: str, to: Path | None, cache: 
     # A script's own manifest.json is a file of its result like others.
     if manifest_of(folder) is not None:
         (folder / MANIFEST).unlink()
-    in_parallel(lambda item: storage.bring(item, folder), [item for item in missing if item.name != MANIFEST])
+    storage.bring_all([item for item in missing if item.name != MANIFEST], folder)
     for name in sorted(old_names - names):
         # Someone else may have written that manifest: its paths must not lead out of the folder.
         if ".." not in PurePosixPath(name).parts and not PurePosixPath(name).is_absolute():
@@ -205,7 +206,15 @@ def _fetch(outputs: str, storage: Storage, *, job: str, to: Path | None, cache: 
 
 
 def _mark(folder: Path, job: str, names: Iterable[str]) -> None:
-    put(folder / MARK, "\n".join([job, *sorted(names)]) + "\n")
+    # As JSON, because a name may have line breaks, and bytes that are not UTF-8.
+    put(folder / MARK, "\n".join([job, *map(json.dumps, sorted(names))]) + "\n")
+
+
+def _unquoted(line: str) -> str:
+    # Earlier releases wrote the name as it is.
+    with contextlib.suppress(ValueError):
+        return str(json.loads(line)) if line.startswith('"') else line
+    return line
 
 
 def _has_size(path: Path, size: int) -> bool:

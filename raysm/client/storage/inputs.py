@@ -15,15 +15,18 @@ from typing import Any
 
 from raysm.client.storage.places import Places
 from raysm.client.storage.s3 import Storage, Stored, file_path, in_parallel
+from raysm.contract.file_uri import uri_of
 from raysm.contract.home import private_folder
 from raysm.contract.job_api import InputManifest
 from raysm.contract.names import DATA_FRAME
-from raysm.contract.store import PARTIAL, files_below, sha256_of
+from raysm.contract.store import files_below, is_unfinished, sha256_of
 from raysm.errors import InvalidInput, InvalidRequest, option, used_by
 from raysm.request import Input, Target
 
 SAVED = "inputs"
 """The folder, below raysm's home, of data that were given from memory."""
+MAX_KEY_BYTES = 900
+"""Limit of a file's name, with its folders: S3 takes keys of 1,024 bytes, of which the prefix needs some."""
 KEPT_S = 30 * 24 * 3600
 CLASSES = (("numpy", "ndarray"), ("torch", "Tensor"), ("pandas", "DataFrame"), ("polars", "DataFrame"))
 """Packages and their classes that can be inputs; they are not imported here."""
@@ -206,7 +209,7 @@ def locate(inputs: Mapping[str, Input], target: Target, places: Places) -> tuple
         if not path.exists():
             raise InvalidRequest(f"the channel {channel!r} is {source.uri!r}, and nothing is there: check the path")
         if target.takes_files:
-            located[channel] = replace(source, uri=path.as_uri())
+            located[channel] = replace(source, uri=uri_of(path))
             continue
         if source.manifest:
             raise InvalidRequest(
@@ -221,14 +224,31 @@ def locate(inputs: Mapping[str, Input], target: Target, places: Places) -> tuple
 
 def _plan_upload(channel: str, root: Path, places: Places) -> Upload:
     # A file that is still being written may be gone before it is sent.
-    paths = sorted(path for path in files_below(root) if not path.name.endswith(PARTIAL))
+    paths = sorted(path for path in files_below(root) if not is_unfinished(path.name))
     if not paths:
         raise InvalidRequest(f"the channel {channel!r} is the folder {root}, which holds no files")
     names = [path.name if path == root else path.relative_to(root).as_posix() for path in paths]
+    for name in names:
+        _check_key(channel, name)
     files = dict(zip(names, in_parallel(sha256_of, paths), strict=True))
     # Names and contents alone: a file that was only touched is the same.
     digest = hashlib.sha256(json.dumps(sorted(files.items())).encode()).hexdigest()
     return Upload(channel=channel, root=root, files=files, prefix=f"{places.inputs()}/{digest[:40]}/")
+
+
+def _check_key(channel: str, name: str) -> None:
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:
+        raise InvalidRequest(
+            f"the channel {channel!r} has the file {os.fsencode(name)!r}, whose name is not UTF-8, as names in S3 "
+            "must be; rename it"
+        ) from None
+    if size > MAX_KEY_BYTES:
+        raise InvalidRequest(
+            f"the channel {channel!r} has the file {name[:80]!r}…, whose name has {size} bytes; S3 takes about "
+            f"{MAX_KEY_BYTES}; give it a shorter one"
+        )
 
 
 def carry_out(upload: Upload, storage: Storage, kms_key: str | None = None) -> int:

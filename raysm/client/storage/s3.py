@@ -5,16 +5,20 @@ The scheme decides, not the target: with the embedded SageMaker large things are
 
 import concurrent.futures
 import contextlib
+import errno
+import logging
+import os
+import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, TypeVar
-from urllib.parse import unquote
 
 from raysm.client.service import Service, translated
 from raysm.client.targets.connection import Bucket
-from raysm.contract.store import PARTIAL, files_below, put, replacing
+from raysm.contract.file_uri import SCHEME, path_of, uri_of
+from raysm.contract.store import files_below, is_unfinished, put, replacing
 from raysm.errors import InvalidRequest, RaysmError, ServiceError
 
 PARALLEL = 16
@@ -30,6 +34,12 @@ MISSING = ("NoSuchKey", "NoSuchBucket", "404")
 REFUSED = ("PreconditionFailed", "412", "ConditionalRequestConflict", "NoSuchKey")
 """Codes of a conditional write whose object has changed."""
 
+OF_THE_NAME = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EILSEQ, errno.EINVAL)
+"""Errors of a file that come from its name: too long, that of another file's folder, or signs that the disk refuses."""
+MAX_NAMED = 5
+
+_log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 S = TypeVar("S")
 
@@ -43,6 +53,10 @@ class Stored:
     version: str
     """Changes with the content: an ETag, or a time of modification."""
     modified_s: float
+
+
+class Unnameable(ServiceError):
+    """An object was not fetched, because no file here can have its name."""
 
 
 class Outdated(RaysmError):
@@ -97,7 +111,7 @@ class Storage:
         return sorted(self.walk(uri), key=lambda stored: stored.name)
 
     def folder(self, uri: str) -> list[Stored]:
-        return [item for item in self.below(uri.rstrip("/") + "/") if not item.name.endswith(PARTIAL)]
+        return [item for item in self.below(uri.rstrip("/") + "/") if not is_unfinished(item.name)]
 
     def has_files(self, uri: str) -> bool:
         return next(self.walk(uri), None) is not None
@@ -134,14 +148,47 @@ class Storage:
             more = {"ExtraArgs": _encryption(kms_key), **self._transfers()}
             self._service.client("s3").upload_file(str(path), bucket, key, **more)
 
-    def bring(self, item: Stored, folder: Path) -> Path:
-        name = PurePosixPath(item.name)
-        # Others may write to the bucket: their keys must not lead to other folders of this machine.
-        if not name.parts or ".." in name.parts or name.is_absolute() or "\\" in item.name:
-            raise ServiceError(
-                f"the object {item.name!r} has a name that leads out of its folder; it is not downloaded"
+    def bring_all(self, items: Sequence[Stored], folder: Path) -> None:
+        """Fetch objects; a warning names those that no file here can have the name of, and all others arrive."""
+
+        def bring(item: Stored) -> str | None:
+            try:
+                self.bring(item, folder)
+            except Unnameable as error:
+                return str(error)
+            return None
+
+        refused = sorted(filter(None, in_parallel(bring, items)))
+        if refused:
+            more = f"; and {len(refused) - MAX_NAMED} more" if len(refused) > MAX_NAMED else ""
+            _log.warning(
+                "%d of %d files were not fetched to %s: %s%s",
+                len(refused),
+                len(items),
+                folder,
+                "; ".join(refused[:MAX_NAMED]),
+                more,
             )
-        path = folder / item.name
+
+    def bring(self, item: Stored, folder: Path) -> Path:
+        """Fetch an object to its name below ``folder``.
+
+        Raises:
+            Unnameable: No file of this machine can have its name, or the name leads out of the folder.
+        """
+        # Others may write to the bucket: their keys must not lead to other folders of this machine.
+        if leads_out(item.name) or (os.name == "nt" and not is_name_on_windows(item.name)):
+            raise Unnameable(f"the object {item.name!r} has a name that leads out of its folder")
+        try:
+            return self._bring(item, folder / item.name)
+        except ValueError as error:  # a zero byte
+            raise Unnameable(f"the object {item.name!r} cannot be a file here: {error}") from error
+        except OSError as error:
+            if error.errno not in OF_THE_NAME:
+                raise
+            raise Unnameable(f"the object {item.name!r} cannot be a file here: {error.strerror}") from error
+
+    def _bring(self, item: Stored, path: Path) -> Path:
         with replacing(path) as beside:
             if item.uri.startswith("s3://"):
                 bucket, key = split(item.uri)
@@ -224,9 +271,22 @@ def split(uri: str) -> tuple[str, str]:
     return bucket, key
 
 
+def leads_out(name: str) -> bool:
+    """Return whether a name, relative to a folder, is not that of something below the folder."""
+    path = PurePosixPath(name)
+    return not path.parts or ".." in path.parts or path.is_absolute()
+
+
+def is_name_on_windows(name: str) -> bool:
+    """Return whether Windows takes a name as it is: others are devices, streams, folders, or lose their last signs."""
+    return all(
+        not PureWindowsPath(part).is_reserved() and not re.search(r'[<>:"|?*\\\x00-\x1f]|[. ]$', part)
+        for part in name.split("/")
+    )
+
+
 def file_path(uri: str) -> Path:
-    # Path.as_uri quotes blanks and everything beyond ASCII.
-    return Path(unquote(uri.removeprefix("file://"))) if uri.startswith("file://") else Path(uri).expanduser()
+    return path_of(uri) if uri.startswith(SCHEME) else Path(uri).expanduser()
 
 
 def _files(root: Path) -> Iterator[Stored]:
@@ -235,7 +295,7 @@ def _files(root: Path) -> Iterator[Stored]:
             stat = path.stat()
             yield Stored(
                 name=path.name if path == root else path.relative_to(root).as_posix(),
-                uri=path.absolute().as_uri(),
+                uri=uri_of(path),
                 size=stat.st_size,
                 version=f"{stat.st_mtime_ns}-{stat.st_size}",
                 modified_s=stat.st_mtime,

@@ -12,6 +12,7 @@ from raysm.client.targets import endpoint
 from raysm.client.targets.checked_http import ADDRESS, send_through
 from raysm.client.targets.connection import Bucket, Clients, Connection, Polling, client_options
 from raysm.contract import own_socket
+from raysm.contract.file_uri import uri_of
 from raysm.contract.home import Clock, ServerRecord, home, scenario_file
 from raysm.contract.names import LOCAL_BUCKET, LOCAL_REGION
 from raysm.contract.packages import name_of
@@ -56,7 +57,7 @@ class LocalConnection(Connection):
         """Return a folder of the home: the server keeps S3 in memory, so large things are files."""
         folder = self._home / "data"
         # No project has an @ in its name.
-        return (folder if self._region == LOCAL_REGION else folder / f"@{self._region}").as_uri()
+        return uri_of(folder if self._region == LOCAL_REGION else folder / f"@{self._region}")
 
     @property
     def clock(self) -> Clock:

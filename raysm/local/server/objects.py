@@ -4,9 +4,10 @@
 """
 
 import contextlib
+import os
 import shutil
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from random import Random
 from typing import Any, NamedTuple
@@ -33,6 +34,10 @@ def is_file(uri: str) -> bool:
 
 def join(prefix: str, *parts: str) -> str:
     return "/".join([prefix.rstrip("/"), *parts])
+
+
+class NotForS3(InvalidInput):
+    """The name of a file cannot be part of a key in S3."""
 
 
 class _Object(NamedTuple):
@@ -127,9 +132,15 @@ class Objects:
                 size = self._s3.head_object(Bucket=bucket, Key=key)["ContentLength"]
             yield _Object(bucket, key, size, name)
 
-    def upload(self, path: Path, uri: str, kms_key: str | None = None, *, is_ours: bool = True) -> None:
+    def upload(self, path: Path, uri: str, kms_key: str | None = None, *, name: str = "", is_ours: bool = True) -> None:
+        """Store a file at ``uri``, or as the file ``name`` below it; ``is_ours`` lets it be moved.
+
+        Raises:
+            NotForS3: S3 takes no such name.
+        """
         if is_file(uri):
-            target = self.local(uri)
+            # A name is no part of a URI: ``?``, ``#``, ``%`` and ``..`` mean nothing in it.
+            target = self.local(uri) / name
             within = self._within(target)
             make_folder(target.parent, within)
             if is_ours and not path.is_symlink():
@@ -139,13 +150,13 @@ class Objects:
             with replacing(target, within=within) as beside:
                 shutil.copy2(path, beside)
             return
-        bucket, key = _split(uri)
+        bucket, key = _split_below(uri, name)
         extra = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": kms_key} if kms_key else None
         with _translated(uri):
             self._s3.upload_file(str(path), bucket, key, ExtraArgs=extra)
 
-    def remove(self, uri: str) -> None:
-        bucket, key = _split(uri)
+    def remove(self, uri: str, name: str) -> None:
+        bucket, key = _split_below(uri, name)
         with _translated(uri):
             self._s3.delete_object(Bucket=bucket, Key=key)
 
@@ -159,10 +170,10 @@ class S3Store:
         self._objects.fetch(self._uri, folder)
 
     def put(self, path: Path, name: str) -> None:
-        self._objects.upload(path, join(self._uri, name))
+        self._objects.upload(path, self._uri, name=name)
 
     def remove(self, name: str) -> None:
-        self._objects.remove(join(self._uri, name))
+        self._objects.remove(self._uri, name)
 
 
 def _place_below(folder: Path, name: str, source: object) -> Path:
@@ -178,6 +189,18 @@ def _split(uri: str) -> tuple[str, str]:
     bucket, _, key = rest.partition("/")
     if scheme != "s3" or not bucket:
         raise InvalidInput(f"{uri!r} is neither s3://bucket/key nor file:///path")
+    return bucket, key
+
+
+def _split_below(uri: str, name: str) -> tuple[str, str]:
+    bucket, key = _split(join(uri, name) if name else uri)
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        raise NotForS3(f"the name {os.fsencode(name)!r} is not UTF-8, as names in S3 must be; rename it") from None
+    # Only here: moto finds no key with a line break, S3 does.
+    if "\n" in key:
+        raise NotForS3(f"the name {name!r} has a line break, which the embedded S3 cannot keep; rename it")
     return bucket, key
 
 
@@ -229,13 +252,22 @@ def upload_order(job: LocalJob, chance: Random) -> list[str]:
     return hosts
 
 
-def upload(objects: Objects, definition: Definition, bases: Sequence[Path], scratch: Path, *, failed: bool) -> None:
+def upload(
+    objects: Objects,
+    definition: Definition,
+    bases: Sequence[Path],
+    scratch: Path,
+    say: Callable[[str], None],
+    *,
+    failed: bool,
+) -> None:
+    """Upload the outputs of the instances' folders ``bases``; ``say`` receives a line about each file that stays."""
     for output in definition.outputs:
         # SageMaker does not upload the model of a job that failed.
         if failed and output.unless_failed:
             continue
         try:
-            collect(objects, output, bases, scratch, definition.kms_key)
+            collect(objects, output, bases, scratch, say, definition.kms_key)
         except (InvalidRequest, OSError) as error:
             # A failed job already has a more useful reason.
             if not failed:
@@ -252,7 +284,14 @@ def exit_message(job: LocalJob) -> str | None:
     return None
 
 
-def collect(objects: Objects, output: Output, bases: Sequence[Path], scratch: Path, kms_key: str | None) -> None:
+def collect(
+    objects: Objects,
+    output: Output,
+    bases: Sequence[Path],
+    scratch: Path,
+    say: Callable[[str], None],
+    kms_key: str | None,
+) -> None:
     files: dict[str, Path] = {}
     for folder in (base / output.place for base in bases):
         files |= {path.relative_to(folder).as_posix(): path for path in files_below(folder)}
@@ -261,7 +300,10 @@ def collect(objects: Objects, output: Output, bases: Sequence[Path], scratch: Pa
         links = {name for name, path in files.items() if _is_behind_link(name, path)}
         # Copy files behind links first, because their targets are moved next.
         for name in sorted(files, key=lambda name: name not in links):
-            objects.upload(files[name], join(output.uri, name), kms_key, is_ours=name not in links)
+            try:
+                objects.upload(files[name], output.uri, kms_key, name=name, is_ours=name not in links)
+            except NotForS3 as error:
+                say(f"raysm: a file of {output.place} was not uploaded: {error}")
         return
     if not files and not output.even_empty:
         return

@@ -15,7 +15,8 @@ import math
 import shutil
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from raysm.contract.store import make_folder
@@ -254,7 +255,7 @@ class JobRun(JobLife):
                 self.enter("Interrupted", f"{self._api.title} job interrupted: its spot capacity was taken away")
                 interrupted = True
             else:
-                self._conclude(job, outcome)
+                self._conclude(job, outcome, partial(writer.line, job.head))
                 interrupted = False
         shutil.rmtree(root, ignore_errors=True)
         return interrupted
@@ -298,12 +299,12 @@ class JobRun(JobLife):
         left_s = self._definition.left_s(waited_s=self._waited_s, ran_s=self._training_s + running_s)
         return max(0.001, min(METRICS_S, left_s))
 
-    def _conclude(self, job: LocalJob, outcome: Outcome) -> None:
+    def _conclude(self, job: LocalJob, outcome: Outcome, say: Callable[[str], None]) -> None:
         self.enter("Uploading", f"Uploading generated {self._api.kind} model")
         failed = outcome.status == "Failed"
         bases = [job.paths(host).base for host in upload_order(job, self._services.chance)]
         # Upload after a failure too: the outputs may show its cause.
-        upload(self._services.objects, self._definition, bases, self._folder / "work", failed=failed)
+        upload(self._services.objects, self._definition, bases, self._folder / "work", say, failed=failed)
         changes: dict[str, Any] = {"exit_message": exit_message(job) if self._api.has_exit_message else None}
         if failed:
             self.update(**changes)

@@ -1,6 +1,7 @@
 """Objects by URI, in S3 and on this machine, and snapshots of S3."""
 
 import logging
+import os
 import tarfile
 from pathlib import PurePosixPath
 from random import Random
@@ -8,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from raysm.contract.file_uri import uri_of
 from raysm.contract.names import LOCAL_BUCKET, MAX_RESTARTS_TAG, RESTART_TAG
 from raysm.errors import InvalidInput
 from raysm.local.server import s3_snapshot
@@ -15,6 +17,7 @@ from raysm.local.server.definitions import Output
 from raysm.local.server.moto_services import MotoServices, buckets
 from raysm.local.server.objects import Objects, collect, upload_order
 from raysm.local.server.records import JobRecord
+from tests.support.odd_names import NOT_UTF8, ODD_NAMES, ONLY_FILES, contents, read_all, write_all
 
 MODEL = PurePosixPath("model")
 
@@ -37,7 +40,7 @@ def names_below(folder):
 def collected(tmp_path, bases, **fields):
     (tmp_path / "scratch").mkdir(exist_ok=True)
     output = Output(place=MODEL, uri=(tmp_path / "out").as_uri(), **fields)
-    collect(Objects(MotoServices()), output, bases, tmp_path / "scratch", None)
+    collect(Objects(MotoServices()), output, bases, tmp_path / "scratch", pytest.fail, None)
     return tmp_path / "out"
 
 
@@ -74,6 +77,38 @@ def test_what_links_lead_to_is_kept_under_both_names(tmp_path, archive):
     assert names_below(out) == names
     assert [(out / name).read_text() for name in names] == ["whole", "weights", "weights", "whole"]
     assert not any(path.is_symlink() for path in out.rglob("*"))
+
+
+def test_an_output_of_any_name_is_kept_under_it(tmp_path):
+    write_all(tmp_path / "algo-1" / "model", ONLY_FILES)
+    assert read_all(collected(tmp_path, [tmp_path / "algo-1"], archive=False)) == contents(ONLY_FILES)
+
+
+def test_an_output_whose_name_s3_cannot_have_is_named_and_the_others_are_kept(tmp_path):
+    write_all(tmp_path / "algo-1" / "model", ONLY_FILES)
+    services, said = MotoServices(), []
+    client = services.client("s3")
+    client.create_bucket(Bucket="odd-names")
+    objects = Objects(services)
+    output = Output(place=MODEL, uri="s3://odd-names/out", archive=False)
+    collect(objects, output, [tmp_path / "algo-1"], tmp_path / "scratch", said.append, None)
+    objects.download("s3://odd-names/out/", tmp_path / "fetched")
+    assert read_all(tmp_path / "fetched") == contents(ODD_NAMES)
+    assert [repr(os.fsencode(NOT_UTF8)) in said[0], repr("new\nline.txt") in said[1], len(said)] == [True, True, 2]
+
+
+def test_checkpoints_of_any_name_are_kept_and_removed_under_it(tmp_path):
+    folder = tmp_path / "100% of #1?"
+    store = Objects(MotoServices()).checkpoints(uri_of(folder))
+    write_all(tmp_path / "instance", ONLY_FILES)
+    for name in ONLY_FILES:
+        store.put(tmp_path / "instance" / name, name)
+    (tmp_path / "new").mkdir()
+    store.fetch(tmp_path / "new")
+    assert read_all(folder) == read_all(tmp_path / "new") == contents(ONLY_FILES)
+    for name in ONLY_FILES:
+        store.remove(name)
+    assert read_all(folder) == {}
 
 
 @pytest.fixture
