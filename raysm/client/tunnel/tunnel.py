@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from raysm.client.tunnel.terminal import Terminal
+from raysm.contract.callers import is_from_our_user
 from raysm.contract.session import relay
 from raysm.errors import InvalidRequest, RaysmError
 
@@ -18,6 +19,8 @@ _log = logging.getLogger("raysm")
 
 # Only IPv4: some machines have no ::1.
 LOOPBACK = "127.0.0.1"
+MAX_CONNECTIONS = 400
+"""Connections of one tunnel at a time, each of which takes two of the process's open files, commonly 1,024."""
 
 
 class Tunnel:
@@ -78,6 +81,11 @@ class _Server(socketserver.ThreadingTCPServer):
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
         super().__init__(address, handler)
+
+    def verify_request(self, request: object, client_address: object) -> bool:
+        """Keep a connection of this user or of root: silent ones of others would use up this process's open files."""
+        assert isinstance(client_address, tuple)
+        return is_from_our_user(client_address, self.server_address[1]) and len(self._open) < 2 * MAX_CONNECTIONS
 
     def carry(self, visitor: socket.socket) -> None:
         try:

@@ -1,7 +1,7 @@
 """A web server on loopback that answers only below a secret path.
 
-The path keeps out other users of this machine. The checks of Host and Origin keep out pages of other sites in the
-user's browser.
+Connections of other users of this machine are refused, and without the path there is nothing to see. The checks of Host
+and Origin keep out pages of other sites in the user's browser.
 """
 
 import asyncio
@@ -15,12 +15,14 @@ import logging
 import os
 import secrets
 import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlsplit
 
+from raysm.contract.callers import OwnListener, refusal
 from raysm.contract.connections import accept_no_more
 from raysm.contract.loop_thread import LoopThread
 from raysm.contract.web_relay import open_relay, relay
@@ -45,6 +47,12 @@ _log.addFilter(_in_one_line)
 
 LOOPBACK = "127.0.0.1"
 START_S = 30.0
+REFUSED = refusal(b"this server answers only its own user", "text/plain")
+MAX_CONNECTIONS = 400
+"""Connections at a time; a process commonly may open 1,024 files, and this one is often a notebook's kernel."""
+HEADERS_S = 20.0
+LOOK_S = 5.0
+KEEP_ALIVE_S = 75.0
 END_S = 10.0
 PREFIX_BYTES = 24
 MAX_UPLOAD_BYTES = 100 << 20
@@ -65,7 +73,7 @@ def check_aiohttp() -> None:
         ) from error
 
 
-def refusal(headers: Mapping[str, str], port: int) -> tuple[int, str] | None:
+def find_refusal(headers: Mapping[str, str], port: int) -> tuple[int, str] | None:
     """Return HTTP status and reason if a server with this port must refuse a request, else None."""
     host = headers.get("Host", "")
     if not _is_own_name(host, port, headers):
@@ -130,11 +138,13 @@ class LocalServer:
         from aiohttp import web
 
         answer = await self._open.enter_async_context(site())
+        asked: set[object] = set()
 
         async def handle(request: web.Request) -> web.StreamResponse:
+            asked.add(request.protocol)
             # The raw path stays percent-encoded. compare_digest takes the same time for every wrong prefix.
             prefix, slash, path = request.rel_url.raw_path.lstrip("/").partition("/")
-            if refused := refusal(request.headers, self.port):
+            if refused := find_refusal(request.headers, self.port):
                 return web.Response(status=refused[0], text=refused[1])
             if not hmac.compare_digest(prefix.encode(), self.prefix.encode()):
                 return web.Response(status=404, text="not found")
@@ -151,12 +161,34 @@ class LocalServer:
         application.router.add_route("*", "/{path:.*}", handle)
         application.on_response_prepare.append(add_headers)
         # No access log, because it would contain the secret path.
-        runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0, logger=_log)
+        runner = web.AppRunner(
+            application, access_log=None, shutdown_timeout=1.0, keepalive_timeout=KEEP_ALIVE_S, logger=_log
+        )
         await runner.setup()
-        listener = socket.create_server((LOOPBACK, 0))
+        server = runner.server
+        assert server is not None
+        listener = OwnListener(lambda: len(server.connections) < MAX_CONNECTIONS, REFUSED)
         self._open.push_async_callback(_close, runner, listener)
+        self.port = listener.port
         await web.SockSite(runner, listener).start()
-        self.port = listener.getsockname()[1]
+        watching = asyncio.create_task(_close_silent(server, asked))
+        self._open.callback(watching.cancel)
+
+
+async def _close_silent(server: "web.Server", asked: set[object]) -> None:
+    """Close connections without a complete request for ``HEADERS_S``; never return.
+
+    ``asked`` has the others; those that have ended are removed from it.
+    """
+    began_s: dict[web.RequestHandler, float] = {}
+    while True:
+        now_s = time.monotonic()
+        began_s = {connection: began_s.get(connection, now_s) for connection in server.connections}
+        asked.intersection_update(began_s)
+        for connection, since_s in began_s.items():
+            if connection not in asked and now_s - since_s > HEADERS_S and connection.transport is not None:
+                connection.transport.abort()
+        await asyncio.sleep(LOOK_S)
 
 
 async def _close(runner: "web.AppRunner", listener: socket.socket) -> None:

@@ -4,17 +4,17 @@ import json
 import os
 import shlex
 import subprocess
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from raysm.client.submit import submit
+from raysm.client.targets.local import LocalConnection
 from raysm.client.tunnel.opening import open_tunnel, session_commands, switch_remote_debugging
 from raysm.client.tunnel.terminal import MarkedCommand
 from raysm.errors import InvalidRequest, MissingDependency, ServiceError
-from raysm.request import Cluster, InstanceGroup, Script, Security
+from raysm.request import Cluster, InstanceGroup, Local, Script, Security
 from tests.support.client_jobs import M5
 from tests.support.sagemaker import SESSION, refusal
 
@@ -72,9 +72,14 @@ def test_remote_debugging_is_switched_on_where_it_is_off_and_that_is_logged(remo
     ]
 
 
-def test_on_this_machine_a_job_is_entered_without_a_word_about_ssm(local, script, caplog):
+class NoServer(LocalConnection):
+    def connect(self, timeout_s):
+        raise FileNotFoundError("no socket")
+
+
+def test_on_this_machine_a_job_is_entered_without_a_word_about_ssm(local, script, caplog, tmp_path):
     job = submit(Script(str(script)), on=local.service)
-    local.sagemaker.meta = SimpleNamespace(endpoint_url="http://127.0.0.1:1")
+    local.service.connection = NoServer(Local(home=str(tmp_path)))
     with pytest.raises(ServiceError, match="cannot be reached"):
         open_tunnel(running(local, job).chain, 80)
     assert job.describe().answer["RemoteDebugConfig"] == {"EnableRemoteDebug": True}

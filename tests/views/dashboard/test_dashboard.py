@@ -202,7 +202,7 @@ def test_credentials_of_the_browser_do_not_reach_the_head(get, head):
 def test_another_user_gets_nothing_and_sees_neither_path_nor_token_in_ps(server, head):
     asked = [("GET", "/", {}), ("GET", "/api/jobs/", {"Cookie": COOKIE}), ("POST", "/api/jobs/", {})]
     answers, shown = asked_by_another_user(server.port, *asked)
-    assert [status for status, _ in answers] == [404] * len(asked)
+    assert [status for status, _ in answers] == [403] * len(asked)
     assert "pytest" in shown
     assert server.prefix not in shown
     assert TOKEN not in shown

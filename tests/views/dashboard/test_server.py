@@ -4,11 +4,15 @@ import contextlib
 import socket
 import subprocess
 import sys
+from http.client import HTTPConnection
+from pathlib import Path
 
 import pytest
 from aiohttp import web
 
-from raysm.views.dashboard.server import LocalServer, refusal, seen_from_notebook
+from raysm.views.dashboard import server as module
+from raysm.views.dashboard.server import LocalServer, find_refusal, seen_from_notebook
+from tests.support.strangers import needs_two_users, running_as_another_user
 
 OWN = {"Host": "127.0.0.1:8000"}
 
@@ -62,7 +66,7 @@ def server(site):
     ],
 )
 def test_requests_of_other_sites_are_refused(headers, status):
-    refused = refusal(headers, 8000)
+    refused = find_refusal(headers, 8000)
     assert (refused and refused[0]) == status
 
 
@@ -105,6 +109,39 @@ def test_it_listens_on_loopback_only(server):
                 other.connect(address)
 
 
+SILENT = """
+port, count = values
+held = []
+for _ in range(count):
+    held.append(socket.create_connection(("127.0.0.1", port)))
+print("connected", flush=True)
+sys.stdin.read()
+"""
+
+
+@needs_two_users
+def test_silent_connections_of_another_user_use_no_file_of_this_process(server, ask, capfd):
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with running_as_another_user(SILENT, server.port, 300) as said:
+        assert said == "connected"
+        assert ask(server.port, f"/{server.prefix}/where")[0] == 200
+        assert len(list(Path("/proc/self/fd").iterdir())) < before + 100
+    assert capfd.readouterr().err == ""
+
+
+def test_a_connection_without_a_request_is_closed_and_one_with_a_request_is_kept(site, monkeypatch):
+    monkeypatch.setattr(module, "HEADERS_S", 0.1)
+    monkeypatch.setattr(module, "LOOK_S", 0.05)
+    server = LocalServer(site)
+    with contextlib.closing(server), contextlib.closing(HTTPConnection("127.0.0.1", server.port, timeout=60)) as used:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as silent:
+            used.request("GET", f"/{server.prefix}/first")
+            assert used.getresponse().read() == b"first?"
+            assert silent.recv(1) == b""
+        used.request("GET", f"/{server.prefix}/second")
+        assert used.getresponse().read() == b"second?"
+
+
 def test_a_browser_that_does_not_read_its_answer_holds_no_connection_open(site):
     async def large(request, path):
         return web.Response(body=bytes(64 << 20))
@@ -125,6 +162,7 @@ def test_a_browser_that_does_not_read_its_answer_holds_no_connection_open(site):
 def test_a_process_that_ends_closes_its_server():
     code = """
 import contextlib
+from raysm.views.dashboard import server as module
 from raysm.views.dashboard.server import LocalServer
 
 @contextlib.asynccontextmanager
