@@ -193,6 +193,13 @@ def test_the_page_about_grids_runs_as_it_stands(home, tmp_path):
     )
 
 
+@pytest.mark.long
+def test_the_page_about_resuming_runs_as_it_stands(home, tmp_path):
+    assert_printed(
+        "\n".join(outputs("how-to/resume-a-job.md")), run_page(DOCS / "how-to" / "resume-a-job.md", tmp_path, home)
+    )
+
+
 def test_the_page_about_sweeps_shows_the_plan_of_its_command():
     space = {"lr": raysm.loguniform(1e-4, 1e-1), "batch": raysm.choice([32, 64])}
     sweep = raysm.Sweep("train.py", space=space, metric="loss", mode="min", trials=50)

@@ -193,6 +193,7 @@ TRAIN = (
     *SOURCE,
     METRIC,
     IN_STATE,
+    Flag("--share-state", "workload.share_state", "start every instance with rank 0's files in $RAYSM_STATE"),
     Flag("--workers-per-instance N", "workload.workers_per_instance", "workers (default: one per GPU, else one)"),
     Flag(
         "--spawns",

@@ -71,10 +71,11 @@ def state_of(request: JobRequest, task: str, service: Service, *, resume: bool) 
             raise InvalidRequest(
                 f"a {api.title} job has no checkpoints to resume from; submit with kind={TRAINING.kind!r}"
             )
-        if getattr(request.workload, "in_state", False):
-            raise InvalidRequest(
-                f"a {api.title} job has no state for in_state; submit with kind={TRAINING.kind!r}, or drop in_state"
-            )
+        for option in ("in_state", "share_state"):
+            if getattr(request.workload, option, False):
+                raise InvalidRequest(
+                    f"a {api.title} job has no state for {option}; submit with kind={TRAINING.kind!r}, or drop {option}"
+                )
         return None
     if request.checkpoint_uri is not None:
         return request.checkpoint_uri
@@ -404,11 +405,13 @@ def prepare(
     state = state_of(request, task, service, resume=resume)
     if resume and request.checkpoint_uri is None:
         _check_resumable(request, task, service)
-    if resume and isinstance(request.workload, TorchScript) and request.workload.in_state and request.cluster.size > 1:
-        _log.warning(
-            "each instance finds only the files that its own ranks saved. If only rank 0 saves, the others begin with "
-            "other weights: save on each instance (LOCAL_RANK 0), or load on rank 0 and broadcast"
-        )
+    training = request.workload
+    if isinstance(training, TorchScript) and training.in_state and not training.share_state:
+        if resume and request.cluster.size > 1:
+            _log.warning(
+                "each instance finds only the files that its own ranks saved, perhaps those of another epoch than rank "
+                "0's: load on rank 0 and broadcast, or add --share-state (share_state=True)"
+            )
     contents = payload.contents_of(request, source=package.source, function=package.pickled, wheels=wheels, token=token)
     shared = service.places.shared(contents.shared_digest) if shares else None
     tags = {**job_tags(request, task), **(own_tags or {})}
@@ -451,7 +454,7 @@ def _check_resumable(request: JobRequest, task: str, service: Service) -> None:
             f"{latest.job}, whose state this job would continue, had other options: {'; '.join(texts)}",
             remedy="resume with its options, or send this job without resume",
         )
-    if getattr(request.workload, "in_state", False):
+    if getattr(request.workload, "in_state", False) and not getattr(request.workload, "share_state", False):
         with contextlib.suppress(JobNotFound):  # it was removed
             before = sum(count for _, count in attach(latest.job, service).describe().instances)
             if 0 < before < request.cluster.size:

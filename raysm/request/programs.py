@@ -169,6 +169,9 @@ class TorchScript(Program):
     """True for a script that starts the processes of its node itself (``torch.multiprocessing.spawn``): each instance
     has one worker, which sees all GPUs. RANK and WORLD_SIZE then count instances; in ``args``, ``{rank}``,
     ``{world_size}``, ``{master_addr}`` and ``{master_port}`` are replaced by the instance's values."""
+    share_state: bool = optional(False, result=False)
+    """Copy the files in $RAYSM_STATE of rank 0's instance to all instances before the workers start or are restarted,
+    for a script in which every rank loads what rank 0 saved. Files there that rank 0 does not have are removed."""
     max_restarts: int = 0
     """Number of times that all workers are restarted after one of them failed, at least 0. Losses of instances that
     ``Cluster(on_instance_loss="continue")`` allows do not count."""

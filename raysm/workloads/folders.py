@@ -3,7 +3,7 @@
 import contextlib
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 from raysm.bootstrap.environment import Environment
@@ -144,11 +144,16 @@ UNDER_WAY = 4
 """Maximum number of pieces that travel at a time."""
 
 
-def read_pieces(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield ``(name, bytes)`` of each file below ``folder``, in order; an empty piece ends each file."""
+def read_pieces(folder: Path, only: Collection[str] | None = None) -> Iterator[tuple[str, bytes]]:
+    """Yield ``(name, bytes)`` of each file below ``folder``, in order; an empty piece ends each file.
+
+    ``only`` has the names of the files to read; None reads all.
+    """
     # Files behind a link to a folder too, which the service uploads if rank 0 is on the head.
     for path in sorted(files_below(folder)):
         name = path.relative_to(folder).as_posix()
+        if only is not None and name not in only:
+            continue
         with path.open("rb") as file:
             while piece := file.read(PIECE_BYTES):
                 yield name, piece

@@ -260,11 +260,15 @@ def test_an_input_from_a_job_that_runs_says_that_it_waits_for_the_end_of_that_jo
     assert caplog.messages == [f"the input 'meters' waits for the end of the job {job.name}"]
 
 
-@pytest.mark.parametrize(("count", "resume", "is_warned"), [(2, True, True), (2, False, False), (1, True, False)])
+@pytest.mark.parametrize(
+    ("count", "resume", "share_state", "is_warned"),
+    [(2, True, False, True), (2, True, True, False), (2, False, False, False), (1, True, False, False)],
+)
 def test_a_state_of_several_instances_that_is_resumed_warns_that_each_finds_only_its_own(
-    remote, script, caplog, count, resume, is_warned
+    remote, script, caplog, count, resume, share_state, is_warned
 ):
-    workload, cluster = TorchScript(str(script), in_state=True), Cluster("ml.m5.large", count=count)
+    workload = TorchScript(str(script), in_state=True, share_state=share_state)
+    cluster = Cluster("ml.m5.large", count=count)
     prepare(workload, on=remote.service, cluster=cluster, resume=resume)
     assert ("load on rank 0 and broadcast" in caplog.text) is is_warned
 

@@ -53,3 +53,34 @@ def test_without_it_the_lost_checkpoint_is_named_and_with_it_resume_finds_it(scr
         assert job.wait(timeout=300) == "Completed", texts(job)
     assert any("(epoch 1)" in text for text in texts(job))
     assert not any("are lost now" in text for text in texts(job))
+
+
+OF_RANK_0 = """
+import os, pathlib, sys
+folder, rank = pathlib.Path(os.environ["RAYSM_STATE"]), os.environ["RANK"]
+files = {path.name: path.read_text() for path in sorted(folder.glob("*.txt"))} if folder.is_dir() else {}
+print("finds", files, flush=True)
+if rank == "0":
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.joinpath("last.txt").write_text(str(int(files.get("last.txt", 0)) + 1))
+    if sys.argv[1:] and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        sys.exit("rank 0 fails once")
+"""
+
+
+@pytest.mark.long
+def test_instances_without_the_state_of_rank_0_are_named_and_get_it_with_share_state(tmp_path):
+    path = tmp_path / "main.py"
+    path.write_text(OF_RANK_0)
+    said = []
+    for run, fields in enumerate([{}, {}, {"share_state": True, "args": ("fail",), "max_restarts": 1}]):
+        workload = raysm.TorchScript(str(path), **fields)
+        job = raysm.submit(workload, name="kept", resume=run > 0, cluster=raysm.Cluster(count=2))
+        assert job.wait(timeout=300) == "Completed", texts(job)
+        said.append([text for text in texts(job) if "finds" in text or "the same state" in text])
+    first, second, third = said
+    assert sorted(first) == ["[rank 0] finds {}", "[rank 1] finds {}"]
+    (difference,) = [text for text in second if "the same state" in text]
+    assert "algo-1 (rank 0) has last.txt, algo-2 has none" in difference
+    assert "[rank 1] finds {}" in second
+    assert sorted(third) == [f"[rank {rank}] finds {{'last.txt': '{epoch}'}}" for rank in (0, 1) for epoch in (2, 3)]

@@ -13,10 +13,11 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import ray
 from ray.actor import ActorHandle
@@ -24,17 +25,18 @@ from ray.exceptions import RayActorError
 
 from raysm.bootstrap import die_with_parent, environment
 from raysm.bootstrap.environment import Environment
-from raysm.bootstrap.ray_internals import spare_pydantic
+from raysm.bootstrap.ray_internals import BACKPRESSURE, spare_options, spare_pydantic
 from raysm.contract import payload
 from raysm.contract.events import line
 from raysm.contract.machine import others_first
 from raysm.contract.payload import Payload
-from raysm.errors import WorkerFailed
+from raysm.errors import InvalidRequest, WorkerFailed
 from raysm.request.programs import TorchScript
 from raysm.workloads import folders, script_main
 from raysm.workloads.folders import fill_folders
 from raysm.workloads.nodes import Node, only_on
 from raysm.workloads.runner import Runner, naming_what_is_missing
+from raysm.workloads.training.launch import state
 from raysm.workloads.training.launch.failure_attribution import (
     CAUSE_S,
     Failure,
@@ -44,7 +46,14 @@ from raysm.workloads.training.launch.failure_attribution import (
     find_cause,
     is_consequence,
 )
-from raysm.workloads.training.launch.launch import Launch, NodesLost, Stopped, grace_of_workers, launch_training
+from raysm.workloads.training.launch.launch import (
+    Launch,
+    NodesLost,
+    Stopped,
+    grace_of_workers,
+    launch_training,
+    say,
+)
 from raysm.workloads.training.launch.output import AGENT, END, ERROR, OUT, STOP, Wire
 from raysm.workloads.training.launch.placement import DEFAULTS, Group, Place, fill_arguments, place, torchrun_variables
 from raysm.workloads.training.usage import Usage
@@ -95,6 +104,22 @@ class Agent:
             probe.bind(("", 0))
             port: int = probe.getsockname()[1]
             return port
+
+    def digest_state(self) -> state.State:
+        return state.digest_state(_state_folder())
+
+    def read_state(self, names: Collection[str]) -> Iterator[tuple[str, bytes]]:
+        yield from folders.read_pieces(_state_folder(), names)
+
+    def copy_state(self, agent: ActorHandle, of_rank_0: state.State) -> None:
+        """Make this instance's state folder equal to that of rank 0, which ``agent`` reads."""
+        names = state.remove_others(_state_folder(), of_rank_0)
+        if names:
+            stream = agent.read_state.options(
+                num_returns="streaming",
+                **spare_options(BACKPRESSURE, {"_generator_backpressure_num_objects": folders.UNDER_WAY}),
+            ).remote(names)
+            folders.write_pieces((ray.get(piece) for piece in stream), _state_folder())
 
     def run(self, task: Task) -> tuple[Exit, ...]:
         instance = environment.read()
@@ -183,6 +208,11 @@ class Agent:
                 _signal_group(popen, signal.SIGKILL)
 
 
+def _state_folder() -> Path:
+    instance = environment.read()
+    return instance.paths.state(instance.current_host)
+
+
 def _start(task: Task, local_rank: int, source: Path, folder: Path) -> "subprocess.Popen[bytes]":
     rank = task.place.first_rank + local_rank
     errors = folder.parent / "worker-errors"
@@ -265,6 +295,8 @@ class _Script:
 
     def _tasks(self, places: tuple[Place, ...], number: int) -> list[Task]:
         agents = [self._agent(item.node, item.gpus) for item in places]
+        if len(places) > 1 and self._launch.environment.has_checkpoints:
+            self._compare_states(places, agents)
         # The port must be free on the instance of rank 0.
         port = ray.get(agents[0].free_port.remote())
         group = self._launch.group(places, number, self._workload.max_restarts, port)
@@ -282,6 +314,40 @@ class _Script:
             )
             for item in places
         ]
+
+    def _compare_states(self, places: tuple[Place, ...], agents: list[ActorHandle]) -> None:
+        """Say if ranks would load other checkpoints than rank 0; with ``share_state`` copy its state to the others."""
+        found = self._call_all(places, [agent.digest_state.remote() for agent in agents])
+        of_rank_0, *others = found
+        states = {item.node.host: of_place for item, of_place in zip(places, found, strict=True)}
+        differences = state.describe_differences(states)
+        if not self._workload.share_state:
+            if differences:
+                say(
+                    f"{differences}. Ranks that load different files train different weights: load on rank 0 and "
+                    "broadcast, or add --share-state, which copies the state of rank 0 to the other instances"
+                )
+            return
+        if differences and not of_rank_0:
+            raise InvalidRequest(
+                f"{differences}: share_state would remove it",
+                remedy="leave out --share-state, or remove the state of the other instances",
+            )
+        if all(of_place == of_rank_0 for of_place in others):
+            return
+        copies = [agent.copy_state.remote(agents[0], of_rank_0) for agent in agents[1:]]
+        self._call_all(places[1:], copies)
+        say(f"copied the state of {places[0].node.host} (rank 0) to the other instances")
+
+    def _call_all(self, places: Sequence[Place], calls: "Sequence[ray.ObjectRef[Any]]") -> list[Any]:
+        answers = []
+        for item, call in zip(places, calls, strict=True):
+            try:
+                answers.append(ray.get(call))
+            except RayActorError as error:
+                del self._agents[item.node.node_id]
+                raise NodesLost([item.node], "its worker process died") from error
+        return answers
 
     def _agent(self, node: Node, gpus: int = 0) -> ActorHandle:
         if node.node_id not in self._agents:
