@@ -10,7 +10,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +28,11 @@ def make_folder(folder: Path, within: Path | None) -> None:
         within.mkdir(exist_ok=True)
 
 
-def files_below(root: Path) -> Iterator[Path]:
+def files_below(root: Path, may_follow: Callable[[Path], bool] | None = None) -> Iterator[Path]:
     """Yield the files below a folder, in the same order on every machine; or ``root`` itself if it is a file.
 
-    Links to files and folders are followed, as ``aws s3 cp`` does. Sockets and broken links are skipped.
+    Links to files and folders are followed, as ``aws s3 cp`` does, if ``may_follow`` allows it. Sockets and broken
+    links are skipped.
 
     Raises:
         OSError: A folder cannot be read, although it exists and this user may read it.
@@ -39,10 +40,12 @@ def files_below(root: Path) -> Iterator[Path]:
     if root.is_file():
         yield root
     else:
-        yield from _files_below(root, frozenset())
+        yield from _files_below(root, frozenset(), may_follow)
 
 
-def _files_below(folder: Path, above: frozenset[tuple[int, int]]) -> Iterator[Path]:
+def _files_below(
+    folder: Path, above: frozenset[tuple[int, int]], may_follow: Callable[[Path], bool] | None
+) -> Iterator[Path]:
     try:
         status = os.stat(folder)
         with os.scandir(folder) as scanned:
@@ -54,10 +57,12 @@ def _files_below(folder: Path, above: frozenset[tuple[int, int]]) -> Iterator[Pa
     # Otherwise a link to a parent folder would be followed forever.
     if (status.st_dev, status.st_ino) in above:
         return
+    if may_follow is not None:
+        entries = [entry for entry in entries if not entry.is_symlink() or may_follow(Path(entry))]
     yield from (Path(entry) for entry in entries if entry.is_file(follow_symlinks=False) or os.path.isfile(entry))
     for entry in entries:
         if entry.is_dir(follow_symlinks=False) or (entry.is_symlink() and os.path.isdir(entry)):
-            yield from _files_below(Path(entry), above | {(status.st_dev, status.st_ino)})
+            yield from _files_below(Path(entry), above | {(status.st_dev, status.st_ino)}, may_follow)
 
 
 PARTIAL = ".partial"

@@ -9,11 +9,12 @@ import contextlib
 import os
 import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from raysm.contract.store import files_below, make_folder, replacing
+from raysm.contract.store import make_folder, replacing
+from raysm.local.instance_files import InstanceFiles
 
 Stamp: TypeAlias = tuple[int, int]
 """Modification time in nanoseconds, and size."""
@@ -59,8 +60,10 @@ class FolderStore:
 
 
 class CheckpointSync:
-    def __init__(self, store: CheckpointStore, instances: Sequence[Path]) -> None:
+    def __init__(self, store: CheckpointStore, instances: Mapping[Path, InstanceFiles]) -> None:
+        """Keep the files below folders of ``instances``, each with the files of its instance, in ``store``."""
         self._store = store
+        self._instances = dict(instances)
         self._seen: dict[Path, dict[str, Stamp]] = {path: {} for path in instances}
         self._lock = threading.Lock()
         self._ending = threading.Event()
@@ -75,7 +78,7 @@ class CheckpointSync:
             _copy_below(first, path)
         # The next collection must not take these files for new ones.
         for path in self._seen:
-            self._seen[path] = _stamps(path)
+            self._seen[path] = self._stamps(path)
 
     def follow(self, every_s: float) -> None:
         """Collect repeatedly in a thread until ``close``, so that a large checkpoint does not delay a stop."""
@@ -100,10 +103,17 @@ class CheckpointSync:
         with self._lock:
             self._seen.pop(folder, None)
 
+    def remarks(self) -> list[str]:
+        """Return a line for each link that the last call of ``collect`` did not follow."""
+        return [line for files in self._instances.values() for line in files.remarks()]
+
     def collect(self) -> None:
         """Copy what changed in the instances since the last call; the next call tries again what failed."""
         with self._lock:
             self._error = None
+            for files in self._instances.values():
+                # Links to /opt/ml lead to the instance only once it has ended.
+                files.left.clear()
             changes = [change for path in self._seen for change in self._changes(path)]
             # By time, so that the later one of two files of one name stays.
             for stamp, path, name in sorted(changes):
@@ -120,7 +130,7 @@ class CheckpointSync:
         """Return new and changed files below ``path`` with their stamps; remove from the store what was removed."""
         before = self._seen[path]
         try:
-            now = _stamps(path)
+            now = self._stamps(path)
         except OSError as error:
             self._error = error
             return []
@@ -133,6 +143,17 @@ class CheckpointSync:
                 del before[name]
         return [(stamp, path, name) for name, stamp in now.items() if before.get(name) != stamp]
 
+    def _stamps(self, folder: Path) -> dict[str, Stamp]:
+        stamps = {}
+        for path in self._instances[folder].below(folder):
+            try:
+                stat = path.stat()
+                stamps[path.relative_to(folder).as_posix()] = (stat.st_mtime_ns, stat.st_size)
+            # The program goes on writing: a listed file may be gone by now, or a file may have replaced its folder.
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+        return stamps
+
 
 def _copy_below(source: Path, folder: Path) -> None:
     # Not by copytree, which makes the folder again if it was removed meanwhile.
@@ -141,15 +162,3 @@ def _copy_below(source: Path, folder: Path) -> None:
         make_folder(to, within=folder)
         for name in names:
             shutil.copy2(Path(at, name), to / name)
-
-
-def _stamps(folder: Path) -> dict[str, Stamp]:
-    stamps = {}
-    for path in files_below(folder):
-        try:
-            stat = path.stat()
-            stamps[path.relative_to(folder).as_posix()] = (stat.st_mtime_ns, stat.st_size)
-        # The program goes on writing: a listed file may be gone by now, or a file may have replaced its folder.
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-    return stamps

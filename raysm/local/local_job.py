@@ -28,6 +28,7 @@ from raysm.contract.store import files_below
 from raysm.errors import RaysmError
 from raysm.local import channels
 from raysm.local.checkpoints import CheckpointSync
+from raysm.local.instance_files import InstanceFiles
 from raysm.local.instances import Instance, InstanceSpec, Site, open_site
 from raysm.local.job_spec import JobSpec, Patience
 from raysm.local.logs import LogPump
@@ -66,11 +67,11 @@ class Exits:
         hosts = (host for host, code in self.codes.items() if code != 0 and (host == self.spec.first or not allowed))
         return sorted(hosts, key=self.at_s.__getitem__)
 
-    def outcome(self, paths: Callable[[str], Paths], *, stopped: bool, started_s: float, ended_s: float) -> Outcome:
+    def outcome(self, reason: Callable[[str], str], *, stopped: bool, started_s: float, ended_s: float) -> Outcome:
         failed = [] if stopped else self.failed()
         return Outcome(
             status="Stopped" if stopped else "Failed" if failed else "Completed",
-            failure_reason=self._reason(failed, paths) if failed else None,
+            failure_reason=self._reason(failed, reason) if failed else None,
             exit_code=self.codes[failed[0]] if failed else 0,
             exit_codes=dict(self.codes),
             started_s=started_s,
@@ -78,14 +79,12 @@ class Exits:
             exited_s=dict(self.at_s),
         )
 
-    def _reason(self, failed: list[str], paths: Callable[[str], Paths]) -> str:
+    def _reason(self, failed: list[str], reason: Callable[[str], str]) -> str:
         # The head first: it also knows which other instances were lost.
         for host in dict.fromkeys([self.spec.first, *failed]):
-            with contextlib.suppress(OSError):
-                # A program may write any encoding; SageMaker takes the first 1024 characters.
-                text = paths(host).failure.read_text(encoding="utf-8", errors="replace")[:SERVICE_REASON].strip()
-                if text:
-                    return text if host == self.spec.first else f"{host}: {text}"[:SERVICE_REASON]
+            text = reason(host)
+            if text:
+                return text if host == self.spec.first else f"{host}: {text}"[:SERVICE_REASON]
         return f"{failed[0]}: {_describe(self.codes[failed[0]])}"
 
 
@@ -147,6 +146,14 @@ class LocalJob:
     def paths(self, host: str) -> Paths:
         return Paths(self._root / host / "ml", self.spec.api)
 
+    def files(self, host: str) -> InstanceFiles:
+        assert self._site is not None
+        return InstanceFiles(base=self.paths(host).base, sees_machine=self._site.sees_machine)
+
+    def reason(self, host: str) -> str:
+        """Return what a program of ``host`` has written into its failure file; SageMaker takes 1,024 characters."""
+        return self.files(host).read_text(self.paths(host).failure, SERVICE_REASON)
+
     def log(self, host: str) -> Path:
         return self._root / "logs" / f"{host}.log"
 
@@ -181,7 +188,7 @@ class LocalJob:
             (self._root / "logs").mkdir(exist_ok=True)
             logs = self._logs = LogPump(self._on_line)
             specs = preparation.write(lambda host: logs.open(host, self.log(host)))
-            self._restore([spec.base for spec in specs])
+            self._restore([spec.host for spec in specs])
             self._warn_of_opt_ml(specs)
             launching()
             self._launch(self._site, specs)
@@ -204,10 +211,11 @@ class LocalJob:
                 f"({reason}): use $SM_CHANNEL_NAME, $SM_MODEL_DIR or $RAYSM_STATE, or instances of kind docker",
             )
 
-    def _restore(self, bases: list[Path]) -> None:
+    def _restore(self, hosts: list[str]) -> None:
         checkpoints = self.spec.checkpoints
         if checkpoints is not None:
-            self._sync = CheckpointSync(checkpoints.store, [base / checkpoints.target for base in bases])
+            folders = {self.paths(host).base / checkpoints.target: self.files(host) for host in hosts}
+            self._sync = CheckpointSync(checkpoints.store, folders)
             # Before any instance starts, because a program looks for its checkpoint first.
             self._sync.restore()
 
@@ -312,25 +320,27 @@ class LocalJob:
             for host in self._instances:
                 channels.relink(self.paths(host).base, DEFAULT_BASE)
         self._finish_logs(self._keep_checkpoints())
-        return exits.outcome(self.paths, stopped=stopped, started_s=self._started_s, ended_s=time.time())
+        return exits.outcome(self.reason, stopped=stopped, started_s=self._started_s, ended_s=time.time())
 
-    def _keep_checkpoints(self) -> str | None:
-        """Collect checkpoints for the last time; return a line for the log if that fails, and do not fail the job."""
+    def _keep_checkpoints(self) -> list[str]:
+        """Collect checkpoints for the last time; return lines for the log on what is not kept, which fails no job."""
+        if self._sync is None:
+            return []
+        lines = []
         try:
-            if self._sync is not None:
-                self._sync.close()
+            self._sync.close()
         except Exception as error:
-            return f"raysm: not all checkpoints were kept: {type(error).__name__}: {error}"
-        return None
+            lines.append(f"raysm: not all checkpoints were kept: {type(error).__name__}: {error}")
+        return lines + self._sync.remarks()
 
     def _signal_all(self, number: int) -> None:
         for instance in self._instances.values():
             instance.signal(number)
 
-    def _finish_logs(self, line: str | None) -> None:
+    def _finish_logs(self, lines: list[str]) -> None:
         assert self._logs is not None
-        self._logs.close()  # so that the line follows the last line of the instances
+        self._logs.close()  # so that the lines follow the last line of the instances
         if self._logs.error is not None:
             raise self._logs.error
-        if line is not None:
+        for line in lines:
             self._on_line(self.head, line)

@@ -3,6 +3,7 @@
 import pytest
 
 from raysm.local.checkpoints import CheckpointSync, FolderStore
+from raysm.local.instance_files import InstanceFiles
 
 
 @pytest.fixture
@@ -16,6 +17,10 @@ def files(folder):
     return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
+def syncing(store, *folders):
+    return CheckpointSync(store, {folder: InstanceFiles(base=folder, sees_machine=False) for folder in folders})
+
+
 @pytest.mark.parametrize("goes", ["first", "second"])
 def test_an_instance_that_is_gone_does_not_come_back_with_its_checkpoints(folders, tmp_path, goes):
     kept, first, second = folders
@@ -24,13 +29,13 @@ def test_an_instance_that_is_gone_does_not_come_back_with_its_checkpoints(folder
     gone = first if goes == "first" else second
     gone.rename(tmp_path / "elsewhere")
     with pytest.raises(FileNotFoundError):
-        CheckpointSync(FolderStore(kept), [first, second]).restore()
+        syncing(FolderStore(kept), first, second).restore()
     assert not gone.exists()
 
 
 def test_what_instances_write_is_merged_and_only_what_changed_is_taken_again(folders):
     kept, first, second = folders
-    sync = CheckpointSync(FolderStore(kept), [first, second])
+    sync = syncing(FolderStore(kept), first, second)
     sync.restore()
     (first / "one").write_text("1")
     (second / "sub").mkdir()
@@ -45,7 +50,7 @@ def test_what_instances_write_is_merged_and_only_what_changed_is_taken_again(fol
 
 def test_what_lies_behind_a_link_to_a_folder_is_kept_too(folders):
     kept, first, second = folders
-    sync = CheckpointSync(FolderStore(kept), [first, second])
+    sync = syncing(FolderStore(kept), first, second)
     (first / "step-2").mkdir()
     (first / "step-2" / "shard").write_text("2")
     (first / "last").symlink_to("step-2")
@@ -54,6 +59,20 @@ def test_what_lies_behind_a_link_to_a_folder_is_kept_too(folders):
     (first / "last").unlink()
     sync.collect()
     assert files(kept) == {"step-2/shard": "2"}
+
+
+def test_what_lies_behind_a_link_out_of_the_instance_is_not_kept_and_named(folders, tmp_path):
+    kept, first, second = folders
+    (tmp_path / "secret").write_text("of this machine")
+    sync = syncing(FolderStore(kept), first, second)
+    (first / "weights").write_text("1")
+    (first / "file").symlink_to(tmp_path / "secret")
+    (second / "folder").symlink_to(tmp_path)
+    sync.collect()
+    sync.close()
+    assert files(kept) == {"weights": "1"}
+    named, other = sorted(sync.remarks())
+    assert ("file" in named, str(tmp_path / "secret") in named, "folder" in other) == (True, True, True)
 
 
 class Full(FolderStore):
@@ -69,7 +88,7 @@ class Full(FolderStore):
 
 def test_what_could_not_be_kept_is_tried_again(folders):
     store = Full(folders[0])
-    sync = CheckpointSync(store, [folders[1]])
+    sync = syncing(store, folders[1])
     sync.restore()
     (folders[1] / "large").write_text("1")
     sync.collect()
@@ -81,7 +100,7 @@ def test_what_could_not_be_kept_is_tried_again(folders):
 
 def test_a_file_may_come_in_the_place_of_a_folder(folders):
     kept, first, _ = folders
-    sync = CheckpointSync(FolderStore(kept), [first])
+    sync = syncing(FolderStore(kept), first)
     sync.restore()
     (first / "a").mkdir()
     (first / "a" / "b").write_text("1")

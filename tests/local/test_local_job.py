@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 
 from raysm.contract.paths import Paths
+from raysm.contract.result import SERVICE_REASON
 from raysm.errors import InvalidInput
 from raysm.local.channels import SMALL_BYTES
 from raysm.local.checkpoints import FolderStore
+from raysm.local.instance_files import InstanceFiles
 from raysm.local.job_spec import Channel, Checkpoints, JobSpec, Patience, number_hosts
 from raysm.local.local_job import Exits, LocalJob
 from tests.support.leftovers import assert_nothing_left
@@ -39,7 +41,10 @@ def ended(*codes, **fields):
 
 
 def outcome(exits, paths, stopped=False):
-    return exits.outcome(paths, stopped=stopped, started_s=0.0, ended_s=9.0)
+    def reason(host):
+        return InstanceFiles(base=paths(host).base, sees_machine=True).read_text(paths(host).failure, SERVICE_REASON)
+
+    return exits.outcome(reason, stopped=stopped, started_s=0.0, ended_s=9.0)
 
 
 @pytest.mark.parametrize(
@@ -320,6 +325,37 @@ def test_a_missing_input_is_said_before_anything_is_made(root, tmp_path):
     with pytest.raises(InvalidInput, match="does not exist"):
         job.start()
     assert list(root.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_a_link_out_of_an_instance_is_followed_only_where_the_instance_sees_what_it_leads_to(root, tmp_path, kind):
+    (tmp_path / "secret").write_text("of this machine")
+    code = f"""
+        (base / "output/failure").symlink_to({str(tmp_path / "secret")!r})
+        (base / "model/named").symlink_to({str(tmp_path / "secret")!r})
+        (base / "model/environment").symlink_to("/proc/self/environ")
+        (base / "model/weights").write_text("1")
+        (base / "model/last").symlink_to(base / "model/weights")
+        sys.exit(3)
+    """
+    with LocalJob(spec_for(running(code)), root=root, kind=kind) as job:
+        job.start()
+        reason = job.wait(SOON_S).failure_reason
+        files = job.files("algo-1")
+        found = sorted(path.name for path in files.below(job.model_dir))
+    assert found == (["last", "named", "weights"] if kind == "process" else ["last", "weights"])
+    assert reason == ("of this machine" if kind == "process" else "algo-1: exit code 3")
+    assert [path.name for path in sorted(files.left)] == ["environment"] + ["named"] * (kind == "namespace")
+
+
+def test_a_folder_that_a_link_has_replaced_is_not_read(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "secret").touch()
+    (tmp_path / "ml").mkdir()
+    (tmp_path / "ml" / "model").symlink_to(tmp_path / "elsewhere")
+    files = InstanceFiles(base=tmp_path / "ml", sees_machine=False)
+    assert list(files.below(tmp_path / "ml" / "model")) == []
+    assert str(tmp_path / "elsewhere") in files.remarks()[0]
 
 
 def test_a_checkpoint_that_cannot_be_kept_is_told_and_does_not_fail_the_job(root, tmp_path):

@@ -143,6 +143,9 @@ class Site(abc.ABC):
         """Open a site whose instances run ``image``; kinds that run this machine's programs ignore it."""
         return cls()
 
+    sees_machine: ClassVar[bool] = False
+    """True if instances see this machine's files under their own names."""
+
     @property
     def protects(self) -> bool:
         """True if programs in the instances cannot change the files that links lead to."""

@@ -61,6 +61,8 @@ class ProcessSite(Site):
         parent = "/tmp" if os.access("/tmp", os.W_OK | os.X_OK) else None
         self._scratch = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=parent))
 
+    sees_machine = True
+
     @property
     def protects(self) -> bool:
         return can_mount()

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 from botocore.exceptions import ClientError
 
 from raysm.contract.job_api import InputManifest
-from raysm.contract.result import SERVICE_REASON
-from raysm.contract.store import files_below, make_folder, replacing
+from raysm.contract.store import make_folder, replacing
 from raysm.errors import InvalidInput, InvalidRequest
 from raysm.local.channels import local_path
 from raysm.local.checkpoints import CheckpointStore, FolderStore
+from raysm.local.instance_files import InstanceFiles
 from raysm.local.local_job import LocalJob
 from raysm.local.server.definitions import Definition, Output, Source
 from raysm.local.server.moto_services import MotoServices
@@ -255,19 +255,19 @@ def upload_order(job: LocalJob, chance: Random) -> list[str]:
 def upload(
     objects: Objects,
     definition: Definition,
-    bases: Sequence[Path],
+    instances: Sequence[InstanceFiles],
     scratch: Path,
     say: Callable[[str], None],
     *,
     failed: bool,
 ) -> None:
-    """Upload the outputs of the instances' folders ``bases``; ``say`` receives a line about each file that stays."""
+    """Upload the outputs of the instances; ``say`` receives a line about each file that is left out."""
     for output in definition.outputs:
         # SageMaker does not upload the model of a job that failed.
         if failed and output.unless_failed:
             continue
         try:
-            collect(objects, output, bases, scratch, say, definition.kms_key)
+            collect(objects, output, instances, scratch, say, definition.kms_key)
         except (InvalidRequest, OSError) as error:
             # A failed job already has a more useful reason.
             if not failed:
@@ -275,26 +275,23 @@ def upload(
 
 
 def exit_message(job: LocalJob) -> str | None:
-    for host in job.instances:
-        with contextlib.suppress(OSError):
-            # A program may write any encoding.
-            text = job.paths(host).failure.read_text(encoding="utf-8", errors="replace")[:SERVICE_REASON].strip()
-            if text:
-                return text
-    return None
+    return next(filter(None, map(job.reason, job.instances)), None)
 
 
 def collect(
     objects: Objects,
     output: Output,
-    bases: Sequence[Path],
+    instances: Sequence[InstanceFiles],
     scratch: Path,
     say: Callable[[str], None],
     kms_key: str | None,
 ) -> None:
     files: dict[str, Path] = {}
-    for folder in (base / output.place for base in bases):
-        files |= {path.relative_to(folder).as_posix(): path for path in files_below(folder)}
+    for instance in instances:
+        folder = instance.base / output.place
+        files |= {path.relative_to(folder).as_posix(): path for path in instance.below(folder)}
+        for line in instance.remarks():
+            say(line)
     files = dict(sorted(files.items()))
     if not output.archive:
         links = {name for name, path in files.items() if _is_behind_link(name, path)}

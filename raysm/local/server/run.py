@@ -302,9 +302,9 @@ class JobRun(JobLife):
     def _conclude(self, job: LocalJob, outcome: Outcome, say: Callable[[str], None]) -> None:
         self.enter("Uploading", f"Uploading generated {self._api.kind} model")
         failed = outcome.status == "Failed"
-        bases = [job.paths(host).base for host in upload_order(job, self._services.chance)]
+        instances = [job.files(host) for host in upload_order(job, self._services.chance)]
         # Upload after a failure too: the outputs may show its cause.
-        upload(self._services.objects, self._definition, bases, self._folder / "work", say, failed=failed)
+        upload(self._services.objects, self._definition, instances, self._folder / "work", say, failed=failed)
         changes: dict[str, Any] = {"exit_message": exit_message(job) if self._api.has_exit_message else None}
         if failed:
             self.update(**changes)

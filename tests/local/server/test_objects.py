@@ -12,6 +12,7 @@ import pytest
 from raysm.contract.file_uri import uri_of
 from raysm.contract.names import LOCAL_BUCKET, MAX_RESTARTS_TAG, RESTART_TAG
 from raysm.errors import InvalidInput
+from raysm.local.instance_files import InstanceFiles
 from raysm.local.server import s3_snapshot
 from raysm.local.server.definitions import Output
 from raysm.local.server.moto_services import MotoServices, buckets
@@ -37,10 +38,14 @@ def names_below(folder):
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
+def instance(base):
+    return InstanceFiles(base=base, sees_machine=False)
+
+
 def collected(tmp_path, bases, **fields):
     (tmp_path / "scratch").mkdir(exist_ok=True)
     output = Output(place=MODEL, uri=(tmp_path / "out").as_uri(), **fields)
-    collect(Objects(MotoServices()), output, bases, tmp_path / "scratch", pytest.fail, None)
+    collect(Objects(MotoServices()), output, list(map(instance, bases)), tmp_path / "scratch", pytest.fail, None)
     return tmp_path / "out"
 
 
@@ -84,6 +89,17 @@ def test_an_output_of_any_name_is_kept_under_it(tmp_path):
     assert read_all(collected(tmp_path, [tmp_path / "algo-1"], archive=False)) == contents(ONLY_FILES)
 
 
+def test_an_output_behind_a_link_out_of_its_instance_is_left_out_and_named(tmp_path):
+    (tmp_path / "secret").write_text("of this machine")
+    write_all(tmp_path / "algo-1" / "model", ["weights"])
+    (tmp_path / "algo-1" / "model" / "link").symlink_to(tmp_path / "secret")
+    said = []
+    output = Output(place=MODEL, uri=uri_of(tmp_path / "out"), archive=False)
+    collect(Objects(MotoServices()), output, [instance(tmp_path / "algo-1")], tmp_path / "scratch", said.append, None)
+    assert read_all(tmp_path / "out") == contents(["weights"])
+    assert ["model/link" in line and str(tmp_path / "secret") in line for line in said] == [True]
+
+
 def test_an_output_whose_name_s3_cannot_have_is_named_and_the_others_are_kept(tmp_path):
     write_all(tmp_path / "algo-1" / "model", ONLY_FILES)
     services, said = MotoServices(), []
@@ -91,7 +107,7 @@ def test_an_output_whose_name_s3_cannot_have_is_named_and_the_others_are_kept(tm
     client.create_bucket(Bucket="odd-names")
     objects = Objects(services)
     output = Output(place=MODEL, uri="s3://odd-names/out", archive=False)
-    collect(objects, output, [tmp_path / "algo-1"], tmp_path / "scratch", said.append, None)
+    collect(objects, output, [instance(tmp_path / "algo-1")], tmp_path / "scratch", said.append, None)
     objects.download("s3://odd-names/out/", tmp_path / "fetched")
     assert read_all(tmp_path / "fetched") == contents(ODD_NAMES)
     assert [repr(os.fsencode(NOT_UTF8)) in said[0], repr("new\nline.txt") in said[1], len(said)] == [True, True, 2]
