@@ -18,11 +18,12 @@ from raysm.client.submit import Prepared
 from raysm.contract.home import Clock, private_folder
 from raysm.contract.names import counted
 from raysm.errors import InvalidRequest, ServiceError
-from raysm.grid.batch_job.state import Folder, RemoteState, Unreachable, recall, share_secret
+from raysm.grid.batch_job.grid_secret import Seal, share_secret
+from raysm.grid.batch_job.state import Folder, RemoteState, Unreachable, recall
 from raysm.grid.capacity import set_quota
 from raysm.grid.controller import SHORTEST_S, Controller
 from raysm.grid.database import naming_file
-from raysm.grid.filling import Services, preparing, secret_of, secret_path
+from raysm.grid.filling import Services, preparing, secret_of
 from raysm.grid.grid_request import MAX_NAMED, GridRequest, join
 from raysm.grid.limiter import Limiter
 from raysm.grid.local_grids import GridTarget, keep_target, read_target
@@ -150,11 +151,11 @@ def open_running(
         state, kept = None, read_target(path)
         if away is not None:
             folder = Folder(services(target), away, request.template.output_kms_key)
-            state = RemoteState(folder, store)
+            secret = share_secret(path, folder.parameter)
+            state = RemoteState(folder, store, Seal(secret, away))
             if not state.take(time.sleep):
                 raise InvalidRequest(f"the grid {request.name!r} was taken back: nothing is left to do here")
             on_error.callback(state.close)
-            share_secret(secret_path(path), folder)
         elif kept is not None and kept.away is not None:
             recall(store, path, Folder(services(kept.target), kept.away))
         added = _store_request(grid, store, now, clock)

@@ -478,6 +478,9 @@ class Store:
         done = self._execute("INSERT INTO event (at_s, task, attempt, was, now, text) VALUES (?, ?, ?, ?, ?, ?)", row)
         return int(done.lastrowid or 0)
 
+    def has_logged(self, text: str) -> bool:
+        return self._execute("SELECT 1 FROM event WHERE text = ? LIMIT 1", (text,)).fetchone() is not None
+
     def events(self, after: int = 0, limit: int = 1000) -> list[Event]:
         rows = self._execute("SELECT * FROM event WHERE seq > ? ORDER BY seq LIMIT ?", (after, limit))
         return [Event(**dict(row)) for row in rows]

@@ -18,6 +18,7 @@ from raysm.grid.batch_job.controller_job import ControllerJob, send
 from raysm.grid.region import Region
 from raysm.grid.rows.databases import database_of
 from raysm.request import Cluster, MetricDefinition, Script, Security
+from raysm.views.grid.handle import GridHandle
 from tests.client.costs.test_prices import Pricing, product
 from tests.client.tunnel.test_plugin import Ssm
 from tests.support import aws_account
@@ -115,13 +116,18 @@ def tuning_calls(remote, script):
 
 def controller_calls(remote, script):
     """Have a job of AWS Batch run a grid, and look at it; return what was called."""
-    client = ScriptedClient(ScriptedControllers(), [])
+    batch = ScriptedControllers()
+    client = ScriptedClient(batch, [])
     service = Service(aws(), clients=lambda name: client if name == "batch" else remote.clients[name])
     laptop = HandedOver(remote, script.parent)
     image = ControllerJob(job_queue="controllers", job_definition="own", image=IMAGE, job_role=ROLE)
     sent = send(laptop.planned(), image, lambda target: service)
     assert sent.is_open(service)
-    return operations_of("batch", client)
+    called = operations_of("batch", client)
+    # Once the job has ended, the next command takes the grid back.
+    batch.status = "FAILED"
+    GridHandle("drives", service).retry()
+    return called | {call for call in remote.operations() if call.startswith("ssm:")}
 
 
 def sessions_calls(folder):

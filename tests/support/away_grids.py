@@ -2,15 +2,36 @@
 
 import hashlib
 
-from raysm.client.storage.s3 import Outdated, Versioned
+from raysm.client.storage.s3 import Outdated, TooLarge, Versioned
 from raysm.errors import ServiceError
-from raysm.grid.batch_job.state import RemoteState, Unreachable
+from raysm.grid.batch_job.grid_secret import Seal
+from raysm.grid.batch_job.state import MAX_STATE_BYTES, RemoteState, Unreachable
 from raysm.grid.controller import Controller
 from raysm.grid.limiter import Limiter
 from raysm.grid.store import Store
 from tests.support.grids import FAST
 
 NO_ANSWER = ServiceError("put_object: Connection was closed before we received a valid response", is_transient=True)
+
+
+SECRET = "5" * 64
+
+
+class FakeParameter:
+    """A parameter of Systems Manager; see ``raysm.grid.batch_job.grid_secret.Parameter``."""
+
+    def __init__(self):
+        self.secret = None
+
+    def read(self):
+        return self.secret
+
+    def write(self, secret):
+        self.secret = self.secret or secret
+        return self.secret
+
+    def remove(self):
+        self.secret = None
 
 
 class FakeFolder:
@@ -21,15 +42,22 @@ class FakeFolder:
     def __init__(self, clock):
         self.clock = clock
         self.objects = {}
+        self.parameter = FakeParameter()
         self.is_silent = False
         self.lost = 0
         """Number of next conditional writes that are carried out and whose answers are lost."""
 
-    def read(self, name):
+    @property
+    def seal(self):
+        return Seal(SECRET, self.place)
+
+    def read(self, name, max_bytes=MAX_STATE_BYTES):
         self._enter()
         if name not in self.objects:
             return None
         content, written_s = self.objects[name]
+        if len(content) > max_bytes:
+            raise TooLarge(f"{name} has {len(content):,} bytes")
         return Versioned(content=content, version=_etag(content), age_s=self.clock.now - written_s)
 
     def replace(self, name, content, version):
@@ -70,7 +98,7 @@ class JobAttempt:
     def __init__(self, path, bench, folder, between=lambda point: None):
         self.bench, self.points, self._folder, self._between = bench, [], folder, between
         self.store = Store(path, between=self._pass)
-        self.state = RemoteState(folder, self.store, lambda: bench.clock.now)
+        self.state = RemoteState(folder, self.store, folder.seal, lambda: bench.clock.now)
 
     def _pass(self, point):
         self.points.append(point)

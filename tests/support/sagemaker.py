@@ -246,7 +246,7 @@ class ScriptedClients:
         self.sagemaker = ScriptedSageMaker()
         self.failures = []
         region = target.region if isinstance(target, AWS) else "us-east-1"
-        behind = {name: _client(name, region) for name in ("s3", "logs", "sts", "cloudwatch")}
+        behind = {name: _client(name, region) for name in ("s3", "logs", "sts", "cloudwatch", "ssm")}
         self.called = behind["s3"].called
         self.called.clear()
         behind["sagemaker"] = self.sagemaker

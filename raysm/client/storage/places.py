@@ -4,7 +4,7 @@
 
     ROOT/payloads/PROJECT/JOB/          what travels to the instances; deleted once the job has ended
     ROOT/shared/DIGEST/                 what the payloads of a grid's jobs share; deleted with the last of them
-    ROOT/grid-stores/GRID-RUN/          a grid's state while a Batch job runs it; its secret and request stay
+    ROOT/grid-stores/GRID-RUN/          a grid's state while a Batch job runs it; its request stays
     DATA/PROJECT/JOB/output/model/      the result; output/data/ holds other outputs
     DATA/PROJECT/TASK/state/FIRST-JOB/  the state that survives runs: the checkpoint channel
     DATA/PROJECT/TASK/jobs/JOB.json     the record of each job of a task

@@ -19,7 +19,7 @@ from raysm.client.service import Service, translated
 from raysm.client.targets.connection import Bucket
 from raysm.contract.file_uri import SCHEME, path_of, uri_of
 from raysm.contract.store import files_below, is_unfinished, put, replacing
-from raysm.errors import InvalidRequest, RaysmError, ServiceError
+from raysm.errors import InvalidPayload, InvalidRequest, RaysmError, ServiceError
 
 PARALLEL = 16
 """Transfers at a time: small objects wait for answers, not for bandwidth."""
@@ -61,6 +61,10 @@ class Unnameable(ServiceError):
 
 class Outdated(RaysmError):
     """Another process wrote or deleted the object; nothing was written."""
+
+
+class TooLarge(InvalidPayload):
+    """The object is larger than what raysm writes there: someone else wrote it, and it was not read."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -306,7 +310,7 @@ def _encryption(kms_key: str | None) -> dict[str, Any]:
     return {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": kms_key} if kms_key else {}
 
 
-def _get_object(service: Service, uri: str) -> tuple[bytes, Mapping[str, Any]] | None:
+def _get_object(service: Service, uri: str, max_bytes: int | None = None) -> tuple[bytes, Mapping[str, Any]] | None:
     bucket, key = split(uri)
     try:
         answer = service.call("s3", "get_object", Bucket=bucket, Key=key)
@@ -314,13 +318,17 @@ def _get_object(service: Service, uri: str) -> tuple[bytes, Mapping[str, Any]] |
         if error.code in MISSING:
             return None
         raise
+    if max_bytes is not None and answer["ContentLength"] > max_bytes:
+        answer["Body"].close()
+        raise TooLarge(f"{uri} has {answer['ContentLength']:,} bytes, but raysm writes at most {max_bytes:,} there")
     # The body arrives after the call has returned, by a connection that may break.
     with translated(f"read {uri}"):
         return bytes(answer["Body"].read()), answer
 
 
-def read_versioned(service: Service, uri: str) -> Versioned | None:
-    found = _get_object(service, uri)
+def read_versioned(service: Service, uri: str, max_bytes: int) -> Versioned | None:
+    """Return an object of at most ``max_bytes`` with its version; TooLarge if it has more."""
+    found = _get_object(service, uri, max_bytes)
     if found is None:
         return None
     import email.utils  # 9 ms

@@ -20,8 +20,8 @@ from raysm.contract.home import private_folder
 from raysm.contract.job_api import TRAINING
 from raysm.contract.names import ROW_TAG
 from raysm.errors import InvalidRequest, JobNotFound
-from raysm.grid.batch_job.state import folder_of, share_secret
-from raysm.grid.filling import Services, preparing, secret_of, secret_path
+from raysm.grid.batch_job.grid_secret import Parameter, share_secret
+from raysm.grid.filling import Services, preparing
 from raysm.grid.grid_request import GridRequest
 from raysm.grid.plan import own_region, reaching
 from raysm.grid.records import GridRecord, prefix_of
@@ -117,11 +117,10 @@ class RowJobs:
         )
 
     def _secret(self, grid: GridRecord, service: Service) -> str:
-        """Return the secret from which tokens are derived; the first child in a region writes it to the bucket."""
+        """Return the secret from which tokens are derived; the first child in a region writes the parameter."""
         path = path_of(self._request.name)
         private_folder(path.parent.parent, path.parent.name)
-        share_secret(secret_path(path), folder_of(grid.prefix, service, self._request.template.output_kms_key))
-        return secret_of(path)
+        return share_secret(path, Parameter.of(service, grid.prefix.rstrip("-")))
 
 
 def slice_of(tasks: list[Task], index: int, per_child: int) -> Iterator[Task]:

@@ -10,10 +10,11 @@ from typing import Any
 from raysm.client.service import Service
 from raysm.contract.names import CONTROLLER_DEFINITION
 from raysm.errors import InvalidRequest, ServiceError
+from raysm.grid.batch_job.grid_secret import Seal, share_secret
 from raysm.grid.batch_job.handover import NOT_ALL_DONE, REFUSED, bundle_of, name_of
-from raysm.grid.batch_job.state import RemoteState, folder_of, recall, share_secret
+from raysm.grid.batch_job.state import RemoteState, folder_of, recall
 from raysm.grid.database import this_process
-from raysm.grid.filling import Services, secret_path
+from raysm.grid.filling import Services
 from raysm.grid.grid_request import GridRequest
 from raysm.grid.local_grids import GridTarget, SentController, keep_target, read_target
 from raysm.grid.plan import Planned
@@ -242,14 +243,14 @@ def send(
         prefix, now = running.store.grid().prefix, running.clock.now()
         database.take_lease(this_process(), now)
         folder = folder_of(prefix, service, request.template.output_kms_key)
-        share_secret(secret_path(path), folder)
+        seal = Seal(share_secret(path, folder.parameter), folder.place)
         folder.put(name_of(bundle), bundle)
         # First the note, so that whatever ends this process, the next command takes the grid back. Then a lease that
         # only taking it back ends, so that no process of this machine runs the grid meanwhile.
         target = GridTarget(target=request.template.target, away=folder.place)
         keep_target(path, target)
         database.lend_lease("a job of AWS Batch")
-        RemoteState(folder, running.store).hand_over()
+        RemoteState(folder, running.store, seal).hand_over()
         call = _call(job, definition.made(service), prefix, f"{folder.place}/{name_of(bundle)}", service)
         try:
             submitted = service.call("batch", "submit_job", **call)

@@ -21,9 +21,10 @@ from raysm.client.costs.prices import PriceTable, RegionPrices
 from raysm.client.options import request_fields
 from raysm.client.service import Service
 from raysm.client.source.package import Package, package_of
-from raysm.client.storage.s3 import Storage
+from raysm.client.storage.s3 import read_versioned
 from raysm.errors import InvalidPayload, InvalidRequest
-from raysm.grid.batch_job.state import Folder, read_copy
+from raysm.grid.batch_job.grid_secret import Seal
+from raysm.grid.batch_job.state import STATE, Folder, read_copy
 from raysm.grid.filling import Services, Template
 from raysm.grid.grid_request import GridRequest
 from raysm.grid.plan import Known, Planned, ReadyGrid, places_of
@@ -35,6 +36,9 @@ from raysm.request.codec import from_json, hints_of, to_json
 from raysm.request.workload import built_in_kind
 
 FORMAT = 1
+
+MAX_BUNDLE_BYTES = 1 << 30
+"""Most bytes of a ZIP, which is read into memory."""
 
 HANDOVER, SOURCE, WHEELS = "handover.json", "source", "wheels"
 """Contents of the ZIP: the handover, and folders of the user's files."""
@@ -178,13 +182,20 @@ NOT_ALL_DONE = 3
 
 def take_up(uri: str, service: Service, folder: Path, services: Services = Service) -> Running:
     """Continue a grid that was handed over, and take its lease."""
-    bundle = Storage(service).read(uri)
+    bundle = read_versioned(service, uri, MAX_BUNDLE_BYTES)
     if bundle is None:
         raise InvalidRequest(f"there is no object {uri}; raysm grid run --via batch hands a grid over")
-    handover = unpack(bundle, uri, folder)
+    handover = unpack(bundle.content, uri, folder)
     services = functools.lru_cache(services)
     place = uri.rpartition("/")[0]
-    copy = read_copy(Folder(services(handover.target), place))
+    state = Folder(services(handover.target), place)
+    secret = state.parameter.read()
+    if secret is None and state.read(STATE) is not None:
+        raise InvalidRequest(
+            f"the parameter {state.parameter.name} with the secret of the grid {handover.name!r} does not exist: "
+            "hand the grid over again, with the raysm of this image"
+        )
+    copy = None if secret is None else read_copy(state, Seal(secret, place))
     if copy is None:
         raise InvalidRequest(f"the grid {handover.name!r} was taken back: nothing is left to do here")
     with contextlib.closing(copy.database):

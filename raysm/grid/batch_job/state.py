@@ -6,9 +6,13 @@ attempt takes over after ``LEASE_S`` without a write. Clocks of different machin
 the seconds since its own last write, and its successor asks S3 for the age of that write.
 
 An intent is in the object before Create is called. So a successor repeats the call, which makes no second job.
+
+The state and the user's commands are sealed with the grid's secret, which is not in the bucket. A seal is checked
+before anything else of an object is read.
 """
 
 import contextlib
+import itertools
 import json
 import logging
 import secrets
@@ -21,19 +25,32 @@ from pathlib import Path
 from typing import Any
 
 from raysm.client.service import Service
-from raysm.client.storage.s3 import Outdated, Storage, Versioned, read_versioned, write_versioned
-from raysm.contract.store import put
-from raysm.errors import InvalidRequest, RaysmError, ServiceError
+from raysm.client.storage.s3 import Outdated, Storage, TooLarge, Versioned, read_versioned, write_versioned
+from raysm.errors import InvalidPayload, InvalidRequest, RaysmError, ServiceError
+from raysm.grid.batch_job.grid_secret import Parameter, Seal
 from raysm.grid.database import MEMORY, LeaseLost, this_process
+from raysm.grid.filling import secret_of
 from raysm.grid.local_grids import keep_target, read_target
 from raysm.grid.records import VERSION
 from raysm.grid.store import Store
 from raysm.grid.task import AGAIN
 
 STATE = "state"
-SECRET = "secret"
-"""Object of the secret from which jobs' tokens are derived; the tokens are in the same bucket, in each payload."""
 COMMANDS = "commands/"
+
+MAX_COPY_BYTES = 1 << 30
+"""Most bytes of a grid's file that a Batch job runs, about a million rows."""
+
+MAX_STATE_BYTES = MAX_COPY_BYTES // 4
+"""Most bytes of the stored state, in which the file is packed to a fifth or less. So much is read at most before the
+seal is checked."""
+
+MAX_HEAD_BYTES = 4096
+"""Room in a stored state for its seal and the line about its holder."""
+
+MAX_COMMAND_BYTES = 1024
+MAX_COMMANDS = 1000
+"""Most bytes of a command, and the number of commands that are read at a time."""
 
 RENEW_S = 10.0
 """Seconds after which the holder writes again, about once per step."""
@@ -61,8 +78,12 @@ class Folder:
         self._storage = Storage(service)
         self._kms_key = kms_key
 
-    def read(self, name: str) -> Versioned | None:
-        return read_versioned(self._service, f"{self.place}/{name}")
+    @property
+    def parameter(self) -> Parameter:
+        return Parameter.of(self._service, self.place)
+
+    def read(self, name: str, max_bytes: int = MAX_STATE_BYTES) -> Versioned | None:
+        return read_versioned(self._service, f"{self.place}/{name}", max_bytes)
 
     def replace(self, name: str, content: bytes, version: str | None) -> str:
         """Write an object if it has this version (None: none), and return its new one; else raise Outdated."""
@@ -71,8 +92,9 @@ class Folder:
     def put(self, name: str, content: bytes) -> None:
         self._storage.write(f"{self.place}/{name}", content, self._kms_key)
 
-    def names(self, prefix: str) -> list[str]:
-        found = self._storage.below(f"{self.place}/{prefix}")
+    def names(self, prefix: str, limit: int = MAX_COMMANDS) -> list[str]:
+        """Return the first names in the order of S3, which is that of their letters."""
+        found = itertools.islice(self._storage.walk(f"{self.place}/{prefix}"), limit)
         return [item.uri.removeprefix(f"{self.place}/") for item in found]
 
     def remove(self, name: str) -> None:
@@ -85,24 +107,11 @@ def folder_of(prefix: str, service: Service, kms_key: str | None = None) -> Fold
     return Folder(service, service.places.grid(prefix.rstrip("-")), kms_key)
 
 
-def share_secret(path: Path, folder: Folder) -> None:
-    """Give a grid the same secret on all machines: with another one, a repeated Create would make another job."""
-    read = folder.read(SECRET)
-    if read is None:
-        secret = path.read_text(encoding="utf-8") if path.exists() else secrets.token_hex(32)
-        # If another process is faster, its secret counts; so does an earlier call whose answer was lost.
-        with contextlib.suppress(Outdated):
-            folder.replace(SECRET, secret.encode(), None)
-        read = folder.read(SECRET)
-        assert read is not None, "it was written, and nothing removes it"
-    put(path, read.content.decode(), mode=0o600)
-
-
 class RemoteState:
     """The state of one grid, as the process that holds it or wants to hold it sees it."""
 
-    def __init__(self, folder: Folder, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
-        self._folder, self._store, self._clock = folder, store, clock
+    def __init__(self, folder: Folder, store: Store, seal: Seal, clock: Callable[[], float] = time.monotonic) -> None:
+        self._folder, self._store, self._seal, self._clock = folder, store, seal, clock
         # Random, since two containers can have equal machine names, processes and start times.
         self._id = secrets.token_hex(8)
         self._version: str | None = None
@@ -123,7 +132,7 @@ class RemoteState:
         read = self._folder.read(STATE)
         if read is None:
             return False
-        head, self._copy = _parts(read.content)
+        head, self._copy = _parts(read.content, self._seal)
         # A copy of another raysm is refused before the lease is taken.
         with contextlib.closing(_opened(self._copy, self._folder.place)) as copy:
             if head["id"]:
@@ -173,8 +182,11 @@ class RemoteState:
         if self._silence_s < RENEW_S:
             return
         try:
-            run_commands(self._folder, self._store, now)
+            names = run_commands(self._folder, self._store, self._seal, now)
             self._push()
+            # Only now: a command that was removed before this write would be lost with this process.
+            for name in names:
+                self._folder.remove(name)
         except (ServiceError, Outdated) as error:
             # A moment without S3 is harmless while no other process can have the lease.
             if self._silence_s >= SURE_S:
@@ -212,7 +224,7 @@ class RemoteState:
         version = database.version
         if version != self._copied:
             # Level 1 shrinks a database to a fifth, and is ten times as fast as level 9.
-            self._copy = zlib.compress(self._serialized(), level=1)
+            self._copy = _compressed(self._serialized())
             self._copied = version
         database.between("before push")
         self._write(is_held=is_held)
@@ -233,13 +245,13 @@ class RemoteState:
         began_s = self._clock()
         self._serial += 1
         head = {"id": self._id if is_held else "", "owner": this_process(), "serial": self._serial}
-        content = json.dumps(head).encode() + b"\n" + self._copy
+        content = self._seal.sealed(STATE, json.dumps(head).encode() + b"\n" + self._copy)
         try:
             version = self._folder.replace(STATE, content, self._version)
         except Outdated:
             # An earlier write of this process may have succeeded although its answer was lost, or was an error.
             read = self._folder.read(STATE)
-            found = {"id": "", "owner": "nobody"} if read is None else _parts(read.content)[0]
+            found = {"id": "", "owner": "nobody"} if read is None else _parts(read.content, self._seal)[0]
             if read is None or (read.content != content and found["id"] != self._id):
                 raise LeaseLost(
                     f"the grid in {self._folder.place} is run by {found['owner']}: this process stops running it"
@@ -252,13 +264,27 @@ class RemoteState:
         self._written_s = began_s
 
 
-def _parts(content: bytes) -> tuple[dict[str, Any], bytes]:
-    head, _, copy = content.partition(b"\n")
+def _parts(stored: bytes, seal: Seal) -> tuple[dict[str, Any], bytes]:
+    head, _, copy = seal.opened(STATE, stored).partition(b"\n")
     return json.loads(head), copy
 
 
+def _compressed(content: bytes) -> bytes:
+    # Level 1 shrinks a database to a fifth, and is ten times as fast as level 9.
+    copy = zlib.compress(content, level=1)
+    if len(content) > MAX_COPY_BYTES or len(copy) > MAX_STATE_BYTES - MAX_HEAD_BYTES:
+        raise InvalidRequest(
+            f"the grid's file has {len(content):,} bytes, {len(copy):,} when packed; a Batch job runs grids of at most "
+            f"{MAX_COPY_BYTES:,} and {MAX_STATE_BYTES:,}: split the rows into several grids, or run it on this machine"
+        )
+    return copy
+
+
 def _opened(copy: bytes, place: str) -> sqlite3.Connection:
-    content = zlib.decompress(copy)
+    engine = zlib.decompressobj()
+    content = engine.decompress(copy, MAX_COPY_BYTES)
+    if not engine.eof:
+        raise InvalidPayload(f"{place}/{STATE} has more than {MAX_COPY_BYTES:,} bytes, or is cut off")
     database = sqlite3.connect(":memory:", check_same_thread=False)
     # SQLite does not open a database in memory whose header says WAL (bytes 18 and 19):
     # https://sqlite.org/fileformat.html
@@ -276,42 +302,84 @@ def _opened(copy: bytes, place: str) -> sqlite3.Connection:
 # -- on the user's machine
 
 
-def read_copy(folder: Folder) -> Store | None:
+def read_copy(folder: Folder, seal: Seal) -> Store | None:
+    """Return the grid as the last holder wrote it, in memory; None if there is no object.
+
+    Raises:
+        InvalidPayload: It is not sealed with the grid's secret.
+    """
     read = folder.read(STATE)
     if read is None:
         return None
-    with contextlib.closing(_opened(_parts(read.content)[1], folder.place)) as copy:
+    with contextlib.closing(_opened(_parts(read.content, seal)[1], folder.place)) as copy:
         store = Store(MEMORY)
         copy.backup(store.database.connection)
         return store
 
 
+def seal_of(path: Path, folder: Folder) -> Seal:
+    """Return the seal of the grid with this file, whose secret is beside it."""
+    return Seal(secret_of(path), folder.place)
+
+
 def recall(store: Store, path: Path, folder: Folder, sleep: Callable[[float], Any] = time.sleep) -> None:
     """Take a grid back from its Batch job; raises as ``RemoteState.take``."""
-    state = RemoteState(folder, store)
+    seal = seal_of(path, folder)
+    state = RemoteState(folder, store, seal)
     if state.take(sleep):
         # A later attempt of the Batch job finds no object, and ends.
         state.remove()
+        try:
+            folder.parameter.remove()
+        except ServiceError as error:
+            _log.warning("the parameter with the grid's secret is left: %s", error)
     else:
         # An earlier call ended before the handover, or after it took the grid back: this file is current.
         store.database.connection.execute("UPDATE lease SET until_s = 0, fence = fence + 1")
-    run_commands(folder, store, store.grid().clock.now())
+    for name in run_commands(folder, store, seal, store.grid().clock.now()):
+        folder.remove(name)
     if (kept := read_target(path)) is not None:
         keep_target(path, replace(kept, away=None))
 
 
-def leave_command(folder: Folder, command: str, now: float) -> None:
+def leave_command(folder: Folder, seal: Seal, command: str, now: float) -> None:
     """Leave ``stop`` or ``retry`` for the Batch job that runs a grid."""
     # The name begins with the time, so that a retry after a stop runs after the stop.
-    folder.put(f"{COMMANDS}{int(now * 1000):015d}-{secrets.token_hex(4)}-{command}", b"")
+    name = f"{COMMANDS}{int(now * 1000):015d}-{secrets.token_hex(4)}-{command}"
+    folder.put(name, seal.of(name, b""))
 
 
-def run_commands(folder: Folder, store: Store, now: float) -> None:
-    """Run the commands that the user left, the oldest first; they are idempotent."""
-    for name in folder.names(COMMANDS):
-        if name.endswith("-retry"):
-            store.again(AGAIN, now)
-        # A closed grid has no controller: it would be "stopping" forever.
-        elif store.grid().state != "closed":
-            store.change_grid("stopping", now, why="the user stops it", fenced=False)
-        folder.remove(name)
+def run_commands(folder: Folder, store: Store, seal: Seal, now: float) -> list[str]:
+    """Run the commands that the user left, the oldest first, each once; return the names to remove.
+
+    Commands without the grid's seal are not run, and the log names them.
+    """
+    names = folder.names(COMMANDS)
+    for name in names:
+        done = f"command {name.removeprefix(COMMANDS)}"
+        if not _is_sealed(folder, seal, name):
+            _log.warning("the command %s/%s is not the user's, and was not run", folder.place, name)
+        # Someone who may write to the bucket can put a command of the user back.
+        elif not store.has_logged(done):
+            _run_command(name, store, now)
+            store.log(now, "", "", done)
+    return names
+
+
+def _is_sealed(folder: Folder, seal: Seal, name: str) -> bool:
+    try:
+        read = folder.read(name, MAX_COMMAND_BYTES)
+    except TooLarge:
+        return False
+    # Otherwise another process has removed it meanwhile.
+    return read is not None and seal.fits(read.content, name, b"")
+
+
+def _run_command(name: str, store: Store, now: float) -> None:
+    if name.endswith("-retry"):
+        store.again(AGAIN, now)
+    elif not name.endswith("-stop"):
+        _log.warning("the command %s is of a later version of raysm, and was not run", name)
+    # A closed grid has no controller: it would be "stopping" forever.
+    elif store.grid().state != "closed":
+        store.change_grid("stopping", now, why="the user stops it", fenced=False)

@@ -17,7 +17,7 @@ from raysm.client.job.description import Status
 from raysm.client.service import Service, connect
 from raysm.contract.store import put
 from raysm.errors import InvalidRequest
-from raysm.grid.batch_job.state import Folder, leave_command, read_copy, recall
+from raysm.grid.batch_job.state import Folder, leave_command, read_copy, recall, seal_of
 from raysm.grid.database import naming_file
 from raysm.grid.filling import Services
 from raysm.grid.grid_request import extend
@@ -103,7 +103,10 @@ class GridHandle:
         with naming_file(path), opened(self.name) as store:
             kept = read_target(path)
             # Read again each time, since the controller writes a copy every few seconds.
-            copy = None if kept is None or kept.away is None else read_copy(Folder(self._at(kept.target), kept.away))
+            copy = None
+            if kept is not None and kept.away is not None:
+                folder = Folder(self._at(kept.target), kept.away)
+                copy = read_copy(folder, seal_of(path, folder))
             try:
                 yield copy or store
             finally:
@@ -241,7 +244,7 @@ class GridHandle:
         """
         with self._changing() as (store, folder):
             if folder is not None:
-                leave_command(folder, "stop", store.grid().clock.now())
+                leave_command(folder, seal_of(path_of(self.name), folder), "stop", store.grid().clock.now())
                 return GridStop(open=store.open_count(), has_controller=True)
             return stop_grid(
                 store, path_of(self.name), functools.lru_cache(lambda target: self._at(target).unrepeated())
@@ -255,7 +258,7 @@ class GridHandle:
         """
         with self._changing() as (store, folder):
             if folder is not None:
-                leave_command(folder, "retry", store.grid().clock.now())
+                leave_command(folder, seal_of(path_of(self.name), folder), "retry", store.grid().clock.now())
                 states = store.states()
                 return sum(states.get(state, 0) for state in AGAIN)
             return store.again(AGAIN, store.grid().clock.now())

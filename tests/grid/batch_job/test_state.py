@@ -1,11 +1,14 @@
 """Attempts of a Batch job run a grid one after the other, under the test's clock: nothing is lost or sent twice."""
 
 import stat
+import tracemalloc
+import zlib
 
 import pytest
 
-from raysm.client.storage.s3 import Outdated
-from raysm.errors import InvalidRequest
+from raysm.client.storage.s3 import Outdated, TooLarge
+from raysm.errors import InvalidPayload, InvalidRequest
+from raysm.grid.batch_job.grid_secret import Seal, share_secret
 from raysm.grid.batch_job.state import (
     LEASE_S,
     RENEW_S,
@@ -15,12 +18,12 @@ from raysm.grid.batch_job.state import (
     read_copy,
     recall,
     run_commands,
-    share_secret,
 )
 from raysm.grid.database import LeaseLost
+from raysm.grid.filling import secret_path
 from raysm.grid.store import Store
 from raysm.grid.task import Attempt, Rules, Task, TaskState
-from tests.support.away_grids import FakeFolder, JobAttempt
+from tests.support.away_grids import NO_ANSWER, SECRET, FakeFolder, FakeParameter, JobAttempt
 from tests.support.grid_world import Behaviour, Clock, overlaps
 from tests.support.grids import Bench, Killed
 from tests.support.sagemaker import fake_aws
@@ -39,7 +42,8 @@ class World:
         self.bench = Bench(path, regions=regions, tasks=tasks)
         self.home, self.path = self.bench.store, path
         self.folder = FakeFolder(self.bench.clock)
-        RemoteState(self.folder, self.home, lambda: self.bench.clock.now).hand_over()
+        secret_path(path / "g.db").write_text(SECRET)
+        RemoteState(self.folder, self.home, self.folder.seal, lambda: self.bench.clock.now).hand_over()
         self.attempts = []
 
     def attempt(self, between=lambda point: None):
@@ -106,7 +110,7 @@ def test_an_intent_is_in_s3_before_create_is_called(world):
         create = region.create
 
         def watched(task, attempt, create=create):
-            store = read_copy(world.folder)
+            store = read_copy(world.folder, world.folder.seal)
             seen.append(store.attempt(attempt.name) is not None)
             store.database.close()
             create(task, attempt)
@@ -121,9 +125,9 @@ def test_the_users_machine_takes_the_grid_back_and_later_attempts_find_nothing(w
     first.step()
     sent = len(world.lives)
     first.close()
-    leave_command(world.folder, "stop", 1.0)
+    leave_command(world.folder, world.folder.seal, "stop", 1.0)
     recall(world.home, tmp_path / "g.db", world.folder, pytest.fail)
-    assert read_copy(world.folder) is None
+    assert read_copy(world.folder, world.folder.seal) is None
     assert not world.attempt().state.take(pytest.fail)
     assert world.home.open_count() == sent
     # A command that no attempt read counts here.
@@ -285,18 +289,66 @@ def test_of_two_attempts_that_take_the_grid_at_one_moment_one_does(world):
 def test_commands_are_run_once_in_the_order_in_which_they_were_left(world):
     attempt = world.attempt().open()
     attempt.step()
-    leave_command(world.folder, "retry", 7.0)
-    leave_command(world.folder, "stop", 5.0)
-    run_commands(world.folder, attempt.store, 8.0)
+    leave_command(world.folder, world.folder.seal, "retry", 7.0)
+    leave_command(world.folder, world.folder.seal, "stop", 5.0)
+    run_commands(world.folder, attempt.store, world.folder.seal, 8.0)
     assert attempt.store.grid().state == "open"
-    leave_command(world.folder, "stop", 9.0)
+    leave_command(world.folder, world.folder.seal, "stop", 9.0)
     attempt.run()
     assert attempt.store.states() == {"stopped": 4}
     assert world.folder.names("commands/") == []
     # A closed grid is not stopped: nothing would close it again.
-    leave_command(world.folder, "stop", 10.0)
-    run_commands(world.folder, attempt.store, 11.0)
+    leave_command(world.folder, world.folder.seal, "stop", 10.0)
+    run_commands(world.folder, attempt.store, world.folder.seal, 11.0)
     assert attempt.store.grid().state == "closed"
+
+
+@pytest.mark.parametrize("content", [b"", b"0" * 64, bytes(2000)])
+def test_a_command_without_the_grids_seal_is_not_run_and_removed(world, content, caplog):
+    attempt = world.attempt().open()
+    world.folder.put("commands/000000000001000-00000000-stop", content)
+    world.bench.clock.now += RENEW_S
+    attempt.step()
+    assert attempt.store.grid().state == "open"
+    assert world.folder.names("commands/") == []
+    assert "is not the user's, and was not run" in caplog.text
+    attempt.run()
+
+
+def test_a_command_that_someone_puts_back_is_not_run_again(world):
+    attempt = world.attempt().open()
+    leave_command(world.folder, world.folder.seal, "stop", 1.0)
+    ((name, (content, _)),) = [item for item in world.folder.objects.items() if item[0].startswith("commands/")]
+    world.bench.clock.now += RENEW_S
+    attempt.state.hold(2.0)
+    assert attempt.store.grid().state == "stopping"
+    attempt.store.again(["stopped"], 3.0)
+    attempt.store.change_grid("open", 3.0, fenced=False)
+    # Nor under another name: its seal is for this one.
+    for put_back in (name, name.replace("stop", "retry")):
+        world.folder.put(put_back, content)
+        world.bench.clock.now += RENEW_S
+        attempt.state.hold(4.0)
+        assert attempt.store.grid().state == "open"
+    assert world.folder.names("commands/") == []
+
+
+def test_a_command_outlives_an_attempt_that_ends_before_it_has_written_what_the_command_did(world):
+    first = world.attempt().open()
+    leave_command(world.folder, world.folder.seal, "stop", 1.0)
+    world.bench.clock.now += RENEW_S
+    world.folder.replace, replace = unavailable, world.folder.replace
+    first.state.hold(2.0)
+    world.folder.replace = replace
+    first.die()
+    second = world.attempt().open()
+    second.run()
+    assert second.store.grid().state == "closed"
+    assert second.store.states() == {"stopped": 4}
+
+
+def unavailable(name, content, version):
+    raise NO_ANSWER
 
 
 def test_jobs_whose_create_may_be_on_its_way_are_doubtful_after_a_takeover(tmp_path):
@@ -305,8 +357,8 @@ def test_jobs_whose_create_may_be_on_its_way_are_doubtful_after_a_takeover(tmp_p
     home.add([Task(key="a")])
     with home.database.transaction("intents", fenced=False):
         home.insert(Attempt(task="a", number=1, name="a1", region="r", instance_type="ml", count=1))
-    RemoteState(folder, home).hand_over()
-    assert RemoteState(folder, there).take(pytest.fail)
+    RemoteState(folder, home, folder.seal).hand_over()
+    assert RemoteState(folder, there, folder.seal).take(pytest.fail)
     assert [attempt.is_doubtful for attempt in there.open_attempts()] == [True]
     assert there.task("a").state is TaskState.WAITING
     home.close()
@@ -316,25 +368,110 @@ def test_jobs_whose_create_may_be_on_its_way_are_doubtful_after_a_takeover(tmp_p
 def test_a_copy_of_another_raysm_is_refused(world):
     world.home.database.connection.execute("PRAGMA user_version = 99")
     folder = FakeFolder(world.bench.clock)
-    RemoteState(folder, world.home).hand_over()
+    RemoteState(folder, world.home, folder.seal).hand_over()
     with pytest.raises(InvalidRequest, match="its tables are of version 99"):
-        read_copy(folder)
+        read_copy(folder, folder.seal)
     before = folder.objects["state"]
     with pytest.raises(InvalidRequest, match="its tables are of version 99"):
-        RemoteState(folder, world.attempt().store).take(pytest.fail)
+        RemoteState(folder, world.attempt().store, folder.seal).take(pytest.fail)
     assert folder.objects["state"] == before
 
 
-def test_the_secret_that_was_first_is_everybodys(tmp_path):
-    folder, paths = FakeFolder(Clock()), [tmp_path / "here.key", tmp_path / "there.key"]
-    for path in paths:
-        path.write_text(f"drawn for {path}")
-        share_secret(path, folder)
-    assert paths[0].read_text() == paths[1].read_text() == f"drawn for {paths[0]}"
-    assert stat.S_IMODE(paths[1].stat().st_mode) == 0o600
-    fresh = tmp_path / "fresh.key"
-    share_secret(fresh, folder)
-    assert fresh.read_text() == paths[0].read_text()
+@pytest.fixture(params=["ssm", "fake"])
+def parameter(request):
+    if request.param == "fake":
+        yield FakeParameter()
+        return
+    with fake_aws() as fake:
+        yield folder_of("drives-abc-", fake.service).parameter
+
+
+def test_the_secret_that_was_first_is_everybodys(tmp_path, parameter):
+    stores = [tmp_path / "here.db", tmp_path / "there.db"]
+    for store in stores:
+        secret_path(store).write_text(f"drawn for {store}")
+        assert share_secret(store, parameter) == f"drawn for {stores[0]}"
+    assert secret_path(stores[1]).read_text() == f"drawn for {stores[0]}"
+    assert stat.S_IMODE(secret_path(stores[1]).stat().st_mode) == 0o600
+    assert share_secret(tmp_path / "fresh.db", parameter) == f"drawn for {stores[0]}"
+    assert parameter.write("another") == f"drawn for {stores[0]}"
+    parameter.remove()
+    parameter.remove()
+    assert parameter.read() is None
+
+
+def test_the_secret_is_encrypted_and_not_in_the_bucket():
+    with fake_aws() as fake:
+        folder = folder_of("drives-abc-", fake.service)
+        folder.parameter.write(SECRET)
+        stored = fake.clients["ssm"].get_parameter(Name="/raysm/grids/drives-abc")["Parameter"]
+        assert stored["Type"] == "SecureString"
+        assert folder.names("") == []
+
+
+def changed(world, content):
+    """Write the state as someone does who may write to the bucket, and does not know the secret."""
+    world.folder.objects["state"] = (content, world.bench.clock.now)
+
+
+def with_other_rows(stored):
+    """Return a stored state with other rows, sealed as it was."""
+    seal, head, copy = stored.split(b"\n", 2)
+    return b"\n".join([seal, head, zlib.compress(zlib.decompress(copy).replace(b"us-east-1", b"us-west-2"))])
+
+
+def of_another_writer(stored):
+    head, copy = stored.split(b"\n", 2)[1:]
+    return Seal("another secret", FakeFolder.place).sealed("state", head + b"\n" + copy)
+
+
+def of_another_grid(stored):
+    head, copy = stored.split(b"\n", 2)[1:]
+    return Seal(SECRET, "s3://bucket/raysm/grid-stores/another").sealed("state", head + b"\n" + copy)
+
+
+def of_an_earlier_raysm(stored):
+    return stored.partition(b"\n")[2]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [with_other_rows, of_another_writer, of_another_grid, of_an_earlier_raysm, lambda stored: b"", lambda stored: b"x"],
+)
+def test_a_state_without_the_grids_seal_is_used_by_nobody(world, tmp_path, change):
+    attempt = world.attempt().open()
+    changed(world, change(world.folder.objects["state"][0]))
+    with pytest.raises(InvalidPayload, match="is not sealed with the grid's secret"):
+        world.attempt().open()
+    with pytest.raises(InvalidPayload):
+        read_copy(world.folder, world.folder.seal)
+    with pytest.raises(InvalidPayload):
+        recall(world.home, tmp_path / "g.db", world.folder, pytest.fail)
+    world.bench.clock.now += RENEW_S
+    with pytest.raises(InvalidPayload):
+        attempt.run()
+    assert world.lives == []
+
+
+def test_a_state_that_unpacks_to_much_is_refused_before_it_is_in_memory(world):
+    bomb = b"{}\n" + zlib.compress(bytes(64 << 20), level=9)
+    tracemalloc.start()
+    try:
+        changed(world, b"0" * 64 + b"\n" + bomb)
+        with pytest.raises(InvalidPayload):
+            read_copy(world.folder, world.folder.seal)
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_of_an_object_in_s3_that_is_too_large_nothing_is_read():
+    with fake_aws() as fake:
+        folder = folder_of("drives-abc-", fake.service)
+        folder.put("state", bytes(1001))
+        with pytest.raises(TooLarge, match="1,001 bytes, but raysm writes at most 1,000"):
+            folder.read("state", 1000)
+        assert folder.read("state", 1001).content == bytes(1001)
 
 
 @pytest.fixture(params=["s3", "fake"])
