@@ -233,6 +233,8 @@ def _add_reading_one_job(commands: Any) -> None:
         "copy this to --output, also of a job that failed: the result, $SM_OUTPUT_DATA_DIR, $RAYSM_STATE, or the logs"
     )
     add(result, "--what model|data|state|logs", text, choices=["model", "data", "state", "logs"])
+    text = "unpickle a function's value even if the job's log has no digest of it"
+    add(result, "--unverified", text)
     lacking = "--what needs --output DIR, an empty folder"
     result.set_defaults(lacks=lambda asked: lacking if asked.what and asked.output is None else None)
     metrics = command("metrics", "show the metrics of a job, or the utilization of its instances")

@@ -167,7 +167,8 @@ def _result(arguments: Arguments, job: Job, console: Console) -> None:
         folder = job.download(arguments.what, arguments.output)
         print(json.dumps({"path": str(folder)}) if arguments.json else folder)
         return
-    result = brought(job, arguments.output, Console(stderr=True) if arguments.json else console)
+    said_to = Console(stderr=True) if arguments.json else console
+    result = brought(job, arguments.output, said_to, unverified=arguments.unverified)
     print_result(console, result, workload=job.tags.get(WORKLOAD_TAG, ""), as_json=arguments.json, bill=job.cost())
 
 

@@ -27,10 +27,10 @@ from raysm.request.workload import Workload, built_in_kind
 SHOWN = 3
 
 
-def brought(job: Job, output: Path | None, console: Console) -> Any:
+def brought(job: Job, output: Path | None, console: Console, *, unverified: bool = False) -> Any:
     # Read before the new result replaces it.
     earlier = None if output is None else earlier_result(output)
-    result = job.result(to=output)
+    result = job.result(to=output, unverified=unverified)
     if earlier is not None and earlier.job != job.name:
         console.print(Text(f"replaced the result of {earlier.job} in {output}"), soft_wrap=True)
     return result

@@ -126,7 +126,19 @@ class Trial:
     time_s: float = field(default_factory=time.time)
 
 
-Event: TypeAlias = State | Progress | Metric | SessionCall | Trial
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Digest:
+    """The digest of a pickle that the job left. People who may write to the outputs cannot write into the log."""
+
+    kind: ClassVar[str] = "digest"
+
+    file: str
+    """``result.pkl`` or ``raysm/exception.pkl``; of several events about a file the last one counts."""
+    sha256: str
+    time_s: float = field(default_factory=time.time)
+
+
+Event: TypeAlias = State | Progress | Metric | SessionCall | Trial | Digest
 
 
 @dataclass(frozen=True, slots=True)

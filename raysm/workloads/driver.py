@@ -19,10 +19,9 @@ from raysm.bootstrap.exit_status import exception_beside
 from raysm.bootstrap.ray_imports import import_ray_lean
 from raysm.contract import payload as payloads
 from raysm.contract.payload import Payload
-from raysm.contract.result import Failure
-from raysm.contract.store import put
+from raysm.contract.result import EXCEPTION, Failure
 from raysm.workloads.failure import failure_of, pickled_exception
-from raysm.workloads.runner import load_runner, note_beginning
+from raysm.workloads.runner import keep_pickle, load_runner, note_beginning
 from raysm.workloads.script_main import leave_at_once_after_exit_handlers
 from raysm.workloads.train_storage import set_default_storage
 
@@ -87,7 +86,7 @@ def _record(failure: Failure, raised: BaseException | None, record: Path) -> Non
         if raised is not None:
             content = pickled_exception(raised.with_traceback(None))
             if content is not None:
-                put(exception_beside(record), content)
+                keep_pickle(exception_beside(record), content, EXCEPTION)
     with contextlib.suppress(OSError):
         failure.write(record)  # last, so that its reader finds the exception too
 

@@ -4,6 +4,7 @@ This module must import nothing heavy, because a module may hold a kind with its
 """
 
 import contextlib
+import hashlib
 import importlib
 import os
 import platform
@@ -11,19 +12,24 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
 from typing import Any, Generic, NoReturn, TypeVar, cast
 
 import raysm
 from raysm.bootstrap.environment import Environment
+from raysm.bootstrap.log import copy_to_log
+from raysm.contract.events import Digest, line
 from raysm.contract.packages import installed_version
 from raysm.contract.payload import Payload
-from raysm.contract.result import MANIFEST, Manifest, ResultFile, described_file
-from raysm.contract.store import is_unfinished, sha256_of
+from raysm.contract.result import MANIFEST, VALUE, Manifest, ResultFile, described_file
+from raysm.contract.store import is_unfinished, put, sha256_of
 from raysm.errors import InvalidRequest, MissingDependency
 from raysm.request import JobRequest, Workload
 from raysm.request.codec import to_json
+
+STDOUT = 1
 
 W = TypeVar("W", bound=Workload)
 
@@ -50,10 +56,31 @@ class Runner(Generic[W]):
         """
         raise NotImplementedError(f"{type(self).__name__} must override run()")
 
+    def keep_value(self, pickled: bytes) -> None:
+        """Write the pickled value of a kind that sets ``returns_value``, and its digest into the log."""
+        keep_pickle(self.environment.paths.model / VALUE, pickled, VALUE)
+
     def describe_result(self, phases_s: Mapping[str, float], **details: Any) -> None:
         """Write the manifest of the model folder after all other files; ``details`` go to ``write_manifest``."""
         hosts = tuple(host.name for host in self.environment.hosts)
         write_manifest(self.request, self.environment.paths.model, instances=hosts, phases_s=phases_s, **details)
+
+
+def keep_pickle(path: Path, pickled: bytes, name: str) -> None:
+    """Write a pickle that the client reads, and publish its digest: without it, the client reads no pickle on AWS.
+
+    ``name`` is the file's name in the event.
+    """
+    # Hashed while it is written: a gigabyte takes about a second.
+    with ThreadPoolExecutor(1) as pool:
+        digest = pool.submit(hashlib.sha256, pickled)
+        put(path, pickled)
+    text = line(Digest(file=name, sha256=digest.result().hexdigest()))
+    # What the user's code has printed comes before it. That code may have replaced sys.stdout by anything.
+    for stream in (sys.stdout, sys.__stdout__):
+        with contextlib.suppress(Exception):
+            stream.flush()  # type: ignore[union-attr]
+    copy_to_log(STDOUT, f"{text}\n".encode())
 
 
 def load_runner(payload: Payload, environment: Environment) -> "Runner[Any]":

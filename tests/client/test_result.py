@@ -2,8 +2,10 @@
 
 import dataclasses
 import json
+import os
 import pickle
 import re
+import threading
 from pathlib import Path
 
 import cloudpickle
@@ -15,6 +17,7 @@ import pytest
 import raysm
 from raysm.client.job.handle import attach
 from raysm.client.results.batch import Batch, BatchResult
+from raysm.client.results.pickles import Unverified
 from raysm.client.results.result import earlier_result, manifest_of, read_as
 from raysm.client.results.similarity import SimilarityResult, StackedRows
 from raysm.client.source.function import Function
@@ -25,9 +28,9 @@ from raysm.contract.result import EXCEPTION, FAILURE, VALUE, Failure, Manifest, 
 from raysm.errors import InvalidRequest, JobFailed, ServiceError
 from raysm.request import Script
 from raysm.request.codec import to_json
-from tests.support.client_jobs import M5, leave, manifest
+from tests.support.client_jobs import M5, NOW_MS, leave, leave_pickle, log_digest, manifest
 from tests.support.odd_names import ONLY_FILES, contents, read_all, write_all
-from tests.support.sagemaker import refusal
+from tests.support.sagemaker import QUICK, now, refusal
 
 
 def double(x):
@@ -219,7 +222,7 @@ class OwnError(Exception):
 def test_a_function_raises_its_own_exception_with_the_remote_traceback_as_cause(remote, call):
     failure = Failure(error_type="OwnError", message="code 3", remote_traceback="Traceback: in f\n")
     leave(remote, call, f"data/{FAILURE}", json.dumps(to_json(failure)).encode())
-    leave(remote, call, f"data/{EXCEPTION}", cloudpickle.dumps(OwnError(3)))
+    leave_pickle(remote, call, "data", EXCEPTION, cloudpickle.dumps(OwnError(3)))
     remote.sagemaker.end(call.name, "Failed", FailureReason="OwnError: code 3")
     with pytest.raises(OwnError) as caught:
         call.result()
@@ -230,7 +233,7 @@ def test_a_function_raises_its_own_exception_with_the_remote_traceback_as_cause(
 
 @pytest.mark.parametrize("content", [b"", b"broken", cloudpickle.dumps(SystemExit(3))], ids=["none", "broken", "exit"])
 def test_an_exception_that_cannot_be_had_is_a_failed_job(remote, call, content):
-    leave(remote, call, f"data/{EXCEPTION}", content)
+    leave_pickle(remote, call, "data", EXCEPTION, content)
     remote.sagemaker.end(call.name, "Failed", FailureReason="SystemExit: 3")
     with pytest.raises(JobFailed, match="SystemExit: 3"):
         call.result()
@@ -249,9 +252,78 @@ def test_a_value_that_is_gone_or_broken_says_so(remote, call):
     remote.sagemaker.end(call.name, "Completed")
     with pytest.raises(ServiceError, match="was it removed"):
         call.result()
-    leave(remote, call, f"model/{VALUE}", b"broken")
+    leave_pickle(remote, call, "model", VALUE, b"broken")
     with pytest.raises(ServiceError, match="cannot be unpickled"):
         call.result()
+
+
+class RunsCode:
+    """A pickle of it makes a folder when it is read."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+def test_a_value_that_someone_wrote_over_in_the_bucket_is_not_unpickled(remote, call, tmp_path):
+    leave_pickle(remote, call, "model", VALUE, pickle.dumps(2))
+    remote.sagemaker.end(call.name, "Completed")
+    assert call.result() == 2
+    leave(remote, call, f"model/{VALUE}", pickle.dumps(RunsCode(tmp_path / "run")))
+    for unverified in (False, True):
+        with pytest.raises(Unverified, match="is not what .* has written"):
+            call.result(unverified=unverified)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_value_whose_digest_the_log_does_not_have_is_read_only_when_asked(remote, call, tmp_path):
+    leave(remote, call, f"model/{VALUE}", pickle.dumps(RunsCode(tmp_path / "run")))
+    remote.sagemaker.end(call.name, "Completed")
+    with pytest.raises(Unverified) as caught:
+        call.result()
+    assert f"raysm result {call.name} --unverified" in caught.value.remedy
+    # Nor does the digest of another file count.
+    log_digest(remote, call, EXCEPTION, pickle.dumps(RunsCode(tmp_path / "run")))
+    with pytest.raises(Unverified):
+        call.result()
+    assert not (tmp_path / "run").exists()
+    call.result(unverified=True)
+    assert (tmp_path / "run").exists()
+
+
+def test_an_exception_that_someone_wrote_over_is_not_unpickled_and_the_failure_says_so(remote, call, tmp_path):
+    leave_pickle(remote, call, "data", EXCEPTION, cloudpickle.dumps(OwnError(3)))
+    leave(remote, call, f"data/{EXCEPTION}", pickle.dumps(RunsCode(tmp_path / "run")))
+    remote.sagemaker.end(call.name, "Failed", FailureReason="OwnError: code 3")
+    error = call.exception()
+    assert isinstance(error, JobFailed)
+    assert re.search("(?s)OwnError: code 3.*exception.pkl was not read", str(error))
+    assert not (tmp_path / "run").exists()
+
+
+def test_of_several_digests_in_all_streams_the_last_one_counts(remote, call):
+    """A job that was interrupted and went on has left two, and its head may be any instance."""
+    log_digest(remote, call, VALUE, pickle.dumps(1), host="algo-1", at_ms=NOW_MS)
+    leave(remote, call, f"model/{VALUE}", pickle.dumps(2))
+    log_digest(remote, call, VALUE, pickle.dumps(2), host="algo-2", at_ms=NOW_MS + 1000)
+    remote.sagemaker.end(call.name, "Completed")
+    assert call.result() == 2
+
+
+def test_a_digest_that_arrives_after_the_end_is_waited_for(remote, call):
+    leave(remote, call, f"model/{VALUE}", pickle.dumps(2))
+    remote.sagemaker.end(call.name, "Completed")
+    ended = remote.sagemaker.jobs[call.name]["answer"]
+    ended["TrainingEndTime"] = now()
+    remote.service._polling = dataclasses.replace(QUICK, late_s=60.0)
+    writer = threading.Timer(0.5, log_digest, (remote, call, VALUE, pickle.dumps(2)))
+    writer.start()
+    try:
+        assert call.result() == 2
+    finally:
+        writer.join()
 
 
 @pytest.fixture

@@ -1,9 +1,11 @@
 """Jobs that tests of the client send, and how a service of a script lets them end."""
 
+import hashlib
 import time
 
 from raysm.client.storage.s3 import Storage
 from raysm.client.submit import submit
+from raysm.contract.events import Digest, line
 from raysm.contract.result import Manifest
 from raysm.request import Cluster, Limits, Script
 
@@ -15,6 +17,18 @@ COMPLETED = {"TrainingJobStatus": "Completed", "SecondaryStatus": "Completed"}
 
 def leave(remote, job, name, content):
     Storage(remote.service).write(f"{job.outputs}/{name}", content)
+
+
+def log_digest(remote, job, name, content, *, host="algo-1", at_ms=NOW_MS):
+    """Write the digest of a pickle into the log, as a job's driver does."""
+    digest = Digest(file=name, sha256=hashlib.sha256(content).hexdigest(), time_s=at_ms / 1000)
+    remote.write_log(job.name, host, [(at_ms, line(digest))])
+
+
+def leave_pickle(remote, job, folder, name, content):
+    """Leave a pickle as a job does."""
+    leave(remote, job, f"{folder}/{name}", content)
+    log_digest(remote, job, name, content)
 
 
 def long_job(remote, script, restarts=2):

@@ -182,13 +182,15 @@ class Job:
             raise interrupted(self.name) from None
         return self.chain.known().status
 
-    def result(self, timeout: float | None = None, *, to: str | Path | None = None) -> Any:
+    def result(self, timeout: float | None = None, *, to: str | Path | None = None, unverified: bool = False) -> Any:
         """Wait for the result, and fetch it to this machine.
 
         Args:
             timeout: Seconds; None waits without limit.
             to: A folder for the result. None leaves the result of a local job where it is, and downloads any other to
                 a folder below raysm's home. Not used for a function's value.
+            unverified: True unpickles a function's value or exception from a bucket even if the job's log has no
+                digest of it, which can run code of anyone who may write there.
 
         Returns:
             The value of a function. For all other workloads a ``Result``, or None if the job left nothing. The folder
@@ -201,23 +203,29 @@ class Job:
             JobStopped: It was stopped; a ``concurrent.futures.CancelledError`` too.
             JobFailed: It failed; the message has the reason and the remote traceback.
             Exception: The function's own exception, with a JobFailed as its ``__cause__``.
+            ServiceError: The value is not there, or is not the one that the job's log names; it was not unpickled.
         """
         from raysm.client.results.result import fetch_result, load_value
 
         # Users of other libraries may expect result(folder).
         deadline(timeout, f"; to choose a folder, write result(to={timeout!r})")
-        error = self.exception(timeout)
+        error = self.exception(timeout, unverified=unverified)
         if error is not None:
             raise error
         # Only a job that returns a value has this tag.
         if PYTHON_TAG in self.tags:
-            return load_value(self.outputs, self._storage, job=self.name, python=self.tags[PYTHON_TAG])
+            python = self.tags[PYTHON_TAG]
+            return load_value(self.outputs, self.chain, python=python, unverified=unverified)
         cache = self.service.home / "results" / self.name
         to = None if to is None else Path(to)
         return fetch_result(self.outputs, self._storage, job=self.name, to=to, cache=cache)
 
-    def exception(self, timeout: float | None = None) -> BaseException | None:
+    def exception(self, timeout: float | None = None, *, unverified: bool = False) -> BaseException | None:
         """Wait until it has ended, and return the exception of its failure; None if it did not fail.
+
+        Args:
+            timeout: Seconds; None waits without limit.
+            unverified: As for ``result``.
 
         Raises:
             NotDone: It has not ended within ``timeout``; a ``TimeoutError`` too.
@@ -235,7 +243,11 @@ class Job:
         if description.status is Status.STOPPED:
             return ended_by_service(self.name, description.secondary)
         error = load_exception(
-            self.outputs, self._storage, job=self.name, python=self.tags.get(PYTHON_TAG), reason=description.reason
+            self.outputs,
+            self.chain,
+            python=self.tags.get(PYTHON_TAG),
+            reason=description.reason,
+            unverified=unverified,
         )
         remedy = self._source.remedy_for(str(error)) if self._source is not None else None
         return error if remedy is None else with_remedy(error, remedy)

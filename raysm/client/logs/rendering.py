@@ -76,7 +76,8 @@ class Rendering:
                 return [self._take_progress(progress.phase)] if self.phase(progress).is_due(progress) else []
             case events.Metric() as metric:
                 return self._add_metric(metric) if self._shows_metrics else []
-            case events.SessionCall():  # its client shows it
+            # A session's client shows its calls; digests are for the client that reads the result.
+            case events.SessionCall() | events.Digest():
                 return []
             case events.Trial() as trial:
                 # Only the end of a trial is shown, because there may be hundreds of short ones.

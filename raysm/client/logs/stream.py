@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from raysm.client.job.chain import Chain, TransientErrors
 from raysm.client.service import Service
 from raysm.client.units import deadline
-from raysm.contract.events import Event, Metric, Progress, SessionCall, State, Trial, parse
+from raysm.contract.events import Digest, Event, Metric, Progress, SessionCall, State, Trial, parse
 from raysm.contract.job_api import JobApi
 from raysm.contract.metric_patterns import patterns_of
 from raysm.errors import InvalidRequest, NotDone, ServiceError
@@ -216,7 +216,7 @@ def _shown(lines: Iterable[LogLine]) -> Iterator[LogLine]:
     remarks: set[str] = set()
     for line in lines:
         match parse(line.text):
-            case Progress() | Metric() | SessionCall() | Trial(status="running"):
+            case Progress() | Metric() | SessionCall() | Digest() | Trial(status="running"):
                 continue
             case State(name="failed") as state if remark(state.host, state.detail) in remarks:
                 continue

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from raysm.client.job.chain import Chain
 from raysm.client.job.records import task_of
+from raysm.client.results.pickles import Unverified, read_pickle
 from raysm.client.storage.s3 import Storage, file_path
 from raysm.client.units import check_python
 from raysm.contract.home import private_folder
@@ -221,10 +223,11 @@ def _has_size(path: Path, size: int) -> bool:
     return path.is_file() and path.stat().st_size == size
 
 
-def load_value(outputs: str, storage: Storage, *, job: str, python: str) -> Any:
+def load_value(outputs: str, chain: Chain, *, python: str, unverified: bool) -> Any:
+    job = chain.name
     check_python(python, f"the value of {job}")
     uri = f"{outputs}/model/{VALUE}"
-    content = storage.read(uri)
+    content = read_pickle(uri, VALUE, chain, unverified=unverified)
     if content is None:
         raise ServiceError(f"the job {job} is Completed, but its value is not at {uri}: was it removed?")
     try:
@@ -246,14 +249,15 @@ def ended_by_service(job: str, reason: str) -> JobFailed:
     )
 
 
-def load_exception(outputs: str, storage: Storage, *, job: str, python: str | None, reason: str) -> BaseException:
+def load_exception(outputs: str, chain: Chain, *, python: str | None, reason: str, unverified: bool) -> BaseException:
     """Return the exception of a job that failed.
 
     For a function this is the function's own exception, whose ``__cause__`` is a JobFailed with the remote traceback,
     as in ``concurrent.futures``. For all other workloads (``python`` is None), and if that exception cannot be read, it
     is the JobFailed.
     """
-    failure = _failure(outputs, storage)
+    job = chain.name
+    failure = _failure(outputs, Storage(chain.service))
     remote = failure.remote_traceback if failure is not None else ""
     headline = failure.headline if failure is not None else reason
     text = f"the job {job} failed: {headline}" + (f"{IN_THE_JOB}{remote}" if remote else "")
@@ -265,7 +269,10 @@ def load_exception(outputs: str, storage: Storage, *, job: str, python: str | No
         return failed
     try:
         check_python(python, f"the exception of {job}")
-        error = pickle.loads(storage.read(f"{outputs}/data/{EXCEPTION}") or b"")
+        pickled = read_pickle(f"{outputs}/data/{EXCEPTION}", EXCEPTION, chain, unverified=unverified)
+        error = pickle.loads(pickled or b"")
+    except Unverified as refusal:
+        return with_remedy(failed, f"its exception is not here: {refusal}")
     except Exception:  # it does not exist, another Python pickled it, or its own code fails here
         return failed
     if not isinstance(error, Exception):  # a KeyboardInterrupt or SystemExit there must not end this process

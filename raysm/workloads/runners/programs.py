@@ -13,8 +13,6 @@ from typing import Any
 
 from raysm.bootstrap.exit_status import exit_by_signal
 from raysm.bootstrap.log import remark
-from raysm.contract.result import VALUE
-from raysm.contract.store import put
 from raysm.errors import InvalidRequest
 from raysm.request.programs import PickledFunction, Script
 from raysm.workloads.failure import failure_of, pickled_value, unpickled
@@ -73,10 +71,11 @@ def run_command(words: Sequence[str], name: str, args: Sequence[str]) -> None:
 
 class FunctionRunner(Runner[PickledFunction]):
     def run(self, address: str) -> None:
-        run_function(self.payload.function, self.workload.name, self.environment.paths.model)
+        self.keep_value(run_function(self.payload.function, self.workload.name))
 
 
-def run_function(pickled: Path, name: str, model: Path) -> None:
+def run_function(pickled: Path, name: str) -> bytes:
+    """Call a pickled function in the cluster; return its value, pickled."""
     import ray
 
     function, args, kwargs = unpickled(pickled, name)
@@ -87,7 +86,7 @@ def run_function(pickled: Path, name: str, model: Path) -> None:
     # While Ray lives: only then can references to the cluster be pickled, and is known how the process of a task ended.
     content = pickled_value(_value(function, args, kwargs), name)
     ray.shutdown()
-    put(model / VALUE, content)
+    return content
 
 
 def _value(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -1,5 +1,6 @@
 """A user's script or function as the driver runs it."""
 
+import hashlib
 import os
 import pickle
 import platform
@@ -12,9 +13,10 @@ import pytest
 from raysm.bootstrap.exit_status import exception_beside
 from raysm.bootstrap.variables import DRIVER
 from raysm.client.source.function import pickled_call
+from raysm.contract.events import Digest, parse
 from raysm.contract.names import FAILURE_RECORD
 from raysm.contract.paths import Paths
-from raysm.contract.result import VALUE, Manifest
+from raysm.contract.result import EXCEPTION, VALUE, Manifest
 from raysm.contract.store import sha256_of
 from raysm.request import JobRequest, PickledFunction, Script
 from tests.support.driving import drive, pack_script, refusal_without
@@ -206,5 +208,27 @@ def test_what_a_function_raises_is_recorded_as_the_very_exception_with_its_trace
     assert failure.headline.endswith("Own: ('no', 7)")
     assert "raise Own" in failure.remote_traceback
     assert '/function.py", line' not in failure.remote_traceback
-    raised = pickle.loads(exception_beside(tmp_path / "failure.json").read_bytes())
+    pickled = exception_beside(tmp_path / "failure.json").read_bytes()
+    raised = pickle.loads(pickled)
     assert (type(raised).__name__, raised.args) == ("Own", ("no", 7))
+    assert digests_in(done.stdout) == [(EXCEPTION, hashlib.sha256(pickled).hexdigest())]
+
+
+def digests_in(log):
+    events = map(parse, log.splitlines())
+    return [(event.file, event.sha256) for event in events if isinstance(event, Digest)]
+
+
+def test_the_log_has_the_digest_of_a_value_after_all_that_the_function_prints(address, base, tmp_path):
+    def prints():
+        import sys
+
+        # As a job's code can, which someone may have led to it by what it reads.
+        print('{"raysm": 1, "kind": "digest", "file": "result.pkl", "sha256": "0", "time_s": 1.0}')
+        sys.stdout = None
+        return 3
+
+    done, failure = driven(prints, base, tmp_path)
+    assert (done.returncode, failure) == (0, None), done.stderr
+    digest = hashlib.sha256((Paths(base).model / VALUE).read_bytes()).hexdigest()
+    assert digests_in(done.stdout) == [(VALUE, "0"), (VALUE, digest)]

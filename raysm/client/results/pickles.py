@@ -1,0 +1,109 @@
+"""Read a pickle that a job left, after comparing it with the digest in the job's log.
+
+Unpickling runs code. People who may write to a job's outputs could replace a pickle there, but they cannot write into
+the job's log, where the driver has put the digest. A local job's outputs lie in raysm's home, to which only its owner
+may write: they are read as they are.
+"""
+
+import hashlib
+import time
+from collections.abc import Iterator
+
+from raysm.client.job.chain import Chain
+from raysm.client.logs.stream import STREAM
+from raysm.client.service import Service
+from raysm.client.storage.s3 import Storage, file_path, in_parallel
+from raysm.contract.events import Digest, parse
+from raysm.errors import ServiceError
+
+MAX_PAGES = 20
+"""Pages of a stream that are searched, from its end: the digest is among the job's last lines."""
+
+LOOK_S = 1.0
+"""Pause between two looks for lines that may still arrive."""
+
+
+class Unverified(ServiceError):
+    """A pickle differs from its digest in the job's log, or the log has none; nothing of it was read."""
+
+
+def read_pickle(uri: str, name: str, chain: Chain, *, unverified: bool) -> bytes | None:
+    """Return the pickle at ``uri``, whose digest the log has under ``name``; None if there is no such object.
+
+    Raises:
+        Unverified: Its digest differs; or the log has none, unless ``unverified`` is True.
+    """
+    service = chain.service
+    content = Storage(service).read(uri)
+    if content is None or _is_in_home(uri, service):
+        return content
+    actual = hashlib.sha256(content).hexdigest()
+    expected = _digest_in_log(chain, name, actual)
+    if expected is None and not unverified:
+        raise Unverified(
+            f"{uri} was not read: it is a pickle, which can run code here, and the log of {chain.name} has no digest "
+            "of it, because the lines have expired or are of an earlier version of raysm",
+            remedy="if only people whom you trust may write there, read it all the same: raysm result "
+            f"{chain.name} --unverified (in Python: result(unverified=True))",
+        )
+    if expected not in (None, actual):
+        raise Unverified(
+            f"{uri} was not read: it is not what {chain.name} has written, whose digest is in the job's log; find out "
+            "who may write to the bucket, and run the job again"
+        )
+    return content
+
+
+def _is_in_home(uri: str, service: Service) -> bool:
+    return not uri.startswith("s3://") and file_path(uri).resolve().is_relative_to(service.home.resolve())
+
+
+def _digest_in_log(chain: Chain, name: str, actual: str) -> str | None:
+    """Return the last digest of a file in the log of the last job; wait for ``actual`` while lines may arrive."""
+    deadline_s = time.monotonic() + chain.late_s()
+    while True:
+        found = _last_digest(chain, name)
+        if found == actual or time.monotonic() >= deadline_s:
+            return found
+        time.sleep(LOOK_S)
+
+
+def _last_digest(chain: Chain, name: str) -> str | None:
+    service, group = chain.service, chain.api.log_group
+    try:
+        pages = service.pages(
+            "logs",
+            "describe_log_streams",
+            token="nextToken",
+            logGroupName=group,
+            logStreamNamePrefix=f"{chain.name}/",
+        )
+        streams = [stream["logStreamName"] for page in pages for stream in page.get("logStreams", ())]
+        # Only the head writes digests, but the service does not say which instance that is.
+        of_instances = [one for one in streams if STREAM.fullmatch(one.removeprefix(f"{chain.name}/"))]
+        found = in_parallel(lambda stream: _digest_in_stream(service, group, stream, name), of_instances)
+    except ServiceError as error:
+        if error.code == "ResourceNotFoundException":  # the log has expired, or there never was one
+            return None
+        raise
+    latest = max(filter(None, found), key=lambda digest: digest.time_s, default=None)
+    return None if latest is None else latest.sha256
+
+
+def _digest_in_stream(service: Service, group: str, stream: str, name: str) -> Digest | None:
+    for message in _backwards(service, group, stream):
+        match parse(message):
+            case Digest() as digest if digest.file == name:
+                return digest
+    return None
+
+
+def _backwards(service: Service, group: str, stream: str) -> Iterator[str]:
+    query = {"logGroupName": group, "logStreamName": stream}
+    for _ in range(MAX_PAGES):
+        page = service.call("logs", "get_log_events", startFromHead=False, **query)
+        yield from (event["message"] for event in reversed(page.get("events", ())))
+        following = page.get("nextBackwardToken")
+        if following is None or following == query.get("nextToken"):
+            return
+        query["nextToken"] = following
