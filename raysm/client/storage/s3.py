@@ -326,8 +326,8 @@ def _get_object(service: Service, uri: str, max_bytes: int | None = None) -> tup
         return bytes(answer["Body"].read()), answer
 
 
-def read_versioned(service: Service, uri: str, max_bytes: int) -> Versioned | None:
-    """Return an object of at most ``max_bytes`` with its version; TooLarge if it has more."""
+def read_versioned(service: Service, uri: str, max_bytes: int | None = None) -> Versioned | None:
+    """Return an object with its version; TooLarge, and nothing is read, if it has more than ``max_bytes``."""
     found = _get_object(service, uri, max_bytes)
     if found is None:
         return None
