@@ -12,6 +12,7 @@ from raysm.client.targets import endpoint
 from raysm.client.targets.checked_http import ADDRESS, send_through
 from raysm.client.targets.connection import Bucket, Clients, Connection, Polling, client_options
 from raysm.contract import own_socket
+from raysm.contract.botocore_session import settingless_session
 from raysm.contract.file_uri import uri_of
 from raysm.contract.home import Clock, ServerRecord, home, scenario_file
 from raysm.contract.names import LOCAL_BUCKET, LOCAL_REGION
@@ -90,11 +91,9 @@ class LocalConnection(Connection):
 
     def make_client(self, name: str) -> Any:
         import boto3
-        import botocore.session
 
         if self._session is None:
-            # Without AWS_PROFILE, which may name a profile that this machine lacks.
-            core = botocore.session.Session({"profile": (None, None, None, None)})
+            core = settingless_session()
             core.register_component("data_loader", loader())
             keys = {"aws_access_key_id": "raysm", "aws_secret_access_key": "raysm"}
             self._session = boto3.Session(region_name=self._region, botocore_session=core, **keys)

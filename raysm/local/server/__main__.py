@@ -10,6 +10,9 @@ from raysm.errors import RaysmError
 from raysm.local.instances import best_kind
 from raysm.request.targets import INSTANCE_KINDS
 
+SETTINGS = ("AWS_", "BOTO", "MOTO_", "TEST_SERVER_MODE", "TEST_PROXY_MODE")
+"""Beginnings of the variables of AWS's libraries and of moto, which a shell may have for other programs."""
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m raysm.local.server", description=__doc__)
@@ -23,6 +26,7 @@ def main() -> int:
     parser.add_argument("--cores", type=int, help="instances that run at a time (default: the number of cores)")
     parser.add_argument("--stop-grace-s", type=float, default=120.0, help="seconds from SIGTERM to SIGKILL")
     arguments = parser.parse_args()
+    _forget_settings()
     # Imported late, so that --help and a wrong argument answer at once.
     from raysm.local.server.serving import Options, serve
 
@@ -43,6 +47,14 @@ def main() -> int:
         sys.stderr.write(f"{error}\n")
         return 2
     return 0
+
+
+def _forget_settings() -> None:
+    """Remove the user's settings of AWS and moto, which the boto3 inside moto would read."""
+    variables = os.environ  # noqa: TID251
+    for name in [name for name in variables if name.startswith(SETTINGS)]:
+        del variables[name]
+    variables |= {"AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull}
 
 
 if __name__ == "__main__":

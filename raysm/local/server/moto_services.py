@@ -20,6 +20,8 @@ from xml.sax.saxutils import escape
 from moto.core import DEFAULT_ACCOUNT_ID
 from werkzeug.test import EnvironBuilder, run_wsgi_app
 
+from raysm.contract.botocore_session import settingless_session
+
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIApplication
 
@@ -60,7 +62,8 @@ class MotoServices:
         from botocore.config import Config
 
         # moto checks no keys, but botocore would look for the user's own.
-        session = Session(aws_access_key_id="raysm", aws_secret_access_key="raysm", region_name=region)
+        keys = {"aws_access_key_id": "raysm", "aws_secret_access_key": "raysm"}
+        session = Session(region_name=region, botocore_session=settingless_session(), **keys)
         config = Config(
             # There is no network: a call that failed would fail again, and no body can be damaged.
             retries={"total_max_attempts": 1},
