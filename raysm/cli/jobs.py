@@ -169,7 +169,8 @@ def _result(arguments: Arguments, job: Job, console: Console) -> None:
         return
     said_to = Console(stderr=True) if arguments.json else console
     result = brought(job, arguments.output, said_to, unverified=arguments.unverified)
-    print_result(console, result, workload=job.tags.get(WORKLOAD_TAG, ""), as_json=arguments.json, bill=job.cost())
+    workload = job.tags.get(WORKLOAD_TAG, "")
+    print_result(console, result, workload=workload, as_json=arguments.json, bill=job.cost(), job=job)
 
 
 def _stop(arguments: Arguments, job: Job, console: Console) -> None:

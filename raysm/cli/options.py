@@ -187,6 +187,7 @@ SCRIPT = (
     METRIC,
     Flag("--ray-init", "workload.ray_init", "join the cluster before the script starts, if it calls no ray.init()"),
     IN_STATE,
+    Flag("--drop-files", "workload.drop_files", "keep only $SM_MODEL_DIR, not what the script leaves where it runs"),
 )
 
 TRAIN = (

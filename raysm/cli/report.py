@@ -16,7 +16,7 @@ from raysm.cli.console import aligned
 from raysm.cli.display import Times
 from raysm.client.costs import bill as costs
 from raysm.client.costs.bill import Bill
-from raysm.client.job.handle import Job
+from raysm.client.job.handle import Job, LeftFiles
 from raysm.client.logs.metrics import Metrics
 from raysm.client.logs.rendering import metric_value
 from raysm.client.results.result import Result, earlier_result
@@ -67,7 +67,9 @@ def print_result(
     as_json: bool = False,
     times: Times | None = None,
     bill: Bill | None = None,
+    job: Job | None = None,
 ) -> None:
+    """Print a result; ``job`` is the one that left it, which may have left other files than a result."""
     if as_json:
         print(json.dumps(_json(result) | ({} if bill is None else {"cost": bill.as_dict()}), indent=1))
         return
@@ -81,12 +83,13 @@ def print_result(
         case _:
             done = f"completed in {_shares(times, {})}" if times else "completed"
             # Only built-in kinds: the tag may have been written by others, and must not cause an import.
-            console.print(Text(done + _what_remains(result, built_in_kind(workload))), soft_wrap=True)
+            remains = _what_remains(result, built_in_kind(workload), job)
+            console.print(Text(done + remains), soft_wrap=True)
     for label, text in [] if bill is None else costs.lines(bill):
         console.print(Text(f"{label:<8} {text}"), soft_wrap=True)
 
 
-def _what_remains(result: Any, kind: type[Workload] | None) -> str:
+def _what_remains(result: Any, kind: type[Workload] | None, job: Job | None) -> str:
     match result:
         case Path():
             return f"; its files are in {_shown(result)}/"
@@ -94,8 +97,16 @@ def _what_remains(result: Any, kind: type[Workload] | None) -> str:
         case None if kind is None:
             return ""
         case None if kind is not None and not kind.returns_value:
-            return f"; nothing was kept: a job keeps {kind.keeps}"
+            left = [] if job is None else job.left_files(SHOWN + 1)
+            if job is None or not left:
+                return f"; nothing was kept: a job keeps {kind.keeps}"
+            return "".join(["; it has no result, but it left", *(_left(job.name, each) for each in left)])
     return f": {result!r}"
+
+
+def _left(job: str, left: LeftFiles) -> str:
+    shown = ", ".join([*left.names[:SHOWN], *(["…"] if len(left.names) > SHOWN else [])])
+    return f"\n{left.part:<8} {shown} in {left.uri}\nfetch it raysm result {job} --what {left.part} --output DIR"
 
 
 def _lines(result: Result) -> list[tuple[str, str]]:

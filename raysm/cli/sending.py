@@ -301,6 +301,7 @@ def run(arguments: Arguments, console: rich.console.Console) -> int | None:
         as_json=arguments.json,
         times=None if done is not None else times,
         bill=None if done is not None else job.cost(),
+        job=job,
     )
     return int(bool(result.trials.failed)) if isinstance(result, SweepResult) else None
 

@@ -69,10 +69,14 @@ class Script(Program):
 
     runner: ClassVar[str] = "raysm.workloads.runners.programs:ScriptRunner"
     label: ClassVar[str] = "the script"
-    keeps: ClassVar[str] = "what the script writes into the folder $SM_MODEL_DIR"
+    keeps: ClassVar[str] = "what the script writes into the folder $SM_MODEL_DIR or into its working folder"
 
     command: bool = False
     """``script`` is a program of the image, such as ``make``, which runs with ``args`` in the sent ``source_dir``."""
+
+    drop_files: bool = False
+    """Do not keep the files that the script writes into its working folder. Otherwise those of the head, up to 1 GiB
+    and 10,000 files, become part of the result."""
 
     ray_init: bool = False
     """Join the cluster before the script begins, for a script that does not call ``ray.init()``; Ray would refuse such

@@ -1,12 +1,16 @@
-"""The working folders of programs: that of a script with ``in_state``, and that of training workers."""
+"""The working folders of programs: that of a script, with ``in_state`` or without, and that of training workers."""
 
 import contextlib
 import json
+import os
 import shutil
-from collections.abc import Callable, Collection, Iterator, Sequence
+import stat
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from raysm.bootstrap.environment import Environment
+from raysm.contract.names import listed
+from raysm.contract.result import MANIFEST
 from raysm.contract.store import files_below, put, replacing, sha256_of
 from raysm.errors import InvalidRequest
 from raysm.workloads.disk import full_disk_is_no_room
@@ -15,6 +19,13 @@ RECORD = ".raysm-source.json"
 """File in the state folder that lists the files that were copied from the source, each with its SHA-256."""
 
 CACHE = "__pycache__"
+
+MAX_KEPT_BYTES = 1 << 30
+MAX_KEPT_FILES = 10_000
+"""Limits of what a script leaves in its working folder: above them, it did not mean all of it as its result."""
+MAX_NAMED = 5
+COPIED_S = 1.0
+"""A file that the script wrote is at most this much older than the start of the script: file systems round times."""
 
 
 def make_state_folder(here: Environment, source: Path, say: Callable[[str], None]) -> Path:
@@ -132,6 +143,56 @@ def _copy_outputs(state: Path, model: Path) -> list[str]:
         _copy(path, model / name)
         names.add(name.parts[0])
     return sorted(names)
+
+
+def keep_new_files(
+    folder: Path, source: Mapping[str, str], model: Path, begun_s: float, say: Callable[[str], None]
+) -> None:
+    """Move the files that a script wrote into its working folder into the model folder, and name them.
+
+    Links, caches, and files whose name the model folder has already stay where they are. If there is more than
+    ``MAX_KEPT_BYTES`` or ``MAX_KEPT_FILES``, all stay.
+
+    Args:
+        folder: The working folder, which has the script's source.
+        source: SHA-256 of each file of the source, by its name in ``folder``.
+        model: The model folder.
+        begun_s: When the script began, in seconds since the epoch.
+        say: Takes a line for the log.
+    """
+    sizes = {name: size for name, size in _new_files(folder, source, begun_s) if not (model / name).exists()}
+    if not sizes:
+        return
+    total = sum(sizes.values())
+    if total > MAX_KEPT_BYTES or len(sizes) > MAX_KEPT_FILES:
+        say(
+            f"the script left {len(sizes):,} files of {total / 1e6:,.0f} MB in its working folder, more than the "
+            f"{MAX_KEPT_FILES:,} files or {MAX_KEPT_BYTES / 1e6:,.0f} MB that are kept of it; write results to "
+            "$SM_MODEL_DIR"
+        )
+        return
+    for name in sizes:
+        (model / name).parent.mkdir(parents=True, exist_ok=True)
+        # Across disks each file is whole or absent.
+        shutil.move(folder / name, model / name, copy_function=_copy)
+    shown = list(dict.fromkeys(f"{name.partition('/')[0]}/" if "/" in name else name for name in sizes))
+    say(
+        f"the result also has the files that the script left in its working folder: {listed(shown, MAX_NAMED)} "
+        "(--drop-files does not keep them, --in-state keeps them for --resume)"
+    )
+
+
+def _new_files(folder: Path, source: Mapping[str, str], begun_s: float) -> Iterator[tuple[str, int]]:
+    for at, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name != CACHE)
+        for path in (Path(at, name) for name in sorted(names)):
+            name, status = path.relative_to(folder).as_posix(), path.lstat()
+            # raysm writes a manifest of its own into the model folder.
+            if not stat.S_ISREG(status.st_mode) or name == MANIFEST:
+                continue
+            is_touched = status.st_mtime >= begun_s - COPIED_S
+            if name not in source or (is_touched and sha256_of(path) != source[name]):
+                yield name, status.st_size
 
 
 def _copy(path: str | Path, target: str | Path) -> None:

@@ -13,9 +13,10 @@ from raysm.cli.display import Times
 from raysm.cli.report import print_metrics, print_result
 from raysm.client.job.handle import attach
 from raysm.client.results.result import Result
+from raysm.client.storage.s3 import Storage
 from raysm.contract import events
 from raysm.contract.result import ResultFile
-from tests.support.client_jobs import manifest
+from tests.support.client_jobs import leave, manifest
 from tests.support.commands import tell
 
 NEIGHBORS = ResultFile(
@@ -68,13 +69,27 @@ def test_the_parts_of_a_table_are_one_result_that_one_line_reads(tmp_path):
 @pytest.mark.parametrize(
     ("workload", "keeps"),
     [
-        ("script", "what the script writes into the folder $SM_MODEL_DIR"),
+        ("script", "what the script writes into the folder $SM_MODEL_DIR or into its working folder"),
         ("torch_script", "what rank 0 leaves in the folder $SM_MODEL_DIR, or in the one in which it runs"),
     ],
 )
 def test_a_job_that_kept_nothing_is_told_how_to_keep_something(workload, keeps):
     expected = f"completed in 15.0 s (preparing and sending 15.0 s); nothing was kept: a job keeps {keeps}"
     assert said(None, workload=workload, times=Times(started_s=100.0, sent_s=115.0, ended_s=115.0)) == [expected]
+
+
+def test_a_job_without_a_result_says_what_else_it_left_and_how_to_fetch_it(remote, job):
+    leave(remote, job, "data/raysm/failure.json", b"{}")
+    for number in range(5):
+        leave(remote, job, f"data/part-{number}.csv", b"1")
+    state = job.describe().answer["CheckpointConfig"]["S3Uri"].rstrip("/")
+    Storage(remote.service).write(f"{state}/algo-1/epoch.txt", b"7")
+    assert said(None, workload="script", job=job)[-4:] == [
+        f"data     part-0.csv, part-1.csv, part-2.csv, … in {job.outputs}/data/",
+        f"fetch it raysm result {job.name} --what data --output DIR",
+        f"state    algo-1/epoch.txt in {state}/",
+        f"fetch it raysm result {job.name} --what state --output DIR",
+    ]
 
 
 def printed(remote, command, *argv):

@@ -41,10 +41,12 @@ def test_an_interrupted_spot_job_goes_on_from_the_checkpoint_in_its_working_fold
 
 
 @pytest.mark.long
-def test_without_it_the_lost_checkpoint_is_named_and_with_it_resume_finds_it(script):
-    lost = raysm.submit(raysm.Script(**script, args=("--epochs", "1")), name="lost")
-    lost.wait(timeout=300)
-    assert any("working folder of algo-1 are lost now: checkpoint.pth.tar" in text for text in texts(lost))
+def test_without_it_the_checkpoint_is_in_the_result_and_with_it_resume_finds_it(script):
+    kept = raysm.submit(raysm.Script(**script, args=("--epochs", "1")), name="result")
+    assert "checkpoint.pth.tar" in {file.name for file in kept.result(timeout=300).manifest.files}
+    dropped = raysm.submit(raysm.Script(**script, args=("--epochs", "1"), drop_files=True), name="dropped")
+    assert dropped.result(timeout=300) is None
+    assert any("working folder of algo-1 are lost now: checkpoint.pth.tar" in text for text in texts(dropped))
     for run in (1, 2):
         workload = raysm.Script(
             **script, args=("--epochs", str(run), "--resume", "{state}/checkpoint.pth.tar"), in_state=True

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -44,6 +44,17 @@ STATE, LOGS = "state", "logs"
 SHOWN_FILES = 5
 
 _log = logging.getLogger("raysm")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LeftFiles:
+    """Files that a job left."""
+
+    part: str
+    """``model``, ``data`` or ``state``: what ``Job.download`` takes."""
+    uri: str
+    names: list[str]
+    """The first names below ``uri``."""
 
 
 class Job:
@@ -254,17 +265,24 @@ class Job:
 
     def left_at_stop(self) -> str:
         """Return what a stopped job left and how to fetch it, to end a message, or ""."""
-        left: list[str] = []
-        with contextlib.suppress(RaysmError):  # it has no state, or this user may not list the bucket
-            for part in ("model", "data", STATE):
-                stored = self._storage.walk(f"{self._uri_of(part)}/")
-                # Of data, raysm's own files only tell why the job ended.
-                if any(part != "data" or not item.name.startswith("raysm/") for item in stored):
-                    left.append(part)
+        left = [each.part for each in self.left_files()]
         if not left:
             return ""
         fetch = f'raysm result {self.name} --what {left[0]} --output DIR (in Python: job.download("{left[0]}", "DIR"))'
         return f"; it left {' and '.join(left)}; to fetch {left[0]}: {fetch}"
+
+    def left_files(self, most: int = 1) -> list[LeftFiles]:
+        """Return what the job left as model, data and state, each with its first ``most`` names; skip empty parts."""
+        left: list[LeftFiles] = []
+        with contextlib.suppress(RaysmError):  # it has no state, or this user may not list the bucket
+            for part in ("model", "data", STATE):
+                uri = f"{self._uri_of(part)}/"
+                names = (item.name for item in self._storage.walk(uri))
+                # raysm's own files: of data, they only tell why the job ended.
+                users = (name for name in names if not (part == "data" and name.startswith("raysm/")))
+                if found := list(itertools.islice(users, most)):
+                    left.append(LeftFiles(part=part, uri=uri, names=found))
+        return left
 
     def add_done_callback(self, fn: "Callable[[Job], object]") -> None:
         """Call ``fn(job)`` in a thread of its own when the job has ended; if it has already, call it here and now.

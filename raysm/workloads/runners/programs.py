@@ -13,23 +13,28 @@ from typing import Any
 
 from raysm.bootstrap.exit_status import exit_by_signal
 from raysm.bootstrap.log import remark
+from raysm.contract.payload import SOURCE
+from raysm.contract.seal import DIGESTS
+from raysm.contract.store import read_json
 from raysm.errors import InvalidRequest
 from raysm.request.programs import PickledFunction, Script
 from raysm.workloads.failure import failure_of, pickled_value, unpickled
-from raysm.workloads.folders import fill_folders, make_state_folder
+from raysm.workloads.folders import fill_folders, keep_new_files, make_state_folder
 from raysm.workloads.runner import Runner, naming_what_is_missing
 from raysm.workloads.script_main import command, run_script
 
 
 class ScriptRunner(Runner[Script]):
     def run(self, address: str) -> None:
-        begun_s = time.monotonic()
+        begun_s, begun_at_s = time.monotonic(), time.time()
 
         def describe() -> None:
             try:
+                if not (self.workload.in_state or self.workload.drop_files):
+                    self._keep_new_files(begun_at_s)
                 self.describe_result({"script": time.monotonic() - begun_s})
             except OSError as error:
-                print(f"what the script left has no manifest: {error}", file=sys.stderr)  # noqa: T201
+                print(f"what the script left is not complete, or has no manifest: {error}", file=sys.stderr)  # noqa: T201
 
         # The first that is registered is called last: threads and exit handlers of the script may write until then.
         atexit.register(describe)
@@ -53,6 +58,11 @@ class ScriptRunner(Runner[Script]):
             if failure_of(error) is not None:
                 atexit.unregister(describe)
             raise
+
+    def _keep_new_files(self, begun_s: float) -> None:
+        digests = read_json(self.payload.folder / DIGESTS)
+        source = {name.removeprefix(f"{SOURCE}/"): digest for name, digest in digests.items()}
+        keep_new_files(self.payload.source, source, self.environment.paths.model, begun_s, remark)
 
 
 def run_command(words: Sequence[str], name: str, args: Sequence[str]) -> None:

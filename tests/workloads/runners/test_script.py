@@ -19,6 +19,7 @@ from raysm.contract.paths import Paths
 from raysm.contract.result import EXCEPTION, VALUE, Manifest
 from raysm.contract.store import sha256_of
 from raysm.request import JobRequest, PickledFunction, Script
+from raysm.workloads.folders import MAX_KEPT_BYTES
 from tests.support.driving import drive, pack_script, refusal_without
 from tests.support.payloads import pack_payload
 
@@ -102,6 +103,54 @@ def test_what_a_script_leaves_has_a_manifest_that_counts_what_its_exit_handlers_
         ["script"],
     )
     assert set(found.versions) == {"raysm", "python", "ray"}
+
+
+LEAVES = """
+import pathlib
+pathlib.Path("multirun/0").mkdir(parents=True)
+pathlib.Path("multirun/0/metrics.csv").write_text("loss")
+pathlib.Path("model.pt").write_text("weights")
+pathlib.Path("manifest.json").write_text("of the user")
+pathlib.Path("config.json").touch()
+pathlib.Path("data.txt").write_text("changed")
+pathlib.Path("link").symlink_to("model.pt")
+pathlib.Path("__pycache__").mkdir(exist_ok=True)
+pathlib.Path("__pycache__/x.pyc").touch()
+with open("large", "wb") as large:
+    large.truncate({large})
+"""
+
+
+@pytest.fixture
+def leaving(instance, tmp_path):
+    """Return a function that runs a script that leaves files in its working folder, and returns its log."""
+
+    def run(large=0, **fields):
+        (tmp_path / "src").mkdir()
+        for name, text in (("train.py", LEAVES.format(large=large)), ("config.json", "{}"), ("data.txt", "sent")):
+            (tmp_path / "src" / name).write_text(text)
+        workload = Script("train.py", source_dir=str(tmp_path / "src"), **fields)
+        pack_payload(JobRequest(name="job", workload=workload), instance.payload)
+        done, failure = drive(instance, tmp_path)
+        assert (done.returncode, failure) == (0, None), done.stderr
+        return done.stderr
+
+    return run
+
+
+def test_the_files_that_a_script_left_in_its_working_folder_are_part_of_the_result(instance, leaving):
+    log = leaving()
+    files = {file.name: file.bytes for file in Manifest.read(instance.model).files}
+    # Neither unchanged files of the source, nor links and caches, nor one that raysm's own manifest would be.
+    assert files == {"multirun/0/metrics.csv": 4, "model.pt": 7, "data.txt": 7, "large": 0}
+    assert "data.txt, large, model.pt, multirun/ (--drop-files" in log
+
+
+@pytest.mark.parametrize("fields", [{"drop_files": True}, {"large": MAX_KEPT_BYTES}])
+def test_files_of_the_working_folder_stay_if_they_are_not_wanted_or_are_too_large(instance, leaving, fields):
+    log = leaving(**fields)
+    assert not instance.model.exists() or list(instance.model.iterdir()) == []
+    assert ("write results to $SM_MODEL_DIR" in log) == ("large" in fields)
 
 
 @pytest.mark.parametrize(
