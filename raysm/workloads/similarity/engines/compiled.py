@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from raysm.workloads.similarity.arithmetic.score import Rows, Tile, pair_scores
 from raysm.workloads.similarity.engines import bounds
 from raysm.workloads.similarity.engines.protocol import Best, DenseSide, Frame, Pairs, PreparedTile
-from raysm.workloads.similarity.kernels.build import Unavailable, library
+from raysm.workloads.similarity.kernels.build import Unavailable, check_sizes, library
 from raysm.workloads.similarity.kernels.recipes import InstructionSet, dense
 
 ELEMENTS = {8: "int8", 16: "int16", 32: "float32"}
@@ -34,7 +34,8 @@ LINE = 16
 ARRAYS = ("cheap", "finer", "panels", "first", "scale", "error", "length", "shift", "finer_error", "middle")
 
 
-# These structures must match the kernels' sides.h, keys.h and pairs.h field by field; ctypes does not check that.
+# These structures must match the kernels' sides.h, keys.h and pairs.h field by field; their sizes are compared when a
+# library is loaded.
 class _Form(ctypes.Structure):
     _fields_ = [(name, ctypes.c_void_p) for name in ("centres", "squares", "radii", "places", *ARRAYS)]
 
@@ -83,6 +84,7 @@ class _Prepared:
 @functools.cache
 def _library(element: int, instructions: InstructionSet) -> ctypes.CDLL:
     functions = library(dense(element, instructions))
+    check_sizes(functions, _Form, _Side, _Best, _PairList)
     side, best, number, real = ctypes.POINTER(_Side), ctypes.POINTER(_Best), ctypes.c_int64, ctypes.c_double
     pointer = ctypes.c_void_p
     functions.pack_rows.restype = functions.panel_columns.restype = functions.group_step.restype = number

@@ -25,10 +25,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from raysm.errors import InvalidInput
 from raysm.workloads.similarity.arithmetic.score import EXTREME, Norms, below, float32_bound, prepare
 from raysm.workloads.similarity.arithmetic.sparse_rows import SparseRows, SparseTile
 from raysm.workloads.similarity.engines.protocol import Best, Frame, Pairs, PreparedTile, SparseSide
-from raysm.workloads.similarity.kernels.build import Unavailable, library
+from raysm.workloads.similarity.kernels.build import Unavailable, check_sizes, library
 from raysm.workloads.similarity.kernels.recipes import SPARSE_FOR, InstructionSet, sparse
 
 LONGEST_CHECKED = 1 << 22
@@ -38,7 +39,7 @@ Array = ctypes.c_void_p
 Integer = ctypes.c_int64
 
 
-# These structures must match sparse.c field by field; ctypes does not check that.
+# These structures must match sparse.c field by field; their sizes are compared when it is loaded.
 class RowsStructure(ctypes.Structure):
     """Rows of a side: their count, the number of the first, the columns, and pointers to their arrays."""
 
@@ -70,10 +71,17 @@ FUNCTIONS: dict[str, list[Any]] = {
     "sparse_pairs": [ROWS, ROWS, COLUMNS, Integer, ctypes.c_float, ctypes.c_float, Integer, Array, Array, Array],
     "sparse_scores": [ROWS, ROWS, COLUMNS, Integer, Integer, Array],
 }
-"""All return an int64, which is negative if there was no memory."""
+"""All return an int64, which is negative if the function failed."""
+
+WRONG_COLUMNS = -2
 
 
-def _checked(result: int, function: Any, _: Any) -> int:
+def _checked(result: int, function: Any, arguments: tuple[Any, ...]) -> int:
+    if result == WRONG_COLUMNS:
+        raise InvalidInput(
+            f"sparse rows have columns that do not rise from 0 to at most {arguments[0].columns - 1}: "
+            "their file has changed since it was checked, or is damaged"
+        )
     if result < 0:
         raise MemoryError(f"{function.__name__}: no memory")
     return result
@@ -91,6 +99,7 @@ def _loaded(candidates: tuple[InstructionSet, ...]) -> Any:
             reason = error
     else:
         raise reason
+    check_sizes(functions, RowsStructure, ColumnsStructure, BestStructure)
     for name, arguments in FUNCTIONS.items():
         function = getattr(functions, name)
         function.argtypes, function.restype, function.errcheck = arguments, Integer, _checked

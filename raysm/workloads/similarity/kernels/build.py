@@ -140,6 +140,18 @@ def library(recipe: Recipe, *, folder: Path | None = None, carried: Path = FOLDE
     return _compiled(recipe, folder or (Path(named) if named else kernels_folder()))
 
 
+def check_sizes(functions: ctypes.CDLL, *structures: type[ctypes.Structure]) -> None:
+    """Raise AssertionError if these structures have other sizes than those that the library writes, in this order."""
+    theirs = (ctypes.c_int64 * len(structures))()
+    functions.struct_bytes(theirs)
+    for structure, size in zip(structures, theirs, strict=True):
+        if ctypes.sizeof(structure) != size:
+            raise AssertionError(
+                f"{structure.__name__} has {ctypes.sizeof(structure)} bytes, but {size} in the kernels: "
+                "their fields must be the same"
+            )
+
+
 def _compiled(recipe: Recipe, folder: Path) -> ctypes.CDLL:
     compiler = compiler_for(this_machine())
     if compiler is None:

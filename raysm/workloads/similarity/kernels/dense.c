@@ -12,3 +12,11 @@
 #include "prepare.h"
 #include "topk.h"
 #include "pairs.h"
+
+/* Write the sizes of the structures that Python passes, which it compares with its own. */
+EXPORT void struct_bytes(int64_t *bytes) {
+    bytes[0] = sizeof(form);
+    bytes[1] = sizeof(side);
+    bytes[2] = sizeof(best);
+    bytes[3] = sizeof(found_pairs);
+}

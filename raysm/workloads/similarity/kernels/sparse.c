@@ -55,6 +55,33 @@ typedef struct {
     void *memory;
 } Room;
 
+/* Write the sizes of the structures that Python passes, which it compares with its own. */
+PUBLIC void struct_bytes(int64_t *bytes) {
+    bytes[0] = sizeof(Rows);
+    bytes[1] = sizeof(Columns);
+    bytes[2] = sizeof(Best);
+}
+
+#define NO_MEMORY (-1)
+#define WRONG_COLUMNS (-2)
+
+/* Return whether the columns of each row rise within [0, columns): they become indices into other arrays. */
+static int is_canonical(const Rows *rows) {
+    if (rows->begins[0] != 0) return 0;
+    for (int64_t i = 0; i < rows->count; i++)
+        if (rows->begins[i + 1] < rows->begins[i]) return 0;
+    /* Only now are all elements known to lie before the last row's end. */
+    for (int64_t i = 0; i < rows->count; i++) {
+        int64_t before = -1;
+        for (int64_t p = rows->begins[i]; p < rows->begins[i + 1]; p++) {
+            if (rows->indices[p] <= before) return 0;
+            before = rows->indices[p];
+        }
+        if (before >= rows->columns) return 0;
+    }
+    return 1;
+}
+
 /* ---- scores by the definition ------------------------------------------------------------------------------ */
 
 /* Return numpy.sum of the dense row of n products from column `low` on. Adding zeros changes nothing, so only the order
@@ -117,6 +144,7 @@ static float score(const Room *room, const Rows *left, int64_t i, const Rows *ri
 
 /* squares[count]: the dot product of each row with itself, by the definition. */
 PUBLIC int64_t sparse_squares(const Rows *rows, double *squares) {
+    if (!is_canonical(rows)) return WRONG_COLUMNS;
     int64_t most = 0;
     for (int64_t i = 0; i < rows->count; i++)
         if (rows->begins[i + 1] - rows->begins[i] > most) most = rows->begins[i + 1] - rows->begins[i];
@@ -131,7 +159,7 @@ PUBLIC int64_t sparse_squares(const Rows *rows, double *squares) {
             }
             squares[i] = summed(at, products, count, 0, rows->columns);
         }
-    int64_t result = at && products ? 0 : -1;
+    int64_t result = at && products ? 0 : NO_MEMORY;
     free(at);
     free(products);
     return result;
@@ -170,8 +198,11 @@ static void insert(const Best *best, int64_t i, uint64_t key) {
 
 /* ---- sums ---------------------------------------------------------------------------------------------------- */
 
-/* Transpose rows: fill first[columns + 1] and postings[n] of Columns, for n elements in all. */
+/* Transpose rows: fill first[columns + 1] and postings[n] of Columns, for n elements in all.
+ *
+ * Every side is transposed before it is compared, so the other functions need not check its columns. */
 PUBLIC int64_t sparse_columns(const Rows *rows, int32_t *first, Posting *postings) {
+    if (!is_canonical(rows)) return WRONG_COLUMNS;
     int64_t size = rows->begins[rows->count];
     memset(first, 0, (size_t)(rows->columns + 1) * sizeof *first);
     for (int64_t p = 0; p < size; p++) first[rows->indices[p]]++;
@@ -303,7 +334,7 @@ static void offer_zeros(const Room *room, const Rows *left, const Rows *right, c
 PUBLIC int64_t sparse_topk(const Rows *left, const Rows *right, const Columns *columns, const Best *mine,
                            const Best *theirs, int32_t *cursor, int same) {
     Room room;
-    if (!take(&room, left, right->count > left->count ? right->count : left->count)) return -1;
+    if (!take(&room, left, right->count > left->count ? right->count : left->count)) return NO_MEMORY;
     for (int64_t i = 0; i < left->count; i++) raise_least(mine, i);
     if (theirs && theirs != mine)
         for (int64_t j = 0; j < right->count; j++) raise_least(theirs, j);
@@ -340,7 +371,7 @@ PUBLIC int64_t sparse_topk(const Rows *left, const Rows *right, const Columns *c
 PUBLIC int64_t sparse_pairs(const Rows *left, const Rows *right, const Columns *columns, int64_t begin, float cut,
                             float threshold, int64_t capacity, int64_t *counts, uint32_t *neighbors, float *similarities) {
     Room room;
-    if (!take(&room, left, right->count)) return -1;
+    if (!take(&room, left, right->count)) return NO_MEMORY;
     int64_t i = begin, done = 0;
     for (; i < left->count && capacity - done >= right->count; i++) {
         int64_t count = candidates(&room, left, i, columns, columns->first, room.none, cut, right->count);
@@ -362,7 +393,7 @@ PUBLIC int64_t sparse_pairs(const Rows *left, const Rows *right, const Columns *
 PUBLIC int64_t sparse_scores(const Rows *left, const Rows *right, const Columns *columns, int64_t begin, int64_t end,
                              float *out) {
     Room room;
-    if (!take(&room, left, right->count)) return -1;
+    if (!take(&room, left, right->count)) return NO_MEMORY;
     memset(out, 0, (size_t)((end - begin) * right->count) * sizeof *out);
     for (int64_t i = begin; i < end; i++, out += right->count) {
         int64_t count = candidates(&room, left, i, columns, columns->first, room.none, -INFINITY, right->count);

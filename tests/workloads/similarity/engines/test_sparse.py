@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from raysm.errors import InvalidInput
 from raysm.workloads.similarity.arithmetic.keys import decode
 from raysm.workloads.similarity.arithmetic.score import Tile, prepare
 from raysm.workloads.similarity.arithmetic.sparse_rows import SparseRows
@@ -58,6 +59,21 @@ def test_neighbors_are_those_of_float64(name):
         expected = neighbors(rows, 7)
         assert np.array_equal(indices[some], expected[0][some])
         assert np.array_equal(scores[some], expected[1][some])
+
+
+@pytest.mark.parametrize("indices", [[0, 5], [-1, 2], [2, 1], [3, 3]])
+def test_rows_whose_columns_would_be_written_elsewhere_are_refused(indices):
+    rows = SparseRows(np.array([0, 2]), np.array(indices, dtype=np.int32), np.ones(2), 5)
+    with pytest.raises(InvalidInput):
+        sparse_norms(rows)
+    with pytest.raises(InvalidInput):
+        SparseEngine(5).prepare(Tile(start=0, rows=rows, norms=np.ones(1)), Frame.plain(5))
+
+
+def test_rows_whose_elements_do_not_follow_each_other_are_refused():
+    rows = SparseRows(np.array([0, 2, 1]), np.arange(2, dtype=np.int32), np.ones(2, np.float32), 5)
+    with pytest.raises(InvalidInput):
+        sparse_norms(rows)
 
 
 @pytest.mark.parametrize(("columns", "kept"), [(1, 0.5), (8, 0.5), (129, 0.5), (1000, 0.01), (4097, 0.5)])

@@ -1,10 +1,11 @@
 """C files become libraries where a compiler is; where none can be had, the reason is one phrase."""
 
+import ctypes
 import dataclasses
 
 import pytest
 
-from raysm.workloads.similarity.kernels.build import Unavailable, library
+from raysm.workloads.similarity.kernels.build import Unavailable, check_sizes, library
 from raysm.workloads.similarity.kernels.recipes import ARM, AVX2, BASELINE, DENSE, X86, Recipe, dense, sparse
 
 ONE = '#include "number.h"\n__attribute__((visibility("default"))) int one(void) { return NUMBER; }\n'
@@ -93,6 +94,27 @@ def test_a_digest_is_of_all_that_the_library_depends_on(tmp_path):
     others += [recipe.digest(X86)]
     source.write_text("int b;")
     assert len({first, recipe.digest(X86), *others}) == 6
+
+
+SIZES = """#include <stdint.h>
+__attribute__((visibility("default"))) void struct_bytes(int64_t *bytes) { bytes[0] = 8, bytes[1] = 16; }
+"""
+
+
+class Short(ctypes.Structure):
+    _fields_ = [("number", ctypes.c_int64)]
+
+
+class Long(ctypes.Structure):
+    _fields_ = [("number", ctypes.c_int64), ("one_more", ctypes.c_int32)]
+
+
+def test_structures_of_other_sizes_than_those_of_the_c_files_are_a_bug(source, tmp_path):
+    source.write_text(SIZES)
+    functions = recompiled(source, tmp_path)
+    check_sizes(functions, Short, Long)
+    with pytest.raises(AssertionError, match="Long has 16 bytes, but 8 in the kernels"):
+        check_sizes(functions, Long, Short)
 
 
 def test_no_compiler_may_reorder_or_fuse():
