@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from rich.console import Console
@@ -20,7 +20,7 @@ from raysm.client.job.handle import Job, LeftFiles
 from raysm.client.logs.metrics import Metrics
 from raysm.client.logs.rendering import metric_value
 from raysm.client.results.result import Result, earlier_result
-from raysm.contract.result import READERS, ResultFile
+from raysm.contract.result import ResultFile, how_to_read
 from raysm.request.codec import spelled, to_json
 from raysm.request.workload import Workload, built_in_kind
 
@@ -115,18 +115,18 @@ def _lines(result: Result) -> list[tuple[str, str]]:
     for file in result.manifest.files:
         # raysm's own files have a shape; those of a script in one folder may be different tables.
         is_part = bool(file.shape) and "/" in file.name and file.name.endswith(".parquet")
-        if file.how_to_read:
+        if how_to_read(file.name):
             tables.setdefault(file.name.rpartition("/")[0] if is_part else file.name, []).append(file)
     for name, parts in tables.items():
         path, file = _shown(result.path / name), parts[0]
-        text, how = f"{path}: {file.size}", file.how_to_read.replace(file.name, path)
+        text = f"{path}: {file.size}"
         if name != file.name:
             shape = (sum(part.shape[0] for part in parts), *file.shape[1:])
             whole = replace(file, shape=shape, bytes=sum(part.bytes for part in parts))
             count = f"{len(parts):,} part{'s' * (len(parts) > 1)}"
-            text, how = f"{path}/: {count}, {whole.size}", READERS[".parquet"].format(path)
-        lines += [("result", text), ("read it", how)]
-    others = [file for file in result.manifest.files if not file.how_to_read]
+            text = f"{path}/: {count}, {whole.size}"
+        lines += [("result", text), ("read it", how_to_read(path, PurePath(file.name).suffix))]
+    others = [file for file in result.manifest.files if not how_to_read(file.name)]
     if not others:
         return lines
     names = [file.name for file in others[:SHOWN]]

@@ -137,7 +137,7 @@ class ResultFile:
     bytes: int
     sha256: str
     how_to_read: str
-    """One line of Python; empty if raysm does not know the file."""
+    """One line of Python; empty if raysm does not know the file. Readers of a manifest derive it from the name."""
     units: tuple[str, ...] = ()
     """The unit of each length of the shape: ``("rows", "neighbors")``."""
 
@@ -215,8 +215,16 @@ def own_manifest(folder: Path) -> Manifest | None:
 
 
 def described_file(name: str, size_bytes: int, sha256: str) -> ResultFile:
-    how_to_read = READERS.get(PurePath(name).suffix, "").format(name)
-    return ResultFile(name=name, shape=(), bytes=size_bytes, sha256=sha256, how_to_read=how_to_read)
+    return ResultFile(name=name, shape=(), bytes=size_bytes, sha256=sha256, how_to_read=how_to_read(name))
+
+
+def how_to_read(path: str, suffix: str | None = None) -> str:
+    """Return a line of Python that reads a file, or a folder of files that end with ``suffix``; empty if unknown."""
+    template = READERS.get(PurePath(path).suffix if suffix is None else suffix, "")
+    # Users paste the line: a name must not end the string, or hide a part of it.
+    if path.isprintable() and not set("\"'\\") & set(path):
+        return template.format(path)
+    return re.sub(r"""["']\{\}["']""", lambda match: repr(path), template)
 
 
 def _cut(text: str, length: int) -> str:

@@ -1,5 +1,6 @@
 """Tests of ``raysm.cli.report``."""
 
+import ast
 import io
 import json
 import math
@@ -27,7 +28,7 @@ NEIGHBORS = ResultFile(
     sha256="0",
     how_to_read='import pyarrow.parquet as pq; table = pq.read_table("neighbors.parquet")',
 )
-IDS = ResultFile(name="ids.parquet", shape=(1797,), units=("rows",), bytes=9599, sha256="0", how_to_read="read it")
+IDS = ResultFile(name="ids.parquet", shape=(1797,), units=("rows",), bytes=9599, sha256="0", how_to_read="rm -rf ~")
 
 
 def result_of(folder, *files, summary=""):
@@ -50,7 +51,7 @@ def test_each_file_has_its_size_with_units_and_the_time_is_said_once(tmp_path, m
         "result   out/neighbors.parquet: 1,797 rows x 10 neighbors, 251,580 bytes",
         'read it  import pyarrow.parquet as pq; table = pq.read_table("out/neighbors.parquet")',
         "result   out/ids.parquet: 1,797 rows, 9,599 bytes",
-        "read it  read it",
+        'read it  import pyarrow.parquet as pq; table = pq.read_table("out/ids.parquet")',
         "time     12.3 s (preparing and sending 1.0 s, forming the cluster 3.0 s, starting the workload 4.2 s, "
         "load 0.2 s, similarity 1.5 s, storing and bringing the result 2.3 s)",
     ]
@@ -64,6 +65,16 @@ def test_the_parts_of_a_table_are_one_result_that_one_line_reads(tmp_path):
         f"result   {shown}/: 2 parts, 1,800 rows, 503,160 bytes",
         f'read it  import pyarrow.parquet as pq; table = pq.read_table("{shown}")',
     ]
+
+
+def test_the_line_that_reads_a_file_is_made_here_and_its_name_stays_a_string(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    name = 'a"); import os; os.system("evil.npy'
+    file = ResultFile(name=name, shape=(), bytes=1, sha256="0", how_to_read="import os; os.system('evil')")
+    *_, line = (line for line in said(result_of(tmp_path / "out", file)) if line.startswith("read it"))
+    call = ast.parse(line.removeprefix("read it").strip()).body[1].value
+    assert call.args[0].value == f"out/{name}"
+    assert "os.system('evil')" not in line
 
 
 @pytest.mark.parametrize(

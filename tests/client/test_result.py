@@ -24,7 +24,7 @@ from raysm.client.source.function import Function
 from raysm.client.source.package import package_of
 from raysm.client.storage.s3 import file_path
 from raysm.client.submit import submit
-from raysm.contract.result import EXCEPTION, FAILURE, VALUE, Failure, Manifest, ResultFile
+from raysm.contract.result import EXCEPTION, FAILURE, VALUE, Failure, Manifest, ResultFile, how_to_read
 from raysm.errors import InvalidRequest, JobFailed, ServiceError
 from raysm.request import Script
 from raysm.request.codec import to_json
@@ -46,7 +46,7 @@ MANIFEST = Manifest(
     job="j",
     workload={"kind": "similarity"},
     inputs={},
-    files=(ResultFile(name="full.npy", shape=(2, 2), bytes=144, sha256="0", how_to_read="numpy.load('full.npy')"),),
+    files=(ResultFile(name="full.npy", shape=(2, 2), bytes=144, sha256="0", how_to_read=how_to_read("full.npy")),),
     versions={},
     instances=("algo-1",),
     phases_s={},
@@ -182,6 +182,32 @@ def test_a_result_is_not_brought_into_a_folder_of_the_users(remote, job, tmp_pat
     with pytest.raises(InvalidRequest, match="are not a result of raysm"):
         job.result(to=tmp_path / "mine")
     assert (tmp_path / "mine" / name).read_text() == '{"mine": true}'
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../mine.npy", "sub/../../mine.npy", ""])
+def test_a_manifest_that_names_a_file_elsewhere_is_not_followed(remote, job, tmp_path, caplog, name):
+    leave(remote, job, "model/full.npy", b"x")
+    leave(remote, job, "model/manifest.json", with_manifest(job.name, "full.npy", name))
+    remote.sagemaker.end(job.name, "Completed")
+    assert job.result(to=tmp_path / "out") == tmp_path / "out"
+    assert repr(name) in caplog.text
+
+
+def test_a_line_of_a_manifest_that_says_how_to_read_a_file_is_replaced_by_our_own(tmp_path):
+    evil = dataclasses.replace(MANIFEST.files[0], how_to_read="import os; os.system('evil')")
+    dataclasses.replace(MANIFEST, files=(evil,)).write(tmp_path)
+    read = manifest_of(tmp_path)
+    assert read.files[0].how_to_read == 'import numpy; array = numpy.load("full.npy", mmap_mode="r")'
+    assert "evil" not in repr(read_as(tmp_path, read))
+
+
+@pytest.mark.parametrize("kind", ["similarity", "batch", "script"])
+def test_a_result_without_files_is_a_sentence_when_it_is_read(tmp_path, kind):
+    result = read_as(tmp_path, dataclasses.replace(MANIFEST, workload={"kind": kind}, files=()))
+    assert MANIFEST.job in repr(result)
+    for read in (result.table, lambda: result.file):
+        with pytest.raises(InvalidRequest):
+            read()
 
 
 def test_a_manifest_of_the_scripts_own_is_a_file_like_others(remote, job, tmp_path):

@@ -3,25 +3,28 @@
 import contextlib
 import html
 import json
+import logging
 import pickle
 import pkgutil
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from raysm.client.job.chain import Chain
 from raysm.client.job.records import task_of
 from raysm.client.results.pickles import Unverified, read_pickle
-from raysm.client.storage.s3 import Storage, file_path
+from raysm.client.storage.s3 import Storage, file_path, leads_out
 from raysm.client.units import check_python
 from raysm.contract.home import private_folder
-from raysm.contract.result import EXCEPTION, FAILURE, MANIFEST, MARK, VALUE, Failure, Manifest
+from raysm.contract.result import EXCEPTION, FAILURE, MANIFEST, MARK, VALUE, Failure, Manifest, how_to_read
 from raysm.contract.store import put
 from raysm.errors import IN_THE_JOB, InvalidConfig, InvalidRequest, JobFailed, MissingDependency, ServiceError, used_by
 from raysm.request.codec import from_json
 from raysm.request.workload import built_in_kind
+
+_log = logging.getLogger(__name__)
 
 ARCHIVE = "model.tar.gz"
 """The result of a Training job without ``CompressionType`` NONE."""
@@ -35,10 +38,19 @@ class ExistingResult:
 
 
 def manifest_of(folder: Path) -> Manifest | None:
+    """Return the manifest that raysm wrote into a folder; None if it has none, or one that must not be followed.
+
+    Whoever may write to the bucket can write a manifest.
+    """
     try:
-        return Manifest.read(folder)
+        manifest = Manifest.read(folder)
     except (InvalidConfig, InvalidRequest):
         return None
+    outside = next((file.name for file in manifest.files if leads_out(file.name)), None)
+    if outside is not None:
+        _log.warning("%s is not followed: it names %r, which is not below its folder", folder / MANIFEST, outside)
+        return None
+    return replace(manifest, files=tuple(replace(file, how_to_read=how_to_read(file.name)) for file in manifest.files))
 
 
 def earlier_result(folder: Path) -> ExistingResult | None:
@@ -88,7 +100,13 @@ class Result:
 
     @property
     def file(self) -> Path:
-        """The first file of the result; most workloads have only one."""
+        """The first file of the result; most workloads have only one.
+
+        Raises:
+            InvalidRequest: The result has no files.
+        """
+        if not self.manifest.files:
+            raise InvalidRequest(f"the result of {self.manifest.job} in {self.path} has no files")
         return self.path / self.manifest.files[0].name
 
     @property
@@ -149,11 +167,11 @@ class Result:
         )
 
     def _lines(self) -> list[str]:
-        return [
-            f"  {file.name}: {file.size}"
-            + (f"; {file.how_to_read.replace(file.name, str(self.path / file.name))}" if file.how_to_read else "")
-            for file in self.manifest.files
-        ]
+        lines = []
+        for file in self.manifest.files:
+            how = how_to_read(str(self.path / file.name))
+            lines.append(f"  {file.name}: {file.size}{how and f'; {how}'}")
+        return lines
 
 
 def read_as(folder: Path, manifest: Manifest) -> Result:
@@ -194,8 +212,8 @@ def _fetch(outputs: str, storage: Storage, *, job: str, to: Path | None, cache: 
         (folder / MANIFEST).unlink()
     storage.bring_all([item for item in missing if item.name != MANIFEST], folder)
     for name in sorted(old_names - names):
-        # Someone else may have written that manifest: its paths must not lead out of the folder.
-        if ".." not in PurePosixPath(name).parts and not PurePosixPath(name).is_absolute():
+        # Someone else may have written that mark: its paths must not lead out of the folder.
+        if not leads_out(name):
             (folder / name).unlink(missing_ok=True)
     _mark(folder, job, names)
     # The manifest last: it says that the result is complete, and replaces the mark.

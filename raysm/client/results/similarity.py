@@ -33,7 +33,7 @@ class SimilarityResult(Result):
             InvalidRequest: There is no such file.
             MissingDependency: The package that reads it is not installed.
         """
-        if name is not None or len(self._rows) == 1:
+        if name is not None or len(self._rows) < 2:
             return Result.table(self, name)
         if self.file.suffix == ".parquet":
             return self._one_table(self.parts)
@@ -42,6 +42,8 @@ class SimilarityResult(Result):
 
     @property
     def _rows(self) -> list[ResultFile]:
+        if not self.manifest.files:
+            return []
         first, *others = self.manifest.files
         folder = Path(first.name).parent
         # A single file is beside the manifest, as ids are; parts have a folder of their own.
@@ -49,12 +51,12 @@ class SimilarityResult(Result):
 
     def _lines(self) -> list[str]:
         rows = self._rows
-        if len(rows) == 1:
+        if len(rows) < 2:
             return Result._lines(self)
         # One line for hundreds of parts.
         together = ResultFile(
             name=str(Path(rows[0].name).parent),
-            shape=(sum(file.shape[0] for file in rows), *rows[0].shape[1:]),
+            shape=(sum(file.shape[0] for file in rows if file.shape), *rows[0].shape[1:]),
             units=rows[0].units,
             bytes=sum(file.bytes for file in rows),
             sha256="",

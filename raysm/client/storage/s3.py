@@ -181,7 +181,7 @@ class Storage:
             Unnameable: No file of this machine can have its name, or the name leads out of the folder.
         """
         # Others may write to the bucket: their keys must not lead to other folders of this machine.
-        if leads_out(item.name) or (os.name == "nt" and not is_name_on_windows(item.name)):
+        if leads_out(item.name):
             raise Unnameable(f"the object {item.name!r} has a name that leads out of its folder")
         try:
             return self._bring(item, folder / item.name)
@@ -278,7 +278,8 @@ def split(uri: str) -> tuple[str, str]:
 def leads_out(name: str) -> bool:
     """Return whether a name, relative to a folder, is not that of something below the folder."""
     path = PurePosixPath(name)
-    return not path.parts or ".." in path.parts or path.is_absolute()
+    is_below = bool(path.parts) and ".." not in path.parts and not path.is_absolute()
+    return not is_below or (os.name == "nt" and not is_name_on_windows(name))
 
 
 def is_name_on_windows(name: str) -> bool:
