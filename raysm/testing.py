@@ -213,7 +213,8 @@ class _Clients:
         return {"ContentLength": len(self._fake.objects[Bucket, Key])}
 
     def get_object(self, *, Bucket: str, Key: str) -> dict[str, Any]:  # noqa: N803
-        return {"Body": io.BytesIO(self._fake.objects[Bucket, Key])}
+        content = self._fake.objects[Bucket, Key]
+        return {"Body": io.BytesIO(content), "ContentLength": len(content)}
 
     def list_objects_v2(self, *, Bucket: str, Prefix: str, **_: Any) -> dict[str, Any]:  # noqa: N803
         stored = [(key, body) for (bucket, key), body in self._fake.objects.items() if bucket == Bucket]

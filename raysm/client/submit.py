@@ -88,9 +88,28 @@ def state_of(request: JobRequest, task: str, service: Service, *, resume: bool) 
         return None
     prefix = service.places.records(request.project, task)
     latest = records.latest_of_state(prefix, Storage(service)) if resume else None
-    if latest is not None:
-        return latest.state
+    if latest is not None and latest.state is not None:
+        return _checked_state(latest.state, latest.job, service.places.state(request.project, task, ""), service)
     return service.places.state(request.project, task, request.name)
+
+
+def _checked_state(state: str, job: str, own: str, service: Service) -> str:
+    """Return the state of a record, if it is below the task's ``own`` folder or the service says that the job had it.
+
+    People who may write to the bucket can write a record, and must not lead a job to another bucket.
+    """
+    if state.startswith(own) and "/../" not in state:
+        return state
+    try:
+        kept = service.describe(TRAINING, job).get("CheckpointConfig", {}).get("S3Uri")
+    except JobNotFound:
+        kept = None
+    if kept is None or kept.rstrip("/") != state.rstrip("/"):
+        raise InvalidRequest(
+            f"the record of {job} names the state {state}, but the service does not say that this job had it",
+            remedy=f"if it is the right one, give it as checkpoint_uri (--checkpoint-uri {state})",
+        )
+    return state
 
 
 def await_predecessor(prefix: str, state: str, service: Service) -> None:

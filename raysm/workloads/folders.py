@@ -6,7 +6,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from raysm.bootstrap.environment import Environment
 from raysm.contract.names import listed
@@ -70,10 +70,17 @@ def make_state_folder(here: Environment, source: Path, say: Callable[[str], None
 
 
 def copied_files(folder: Path) -> dict[str, str]:
+    """Return the files of a state folder that came from the source, with their SHA-256; none if there is no record."""
     try:
-        return dict(json.loads((folder / RECORD).read_text()))
-    except FileNotFoundError:
+        read = json.loads((folder / RECORD).read_text())
+    except (OSError, ValueError, RecursionError):  # it does not exist, or is not what raysm wrote
         return {}
+    # It comes back from a bucket: its names must not lead to files elsewhere, which could be removed.
+    return {
+        name: digest
+        for name, digest in (read.items() if isinstance(read, dict) else ())
+        if not PurePosixPath(name).is_absolute() and ".." not in PurePosixPath(name).parts
+    }
 
 
 def fill_folders(args: Sequence[str], here: Environment) -> tuple[str, ...]:

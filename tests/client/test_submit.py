@@ -7,6 +7,7 @@ import sys
 import cloudpickle
 import pytest
 
+from raysm.client.job import records
 from raysm.client.source.function import DataParallel, Function
 from raysm.client.source.remote import remote
 from raysm.client.storage.s3 import Storage
@@ -225,6 +226,43 @@ def test_each_run_begins_with_an_empty_state_unless_it_resumes(either, folder, c
     assert states[0] != states[1]
     assert states[2] == states[1]
     assert not caplog.text
+
+
+@pytest.fixture
+def forged(either, folder):
+    """Change the record of a job as someone can who may write to the bucket."""
+    job = run(either, folder)
+    either.sagemaker.end(job.name, "Stopped")
+
+    def forge(content):
+        uri = f"{either.service.places.records('default', 'task')}/{job.name}.json"
+        record = json.loads(Storage(either.service).read(uri))
+        Storage(either.service).write(uri, content(record))
+
+    return forge
+
+
+def test_a_record_leads_no_job_to_a_state_that_its_job_did_not_have(either, folder, forged):
+    forged(lambda record: json.dumps({**record, "state": "s3://another/checkpoints"}).encode())
+    with pytest.raises(InvalidRequest, match="names the state s3://another/checkpoints") as caught:
+        run(either, folder, environment={"A": "2"}, resume=True)
+    assert "--checkpoint-uri s3://another/checkpoints" in caught.value.remedy
+
+
+def test_a_state_that_a_user_chose_is_resumed(either, folder):
+    first = run(either, folder, checkpoint_uri="s3://mine/checkpoints")
+    either.sagemaker.end(first.name, "Stopped")
+    run(either, folder, environment={"A": "2"}, resume=True)
+    assert sent(either)["CheckpointConfig"]["S3Uri"] == "s3://mine/checkpoints"
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[" * 100_000, b"{", b'{"job": "x"}', bytes(records.MAX_BYTES + 1)], ids=range(5)
+)
+def test_an_object_that_is_no_record_counts_as_none(either, folder, forged, content, caplog):
+    forged(lambda record: content)
+    run(either, folder, environment={"A": "2"}, resume=True)
+    assert "task has no earlier job to resume" in caplog.text
 
 
 def test_a_sweep_does_not_resume_the_trials_of_another(remote, script):

@@ -1,6 +1,7 @@
 import dataclasses
 import errno
 import hashlib
+import json
 import os
 import tempfile
 from dataclasses import replace
@@ -203,6 +204,24 @@ def test_a_checkpoint_of_a_name_that_the_source_has_too_is_kept_and_named(here, 
         make_state_folder(here, source, said.append)
         assert (folder / "checkpoint.pth.tar").read_text() == "epoch 1"
     assert [text.endswith("differ from the source's: checkpoint.pth.tar") for text in said] == [True, True]
+
+
+def test_a_record_that_came_back_changed_leads_to_no_file_outside_of_the_state_folder(here, source, tmp_path):
+    folder = make_state_folder(here, source, pytest.fail)
+    (tmp_path / "mine").write_text("keep")
+    digest = hashlib.sha256(b"keep").hexdigest()
+    outside = os.path.relpath(tmp_path / "mine", folder)
+    (folder / RECORD).write_text(json.dumps({outside: digest, str(tmp_path / "mine"): digest}))
+    make_state_folder(here, source, pytest.fail)
+    assert (tmp_path / "mine").read_text() == "keep"
+
+
+@pytest.mark.parametrize("text", ["", "[", "[1]", "[" * 100_000])
+def test_a_record_that_is_none_makes_no_difference(here, source, text):
+    folder = make_state_folder(here, source, pytest.fail)
+    (folder / RECORD).write_text(text)
+    make_state_folder(here, source, pytest.fail)
+    assert files_of(folder) == {"main.py": "first", "labels/names.txt": "cat"}
 
 
 def test_what_a_training_leaves_in_its_state_folder_is_in_the_result_and_stays(here, source):

@@ -4,6 +4,7 @@ A task is a project and a name; its jobs are its runs. Objects are never changed
 task at once. A record does not say whether its job is done: ask the service.
 """
 
+import functools
 import hashlib
 import json
 import logging
@@ -34,6 +35,9 @@ RANDOM_CHARACTERS = 4
 RUN_CHARACTERS = len("-20260102-030405-") + DIGEST_CHARACTERS + RANDOM_CHARACTERS
 
 READ_AT_ONCE = 16
+MAX_BYTES = 4 << 20
+"""Most bytes of a record; larger objects are not records."""
+
 LOG_EVERY = 100_000
 
 _log = logging.getLogger("raysm")
@@ -66,14 +70,15 @@ def recorded(prefix: str, storage: Storage) -> Iterator[Record]:
     # Sorted by the listing's times: sorting by submitted_s would read all records.
     items = sorted(storage.folder(prefix), key=lambda item: (item.modified_s, item.name), reverse=True)
     for begin in range(0, len(items), READ_AT_ONCE):
-        contents = in_parallel(storage.read, [item.uri for item in items[begin : begin + READ_AT_ONCE]])
-        records = [record for record in map(_parse, contents) if record is not None]
+        read = functools.partial(_read, storage)
+        found = in_parallel(read, [item.uri for item in items[begin : begin + READ_AT_ONCE]])
+        records = [record for record in found if record is not None]
         # S3's times are whole seconds, in which several jobs may have been sent.
         yield from sorted(records, key=lambda record: record.submitted_s, reverse=True)
 
 
 def of_job(job: str, prefix: str, storage: Storage) -> Record | None:
-    return _parse(storage.read(f"{prefix}/{job}.json"))
+    return _read(storage, f"{prefix}/{job}.json")
 
 
 def latest_of_state(prefix: str, storage: Storage, uri: str | None = None) -> Record | None:
@@ -83,10 +88,11 @@ def latest_of_state(prefix: str, storage: Storage, uri: str | None = None) -> Re
     return None
 
 
-def _parse(content: bytes | None) -> Record | None:
+def _read(storage: Storage, uri: str) -> Record | None:
     try:
-        return from_json(Record, json.loads(content or b""), "record")
-    except (ValueError, InvalidConfig):  # another version wrote it, or it was deleted meanwhile
+        return from_json(Record, json.loads(storage.read(uri, MAX_BYTES) or b""), "record")
+    # Another version wrote it, or someone else did, or it was deleted meanwhile.
+    except (ValueError, RecursionError, InvalidConfig):
         return None
 
 

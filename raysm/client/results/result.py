@@ -30,6 +30,10 @@ ARCHIVE = "model.tar.gz"
 """The result of a Training job without ``CompressionType`` NONE."""
 
 
+MAX_FAILURE_BYTES = 16 << 20
+"""Most bytes of a failure with its traceback that are read."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExistingResult:
     job: str
@@ -301,9 +305,10 @@ def load_exception(outputs: str, chain: Chain, *, python: str | None, reason: st
 
 def _failure(outputs: str, storage: Storage) -> Failure | None:
     try:
-        content = storage.read(f"{outputs}/data/{FAILURE}")
+        content = storage.read(f"{outputs}/data/{FAILURE}", MAX_FAILURE_BYTES)
         return from_json(Failure, json.loads(content), "failure") if content else None
-    except (ServiceError, InvalidConfig, ValueError):  # the service's reason is used instead
+    # The service's reason is used instead.
+    except (ServiceError, InvalidConfig, ValueError, RecursionError):
         return None
 
 

@@ -79,11 +79,16 @@ class Storage:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    def read(self, uri: str) -> bytes | None:
+    def read(self, uri: str, max_bytes: int | None = None) -> bytes | None:
+        """Return an object or file; None if it does not exist. TooLarge if it has more than ``max_bytes``."""
         if not uri.startswith("s3://"):
             path = file_path(uri)
-            return path.read_bytes() if path.is_file() else None
-        found = _get_object(self._service, uri)
+            if not path.is_file():
+                return None
+            if max_bytes is not None and path.stat().st_size > max_bytes:
+                raise _too_large(uri, path.stat().st_size, max_bytes)
+            return path.read_bytes()
+        found = _get_object(self._service, uri, max_bytes)
         return None if found is None else found[0]
 
     def write(self, uri: str, content: bytes, kms_key: str | None = None) -> Mapping[str, Any]:
@@ -311,6 +316,10 @@ def _encryption(kms_key: str | None) -> dict[str, Any]:
     return {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": kms_key} if kms_key else {}
 
 
+def _too_large(uri: str, size: int, max_bytes: int) -> TooLarge:
+    return TooLarge(f"{uri} has {size:,} bytes, but raysm writes at most {max_bytes:,} there; it was not read")
+
+
 def _get_object(service: Service, uri: str, max_bytes: int | None = None) -> tuple[bytes, Mapping[str, Any]] | None:
     bucket, key = split(uri)
     try:
@@ -321,7 +330,7 @@ def _get_object(service: Service, uri: str, max_bytes: int | None = None) -> tup
         raise
     if max_bytes is not None and answer["ContentLength"] > max_bytes:
         answer["Body"].close()
-        raise TooLarge(f"{uri} has {answer['ContentLength']:,} bytes, but raysm writes at most {max_bytes:,} there")
+        raise _too_large(uri, answer["ContentLength"], max_bytes)
     # The body arrives after the call has returned, by a connection that may break.
     with translated(f"read {uri}"):
         return bytes(answer["Body"].read()), answer

@@ -155,7 +155,7 @@ class Study:
         number = frozen.number - self._earlier
         written = frozen.user_attrs.get(ENTRY)
         entry = None if written is None else from_json(Entry, written, "trial")
-        if entry is not None and _sizes(self.files / str(entry.checkpoint)) != dict(entry.sizes):
+        if entry is not None and not self._has_whole_checkpoint(entry):
             # The checkpoint was deleted, or did not come back complete.
             entry = replace(entry, checkpoint=None, sizes={}, reports=0)
         if entry is not None and frozen.state.is_finished():
@@ -169,6 +169,12 @@ class Study:
             self.interrupted.append(entry)
         else:
             self.finish(entry)
+
+    def _has_whole_checkpoint(self, entry: Entry) -> bool:
+        folder = self.files / str(entry.checkpoint)
+        # The journal comes back from a bucket: its names must not lead to other folders, which would be removed.
+        is_inside = folder.resolve().is_relative_to(self.files.resolve()) and folder.resolve() != self.files.resolve()
+        return is_inside and _sizes(folder) == dict(entry.sizes)
 
     def _learn(self, params: Mapping[str, Any], value: float) -> None:
         self._study.enqueue_trial(dict(params))

@@ -399,3 +399,14 @@ def test_a_scripts_report_is_a_line_and_its_checkpoint_a_copy(tmp_path):
     report = parse(line)
     assert (report.metrics, report.step) == ({"loss": 0.5}, 3)
     assert (trial / report.checkpoint / "model").read_text() == "1"
+
+
+def test_a_checkpoint_outside_of_the_studys_folder_is_none_though_its_files_are_as_the_journal_says(study, tmp_path):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mine").write_text("keep")
+    first = study(folder=tmp_path / "s")
+    entry = first.next()
+    outside = os.path.relpath(tmp_path / "other", first.files)
+    first.save(replace(entry, checkpoint=outside))
+    (interrupted,) = study(folder=tmp_path / "s").interrupted
+    assert interrupted.checkpoint is None
