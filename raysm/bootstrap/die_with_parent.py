@@ -27,7 +27,13 @@ def main(arguments: list[str]) -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:  # the parent ended before the line above
             os._exit(1)
-    os.execv(command[0], command)
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        # As shells do. The last line of a program's output is the reason of its failure.
+        sys.stderr.write(f"{command[0]}: cannot be started: {error.strerror}\n")
+        sys.stderr.flush()
+        os._exit(127)
 
 
 if __name__ == "__main__":

@@ -40,6 +40,7 @@ from raysm.errors import InvalidRequest
 from raysm.request import Ports
 from raysm.request.codec import hints_of, to_json
 from raysm.request.similarity import MATRIX
+from raysm.request.workload import ScriptWorkload, Workload
 
 
 def flag_layer(arguments: argparse.Namespace, on: str) -> Layer:
@@ -170,7 +171,8 @@ def _workload_layer(arguments: Arguments) -> Layer:
     if script is not None:
         values["workload", "script"] = script
     args = list(arguments.script_args)
-    if arguments.command == "run" and script is None and args:
+    # With a request file, which names the script, they are its arguments.
+    if issubclass(kind or Workload, ScriptWorkload) and script is None and arguments.request is None and args:
         values |= {("workload", "command"): True, ("workload", "script"): args.pop(0), ("workload", "args"): args}
     elif args:
         values["workload", "args"] = args

@@ -30,8 +30,8 @@ ENTERING = "raysm.cli.dashboard:run_entering"
 KEPT = 3
 """The number of flags of the similarity that exclude each other: --top-k, --threshold and --full."""
 
-SCRIPT_USAGE = "SCRIPT [options] [-- ARGUMENTS OF THE SCRIPT]"
-SWEEP_USAGE = "SCRIPT --space NAME=RANGE --metric NAME --mode min|max [options] [-- OTHER ARGUMENTS]"
+SCRIPT_USAGE = "[SCRIPT] [options] [-- ARGUMENTS OF THE SCRIPT, OR A COMMAND]"
+SWEEP_USAGE = "[SCRIPT] --space NAME=RANGE --metric NAME --mode min|max [options] [-- OTHER ARGUMENTS, OR A COMMAND]"
 
 JOB = "name of a job, or the short name (train) of a running job or session"
 READ = "name of a job, or a short name (train): the running job or session, or else the latest ended one"
@@ -42,16 +42,16 @@ SCRIPTS: Mapping[str, tuple[str, tuple[Flag, ...], str]] = {
     "run": (
         "run a script or a command on the head of the cluster; ray.init() in a Python script joins the cluster",
         SCRIPT,
-        "[SCRIPT] [options] [-- ARGUMENTS OF THE SCRIPT, OR A COMMAND]",
+        SCRIPT_USAGE,
     ),
     "train": (
-        "run a script written for torchrun, unchanged, on all instances; rank 0's model is the result",
+        "run a script written for torchrun, or a command, unchanged, on all instances; rank 0's model is the result",
         TRAIN,
         SCRIPT_USAGE,
     ),
     "sweep": (
-        "run many trials of a script on one cluster, each with different --NAME=VALUE arguments (an _ in NAME becomes "
-        "a -), and keep the best",
+        "run many trials of a script or a command on one cluster, each with different --NAME=VALUE arguments (an _ in "
+        "NAME becomes a -), and keep the best",
         SWEEP,
         SWEEP_USAGE,
     ),
@@ -77,7 +77,7 @@ def add_sending(commands: Any) -> None:
             usage=f"raysm {name} {usage}",
         )
         # Optional, because a request file may name the script; ``_missing_script`` checks both.
-        add(command, "SCRIPT", "the script; inside --source-dir if given", nargs="?")
+        add(command, "SCRIPT", "the script; inside --source-dir if given; without it, a command follows --", nargs="?")
         command.set_defaults(lacks=_missing_script)
         add_flags(command, flags, name)
         if name == "tune":
@@ -130,7 +130,7 @@ def _missing_of_similarity(arguments: argparse.Namespace) -> str | None:
 def _missing_script(arguments: argparse.Namespace) -> str | None:
     if arguments.request is not None:
         return None
-    if arguments.script is None and not (arguments.command == "run" and arguments.script_args):
+    if arguments.script is None and not arguments.script_args:
         return _required("SCRIPT")
     if arguments.command in ("sweep", "tune"):
         needed = {"space": "--space NAME=RANGE", "metric": "--metric NAME", "mode": "--mode min or --mode max"}

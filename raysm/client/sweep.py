@@ -317,7 +317,9 @@ def _workload(train: object, space: Space, fields: dict[str, Any]) -> SweepWorkl
                 "Sweep: a script's space is ranges by name, {'lr': raysm.loguniform(1e-4, 1e-1)}; a space that is a "
                 "function needs a function instead of a script"
             )
-        return ScriptSweep(script=script.script, args=script.args, source_dir=script.source_dir, **fields)
+        return ScriptSweep(
+            script=script.script, args=script.args, source_dir=script.source_dir, command=script.command, **fields
+        )
     if not callable(train):
         raise InvalidRequest(f"Sweep: the first argument is a function, or the path of a script, got {train!r}")
     # A function may draw other names in each trial.

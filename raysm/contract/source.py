@@ -23,6 +23,8 @@ from raysm.request.workload import ScriptWorkload
 
 SUFFIXES = (*importlib.machinery.EXTENSION_SUFFIXES, *importlib.machinery.SOURCE_SUFFIXES)
 CODE_SUFFIXES = (".py", ".pyi", ".so", ".pyd")
+MAX_FIRST_LINE = 256
+"""Bytes of a script's first line that are read; Linux reads no more."""
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 """Nodes whose bodies do not run when the module is imported."""
 CALLS = ("import_module", "__import__")
@@ -195,15 +197,15 @@ def source_of(workload: ScriptWorkload) -> Source:
     if workload.source_dir is not None:
         folder = Path(workload.source_dir)
         files = {path.relative_to(folder).as_posix(): path for path in _below(folder)}
-        script_name = workload.script if getattr(workload, "command", False) else Path(workload.script).as_posix()
+        script_name = workload.script if workload.command else Path(workload.script).as_posix()
         real_folder = folder.resolve()
         real = {name: path.resolve() for name, path in files.items()}
         outside = {name: path for name, path in real.items() if not path.is_relative_to(real_folder)}
         return Source(script=script_name, folder=folder, files=files, outside=outside)
     script = Path(workload.script)
-    if getattr(workload, "command", False):
+    if workload.command:
         return Source(script=workload.script, folder=Path(), files={})
-    if script.suffix == ".sh":
+    if interpreter(script):
         return _with_neighbours(script, (), script.resolve().parent)
     try:
         # A script that cannot be parsed would travel without its imports and fail in the job.
@@ -217,12 +219,26 @@ def source_of(workload: ScriptWorkload) -> Source:
     return _with_neighbours(script, imported_modules([script]), script.resolve().parent)
 
 
+def interpreter(script: Path) -> tuple[str, ...]:
+    """Return the words that run a script which is not Python: ``bash``, or those of its first line; empty for Python.
+
+    Args:
+        script: A file.
+    """
+    if script.suffix == ".sh":
+        return ("bash",)
+    with script.open("rb") as file:
+        first = file.readline(MAX_FIRST_LINE).decode(errors="replace")
+    words = tuple(first.removeprefix("#!").split()) if first.startswith("#!") else ()
+    return () if any("python" in word for word in words) else words
+
+
 def source_of_modules(names: Iterable[str], folder: Path) -> Source:
     return _with_neighbours(None, names, folder)
 
 
 def _check_there(workload: ScriptWorkload) -> None:
-    script, is_command = Path(workload.script), getattr(workload, "command", False)
+    script, is_command = Path(workload.script), workload.command
     if workload.source_dir is None:
         if not is_command and not script.is_file():
             raise InvalidRequest(f"the script {workload.script!r} is not there, or is no file; check the path")

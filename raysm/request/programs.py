@@ -30,7 +30,10 @@ class Pickled:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Program(ScriptWorkload):
-    """The options of every script.
+    """The options of every program: a Python script, another script, or a command.
+
+    A file whose name ends with ``.sh`` is run by bash. A file whose first line names another interpreter than Python
+    (``#!/usr/bin/env perl``) is run by that. Any other file is a Python script.
 
     Raises:
         InvalidRequest: The script has no name, or its arguments are one text.
@@ -40,6 +43,9 @@ class Program(ScriptWorkload):
     """The script's path; relative to ``source_dir`` if that is given."""
     args: tuple[str, ...] = ()
     """Its arguments, verbatim: ``sys.argv[1:]``."""
+    command: bool = False
+    """``script`` is a command, such as ``make`` or ``./tool``, which runs with ``args`` where a script would run, and
+    is searched for in the instance's ``PATH``. The folder ``source_dir`` is sent, if given."""
     source_dir: str | None = None
     """A folder that travels whole, except hidden files, caches, virtual environments and earlier results; None is the
     script with the modules and packages beside it that it imports."""
@@ -58,7 +64,7 @@ class Program(ScriptWorkload):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Script(Program):
-    """A script that runs once on the head, with ``RAY_ADDRESS`` set to the formed cluster: Python, or ``.sh`` by bash.
+    """A script or a command that runs once on the head, with ``RAY_ADDRESS`` set to the formed cluster.
 
     A Python script runs as ``__main__`` and joins the cluster by ``ray.init()``; with ``ray_init`` it has joined before
     it begins.
@@ -70,9 +76,6 @@ class Script(Program):
     runner: ClassVar[str] = "raysm.workloads.runners.programs:ScriptRunner"
     label: ClassVar[str] = "the script"
     keeps: ClassVar[str] = "what the script writes into the folder $SM_MODEL_DIR or into its working folder"
-
-    command: bool = False
-    """``script`` is a program of the image, such as ``make``, which runs with ``args`` in the sent ``source_dir``."""
 
     drop_files: bool = False
     """Do not keep the files that the script writes into its working folder. Otherwise those of the head, up to 1 GiB
@@ -141,6 +144,8 @@ KEEPS = "what rank 0 leaves in the folder $SM_MODEL_DIR, or in the one in which 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TorchScript(Program):
     """An unmodified script for ``torchrun``: each worker runs it as ``__main__`` in a process of its own.
+
+    Any other script or command runs in the same way, once for each worker.
 
     There is one worker for each GPU of the cluster; without GPUs there is one for each instance, or
     ``workers_per_instance``. A head that only coordinates, or has no GPU while others have, has no worker. The workers

@@ -321,6 +321,8 @@ class ScriptSweep(ScriptWorkload, SweepWorkload):
     script: str
     args: tuple[str, ...] = ()
     source_dir: str | None = None
+    command: bool = False
+    """``script`` is a command of the image, as in ``raysm.Script``."""
 
     def __post_init__(self) -> None:
         SweepWorkload.__post_init__(self)  # super() would look for the class that slots=True has replaced

@@ -298,13 +298,14 @@ class Workload:
 
 
 class ScriptWorkload(Workload):
-    """A base of the kinds that run a script of the user, which declare its three fields."""
+    """A base of the kinds that run a script of the user or a command, which declare its four fields."""
 
     __slots__ = ()
 
     script: str
     args: tuple[str, ...]
     source_dir: str | None
+    command: bool
 
     @property
     def entry_script(self) -> "ScriptWorkload":

@@ -31,7 +31,7 @@ OUTPUT_LOST = 120
 
 
 def command(script: str, arguments: Sequence[str]) -> list[str]:
-    return [*(["bash"] if script.endswith(".sh") else [sys.executable, __file__]), script, *arguments]
+    return [sys.executable, __file__, script, *arguments]
 
 
 def leave_at_once_after_exit_handlers() -> Callable[[int], None]:

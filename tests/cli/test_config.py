@@ -43,10 +43,14 @@ def test_a_flag_chooses_its_option_and_no_other(argv, key, value):
     assert chosen("run", "a.py", *argv) == {key: value}
 
 
+SWEEP = ("sweep", "--space", "lr=uniform:0:1", "--metric", "loss", "--mode", "min")
+
+
+@pytest.mark.parametrize("verb", [("run",), ("train",), SWEEP])
 @pytest.mark.parametrize("argv", [["make", "data"], ["nvidia-smi"]])
-def test_a_command_without_a_script_stays_a_command_in_a_printed_request(argv, tmp_path, monkeypatch):
+def test_a_command_without_a_script_stays_a_command_in_a_printed_request(verb, argv, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    settings = read_settings(parse(["run", "--source-dir", ".", "--", *argv]))
+    settings = read_settings(parse([*verb, "--source-dir", ".", "--", *argv]))
     workload = settings.workload()
     assert (workload.command, [workload.script, *workload.args]) == (True, argv)
     assert as_request(prepared(settings), settings)["workload"]["script"] == argv[0]

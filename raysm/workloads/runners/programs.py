@@ -15,13 +15,15 @@ from raysm.bootstrap.exit_status import exit_by_signal
 from raysm.bootstrap.log import remark
 from raysm.contract.payload import SOURCE
 from raysm.contract.seal import DIGESTS
+from raysm.contract.source import interpreter
 from raysm.contract.store import read_json
 from raysm.errors import InvalidRequest
 from raysm.request.programs import PickledFunction, Script
+from raysm.workloads.command_line import command_line
 from raysm.workloads.failure import failure_of, pickled_value, unpickled
 from raysm.workloads.folders import fill_folders, keep_new_files, make_state_folder
 from raysm.workloads.runner import Runner, naming_what_is_missing
-from raysm.workloads.script_main import command, run_script
+from raysm.workloads.script_main import run_script
 
 
 class ScriptRunner(Runner[Script]):
@@ -45,14 +47,15 @@ class ScriptRunner(Runner[Script]):
         if self.workload.in_state:
             os.chdir(make_state_folder(self.environment, self.payload.source, remark))
         args = fill_folders(self.request.script_args, self.environment)
-        script = str(self.payload.source / self.workload.script)
+        program, source = self.workload.script, self.payload.source
         try:
             if self.workload.command:
-                run_command([self.workload.script, *args], Path(self.workload.script).name, args)
-            elif script.endswith(".sh"):
-                run_command(command(script, args), self.workload.script, args)
+                words = command_line(program, args, source=source, is_command=True)
+                run_command(words, Path(program).name, args)
+            elif interpreter(source / program):
+                run_command(command_line(program, args, source=source, is_command=False), program, args)
             else:
-                run_script(script, args)
+                run_script(str(source / program), args)
         except BaseException as error:
             # ``SystemExit(0)`` is a good end; the files of a failure are no result, and get no manifest.
             if failure_of(error) is not None:

@@ -27,7 +27,7 @@ from raysm.contract.names import TRIAL
 from raysm.contract.payload import read_request
 from raysm.errors import InvalidRequest, TrialFailed, WorkerFailed
 from raysm.request.sweep import FunctionSweep, ScriptSweep, SweepWorkload
-from raysm.workloads import script_main
+from raysm.workloads.command_line import command_line
 from raysm.workloads.failure import unpickled
 from raysm.workloads.folders import fill_folders
 from raysm.workloads.report import RESTORED, Listener, Report, listening, parse, report_of
@@ -187,7 +187,8 @@ def run_script(run: TrialRun) -> None:
     source = run.here.payload / payload.SOURCE
     arguments = arguments_of(run.assignment.params, fill_folders(workload.args, run.here))
     tail: deque[str] = deque(maxlen=TAIL_LINES)
-    with started(script_main.command(str(source / workload.script), arguments), source) as process:
+    words = command_line(workload.script, arguments, source=source, is_command=workload.command)
+    with started(words, source) as process:
         for line in lines_of(process):
             report = parse(line)
             if report is None:

@@ -107,6 +107,20 @@ def test_each_trial_is_a_row_and_the_best_one_is_told_as_they_end(base, tmp_path
     assert [event.done for event in told if isinstance(event, Progress)] == [0, 1, 2, 3, 4, 5]
 
 
+REPORT = "import raysm, sys; raysm.report(loss=float(sys.argv[1]))"
+
+
+@pytest.mark.parametrize("is_command", [False, True])
+def test_a_shell_script_or_a_command_is_swept(base, tmp_path, is_command):
+    script = tmp_path / "train.sh"
+    script.write_text(f"exec {sys.executable} -c '{REPORT}' $1")
+    words = {"args": ["-c", script.read_text(), "sh", "{x}"], "command": True} if is_command else {"args": ["{x}"]}
+    program = raysm.Script("sh" if is_command else str(script), **words)
+    sweep = raysm.Sweep(program, space={"x": raysm.choice([1, 2])}, metric="loss", mode="min", trials=2, search="grid")
+    outcome, _, _ = run(sweep, base, tmp_path)
+    assert sorted((trial.status, trial.value) for trial in trials_of(outcome)) == [("done", 1.0), ("done", 2.0)]
+
+
 @pytest.mark.parametrize(
     "stop",
     [

@@ -32,7 +32,8 @@ from raysm.contract.machine import others_first
 from raysm.contract.payload import Payload
 from raysm.errors import InvalidRequest, WorkerFailed
 from raysm.request.programs import TorchScript
-from raysm.workloads import folders, script_main
+from raysm.workloads import folders
+from raysm.workloads.command_line import command_line
 from raysm.workloads.folders import fill_folders
 from raysm.workloads.nodes import Node, only_on
 from raysm.workloads.runner import Runner, naming_what_is_missing
@@ -70,6 +71,7 @@ because one of them is ending, which is about to say why. One that a signal kill
 class Task:
     place: Place
     script: str
+    is_command: bool
     args: tuple[str, ...]
     in_state: bool
     fill: bool
@@ -223,9 +225,10 @@ def _start(task: Task, local_rank: int, source: Path, folder: Path) -> "subproce
         "TORCHELASTIC_ERROR_FILE": str(errors / f"{task.group.attempt}-{rank}.json"),
     }
     args = fill_arguments(task.args, variables) if task.fill else task.args
+    words = command_line(task.script, args, source=source, is_command=task.is_command)
     with task.wire.connect(rank, OUT) as out, task.wire.connect(rank, ERROR) as error:
         return subprocess.Popen(
-            die_with_parent.wrap(script_main.command(str(source / task.script), args)),
+            die_with_parent.wrap(words),
             env={**DEFAULTS, **environment.child_environment(variables)},
             cwd=folder,
             stdin=subprocess.DEVNULL,
@@ -304,6 +307,7 @@ class _Script:
             Task(
                 place=item,
                 script=self._workload.script,
+                is_command=self._workload.command,
                 args=self._launch.payload.request.script_args,
                 in_state=self._workload.in_state,
                 fill=self._workload.spawns,
