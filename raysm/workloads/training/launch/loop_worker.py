@@ -20,7 +20,8 @@ from raysm.errors import WorkerFailed
 from raysm.request.programs import Precision
 from raysm.workloads import folders
 from raysm.workloads.failure import unpickled
-from raysm.workloads.training.launch.failure_attribution import CAUSE_S, is_consequence
+from raysm.workloads.training.launch.endings import EndedEarly, Endings
+from raysm.workloads.training.launch.failure_attribution import CAUSE_S, blame_early_end, is_consequence
 from raysm.workloads.training.launch.launch import say
 from raysm.workloads.training.launch.output import Wire
 from raysm.workloads.training.launch.placement import Group, Place, torchrun_variables
@@ -57,14 +58,16 @@ def run_loop(config: dict[str, WorkerSpec]) -> None:
     _Worker(config["spec"]).run()
 
 
-def train_and_save(loop: Callable[[], object]) -> None:
-    """Call the loop in this process's session, and save the model at its end, unless the loop did."""
+def train_and_save(loop: Callable[[], object], finish: Callable[[], None] = lambda: None) -> None:
+    """Call the loop, then ``finish``, and save the model of this process's session, unless the loop did."""
     try:
         loop()
     except SystemExit as error:
         # Many main() functions end with sys.exit(0): the trained model must not be lost.
         if error.code not in (None, 0):
             raise
+    # Before the model is saved, since all ranks take part in that.
+    finish()
     trained = session.current()
     if trained.trainer is not None and not trained.model_saved:
         save_model()
@@ -78,6 +81,7 @@ class _Worker:
         self._local_rank = self._rank - self._place.first_rank
         self._stop_asked = False
         self._session: session.Session | None = None
+        self._endings: Endings | None = None
 
     def run(self) -> None:
         spec = self._spec
@@ -98,7 +102,13 @@ class _Worker:
                 self._call(*unpickled(instance.payload / payload.FUNCTION, spec.name))
             except BaseException as error:
                 failed = self._failed(error)
-                if failed is not None and not failed.stopped and is_consequence(failed.error):
+                early = []
+                if failed is not None and self._endings is not None and is_consequence(failed.error):
+                    early = self._endings.early()
+                if failed is not None and early:
+                    blamed = blame_early_end(failed.error, early)
+                    failed = LoopFailed(failed.at_s, blamed, failed.stopped)
+                elif failed is not None and not failed.stopped and is_consequence(failed.error):
                     # Ray Train ends all workers at the first failure that it sees, and it sees a killed process later
                     # than a peer does. This worker waits, so that the cause comes first.
                     time.sleep(CAUSE_S)
@@ -109,8 +119,10 @@ class _Worker:
     def _call(self, loop: Any, args: tuple[Any, ...], named: dict[str, Any]) -> None:
         self._session = session.begin(device=get_device(), replicate=prepare_model, precision=self._spec.precision)
         self._session.stop_asked = self._stop_asked
+        self._endings = Endings(self._session, say)
         try:
-            train_and_save(lambda: loop(*args, **named))
+            with self._endings as endings:
+                train_and_save(lambda: loop(*args, **named), endings.finish)
         finally:
             session.end()
 
@@ -131,6 +143,8 @@ class _Worker:
                 return None
             code = error.code if isinstance(error.code, int) else 1
             kind, text = f"exit code {code}", "" if isinstance(error.code, int) else str(error.code)
+        elif isinstance(error, EndedEarly):
+            kind, text = text, ""
         else:
             if type(error).__module__ != "builtins":
                 kind = f"{type(error).__module__}.{kind}"

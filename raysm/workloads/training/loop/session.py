@@ -56,6 +56,8 @@ class Session:
     stop_asked: bool = False
     stop_agreed: bool = False
     """Some rank received SIGTERM; set on all ranks after the same step."""
+    rounds: int = 0
+    """Steps and evaluations that this process has begun; all ranks take them together."""
     observers: list[Observer] = field(default_factory=list)
     timer: Callable[[str], AbstractContextManager[Any]] | None = None
     cpu_group: "dist.ProcessGroup | None" = None

@@ -24,7 +24,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from raysm.errors import InvalidInput
+from raysm.errors import InvalidInput, InvalidRequest
 from raysm.workloads.training.degrees import Layout, Parallel
 from raysm.workloads.training.engines.full_model import Engine
 from raysm.workloads.training.engines.gradients import clip
@@ -71,6 +71,9 @@ class Trainer(RankModel):
 
     def step(self, batch: Any) -> float:
         session = self.session
+        session.rounds += 1
+        if not self.has_compared:
+            self._compare_data()
         # Before the step, because a checkpoint at its end must include these rows.
         session.position.learn()
         number = session.position.steps + 1
@@ -120,6 +123,25 @@ class Trainer(RankModel):
             )
         return own / total
 
+    def _compare_data(self) -> None:
+        """Refuse data that differ between ranks, before a rank waits for one that has no batch left."""
+        group, coming = self.session.cpu_group, self.session.position.coming
+        if group is None:
+            return
+        fields = ("samples", "batch_size", "shuffle", "seed")
+        own = coming and {name: getattr(coming.order, name) for name in fields}
+        orders: list[Any] = [None] * self.session.world_size
+        dist.all_gather_object(orders, own, group=group)
+        known = [(rank, order) for rank, order in enumerate(orders) if order is not None]
+        for rank, order in known:
+            first_rank, first = known[0]
+            name = next((name for name in fields if order[name] != first[name]), None)
+            if name is not None:
+                raise InvalidRequest(
+                    f"training.batches: {name} is {first[name]} on rank {first_rank} and {order[name]} on rank {rank};"
+                    " give every rank the same data set and options: it takes its slice of each batch"
+                )
+
     def _say_if_uneven(self) -> None:
         if self.has_compared:
             return
@@ -149,6 +171,7 @@ class Trainer(RankModel):
         restore_state(random)
 
     def evaluate(self, batches: Iterable[Any], metrics: Mapping[str, Callable[[Any, Any], Any]]) -> dict[str, float]:
+        self.session.rounds += 1
         with evaluation(self.model, self.replicas, self.session.device):
             found = means(self.session, self.engine, batches, {"loss": self.loss.metric(), **metrics})
         self._say_if_uneven()
