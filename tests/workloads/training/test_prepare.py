@@ -7,7 +7,7 @@ from torch.nn import functional
 from torch.utils.data import TensorDataset
 
 from raysm import training
-from raysm.errors import InvalidRequest
+from raysm.errors import InvalidInput, InvalidRequest
 from raysm.workloads.training.degrees import Parallel
 from raysm.workloads.training.evaluation import evaluate
 from raysm.workloads.training.loop import session as sessions
@@ -55,3 +55,20 @@ def test_a_scheduler_that_takes_a_metric_is_stepped_by_the_loop_and_kept_in_the_
     assert optimizer.param_groups[0]["lr"] == 0.5
     assert sessions.current().trainer.state()["scheduler"]["num_bad_epochs"] == 0
     assert sessions.current().trainer.state()["scheduler"]["last_epoch"] == 2
+
+
+def two_rows_left(accumulate):
+    """Train a model with batch norms on a batch of eight rows, and on one of two."""
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    training.prepare(model, optimizer, loss=functional.mse_loss, accumulate=accumulate)
+    for batch in training.batches(TensorDataset(torch.randn(10, 3), torch.ones(10, 1)), batch_size=8):
+        training.step(batch)
+
+
+@pytest.mark.parametrize(("workers", "accumulate"), [(2, 1), (1, 2)])
+def test_a_batch_norm_that_gets_one_row_is_named_with_the_batch(ranks, workers, accumulate):
+    for refusal in ranks.run(workers, two_rows_left, accumulate):
+        assert isinstance(refusal, InvalidInput)
+        assert "batch norm" in str(refusal)
+        assert f"rows: 2, workers: {workers}" in str(refusal)

@@ -50,6 +50,9 @@ RAY_TRAIN = {
     "RAY_TRAIN_ENABLE_STATE_TRACKING": "0",
     "RAY_TRAIN_METRICS_ENABLED": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    # Ranks that wait for one that failed do not leave the process group: they are ended after this
+    # time, not after 30 s.
+    "TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S": "5",
 }
 UNUSED = ("DatasetsCallback", "PlacementGroupCleanerCallback")
 """Callbacks of Ray Train that raysm leaves out.

@@ -39,6 +39,10 @@ FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
 """One entry for each value of each parameter: the ranks of a pipeline then just have different entries."""
 
 
+SINGLE_ROW = "Expected more than 1 value per channel"
+"""Part of the message of torch's batch norms."""
+
+
 @dataclass(kw_only=True, slots=True)
 class RankModel:
     model: nn.Module
@@ -85,7 +89,8 @@ class Trainer(RankModel):
             factor = share * self.layout.data_ranks
             if self.rehearses:
                 self._rehearse(batch, factor)
-            loss = self.engine.forward_backward(batch, factor)
+            with self._naming_single_rows(batch):
+                loss = self.engine.forward_backward(batch, factor)
             agreed = session.agree(loss * share)  # on its way while the optimizer works
             if self.max_norm is not None:
                 clip(self.parts.parameters(), self.max_norm, self.stages, self.copies)
@@ -122,6 +127,23 @@ class Trainer(RankModel):
                 " without a target"
             )
         return own / total
+
+    @contextmanager
+    def _naming_single_rows(self, batch: Any) -> Iterator[None]:
+        try:
+            yield
+        except (ValueError, RuntimeError) as error:
+            # Pipelines of torch chain the error of a stage.
+            causes = [error, error.__cause__, error.__context__]
+            if not any(isinstance(cause, ValueError) and SINGLE_ROW in str(cause) for cause in causes):
+                raise
+            coming, workers = self.session.position.coming, self.layout.data_ranks
+            rows = rows_of(batch) if coming is None else coming.end - coming.begin
+            raise InvalidInput(
+                "a batch norm cannot train on a single row, which this batch leaves to a worker, piece or"
+                f" micro-batch (rows: {rows}, workers: {workers}); use training.batches(drop_last=True),"
+                " another batch_size, or fewer pieces"
+            ) from error
 
     def _compare_data(self) -> None:
         """Refuse data that differ between ranks, before a rank waits for one that has no batch left."""
