@@ -1,31 +1,32 @@
-"""Ask Ray's GCS which nodes are registered, and which requests no instance can ever fulfil.
+"""Ask Ray's GCS which nodes are registered, and which requests it has not placed.
 
 ``ray status`` takes seconds, and ``ray.init`` registers a driver. So the process that started the head's Ray node
 (``ray_start``), which has imported Ray already, asks the GCS and serves two Unix sockets; the head's bootstrap is their
 client.
 
 - Nodes: one JSON line for each change, ``{host: {"id": node id, "address": IP}}`` of the nodes that are alive.
-- Unmet requests: Ray waits for an autoscaler to bring a larger node, but the instances of a job are fixed. A task,
+- Pending requests: Ray waits for an autoscaler to bring a larger node, but the instances of a job are fixed. A task,
   actor or placement group that fits nowhere would wait until the job's time limit; the head names it and ends the job.
+  It also names requests that have waited for long for resources which others hold.
 """
 
 import asyncio
-import collections
 import contextlib
 import functools
 import json
-import re
 import select
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from raysm.bootstrap import ray_internals
+from raysm.bootstrap.pending_requests import Findings, Observe, Pending, Strategy, find_pending
 from raysm.contract.connections import has_own_listener
 from raysm.contract.names import LABEL_HOST
-from raysm.errors import InvalidRequest, MissingDependency
+from raysm.errors import MissingDependency
 
 if TYPE_CHECKING:
     from raysm.bootstrap.lifecycle import Failed, NodesChanged
@@ -151,107 +152,38 @@ def await_first(address: str, limit_s: float) -> None:
             pause_s = min(FIRST_POLL_S, 1.5 * pause_s)
 
 
-Bundle = Mapping[str, float]
-"""Resources by Ray's name, ``{"CPU": 64.0}``."""
-NAMED_AFTER_S = 60.0
 FIRST_S, LOOK_S = 5.0, 5.0
-OPTIONS = {"CPU": "num_cpus", "GPU": "num_gpus"}
-OF_A_GROUP = re.compile("_group_(?:[0-9]+_)?[0-9a-f]{16,}$")
-"""The end of the name of a resource inside a placement group, which exists only after the group is placed."""
 
 
-def find_unmet(nodes: Sequence[Bundle], requests: Iterable[Sequence[Bundle]]) -> dict[str, str]:
-    """Return the requests that can never be placed, each with the resources that the cluster has, as text.
-
-    A task or an actor is one bundle of resources, a placement group several.
-    """
-    unmet = {}
-    for bundles in requests:
-        names = sorted({name for bundle in bundles for name in bundle})
-        if not nodes or any(OF_A_GROUP.search(name) for name in names):
-            continue
-        fits = all(any(_covers(node, bundle) for node in nodes) for bundle in bundles)
-        if not fits or not _covers(_sum(nodes), _sum(bundles)):
-            request = ", ".join(_text(bundle) for bundle in bundles[:1])
-            if len(bundles) > 1:
-                request = f"a placement group of {len(bundles)} bundles, {_text(_sum(bundles))} in all"
-            have = collections.Counter(_text({name: node.get(name, 0.0) for name in names}) for node in nodes)
-            unmet[request] = ", ".join(f"{count} x ({text})" for text, count in sorted(have.items()))
-    return unmet
-
-
-def _covers(have: Bundle, want: Bundle) -> bool:
-    return all(have.get(name, 0.0) >= amount for name, amount in want.items())
-
-
-def _sum(bundles: Iterable[Bundle]) -> Bundle:
-    total: collections.Counter[str] = collections.Counter()
-    for bundle in bundles:
-        total.update(bundle)
-    return total
-
-
-def _text(bundle: Bundle) -> str:
-    return ", ".join(f"{OPTIONS.get(name, name)}={amount:g}" for name, amount in sorted(bundle.items()))
-
-
-class UnmetRequests:
-    """Waiting times of unmet requests; decides when to log one and when to fail the job."""
-
-    def __init__(self, limit_s: float) -> None:
-        self._limit_s = limit_s
-        self._since: dict[str, float] = {}
-        self._named: set[str] = set()
-
-    def take(self, unmet: Mapping[str, str], now_s: float) -> list[str]:
-        self._since = {request: self._since.get(request, now_s) for request in unmet}
-        self._named &= unmet.keys()
-        lines = []
-        for request, since_s in self._since.items():
-            waited_s = now_s - since_s
-            what = f"no instance can ever run the Ray request {request}; the instances have {unmet[request]}"
-            if waited_s >= self._limit_s:
-                raise InvalidRequest(
-                    f"{what}. It has been waiting for {waited_s:.0f} s: ask for less, or for larger or more instances"
-                )
-            if waited_s >= NAMED_AFTER_S and request not in self._named:
-                self._named.add(request)
-                left_s = self._limit_s - waited_s
-                fails = "" if left_s == float("inf") else f". The job fails in {left_s:.0f} s if it still waits then"
-                lines.append(f"warning: {what}{fails}")
-        return lines
-
-
-async def watch_unmet(path: Path, requests: UnmetRequests, remark: Callable[[str], None]) -> None:
+async def watch_pending(path: Path, observe: Observe, remark: Callable[[str], None]) -> None:
     await asyncio.sleep(FIRST_S)
     while True:
-        unmet = None
+        findings = None
         # Without a supported Ray there is no socket, and a busy GCS may not answer in time.
-        with contextlib.suppress(OSError, ValueError):
-            unmet = await _ask(path)
-        if unmet is not None:
-            for line in requests.take(unmet, time.monotonic()):
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            findings = await _ask(path)
+        if findings is not None:
+            for line in observe(findings, time.monotonic()):
                 remark(line)
         await asyncio.sleep(LOOK_S)
 
 
-async def _ask(path: Path) -> dict[str, str]:
+async def _ask(path: Path) -> Findings:
     reader, writer = await asyncio.open_unix_connection(path, limit=MAX_ANSWER)
     try:
-        answer: dict[str, str] = json.loads(await reader.read(MAX_ANSWER))
+        return Findings(**json.loads(await reader.read(MAX_ANSWER)))
     finally:
         writer.close()
-    return answer
 
 
-def unmet_socket(ray_temp_dir: Path, gcs_port: int) -> Path:
-    return ray_temp_dir / f"raysm-unmet-{gcs_port}"
+def pending_socket(ray_temp_dir: Path, gcs_port: int) -> Path:
+    return ray_temp_dir / f"raysm-pending-{gcs_port}"
 
 
-def tell_unmet(path: Path, address: str) -> None:
-    """Serve the unmet requests of the cluster at ``address`` on the socket ``path``; never return."""
+def tell_pending(path: Path, address: str) -> None:
+    """Serve the pending requests of the cluster at ``address`` on the socket ``path``; never return."""
     # If the GCS does not answer now, the client's next check asks again.
-    answer_callers(path, lambda caller: caller.sendall(json.dumps(_read_unmet(address)).encode()))
+    answer_callers(path, lambda caller: caller.sendall(json.dumps(asdict(_read_pending(address))).encode()))
 
 
 @functools.cache
@@ -259,15 +191,31 @@ def _client(address: str) -> Any:
     return ray_internals.GCS_CLIENT.find()(address=address)
 
 
-def _read_unmet(address: str) -> dict[str, str]:
+def _read_pending(address: str) -> Findings:
     read_state = ray_internals.RESOURCE_STATE.find()
     if read_state is None:
-        return {}
+        return Findings()
     state = read_state(_client(address))
-    single = [[each.request.resources_bundle] for each in state.pending_resource_requests]
+    single = [
+        Pending(bundles=[each.request.resources_bundle], count=each.count) for each in state.pending_resource_requests
+    ]
     groups = [
-        [bundle.resources_bundle for bundle in bundles.resource_requests]
+        Pending(
+            bundles=[bundle.resources_bundle for bundle in bundles.resource_requests],
+            strategy=_strategy_of(bundles.resource_requests),
+        )
         for group in state.pending_gang_resource_requests
         for bundles in group.bundle_selectors[:1]
     ]
-    return find_unmet([node.total_resources for node in state.node_states], [*single, *groups])
+    totals = [node.total_resources for node in state.node_states]
+    return find_pending(totals, [node.available_resources for node in state.node_states], [*single, *groups])
+
+
+def _strategy_of(bundles: Iterable[Any]) -> Strategy:
+    # PACK and SPREAD have no constraint.
+    constraints = [constraint for bundle in bundles for constraint in bundle.placement_constraints]
+    if any(constraint.HasField("anti_affinity") for constraint in constraints):
+        return "STRICT_SPREAD"
+    if any(constraint.HasField("affinity") for constraint in constraints):
+        return "STRICT_PACK"
+    return "any"

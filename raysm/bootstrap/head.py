@@ -18,11 +18,12 @@ from raysm.bootstrap.children import Children
 from raysm.bootstrap.control import HeadControl, MessageReceived, Report
 from raysm.bootstrap.driver import DriverRun
 from raysm.bootstrap.exit_status import STOPPED, ExitStatus
-from raysm.bootstrap.gcs_state import NodeWatcher, UnmetRequests, nodes_socket, unmet_socket, watch_unmet
+from raysm.bootstrap.gcs_state import NodeWatcher, nodes_socket, pending_socket, watch_pending
 from raysm.bootstrap.instance import Instance
 from raysm.bootstrap.log import emit_event, remark
 from raysm.bootstrap.membership import Membership, Rules
 from raysm.bootstrap.outputs import Owners, complete_manifest, model_key, read_outputs
+from raysm.bootstrap.pending_requests import UnmetRequests, WaitingRequests, observe
 from raysm.bootstrap.ray_node import RayNode
 from raysm.contract.connections import check_listener
 from raysm.contract.events import State
@@ -249,11 +250,14 @@ class Head:
 
     async def _watch_requests(self) -> None:
         """Fail the job when Ray waits too long for resources that no instance has; in a session only log it."""
-        is_final = self._instance.request.workload.fails_on_unmet_requests
-        requests = UnmetRequests(self._instance.cluster.placement_timeout_s if is_final else math.inf)
-        path = unmet_socket(self._instance.environment.ray_temp_dir, self._instance.ports.gcs)
+        workload = self._instance.request.workload
+        unmet = UnmetRequests(
+            self._instance.cluster.placement_timeout_s if workload.fails_on_unmet_requests else math.inf
+        )
+        waiting = WaitingRequests() if workload.names_waiting_requests else None
+        path = pending_socket(self._instance.environment.ray_temp_dir, self._instance.ports.gcs)
         try:
-            await watch_unmet(path, requests, remark)
+            await watch_pending(path, observe(unmet, waiting), remark)
         except InvalidRequest as error:
             self._inbox.put(life.Failed(error))
 

@@ -48,7 +48,14 @@ from typing import Any
 
 from raysm.bootstrap import ray_imports, ray_internals
 from raysm.bootstrap.children import WAIT
-from raysm.bootstrap.gcs_state import CALL_TIMEOUT_S, await_first, nodes_socket, tell_nodes, tell_unmet, unmet_socket
+from raysm.bootstrap.gcs_state import (
+    CALL_TIMEOUT_S,
+    await_first,
+    nodes_socket,
+    pending_socket,
+    tell_nodes,
+    tell_pending,
+)
 from raysm.bootstrap.handed_socket import DashboardPort
 from raysm.contract.connections import has_own_listener
 
@@ -98,7 +105,7 @@ def main() -> None:
     defer_dashboard_packages()
     if HEAD in sys.argv:
         folder, port = Path(_option("--temp-dir=")), int(_option("--port="))
-        for tell, where in ((tell_nodes, nodes_socket(folder, port)), (tell_unmet, unmet_socket(folder, port))):
+        for tell, where in ((tell_nodes, nodes_socket(folder, port)), (tell_pending, pending_socket(folder, port))):
             threading.Thread(target=tell, args=(where, f"{LOOPBACK}:{port}"), daemon=True).start()
     if waits:
         sys.argv.append(f"{ADDRESS}{_read_address()}")

@@ -154,6 +154,11 @@ TARGET = (
         Group.WHERE,
         Flag("--on", "on", "this machine (default), or AWS"),
         Flag("--instance-kind", "target.instance_kind", _describe_instance_kinds, choices=lambda: (*INSTANCE_KINDS,)),
+        Flag(
+            "--instance-cpus N",
+            "target.cpus",
+            "CPUs that Ray uses in each local instance (default: an equal part)",
+        ),
     ),
     *_grouped(
         Group.ACCOUNT,

@@ -9,7 +9,7 @@ from typing import Any
 
 from raysm.client.storage.places import Places
 from raysm.contract.job_api import PROCESSING, JobApi, api_of
-from raysm.contract.names import INSTANCE_KIND_TAG, INSTANCE_TYPE_TAG, TRAIN_STORAGE
+from raysm.contract.names import CPUS, INSTANCE_KIND_TAG, INSTANCE_TYPE_TAG, TRAIN_STORAGE
 from raysm.contract.paths import Paths
 from raysm.contract.seal import START, Seal
 from raysm.contract.service_model import FILE
@@ -19,7 +19,7 @@ from raysm.request.cluster import LOCAL_TYPE
 from raysm.request.external import place_of
 from raysm.request.job import JOB_CHANNEL, OWN_PREFIX, PAYLOAD_CHANNEL
 from raysm.request.options import refuse_what_processing_lacks
-from raysm.request.targets import LOCAL_INSTANCE_TYPE
+from raysm.request.targets import LOCAL_INSTANCE_TYPE, Local
 
 _log = logging.getLogger("raysm")
 
@@ -144,6 +144,8 @@ class _Parts:
         return (self.request.output_uri or self.places.outputs(self.request.project)).rstrip("/")
 
     def environment(self) -> dict[str, str]:
+        if isinstance(self.target, Local) and self.target.cpus is not None:
+            return {CPUS: str(self.target.cpus), **self.request.environment}
         # Instances on AWS share no disk. Those of the embedded SageMaker share this machine's, or cannot reach its S3.
         request = self.request
         if self.target.takes_files or request.cluster.size == 1 or request.security.isolation:

@@ -197,7 +197,7 @@ def source_of(workload: ScriptWorkload) -> Source:
     if workload.source_dir is not None:
         folder = Path(workload.source_dir)
         files = {path.relative_to(folder).as_posix(): path for path in _below(folder)}
-        script_name = workload.script if workload.command else Path(workload.script).as_posix()
+        script_name = workload.script if workload.command else _name_in(folder, workload.script)
         real_folder = folder.resolve()
         real = {name: path.resolve() for name, path in files.items()}
         outside = {name: path for name, path in real.items() if not path.is_relative_to(real_folder)}
@@ -248,11 +248,23 @@ def _check_there(workload: ScriptWorkload) -> None:
         raise InvalidRequest(f"source_dir={workload.source_dir!r} is not there, or is no folder")
     if is_command:
         return
+    name = Path(_name_in(folder, workload.script))
     # A script outside of the folder would not travel.
-    if script.is_absolute() or not (folder / script).resolve().is_relative_to(folder.resolve()):
+    if name.is_absolute() or not (folder / name).resolve().is_relative_to(folder.resolve()):
         raise InvalidRequest(f"the script {workload.script!r} must be a path inside source_dir={workload.source_dir!r}")
-    if not (folder / script).is_file():
+    if not (folder / name).is_file():
         raise InvalidRequest(f"source_dir={workload.source_dir!r} holds no script {workload.script!r}")
+
+
+def _name_in(folder: Path, script: str) -> str:
+    """Return the script's path inside ``folder``, if it is given relative to that folder or to the working folder."""
+    path = Path(script)
+    if path.is_absolute() or not (folder / path).is_file():
+        # The file itself may be a link, whose own name counts.
+        here, real_folder = path.parent.resolve() / path.name, folder.resolve()
+        if here.is_file() and here.is_relative_to(real_folder):
+            return here.relative_to(real_folder).as_posix()
+    return path.as_posix()
 
 
 def _with_neighbours(script: Path | None, names: Iterable[str], folder: Path) -> Source:

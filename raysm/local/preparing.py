@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from raysm.contract import names
 from raysm.contract.paths import DEFAULT_BASE, SDK_CODE, Paths
 from raysm.contract.payload import REQUEST, SOURCE
 from raysm.contract.store import files_below, make_folder, put
@@ -68,6 +69,9 @@ class Preparation:
         path = f"{Path(sys.executable).parent}:{SYSTEM_PATH}"
         environment = {"PATH": path, "LANG": "C.UTF-8", **service_variables(self.spec), **self.spec.environment}
         inside = str(self.site.base_inside(base))
+        if names.CPUS in environment:
+            # Not confined to its part of the machine's CPUs: the job may ask for more than that.
+            share = replace(share, affinity=None)
         return InstanceSpec(
             host=host,
             base=base,

@@ -40,7 +40,7 @@ class Program(ScriptWorkload):
     """
 
     script: str = field(kw_only=False)
-    """The script's path; relative to ``source_dir`` if that is given."""
+    """The script's path; with ``source_dir``, relative to that folder or to the working folder."""
     args: tuple[str, ...] = ()
     """Its arguments, verbatim: ``sys.argv[1:]``."""
     command: bool = False
@@ -76,6 +76,7 @@ class Script(Program):
     runner: ClassVar[str] = "raysm.workloads.runners.programs:ScriptRunner"
     label: ClassVar[str] = "the script"
     keeps: ClassVar[str] = "what the script writes into the folder $SM_MODEL_DIR or into its working folder"
+    names_waiting_requests: ClassVar[bool] = True
 
     drop_files: bool = False
     """Do not keep the files that the script writes into its working folder. Otherwise those of the head, up to 1 GiB
@@ -119,6 +120,7 @@ class PickledFunction(PickledWorkload):
     runner: ClassVar[str] = "raysm.workloads.runners.programs:FunctionRunner"
     label: ClassVar[str] = "a function"
     keeps: ClassVar[str] = "the value of the function"
+    names_waiting_requests: ClassVar[bool] = True
     wrapper: ClassVar[Wrapper | None] = Wrapper("function", "raysm.Function(fn, *args, **kwargs)")
     returns_value: ClassVar[bool] = True
 

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from raysm.errors import InvalidRequest, option
 from raysm.request.cluster import LOCAL_TYPE, Cluster
-from raysm.request.options import decides, optional
+from raysm.request.options import check_counts, decides, optional
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -210,6 +210,9 @@ class Local:
     """The server's root folder; None is ``$RAYSM_HOME``, else ``~/.raysm``."""
     image: str | None = optional(None, result=True, create="AlgorithmSpecification.TrainingImage")
     """The image of instances of the kind docker."""
+    cpus: int | None = optional(None, result=False, create="Environment")
+    """Number of CPUs that Ray uses in each instance, at least 1, perhaps more than this machine has; None is an equal
+    part of this machine's."""
 
     def __post_init__(self) -> None:
         if not self.regions or any(not REGION.fullmatch(region) for region in self.regions):
@@ -217,6 +220,7 @@ class Local:
                 f"Local: regions are one or more names of regions, ('us-east-1', 'eu-west-1'), got {self.regions!r}"
             )
         instance_kind(self.instance_kind)  # raises InvalidRequest if the kind is unknown
+        check_counts("Local", 1, or_none=True, cpus=self.cpus)
 
     def job_role(self) -> str:
         return LOCAL_ROLE

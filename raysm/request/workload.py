@@ -231,6 +231,8 @@ class Workload:
     """True if the result is a pickled value or exception; False if it is a folder of files."""
     fails_on_unmet_requests: ClassVar[bool] = True
     """True if the job fails when Ray waits too long for resources that no instance has."""
+    names_waiting_requests: ClassVar[bool] = False
+    """True if the log names Ray requests that wait for long for what others hold: for kinds whose user code asks."""
     relays_output: ClassVar[bool] = False
     """True if the log already contains the output of the processes, so that a traceback is not repeated."""
 

@@ -41,6 +41,10 @@ def test_several_instances_on_aws_share_a_default_storage_for_ray_train(tmp_path
     assert "Environment" not in local_plan(tmp_path, **several)
 
 
+def test_the_cpus_of_emulated_instances_travel_as_a_variable(tmp_path):
+    assert local_plan(tmp_path, Local(home=str(tmp_path), cpus=4))["Environment"] == {"RAYSM_CPUS": "4"}
+
+
 def test_a_plain_training_job_is_this_very_call():
     assert planned() == {
         "TrainingJobName": "job",

@@ -276,6 +276,16 @@ def test_links_that_lead_out_of_the_source_folder_are_named_and_what_lies_there_
     assert told in source.warning
 
 
+@pytest.mark.parametrize("script", ["main.py", "work/src/main.py", "{}/work/src/main.py", "link/main.py"])
+def test_a_script_is_found_from_its_source_folder_and_from_the_working_folder(tmp_path, monkeypatch, script):
+    (tmp_path / "work" / "src").mkdir(parents=True)
+    (tmp_path / "work" / "src" / "main.py").touch()
+    (tmp_path / "link").symlink_to("work/src")
+    monkeypatch.chdir(tmp_path)
+    source = source_of(Script(script.format(tmp_path), source_dir="work/src"))
+    assert (source.script, list(source.files)) == ("main.py", ["main.py"])
+
+
 def test_a_file_whose_name_is_not_utf8_is_refused_by_its_name(project):
     folder = project({"main.py": "print(1)"})
     with open(os.fsencode(folder) + b"/bad\xff.py", "w"):

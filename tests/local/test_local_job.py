@@ -374,3 +374,19 @@ def test_a_checkpoint_that_cannot_be_kept_is_told_and_does_not_fail_the_job(root
         assert job.wait(SOON_S).status == "Completed"
         assert (job.model_dir / "weights").read_text() == "2"
     assert lines == [("algo-1", "raysm: not all checkpoints were kept: OSError: no room")]
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_a_job_may_choose_the_cpus_of_its_instances_and_is_not_confined_then(tmp_path, kind):
+    show = "import os; print(os.environ['RAYSM_CPUS'], len(os.sched_getaffinity(0)))"
+    lines = []
+    spec = JobSpec(
+        name="j",
+        groups=number_hosts(("g", "local", 2)),
+        command=(sys.executable, "-c", show),
+        environment={"RAYSM_CPUS": "64"},
+    )
+    with LocalJob(spec, root=tmp_path, kind=kind, on_line=lambda host, line: lines.append(line)) as job:
+        job.start()
+        job.wait(SOON_S)
+    assert lines == [f"64 {len(os.sched_getaffinity(0))}"] * 2

@@ -171,3 +171,8 @@ def test_a_program_of_the_account_reaches_it_by_its_own_role_and_home():
     assert AWS(role=ROLE, profile="mine").within("eu-west-1") == AWS(role=ROLE, region="eu-west-1")
     there = Local(home="/elsewhere", regions=("eu-west-1", "us-east-1")).within("us-east-1")
     assert there == Local(regions=("us-east-1", "eu-west-1"))
+
+
+def test_the_cpus_of_an_emulated_instance_are_a_whole_number():
+    with pytest.raises(InvalidRequest):
+        Local(cpus=0)

@@ -12,7 +12,8 @@ import psutil
 import pytest
 
 from raysm.bootstrap import gcs_state
-from raysm.bootstrap.gcs_state import UnmetRequests, unmet_socket, watch_unmet
+from raysm.bootstrap.gcs_state import pending_socket, watch_pending
+from raysm.bootstrap.pending_requests import UnmetRequests, observe
 from raysm.errors import InvalidRequest, MissingDependency
 from raysm.request import Workload
 from raysm.workloads import runner, script_main
@@ -249,8 +250,27 @@ def test_a_task_that_asks_for_more_than_an_instance_has_is_found_and_named(ray_h
     task = ray_here.remote(num_cpus=64)(lambda: None).remote()
     try:
         port = int(ray_here.get_runtime_context().gcs_address.rpartition(":")[2])
-        requests = UnmetRequests(1e-3)
+        lines = observe(UnmetRequests(1e-3), None)
         with pytest.raises(InvalidRequest, match=r"num_cpus=64; the instances have 1 x \(num_cpus=2\)"):
-            asyncio.run(asyncio.wait_for(watch_unmet(unmet_socket(one_ray / "r", port), requests, print), 100))
+            asyncio.run(asyncio.wait_for(watch_pending(pending_socket(one_ray / "r", port), lines, print), 100))
     finally:
         ray_here.cancel(task)
+
+
+def test_a_group_that_must_spread_over_more_instances_than_there_are_is_found_and_named(ray_here, one_ray, monkeypatch):
+    monkeypatch.setattr(gcs_state, "FIRST_S", 0.2)
+    monkeypatch.setattr(gcs_state, "LOOK_S", 0.2)
+    group = ray_here.util.placement_group([{"CPU": 1}] * 2, strategy="STRICT_SPREAD")
+    try:
+        port = int(ray_here.get_runtime_context().gcs_address.rpartition(":")[2])
+
+        def lines(findings, now_s):
+            # The request of another test on this Ray may still be among them.
+            if any("2 bundles of num_cpus=1 (STRICT_SPREAD" in request for request in findings.unmet):
+                raise InvalidRequest("found")
+            return []
+
+        with pytest.raises(InvalidRequest, match="found"):
+            asyncio.run(asyncio.wait_for(watch_pending(pending_socket(one_ray / "r", port), lines, print), 100))
+    finally:
+        ray_here.util.remove_placement_group(group)
