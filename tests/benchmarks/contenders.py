@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 import psutil
 
+from tests.benchmarks.blas import loaded_libraries, with_fastest
+
 ROOT = Path(__file__).parents[2]
 THREADS = 2
 BLOCK_ROWS = 1024
@@ -169,6 +171,10 @@ PEERS = {
 }
 
 
+DENSE = ("faiss", "sklearn", "numpy", "ray")
+"""Peers whose time goes into float32 products of a BLAS library."""
+
+
 def connect(folder):
     """Start a Ray of two CPUs, which has this checkout at hand."""
     os.environ.update(HOME=str(folder), PYTHONPATH=str(ROOT), RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0")
@@ -295,7 +301,8 @@ def _child(pipe, name, job):
         with contextlib.redirect_stderr(io.StringIO()):
             go = _prepare(name, job, folder)
             go(job.small, job)
-        pipe.send("warm")
+        # Now all libraries are loaded.
+        pipe.send(loaded_libraries(THREADS) if name in DENSE else [])
         while pipe.recv() == "go":
             begin = time.perf_counter()
             found = go(path, job)
@@ -318,7 +325,10 @@ class Contender:
         # Ray gives its tasks the threads that they have; the others take both cores.
         threads = {} if name.split()[0] in ("raysm", "ray") else {"OMP_NUM_THREADS": str(THREADS)}
         before = dict(os.environ)
-        os.environ.update(threads)
+        # In the parent, because the libraries read them when the child imports this module.
+        variables = with_fastest(before) | threads
+        os.environ.clear()
+        os.environ.update(variables)
         try:
             context = multiprocessing.get_context("spawn")
             self._pipe, theirs = context.Pipe()
@@ -331,7 +341,7 @@ class Contender:
         self.name = name
         self.runs = []
         self.peak_bytes = 0
-        assert self._pipe.recv() == "warm"
+        self.libraries = self._pipe.recv()
         self._before = self._anonymous()
 
     def go(self):

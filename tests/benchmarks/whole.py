@@ -27,6 +27,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 from beside import interpreter, unpacked
+from blas import with_fastest
 from start import COMMAND, Processors
 
 SCRIPTS = {
@@ -203,7 +204,7 @@ def one_round(name, folder, processors, trees, against):
     """Return by their names what the jobs of each tree took, and what a user would type instead."""
     case, found = CASES[name], {}
     # A home of its own: Ray writes a token into it, which later clusters of this user would ask for.
-    environment = {**os.environ, "HOME": str(folder)}
+    environment = with_fastest(os.environ) | {"HOME": str(folder)}
     # Some shells and images set it; with it every process would compile raysm anew, which no user's does.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     script = "torchrun" if name == "ddp" else name

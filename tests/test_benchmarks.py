@@ -1,0 +1,67 @@
+"""What the similarity's benchmark compares with: peers whose BLAS library uses the processor."""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks.blas import KERNELS, Library, coretype, cpu_flags, why_unfair, with_fastest
+
+ROOT = Path(__file__).parents[1]
+AVX512, AVX2 = KERNELS["SkylakeX"], KERNELS["Haswell"]
+
+
+@pytest.mark.parametrize(
+    ("machine", "flags", "expected"),
+    [
+        ("x86_64", AVX512 | {"avx512_bf16", "sse2"}, "SkylakeX"),
+        ("x86_64", AVX2, "Haswell"),
+        # Without one of the flags, its instructions would end the process.
+        ("x86_64", AVX512 - {"avx512dq"}, "Haswell"),
+        ("x86_64", {"sse2"}, None),
+        ("aarch64", {"asimd"}, None),
+    ],
+)
+def test_the_kernels_are_the_fastest_that_the_processor_has_the_instructions_for(machine, flags, expected):
+    assert coretype(machine, flags) == expected
+
+
+def test_what_the_machine_sets_for_openblas_is_replaced():
+    chosen = with_fastest({"OPENBLAS_CORETYPE": "Prescott", "OPENBLAS_L2_SIZE": "1", "PATH": "/bin"})
+    expected = coretype(platform.machine(), cpu_flags())
+    assert chosen == {"PATH": "/bin"} | ({"OPENBLAS_CORETYPE": expected} if expected else {})
+
+
+def library(gflops):
+    return Library(name="openblas", version="0.3.15", kernel="Barcelona", gflops=gflops)
+
+
+def test_a_peer_whose_library_does_not_know_the_processor_is_not_compared_with():
+    assert why_unfair("faiss", [library(364), library(340)], 400) == ""
+    unfair = why_unfair("faiss", [library(364), library(43)], 400)
+    assert "faiss uses openblas 0.3.15, kernels Barcelona, 43 GFLOP/s, 11% of this machine's 400" in unfair
+
+
+LOADED = """
+import json
+import numpy
+from tests.benchmarks.blas import loaded_libraries
+print(json.dumps([[one.name, one.kernel, one.gflops] for one in loaded_libraries(1)]))
+"""
+
+
+def test_the_kernels_of_numpys_library_are_named_and_measured():
+    pytest.importorskip("threadpoolctl")
+    variables = with_fastest(os.environ)
+    done = subprocess.run([sys.executable, "-c", LOADED], cwd=ROOT, env=variables, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    libraries = json.loads(done.stdout)
+    if not libraries:
+        pytest.skip("NumPy's library is not one that threadpoolctl knows")
+    assert all(gflops > 0 for _, _, gflops in libraries)
+    chosen = variables.get("OPENBLAS_CORETYPE")
+    assert chosen is None or {kernel for name, kernel, _ in libraries if name == "openblas"} <= {chosen}
