@@ -17,6 +17,7 @@ from raysm.contract.connections import has_own_listener
 from raysm.errors import ForeignListener
 
 SIOCGIFADDR = 0x8915
+LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)

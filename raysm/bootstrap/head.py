@@ -13,7 +13,7 @@ from typing import Any
 
 from raysm.bootstrap import lifecycle as life
 from raysm.bootstrap import wire
-from raysm.bootstrap.address import find_own_address, is_loopback, own_port_answers
+from raysm.bootstrap.address import LOOPBACK, find_own_address, is_loopback, own_port_answers
 from raysm.bootstrap.children import Children
 from raysm.bootstrap.control import HeadControl, MessageReceived, Report
 from raysm.bootstrap.driver import DriverRun
@@ -37,7 +37,6 @@ FAREWELL_S = 3.0
 """Seconds that the workers have to say goodbye; their own end takes less than two."""
 DIGEST_BYTES_PER_S = 50e6
 """The speed at which the slowest worker computes digests, for the head's timeout."""
-LOOPBACK = "127.0.0.1"
 PROBE_S = 0.02
 
 
@@ -83,9 +82,9 @@ class Head:
         environment = self._instance.environment
         host, named = environment.current_host, environment.addresses.get(environment.current_host)
         address = await find_own_address(host, named, environment.network_interface)
-        self._instance = self._instance.at(address or LOOPBACK)
+        self._instance = self._instance.at(LOOPBACK if address is None and self._is_local else address)
         await self._listen()
-        self._start_ray(address)
+        self._start_ray()
         membership, decisions = Membership.begin(self._rules, self._started_s)
         while True:
             for decision in decisions:
@@ -207,21 +206,25 @@ class Head:
                 return status
         raise AssertionError(f"a head does not end by {cause}")
 
-    async def _listen(self) -> None:
+    @property
+    def _is_local(self) -> bool:
+        """True if all instances of the job are on this machine's loopback."""
         named = self._instance.environment.addresses.get(self._instance.name)
-        # Without workers the port accepts connections from this machine only.
-        local = is_loopback(named) if named else len(self._rules.hosts) == 1
+        return is_loopback(named) if named else len(self._rules.hosts) == 1
+
+    async def _listen(self) -> None:
+        # Without workers on other machines the port accepts connections from this machine only.
         port = self._instance.ports.control
         try:
-            await self._network.carry_out(self._control.start(LOOPBACK if local else "0.0.0.0", port))
+            await self._network.carry_out(self._control.start(LOOPBACK if self._is_local else "0.0.0.0", port))
         except OSError as error:
             raise ClusterNotFormed(
                 f"the head {self._instance.name} cannot listen on its control port {port}: {error.strerror};"
                 " give another one by the request's ports"
             ) from error
 
-    def _start_ray(self, address: str | None) -> None:
-        command = self._instance.ray_command(None, address)
+    def _start_ray(self) -> None:
+        command = self._instance.ray_command(None)
         self._ray = ray = RayNode(self._children, command, self._instance.ray_environment())
         ray.ended.add_done_callback(lambda _: self._inbox.put(life.RayEnded(ray.why())))
         self._spawn(self._probe_gcs())

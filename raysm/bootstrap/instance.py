@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import raysm
 from raysm.bootstrap import environment as environments
 from raysm.bootstrap import resources, variables
-from raysm.bootstrap.address import list_interfaces
+from raysm.bootstrap.address import LOOPBACK, list_interfaces
 from raysm.bootstrap.children import WAIT, Commands
 from raysm.bootstrap.control import Identity
 from raysm.bootstrap.environment import Environment
@@ -38,6 +38,8 @@ class Instance:
     capacity: Capacity
     commands: Commands
     inherited: Mapping[str, str]
+    address: str | None = None
+    """The address of this instance's Ray node; None until it is known, or if Ray is to find it."""
 
     @property
     def request(self) -> JobRequest:
@@ -55,20 +57,21 @@ class Instance:
     def head(self) -> str:
         return self.environment.head(self.cluster).name
 
-    def at(self, address: str) -> "Instance":
-        """Return this instance with the network interface that has ``address``, which the others use.
+    def at(self, address: str | None) -> "Instance":
+        """Return this instance with its ``address`` and the network interface that has it, which the others use.
+
+        None is an address that is not known, for which the interface is loopback's.
 
         The service names no interface to a Processing job, and the one that it names to a Training job may not exist.
         """
-        by_name = {item.name: item.address for item in list_interfaces()}
-        if self.environment.network_interface in by_name:
-            return self
-        interface = next(
-            (name for name, other in by_name.items() if other == address), self.environment.network_interface
-        )
-        return replace(self, environment=replace(self.environment, network_interface=interface))
+        interface = self.environment.network_interface
+        by_address = {item.address: item.name for item in reversed(list_interfaces())}
+        if interface not in by_address.values():
+            interface = by_address.get(address or LOOPBACK, interface)
+        environment = replace(self.environment, network_interface=interface)
+        return replace(self, environment=environment, address=address)
 
-    def ray_command(self, head_address: str | None, node_address: str | None) -> list[str]:
+    def ray_command(self, head_address: str | None) -> list[str]:
         workload = self.request.workload
         arguments = start_arguments(
             environment=self.environment,
@@ -76,7 +79,7 @@ class Instance:
             ports=self.ports,
             capacity=self.capacity,
             head_address=head_address,
-            node_address=node_address,
+            node_address=self.address,
             log_monitor=workload.log_monitor,
         )
         ahead = workload.workers_ahead(self.capacity.gpus)
@@ -105,7 +108,7 @@ class Instance:
             # The SDK has set some of these variables itself, in the form that its users know.
             additions = {name: value for name, value in additions.items() if name not in self.inherited}
         additions |= variables.network_variables(self.environment, resources.has_efa(), self.inherited)
-        additions |= variables.ray_variables(self.payload.token_file)
+        additions |= variables.ray_variables(self.payload.token_file, on_loopback=self.address == LOOPBACK)
         additions |= variables.gpu_variables(self.inherited)
         additions |= variables.workload_variables(self.request.workload)
         return environments.child_environment(additions, variables.DROPPED, self.inherited)

@@ -87,6 +87,7 @@ ALIVE = 0
 RAY_CLIENT = Internal(
     "ray._private.utils", "get_ray_client_dependency_error", "keep Ray Client's server, its port and its 90 MB away"
 )
+SETTINGS_OF_START = Internal("ray.scripts.scripts", "ray_constants", "let several nodes share loopback")
 START_PROCESS = Internal(
     "ray._private.services",
     "start_ray_process",

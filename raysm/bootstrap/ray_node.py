@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from raysm.bootstrap import resources
+from raysm.bootstrap.address import LOOPBACK
 from raysm.bootstrap.children import Child, Children, descendants
 from raysm.bootstrap.environment import Environment
 from raysm.bootstrap.hosts import Host
@@ -98,7 +99,7 @@ def start_arguments(
     }
     if head_address is None:
         # Without an address of its own, the instance and its dashboard can be reached only on loopback.
-        dashboard_host = "0.0.0.0" if node_address else "127.0.0.1"
+        dashboard_host = LOOPBACK if node_address in (None, LOOPBACK) else "0.0.0.0"
         options |= {"port": ports.gcs, "dashboard-port": ports.dashboard, "dashboard-host": dashboard_host}
     else:
         options["address"] = head_address or None

@@ -22,6 +22,7 @@ command. The changes:
   import Ray too.
 - With ``--wait``, this process imports Ray at once, but reads the cluster's address later from stdin, so that the head
   and its workers import Ray at the same time.
+- Several nodes may share loopback, for which Ray takes its variable for Windows and macOS as a sign of a single node.
 - A joining node polls often for the head's node, which must be registered first; Ray would poll every 2 s.
 
 All names of Ray that this needs are in ``ray_internals``. If one is missing, its change is left out; only without the
@@ -41,6 +42,7 @@ import sys
 import threading
 import time
 import traceback
+import types
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -99,6 +101,7 @@ def main() -> None:
         for module in ray_internals.OTHER_COMMANDS:
             sys.modules[module] = None  # type: ignore[assignment]  # makes an import of the module fail
         command = ray_internals.COMMAND.find()
+        ray_internals.SETTINGS_OF_START.replace(allow_several_nodes)
         # The dashboard needs one of them.
         for module in ray_internals.OTHER_COMMANDS:
             del sys.modules[module]
@@ -112,6 +115,11 @@ def main() -> None:
     if head := _option(ADDRESS):
         await_first(head, HEAD_S)
     command()
+
+
+def allow_several_nodes(settings: Any) -> Any:
+    """Return the constants for ``ray start``, which would otherwise refuse a second node on loopback."""
+    return types.SimpleNamespace(**{**vars(settings), "ENABLE_RAY_CLUSTER": True})
 
 
 def defer_dashboard_packages() -> None:

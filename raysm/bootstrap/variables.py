@@ -7,7 +7,6 @@ they are, everything else as JSON with sorted keys. Hosts are in natural order, 
 """
 
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -26,6 +25,8 @@ INTERFACE_NAMES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME
 """Variables with the network interface for NCCL, GLOO, and TensorPipe, which torch's RPC uses."""
 HIDES_GPUS = "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"
 """Ray's variable: 1 hides the GPUs from workers that ask for none. Its default depends on the release."""
+REACHES_OTHERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""Ray's variable, which has its effect on every system."""
 RAYS_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
 SERVICE_PREFIX = "sagemaker_"
 """Prefix of the SDK's own hyperparameters; scripts find them in ``SM_FRAMEWORK_PARAMS``."""
@@ -56,9 +57,10 @@ DRIVER: Mapping[str, str] = {
 """Variables of the driver, unless the user's environment sets them."""
 
 
-def ray_variables(token_file: Path) -> dict[str, str]:
+def ray_variables(token_file: Path, *, on_loopback: bool) -> dict[str, str]:
     """Return the variables of every Ray process: the path of the token's file, and no metrics ports.
 
+    With ``on_loopback`` all nodes of the cluster share this machine's 127.0.0.1, where alone Ray then listens.
     ``ps e`` would show a token in a variable, and a token in the home folder would apply to other clusters too.
     """
     return {
@@ -75,8 +77,9 @@ def ray_variables(token_file: Path) -> dict[str, str]:
         # among many nodes one nearly always loses that second; so try for as long, but every 20 ms.
         "RAY_raylet_client_connect_timeout_milliseconds": "20",
         "RAY_raylet_client_num_connect_attempts": "500",
-        # On other systems than Linux, Ray refuses several nodes without this.
-        **({} if sys.platform == "linux" else {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1"}),
+        # 1: Ray takes an address for loopback that other machines can reach, and listens at all addresses. 0: loopback
+        # stays what it is, and only one node is allowed, which ``ray_start`` changes.
+        REACHES_OTHERS: "0" if on_loopback else "1",
     }
 
 

@@ -12,7 +12,7 @@ from typing import ParamSpec
 
 from raysm.bootstrap import control, wire
 from raysm.bootstrap import lifecycle as life
-from raysm.bootstrap.address import backoff, explain, is_loopback, own_port_answers, resolve, resolve_peer
+from raysm.bootstrap.address import LOOPBACK, backoff, explain, is_loopback, own_port_answers, resolve, resolve_peer
 from raysm.bootstrap.children import Children
 from raysm.bootstrap.control import MessageReceived, WorkerControl
 from raysm.bootstrap.exit_status import STOPPED, ExitStatus
@@ -213,8 +213,8 @@ class Worker:
         named = self._instance.environment.addresses.get(self._instance.name)
         # The address that this worker has on the control connection is one that the head's Ray can reach.
         address = named or self._control.addresses[0]
-        instance = self._instance.at(address)
-        command = instance.ray_command(LATER, None if is_loopback(address) else address)
+        instance = self._instance.at(LOOPBACK if is_loopback(address) else address)
+        command = instance.ray_command(LATER)
         self._ray = ray = RayNode(self._children, command, instance.ray_environment(), waits=True)
         ray.ended.add_done_callback(lambda _: self._inbox.put(life.RayEnded(ray.why())))
 

@@ -57,7 +57,7 @@ def test_no_workers_start_ahead_where_the_driver_computes_a_small_similarity(
     channel = instance.environment.paths.channel("matrix")
     channel.mkdir(parents=True)
     (channel / "rows.npy").write_bytes(bytes(size))
-    assert [word for word in instance.ray_command(None, None) if word.startswith("--workers=")] == count
+    assert [word for word in instance.ray_command(None) if word.startswith("--workers=")] == count
 
 
 WHERE = Path("resourceconfig.json")

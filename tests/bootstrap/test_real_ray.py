@@ -51,7 +51,7 @@ def printed(cluster, word):
 
 
 def listening(pids):
-    """Return the TCP ports that these processes listen on, read from /proc alone."""
+    """Return the TCP ports that these processes listen on, and the addresses, read from /proc alone."""
     inodes = set()
     for pid in pids:
         for link in Path(f"/proc/{pid}/fd").glob("*"):
@@ -61,13 +61,15 @@ def listening(pids):
                 continue
             if found:
                 inodes.add(found[1])
-    ports = set()
+    ports, addresses = set(), set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in Path(table).read_text().splitlines()[1:]:
             fields = line.split()
             if fields[3] == "0A" and fields[9] in inodes:
-                ports.add(int(fields[1].rpartition(":")[2], 16))
-    return ports
+                address, _, port = fields[1].rpartition(":")
+                ports.add(int(port, 16))
+                addresses.add(address)
+    return ports, addresses
 
 
 def http_status(port):
@@ -119,8 +121,10 @@ def test_two_instances_form_one_cluster_survive_a_raylet_and_leave_nothing(tmp_p
         assert printed(cluster, "JOBS") == "RUNNING"
 
         processes = below(cluster)
-        ports = listening(processes)
+        ports, addresses = listening(processes)
         assert len(ports) >= 8
+        # 127.0.0.1, also as IPv6 sockets have it: other machines reach nothing of instances that share loopback.
+        assert addresses <= {"0100007F", "0000000000000000FFFF00000100007F"}
         assert not ports & {44217, 44227, 10001}
         assert {http_status(port) for port in ports} == {401, None}
         go.unlink()
