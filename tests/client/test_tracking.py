@@ -4,10 +4,13 @@ import fcntl
 
 import pytest
 
+from raysm.client.job.chain import Chain
 from raysm.client.job.handle import attach
-from raysm.client.logs.tracking import absolute_place, complete
+from raysm.client.logs.tracking import absolute_place, complete, tracker_of
 from raysm.client.submit import prepare, submit
 from raysm.contract.events import Metric, line
+from raysm.contract.job_api import TRAINING
+from raysm.contract.names import TRACKING_TAG
 from raysm.errors import InvalidRequest
 from raysm.request import Local, Script
 from raysm.testing import Answer
@@ -99,3 +102,11 @@ def test_what_is_no_place_is_refused_before_anything_is_sent(tmp_path, script, t
     with pytest.raises(InvalidRequest, match=message):
         prepare(Script(str(script)), on=here, tracking=tracking)
     assert not (tmp_path / "home").exists()
+
+
+@pytest.mark.parametrize("tag", ["http://elsewhere.example:5000", "postgresql://elsewhere/x", "sqlite:///x.db\n", ""])
+def test_a_tag_that_is_no_file_of_this_machine_is_not_followed(fake, script, tag):
+    """Others may change the tags of a job."""
+    job = submit(Script(str(script)), on=fake, kind="training")
+    tagged = Chain(job.name, service=fake, api=TRAINING, tags={**job.tags, TRACKING_TAG: tag})
+    assert tracker_of(tagged) is None

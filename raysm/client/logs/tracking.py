@@ -24,7 +24,7 @@ from raysm.contract.mirror import End, Mirror, MlflowRun
 from raysm.contract.names import PROJECT_TAG, TASK_TAG, TRACKING_TAG
 from raysm.errors import InvalidRequest, MissingDependency, RaysmError
 from raysm.request import Local, Target
-from raysm.request.external import place_of
+from raysm.request.external import SQLITE, place_of
 
 ENDS: dict[Status, End] = {Status.COMPLETED: "FINISHED", Status.FAILED: "FAILED", Status.STOPPED: "KILLED"}
 LAST_S = 60.0
@@ -83,7 +83,8 @@ def tracker_of(chain: Chain, parameters: Mapping[str, Any] | None = None) -> Tra
     If the ``parameters`` of the workload are None, its record has them.
     """
     uri = chain.tags.get(TRACKING_TAG)
-    if uri is None:
+    # Others may change a tag: MLflow would connect to any server that it names.
+    if uri is None or not SQLITE.form.fullmatch(uri):
         return None
     with _lock:
         key = (uri, chain.first)

@@ -6,6 +6,7 @@ Ray starts its dashboard some seconds after the first request.
 import atexit
 import contextlib
 import http.client
+import ipaddress
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -105,8 +106,21 @@ def _tunnel(job: Job, place: Place) -> "Tunnel":
     from raysm.client.tunnel.tunnel import Tunnel
 
     host = place.address.rpartition(":")[0]
+    # The address is that of a line of the log, which the job's code can print too.
+    if not _is_private(host):
+        raise InvalidRequest(
+            f"the log of {job.name} names {place.address} as its dashboard, which is not on this machine: the job's "
+            "token was not sent there"
+        )
     # A tunnel checks for each connection which user's process listens.
     return Tunnel(lambda: connect_to_own(host, place.port, ANSWER_S))
+
+
+def _is_private(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_private
+    except ValueError:  # a name
+        return False
 
 
 def _await_answer(job: Job, address: str, limit_s: float, say: Say) -> None:

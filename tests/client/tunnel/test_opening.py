@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from raysm.client.submit import submit
 from raysm.client.targets.local import LocalConnection
+from raysm.client.tunnel.dashboard import Place, way_to
 from raysm.client.tunnel.opening import open_tunnel, session_commands, switch_remote_debugging
 from raysm.client.tunnel.terminal import MarkedCommand
 from raysm.errors import InvalidRequest, MissingDependency, ServiceError
@@ -90,6 +91,16 @@ def test_a_job_with_remote_debugging_is_left_as_it_is(remote, script, ssm):
     job = submit(Script(str(script)), cluster=M5, on=remote.service, security=Security(remote_debug=True))
     assert target(ssm, running(remote, job))
     assert "sagemaker:UpdateTrainingJob" not in remote.operations()
+
+
+@pytest.mark.parametrize("address", ["93.184.216.34:80", "elsewhere.example:80"])
+def test_a_dashboard_elsewhere_that_a_line_of_the_log_names_is_not_connected_to(local, script, address):
+    job = submit(Script(str(script)), on=local.service, kind="processing")
+    with (
+        pytest.raises(InvalidRequest, match="not on this machine"),
+        way_to(job, Place(host="algo-1", port=80, address=address)),
+    ):
+        pytest.fail("connected")
 
 
 @pytest.mark.parametrize("status", ["Starting", "Uploading"])
