@@ -8,7 +8,6 @@ import dataclasses
 import json
 import re
 import shlex
-import sys
 import tomllib
 import types
 import typing
@@ -20,6 +19,7 @@ from rich.console import Console
 from rich.text import Text
 
 from raysm.cli.arguments import Arguments
+from raysm.cli.console import say_aside
 from raysm.cli.options import CHANGE, TARGETS_OWN, WORKLOADS, Flag
 from raysm.client.options import default_of
 from raysm.client.service import Service, connect
@@ -155,7 +155,7 @@ def _file_layers(arguments: Arguments) -> list[Layer]:
         raise InvalidRequest(f"--config-profile {profile}: there is no raysm.toml in {Path.cwd()} or above it")
     if file is not None and arguments.project_file is None and arguments.command != "config":
         # The user has not named it. To stderr, because programs read the answer of many commands on stdout.
-        print(f"raysm: options of {file}", file=sys.stderr)
+        say_aside(f"raysm: options of {file}")
     layers = [] if file is None else Project.read(file).chosen(profile)
     # Commands that only read jobs have no --request.
     request = getattr(arguments, "request", None)

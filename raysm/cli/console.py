@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import rich.console
+from rich.segment import Segment
 from rich.text import Text
+
+from raysm.contract.terminal_text import visible
 
 
 class Console(rich.console.Console):
@@ -18,6 +21,18 @@ class Console(rich.console.Console):
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError("the reader of the output has gone")
+
+    def render(
+        self, renderable: rich.console.RenderableType, options: rich.console.ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """Yield the segments of what is printed; controls that come from its text, and not from rich, are escaped."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=visible(segment.text))
+
+
+def say_aside(text: str) -> None:
+    """Print a line to stderr, since a program may read stdout."""
+    print(visible(text), file=sys.stderr, flush=True)
 
 
 def say(text: str, console: rich.console.Console) -> None:
@@ -41,7 +56,7 @@ def say_last(console: rich.console.Console, text: str) -> None:
     with contextlib.suppress(OSError):
         say(text, console)
         return
-    line = f"{text}\n".encode()
+    line = f"{visible(text)}\n".encode()
     try:
         os.write(2, line)
     except OSError:

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from raysm.cli.arguments import Arguments
 from raysm.cli.config import NO_ROLE, read_settings
+from raysm.cli.console import say_aside
 from raysm.cli.display import Times
 from raysm.cli.report import print_result
 from raysm.cli.sending import follow_and_fetch, prepared, send
@@ -97,7 +98,7 @@ def run(arguments: Arguments, console: Console, connect: Callable[[Target], Serv
         of_job = document.replace(UNKNOWN_REPOSITORY, "REPOSITORY")
         if unknown := [word for word in UNKNOWN_NAMES if re.search(rf"\b{word}\b", of_job)]:
             sources = ", ".join(f"{word} ({UNKNOWN_NAMES[word]})" for word in unknown)
-            print(f"raysm: replace what is not known here, or give it: {sources}", file=sys.stderr)
+            say_aside(f"raysm: replace what is not known here, or give it: {sources}")
         return GOOD
     if arguments.runs_job and arguments.json:
         raise InvalidRequest("--run prints lines; drop --json")

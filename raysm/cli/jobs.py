@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -13,7 +12,7 @@ from rich.text import Text
 
 from raysm.cli.arguments import Arguments
 from raysm.cli.config import service_to_read
-from raysm.cli.console import Console, say
+from raysm.cli.console import Console, say, say_aside
 from raysm.cli.display import Display
 from raysm.cli.interrupts import Interrupted
 from raysm.cli.report import brought, described, print_metrics, print_result
@@ -40,7 +39,7 @@ def tell_chosen(name: str) -> Callable[[Job], None]:
     def tell(job: Job) -> None:
         # Many jobs may have this short name. To stderr, because stdout has the answer.
         how = "it has ended" if job.status.is_terminal else "others of them run, too"
-        print(f"raysm: {name} is {job.name}, the last job of that name; {how}", file=sys.stderr)
+        say_aside(f"raysm: {name} is {job.name}, the last job of that name; {how}")
 
     return tell
 
@@ -175,7 +174,7 @@ def _result(arguments: Arguments, job: Job, console: Console) -> None:
 
 def _stop(arguments: Arguments, job: Job, console: Console) -> None:
     if job.cancel():
-        print(f"{job.name} is stopping", file=sys.stderr)
+        say_aside(f"{job.name} is stopping")
     status = job.stop()
     if arguments.json:
         print(json.dumps(described(job), indent=1))

@@ -4,7 +4,6 @@ import importlib.util
 import json
 import os
 import re
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from rich.text import Text
 
 from raysm.cli.arguments import Arguments
 from raysm.cli.config import read_settings
-from raysm.cli.console import Console, say_last
+from raysm.cli.console import Console, say_aside, say_last
 from raysm.cli.display import Display, Times
 from raysm.cli.interrupts import OF_THE_PROCESS, REPEATED_S, STOPPING_S, Interrupted, Interrupts, interruptible
 from raysm.cli.report import brought, described, print_result
@@ -95,7 +94,7 @@ def print_plan(ready: Prepared, text: str | None = None) -> None:
     """Print the API call of a job that is not sent, or ``text``, and to stderr what raysm chose and what it costs."""
     print(ready.plan.json() if text is None else text)
     for verb, _, fact in facts(ready):
-        print(f"would {verb} {fact}", file=sys.stderr)
+        say_aside(f"would {verb} {fact}")
 
 
 def as_request(ready: Prepared, settings: Settings) -> dict[str, Any]:
@@ -217,7 +216,7 @@ def follow_and_fetch(
     times.formed_s, times.done_s, times.is_billed = display.formed_s, display.done_s, job.service.target.is_billed
     times.installing_s = display.installing_s
     try:
-        with Silence(_print_to_stderr, lambda: "waiting: bringing the result"):
+        with Silence(say_aside, lambda: "waiting: bringing the result"):
             result = brought(job, output, console)
     except JobFailed as error:
         traceback = error.remote_traceback.splitlines()
@@ -255,12 +254,12 @@ def run(arguments: Arguments, console: rich.console.Console) -> int | None:
     """Send the requested job and follow it, or print it with ``--dry-run``; return 1 if trials of a sweep failed."""
     times = Times(started_s=arguments.started_s)
     check_output(arguments.output)
-    with Silence(_print_to_stderr, lambda: "waiting: reading the options and the inputs"):
+    with Silence(say_aside, lambda: "waiting: reading the options and the inputs"):
         settings = read_settings(arguments)
         service = connect(settings.target())
         # Now, because preparing the first job of a machine and starting its server take seconds.
         if not (arguments.dry_run or service.target.is_billed or answering(service.home)):
-            _print_to_stderr("waiting: preparing the job, and starting the embedded SageMaker of this machine")
+            say_aside("waiting: preparing the job, and starting the embedded SageMaker of this machine")
         ready = prepared(settings)
     if arguments.output is not None:
         # Checked again now that the job's name is known: the result of another task must not be replaced.
@@ -268,7 +267,7 @@ def run(arguments: Arguments, console: rich.console.Console) -> int | None:
     warning = crowding(ready, os.cpu_count() or 1)
     if warning is not None:
         # To stderr, because --json prints only its document on stdout.
-        print(f"raysm: {warning}", file=sys.stderr)
+        say_aside(f"raysm: {warning}")
     if arguments.dry_run:
         # --request accepts the printed request; the plan is the API call.
         print_plan(ready, json.dumps(as_request(ready, settings), indent=1) if arguments.json else None)
@@ -279,14 +278,14 @@ def run(arguments: Arguments, console: rich.console.Console) -> int | None:
     shown = Console(stderr=True) if arguments.json else console
     channels = ", ".join(upload.channel for upload in ready.uploads)
     doing = f"uploading {channels} to s3://{ready.service.bucket}" if channels else "sending the job"
-    with Silence(_print_to_stderr, lambda: f"waiting: {doing}"):
+    with Silence(say_aside, lambda: f"waiting: {doing}"):
         job = done or send(ready, shown)
     arguments.has_sent = True
     times.sent_s = time.time()
     lines = [] if done is not None else [f"{label} {fact}" for _, label, fact in facts(ready)]
     if arguments.detach:
         for line in lines:
-            print(line, file=sys.stderr)
+            say_aside(line)
         print(json.dumps(described(job), indent=1) if arguments.json else job.name)
         return None
     if done is not None and done.done():
@@ -304,7 +303,3 @@ def run(arguments: Arguments, console: rich.console.Console) -> int | None:
         job=job,
     )
     return int(bool(result.trials.failed)) if isinstance(result, SweepResult) else None
-
-
-def _print_to_stderr(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

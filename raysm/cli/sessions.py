@@ -3,7 +3,6 @@
 import code
 import contextlib
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -14,7 +13,7 @@ from rich.text import Text
 
 from raysm.cli.arguments import Arguments
 from raysm.cli.config import read_settings, service_to_read
-from raysm.cli.console import Console
+from raysm.cli.console import Console, say_aside
 from raysm.cli.sending import cluster, options_of, print_plan
 from raysm.client.logs.rendering import sentence
 from raysm.client.service import Service
@@ -175,7 +174,7 @@ def _run_source(session: Session, source: str, filename: str, args: tuple[str, .
         shown = session.exec(source, args=args, filename=filename)
     except Exception as error:  # any error of the user's code
         notes = getattr(error, "__notes__", None) or [f"{type(error).__name__}: {error}"]
-        print(*notes, sep="\n", file=sys.stderr)
+        say_aside("\n".join(notes))
         return 1
     if shown.result is not None and not filename:
         print(repr(shown.result))

@@ -1,13 +1,12 @@
 """Tuning jobs on the command line: ``raysm tune``, and status, stop and result of a tuning job."""
 
 import json
-import sys
 from collections.abc import Callable
 from typing import Any
 
 from raysm.cli.arguments import Arguments
 from raysm.cli.config import read_settings
-from raysm.cli.console import Console, say, say_last
+from raysm.cli.console import Console, say, say_aside, say_last
 from raysm.cli.interrupts import STOPPING_S, interruptible
 from raysm.cli.report import brought, print_result
 from raysm.cli.sending import as_request, check_output, check_timeout, facts, prepared
@@ -32,7 +31,7 @@ def run(arguments: Arguments, console: Console) -> int | None:
     if arguments.dry_run:
         print(json.dumps(as_request(ready.job, settings) if arguments.json else ready.request, indent=1))
         for verb, _, fact in facts(ready.job):
-            print(f"would {verb} {fact}, for each trial" if verb == "cost" else f"would {verb} {fact}", file=sys.stderr)
+            say_aside(f"would {verb} {fact}, for each trial" if verb == "cost" else f"would {verb} {fact}")
         return None
     arguments.has_sent = True
     tuning = ready.send()

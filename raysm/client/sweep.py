@@ -19,6 +19,7 @@ from raysm.client.source.package import late_source
 from raysm.client.units import PYTHON_VERSION
 from raysm.contract.events import BEST, Trial, Trials
 from raysm.contract.source import Source, source_of
+from raysm.contract.terminal_text import visible
 from raysm.errors import InvalidRequest, used_by
 from raysm.request.programs import Script
 from raysm.request.space import Parameter, space_of
@@ -88,7 +89,7 @@ class TrialTable(list[Trial]):
         lines = [
             "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in (names, *cells)
         ]
-        return "\n".join([line.rstrip() for line in lines] + self._hidden())
+        return visible("\n".join([line.rstrip() for line in lines] + self._hidden()))
 
     def _repr_html_(self) -> str:
         names, cells = self._cells()
@@ -180,7 +181,7 @@ class SweepResult(Result):
         return pkgutil.resolve_name("raysm.views.plots:plot_sweep")(self, size=size)
 
     def __repr__(self) -> str:
-        return f"<raysm sweep {self.manifest.job}: {self.manifest.summary}\n{self.trials!r}>"
+        return visible(f"<raysm sweep {self.manifest.job}: {self.manifest.summary}\n{self.trials!r}>")
 
     def _repr_html_(self) -> str:
         return f"<div><b>{html.escape(self.manifest.summary)}</b>{self.trials._repr_html_()}</div>"

@@ -19,6 +19,7 @@ from raysm.contract.events import Trial
 from raysm.contract.paths import Paths
 from raysm.contract.seal import START
 from raysm.contract.service_model import violations
+from raysm.contract.terminal_text import visible
 from raysm.errors import InvalidRequest, JobFailed, JobNotFound, NotDone, ServiceError
 from raysm.request import Target
 from raysm.request.space import Value
@@ -137,7 +138,7 @@ class Tuning:
         if "BestTrainingJob" in answer:
             return attach(answer["BestTrainingJob"]["TrainingJobName"], self._service)
         if answer["HyperParameterTuningJobStatus"] == "Failed":
-            raise JobFailed(f"the tuning job {self.name} failed: {answer.get('FailureReason', '')}")
+            raise JobFailed(visible(f"the tuning job {self.name} failed: {answer.get('FailureReason', '')}"))
         raise NotDone(f"no trial of the tuning job {self.name} has a value of {self.metric!r} yet")
 
     def _trial(self, number: int, item: Mapping[str, Any]) -> Trial:

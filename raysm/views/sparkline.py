@@ -9,14 +9,17 @@ from collections.abc import Sequence
 from raysm.client.experiments.experiment import thinned
 from raysm.client.logs.rendering import marked_value, metric_value
 
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 COLOR = "#1f83c9"
 MAX_POINTS = 400
 
 
 def plain(text: str) -> str:
-    """Return ``text`` without control characters, except line breaks and tabs: HTML and XML forbid them."""
+    """Return ``text`` without control characters, except line breaks and tabs: HTML and XML forbid them.
+
+    Marks that override the direction of text go too, since they change what is read and not what is there.
+    """
     return CONTROL.sub("", text)
 
 

@@ -7,6 +7,9 @@ import signal
 from types import SimpleNamespace
 
 import pytest
+from rich.control import Control
+from rich.table import Table
+from rich.text import Text
 
 from raysm.cli import sending
 from raysm.cli.console import Console
@@ -26,6 +29,20 @@ class Terminal(io.StringIO):
         if "now" in text:
             signal.raise_signal(signal.SIGINT)
         return written
+
+
+@pytest.mark.parametrize("as_table", [False, True])
+def test_a_console_prints_its_own_controls_and_escapes_those_of_the_text(as_table):
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=80)
+    text = Text("\x1b[31mred\x1b]0;title\x07", style="bold")
+    table = Table.grid()
+    table.add_row(text)
+    console.print(table if as_table else text)
+    console.control(Control.bell())
+    assert "\x1b[31mred\\x1b]0;t" in out.getvalue()
+    assert out.getvalue().startswith("\x1b[1m")
+    assert out.getvalue().endswith("\x07")
 
 
 class RunningJob:

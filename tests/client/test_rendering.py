@@ -10,7 +10,7 @@ from raysm.client.job.description import SecondaryStatus, Status
 from raysm.client.logs.metrics import Metrics
 from raysm.client.logs.pending import JobWait, Silence, reasons_told
 from raysm.client.logs.rendering import Rendering
-from raysm.contract.events import Metric, Progress, State, line
+from raysm.contract.events import Metric, Progress, State, Trial, line
 from raysm.errors import ServiceError
 
 
@@ -36,6 +36,26 @@ def test_progress_is_told_every_few_seconds_and_how_far_it_came_at_the_end():
     assert [text.split(",")[0] for text in told] == ["train: 5% (5 of 100 rows", "train: 10% (10 of 100 rows"]
     assert rendering.rest() == ["train: 12% (12 of 100 rows, 1 rows/s, 1 min 28 s left)"]
     assert rendering.rest() == []
+
+
+EVIL = "\x1b]52;c;cm0=\x07\x1b[8m"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        EVIL,
+        line(State(name=EVIL, host=EVIL, detail=EVIL)),
+        line(Progress(phase=EVIL, done=1, total=1, unit=EVIL)),
+        line(Metric(name=EVIL, value=1.0)),
+        line(Trial(number=0, status="done", params={EVIL: EVIL}, metrics={EVIL: 1.0})),
+    ],
+)
+def test_no_line_of_a_log_controls_the_terminal(text):
+    rendering = Rendering(metrics=True)
+    shown = "".join([*rendering.render("algo-1", text), *rendering.rest()])
+    assert shown.isprintable()
+    assert "\\x1b]52" in shown
 
 
 def test_metrics_that_are_asked_for_are_one_line_every_few_seconds():

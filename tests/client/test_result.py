@@ -245,6 +245,19 @@ class OwnError(Exception):
         return OwnError, (self.code,)
 
 
+def test_the_message_of_a_failed_job_does_not_control_the_terminal(remote, job):
+    remote.sagemaker.end(job.name, "Failed", FailureReason="\x1b]0;title\x07 AlgorithmError")
+    error = job.exception()
+    assert str(error).isprintable()
+    assert repr(job).replace("\n", "").isprintable()
+
+
+def test_a_result_whose_files_have_controls_in_their_names_shows_them_as_text(tmp_path):
+    file = dataclasses.replace(MANIFEST.files[0], name="\x1b]0;title\x07.npy")
+    result = read_as(tmp_path, dataclasses.replace(MANIFEST, job="\x1b[8m", files=(file,)))
+    assert repr(result).replace("\n", "").isprintable()
+
+
 def test_a_function_raises_its_own_exception_with_the_remote_traceback_as_cause(remote, call):
     failure = Failure(error_type="OwnError", message="code 3", remote_traceback="Traceback: in f\n")
     leave(remote, call, f"data/{FAILURE}", json.dumps(to_json(failure)).encode())

@@ -28,6 +28,7 @@ from raysm.client.units import deadline
 from raysm.contract.job_api import APIS
 from raysm.contract.names import PYTHON_TAG
 from raysm.contract.source import Source
+from raysm.contract.terminal_text import visible
 from raysm.errors import InvalidRequest, JobNotFound, JobStopped, NotDone, RaysmError, ServiceError
 from raysm.request import Input, Target
 from raysm.request.job import NAME_PATTERN
@@ -250,7 +251,7 @@ class Job:
             return None
         if self.chain.is_stopped(description):
             message = f"the job {self.name} was stopped{self.left_at_stop()}"
-            raise JobStopped(message, job=self.name, reason=description.reason)
+            raise JobStopped(visible(message), job=self.name, reason=description.reason)
         if description.status is Status.STOPPED:
             return ended_by_service(self.name, description.secondary)
         error = load_exception(

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 from raysm.client.job.description import Description, SecondaryStatus, Status
 from raysm.client.units import duration
+from raysm.contract.terminal_text import visible
 from raysm.request import Target
 from raysm.request.cluster import LOCAL_TYPE
 
@@ -13,7 +14,7 @@ COLORS = {Status.COMPLETED: "#2e7d32", Status.FAILED: "#c62828", Status.STOPPED:
 def text(job: Description, target: Target, now_s: float | None = None) -> str:
     line = f"<raysm job {job.name}: {' · '.join(words for words in _words(job, target, now_s) if words)}>"
     more = job.reason or (job.message if job.secondary is SecondaryStatus.PENDING else "")
-    return f"{line}\n{more}" if more else line
+    return visible(f"{line}\n{more}" if more else line)
 
 
 def html(job: Description, target: Target, now_s: float | None = None) -> str:
@@ -32,9 +33,9 @@ def html(job: Description, target: Target, now_s: float | None = None) -> str:
         markup.escape(" · ".join(words for words in rest if words)),
     ]
     if job.message and not job.status.is_terminal:
-        parts.append(markup.escape(job.message))
+        parts.append(markup.escape(visible(job.message)))
     if job.reason:
-        parts.append(f'<pre style="white-space:pre-wrap">{markup.escape(job.reason)}</pre>')
+        parts.append(f'<pre style="white-space:pre-wrap">{markup.escape(visible(job.reason))}</pre>')
     return f"<div>{'<br>'.join(parts)}</div>"
 
 

@@ -12,6 +12,7 @@ from raysm.client.job.description import Description
 from raysm.client.logs.rendering import marked_value
 from raysm.client.service import Service
 from raysm.contract.events import Metric
+from raysm.contract.terminal_text import visible
 from raysm.errors import used_by
 
 PERIOD_S = 60
@@ -100,7 +101,7 @@ class Metrics(list[Metric]):
             step = "" if values[-1].step is None else f" at step {values[-1].step}"
             lines.append(f"  {name}: {marked_value(values[-1].value)}{step}, {_count(values, 'value')}")
         hidden = self.names[MAX_SHOWN:]
-        return "\n".join(lines + ([f"  and {len(hidden)} more"] if hidden else []))
+        return visible("\n".join(lines + ([f"  and {len(hidden)} more"] if hidden else [])))
 
 
 def _count(things: Sequence[object], noun: str) -> str:

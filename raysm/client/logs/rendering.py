@@ -11,6 +11,7 @@ from typing import TextIO
 from raysm.client.logs.stream import LogLine, remark
 from raysm.client.units import duration, rate
 from raysm.contract import events
+from raysm.contract.terminal_text import visible
 
 INTERVAL_S = 5.0
 """Seconds between two lines about a phase's progress, or about metrics; the end of a phase is always shown."""
@@ -62,6 +63,10 @@ class Rendering:
         self._metrics_shown_s: float | None = None
 
     def render(self, host: str, text: str) -> list[str]:
+        """Return a line of the log as lines that can be printed."""
+        return list(map(visible, self._render(host, text)))
+
+    def _render(self, host: str, text: str) -> list[str]:
         match events.parse(text):
             case None:
                 return self._text(host, text)
@@ -93,7 +98,8 @@ class Rendering:
 
     def rest(self) -> list[str]:
         """Return the lines that were held back, for the end of a log: the progress of each phase, and the metrics."""
-        return [self._take_progress(name) for name in list(self._progress)] + self._take_metrics()
+        lines = [self._take_progress(name) for name in list(self._progress)] + self._take_metrics()
+        return list(map(visible, lines))
 
     def write(self, lines: Iterable[LogLine], out: TextIO, on_line: Callable[[str], None] | None = None) -> None:
         for line in lines:

@@ -20,6 +20,7 @@ from raysm.client.units import check_python
 from raysm.contract.home import private_folder
 from raysm.contract.result import EXCEPTION, FAILURE, MANIFEST, MARK, VALUE, Failure, Manifest, how_to_read
 from raysm.contract.store import put
+from raysm.contract.terminal_text import visible
 from raysm.errors import IN_THE_JOB, InvalidConfig, InvalidRequest, JobFailed, MissingDependency, ServiceError, used_by
 from raysm.request.codec import from_json
 from raysm.request.workload import built_in_kind
@@ -161,7 +162,8 @@ class Result:
         return pyarrow.concat_tables([pyarrow.parquet.read_table(part) for part in parts])
 
     def __repr__(self) -> str:
-        return "\n".join([f"<raysm result of {self.manifest.job} in {self.path}", *map(str, self._lines())]) + ">"
+        lines = [f"<raysm result of {self.manifest.job} in {self.path}", *map(str, self._lines())]
+        return visible("\n".join(lines) + ">")
 
     def _repr_html_(self) -> str:
         rows = "".join(f"<li><code>{html.escape(line)}</code></li>" for line in self._lines())
@@ -263,9 +265,12 @@ def load_value(outputs: str, chain: Chain, *, python: str, unverified: bool) -> 
 
 
 def ended_by_service(job: str, reason: str) -> JobFailed:
-    return JobFailed(
+    text = (
         f"the job {job} was ended by the service: {reason}; give it more time (limits), or let follow-up jobs continue "
-        "it (limits.max_restarts)",
+        "it (limits.max_restarts)"
+    )
+    return JobFailed(
+        visible(text),
         job=job,
         reason=reason,
     )
@@ -286,7 +291,7 @@ def load_exception(outputs: str, chain: Chain, *, python: str | None, reason: st
     # By the service: the job's own code leaves a failure.
     if failure is None and re.match(r"ClientError: .*(not authorized|access ?denied|\bkms\b)", reason, re.I | re.S):
         text += "\nthe role lacks a permission, which raysm doctor --on aws --role ROLE names, with the job's --input"
-    failed = JobFailed(text, job=job, reason=reason or headline, remote_traceback=remote)
+    failed = JobFailed(visible(text), job=job, reason=reason or headline, remote_traceback=remote)
     if python is None:
         return failed
     try:

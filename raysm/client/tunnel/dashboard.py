@@ -22,6 +22,7 @@ from raysm.client.service import connect
 from raysm.client.settings import Project, Settings, find_project_file
 from raysm.contract.connections import connect_to_own, has_own_listener
 from raysm.contract.events import Event, State, parse
+from raysm.contract.terminal_text import visible
 from raysm.errors import InvalidRequest, NotDone, RaysmError
 from raysm.request import Target
 
@@ -60,7 +61,7 @@ SOON_S = 2.0
 
 def tell(text: str) -> None:
     """Write a line to stderr: stdout is for the answer, ``ray list nodes --format json``."""
-    sys.stderr.write(f"raysm: {text}\n")
+    sys.stderr.write(f"raysm: {visible(text)}\n")
     sys.stderr.flush()
 
 

@@ -15,6 +15,7 @@ from raysm.client.job.text import COLORS
 from raysm.client.logs.rendering import marked_value, metric_value
 from raysm.client.service import Service, connect
 from raysm.client.units import duration
+from raysm.contract.terminal_text import visible
 from raysm.errors import InvalidRequest, used_by
 from raysm.grid.local_grids import opened
 from raysm.request import Target
@@ -177,7 +178,7 @@ class Jobs(list[Experiment]):
             # Short, because a repr also appears in tracebacks.
             facts = (row.name, str(row.status), shown(row, "duration_s"), _words(row))
             lines.append("  " + "  ".join(fact for fact in facts if fact))
-        return "\n".join(lines + _more_line(self))
+        return visible("\n".join(lines + _more_line(self)))
 
     def _repr_html_(self) -> str:
         params, metrics = parameter_columns(self)[:MAX_COLUMNS], metric_columns(self)[:MAX_COLUMNS]

@@ -8,6 +8,7 @@ from typing import Any
 
 from raysm.client.costs.bill import dollars
 from raysm.contract.names import counted, listed
+from raysm.contract.terminal_text import visible
 from raysm.grid.endings import brief
 from raysm.grid.plan import GridPlan, PlannedPlace
 from raysm.grid.snapshot import RegionView, Snapshot
@@ -243,7 +244,7 @@ class ShownPlan(GridPlan):
     __slots__ = ()
 
     def __str__(self) -> str:
-        return "\n".join(plan_lines(self))
+        return visible("\n".join(plan_lines(self)))
 
     def _repr_html_(self) -> str:
         return _preformatted(str(self))
@@ -253,7 +254,7 @@ class ShownSnapshot(Snapshot):
     __slots__ = ()
 
     def __str__(self) -> str:
-        return "\n".join(screen_lines(self))
+        return visible("\n".join(screen_lines(self)))
 
     def _repr_html_(self) -> str:
         return _preformatted(str(self)) + curves(self)
